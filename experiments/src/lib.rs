@@ -1,6 +1,6 @@
-//! The papers' experiments (docs/references.md), each in a folder of its own: it measures or simulates here, sets the
-//! published numbers beside ours, and writes rows for programs and a page for people. Every number is found in the run
-//! that reports it. Parsing a command line and printing are the caller's.
+//! The experiments of the papers in docs/references.md, one folder each. An experiment measures or simulates here, sets
+//! the published numbers beside ours, and writes rows for programs and a page for people. Every number comes from the run
+//! that reports it. The caller parses the command line and prints.
 
 pub mod accelerometer;
 pub mod accelflow;

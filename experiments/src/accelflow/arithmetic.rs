@@ -1,12 +1,13 @@
-//! What arithmetic settles: what the committed traces and paths have in them, memory, area and power from the printed
-//! sizes. Nothing is simulated.
+//! The results that follow by arithmetic: counts of the committed traces and paths, and memory, area and power from the
+//! printed sizes. Nothing is simulated.
 
 use trace::Behind;
 
 use super::paths;
 use crate::base::rows::{Kind, Row};
 
-/// The rows, computed from printed inputs; of one of them the way to count was chosen for its number.
+/// Returns the rows, computed from printed inputs. For one of them the way to count was chosen because it gives the
+/// published number.
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = counts();
     rows.extend(instructions());
@@ -15,7 +16,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// Table IV.
+/// Returns the rows of table IV.
 fn counts() -> Vec<Row> {
     let catalog = trace::accelflow();
     let counts = [87.0, 28.0, 18.0, 30.0, 29.0, 19.0, 9.0, 25.0];
@@ -27,15 +28,15 @@ fn counts() -> Vec<Row> {
     catalog.services().iter().zip(counts).map(row).collect()
 }
 
-/// Section VII-B2: instructions of an output dispatcher for an op of the eight services.
+/// Returns the rows of section VII-B2: the instructions of an output dispatcher for an op of the eight services.
 fn instructions() -> [Row; 3] {
     let ops = paths::ops(&trace::accelflow());
-    let of = |own: &Behind, end: u32| {
-        PLAIN + BRANCH * own.branches + TRANSFORM * own.transforms + end * own.ends
+    let count = |op: &Behind, end: u32| {
+        PLAIN + BRANCH * op.branches + TRANSFORM * op.transforms + end * op.ends
     };
     let mean =
-        |end: u32| ops.iter().map(|own| f64::from(of(own, end))).sum::<f64>() / ops.len() as f64;
-    let most = ops.iter().map(|own| of(own, END)).max().unwrap_or(0);
+        |end: u32| ops.iter().map(|op| f64::from(count(op, end))).sum::<f64>() / ops.len() as f64;
+    let most = ops.iter().map(|op| count(op, END)).max().unwrap_or(0);
     let what = "section VII-B2: a dispatcher's instructions for an op, mean";
     [
         row("dispatcher.instructions_mean", what, 18.0, mean(END), "1").because(
@@ -54,7 +55,7 @@ fn instructions() -> [Row; 3] {
     ]
 }
 
-/// Section III: sequences with conditions.
+/// Returns the rows of section III: the sequences with conditions.
 fn conditions() -> [Row; 2] {
     let sequences = paths::sequences(&trace::accelflow());
     let most = sequences.conditions.iter().max().copied().unwrap_or(0);
@@ -86,7 +87,7 @@ fn conditions() -> [Row; 2] {
     ]
 }
 
-/// Section VI and VII-B5.
+/// Returns the rows of sections VI and VII-B5.
 fn sizes() -> Vec<Row> {
     let (accelerators, queues_and_dispatchers, dma, network) = (44.9, 3.4, 1.3, 0.4);
     let all = 122.3 + accelerators + queues_and_dispatchers + dma + network;
@@ -121,7 +122,7 @@ fn sizes() -> Vec<Row> {
             "power_share.orchestration",
             "section VII-B5: orchestration's 5.0 W of the server's power",
             1.2,
-            // The server's is not printed: what 12.5 W are 3.1 % of.
+            // The server's power is not printed. It follows from 12.5 W being 3.1 % of it.
             5.0 / (12.5 / 3.1),
             "%",
         ),
@@ -132,7 +133,8 @@ fn row(id: &str, what: &str, published: f64, ours: f64, unit: &'static str) -> R
     Row::modelled(id, what, (Some(published), Some(ours)), unit, Kind::Computed)
 }
 
-/// Instructions of an output dispatcher, section VII-B2.
+// Instructions of an output dispatcher (section VII-B2): for each op, and on top of that for each branch, transform and
+// end of a trace.
 const PLAIN: u32 = 15;
 const BRANCH: u32 = 7;
 const TRANSFORM: u32 = 12;
@@ -149,9 +151,10 @@ mod tests {
 
     #[test]
     fn arithmetic_gives_the_printed_digits() {
-        // What does not follow from the printed inputs, and by how much not, is held below.
+        // The rows that do not follow from the printed inputs are checked below and in the next test.
         let apart = ["dispatcher.", "conditions.most", "area.orchestration"];
-        for row in rows().iter().filter(|row| !apart.iter().any(|own| row.id.starts_with(own))) {
+        for row in rows().iter().filter(|row| !apart.iter().any(|start| row.id.starts_with(start)))
+        {
             let (published, ours) = (row.published.expect("given"), row.ours.expect("computed"));
             assert!((published - ours).abs() < 0.05, "{}: {published} {ours}", row.id);
         }
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn glue_instructions_are_more_than_printed_on_average_and_fewer_at_most() {
+    fn instructions_are_as_counted_by_hand() {
         let by_hand = f64::from(15 * 245 + 16 * 53 + 7 * 39 + 12 * 11) / 245.0;
         assert!((ours("dispatcher.instructions_mean") - by_hand).abs() < 1e-12);
         assert!((ours("dispatcher.instructions_mean.ends_12") - 19.25).abs() < 0.005);

@@ -1,21 +1,22 @@
-//! What printed numbers make of other printed ones: `published` is a number of the document, `ours` what other numbers
-//! of it come to. Arithmetic on the committed specification and the figures' bars; nothing is simulated.
+//! The printed numbers that other printed numbers contradict. In each row `published` is a number of [AccelFlow], and
+//! `ours` is what other numbers of the paper give for it. The rows come from arithmetic on the committed specification
+//! and on the figures' bars; nothing is simulated.
 
 use sim::Entries;
 
-use super::lab::number;
 use super::published::{Figure, Published};
+use super::runner::number;
 use crate::base::rows::{Kind, Row};
 
-/// Figure 1 and what it is used with.
+/// The specification, which has figure 1, and the names of the services.
 struct Inputs<'a> {
     base: &'a Entries,
     names: Vec<String>,
 }
 
-/// The rows.
+/// Returns the rows.
 pub(super) fn rows(base: &Entries, published: &Published) -> Vec<Row> {
-    let names = trace::accelflow().services().iter().map(|own| own.name.clone()).collect();
+    let names = trace::accelflow().services().iter().map(|service| service.name.clone()).collect();
     let inputs = Inputs { base, names };
     let mut rows = means(published);
     rows.extend(inputs.load());
@@ -35,24 +36,25 @@ impl Inputs<'_> {
         self.key(&format!("services.{name}.{what}"))
     }
 
-    fn each(&self, of: impl Fn(&str) -> f64) -> Vec<f64> {
-        self.names.iter().map(|name| of(name)).collect()
+    fn each(&self, number: impl Fn(&str) -> f64) -> Vec<f64> {
+        self.names.iter().map(|name| number(name)).collect()
     }
 
-    /// A category's share of the time that all services take together.
+    /// Returns a category's share of the time that all services take together.
     fn weighted(&self, category: &str) -> f64 {
         let time = |name: &str| self.service(name, "time_us");
         let part: f64 = self.each(|name| time(name) * self.service(name, category)).iter().sum();
         part / self.each(time).iter().sum::<f64>()
     }
 
-    /// A.7.2: 13.4 K requests/s for each service.
+    /// Returns what 13.4 K requests/s for each service would need (A.7.2).
     fn load(&self) -> [Row; 2] {
         let per_s = self.key("load.total_per_s");
         let busy =
             per_s * 1e-6 * self.each(|name| self.service(name, "time_us")).iter().sum::<f64>();
         let catalog = trace::accelflow();
-        let ops: u64 = catalog.services().iter().map(|own| catalog.invocations(own)).sum();
+        let services = catalog.services().iter();
+        let ops: u64 = services.map(|service| catalog.invocations(service)).sum();
         let manager = per_s * 1e-9 * ops as f64 * self.key("costs.manager_ns");
         [
             row(
@@ -70,7 +72,7 @@ impl Inputs<'_> {
         ]
     }
 
-    /// A.7.4: what eight TCP PEs can do at most.
+    /// Returns what eight TCP PEs can do at most (A.7.4).
     fn ceiling(&self) -> [Row; 2] {
         let most = self.key("hardware.pes") * self.key("accelerators.tcp.speedup")
             / self.weighted("tcp")
@@ -87,7 +89,7 @@ impl Inputs<'_> {
         ]
     }
 
-    /// A.5: the printed averages of figure 1.
+    /// Returns the averages of figure 1 (A.5).
     fn figure_1(&self) -> Vec<Row> {
         let printed = [("tcp", 25.6), ("app", 20.7)];
         let row = |(category, printed): (&str, f64)| {
@@ -103,7 +105,7 @@ impl Inputs<'_> {
         printed.into_iter().flat_map(row).collect()
     }
 
-    /// A.7.5: figures 11 and 14 together.
+    /// Returns the contradictions between figures 11 and 14 (A.7.5).
     fn objective(&self, published: &Published) -> Vec<Row> {
         let factor = self.key("work.slo_factor");
         let times = |name: &str, column: &str| {
@@ -139,7 +141,7 @@ impl Inputs<'_> {
     }
 }
 
-/// A.6: the mean-latency cuts beside the stars that they are of.
+/// Returns the cuts of the mean latency (A.6), which are printed as numbers and drawn as stars.
 fn means(published: &Published) -> Vec<Row> {
     let cuts = [("non-acc", 77.2), ("cpu-centric", 53.9), ("relief", 40.7), ("cohort", 37.9)];
     let row = |(other, cut): (&str, f64)| {
@@ -155,7 +157,7 @@ fn means(published: &Published) -> Vec<Row> {
     cuts.into_iter().map(row).collect()
 }
 
-/// Figures that have another's number, and what a hop is.
+/// Returns the contradictions between other figures, and what a hop between chiplets costs.
 fn figures(published: &Published) -> Vec<Row> {
     let mut rows = Vec::new();
     for column in ["non-acc", "relief", "accelflow"] {
@@ -193,12 +195,12 @@ fn row(id: &str, what: &str, (published, ours): (f64, f64), unit: &'static str) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::lab::base;
     use super::super::published::published;
+    use super::super::runner::base;
     use super::*;
 
     #[test]
-    fn they_are_those_of_the_reference() {
+    fn contradictions_have_the_expected_numbers() {
         let base = base("steady").unwrap_or_else(|_| panic!("compiled in"));
         let rows = rows(&base, &published());
         let expected = [

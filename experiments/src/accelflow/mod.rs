@@ -1,18 +1,19 @@
-//! AccelFlow's results beside the simulator's, in two named scenarios (docs/decisions/0018-accelflow-scenarios.md):
-//! what arithmetic settles, what is predicted, what is calibrated, and what cannot be had. Nothing is fitted here.
+//! The experiment of \[AccelFlow\]: the paper's results beside the simulator's, in two named scenarios
+//! (docs/decisions/0018-accelflow-scenarios.md). Each row is computed, predicted, calibrated or unreachable. Nothing is
+//! fitted here.
 
 mod arithmetic;
 mod contradictions;
-mod drawn;
-mod follows;
-mod found;
-mod lab;
+mod discrepancies;
+mod figures;
 mod orchestration;
 mod orders;
 mod page;
 mod paths;
 mod published;
 mod relief;
+mod row_index;
+mod runner;
 mod scenario;
 mod search;
 mod sweeps;
@@ -26,8 +27,8 @@ use sim::Entries;
 
 use crate::base::rows::{Row, Rows};
 use crate::base::{Problem, Session};
-use drawn::Service;
-use lab::{Lab, base, number};
+use figures::Service;
+use runner::{Runner, base, number};
 
 /// How much is simulated.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -40,11 +41,11 @@ pub struct Options {
     pub runs: Option<usize>,
 }
 
-/// Simulates everything and writes `accelflow.json` and `accelflow.html`. Interrupted, it says what is kept, and goes
-/// on the next time.
+/// Simulates everything and writes `accelflow.json` and `accelflow.html`. If it is interrupted, it prints which studies
+/// are saved, and the next run continues from them.
 ///
 /// # Errors
-/// Why there are no results.
+/// The problem says why there are no results.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     session.make_folder()?;
     let mut rows = Rows::new("accelflow", &Machine::here(), "simulated: any machine gives this");
@@ -53,21 +54,21 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     rows.rows.extend(arithmetic::rows());
     rows.rows.extend(contradictions::rows(&steady, &published));
     let stop = Arc::clone(&session.stop);
-    let lab = Lab::new(options.quick, options.runs, &session.out, stop)?;
-    let (simulated, kept) = lab.rows()?;
+    let runner = Runner::new(options.quick, options.runs, &session.out, stop)?;
+    let (simulated, checkpoint) = runner.rows()?;
     rows.rows.extend(simulated);
     rows.rows.extend(unreachable::rows(&published));
     session.say(rows.rows.iter().map(Row::line));
     session.write(&rows, "accelflow.html", &page::report(&rows, &services(&steady)))?;
-    kept.finish().map_err(Problem::Failed)
+    checkpoint.finish().map_err(Problem::Failed)
 }
 
-/// The services, in the published order.
+/// Returns the services in the published order, each with its time on a core (ms).
 fn services(base: &Entries) -> Vec<Service> {
     let time = |name: &str| number(base, &format!("services.{name}.time_us"));
     let catalog = trace::accelflow();
-    let own = catalog.services().iter().map(|own| own.name.clone());
-    own.filter_map(|name| time(&name).map(|time_us| (name, time_us / 1e3))).collect()
+    let names = catalog.services().iter().map(|service| service.name.clone());
+    names.filter_map(|name| time(&name).map(|time_us| (name, time_us / 1e3))).collect()
 }
 
 #[cfg(test)]
@@ -77,17 +78,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_have_names_of_their_own_and_say_what_is_missing() {
+    fn every_row_has_a_unique_id_and_a_number_or_reason() {
         let folder = tempfile::tempdir().expect("a folder");
-        let lab = Lab::new(true, Some(5), folder.path(), Arc::default());
-        let lab = lab.unwrap_or_else(|_| panic!("a folder"));
+        let runner = Runner::new(true, Some(5), folder.path(), Arc::default());
+        let runner = runner.unwrap_or_else(|_| panic!("a folder"));
         let (mut all, published) = (arithmetic::rows(), published::published());
         let steady = base("steady").unwrap_or_else(|_| panic!("compiled in"));
         all.extend(contradictions::rows(&steady, &published));
-        all.extend(lab.shortly().unwrap_or_else(|_| panic!("the committed scenarios run")));
+        all.extend(runner.short_rows().unwrap_or_else(|_| panic!("the committed scenarios run")));
         all.extend(unreachable::rows(&published));
         let ids: BTreeSet<&str> = all.iter().map(|row| row.id.as_str()).collect();
-        assert_eq!(ids.len(), all.len(), "every row has an id of its own");
+        assert_eq!(ids.len(), all.len(), "every row has a unique id");
         for row in &all {
             assert!(row.ours.is_some() || row.reason.is_some(), "{}", row.id);
             assert!(row.ours.is_none_or(f64::is_finite), "{}", row.id);

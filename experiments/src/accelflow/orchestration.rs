@@ -1,23 +1,23 @@
-//! What orchestration takes of the time: figure 3 by load, figure 17 and RELIEF's 10 % of a server that has one request
-//! at a time. Of the time in which somebody works for a request, decides what follows or moves its data; waiting for
-//! the manager is deciding, waiting for a PE or a core is nobody's.
+//! The share of the time that orchestration takes: figure 3 by load, figure 17, and RELIEF's 10 % in a server with one
+//! request at a time. The whole is the time in which something works for a request, decides what follows, or moves its
+//! data. Waiting for the manager counts as deciding. Waiting for a PE or a core does not count.
 
 use sim::accelflow::Architecture;
 use sim::{Entries, Interval, Report};
 
-use super::lab::{Lab, mean_of, scaled, why_not};
+use super::runner::{Runner, mean_of, scaled, unavailable_reason};
 use crate::base::Problem;
 use crate::base::rows::Kind;
 
-/// Figure 3's environments: in the published table, here, in row ids.
+/// The environments of figure 3: the column of the published table, the architecture, and the name in row ids.
 const ENVIRONMENTS: [(&str, Architecture, &str); 3] = [
     ("cpu-centric", Architecture::CpuCentric, "cpu_centric"),
     ("relief", Architecture::Relief, "hw_manager"),
     ("direct", Architecture::AccelFlow, "direct"),
 ];
 
-impl Lab {
-    /// Figure 3, then a server without load.
+impl Runner {
+    /// Adds figure 3, then the rows of a server without load.
     pub(super) fn orchestration(&self, base: &Entries) -> Result<(), Problem> {
         self.begin("orchestration");
         let figure = &self.published.overhead_percent;
@@ -25,37 +25,39 @@ impl Lab {
             for per_s in &figure.columns {
                 let set = [("load.total_per_s", per_s.clone())];
                 let report = self.simulate(base, architecture, &set)?;
-                // The interrupt's cost was worked out from this one.
+                // The interrupt's cost was derived from this number.
                 let fitted = column == "cpu-centric" && per_s == "1000";
                 let kind = if fitted { Kind::Calibrated } else { Kind::Predicted };
                 let parts = ["orchestration.share", "transfer.share"];
                 let parts = parts.iter().filter_map(|fact| report.fact(fact));
-                let found = scaled_sum(&parts.collect::<Vec<_>>(), 2);
+                let ours = scaled_sum(&parts.collect::<Vec<_>>(), 2);
                 let id = format!("overhead.{name}.load_{per_s}");
                 let what =
                     "figure 3: deciding and moving, of the time that a request is worked for";
-                let pair = (found, figure.bar(column, per_s));
-                self.add(&id, what, "%", kind, pair, why_not(&report));
+                let pair = (ours, figure.bar(column, per_s));
+                self.add(&id, what, "%", kind, pair, unavailable_reason(&report));
             }
         }
         self.unloaded(base)
     }
 
-    /// Figure 17 and section VII-B1: each service alone, a request now and then.
+    /// Adds figure 17 and section VII-B1: each service alone, at a very low load.
     fn unloaded(&self, base: &Entries) -> Result<(), Problem> {
         let catalog = trace::accelflow();
-        let names = || catalog.services().iter().map(|own| own.name.as_str());
+        let names = || catalog.services().iter().map(|service| service.name.as_str());
         let keys: Vec<(String, &str)> =
             names().map(|name| (format!("services.{name}.weight"), name)).collect();
         let mut parts = vec![Vec::new(); PARTS.len()];
         let mut relief = Vec::new();
         for service in names() {
-            let weight = |own: bool| if own { "1".to_owned() } else { WEIGHT_MIN.to_owned() };
-            let weights = keys.iter().map(|(key, name)| (key.as_str(), weight(*name == service)));
+            let weight = |name: &str| if name == service { "1" } else { WEIGHT_MIN };
+            let weights = keys.iter().map(|(key, name)| (key.as_str(), weight(name).to_owned()));
             let load = [("load.total_per_s", UNLOADED_PER_S.to_owned())];
             let set: Vec<(&str, String)> = weights.chain(load).collect();
-            let run =
-                |own: Architecture| self.simulate_case(base, own.name(), &set, self.percentiles());
+            let requests = self.percentiles();
+            let run = |architecture: Architecture| {
+                self.simulate_case(base, architecture.name(), &set, requests)
+            };
             let report = run(Architecture::AccelFlow)?;
             for (part, all) in PARTS.iter().zip(&mut parts) {
                 all.extend(self.part(part, service, &report));
@@ -65,27 +67,28 @@ impl Lab {
         for (part, all) in PARTS.iter().zip(&parts) {
             self.part_of_all(part, all);
         }
-        let found = mean_of(&relief).map(|own| scaled(own, 100.0));
+        let mean = mean_of(&relief).map(|share| scaled(share, 100.0));
+        let pair = (mean, Some(10.0));
         let what = "section VII-B1: RELIEF's orchestration, unloaded, mean of the services";
-        self.add("overhead.relief.unloaded", what, "%", Kind::Predicted, (found, Some(10.0)), None);
+        self.add("overhead.relief.unloaded", what, "%", Kind::Predicted, pair, None);
         Ok(())
     }
 
-    /// A service's part of figure 17, whose bars are not printed.
+    /// Adds a part of a service's bar in figure 17. The bars' numbers are not printed.
     fn part(&self, part: &Part, service: &str, report: &Report) -> Option<Interval> {
-        let found = report.fact(part.fact).map(|own| scaled(own, 100.0));
+        let share = report.fact(part.fact).map(|share| scaled(share, 100.0));
         let id = format!("{}.unloaded.{}", part.id, service.to_lowercase());
-        self.add(&id, part.what, "%", part.kind, (found, None), None);
-        found
+        self.add(&id, part.what, "%", part.kind, (share, None), None);
+        share
     }
 
-    /// The least, the most and the mean of the services, as far as they are published.
+    /// Adds the least, the most and the mean of the services, with the published numbers where there are any.
     fn part_of_all(&self, part: &Part, all: &[Interval]) {
         let by_value = |a: &&Interval, b: &&Interval| a.value.total_cmp(&b.value);
         let ends = [all.iter().min_by(by_value), all.iter().max_by(by_value)];
-        for ((end, found), published) in ["least", "most"].into_iter().zip(ends).zip(part.ends) {
+        for ((end, share), published) in ["least", "most"].into_iter().zip(ends).zip(part.ends) {
             let id = format!("{}.unloaded.{end}", part.id);
-            let pair = (found.copied(), published);
+            let pair = (share.copied(), published);
             self.add(&id, part.what, "%", part.kind, pair, None);
         }
         let id = format!("{}.unloaded", part.id);
@@ -94,7 +97,7 @@ impl Lab {
     }
 }
 
-/// A part of figure 17's bars.
+/// A part of the bars of figure 17.
 struct Part {
     id: &'static str,
     fact: &'static str,
@@ -105,7 +108,8 @@ struct Part {
     kind: Kind,
 }
 
-/// `costs.occupancy` is derived from this figure's accelerators over its cores, so those two are no prediction.
+/// The parts of the bars of figure 17. `costs.occupancy` is derived from the figure's accelerators over its cores, so
+/// these two parts are no prediction.
 const PARTS: [Part; 4] = [
     Part {
         id: "overhead.accelflow",
@@ -141,15 +145,16 @@ const PARTS: [Part; 4] = [
     },
 ];
 
-/// The sum of so many shares (%), wide enough however they hang together.
+/// Returns the sum of `count` shares (%), if all are there. Its interval is wide enough for any dependence between
+/// them.
 fn scaled_sum(parts: &[Interval], count: usize) -> Option<Interval> {
     let all = mean_of(parts).filter(|_| parts.len() == count);
     all.map(|mean| scaled(mean, 100.0 * count as f64))
 }
 
-/// One request takes 0.02 to 3 ms: mostly there is none.
+/// A load at which the server is mostly idle: one request takes 0.02 to 3 ms.
 const UNLOADED_PER_S: &str = "50";
-/// The least that a service may have.
+/// The least weight that a service may have.
 const WEIGHT_MIN: &str = "1e-6";
 
 #[cfg(test)]
@@ -157,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_add_up_with_both_intervals() {
+    fn shares_add_up_with_their_intervals() {
         let part = |value: f64| Interval { value, ci95: [value - 0.01, value + 0.02] };
         let sum = scaled_sum(&[part(0.1), part(0.2)], 2).expect("both");
         assert!((sum.value - 30.0).abs() < 1e-9 && (sum.ci95[0] - 28.0).abs() < 1e-9);

@@ -1,27 +1,27 @@
-//! Which architecture comes before which, service by service and pair by pair, beside the published order. Two are
-//! apart only where the interval of their paired difference says so.
+//! The order of the architectures by P99, for each service and for each pair, beside the published order. Two
+//! architectures count as different only where the interval of their paired difference excludes zero.
 
 use sim::accelflow::Architecture;
 use sim::{Interval, Report};
 
-use super::lab::{exact, scaled, why_not};
 use super::published::Figure;
-use super::scenario::Compared;
+use super::runner::{exact, scaled, unavailable_reason};
+use super::scenario::ScenarioReports;
 use crate::base::rows::Kind;
 
-/// The architectures by figure 11's mean P99s, lowest first.
+/// The architectures by the mean P99s of figure 11, lowest first.
 pub(super) const SORTED: [&str; 5] = ["accelflow", "relief", "cohort", "cpu-centric", "non-acc"];
-/// Between our order and the published one in a row's reason.
+/// The text between our order and the published one in a row's reason.
 pub(super) const BESIDE: &str = "; published: ";
 
-/// How one architecture's P99 of a service lies to another's.
+/// The difference between the P99s of a service under two architectures.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Apart {
-    /// By how much the second is above the first (ns).
+struct P99Gap {
+    /// The second P99 less the first (ns).
     by: Interval,
 }
 
-impl Apart {
+impl P99Gap {
     fn is_below(self) -> bool {
         self.by.value > 0.0
     }
@@ -35,7 +35,7 @@ impl Apart {
     }
 }
 
-/// Of comparisons with a published direction: how many go that way, surely do, and surely do not.
+/// Counts comparisons with a published direction: all, those that go that way, surely do, and surely do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Tally {
     all: u32,
@@ -45,30 +45,31 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, apart: Apart) {
+    fn add(&mut self, gap: P99Gap) {
         self.all += 1;
-        self.same += u32::from(apart.is_below());
-        self.surely += u32::from(apart.is_surely_below());
-        self.reversed += u32::from(apart.is_surely_above());
+        self.same += u32::from(gap.is_below());
+        self.surely += u32::from(gap.is_surely_below());
+        self.reversed += u32::from(gap.is_surely_above());
     }
 
-    /// From those that surely go that way to those that may.
+    /// Returns the number that go the published way. Its interval is from those that surely do to those that may.
     fn interval(self) -> Interval {
         let most = self.all - self.reversed;
         Interval { value: self.same.into(), ci95: [self.surely.into(), most.into()] }
     }
 }
 
-impl Compared<'_> {
-    /// The five architectures of figure 11, for every service and for every pair.
+impl ScenarioReports<'_> {
+    /// Adds the orders of the five architectures of figure 11, for every service and for every pair.
     pub(super) fn orders(&self) {
-        let reports = || Architecture::COMPARED.iter().filter_map(|own| self.report(*own));
-        let reason = reports().find_map(why_not);
+        let reports = || Architecture::COMPARED.iter().filter_map(|name| self.report(*name));
+        let reason = reports().find_map(unavailable_reason);
         let services: Vec<String> = match self.report(Architecture::AccelFlow) {
-            Some(report) => report.responses.iter().map(|own| own.name.clone()).collect(),
+            Some(report) => report.responses.iter().map(|response| response.name.clone()).collect(),
             None => return,
         };
-        let known = reports().all(|own| own.across().is_some_and(|own| own.p99_ns.is_some()));
+        let known =
+            reports().all(|report| report.across().is_some_and(|across| across.p99_ns.is_some()));
         let all = Some(services.len() as f64);
         let (mut best, mut whole) = (Tally::default(), 0.0);
         for service in &services {
@@ -79,49 +80,49 @@ impl Compared<'_> {
         let what = "services in which AccelFlow's P99 is lowest beyond its interval";
         let sure = known.then(|| exact(best.surely.into()));
         let id = format!("accelflow_best.{scenario}");
-        self.lab.add(&id, what, "1", Kind::Predicted, (sure, all), reason.clone());
+        self.runner.add(&id, what, "1", Kind::Predicted, (sure, all), reason.clone());
         let what = "services in which the order of the five P99s is the published one";
         let whole = known.then(|| exact(whole));
         let id = format!("order_as_published.{scenario}");
-        self.lab.add(&id, what, "1", Kind::Predicted, (whole, all), reason.clone());
+        self.runner.add(&id, what, "1", Kind::Predicted, (whole, all), reason.clone());
         self.pairs(&services, known, reason);
     }
 
-    fn apart(&self, lower: Architecture, higher: Architecture, service: &str) -> Option<Apart> {
+    fn gap(&self, lower: Architecture, higher: Architecture, service: &str) -> Option<P99Gap> {
         let by = self.report(higher)?.difference(self.report(lower)?, service)?.p99_ns?;
-        Some(Apart { by })
+        Some(P99Gap { by })
     }
 
-    /// How far the next architecture's P99 is above AccelFlow's.
+    /// Adds how far the next architecture's P99 is above AccelFlow's.
     fn margin(&self, service: &str, best: &mut Tally, reason: Option<String>) {
-        let own = Architecture::AccelFlow;
-        let others = || Architecture::COMPARED.into_iter().filter(move |other| *other != own);
+        let ours = Architecture::AccelFlow;
+        let others = || Architecture::COMPARED.into_iter().filter(move |other| *other != ours);
         let next = others()
-            .filter_map(|other| Some((other, self.apart(own, other, service)?)))
+            .filter_map(|other| Some((other, self.gap(ours, other, service)?)))
             .min_by(|a, b| a.1.by.value.total_cmp(&b.1.by.value));
         let sure = others()
-            .all(|other| self.apart(own, other, service).is_some_and(Apart::is_surely_below));
+            .all(|other| self.gap(ours, other, service).is_some_and(P99Gap::is_surely_below));
         best.surely += u32::from(sure);
-        let figure = &self.lab.published.p99_ms;
+        let figure = &self.runner.published.p99_ms;
         let published = order(figure, &|name| figure.bar(service, name)).and_then(|order| {
             let bars = [figure.bar(service, order[1])?, figure.bar(service, order[0])?];
-            (order[0] == own.name()).then(|| bars[0] - bars[1])
+            (order[0] == ours.name()).then(|| bars[0] - bars[1])
         });
-        let said = next.map(|(other, apart)| {
+        let comment = next.map(|(other, gap)| {
             let (name, sure) = (other.name(), if sure { "lowest" } else { "not lowest" });
-            let by = if apart.is_below() { "the next is" } else { "below it is" };
+            let by = if gap.is_below() { "the next is" } else { "below it is" };
             format!("{sure} beyond its interval; {by} {name}")
         });
-        let found = next.map(|(_, apart)| scaled(apart.by, 1e-6));
+        let margin = next.map(|(_, gap)| scaled(gap.by, 1e-6));
         let id = format!("p99_margin.{}.{}", self.scenario, service.to_lowercase());
         let what = "by how much AccelFlow's P99 is below the lowest of the others";
-        let pair = (found, published);
-        self.lab.add(&id, what, "ms", Kind::Predicted, pair, reason.or(said));
+        let pair = (margin, published);
+        self.runner.add(&id, what, "ms", Kind::Predicted, pair, reason.or(comment));
     }
 
-    /// The order of a service's P99s; whether it is the published one.
+    /// Adds the order of a service's P99s. Returns whether it is the published one.
     fn order(&self, service: &str, reason: Option<String>) -> bool {
-        let figure = &self.lab.published.p99_ms;
+        let figure = &self.runner.published.p99_ms;
         let p99 = |report: &Report| Some(report.response(service)?.p99_ns?.value);
         let ours = |name: &str| p99(self.report(Architecture::of_name(name)?)?);
         let (theirs, ours) = (
@@ -133,34 +134,35 @@ impl Compared<'_> {
             theirs.iter().filter_map(|name| Architecture::of_name(name)).collect();
         for (index, lower) in sorted.iter().enumerate() {
             for higher in &sorted[index + 1..] {
-                if let Some(apart) = self.apart(*lower, *higher, service) {
-                    tally.add(apart);
+                if let Some(gap) = self.gap(*lower, *higher, service) {
+                    tally.add(gap);
                 }
             }
         }
         let pairs = sorted.len() * sorted.len().saturating_sub(1) / 2;
-        let found = (ours.is_some() && tally.all as usize == pairs).then(|| tally.interval());
-        let said = ours
+        let count = (ours.is_some() && tally.all as usize == pairs).then(|| tally.interval());
+        let comment = ours
             .as_ref()
             .map(|ours| format!("{}{BESIDE}{}", self.chain(ours, service), theirs.join(" < ")));
         let id = format!("order.{}.{}", self.scenario, service.to_lowercase());
         let what = "of ten pairs of architectures, those whose P99s are ordered as published";
-        let pair = (found, Some(pairs as f64));
-        self.lab.add(&id, what, "1", Kind::Predicted, pair, reason.or(said));
+        let pair = (count, Some(pairs as f64));
+        self.runner.add(&id, what, "1", Kind::Predicted, pair, reason.or(comment));
         ours.is_some_and(|ours| ours == theirs)
     }
 
-    /// `a < b` where the difference is beyond its interval, `a = b` where it is not.
+    /// Returns the order as text: `a < b` where the interval of the difference excludes zero, `a = b` where it does
+    /// not.
     fn chain(&self, order: &[&str], service: &str) -> String {
         let mut text = String::new();
         for (index, name) in order.iter().enumerate() {
             if index > 0 {
                 let two = [order[index - 1], name].map(Architecture::of_name);
-                let apart = match two {
-                    [Some(lower), Some(higher)] => self.apart(lower, higher, service),
+                let gap = match two {
+                    [Some(lower), Some(higher)] => self.gap(lower, higher, service),
                     _ => None,
                 };
-                let sure = apart.is_some_and(Apart::is_surely_below);
+                let sure = gap.is_some_and(P99Gap::is_surely_below);
                 text += if sure { " < " } else { " = " };
             }
             text += name;
@@ -168,9 +170,9 @@ impl Compared<'_> {
         text
     }
 
-    /// For every pair of architectures: in how many services they lie to each other as in figure 11.
+    /// Adds, for every pair of architectures, the number of services in which they are ordered as in figure 11.
     fn pairs(&self, services: &[String], known: bool, reason: Option<String>) {
-        let figure = &self.lab.published.p99_ms;
+        let figure = &self.runner.published.p99_ms;
         for (index, a) in SORTED.iter().enumerate() {
             for b in &SORTED[index + 1..] {
                 let mut tally = Tally::default();
@@ -179,24 +181,24 @@ impl Compared<'_> {
                     let two = if a_is_lower { [a, b] } else { [b, a] };
                     let two = two.map(|name| Architecture::of_name(name));
                     if let [Some(lower), Some(higher)] = two
-                        && let Some(apart) = self.apart(lower, higher, service)
+                        && let Some(gap) = self.gap(lower, higher, service)
                     {
-                        tally.add(apart);
+                        tally.add(gap);
                     }
                 }
                 let id = format!("pair.{}.{a}.{b}", self.scenario).replace('-', "_");
                 let what = format!("services in which {a} and {b} are ordered as in figure 11");
                 let all = Some(services.len() as f64);
                 let pair = (known.then(|| tally.interval()), all);
-                self.lab.add(&id, &what, "1", Kind::Predicted, pair, reason.clone());
+                self.runner.add(&id, &what, "1", Kind::Predicted, pair, reason.clone());
             }
         }
     }
 }
 
-/// The columns by their numbers, lowest first.
-fn order<'a>(figure: &'a Figure, of: &dyn Fn(&str) -> Option<f64>) -> Option<Vec<&'a str>> {
-    let columns = figure.columns.iter().map(|column| Some((column.as_str(), of(column)?)));
+/// Returns the columns sorted by their numbers, lowest first.
+fn order<'a>(figure: &'a Figure, number: &dyn Fn(&str) -> Option<f64>) -> Option<Vec<&'a str>> {
+    let columns = figure.columns.iter().map(|column| Some((column.as_str(), number(column)?)));
     let mut columns = columns.collect::<Option<Vec<_>>>()?;
     columns.sort_by(|a, b| a.1.total_cmp(&b.1));
     Some(columns.into_iter().map(|(name, _)| name).collect())
@@ -208,22 +210,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tally_counts_what_is_sure_and_what_is_not() {
+    fn a_tally_counts_sure_and_unsure_comparisons() {
         let mut tally = Tally::default();
         for ci95 in [[1.0, 3.0], [-1.0, 3.0], [-3.0, -1.0]] {
             let value = f64::midpoint(ci95[0], ci95[1]);
-            tally.add(Apart { by: Interval { value, ci95 } });
+            tally.add(P99Gap { by: Interval { value, ci95 } });
         }
         assert_eq!(tally.interval(), Interval { value: 2.0, ci95: [1.0, 2.0] });
     }
 
     #[test]
-    fn the_published_order_is_the_bars() {
+    fn the_published_order_follows_the_bars() {
         let figure = published().p99_ms;
-        let of = |service: &'static str| order(&figure, &|name| figure.bar(service, name));
-        let mean = of("mean").expect("all bars");
+        let ordered = |service: &'static str| order(&figure, &|name| figure.bar(service, name));
+        let mean = ordered("mean").expect("all bars");
         assert_eq!(mean, SORTED);
-        assert_eq!(of("Follow").expect("all bars")[1], "cohort");
-        assert_eq!(of("nobody"), None);
+        assert_eq!(ordered("Follow").expect("all bars")[1], "cohort");
+        assert_eq!(ordered("nobody"), None);
     }
 }

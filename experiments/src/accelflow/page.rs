@@ -1,27 +1,27 @@
-//! The page: the figures, which order of architectures came out, what does not follow, and all rows. It simulates
-//! nothing: everything is taken from the rows.
+//! The page: the figures, the order of the architectures, the discrepancies, and all rows. Everything on it comes from
+//! the rows; nothing is simulated here.
 
 use report::{Column, Report, Section, Table};
 use sim::accelflow::SCENARIOS;
 
-use super::drawn::{self, Service};
-use super::follows;
-use super::found::{Found, ends};
+use super::discrepancies;
+use super::figures::{self, Service};
 use super::orders::{BESIDE, SORTED};
+use super::row_index::{RowIndex, ends};
 use crate::base::rows::{Kind, Row, Rows};
 
-/// The page.
+/// Returns the page.
 pub(super) fn report(rows: &Rows, services: &[Service]) -> Report {
     let facts = [
         ("version", rows.version.to_owned()),
         ("command", format!("`{}`", rows.command)),
         ("measured", "nothing: simulated, the same on any machine".to_owned()),
-        ("rows", counted(&rows.rows)),
+        ("rows", counts_by_kind(&rows.rows)),
     ];
-    let found = Found::of(&rows.rows);
+    let by_id = RowIndex::new(&rows.rows);
     let section = |heading: &str, prose: &[&str], figures| Section {
         heading: heading.to_owned(),
-        prose: prose.iter().map(|own| (*own).to_owned()).collect(),
+        prose: prose.iter().map(|paragraph| (*paragraph).to_owned()).collect(),
         figures,
         ..Section::default()
     };
@@ -35,14 +35,14 @@ pub(super) fn report(rows: &Rows, services: &[Service]) -> Report {
         subtitle: "The document's results beside a model of its server.".to_owned(),
         facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         sections: vec![
-            section("Latency", &SCENARIO_PROSE, drawn::latency(&found, services)),
-            order(&found, services),
-            section("Load", &LOAD_PROSE, drawn::load(&found)),
-            section("What is varied", &[], drawn::sweeps(&found)),
-            section("RELIEF's applications", &[], drawn::relief(&found)),
+            section("Latency", &SCENARIO_PROSE, figures::latency(&by_id, services)),
+            order(&by_id, services),
+            section("Load", &LOAD_PROSE, figures::load(&by_id)),
+            section("What is varied", &[], figures::sweeps(&by_id)),
+            section("RELIEF's applications", &[], figures::relief(&by_id)),
             Section {
                 heading: "What does not follow from the published inputs".to_owned(),
-                prose: follows::paragraphs(&found),
+                prose: discrepancies::paragraphs(&by_id),
                 ..Section::default()
             },
             Section {
@@ -55,24 +55,24 @@ pub(super) fn report(rows: &Rows, services: &[Service]) -> Report {
     }
 }
 
-/// How many rows of each kind there are.
-fn counted(rows: &[Row]) -> String {
+/// Returns how many rows of each kind there are, as text.
+fn counts_by_kind(rows: &[Row]) -> String {
     let kinds = [Kind::Predicted, Kind::Computed, Kind::Calibrated, Kind::Unreachable];
     let count = |kind: Kind| {
-        let own = rows.iter().filter(|row| row.kind == kind);
-        let beside = own.clone().filter(|row| row.published.is_some()).count();
-        format!("{} {} ({beside} beside a published number)", own.count(), kind.name())
+        let of_kind = rows.iter().filter(|row| row.kind == kind);
+        let beside = of_kind.clone().filter(|row| row.published.is_some()).count();
+        format!("{} {} ({beside} beside a published number)", of_kind.count(), kind.name())
     };
     kinds.map(count).join(", ")
 }
 
-/// Which order came out, and what it says of the published one.
-fn order(found: &Found<'_>, services: &[Service]) -> Section {
-    let prose = SCENARIOS.iter().rev().flat_map(|scenario| verdict(found, scenario));
+/// Returns the section on the order of the architectures, in our results and in the paper's.
+fn order(rows: &RowIndex<'_>, services: &[Service]) -> Section {
+    let prose = SCENARIOS.iter().rev().flat_map(|scenario| verdict(rows, scenario));
     Section {
         heading: "The order of the architectures".to_owned(),
         prose: prose.collect(),
-        tables: vec![by_service(found, services), margins(found, services), by_pair(found)],
+        tables: vec![by_service(rows, services), margins(rows, services), by_pair(rows)],
         notes: vec![
             "a < b: the paired difference of the two P99s is beyond its 95 % interval; a = b: it is not.".to_owned(),
         ],
@@ -80,18 +80,18 @@ fn order(found: &Found<'_>, services: &[Service]) -> Section {
     }
 }
 
-/// What a scenario says of the published order.
-fn verdict(found: &Found<'_>, scenario: &str) -> Vec<String> {
-    let said = |what: &str| found.said(&format!("{what}.{scenario}"));
+/// Returns what a scenario's results say about the published order.
+fn verdict(rows: &RowIndex<'_>, scenario: &str) -> Vec<String> {
+    let quote = |what: &str| rows.quote(&format!("{what}.{scenario}"));
     let counts = format!(
         "`{scenario}`: services of eight in which AccelFlow's P99 is the lowest beyond its interval: {}. In which \
          the whole order of five is the published one: {}.",
-        said("accelflow_best"),
-        said("order_as_published"),
+        quote("accelflow_best"),
+        quote("order_as_published"),
     );
     let (mut holds, mut turned, mut open) = (Vec::new(), Vec::new(), Vec::new());
     for (lower, higher) in pairs() {
-        let Some(row) = found.row(&pair_id(scenario, lower, higher)) else { continue };
+        let Some(row) = rows.row(&pair_id(scenario, lower, higher)) else { continue };
         let Some([sure, most]) = ends(row) else { continue };
         let name = format!("{lower} and {higher}");
         if sure >= SERVICES {
@@ -124,7 +124,7 @@ fn verdict(found: &Found<'_>, scenario: &str) -> Vec<String> {
     vec![counts, format!("{} {conclusion}", pairs.join(" "))]
 }
 
-/// Every pair, the one first that is published lower on average.
+/// Returns every pair of architectures. The first of each pair has the lower published mean.
 fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
     let all = SORTED.iter().enumerate();
     all.flat_map(|(index, lower)| SORTED[index + 1..].iter().map(move |higher| (*lower, *higher)))
@@ -134,14 +134,14 @@ fn pair_id(scenario: &str, lower: &str, higher: &str) -> String {
     format!("pair.{scenario}.{lower}.{higher}").replace('-', "_")
 }
 
-/// The orders, service by service.
-fn by_service(found: &Found<'_>, services: &[Service]) -> Table {
+/// Returns the table of the orders by service.
+fn by_service(rows: &RowIndex<'_>, services: &[Service]) -> Table {
     let row = |(service, _): &Service| {
         let reasons = SCENARIOS.map(|scenario| {
-            let row = found.row(&format!("order.{scenario}.{}", service.to_lowercase()));
+            let row = rows.row(&format!("order.{scenario}.{}", service.to_lowercase()));
             row.and_then(|row| row.reason.clone()).unwrap_or_default()
         });
-        let parts = reasons.each_ref().map(|own| own.split_once(BESIDE));
+        let parts = reasons.each_ref().map(|reason| reason.split_once(BESIDE));
         let published = parts.iter().flatten().next().map_or("", |(_, published)| *published);
         let ours = |index: usize| match parts[index] {
             Some((ours, _)) => ours.to_owned(),
@@ -156,14 +156,13 @@ fn by_service(found: &Found<'_>, services: &[Service]) -> Table {
     }
 }
 
-/// By how much AccelFlow is best.
-fn margins(found: &Found<'_>, services: &[Service]) -> Table {
+/// Returns the table of how far AccelFlow's P99 is below the lowest of the others.
+fn margins(rows: &RowIndex<'_>, services: &[Service]) -> Table {
     let row = |(service, _): &Service| {
         let id = |scenario: &str| format!("p99_margin.{scenario}.{}", service.to_lowercase());
-        let own = found.row(&id(SCENARIOS[1]));
-        let bar =
-            own.and_then(|row| row.published).map_or(String::new(), |bar| format!("{bar:.3}"));
-        vec![service.clone(), found.said(&id(SCENARIOS[1])), found.said(&id(SCENARIOS[0])), bar]
+        let published = rows.row(&id(SCENARIOS[1])).and_then(|row| row.published);
+        let bar = published.map_or(String::new(), |bar| format!("{bar:.3}"));
+        vec![service.clone(), rows.quote(&id(SCENARIOS[1])), rows.quote(&id(SCENARIOS[0])), bar]
     };
     Table {
         caption: "By how much AccelFlow's P99 is below the lowest of the other four".to_owned(),
@@ -177,11 +176,11 @@ fn margins(found: &Found<'_>, services: &[Service]) -> Table {
     }
 }
 
-/// In how many services two architectures are ordered as published.
-fn by_pair(found: &Found<'_>) -> Table {
+/// Returns the table of the services in which two architectures are ordered as published, by pair.
+fn by_pair(rows: &RowIndex<'_>) -> Table {
     let row = |(lower, higher): (&'static str, &'static str)| {
-        let said = |scenario: &str| found.said(&pair_id(scenario, lower, higher));
-        vec![format!("{lower} and {higher}"), said(SCENARIOS[1]), said(SCENARIOS[0])]
+        let quote = |scenario: &str| rows.quote(&pair_id(scenario, lower, higher));
+        vec![format!("{lower} and {higher}"), quote(SCENARIOS[1]), quote(SCENARIOS[0])]
     };
     Table {
         caption: "Services of eight in which two architectures are ordered as in figure 11: by the estimates, and \
@@ -221,7 +220,7 @@ mod tests {
     use crate::base::rows::Kind;
 
     #[test]
-    fn a_pair_that_is_surely_the_other_way_round_is_said() {
+    fn the_verdict_names_a_pair_that_is_surely_reversed() {
         let all = pairs().enumerate().map(|(index, (lower, higher))| {
             let id = pair_id("steady", lower, higher);
             let ends = if index == 0 { [1.0, 5.0] } else { [8.0, 8.0] };
@@ -230,13 +229,13 @@ mod tests {
         });
         let rows: Vec<Row> = all.collect();
         assert_eq!(rows.len(), 10);
-        let text = verdict(&Found::of(&rows), "steady").join(" ");
+        let text = verdict(&RowIndex::new(&rows), "steady").join(" ");
         assert!(text.contains("accelflow and relief (in 3 of eight the other way)"), "{text}");
         assert!(text.contains("does not come out here"), "{text}");
-        let text = verdict(&Found::of(&rows[1..]), "steady").join(" ");
+        let text = verdict(&RowIndex::new(&rows[1..]), "steady").join(" ");
         assert!(text.contains("none. The others, not decided in some: none."), "{text}");
         assert!(text.contains("nothing here contradicts"), "{text}");
-        let text = verdict(&Found::of(&[]), "steady").join(" ");
+        let text = verdict(&RowIndex::new(&[]), "steady").join(" ");
         assert!(text.contains("nothing can be said"), "{text}");
     }
 }

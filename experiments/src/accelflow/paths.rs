@@ -1,25 +1,25 @@
-//! What the committed paths of the services have in them: what stands behind their ops for a dispatcher to do, and
-//! which sequences between two visits to a core depend on a condition. Counted by walking the traces; nothing is timed.
+//! Counts what the committed paths of the services contain: the work of a dispatcher after each op, and the sequences
+//! between two visits to a core that depend on a condition. The counts come from walking the traces; nothing is timed.
 
 use trace::{Behind, Catalog, Stage};
 
-/// Conditions that dispatchers decide in each sequence of accelerators. A sequence is what table IV prints between two
-/// visits to a core; of parallel ones, one counts.
+/// The number of conditions that dispatchers decide in each sequence of accelerators. A sequence is what table IV
+/// prints between two visits to a core. Of parallel sequences, one counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sequences {
     pub(super) conditions: Vec<u32>,
 }
 
 impl Sequences {
-    /// The share that has any (%).
+    /// Returns the share of the sequences that have a condition (%).
     pub(super) fn conditional_percent(&self) -> f64 {
-        let some = self.conditions.iter().filter(|own| **own > 0).count();
+        let some = self.conditions.iter().filter(|count| **count > 0).count();
         100.0 * some as f64 / self.conditions.len() as f64
     }
 
     fn add(&mut self, sequence: &mut Vec<Behind>) {
         if !sequence.is_empty() {
-            self.conditions.push(sequence.iter().map(|own| own.branches).sum());
+            self.conditions.push(sequence.iter().map(|op| op.branches).sum());
             sequence.clear();
         }
     }
@@ -40,14 +40,14 @@ impl Sequences {
     }
 }
 
-/// Of all services.
+/// Returns the sequences of all services.
 pub(super) fn sequences(catalog: &Catalog) -> Sequences {
     let mut sequences = Sequences::default();
     catalog.services().iter().for_each(|service| sequences.stages(catalog, &service.path));
     sequences
 }
 
-/// What stands behind every op of one request of each service.
+/// Returns what follows every op of one request of each service.
 pub(super) fn ops(catalog: &Catalog) -> Vec<Behind> {
     let mut ops = Vec::new();
     for service in catalog.services() {
@@ -56,7 +56,7 @@ pub(super) fn ops(catalog: &Catalog) -> Vec<Behind> {
     ops
 }
 
-/// Adds the ops of a stage that is run so many times.
+/// Adds the ops of a stage that runs `times` times.
 fn walk(catalog: &Catalog, stage: &Stage, times: u32, ops: &mut Vec<Behind>) {
     match stage {
         Stage::Cpu => {}
@@ -65,7 +65,7 @@ fn walk(catalog: &Catalog, stage: &Stage, times: u32, ops: &mut Vec<Behind>) {
         }
         Stage::Run { trace: name, with } => {
             let Some(found) = catalog.trace(name) else { return };
-            let mut read = |field: &str| u32::from(with.iter().any(|own| own == field));
+            let mut read = |field: &str| u32::from(with.iter().any(|flag| flag == field));
             let behind = trace::walk(found, &mut read).behind;
             (0..times).for_each(|_| ops.extend(&behind));
         }
@@ -80,15 +80,16 @@ mod tests {
     fn ops_are_counted_as_by_hand() {
         let catalog = trace::accelflow();
         let ops = ops(&catalog);
-        let sum = |of: fn(&Behind) -> u32| ops.iter().map(of).sum::<u32>();
-        let all: u64 = catalog.services().iter().map(|own| catalog.invocations(own)).sum();
+        let sum = |count: fn(&Behind) -> u32| ops.iter().map(count).sum::<u32>();
+        let services = catalog.services().iter();
+        let all: u64 = services.map(|service| catalog.invocations(service)).sum();
         assert_eq!((ops.len(), all), (245, 245));
-        let behind = (sum(|own| own.ends), sum(|own| own.branches), sum(|own| own.transforms));
+        let behind = (sum(|op| op.ends), sum(|op| op.branches), sum(|op| op.transforms));
         assert_eq!(behind, (53, 39, 11));
     }
 
     #[test]
-    fn sequences_are_those_between_visits_to_a_core() {
+    fn sequences_end_at_visits_to_a_core() {
         let sequences = sequences(&trace::accelflow());
         // CPost: T1, four times T9 and T10, three times, T2.
         assert_eq!(sequences.conditions.len(), 26);

@@ -1,10 +1,10 @@
-//! What AccelFlow publishes, as data; read once.
+//! The numbers that [AccelFlow] prints, read from `specs/sim/accelflow-published.toml`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The figures' numbers.
+/// The numbers of the paper's figures.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Published {
@@ -20,7 +20,7 @@ pub(super) struct Published {
     pub(super) generations_ms: Figure,
 }
 
-/// One figure: bars by service, or by architecture, and column.
+/// The bars of one figure, by service or architecture, and by column.
 #[derive(Debug, Deserialize)]
 pub(super) struct Figure {
     pub(super) columns: Vec<String>,
@@ -29,19 +29,19 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// A service's bar, or `mean`'s.
+    /// Returns the bar of a service, or of `mean`, in a column.
     pub(super) fn bar(&self, service: &str, column: &str) -> Option<f64> {
-        let at = self.columns.iter().position(|own| own == column)?;
+        let at = self.columns.iter().position(|name| name == column)?;
         self.bars.get(service)?.get(at).copied()
     }
 
-    /// By how much one bar is below another of its row (%).
+    /// Returns by how much one bar is below another of the same service (%).
     pub(super) fn cut(&self, service: &str, column: &str, below: &str) -> Option<f64> {
         Some(100.0 * (1.0 - self.bar(service, column)? / self.bar(service, below)?))
     }
 }
 
-/// The numbers that are compiled in.
+/// Returns the published numbers. They are compiled in.
 pub(super) fn published() -> Published {
     toml::from_str(include_str!("../../../specs/sim/accelflow-published.toml"))
         .expect("a test reads it")
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_published_cuts_are_ratios_of_the_mean_bars() {
+    fn published_cuts_are_ratios_of_the_mean_bars() {
         let p99 = published().p99_ms;
         for (other, cut) in
             [("non-acc", 90.7), ("cpu-centric", 81.2), ("relief", 68.8), ("cohort", 70.1)]

@@ -1,72 +1,72 @@
-//! A scenario under every architecture: response times, by how much AccelFlow is below the others, the ablation, and
-//! the rare events. Figures 11 and 13, and what section VII-B6 counts.
+//! Simulates a scenario under every architecture: response times, by how much AccelFlow is below the others, the
+//! ablation, and rare events. These are figures 11 and 13, and the counts of section VII-B6.
 
 use sim::accelflow::Architecture;
 use sim::{Entries, Interval, Report};
 
-use super::lab::{Lab, fitted, row_id, scaled, why_not};
+use super::runner::{Runner, fitted, row_id, scaled, unavailable_reason};
 use crate::base::Problem;
 use crate::base::rows::Kind;
 
 /// A scenario's reports, by architecture.
-pub(super) struct Compared<'a> {
-    pub(super) lab: &'a Lab,
+pub(super) struct ScenarioReports<'a> {
+    pub(super) runner: &'a Runner,
     pub(super) scenario: &'a str,
     reports: Vec<(Architecture, Report)>,
 }
 
-impl Lab {
-    /// Every architecture in a scenario.
+impl Runner {
+    /// Simulates a scenario under every architecture and adds its rows.
     pub(super) fn scenario(&self, scenario: &str, base: &Entries) -> Result<(), Problem> {
         let mut reports = Vec::new();
         for architecture in Architecture::ALL {
             reports.push((architecture, self.simulate(base, architecture, &[])?));
         }
-        let compared = Compared { lab: self, scenario, reports };
-        compared.times();
-        compared.cuts();
-        compared.ablation();
-        compared.orders();
-        compared.events();
+        let reports = ScenarioReports { runner: self, scenario, reports };
+        reports.times();
+        reports.cuts();
+        reports.ablation();
+        reports.orders();
+        reports.events();
         Ok(())
     }
 }
 
-impl Compared<'_> {
+impl ScenarioReports<'_> {
     pub(super) fn report(&self, architecture: Architecture) -> Option<&Report> {
-        self.reports.iter().find(|(own, _)| *own == architecture).map(|(_, report)| report)
+        self.reports.iter().find(|(name, _)| *name == architecture).map(|(_, report)| report)
     }
 
-    /// Figures 11 and 13.
+    /// Adds the response times of figures 11 and 13.
     fn times(&self) {
-        let (lab, scenario) = (self.lab, self.scenario);
+        let (runner, scenario) = (self.runner, self.scenario);
         for (architecture, report) in &self.reports {
             let name = architecture.name();
-            let in_figure_11 = lab.published.p99_ms.columns.iter().any(|own| own == name);
-            let p99s =
-                if in_figure_11 { &lab.published.p99_ms } else { &lab.published.ablation_ms };
-            let means = &lab.published.mean_ms;
+            let published = &runner.published;
+            let in_figure_11 = published.p99_ms.columns.iter().any(|column| column == name);
+            let p99s = if in_figure_11 { &published.p99_ms } else { &published.ablation_ms };
+            let means = &published.mean_ms;
             for response in &report.responses {
                 let service = &response.name;
                 let id = |what: &str| row_id(what, scenario, name, Some(service));
                 let (p99, mean) = (p99s.bar(service, name), means.bar(service, name));
-                lab.time(&id("p99"), response.p99_ns, p99, Kind::Predicted, report);
-                lab.time(&id("mean"), response.mean_ns, mean, Kind::Predicted, report);
+                runner.time(&id("p99"), response.p99_ns, p99, Kind::Predicted, report);
+                runner.time(&id("mean"), response.mean_ns, mean, Kind::Predicted, report);
             }
-            // What the window's inputs were fitted to are these means, where they are published.
-            let kind = |bar: Option<f64>| match bar {
+            // The inputs of scenario `window` were fitted to these means, where they are published.
+            let kind = |published: Option<f64>| match published {
                 Some(_) => fitted(scenario),
                 None => Kind::Predicted,
             };
             let id = |what: &str| row_id(what, scenario, name, None);
             let (p99, mean) = (p99s.bar("mean", name), means.bar("mean", name));
-            lab.p99(&id("p99"), p99, kind(p99), report);
-            let found = report.across().map(|across| across.mean_ns);
-            lab.time(&id("mean"), found, mean, kind(mean), report);
+            runner.p99(&id("p99"), p99, kind(p99), report);
+            let mean_ns = report.across().map(|across| across.mean_ns);
+            runner.time(&id("mean"), mean_ns, mean, kind(mean), report);
         }
     }
 
-    /// By how much AccelFlow is below the others.
+    /// Adds by how much AccelFlow is below the others.
     fn cuts(&self) {
         let others = [
             (Architecture::NonAcc, 90.7, 77.2),
@@ -82,7 +82,7 @@ impl Compared<'_> {
         }
     }
 
-    /// Figure 13's cuts below RELIEF, one technique after the other.
+    /// Adds the cuts below RELIEF of figure 13, one technique after the other.
     fn ablation(&self) {
         let steps = [
             (Architecture::PerTypeQueues, 6.8),
@@ -96,7 +96,7 @@ impl Compared<'_> {
         }
     }
 
-    /// By how much one architecture's percentile or mean is below another's.
+    /// Adds by how much one architecture's percentile or mean is below another's.
     fn cut(
         &self,
         id: &str,
@@ -108,15 +108,15 @@ impl Compared<'_> {
         else {
             return;
         };
-        let found = lower_report.reduction(higher_report);
-        let found = found.and_then(|own| if percentile { own.p99 } else { Some(own.mean) });
-        let found = found.map(|own| scaled(own, 100.0));
+        let reduction = lower_report.reduction(higher_report);
+        let cut = reduction.and_then(|cuts| if percentile { cuts.p99 } else { Some(cuts.mean) });
+        let pair = (cut.map(|share| scaled(share, 100.0)), Some(published));
         let what = format!("{} below {}", lower.name(), higher.name());
-        let reason = why_not(higher_report).or_else(|| why_not(lower_report));
-        self.lab.add(id, &what, "%", fitted(self.scenario), (found, Some(published)), reason);
+        let reason = unavailable_reason(higher_report).or_else(|| unavailable_reason(lower_report));
+        self.runner.add(id, &what, "%", fitted(self.scenario), pair, reason);
     }
 
-    /// Section VII-B6, as far as the model has it.
+    /// Adds the events of section VII-B6 that the model has.
     fn events(&self) {
         let Some(report) = self.report(Architecture::AccelFlow) else { return };
         let events: [(&str, &str, &str, f64, f64, &str); 2] = [
@@ -125,10 +125,10 @@ impl Compared<'_> {
         ];
         for (what, fact, unit, by, published, reason) in events {
             let id = format!("{what}.{}", self.scenario);
-            let found: Option<Interval> = report.fact(fact).map(|own| scaled(own, by));
+            let ours: Option<Interval> = report.fact(fact).map(|value| scaled(value, by));
             let what = "section VII-B6: high-overhead events";
-            let pair = (found, Some(published));
-            self.lab.add(&id, what, unit, Kind::Predicted, pair, Some(reason.to_owned()));
+            let pair = (ours, Some(published));
+            self.runner.add(&id, what, unit, Kind::Predicted, pair, Some(reason.to_owned()));
         }
     }
 }

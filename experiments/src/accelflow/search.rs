@@ -1,37 +1,37 @@
-//! The highest load that keeps an objective, with an interval: by halving, three times over the same loads. Once by
-//! the estimate of every percentile; once only where its whole interval keeps the objective; once where any of it does.
-//! What a load gives is the caller's, who remembers it.
+//! Finds the highest load that keeps an objective, with an interval, by three bisections over the same range of loads.
+//! The first judges a load by the estimate of every percentile, the second by the whole interval of every percentile,
+//! and the third by any part of it. The caller judges a load, and remembers the results.
 
 use sim::Interval;
 
 use crate::base::Problem;
 
-/// What runs at a load say of an objective.
+/// Tells whether the runs at a load keep an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// The whole interval keeps it.
+    /// The whole interval keeps the objective.
     pub(super) surely: bool,
-    /// The estimate does.
+    /// The estimate keeps it.
     pub(super) likely: bool,
-    /// Some of the interval does.
+    /// A part of the interval keeps it.
     pub(super) perhaps: bool,
 }
 
 impl Verdict {
-    /// Nothing else can be.
+    /// The objective is certainly kept.
     pub(super) const YES: Self = Self { surely: true, likely: true, perhaps: true };
-    /// Certainly not.
+    /// The objective is certainly not kept.
     pub(super) const NO: Self = Self { surely: false, likely: false, perhaps: false };
-    /// No steady state was found, though more does not come than can be done.
+    /// No steady state was found, although the load is not more than the system can do.
     pub(super) const UNKNOWN: Self = Self { surely: false, likely: false, perhaps: true };
 
-    /// Whether this is at most so much.
-    pub(super) fn at_most(found: Interval, most: f64) -> Self {
-        let [low, high] = found.ci95;
-        Self { surely: high <= most, likely: found.value <= most, perhaps: low <= most }
+    /// Judges whether a number is at most `most`.
+    pub(super) fn at_most(number: Interval, most: f64) -> Self {
+        let [low, high] = number.ci95;
+        Self { surely: high <= most, likely: number.value <= most, perhaps: low <= most }
     }
 
-    /// Both.
+    /// Returns the verdict on two objectives together.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             surely: self.surely && other.surely,
@@ -41,31 +41,32 @@ impl Verdict {
     }
 }
 
-/// Which loads, and how close.
+/// The loads that are searched, and the precision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
-    /// The load that is tried first; if that is too much there is none.
+    /// The load that is tried first. If it is too high, there is no load that keeps the objective.
     pub(super) least: f64,
-    /// More than anybody carries.
+    /// More than any system carries.
     pub(super) most: f64,
-    /// The bracket that is left, as a share of its upper end.
+    /// The width of the bracket at which the search ends, as a share of its upper end.
     pub(super) within: f64,
 }
 
-/// The highest load by the estimates. Its interval goes from the highest load that is surely kept to the lowest that
-/// surely is not, and so holds the bracket as well. Zero if the least load is too much.
-pub(super) fn highest(
+/// Returns the highest load by the estimates. Its interval goes from the highest load that surely keeps the objective
+/// to the lowest that surely does not, so it contains the bracket as well. The load is zero if the least load is too
+/// high.
+pub(super) fn highest_load(
     range: Range,
     judge: &mut dyn FnMut(f64) -> Result<Verdict, Problem>,
 ) -> Result<Interval, Problem> {
-    let (likely, _) = halve(range, &mut |load| Ok(judge(load)?.likely))?;
-    let (surely, _) = halve(range, &mut |load| Ok(judge(load)?.surely))?;
-    let (_, perhaps) = halve(range, &mut |load| Ok(judge(load)?.perhaps))?;
+    let (likely, _) = bisect(range, &mut |load| Ok(judge(load)?.likely))?;
+    let (surely, _) = bisect(range, &mut |load| Ok(judge(load)?.surely))?;
+    let (_, perhaps) = bisect(range, &mut |load| Ok(judge(load)?.perhaps))?;
     Ok(Interval { value: likely, ci95: [surely, perhaps] })
 }
 
-/// A load that holds and one that does not.
-fn halve(
+/// Returns a load that keeps the objective and one that does not.
+fn bisect(
     range: Range,
     holds: &mut dyn FnMut(f64) -> Result<bool, Problem>,
 ) -> Result<(f64, f64), Problem> {
@@ -88,10 +89,10 @@ mod tests {
 
     const RANGE: Range = Range { least: 500.0, most: 100_000.0, within: 0.02 };
 
-    /// A percentile that grows with the load, with an interval of a tenth to both sides; the objective is 1.
-    fn found(most_per_s: f64) -> (Interval, usize) {
+    /// Searches where the percentile grows with the load and its interval is a tenth to both sides. The objective is 1.
+    fn search(most_per_s: f64) -> (Interval, usize) {
         let mut tried = Vec::new();
-        let found = highest(RANGE, &mut |load| {
+        let load = highest_load(RANGE, &mut |load| {
             tried.push(load);
             let value = load / most_per_s;
             let interval = Interval { value, ci95: [0.9 * value, 1.1 * value] };
@@ -99,12 +100,12 @@ mod tests {
         });
         tried.sort_by(f64::total_cmp);
         tried.dedup();
-        (found.unwrap_or_else(|_| panic!("nothing fails")), tried.len())
+        (load.unwrap_or_else(|_| panic!("nothing fails")), tried.len())
     }
 
     #[test]
-    fn the_interval_is_that_of_the_percentile_and_the_bracket() {
-        let (found, tried) = found(20_000.0);
+    fn the_interval_contains_the_percentiles_and_the_bracket() {
+        let (found, tried) = search(20_000.0);
         let value = found.value;
         assert!((19_600.0..=20_000.0).contains(&value), "{found:?}");
         let [low, high] = found.ci95;
@@ -114,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn none_is_low_enough_or_all_are() {
-        assert_eq!(found(400.0).0, Interval { value: 0.0, ci95: [0.0, 500.0] });
-        let all = found(1e9).0;
+    fn the_search_ends_if_no_load_or_every_load_holds() {
+        assert_eq!(search(400.0).0, Interval { value: 0.0, ci95: [0.0, 500.0] });
+        let all = search(1e9).0;
         assert!(all.value > 98_000.0 && all.ci95[1] == 100_000.0, "{all:?}");
     }
 
     #[test]
-    fn what_is_not_known_is_neither_sure_nor_excluded() {
+    fn an_unknown_verdict_is_neither_sure_nor_excluded() {
         let sure = Verdict::at_most(Interval { value: 0.5, ci95: [0.4, 0.6] }, 1.0);
         assert_eq!(sure, Verdict::YES);
         assert_eq!(sure.and(Verdict::UNKNOWN), Verdict::UNKNOWN);

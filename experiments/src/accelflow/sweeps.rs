@@ -1,19 +1,19 @@
-//! What is varied in a scenario: PEs, chiplets and the links between them, accelerator speeds, load. Figures 12, 18 and
+//! Varies a scenario: PEs, chiplets and the links between them, accelerator speeds, load. These are figures 12, 18 and
 //! 19, and sections VII-B4, C2, C3 and C5.
 
 use sim::accelflow::Architecture;
 use sim::{Entries, Interval, Report};
 
-use super::lab::{Lab, fitted, mean_of, number, row_id, scaled, why_not};
 use super::published::Figure;
+use super::runner::{Runner, fitted, mean_of, number, row_id, scaled, unavailable_reason};
 use crate::base::Problem;
 use crate::base::rows::Kind;
 
-/// One value of what is varied, and what came of it.
+/// One value of the varied key, and its report.
 type Point = (String, Report);
 
-impl Lab {
-    /// Everything that is varied in each scenario.
+impl Runner {
+    /// Runs the sweeps of a scenario.
     pub(super) fn sweeps(&self, scenario: &str, base: &Entries) -> Result<(), Problem> {
         let chiplets = self.figure(
             scenario,
@@ -38,7 +38,7 @@ impl Lab {
         self.speeds(scenario, base)
     }
 
-    /// Figures 18 and 19: every service's P99 and their mean.
+    /// Adds the rows of figure 18 or 19: every service's P99, and their mean.
     fn figure(
         &self,
         scenario: &str,
@@ -52,7 +52,7 @@ impl Lab {
             let set = [(key, column.clone())];
             let report = self.simulate(base, Architecture::AccelFlow, &set)?;
             let id = format!("p99.{scenario}.accelflow.{what}_{column}");
-            // The scenario as it is, once more.
+            // At this value the study is the unchanged scenario.
             let same = number(base, key) == column.parse().ok();
             let kind = if same { fitted(scenario) } else { Kind::Predicted };
             self.p99(&id, figure.bar("mean", column), kind, &report);
@@ -66,7 +66,7 @@ impl Lab {
         Ok(points)
     }
 
-    /// By how much one mean P99 is above another.
+    /// Adds by how much one mean P99 is above another.
     fn growth(
         &self,
         id: &str,
@@ -75,12 +75,13 @@ impl Lab {
         published: f64,
     ) {
         let (Some(above), Some(below)) = (above, below) else { return };
-        let found = above.reduction(below).and_then(|own| own.p99).map(|own| scaled(own, -100.0));
-        let reason = why_not(above).or_else(|| why_not(below));
-        self.add(id, what, "%", Kind::Predicted, (found, Some(published)), reason);
+        let cut = above.reduction(below).and_then(|reduction| reduction.p99);
+        let pair = (cut.map(|share| scaled(share, -100.0)), Some(published));
+        let reason = unavailable_reason(above).or_else(|| unavailable_reason(below));
+        self.add(id, what, "%", Kind::Predicted, pair, reason);
     }
 
-    /// Section VII-C2: cycles between six chiplets; and links as slow as table III prints them.
+    /// Adds section VII-C2: cycles between six chiplets. Also adds links that are as slow as table III prints them.
     fn links(&self, scenario: &str, base: &Entries, six: &Report) -> Result<(), Problem> {
         for cycles in ["20", "40", "80", "100"] {
             let set = [
@@ -106,7 +107,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Section VII-C3: deadlines that are missed, and ops that fall back, with fewer PEs.
+    /// Adds section VII-C3: missed deadlines, and ops that fall back, with fewer PEs.
     fn shortages(&self, scenario: &str, pes: &[Point]) {
         let published =
             [("2", Some(21.7), Some(39.0)), ("4", Some(8.2), Some(16.0)), ("8", None, None)];
@@ -117,36 +118,37 @@ impl Lab {
                 ("fallback_share", "ops.fallback_share", None, "ops that fall back to a core"),
                 ("encrypt_fallback_share", "encrypt.fallback_share", refused, REFUSED),
             ];
-            for (name, fact, bar, what) in rows {
-                let found = report.fact(fact).map(|own| scaled(own, 100.0));
+            for (name, fact, published, what) in rows {
+                let ours = report.fact(fact).map(|share| scaled(share, 100.0));
                 let id = format!("{name}.{scenario}.pes_{count}");
-                self.add(&id, what, "%", Kind::Predicted, (found, bar), why_not(report));
+                let reason = unavailable_reason(report);
+                self.add(&id, what, "%", Kind::Predicted, (ours, published), reason);
             }
         }
     }
 
-    /// Section VII-C5 as percentiles: RELIEF's over AccelFlow's with quicker and slower PEs. What it prints are
-    /// throughputs (`throughput.rs`).
+    /// Adds section VII-C5 as percentiles: RELIEF's over AccelFlow's, with faster and slower PEs. The section itself
+    /// prints throughputs (`throughput.rs`).
     fn speeds(&self, scenario: &str, base: &Entries) -> Result<(), Problem> {
         for percent in [25, 50, 100, 200, 400] {
             let set = speed(base, percent);
             let ours = self.simulate(base, Architecture::AccelFlow, &set)?;
             let theirs = self.simulate(base, Architecture::Relief, &set)?;
-            let cut = ours.reduction(&theirs).and_then(|own| own.p99);
-            // What is cut by r is 1 / (1 - r) times as much.
+            let cut = ours.reduction(&theirs).and_then(|reduction| reduction.p99);
+            // If AccelFlow's is lower by r, RELIEF's is 1 / (1 - r) times AccelFlow's.
             let times = |cut: f64| 1.0 / (1.0 - cut);
-            let found = cut
-                .filter(|own| own.ci95[1] < 1.0)
-                .map(|own| Interval { value: times(own.value), ci95: own.ci95.map(times) });
+            let ratio = cut
+                .filter(|cut| cut.ci95[1] < 1.0)
+                .map(|cut| Interval { value: times(cut.value), ci95: cut.ci95.map(times) });
             let id = row_id("p99_ratio", scenario, "relief", Some(&format!("speed_{percent}")));
             let what = "RELIEF's mean P99 over AccelFlow's, PEs at this percentage of their speed";
-            let reason = why_not(&theirs).or_else(|| why_not(&ours));
-            self.add(&id, what, "times", Kind::Predicted, (found, None), reason);
+            let reason = unavailable_reason(&theirs).or_else(|| unavailable_reason(&ours));
+            self.add(&id, what, "times", Kind::Predicted, (ratio, None), reason);
         }
         Ok(())
     }
 
-    /// RELIEF's public code, if an interrupt by DMA costs its manager something as well.
+    /// Adds the P99s of RELIEF's public code if a DMA's interrupt costs its manager time as well.
     pub(super) fn interrupts(&self, base: &Entries) -> Result<(), Problem> {
         for ns in [500, 1_500] {
             let set = [("costs.manager_dma_ns", ns.to_string())];
@@ -157,7 +159,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Figure 12: SocialNetwork at three loads, and AccelFlow's cut below RELIEF.
+    /// Adds figure 12: SocialNetwork at three loads, and AccelFlow's cut below RELIEF.
     pub(super) fn loads(&self, base: &Entries) -> Result<(), Problem> {
         self.begin("loads");
         let figure = &self.published.loads_ms;
@@ -171,22 +173,24 @@ impl Lab {
                 self.p99(&id, figure.bar(name, per_s), Kind::Predicted, &report);
                 reports.push((architecture, report));
             }
-            let of = |name| reports.iter().find(|(own, _)| *own == name).map(|(_, report)| report);
-            let pair = (of(Architecture::AccelFlow), of(Architecture::Relief));
+            let report = |architecture| {
+                reports.iter().find(|(name, _)| *name == architecture).map(|(_, report)| report)
+            };
+            let pair = (report(Architecture::AccelFlow), report(Architecture::Relief));
             let (Some(ours), Some(theirs)) = pair else { continue };
-            let found = ours.reduction(theirs).and_then(|own| own.p99);
+            let cut = ours.reduction(theirs).and_then(|reduction| reduction.p99);
             let bars = (figure.bar("accelflow", per_s), figure.bar("relief", per_s));
             let published = bars.0.zip(bars.1).map(|(low, high)| 100.0 * (1.0 - low / high));
             let id = format!("p99_reduction.steady.relief.load_{per_s}");
             let what = "figure 12: SocialNetwork's bars, AccelFlow below RELIEF";
-            let pair = (found.map(|own| scaled(own, 100.0)), published);
-            let reason = why_not(theirs).or_else(|| why_not(ours));
+            let pair = (cut.map(|share| scaled(share, 100.0)), published);
+            let reason = unavailable_reason(theirs).or_else(|| unavailable_reason(ours));
             self.add(&id, what, "%", Kind::Predicted, pair, reason);
         }
         Ok(())
     }
 
-    /// At the published peak of AccelFlow: utilisations, and how many ops fall back.
+    /// Adds the utilisations, and the share of ops that fall back, at AccelFlow's published peak.
     pub(super) fn peak(&self, base: &Entries) -> Result<(), Problem> {
         self.begin("peak");
         let set = [("load.total_per_s", "51600".to_owned())];
@@ -199,38 +203,39 @@ impl Lab {
             ("compression", &["compress", "decompress"], 38.0),
             ("load_balance", &["load-balance"], 71.0),
         ];
-        for (name, kinds, bar) in groups {
-            let found: Vec<Interval> = kinds
+        for (name, kinds, published) in groups {
+            let utilisations: Vec<Interval> = kinds
                 .iter()
                 .filter_map(|kind| report.fact(&format!("{kind}.utilisation")))
                 .collect();
-            let found = mean_of(&found).map(|own| scaled(own, 100.0));
+            let mean = mean_of(&utilisations).map(|share| scaled(share, 100.0));
             let what = "section VII-B4: busy PEs at 51.6 K requests/s";
             let id = format!("utilisation.{name}");
-            self.add(&id, what, "%", Kind::Predicted, (found, Some(bar)), why_not(&report));
+            let pair = (mean, Some(published));
+            self.add(&id, what, "%", Kind::Predicted, pair, unavailable_reason(&report));
         }
-        let found = report.fact("ops.fallback_share").map(|own| scaled(own, 100.0));
+        let share = report.fact("ops.fallback_share").map(|share| scaled(share, 100.0));
         let what = "section VII-B6: ops that fall back to a core at 51.6 K requests/s";
-        let pair = (found, Some(5.9));
-        self.add("fallback_share.peak", what, "%", Kind::Predicted, pair, why_not(&report));
+        let (pair, reason) = ((share, Some(5.9)), unavailable_reason(&report));
+        self.add("fallback_share.peak", what, "%", Kind::Predicted, pair, reason);
         Ok(())
     }
 }
 
-/// The keys of all accelerators' speeds, at a percentage of what they are.
+/// Returns the keys of all accelerators' speeds, each with a percentage of its value in `base`.
 pub(super) fn speed(base: &Entries, percent: u32) -> Vec<(&'static str, String)> {
-    let of = |key: &'static str| {
-        let own = number(base, key)?;
-        Some((key, (own * f64::from(percent) / 100.0).to_string()))
+    let scaled = |key: &'static str| {
+        let speedup = number(base, key)?;
+        Some((key, (speedup * f64::from(percent) / 100.0).to_string()))
     };
-    SPEEDS.into_iter().filter_map(of).collect()
+    SPEEDS.into_iter().filter_map(scaled).collect()
 }
 
 fn at<'a>(points: &'a [Point], column: &str) -> Option<&'a Report> {
-    points.iter().find(|(own, _)| own == column).map(|(_, report)| report)
+    points.iter().find(|(value, _)| value == column).map(|(_, report)| report)
 }
 
-/// Gigabytes a second.
+/// A gigabit per second, in gigabytes per second.
 const GIGABIT: &str = "0.125";
 const MISSED: &str = "section VII-C3: requests that take more than 5 times figure 1's time";
 const REFUSED: &str = "section VII-C3: encryptions that fall back to a core";
@@ -248,11 +253,11 @@ const SPEEDS: [&str; 9] = [
 
 #[cfg(test)]
 mod tests {
-    use super::super::lab::base;
+    use super::super::runner::base;
     use super::*;
 
     #[test]
-    fn all_nine_accelerators_get_another_speed() {
+    fn speed_scales_all_nine_accelerators() {
         let base = base("steady").unwrap_or_else(|_| panic!("compiled in"));
         let set = speed(&base, 400);
         assert_eq!(set.len(), 9);

@@ -1,9 +1,9 @@
-//! Results that no model with the published inputs can give, each with what is missing.
+//! The results that no model with the published inputs can give. Each row says what is missing.
 
 use super::published::Published;
 use crate::base::rows::Row;
 
-/// The rows.
+/// Returns the rows.
 pub(super) fn rows(published: &Published) -> Vec<Row> {
     let mut rows = other_suites();
     rows.extend(generations(published));
@@ -13,7 +13,7 @@ pub(super) fn rows(published: &Published) -> Vec<Row> {
     rows
 }
 
-/// Figure 12 and section III beside SocialNetwork.
+/// Returns the rows of figure 12 and section III on the suites other than SocialNetwork.
 fn other_suites() -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, suite) in [("hotel", "HotelReservation"), ("media", "MediaServices")] {
@@ -37,15 +37,15 @@ fn other_suites() -> Vec<Row> {
     rows
 }
 
-/// Figure 20.
+/// Returns the rows of figure 20.
 fn generations(published: &Published) -> Vec<Row> {
     let mut rows = Vec::new();
     for generation in &published.generations_ms.columns {
         let name = generation.replace('-', "_");
         for architecture in ["non-acc", "relief", "accelflow"] {
             let id = format!("p99.{name}.{}", architecture.replace('-', "_"));
-            let bar = published.generations_ms.bar(architecture, generation);
-            rows.push(Row::unreachable(&id, "figure 20", bar, "ms", GENERATIONS));
+            let p99_ms = published.generations_ms.bar(architecture, generation);
+            rows.push(Row::unreachable(&id, "figure 20", p99_ms, "ms", GENERATIONS));
         }
     }
     for (generation, cut) in [("ice_lake", 68.8), ("emerald_rapids", 71.7)] {
@@ -56,7 +56,7 @@ fn generations(published: &Published) -> Vec<Row> {
     rows
 }
 
-/// Identity, what it is, published number, unit, what is missing.
+/// Id, description, published number, unit, and what is missing.
 const OTHERS: [(&str, &str, f64, &str, &str); 10] = [
     ("p99_reduction.serverless.relief", "figure 16: serverless functions", 37.0, "%", SERVERLESS),
     (

@@ -1,10 +1,11 @@
-//! What arithmetic settles from printed numbers alone: area, cycles, and where the document contradicts itself. Of a
-//! contradiction, `published` is one printed number and `ours` what others of its numbers make of it.
+//! The results that follow from printed numbers by arithmetic: area, cycles, and where [Arcalis] contradicts itself. In
+//! a row of a contradiction, `published` is one printed number, and `ours` is what other numbers of the paper give for
+//! it.
 
 use super::speed::SPEEDUPS;
 use crate::base::rows::{Kind, Row};
 
-/// The rows, each computed from printed inputs.
+/// Returns the rows, each computed from printed inputs.
 pub(super) fn rows() -> Vec<Row> {
     let what = "VI-E: unique_id's 3.33 times over the 1.4 that RpcNIC prints";
     let over_rpcnic = computed("over_rpcnic.unique_id", what, None, 3.33 / 1.4, "times");
@@ -36,7 +37,7 @@ fn area() -> [Row; 4] {
     ]
 }
 
-/// The cut of cycles is that of figure 11a's time.
+/// Returns the rows on the cycles saved. That is the same measurement as the time of figure 11a.
 fn cycles() -> [Row; 2] {
     let cut = |speedup: f64| 100.0 * (1.0 - 1.0 / speedup);
     let least = SPEEDUPS.into_iter().fold(f64::INFINITY, f64::min);
@@ -48,21 +49,21 @@ fn cycles() -> [Row; 2] {
     ]
 }
 
-/// Numbers that other printed numbers exclude.
+/// Returns the numbers that other printed numbers exclude.
 fn contradictions() -> Vec<Row> {
-    let one = |(id, what, published, ours, unit): &Contradiction| {
+    let row = |(id, what, published, ours, unit): &Contradiction| {
         computed(&format!("contradiction.{id}"), what, Some(*published), *ours, unit)
     };
-    throughputs().iter().chain(&others()).map(one).collect()
+    throughputs().iter().chain(&others()).map(row).collect()
 }
 
-/// Identity, what it is, what is printed, what other numbers make of it, unit.
+/// Id, description, the printed number, what other numbers give for it, and unit.
 type Contradiction = (&'static str, &'static str, f64, f64, &'static str);
 
 fn throughputs() -> [Contradiction; 6] {
     let (low_us, high_us) = (1e3 / 248.0, 1e3 / 258.0);
     let mid_per_s = 1e3 / f64::midpoint(low_us, high_us);
-    // Of SET and GET, from the mixes of 20 and 80 % SET.
+    // The CPU's time for a SET and for a GET, from the mixes of 20 and 80 % SET.
     let (cpu_low_us, cpu_high_us) = (4.16 * low_us, 3.05 * high_us);
     let set_us = (4.0 * cpu_high_us - cpu_low_us) / 3.0;
     let get_us = (4.0 * cpu_low_us - cpu_high_us) / 3.0;
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_no_roundings() {
+    fn contradictions_are_not_rounding_errors() {
         for row in contradictions() {
             let (published, ours) = (row.published.expect("printed"), row.ours.expect("computed"));
             assert!((published / ours - 1.0).abs() > 0.003, "{}: {published} {ours}", row.id);

@@ -1,5 +1,5 @@
-//! A command of this program under callgrind, valgrind's simulation of a core's caches and branch predictor: what each
-//! thread's functions came to. It times nothing, and says nothing of pipelines.
+//! Runs a command of this program under callgrind, valgrind's simulation of a core's caches and branch predictor, and
+//! reads the counts of each thread's functions. Callgrind times nothing and does not model pipelines.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::ops::{AddAssign, Sub};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What is counted, in callgrind's names; the caches are the first level's.
+/// The events that are counted, by callgrind's names. The caches are those of the first level.
 pub(super) const EVENTS: [&str; 10] =
     ["Ir", "Dr", "Dw", "I1mr", "D1mr", "D1mw", "Bc", "Bcm", "Bi", "Bim"];
 
@@ -16,28 +16,29 @@ pub(super) const EVENTS: [&str; 10] =
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts([u64; EVENTS.len()]);
 
-/// A thread's functions by name: what each came to with all that it called, as its callers saw it.
+/// The counts of a thread's functions by name, each with everything that it called, as its callers saw it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Thread(BTreeMap<String, Counts>);
 
 impl Counts {
-    /// These events together.
-    pub(super) fn of(self, names: &[&str]) -> u64 {
-        EVENTS.iter().zip(self.0).filter(|(name, _)| names.contains(name)).map(|(_, own)| own).sum()
+    /// Returns the sum of these events.
+    pub(super) fn sum(self, names: &[&str]) -> u64 {
+        let chosen = EVENTS.iter().zip(self.0).filter(|(name, _)| names.contains(name));
+        chosen.map(|(_, count)| count).sum()
     }
 
-    /// With so many of an event.
+    /// Sets the count of an event.
     #[cfg(test)]
     pub(super) fn with(mut self, event: &str, count: u64) -> Self {
-        let place = EVENTS.iter().position(|own| *own == event).expect("an event");
-        self.0[place] = count;
+        let index = EVENTS.iter().position(|name| *name == event).expect("an event");
+        self.0[index] = count;
         self
     }
 }
 
 impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own += other);
+        self.0.iter_mut().zip(other.0).for_each(|(count, other)| *count += other);
     }
 }
 
@@ -45,35 +46,37 @@ impl Sub for Counts {
     type Output = Self;
 
     fn sub(mut self, other: Self) -> Self {
-        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own = own.saturating_sub(other));
+        self.0.iter_mut().zip(other.0).for_each(|(count, other)| {
+            *count = count.saturating_sub(other);
+        });
         self
     }
 }
 
 impl Thread {
-    /// The function of this name, whatever the modules before it; none if it was not called here, or only where the
-    /// compiler put its code into its callers'.
+    /// Returns the counts of the function whose path ends with `name`, in any module. There are none if it was not
+    /// called in this thread, or only where the compiler inlined it.
     pub(super) fn whole(&self, name: &str) -> Option<Counts> {
-        let mut found = None;
-        for (_, counts) in self.0.iter().filter(|(own, _)| own.ends_with(name)) {
-            *found.get_or_insert_with(Counts::default) += *counts;
+        let mut sum = None;
+        for (_, counts) in self.0.iter().filter(|(path, _)| path.ends_with(name)) {
+            *sum.get_or_insert_with(Counts::default) += *counts;
         }
-        found
+        sum
     }
 
-    /// Reads what callgrind writes, with names and positions in full.
+    /// Reads the output of callgrind, with names and positions in full.
     fn read(text: &str) -> Result<Self, String> {
         let mut thread = Self::default();
         let (mut columns, mut called) = (Vec::new(), None);
         for line in text.lines() {
             if let Some(names) = line.strip_prefix("events: ") {
-                let place = |name| EVENTS.iter().position(|own| *own == name);
-                columns = names.split_whitespace().map(place).collect();
+                let index = |name| EVENTS.iter().position(|event| *event == name);
+                columns = names.split_whitespace().map(index).collect();
             } else if let Some(name) = line.strip_prefix("cfn=") {
                 called = Some(name.to_owned());
             } else if line.starts_with(|first: char| first.is_ascii_digit()) {
                 let counts = counts(line, &columns)?;
-                // After `cfn` and `calls` comes one line, the call's; all others are of a function's own code.
+                // The line after `cfn` and `calls` counts the call. All other lines count a function's own code.
                 if let Some(name) = called.take() {
                     *thread.0.entry(name).or_default() += counts;
                 }
@@ -83,28 +86,29 @@ impl Thread {
     }
 }
 
-/// A position and a count for each column; zeros at the end are left out.
+/// Reads a line that has a position and a count for each column. Zeros at the end are left out.
 fn counts(line: &str, columns: &[Option<usize>]) -> Result<Counts, String> {
     let mut counts = Counts::default();
     for (column, word) in columns.iter().zip(line.split_whitespace().skip(1)) {
         let count: u64 = word.parse().map_err(|_| format!("{line:?} is no line of counts"))?;
-        if let Some(place) = column {
-            counts.0[*place] += count;
+        if let Some(index) = column {
+            counts.0[*index] += count;
         }
     }
     Ok(counts)
 }
 
-/// Runs this program with `arguments` under callgrind; each thread that counted. `folder` is for what it writes.
+/// Runs this program with `arguments` under callgrind. Returns each thread that has counts. Callgrind writes its files
+/// to `folder`.
 ///
 /// # Errors
-/// Why there are no counts.
+/// The text says why there are no counts.
 pub(super) fn run<S: AsRef<OsStr>>(arguments: &[S], folder: &Path) -> Result<Vec<Thread>, String> {
-    let own = std::env::current_exe().map_err(|error| format!("no program: {error}"))?;
+    let program = std::env::current_exe().map_err(|error| format!("no program: {error}"))?;
     let mut command = Command::new("valgrind");
     command.args(FLAGS);
     command.arg(format!("--callgrind-out-file={}", folder.join(OUT).display()));
-    command.arg(own).args(arguments).stdin(Stdio::null());
+    command.arg(program).args(arguments).stdin(Stdio::null());
     let output = command.output().map_err(|error| match error.kind() {
         ErrorKind::NotFound => "this machine has no valgrind".to_owned(),
         _ => format!("valgrind: {error}"),
@@ -114,18 +118,18 @@ pub(super) fn run<S: AsRef<OsStr>>(arguments: &[S], folder: &Path) -> Result<Vec
         let last = said.lines().rev().find(|line| !line.starts_with("==")).unwrap_or_default();
         return Err(format!("under valgrind it ended with {}: {last}", output.status));
     }
-    files(folder)?.iter().map(|file| taken(file)).collect()
+    files(folder)?.iter().map(|file| take(file)).collect()
 }
 
-/// What a file says, which is not there any more then.
-fn taken(file: &Path) -> Result<Thread, String> {
+/// Reads a file and removes it.
+fn take(file: &Path) -> Result<Thread, String> {
     let problem = |problem: String| format!("{}: {problem}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| problem(error.to_string()))?;
     std::fs::remove_file(file).map_err(|error| problem(error.to_string()))?;
     Thread::read(&text).map_err(problem)
 }
 
-/// One for each thread, its number at the end; the one without is empty.
+/// Returns one file for each thread, with its number at the end of the name. The file without a number is empty.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let listed = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let paths = listed.filter_map(|entry| Some(entry.ok()?.path()));
@@ -141,14 +145,14 @@ const FLAGS: [&str; 10] = [
     "--tool=callgrind",
     "--cache-sim=yes",
     "--branch-sim=yes",
-    // The caches of the seed's simulated cores (its table IV).
+    // The caches of the simulated cores of [Arcalis] table IV.
     "--I1=32768,8,64",
     "--D1=32768,8,64",
     "--LL=33554432,16,64",
     "--separate-threads=yes",
     "--compress-strings=no",
     "--compress-pos=no",
-    // Else a thread that never waits keeps all others from running.
+    // Without this a thread that never waits keeps all others from running.
     "--fair-sched=yes",
 ];
 
@@ -163,20 +167,24 @@ mod tests {
         fn=server::turn\n20 30 4\ncfn=server::respond\ncalls=3 40\n21 40 6 5 1 2 3\n";
 
     #[test]
-    fn a_function_comes_to_what_its_callers_saw() {
+    fn a_function_has_the_counts_of_its_calls() {
         let thread = Thread::read(TEXT).expect("callgrind's form");
         let turn = thread.whole("::turn").expect("called");
-        assert_eq!((turn.of(&["Ir"]), turn.of(&["Dr", "Dw"])), (70, 15));
-        assert_eq!((turn.of(&["D1mr", "D1mw"]), turn.of(&["Bc", "Bi"])), (5, 6));
-        assert_eq!((turn.of(&["Bcm", "Bim"]), turn.of(&["I1mr"])), (2, 1), "not the last level's");
+        assert_eq!((turn.sum(&["Ir"]), turn.sum(&["Dr", "Dw"])), (70, 15));
+        assert_eq!((turn.sum(&["D1mr", "D1mw"]), turn.sum(&["Bc", "Bi"])), (5, 6));
+        assert_eq!(
+            (turn.sum(&["Bcm", "Bim"]), turn.sum(&["I1mr"])),
+            (2, 1),
+            "not the last level's"
+        );
         let respond = thread.whole("respond").expect("called");
-        assert_eq!((turn - respond).of(&["Ir"]), 30);
+        assert_eq!((turn - respond).sum(&["Ir"]), 30);
         assert_eq!(thread.whole("main"), None, "nobody calls it");
         assert_eq!(thread.whole("::nothing"), None);
     }
 
     #[test]
-    fn what_is_not_callgrinds_is_refused() {
+    fn text_that_is_not_callgrinds_is_refused() {
         assert!(Thread::read("").is_err());
         assert!(Thread::read("events: Ir\nfn=a\n1 many\n").is_err());
     }

@@ -1,33 +1,33 @@
-//! What a core executes for a request, counted under callgrind: all of it where one core does everything, and the
-//! application core's share where the functional engine has a core of its own. Rows beside the document's reductions;
-//! its engine is hardware and takes no instructions, ours is the same work on another core.
+//! Counts under callgrind what a core executes for a request: everything where one core does it all, and the
+//! application core's part where the functional engine has another core. The rows stand beside the reductions of
+//! [Arcalis]. The paper's engine is hardware and takes no instructions; ours does the same work on another core.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::callgrind::{self, Counts};
-use super::lab::WORKLOADS;
+use super::runner::WORKLOADS;
 use crate::base::rows::{Kind, Row};
 
-/// A folder for what is recorded and counted, gone with this.
+/// A folder for recordings and counts. It is removed when this is dropped.
 struct Folder(PathBuf);
 
-/// Of one workload, what this many requests came to.
+/// The counts of one workload for this many requests.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     /// Engine and handler on one core.
     inline: Counts,
-    /// The application core, beside an engine on the other.
+    /// The application core, with the engine on another.
     application: Counts,
-    /// Of the inline core, the handler.
+    /// The handler's part of the inline core.
     handler: Counts,
     requests: f64,
 }
 
-/// How much is replayed.
+/// The size of a replay.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
-    /// The shorter replay's.
+    /// The requests of the shorter replay.
     requests: u32,
     keys: u32,
 }
@@ -35,7 +35,7 @@ struct Extent {
 const WHOLE: Extent = Extent { requests: 4_000, keys: 10_000 };
 const QUICK: Extent = Extent { requests: 300, keys: 300 };
 
-/// A metric: its name in ids, its words, the events it is the sum of.
+/// A metric: its name in ids, its description, and the events that it is the sum of.
 type Metric = (&'static str, &'static str, &'static [&'static str]);
 
 const METRICS: [Metric; 6] = [
@@ -47,7 +47,8 @@ const METRICS: [Metric; 6] = [
     ("mispredicted", "branches predicted wrong", &["Bcm", "Bim"]),
 ];
 
-/// A reduction over the workloads: metric, the seed's name, its least and most (%), where it prints them.
+/// A reduction over the workloads: the metric, its name in [Arcalis], its least and most (%), and where they are
+/// printed.
 type Saved = (Metric, &'static str, Option<[f64; 2]>, &'static str);
 
 const SAVED: [Saved; 3] = [
@@ -56,23 +57,24 @@ const SAVED: [Saved; 3] = [
     (METRICS[4], "branches_saved", None, "figure 13 has none"),
 ];
 
-/// Misses in a thousand instructions: metric, the seed's name, its least and most of the workloads without Arcalis and
-/// with it.
+/// Misses in a thousand instructions: the metric, its name in [Arcalis], and its least and most over the workloads,
+/// first without Arcalis and then with it.
 const MISSES: [(Metric, &str, [[f64; 2]; 2]); 2] = [
     (METRICS[2], "l1i_mpki", [[4.9, 32.8], [0.9, 28.3]]),
     (METRICS[3], "l1d_mpki", [[5.4, 13.3], [14.9, 25.5]]),
 ];
 
-/// The rows; without a number and with why where there is no valgrind. What `stopped` ends is left out.
+/// Returns the rows. They have a reason instead of a number where there is no valgrind. Workloads that `stopped` ends
+/// are left out.
 pub(super) fn rows(quick: bool, stopped: &dyn Fn() -> bool) -> Vec<Row> {
     let extent = if quick { QUICK } else { WHOLE };
     match Folder::new() {
-        Ok(folder) => as_rows(stopped, |workload| counted(workload, extent, &folder.0)),
+        Ok(folder) => as_rows(stopped, |workload| count_workload(workload, extent, &folder.0)),
         Err(reason) => over_all(Err(&reason)),
     }
 }
 
-/// Counts workloads until one cannot be counted; those before it have their rows.
+/// Counts workloads until one cannot be counted, and returns the rows of those in front of it.
 fn as_rows(
     stopped: &dyn Fn() -> bool,
     mut count: impl FnMut(&str) -> Result<Counted, String>,
@@ -84,20 +86,20 @@ fn as_rows(
     });
     let over_all = match ended {
         Ok(()) if done.len() == WORKLOADS.len() => over_all(Ok(&done)),
-        // A signal that ends this ended what counts as well: that is no reason.
+        // A signal that stops this process also ends callgrind, so its error is no reason.
         Err(reason) if !stopped() => over_all(Err(&reason)),
         _ => Vec::new(),
     };
-    done.iter().flat_map(of_one).chain(over_all).collect()
+    done.iter().flat_map(workload_rows).chain(over_all).collect()
 }
 
-/// The rows over all workloads: what they count to, or why there is nothing.
+/// Returns the rows over all workloads, with the counts or with the reason why there are none.
 fn over_all(counted: Result<&[(&str, Counted)], &str>) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut row = |id: &str, place: &str, published, unit, which, of: &dyn Fn(&Counted) -> f64| {
+    let mut row = |id: &str, place: &str, published, unit, which, get: &dyn Fn(&Counted) -> f64| {
         rows.push(match counted {
             Ok(all) => {
-                let values = all.iter().map(|(_, own)| of(own));
+                let values = all.iter().map(|(_, counted)| get(counted));
                 let ours = if which == "least" {
                     values.fold(f64::INFINITY, f64::min)
                 } else {
@@ -112,27 +114,30 @@ fn over_all(counted: Result<&[(&str, Counted)], &str>) -> Vec<Row> {
     for (end, which) in ["least", "most"].into_iter().enumerate() {
         for ((_, _, events), name, published, place) in SAVED {
             let (id, published) = (format!("{name}.{which}"), published.map(|both| both[end]));
-            row(&id, place, published, "%", which, &|own| saved(own, events));
+            row(&id, place, published, "%", which, &|counted| saved(counted, events));
         }
         for ((_, _, events), name, [without, with]) in MISSES {
             let id = |side: &str| format!("{name}.{side}.{which}");
-            let inline = |own: &Counted| per_thousand(own.inline, events);
+            let inline = |counted: &Counted| per_thousand(counted.inline, events);
             row(&id("cpu"), FIGURE_14, Some(without[end]), "1", which, &inline);
-            let application = |own: &Counted| per_thousand(own.application, events);
+            let application = |counted: &Counted| per_thousand(counted.application, events);
             row(&id("arcalis"), FIGURE_14, Some(with[end]), "1", which, &application);
         }
     }
     rows
 }
 
-/// The rows of one workload.
-fn of_one((workload, own): &(&str, Counted)) -> Vec<Row> {
-    let sides =
-        [("inline", own.inline), ("application", own.application), ("handler", own.handler)];
+/// Returns the rows of one workload.
+fn workload_rows((workload, counted): &(&str, Counted)) -> Vec<Row> {
+    let sides = [
+        ("inline", counted.inline),
+        ("application", counted.application),
+        ("handler", counted.handler),
+    ];
     let mut rows = Vec::new();
     for (side, counts) in sides {
         for (metric, words, events) in METRICS {
-            let ours = counts.of(events) as f64 / own.requests;
+            let ours = counts.sum(events) as f64 / counted.requests;
             let id = format!("counted.{metric}.{workload}.{side}");
             let what = format!("{words} of a request, simulated by callgrind: {side}");
             rows.push(Row::modelled(&id, &what, (None, Some(ours)), "1", Kind::Measured));
@@ -141,16 +146,18 @@ fn of_one((workload, own): &(&str, Counted)) -> Vec<Row> {
     rows
 }
 
-fn saved(own: &Counted, events: &[&str]) -> f64 {
-    100.0 * (1.0 - own.application.of(events) as f64 / own.inline.of(events) as f64)
+/// Returns by how much fewer events the application core has than the inline core (%).
+fn saved(counted: &Counted, events: &[&str]) -> f64 {
+    100.0 * (1.0 - counted.application.sum(events) as f64 / counted.inline.sum(events) as f64)
 }
 
 fn per_thousand(counts: Counts, events: &[&str]) -> f64 {
-    1e3 * counts.of(events) as f64 / counts.of(&["Ir"]) as f64
+    1e3 * counts.sum(events) as f64 / counts.sum(&["Ir"]) as f64
 }
 
-/// Replays a recording once whole and once to its half: what the second half adds has no start in it.
-fn counted(workload: &str, extent: Extent, folder: &Path) -> Result<Counted, String> {
+/// Counts a workload. It replays a recording once in full and once to its half: the second half's counts contain no
+/// start.
+fn count_workload(workload: &str, extent: Extent, folder: &Path) -> Result<Counted, String> {
     let recording = folder.join("requests");
     let recording = recording.to_str().ok_or("the folder's name is no text")?;
     let requests = extent.requests;
@@ -159,7 +166,8 @@ fn counted(workload: &str, extent: Extent, folder: &Path) -> Result<Counted, Str
         let replay = |requests: u32| {
             let requests = requests.to_string();
             let words = ["rpc", "replay", recording, "--layout", layout, "--requests", &requests];
-            // Where cores are named, round trips between two are measured too, which takes callgrind for ever.
+            // Where cores are named, round trips between two are measured as well, which takes too long under
+            // callgrind.
             let words = [&words[..], &["--runs", "1", "--cores", "any"]].concat();
             let threads = callgrind::run(&words, folder)?;
             let whole = |name: &&str| {
@@ -182,9 +190,9 @@ fn counted(workload: &str, extent: Extent, folder: &Path) -> Result<Counted, Str
 }
 
 fn record(workload: &str, extent: Extent, file: &str) -> Result<(), String> {
-    let own = std::env::current_exe().map_err(|error| format!("no program: {error}"))?;
+    let program = std::env::current_exe().map_err(|error| format!("no program: {error}"))?;
     let [requests, keys] = [2 * extent.requests, extent.keys].map(|count| count.to_string());
-    let mut command = Command::new(own);
+    let mut command = Command::new(program);
     command.args(["rpc", "record", file, "--workload", workload]);
     let output = command.args(["--requests", &requests, "--keys", &keys]).output();
     let output = output.map_err(|error| format!("rpc record: {error}"))?;
@@ -205,7 +213,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is left to the system's own sweep.
+        // A file that cannot be removed is left to the system's cleaning of temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -219,15 +227,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workloads_that_are_done_are_kept_when_one_is_interrupted_or_fails() {
+    fn finished_workloads_keep_their_rows() {
         let counts = Counts::default().with("Ir", 1000);
         let one = Counted { inline: counts, application: counts, handler: counts, requests: 1.0 };
         let first = |workload: &str| match workload {
             "memc_low" => Ok(one),
             _ => Err("ended by a signal".to_owned()),
         };
-        let asked = std::cell::Cell::new(0);
-        let is_stopped = || asked.replace(asked.get() + 1) > 1;
+        let calls = std::cell::Cell::new(0);
+        let is_stopped = || calls.replace(calls.get() + 1) > 1;
         let (interrupted, failed) = (as_rows(&is_stopped, first), as_rows(&|| false, first));
         assert_eq!(interrupted.len(), 3 * METRICS.len());
         assert!(interrupted.iter().all(|row| row.kind == Kind::Measured));
@@ -240,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn every_published_number_has_a_row_with_or_without_valgrind() {
+    fn published_numbers_have_rows_even_without_valgrind() {
         let counts = |instructions| Counts::default().with("Ir", instructions).with("Dr", 10);
         let all = WORKLOADS.map(|workload| {
             let (inline, application) = (counts(1000), counts(250));
@@ -256,7 +264,7 @@ mod tests {
         assert_eq!(ours("instructions_saved.least"), Some(75.0));
         assert_eq!(ours("data_cache_accesses_saved.most"), Some(0.0));
         assert_eq!(ours("l1i_mpki.cpu.most"), Some(0.0));
-        let one = of_one(&all[0]);
+        let one = workload_rows(&all[0]);
         let ours = |id: &str| one.iter().find(|row| row.id == id).and_then(|row| row.ours);
         assert_eq!(ours("counted.instructions.memc_low.inline"), Some(100.0));
         assert_eq!(ours("counted.instructions.memc_low.handler"), Some(10.0));

@@ -1,13 +1,13 @@
-//! Arcalis' results beside the simulator's (docs/decisions/0020-arcalis-model.md): what arithmetic settles, what is
-//! predicted, what is calibrated, what cannot be had, and where the document contradicts itself; and beside the
-//! functional engine's, timed and counted here. Nothing is fitted here.
+//! The experiment of \[Arcalis\]: the paper's results beside the simulator's (docs/decisions/0020-arcalis-model.md),
+//! and beside those of the functional engine, which are timed and counted here. Each row is computed, predicted,
+//! calibrated, measured or unreachable; some show where the paper contradicts itself. Nothing is fitted here.
 
 mod arithmetic;
 mod callgrind;
 mod counted;
-mod lab;
 mod page;
 mod prior;
+mod runner;
 mod sensitivity;
 mod speed;
 mod timed;
@@ -17,12 +17,12 @@ use harness::Machine;
 
 use crate::base::rows::{Kind, Row, Rows};
 use crate::base::{Problem, Session};
-use lab::Lab;
+use runner::Runner;
 
 const CONDITIONS: &str = "what is simulated any machine gives; timed and counted is this one";
 
-/// A part of the rows, made by simulating.
-type Part = fn(&Lab, &mut Vec<Row>) -> Result<(), Problem>;
+/// Simulates one part and adds its rows.
+type Part = fn(&Runner, &mut Vec<Row>) -> Result<(), Problem>;
 
 const PARTS: [(&str, Part); 9] = [
     ("speedups", speed::speedups),
@@ -51,19 +51,19 @@ pub struct Options {
 /// parts that are done.
 ///
 /// # Errors
-/// Why there are no results, or not all.
+/// The problem says why there are no results, or not all.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
-    let lab = Lab::new(options.quick, options.runs, &session.stop)?;
+    let runner = Runner::new(options.quick, options.runs, &session.stop)?;
     session.make_folder()?;
     let mut rows = Rows::new("arcalis", &Machine::here(), CONDITIONS);
-    let mut left = None;
+    let mut interrupted_at = None;
     for (name, part) in PARTS {
-        lab.say(name);
-        let mut found = Vec::new();
-        match part(&lab, &mut found) {
-            Ok(()) => rows.rows.extend(found),
-            Err(_) if lab.stopped() => {
-                left = Some(name);
+        runner.show_part(name);
+        let mut added = Vec::new();
+        match part(&runner, &mut added) {
+            Ok(()) => rows.rows.extend(added),
+            Err(_) if runner.is_stopped() => {
+                interrupted_at = Some(name);
                 break;
             }
             Err(problem) => return Err(problem),
@@ -72,18 +72,18 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     if rows.rows.is_empty() {
         return Err(Problem::Failed("interrupted before anything was done".to_owned()));
     }
-    let count = Count::of(&rows.rows);
-    let stages = if left.is_none() { page::stages(&lab)? } else { Vec::new() };
-    if left.is_none() {
-        left = measure(&lab, options, &mut rows.rows);
+    let count = Count::new(&rows.rows);
+    let stages = if interrupted_at.is_none() { page::stages(&runner)? } else { Vec::new() };
+    if interrupted_at.is_none() {
+        interrupted_at = measure(&runner, options, &mut rows.rows);
     }
-    lab.end();
+    runner.end();
     rows.rows.extend(arithmetic::rows());
     rows.rows.extend(unreachable::rows());
     session.say(rows.rows.iter().map(Row::line));
     session.say([count.line()]);
-    session.write(&rows, "arcalis.html", &page::report(&rows, &count, stages, &lab.extent()))?;
-    match left {
+    session.write(&rows, "arcalis.html", &page::report(&rows, &count, stages, &runner.extent()))?;
+    match interrupted_at {
         Some(name) => {
             Err(Problem::Failed(format!("interrupted: the rows from {name} on are missing")))
         }
@@ -91,19 +91,19 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     }
 }
 
-/// The rows of the functional engine on this machine; what an interruption left out, if one did.
-fn measure(lab: &Lab, options: &Options, rows: &mut Vec<Row>) -> Option<&'static str> {
-    lab.say("timed");
-    rows.extend(timed::rows(options.quick, &lab.stop_flag()));
-    if lab.stopped() {
+/// Adds the rows of the functional engine on this machine. Returns the part at which it was interrupted, if it was.
+fn measure(runner: &Runner, options: &Options, rows: &mut Vec<Row>) -> Option<&'static str> {
+    runner.show_part("timed");
+    rows.extend(timed::rows(options.quick, &runner.stop_flag()));
+    if runner.is_stopped() {
         return Some("timed");
     }
-    lab.say("counted");
-    rows.extend(counted::rows(options.quick, &|| lab.stopped()));
-    lab.stopped().then_some("counted")
+    runner.show_part("counted");
+    rows.extend(counted::rows(options.quick, &|| runner.is_stopped()));
+    runner.is_stopped().then_some("counted")
 }
 
-/// How many of the model's rows are tuned to a published number.
+/// Counts the model's rows: all, those that are not tuned to published numbers, and those beside a published number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     all: usize,
@@ -113,15 +113,15 @@ struct Count {
 }
 
 impl Count {
-    fn of(rows: &[Row]) -> Self {
-        rows.iter().fold(Self::default(), |own, row| {
+    fn new(rows: &[Row]) -> Self {
+        rows.iter().fold(Self::default(), |count, row| {
             let free = usize::from(matches!(row.kind, Kind::Predicted | Kind::Computed));
             let beside = usize::from(row.published.is_some());
             Self {
-                all: own.all + 1,
-                free: own.free + free,
-                beside: own.beside + beside,
-                free_beside: own.free_beside + free * beside,
+                all: count.all + 1,
+                free: count.free + free,
+                beside: count.beside + beside,
+                free_beside: count.free_beside + free * beside,
             }
         })
     }
@@ -142,16 +142,16 @@ mod tests {
 
     use super::*;
 
-    fn rows(lab: &Lab) -> Result<Vec<Row>, Problem> {
+    fn rows(runner: &Runner) -> Result<Vec<Row>, Problem> {
         let mut rows = Vec::new();
-        PARTS.iter().try_for_each(|(_, part)| part(lab, &mut rows))?;
+        PARTS.iter().try_for_each(|(_, part)| part(runner, &mut rows))?;
         Ok(rows)
     }
 
     #[test]
-    fn every_order_but_one_is_as_published_and_what_is_predicted_is_near() {
-        let lab = Lab::with(5, 600, Arc::default());
-        let rows = rows(&lab).unwrap_or_else(|_| panic!("the committed specifications run"));
+    fn all_orders_but_one_and_most_numbers_are_as_published() {
+        let runner = Runner::with(5, 600, Arc::default());
+        let rows = rows(&runner).unwrap_or_else(|_| panic!("the committed specifications run"));
         let pairs = || rows.iter().filter_map(|row| Some((row, row.published?, row.ours?)));
         let order = |row: &Row| row.id.starts_with("order.");
         let other: Vec<&str> = pairs()
@@ -171,23 +171,24 @@ mod tests {
         for (row, published, ours) in pairs().filter(|(row, ..)| sensitivity(row)) {
             assert!((published - ours).abs() <= 5.0, "{}: {published} {ours}", row.id);
         }
-        // What is fitted to speedups cannot be what the document says of them elsewhere.
+        // Rows that are fitted to speedups cannot also have what the paper says of the gains in another place.
         let fits = |row: &Row| {
             row.kind == Kind::Calibrated && !row.id.starts_with("throughput_gain.") && !order(row)
         };
         for (row, published, ours) in pairs().filter(|(row, ..)| fits(row)) {
             assert!((ours / published - 1.0).abs() < 0.03, "{}: {published} {ours}", row.id);
         }
-        let count = Count::of(&rows);
-        // As docs/decisions/0020-arcalis-model.md has them: two thirds of all, fewer beside a published number.
+        let count = Count::new(&rows);
+        // docs/decisions/0020-arcalis-model.md has these numbers: two thirds of all rows are free, and fewer of those
+        // beside a published number.
         let expected = Count { all: 108, free: 72, beside: 58, free_beside: 27 };
         assert_eq!(count, expected);
         let ids: std::collections::BTreeSet<&str> =
             rows.iter().map(|row| row.id.as_str()).collect();
-        assert_eq!(ids.len(), rows.len(), "every row has an id of its own");
+        assert_eq!(ids.len(), rows.len(), "every row has a unique id");
     }
 
-    /// Orders that fitted numbers imply.
+    /// The orders that follow from fitted numbers.
     const FOLLOWING: [&str; 9] = [
         "order.speedup.memc",
         "order.speedup.post",
@@ -201,8 +202,8 @@ mod tests {
     ];
 
     #[test]
-    fn who_is_told_to_stop_simulates_nothing_more() {
-        let lab = Lab::with(5, 1_000, Arc::new(AtomicBool::new(true)));
-        assert!(rows(&lab).is_err() && lab.stopped());
+    fn a_stopped_runner_simulates_nothing_more() {
+        let runner = Runner::with(5, 1_000, Arc::new(AtomicBool::new(true)));
+        assert!(rows(&runner).is_err() && runner.is_stopped());
     }
 }

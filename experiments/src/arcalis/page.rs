@@ -1,24 +1,25 @@
-//! The page: rows, where a request's time goes, and what does not follow from the document. Values only.
+//! The page: the rows, where a request's time goes, and what does not follow from [Arcalis]. The functions return
+//! values and write nothing.
 
 use report::{Column, Report, Section, Table};
 
 use super::Count;
-use super::lab::{Case, Lab, WORKLOADS};
+use super::runner::{Case, Runner, WORKLOADS};
 use crate::base::Problem;
 use crate::base::rows::{Row, Rows};
 
-/// Where a request's time goes, by workload: what the application core does and what it waits for.
-pub(super) fn stages(lab: &Lab) -> Result<Vec<Vec<String>>, Problem> {
+/// Returns where a request's time goes, by workload: what the application core does and what it waits for.
+pub(super) fn stages(runner: &Runner) -> Result<Vec<Vec<String>>, Problem> {
     let row = |workload: &str| {
-        let case = Case::of(workload);
-        let facts = STAGES.map(|(fact, _)| lab.fact(&case, fact));
+        let case = Case::new(workload);
+        let facts = STAGES.map(|(fact, _)| runner.fact(&case, fact));
         let cells = facts.into_iter().map(|fact| Ok(format!("{:.0}", fact?)));
         std::iter::once(Ok(workload.to_owned())).chain(cells).collect()
     };
     WORKLOADS.into_iter().map(row).collect()
 }
 
-/// The page.
+/// Returns the page.
 pub(super) fn report(rows: &Rows, count: &Count, stages: Vec<Vec<String>>, extent: &str) -> Report {
     let facts = [
         ("version", rows.version.to_owned()),

@@ -1,39 +1,39 @@
-//! Figure 16: Arcalis beside the numbers that Dagger prints; and our engine where others are attached. Dagger and
-//! RpcNIC themselves are not simulated.
+//! Figure 16: Arcalis compared with the numbers that Dagger's paper prints. Also our engine at the attachments of other
+//! engines. Dagger and RpcNIC themselves are not simulated.
 
 use sim::arcalis::Attachment;
 
-use super::lab::{Case, Lab, WORKLOADS};
+use super::runner::{Case, Runner, WORKLOADS};
 use super::speed::{ends, ordered};
 use crate::base::Problem;
 use crate::base::rows::{Kind, Row};
 
-/// Figure 16.
-pub(super) fn dagger(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
-    let of = |mix: &str, small: bool| {
+/// Adds figure 16.
+pub(super) fn dagger(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
+    let case = |mix: &str, small: bool| {
         let (key, value) = if small { (16, 32) } else { (8, 8) };
         Case::dagger(mix).with("shapes.key_bytes", key).with("shapes.value_bytes", value)
     };
     let bars = [
-        ("set_50.tiny", of("set_50", false), 0.6, 1.67, Kind::Calibrated),
-        ("set_50.small", of("set_50", true), 0.6, 1.52, Kind::Calibrated),
-        ("set_05.tiny", of("set_05", false), 1.5, 1.05, Kind::Calibrated),
-        ("set_05.small", of("set_05", true), 1.5, 0.98, Kind::Predicted),
+        ("set_50.tiny", case("set_50", false), 0.6, 1.67, Kind::Calibrated),
+        ("set_50.small", case("set_50", true), 0.6, 1.52, Kind::Calibrated),
+        ("set_05.tiny", case("set_05", false), 1.5, 1.05, Kind::Calibrated),
+        ("set_05.small", case("set_05", true), 1.5, 0.98, Kind::Predicted),
     ];
     for (name, case, theirs, published, kind) in &bars {
-        let ours = lab.per_s(case)? * 1e-6 / theirs;
+        let ours = runner.per_s(case)? * 1e-6 / theirs;
         let id = format!("over_dagger.{name}");
         let what = format!("figure 16: throughput over the {theirs} M/s that Dagger prints");
         rows.push(Row::modelled(&id, &what, (Some(*published), Some(ours)), "times", *kind));
     }
-    let over = lab.per_s(&bars[3].1)? * 1e-6 / 1.5;
+    let over = runner.per_s(&bars[3].1)? * 1e-6 / 1.5;
     let what = "figure 16: memc_small at SET 0.05 is the one that Dagger wins";
     rows.push(ordered("order.over_dagger.set_05.small", what, [Ok(over), Ok(1.0)], |a, b| a < b)?);
-    let writes = lab.per_s(&bars[1].1)? * 1e-6 / 0.6;
+    let writes = runner.per_s(&bars[1].1)? * 1e-6 / 0.6;
     let what = "figure 16: what is gained over Dagger is gained where there are writes, memc_small";
     rows.push(ordered("order.over_dagger.writes", what, [Ok(over), Ok(writes)], |a, b| a < b)?);
     for (name, case, ..) in &bars {
-        let ours = lab.per_s(case)? / lab.per_s(&case.clone().at(Attachment::Upi))?;
+        let ours = runner.per_s(case)? / runner.per_s(&case.clone().at(Attachment::Upi))?;
         let id = format!("near_cache_over_upi.{name}");
         let what =
             "our engine near the cache over the same at 400 ns; Dagger batches, this does not";
@@ -42,29 +42,29 @@ pub(super) fn dagger(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The attachments, and what of the gain is left behind them.
-pub(super) fn attachments(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
+/// Adds the speedups at the other attachments, their order, and whether there is still a gain at 700 ns.
+pub(super) fn attachments(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     for attachment in [Attachment::OnChip, Attachment::Upi, Attachment::Pcie] {
         for workload in WORKLOADS {
-            let ours = lab.speedup(&Case::of(workload).at(attachment))?;
+            let ours = runner.speedup(&Case::new(workload).at(attachment))?;
             let id = format!("speedup.{workload}.{}", attachment.name().replace('-', "_"));
             let what = "our engine elsewhere, over one core";
             rows.push(Row::modelled(&id, what, (None, Some(ours)), "times", Kind::Predicted));
         }
     }
     let steps = |workload: &str| -> Result<f64, Problem> {
-        let speedups =
-            Attachment::ENGINES.map(|attachment| lab.speedup(&Case::of(workload).at(attachment)));
+        let speedups = Attachment::ENGINES
+            .map(|attachment| runner.speedup(&Case::new(workload).at(attachment)));
         let speedups = speedups.into_iter().collect::<Result<Vec<f64>, Problem>>()?;
         Ok(speedups.windows(2).map(|pair| pair[0] - pair[1]).fold(f64::INFINITY, f64::min))
     };
     let (least, _) = ends(WORKLOADS.map(steps))?;
     let what = "sections I and VI-D: the nearer the faster, for every workload";
     rows.push(ordered("order.attachment", what, [Ok(0.0), Ok(least)], |none, step| none < step)?);
-    let (least, _) = ends(
-        WORKLOADS
-            .map(|workload| lab.speedup(&Case::of(workload).with(super::sensitivity::NEAR, 700))),
-    )?;
+    let (least, _) =
+        ends(WORKLOADS.map(|workload| {
+            runner.speedup(&Case::new(workload).with(super::sensitivity::NEAR, 700))
+        }))?;
     let what = "VI-D: at 700 ns every workload still gains over the CPU";
     rows.push(ordered("order.gain_at_700ns", what, [Ok(1.0), Ok(least)], |one, gain| one < gain)?);
     Ok(())

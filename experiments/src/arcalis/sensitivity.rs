@@ -1,17 +1,18 @@
-//! Figure 15: interconnect, packet size, engine cache; and what decoupling and requests under way give.
+//! Figure 15: interconnect, packet size and engine cache. Also the gains from decoupling and from several requests in
+//! flight.
 
 use sim::arcalis::SET_OVERHEAD_BYTES;
 
-use super::lab::{Case, Lab, MEMC, WORKLOADS};
+use super::runner::{Case, MEMC, Runner, WORKLOADS};
 use super::speed::{ends, ordered};
 use crate::base::Problem;
 use crate::base::rows::{Kind, Row};
 
-/// Figure 15a: 5 to 400 and to 700 ns.
-pub(super) fn interconnect(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
+/// Adds figure 15a: 400 and 700 ns against 5 ns.
+pub(super) fn interconnect(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     let at = |workload: &str, ns: u32| {
-        let base = Case::of(workload);
-        lab.slowdown(&base.clone().with(NEAR, ns), &base)
+        let base = Case::new(workload);
+        runner.slowdown(&base.clone().with(NEAR, ns), &base)
     };
     let mut add = |id: String, what: &str, published: Option<f64>, ours: f64| {
         rows.push(Row::modelled(&id, what, (published, Some(ours)), "%", Kind::Predicted));
@@ -34,8 +35,8 @@ pub(super) fn interconnect(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem
     let what = "figure 15a: memcached is slowed down more than any other";
     let order = ordered("order.slowdown", what, [Ok(most), Ok(least)], |most, least| most < least)?;
     let alone = |workload: &str| {
-        let base = Case::of(workload).with("run.window", 1);
-        lab.slowdown(&base.clone().with(NEAR, 400), &base)
+        let base = Case::new(workload).with("run.window", 1);
+        runner.slowdown(&base.clone().with(NEAR, 400), &base)
     };
     let (least, most) = ends(MEMC.map(alone))?;
     let what = "listing 1 as printed, one request under way: 400 against 5 ns";
@@ -45,52 +46,52 @@ pub(super) fn interconnect(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem
     Ok(())
 }
 
-/// Figure 15b.
-pub(super) fn packets(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
-    let of = |bytes: usize| {
+/// Adds figure 15b.
+pub(super) fn packets(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
+    let case = |bytes: usize| {
         let value = bytes - SET_OVERHEAD_BYTES - KEY_BYTES;
-        Case::of("memc_mid").with("shapes.key_bytes", KEY_BYTES).with("shapes.value_bytes", value)
+        Case::new("memc_mid").with("shapes.key_bytes", KEY_BYTES).with("shapes.value_bytes", value)
     };
-    let base = lab.per_s(&of(64))?;
+    let base = runner.per_s(&case(64))?;
     for (bytes, published, kind) in [
         (512, 7.0, Kind::Predicted),
         (1_024, 12.0, Kind::Predicted),
         (1_518, 16.0, Kind::Calibrated),
     ] {
-        let ours = 100.0 * (1.0 - lab.per_s(&of(bytes))? / base);
+        let ours = 100.0 * (1.0 - runner.per_s(&case(bytes))? / base);
         let id = format!("throughput_loss.packet_{bytes}");
         let what = "figure 15b: memcached, SET's packet; against 64 B, which is not said";
         rows.push(Row::modelled(&id, what, (Some(published), Some(ours)), "%", kind));
     }
-    let losses = [64, 512, 1_024, 1_518].map(|bytes| lab.per_s(&of(bytes)));
+    let losses = [64, 512, 1_024, 1_518].map(|bytes| runner.per_s(&case(bytes)));
     let what = "figure 15b: the larger, the slower";
     let order = ordered("order.packets", what, losses, |small, large| small > large)?;
     rows.push(order.by(Kind::Calibrated).because("any cost of a byte does so, and it is fitted"));
-    let gain = lab.speedup(&of(1_518));
+    let gain = runner.speedup(&case(1_518));
     let what = "VI-D: at 1,518 B memcached still gains over the CPU";
     let order = ordered("order.gain_at_1518_bytes", what, [Ok(1.0), gain], |one, gain| one < gain)?;
     rows.push(order.by(Kind::Calibrated).because("follows from fitted speedups and a fitted loss"));
     Ok(())
 }
 
-/// Figure 15c.
-pub(super) fn cache(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
-    let of = |workload: &str, kib: u32| {
-        let base = Case::of(workload);
-        Ok(lab.per_s(&base.clone().with("engine.cache_kib", kib))? / lab.per_s(&base)?)
+/// Adds figure 15c.
+pub(super) fn cache(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
+    let ratio = |workload: &str, kib: u32| {
+        let base = Case::new(workload);
+        Ok(runner.per_s(&base.clone().with("engine.cache_kib", kib))? / runner.per_s(&base)?)
     };
     for (kib, published) in
         [(0, None), (16, None), (64, None), (128, None), (256, Some(1.0)), (2_048, Some(1.0))]
     {
-        // How many buffers there are was chosen by it.
+        // The number of buffers was chosen by this result.
         let kind = if kib == 256 { Kind::Calibrated } else { Kind::Predicted };
-        let (least, most) = ends(WORKLOADS.map(|workload| of(workload, kib)))?;
+        let (least, most) = ends(WORKLOADS.map(|workload| ratio(workload, kib)))?;
         let what = "figure 15c: throughput over that with 512 KiB, the workload that differs most";
         let ours = if least < 1.0 { least } else { most };
         let id = format!("throughput_ratio.cache_{kib}_kib");
         rows.push(Row::modelled(&id, what, (published, Some(ours)), "times", kind));
     }
-    let rises = WORKLOADS.map(|workload| of(workload, 0));
+    let rises = WORKLOADS.map(|workload| ratio(workload, 0));
     let (_, most) = ends(rises)?;
     let what = "figure 15c: every workload gains by having a cache";
     let row = ordered("order.cache", what, [Ok(most), Ok(0.95)], |none, small| none < small)?;
@@ -98,11 +99,11 @@ pub(super) fn cache(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Section IV-A's decoupling.
-pub(super) fn decoupling(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
+/// Adds the decoupling of section IV-A.
+pub(super) fn decoupling(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     let gain = |workload: &str, window: u32| {
-        let base = Case::of(workload).with("run.window", window);
-        lab.slowdown(&base.clone().with("engine.decoupled", "no"), &base)
+        let base = Case::new(workload).with("run.window", window);
+        runner.slowdown(&base.clone().with("engine.decoupled", "no"), &base)
     };
     let (least, most) = ends(WORKLOADS.map(|workload| gain(workload, 4)))?;
     for (end, ours) in [("least", least), ("most", most)] {

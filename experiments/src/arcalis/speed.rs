@@ -1,26 +1,26 @@
-//! Figures 11 and 12: speedups, throughputs, and how the engine's cycles divide.
+//! Figures 11 and 12: speedups, throughputs, and the shares of the engine's cycles.
 
 use sim::arcalis::Attachment;
 
-use super::lab::{Case, Lab, MEMC, POST, WORKLOADS};
+use super::runner::{Case, MEMC, POST, Runner, WORKLOADS};
 use crate::base::Problem;
 use crate::base::rows::{Kind, Row};
 
-/// Figure 11a, in the order of the workloads.
+/// The speedups of figure 11a, in the order of the workloads.
 pub(super) const SPEEDUPS: [f64; 7] = [4.16, 3.68, 3.05, 2.58, 2.21, 1.79, 3.33];
-/// What is calibrated, by workload: all but the middle ones.
+/// Marks the workloads whose numbers are calibrated: all but the middle ones.
 const FITTED: [bool; 7] = [true, false, true, true, false, true, true];
 
-/// Figure 11a and its order.
-pub(super) fn speedups(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
+/// Adds figure 11a and its order.
+pub(super) fn speedups(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     for ((workload, published), fitted) in WORKLOADS.into_iter().zip(SPEEDUPS).zip(FITTED) {
-        let ours = lab.speedup(&Case::of(workload))?;
+        let ours = runner.speedup(&Case::new(workload))?;
         let kind = if fitted { Kind::Calibrated } else { Kind::Predicted };
         let (id, what) = (format!("speedup.{workload}"), "figure 11a: over one core");
         rows.push(Row::modelled(&id, what, (Some(published), Some(ours)), "times", kind));
     }
     for (service, workloads) in [("memc", MEMC), ("post", POST)] {
-        let all = workloads.map(|workload| lab.speedup(&Case::of(workload)));
+        let all = workloads.map(|workload| runner.speedup(&Case::new(workload)));
         let what = "figure 11a: the more writes, the less";
         let order = ordered(&format!("order.speedup.{service}"), what, all, |few, many| few > many);
         rows.push(order?.by(Kind::Calibrated).because(ENDS));
@@ -28,11 +28,11 @@ pub(super) fn speedups(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Figure 11b.
-pub(super) fn throughputs(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
+/// Adds figure 11b.
+pub(super) fn throughputs(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     let published = [Some(248.0), Some(202.0), Some(258.0), Some(128.0), None, Some(74.0), None];
     for ((workload, published), fitted) in WORKLOADS.into_iter().zip(published).zip(FITTED) {
-        let ours = lab.per_s(&Case::of(workload))? * 1e-3;
+        let ours = runner.per_s(&Case::new(workload))? * 1e-3;
         let kind = if fitted { Kind::Calibrated } else { Kind::Predicted };
         let id = format!("throughput.{workload}");
         let row = Row::modelled(&id, "figure 11b: Arcalis", (published, Some(ours)), "k/s", kind);
@@ -44,15 +44,15 @@ pub(super) fn throughputs(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem>
             _ => row,
         });
     }
-    let posts = POST.map(|workload| lab.per_s(&Case::of(workload)));
+    let posts = POST.map(|workload| runner.per_s(&Case::new(workload)));
     let what = "VI-A: throughput follows the speedups";
     let order = ordered("order.throughput.post", what, posts, |few, many| few > many)?;
     rows.push(order.by(Kind::Calibrated).because(ENDS));
-    let printed = ["memc_mid", "memc_low", "memc_high"].map(|own| lab.per_s(&Case::of(own)));
+    let printed = ["memc_mid", "memc_low", "memc_high"].map(|name| runner.per_s(&Case::new(name)));
     let what = "figure 11b: 202, 248 and 258 k/s for half, 20 and 80 % SET";
     let order = ordered("order.throughput.memc", what, printed, |less, more| less < more)?;
     rows.push(order.by(Kind::Calibrated).because(NO_MIX));
-    let cpu = WORKLOADS.map(|workload| lab.per_s(&Case::of(workload).at(Attachment::Cpu)));
+    let cpu = WORKLOADS.map(|workload| runner.per_s(&Case::new(workload).at(Attachment::Cpu)));
     let (least, most) = ends(cpu)?;
     let what = "figure 11b: the CPU's least; only unique_id can be it";
     let pair = (Some(25.0), Some(least * 1e-3));
@@ -60,7 +60,7 @@ pub(super) fn throughputs(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem>
     let pair = (Some(84.0), Some(most * 1e-3));
     let what = "figure 11b: the CPU's most: memc_high's throughput over its speedup, both fitted";
     rows.push(Row::modelled("cpu_throughput.most", what, pair, "k/s", Kind::Calibrated));
-    let (least, most) = ends(WORKLOADS.map(|workload| lab.speedup(&Case::of(workload))))?;
+    let (least, most) = ends(WORKLOADS.map(|workload| runner.speedup(&Case::new(workload))))?;
     for (id, published, ours) in
         [("throughput_gain.least", 2.5, least), ("throughput_gain.most", 3.3, most)]
     {
@@ -72,13 +72,13 @@ pub(super) fn throughputs(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem>
     Ok(())
 }
 
-/// Figure 12.
-pub(super) fn shares(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
+/// Adds figure 12.
+pub(super) fn shares(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     for (name, fact, published) in
         [("rx", "rx.share", [73.0, 91.0]), ("deserialize", "deserialize.share", [59.0, 74.0])]
     {
-        let of = |workload: &str| Ok(100.0 * lab.fact(&Case::of(workload), fact)?);
-        let (least, most) = ends(WORKLOADS.map(of))?;
+        let share = |workload: &str| Ok(100.0 * runner.fact(&Case::new(workload), fact)?);
+        let (least, most) = ends(WORKLOADS.map(share))?;
         for (end, published, ours) in [("least", published[0], least), ("most", published[1], most)]
         {
             let id = format!("{name}_share.{end}");
@@ -87,7 +87,7 @@ pub(super) fn shares(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
             rows.push(Row::modelled(&id, what, pair, "%", Kind::Calibrated));
         }
         for workload in WORKLOADS {
-            let ours = of(workload)?;
+            let ours = share(workload)?;
             let fitted = ours == least || ours == most;
             let kind = if fitted { Kind::Calibrated } else { Kind::Predicted };
             let (id, what) =
@@ -95,30 +95,32 @@ pub(super) fn shares(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
             rows.push(Row::modelled(&id, what, (None, Some(ours)), "%", kind));
         }
     }
-    let shares = WORKLOADS.map(|workload| lab.fact(&Case::of(workload), "deserialize.share"));
+    let shares = WORKLOADS.map(|workload| runner.fact(&Case::new(workload), "deserialize.share"));
     let (least, _) = ends(shares)?;
     let what = "VI-B: deserialization dominates, in every workload";
-    let order = ordered("order.deserialize", what, [Ok(0.5), Ok(least)], |half, own| half < own)?;
+    let order =
+        ordered("order.deserialize", what, [Ok(0.5), Ok(least)], |half, share| half < share)?;
     rows.push(order.by(Kind::Calibrated).because("the least share is fitted, to 59 %"));
     for (service, workloads) in [("memc", MEMC), ("post", POST)] {
-        // Post's ends are the fitted ends of all.
-        let honest = |row: Row| match service {
+        // The ends of Post are the fitted ends of all workloads.
+        let marked = |row: Row| match service {
             "post" => row.by(Kind::Calibrated).because(ENDS),
             _ => row,
         };
-        let all = workloads.map(|workload| lab.fact(&Case::of(workload), "deserialize.share"));
+        let all = workloads.map(|workload| runner.fact(&Case::new(workload), "deserialize.share"));
         let (id, what) =
             (format!("order.deserialize_share.{service}"), "VI-B: writes have more of it");
-        rows.push(honest(ordered(&id, what, all, |few, many| few < many)?));
-        let all = workloads.map(|workload| lab.fact(&Case::of(workload), "rx.share"));
+        rows.push(marked(ordered(&id, what, all, |few, many| few < many)?));
+        let all = workloads.map(|workload| runner.fact(&Case::new(workload), "rx.share"));
         let id = format!("order.rx_share.{service}");
         let what = "figure 12: the more writes, the larger Rx's share";
-        rows.push(honest(ordered(&id, what, all, |few, many| few < many)?));
+        rows.push(marked(ordered(&id, what, all, |few, many| few < many)?));
     }
     Ok(())
 }
 
-/// 1 if every pair is as published, else 0; predicted unless the caller knows it to follow from fits.
+/// Returns a row with 1 if every pair is ordered as published, else 0. Its kind is predicted; the caller changes that
+/// where the order follows from fitted numbers.
 pub(super) fn ordered<const N: usize>(
     id: &str,
     what: &str,
@@ -131,13 +133,13 @@ pub(super) fn ordered<const N: usize>(
     Ok(Row::modelled(id, what, pair, "1", Kind::Predicted))
 }
 
-/// The least and the most.
+/// Returns the least and the most.
 pub(super) fn ends<const N: usize>(
     values: [Result<f64, Problem>; N],
 ) -> Result<(f64, f64), Problem> {
     let values = values.into_iter().collect::<Result<Vec<f64>, Problem>>()?;
     let ends = (f64::INFINITY, f64::NEG_INFINITY);
-    Ok(values.into_iter().fold(ends, |(least, most), own| (least.min(own), most.max(own))))
+    Ok(values.into_iter().fold(ends, |(least, most), value| (least.min(value), most.max(value))))
 }
 
 const ENDS: &str = "follows from two fitted ends and a mix between them";

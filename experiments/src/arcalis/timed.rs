@@ -1,6 +1,6 @@
-//! Where the CPU time of a request goes, as the document's figure 6 asks: network, RPC layer and business logic of our
-//! service on one thread, over TCP on loopback. The service has a core to itself where there is more than one. Stock
-//! Thrift is asked the same by `bench/rpc_cycles.py`.
+//! Measures where the CPU time of a request goes, as in [Arcalis] figure 6: network, RPC layer and business logic of
+//! our service on one thread, over TCP on loopback. The service has a core to itself where there is more than one.
+//! `bench/rpc_cycles.py` measures the same for stock Thrift.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use units::{Nanos, SystemClock};
 
 use crate::base::rows::Row;
 
-/// Of a request (ns): network, RPC layer, business logic.
+/// The time of a request in each stage (ns): network, RPC layer, business logic.
 type Stages = [f64; 3];
 
 const STAGES: [(&str, &str); 3] = [
@@ -21,62 +21,62 @@ const STAGES: [(&str, &str); 3] = [
     ("rpc", "time elapsed from a whole frame to its answer, less our handler's"),
     ("handler", "time elapsed in our handler"),
 ];
-/// And the share of its requests that are sets (%).
+/// The workloads, each with the share of its requests that are sets (%).
 const WORKLOADS: [(&str, u32); 3] = [("memc_low", 20), ("memc_mid", 50), ("memc_high", 80)];
 
-/// The rows; without numbers and with why if the service or its load did not run, and none if `stop` is set before they
-/// are whole.
+/// Returns the rows. They have a reason instead of numbers if the service or its load did not run. There are none if
+/// `stop` is set before they are complete.
 pub(super) fn rows(quick: bool, stop: &AtomicBool) -> Vec<Row> {
     match measured(quick, stop) {
         _ if stop.load(Ordering::Relaxed) => Vec::new(),
-        Ok(found) => as_rows(&found, None),
+        Ok(runs) => as_rows(&runs, None),
         Err(reason) => as_rows(&WORKLOADS.map(|_| Vec::new()), Some(&reason)),
     }
 }
 
-/// The runs of each workload.
+/// Returns the runs of each workload.
 fn measured(quick: bool, stop: &AtomicBool) -> Result<[Vec<Stages>; 3], String> {
     let (runs, duration) =
         if quick { (1, Nanos(100_000_000)) } else { (RUNS, Nanos(1_000_000_000)) };
-    let mut found = WORKLOADS.map(|_| Vec::new());
+    let mut measured = WORKLOADS.map(|_| Vec::new());
     for _ in 0..runs {
-        for ((workload, _), found) in WORKLOADS.into_iter().zip(&mut found) {
+        for ((workload, _), runs) in WORKLOADS.into_iter().zip(&mut measured) {
             if !stop.load(Ordering::Relaxed) {
-                found.push(one(workload, duration, stop)?);
+                runs.push(one(workload, duration, stop)?);
             }
         }
     }
-    Ok(found)
+    Ok(measured)
 }
 
-fn as_rows(found: &[Vec<Stages>; 3], reason: Option<&str>) -> Vec<Row> {
+fn as_rows(measured: &[Vec<Stages>; 3], reason: Option<&str>) -> Vec<Row> {
     let mut rows = Vec::new();
-    for ((workload, sets), runs) in WORKLOADS.into_iter().zip(found) {
-        for (place, (stage, words)) in STAGES.into_iter().enumerate() {
+    for ((workload, sets), runs) in WORKLOADS.into_iter().zip(measured) {
+        for (index, (stage, words)) in STAGES.into_iter().enumerate() {
             let what = format!("SET {sets} %: {words}");
             let mut row = |id: &str, unit, values: Vec<f64>| {
                 let id = format!("{id}.{workload}.{stage}");
                 let reason = reason.map(str::to_owned);
                 rows.push(Row::of(id, what.clone(), unit, values, Vec::new(), reason));
             };
-            row("time", "ns", runs.iter().map(|run| run[place]).collect());
-            row("share", "%", runs.iter().map(|run| share(run, place)).collect());
+            row("time", "ns", runs.iter().map(|run| run[index]).collect());
+            row("share", "%", runs.iter().map(|run| share(run, index)).collect());
         }
     }
-    let network = found.iter().flatten().map(|run| share(run, 0));
+    let network = measured.iter().flatten().map(|run| share(run, 0));
     let what = "figure 6: the kernel's network, of all CPU time; ours at all three ratios";
     let reason = Some(reason.unwrap_or(OURS).to_owned());
     rows.push(Row::of(NETWORK.into(), what.into(), "%", network, Vec::new(), reason).beside(50.0));
     rows
 }
 
-fn share(run: &Stages, place: usize) -> f64 {
-    100.0 * run[place] / run.iter().sum::<f64>()
+fn share(run: &Stages, index: usize) -> f64 {
+    100.0 * run[index] / run.iter().sum::<f64>()
 }
 
-/// A service of its own under load for so long.
+/// Starts a service, loads it for `duration`, and returns the time of a request in each stage.
 fn one(workload: &str, duration: Nanos, stop: &AtomicBool) -> Result<Stages, String> {
-    let (cores, others) = apart()?;
+    let (cores, load_cores) = separate_cores()?;
     let options = RpcOptions { time_stages: true, cores, ..RpcOptions::new(RpcService::Memcached) };
     let listen = RpcListen { address: ([127, 0, 0, 1], 0).into(), connections_max: CONNECTIONS };
     let server = RpcServer::start(&options, &listen, Arc::new(SystemClock::new()));
@@ -85,14 +85,14 @@ fn one(workload: &str, duration: Nanos, stop: &AtomicBool) -> Result<Stages, Str
     let address = server.address();
     let spec =
         RpcSpec { address, connections: CONNECTIONS, duration, requests: None, mix, seed: 1 };
-    loaded(&spec, others.as_ref(), stop)?;
+    run_load(&spec, load_cores.as_ref(), stop)?;
     let requests = server.counts().requests as f64;
     let stages = server.stop().map_err(|error| error.to_string())?;
     Ok([stages.network_ns, stages.rpc_ns, stages.handler_ns].map(|ns| ns as f64 / requests))
 }
 
-/// A core for the service and the others for its load; where there is only one they share it.
-fn apart() -> Result<(RpcCores, Option<CpuSet>), String> {
+/// Returns a core for the service and the other cores for its load. Where there is only one core, they share it.
+fn separate_cores() -> Result<(RpcCores, Option<CpuSet>), String> {
     let allowed = allowed_cores().map_err(|error| format!("no cores are told: {error}"))?;
     let Some((first, others @ [_, ..])) = allowed.split_first() else {
         return Ok((RpcCores::Any, None));
@@ -102,8 +102,13 @@ fn apart() -> Result<(RpcCores, Option<CpuSet>), String> {
     Ok((RpcCores::List(vec![*first]), Some(set)))
 }
 
-/// The load on these cores, from a thread of its own, as the threads that it starts stay on them as well.
-fn loaded(spec: &RpcSpec, cores: Option<&CpuSet>, stop: &AtomicBool) -> Result<RpcReport, String> {
+/// Runs the load on these cores. It runs on a new thread, because the threads that it starts inherit the thread's
+/// cores.
+fn run_load(
+    spec: &RpcSpec,
+    cores: Option<&CpuSet>,
+    stop: &AtomicBool,
+) -> Result<RpcReport, String> {
     let load = || {
         if let Some(cores) = cores {
             sched_setaffinity(None, cores).map_err(|error| format!("the load's cores: {error}"))?;
@@ -124,7 +129,7 @@ mod tests {
     use crate::base::rows::Kind;
 
     #[test]
-    fn shares_are_of_each_run_and_the_networks_stands_beside_the_documents() {
+    fn rows_have_times_and_shares_or_a_reason() {
         let runs = |network| vec![[network, 30.0, 10.0]; 5];
         let rows = as_rows(&[runs(60.0), runs(60.0), runs(160.0)], None);
         let ours = |id: &str| rows.iter().find(|row| row.id == id).and_then(|row| row.ours);
@@ -144,9 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn a_service_under_load_says_where_its_time_goes() {
+    fn a_loaded_service_spends_time_in_each_stage() {
         let stages = one("memc_mid", Nanos(20_000_000), &AtomicBool::new(false)).expect("it runs");
-        // On a core that others want as well, what is left for the network can be nothing.
+        // On a core that other processes use as well, the time that is left for the network can be zero.
         let [network, parts @ ..] = stages;
         assert!(network.is_finite() && network >= 0.0, "{stages:?}");
         assert!(parts.iter().all(|ns| ns.is_finite() && *ns > 0.0), "{stages:?}");

@@ -1,6 +1,6 @@
-//! Every cell of the grid measured with every arm in turn, and what that says: the scheduler against the best static
-//! policy in each cell, and against each static policy over all of them. Runs that do not hold are not compared, and
-//! nothing is judged that they are part of; who does not carry a load is worse than who does, by no number.
+//! Measures every cell of the grid with every variant in turn, and compares the scheduler with the best static policy
+//! in each cell, and with each static policy over all cells. Invalid runs are not compared, and no criterion that they
+//! are part of is judged. A policy that does not carry a load is worse than one that does, without a number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,137 +9,139 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use indicatif::ProgressBar;
 use units::ByteCount;
 
-use super::arm::{Arm, Arms};
 use super::plan::Plan;
 use super::sample::{Load, Sample};
+use super::variant::{Variant, Variants};
 use crate::base::Spread;
 use crate::base::rows::{Limit, Row, Rows, Runs};
 use crate::testbed::VIRTUAL;
 
-/// What was measured.
+/// The measured grid.
 pub(super) struct Grid {
     pub(super) plan: Plan,
     pub(super) cells: Vec<Cell>,
     /// CPU time of the scheduler over that of the frontend that follows it.
     scheduler_share: f64,
-    /// Where somebody stopped it: what is there is of the cells that were done by then.
+    /// The place at which the measurement was interrupted, if it was. Then the grid has only the cells that were done
+    /// by then.
     pub(super) unfinished: Option<String>,
 }
 
 /// One size at one load.
 pub(super) struct Cell {
     pub(super) size: ByteCount,
-    /// As a share of what the best static policy answers.
+    /// The load as a share of what the best static policy answers.
     pub(super) load: f64,
     pub(super) rate_per_s: f64,
-    samples: BTreeMap<Arm, Vec<Sample>>,
-    /// How often a run was taken again.
-    again: usize,
-    /// What the scheduler had in force after the last run.
-    in_force: String,
+    samples: BTreeMap<Variant, Vec<Sample>>,
+    /// The number of reruns.
+    reruns: usize,
+    /// The scheduler's active parameters after the last run.
+    active_parameters: String,
 }
 
-/// A policy that does not change: what it does depends on a job's size alone.
+/// A policy whose decision depends on a job's size alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Static {
-    /// What it does from the size on; below it is software's.
-    arm: Arm,
+    /// The variant for jobs of at least `from` bytes. Smaller jobs run in software.
+    variant: Variant,
     from: ByteCount,
 }
 
 impl Static {
-    /// Every static policy that differs from the others on these sizes.
+    /// Returns every static policy that differs from the others on these sizes.
     pub(super) fn all(sizes: &[ByteCount]) -> Vec<Self> {
-        let mut all = vec![Self { arm: Arm::Software, from: ByteCount(0) }];
-        for arm in [Arm::Offload, Arm::Wait] {
+        let mut all = vec![Self { variant: Variant::Software, from: ByteCount(0) }];
+        for variant in [Variant::Offload, Variant::Wait] {
             let from = |(index, size): (usize, &ByteCount)| match index {
-                0 => Self { arm, from: ByteCount(0) },
-                _ => Self { arm, from: *size },
+                0 => Self { variant, from: ByteCount(0) },
+                _ => Self { variant, from: *size },
             };
             all.extend(sizes.iter().enumerate().map(from));
         }
         all
     }
 
-    /// What it does to jobs of a size: the same decisions are the same measurement.
-    fn at(self, size: ByteCount) -> Arm {
-        if size >= self.from { self.arm } else { Arm::Software }
+    /// Returns what it does with jobs of a size. Policies with the same decision share the measurement.
+    fn at(self, size: ByteCount) -> Variant {
+        if size >= self.from { self.variant } else { Variant::Software }
     }
 
     pub(super) fn id(self) -> String {
         match self.from.0 {
-            0 => self.arm.id().to_owned(),
-            _ => format!("{}_from_{}", self.arm.id(), self.from),
+            0 => self.variant.id().to_owned(),
+            _ => format!("{}_from_{}", self.variant.id(), self.from),
         }
     }
 
     pub(super) fn name(self) -> String {
-        match (self.arm, self.from.0) {
-            (arm, 0) => arm.name().to_owned(),
-            (Arm::Wait, _) => format!("offloaded from {} on, waiting", self.from),
+        match (self.variant, self.from.0) {
+            (variant, 0) => variant.name().to_owned(),
+            (Variant::Wait, _) => format!("offloaded from {} on, waiting", self.from),
             _ => format!("offloaded from {} on", self.from),
         }
     }
 }
 
 impl Grid {
-    /// Measures all cells; stopped, those that are done by then.
+    /// Measures all cells. If it is stopped, it returns the cells that are done by then.
     ///
     /// # Errors
-    /// What could not be measured.
+    /// The text says what could not be measured.
     pub(super) fn measure(
         plan: Plan,
-        arms: &mut Arms,
+        variants: &mut Variants,
         stop: &Arc<AtomicBool>,
-        bar: &ProgressBar,
+        progress: &ProgressBar,
     ) -> Result<Self, String> {
-        let highest = Self::highest(&plan, arms, stop, bar)?;
-        arms.start_scheduler()?;
-        // It is found within two seconds, and decides once both ways are known.
+        let highest = Self::highest(&plan, variants, stop, progress)?;
+        variants.start_scheduler()?;
+        // The frontend finds the scheduler within two seconds. The scheduler decides once it knows
+        // both software and the device.
         for _ in 0..FIRST_LOADS_MAX {
             let load = Load::open(plan.sizes[0], highest[0] * plan.loads[0]);
-            load.answered_per_s(arms.of(Arm::Fitted), stop)?;
-            if !arms.in_force()?.is_empty() {
+            load.answered_per_s(variants.frontend(Variant::Fitted), stop)?;
+            if !variants.active_parameters()?.is_empty() {
                 break;
             }
         }
-        let samples = plan.sizes.len() * plan.loads.len() * plan.runs * Arm::ALL.len();
-        bar.set_length(samples as u64);
+        let samples = plan.sizes.len() * plan.loads.len() * plan.runs * Variant::ALL.len();
+        progress.set_length(samples as u64);
         let mut grid =
             Self { plan, cells: Vec::new(), scheduler_share: f64::NAN, unfinished: None };
-        let end = grid.fill(&highest, arms, stop, bar);
-        bar.finish_and_clear();
-        grid.ended(end, stop.load(Ordering::Relaxed), &bar.message())
+        let end = grid.fill(&highest, variants, stop, progress);
+        progress.finish_and_clear();
+        grid.end(end, stop.load(Ordering::Relaxed), &progress.message())
     }
 
     /// Measures cell after cell.
     fn fill(
         &mut self,
         highest: &[f64],
-        arms: &Arms,
+        variants: &Variants,
         stop: &Arc<AtomicBool>,
-        bar: &ProgressBar,
+        progress: &ProgressBar,
     ) -> Result<(), String> {
-        let cpu_s = || (arms.scheduler_cpu_s(), arms.of(Arm::Fitted).cpu_s());
+        let cpu_s = || (variants.scheduler_cpu_s(), variants.frontend(Variant::Fitted).cpu_s());
         let before = cpu_s();
         let plan = self.plan.clone();
         for (&size, most_per_s) in plan.sizes.iter().zip(highest) {
             for &load in &plan.loads {
                 let rate_per_s = (most_per_s * load).round().max(1.0);
                 let mut cell = Cell::new(size, load, rate_per_s);
-                cell.measure(&plan, arms, stop, bar)?;
+                cell.measure(&plan, variants, stop, progress)?;
                 self.cells.push(cell);
-                // While they are there: who stops this may stop them as well.
+                // Both processes are still running here. The signal that stops this one may stop them as well.
                 let after = cpu_s();
-                let own = (after.1 - before.1).max(f64::MIN_POSITIVE);
-                self.scheduler_share = (after.0 - before.0) / own;
+                let frontend_s = (after.1 - before.1).max(f64::MIN_POSITIVE);
+                self.scheduler_share = (after.0 - before.0) / frontend_s;
             }
         }
         Ok(())
     }
 
-    /// What was measured: all of it, or what somebody who stopped it at some place left.
-    fn ended(
+    /// Returns the grid: all of it, or the cells that were done when it was stopped at `place`.
+    fn end(
         mut self,
         end: Result<(), String>,
         is_stopped: bool,
@@ -154,27 +156,28 @@ impl Grid {
         Ok(self)
     }
 
-    /// For each size the most requests per second that any static policy answers, and the load generator can offer. By
-    /// then every virtual device has made the results of all values.
+    /// Finds for each size the most requests per second that any static policy answers and the load generator can
+    /// offer. Afterwards every virtual device has computed the results of all values.
     fn highest(
         plan: &Plan,
-        arms: &Arms,
+        variants: &Variants,
         stop: &Arc<AtomicBool>,
-        bar: &ProgressBar,
+        progress: &ProgressBar,
     ) -> Result<Vec<f64>, String> {
-        let of_size = |size: &ByteCount| {
-            bar.set_message(format!("{size}: the highest load"));
-            let (mut most_per_s, mut best) = (0.0_f64, Arm::Software);
-            for arm in Arm::ALL {
-                let per_s = Load::saturating(*size).answered_per_s(arms.of(arm), stop)?;
-                if Arm::STATIC.contains(&arm) && per_s > most_per_s {
-                    (most_per_s, best) = (per_s, arm);
+        let highest = |size: &ByteCount| {
+            progress.set_message(format!("{size}: the highest load"));
+            let (mut most_per_s, mut best) = (0.0_f64, Variant::Software);
+            for variant in Variant::ALL {
+                let frontend = variants.frontend(variant);
+                let per_s = Load::saturating(*size).answered_per_s(frontend, stop)?;
+                if Variant::STATIC.contains(&variant) && per_s > most_per_s {
+                    (most_per_s, best) = (per_s, variant);
                 }
             }
             let share = plan.loads.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
             for _ in 0..OFFERS_MAX {
                 let load = Load::open(*size, most_per_s * share);
-                let busy = load.generator_busy(arms.of(best), stop)?;
+                let busy = load.generator_busy(variants.frontend(best), stop)?;
                 if busy <= GENERATOR_BUSY_MAX {
                     break;
                 }
@@ -187,10 +190,10 @@ impl Grid {
                 }
             }
         };
-        plan.sizes.iter().map(of_size).collect()
+        plan.sizes.iter().map(highest).collect()
     }
 
-    /// What the numbers come to.
+    /// Adds the rows and the verdicts on the criteria.
     pub(super) fn write(&self, rows: &mut Rows) {
         self.cells.iter().for_each(|cell| cell.write(rows));
         let within: Vec<_> = self.cells.iter().map(Cell::is_within).collect();
@@ -198,8 +201,8 @@ impl Grid {
         self.judge_all(rows, ("cells_within", what, "cells"), &within);
         let mut beaten = Vec::new();
         for (policy, over) in self.over_statics() {
-            let met = all(over.iter().map(|own| (!own.is_nan()).then_some(*own > 1.0)));
-            beaten.push(met);
+            let passed = all(over.iter().map(|ratio| (!ratio.is_nan()).then_some(*ratio > 1.0)));
+            beaten.push(passed);
             let runs = Runs::of(numbers(&over), self.plan.runs);
             let what = format!(
                 "{}: latency over the scheduler's, over all cells it carries; above 1 in every run",
@@ -208,39 +211,39 @@ impl Grid {
             let id = format!("over_scheduler.{}", policy.id());
             let row = self.row(id, what, "ratio", numbers(&over));
             let reason = row.reason.clone().or_else(|| self.overloaded(policy));
-            let met = self.of_all_cells(met);
-            rows.set(Row { reason, ..row }, Some(runs), Limit::Above(1.0), met);
+            let passed = self.if_complete(passed);
+            rows.set(Row { reason, ..row }, Some(runs), Limit::Above(1.0), passed);
         }
         let what = "static policies that the scheduler beats in every run".to_owned();
         self.judge_all(rows, ("statics_beaten", what, "policies"), &beaten);
         let what =
             "a second process that always offloads: latency over the first's, over all cells";
-        rows.rows.push(self.row("twin".into(), what.to_owned(), "ratio", self.over_twin()));
+        rows.rows.push(self.row("twin".into(), what.to_owned(), "ratio", self.over_control()));
         let what = "runs taken again because something else kept the load from its core";
-        let again: usize = self.cells.iter().map(|cell| cell.again).sum();
-        rows.rows.push(self.row("taken_again".into(), what.to_owned(), "runs", [again as f64]));
+        let reruns: usize = self.cells.iter().map(|cell| cell.reruns).sum();
+        rows.rows.push(self.row("taken_again".into(), what.to_owned(), "runs", [reruns as f64]));
         let what = "CPU time of the scheduler over that of the frontend that follows it".to_owned();
         let share = [self.scheduler_share];
         rows.rows.push(self.row("scheduler_cpu".into(), what, "ratio", share));
     }
 
-    /// How many are so, which all must be.
+    /// Adds a row with the number of criteria that are passed. It passes if all are.
     fn judge_all(
         &self,
         rows: &mut Rows,
         (id, what, unit): (&str, String, &'static str),
         each: &[Option<bool>],
     ) {
-        let count = each.iter().filter(|own| **own == Some(true)).count();
+        let count = each.iter().filter(|passed| **passed == Some(true)).count();
         let row = self.row(id.to_owned(), what, unit, [count as f64]);
         let limit = Limit::AtLeast(each.len() as f64);
-        let met = self.of_all_cells(all(each.iter().copied()));
-        rows.set(row, None, limit, met);
+        let passed = self.if_complete(all(each.iter().copied()));
+        rows.set(row, None, limit, passed);
     }
 
-    /// Nothing is judged by all cells where some are missing.
-    fn of_all_cells(&self, met: Option<bool>) -> Option<bool> {
-        met.filter(|_| self.unfinished.is_none())
+    /// Returns the verdict on a criterion over all cells. There is none where some cells are missing.
+    fn if_complete(&self, passed: Option<bool>) -> Option<bool> {
+        passed.filter(|_| self.unfinished.is_none())
     }
 
     fn row(
@@ -253,46 +256,53 @@ impl Grid {
         Row::of(id, what, unit, values, vec![VIRTUAL.to_owned()], self.invalid())
     }
 
-    /// By static policy and run: its latency over the scheduler's, the geometric mean of the cells whose load it
-    /// carries. Nought where the scheduler does not carry one of those, not a number where a run does not hold.
+    /// Returns, by static policy and run, its latency over the scheduler's: the geometric mean of the cells whose load
+    /// it carries. It is zero where the scheduler does not carry one of those, and NaN where a run is not
+    /// valid or the policy carries no load.
     pub(super) fn over_statics(&self) -> Vec<(Static, Vec<f64>)> {
-        let of = |policy: Static| {
+        let ratios = |policy: Static| {
             let over = (0..self.plan.runs).map(|run| {
                 let both = |cell: &Cell| {
-                    [Arm::Fitted, policy.at(cell.size)]
-                        .map(|arm| cell.of(arm).get(run).map_or(f64::NAN, Sample::compared_us))
+                    [Variant::Fitted, policy.at(cell.size)].map(|variant| {
+                        cell.samples(variant).get(run).map_or(f64::NAN, Sample::compared_us)
+                    })
                 };
-                // In the others the policy is worse than who carries the load. That is worth no number, and does not
-                // help who must beat it in the rest.
-                let carried = self.cells.iter().map(both).filter(|own| !own[1].is_infinite());
-                let ratios: Vec<f64> = carried.map(|[own, other]| (other / own).ln()).collect();
-                (ratios.iter().sum::<f64>() / ratios.len() as f64).exp()
+                // In the other cells the policy is worse than a variant that carries the load. That has no number, and
+                // it does not help the scheduler, which must beat the policy in the rest.
+                let carried = self.cells.iter().map(both).filter(|pair| !pair[1].is_infinite());
+                let logs: Vec<f64> =
+                    carried.map(|[scheduler, policy]| (policy / scheduler).ln()).collect();
+                (logs.iter().sum::<f64>() / logs.len() as f64).exp()
             });
             (policy, over.collect())
         };
-        Static::all(&self.plan.sizes).into_iter().map(of).collect()
+        Static::all(&self.plan.sizes).into_iter().map(ratios).collect()
     }
 
-    /// By run: how far two processes are apart that are alike, the geometric mean of the cells that both carry.
-    fn over_twin(&self) -> Vec<f64> {
+    /// Returns, by run, the latency of the A/A control over that of always offloading: the geometric mean of the cells
+    /// that both carry.
+    fn over_control(&self) -> Vec<f64> {
         let of_run = |run: usize| {
-            let of_cell = |cell: &Cell| cell.over_offload(Arm::Twin).get(run).copied();
-            let ratios = numbers(&self.cells.iter().filter_map(of_cell).collect::<Vec<_>>());
-            (ratios.iter().map(|own| own.ln()).sum::<f64>() / ratios.len() as f64).exp()
+            let in_cell = |cell: &Cell| cell.over_offload(Variant::AaControl).get(run).copied();
+            let ratios = numbers(&self.cells.iter().filter_map(in_cell).collect::<Vec<_>>());
+            (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp()
         };
         (0..self.plan.runs).map(of_run).collect()
     }
 
-    /// In how many cells a policy or the scheduler does not carry the load.
+    /// Says in how many cells a policy or the scheduler does not carry the load, if there are any.
     fn overloaded(&self, policy: Static) -> Option<String> {
-        let count = |of: &dyn Fn(&Cell) -> Arm| {
-            self.cells.iter().filter(|cell| cell.overloaded(of(cell)).is_some()).count()
+        let count = |variant: &dyn Fn(&Cell) -> Variant| {
+            self.cells.iter().filter(|cell| cell.overloaded(variant(cell)).is_some()).count()
         };
-        let (policys, own) = (count(&|cell| policy.at(cell.size)), count(&|_| Arm::Fitted));
+        let (policys, schedulers) =
+            (count(&|cell| policy.at(cell.size)), count(&|_| Variant::Fitted));
         let cells = self.cells.len();
-        (policys + own > 0).then(|| {
+        (policys + schedulers > 0).then(|| {
             let why = "where it is worse without a number";
-            format!("overloaded in {policys} of {cells} cells, {why} (the scheduler: in {own})")
+            format!(
+                "overloaded in {policys} of {cells} cells, {why} (the scheduler: in {schedulers})"
+            )
         })
     }
 
@@ -301,27 +311,28 @@ impl Grid {
         (count > 0).then(|| format!("{count} cells have runs that do not hold"))
     }
 
-    /// For the terminal.
+    /// Returns the results as text for the terminal.
     pub(super) fn summary(&self) -> String {
         let mut lines = vec![format!(
             "{:>8} {:>5} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8}  in force",
             "size", "load", "per s", "software", "offload", "twin", "wait", "scheduler", "to best"
         )];
         for cell in &self.cells {
-            let [software, offload, twin, wait, fitted] = Arm::ALL.map(|arm| cell.median_us(arm));
+            let [software, offload, twin, wait, fitted] =
+                Variant::ALL.map(|variant| cell.median_us(variant));
             let over = ranked_median(cell.over_best()).unwrap_or(f64::NAN);
             let (size, load, per_s) = (cell.size.to_string(), cell.load, cell.rate_per_s);
             let mark = cell.is_within().map_or('?', |within| if within { ' ' } else { '!' });
             lines.push(format!(
                 "{size:>8} {load:>5} {per_s:>9} {software:>10.1} {offload:>10.1} {twin:>10.1} \
                  {wait:>10.1} {fitted:>10.1} {over:>7.3}{mark}  {}{}",
-                cell.in_force,
+                cell.active_parameters,
                 cell.invalid().map_or(String::new(), |why| format!(" ({why})"))
             ));
         }
         for (policy, over) in self.over_statics() {
-            let Some(own) = Spread::of(numbers(&over)) else { continue };
-            let (median, low, high) = (own.median, own.low, own.high);
+            let Some(spread) = Spread::of(numbers(&over)) else { continue };
+            let (median, low, high) = (spread.median, spread.low, spread.high);
             let name = policy.name();
             lines.push(format!("{name:<40} {median:.3} ({low:.3} to {high:.3}) of the scheduler"));
         }
@@ -331,130 +342,142 @@ impl Grid {
 
 impl Cell {
     fn new(size: ByteCount, load: f64, rate_per_s: f64) -> Self {
-        let (samples, in_force) = (BTreeMap::new(), String::new());
-        Self { size, load, rate_per_s, samples, again: 0, in_force }
+        let (samples, active_parameters) = (BTreeMap::new(), String::new());
+        Self { size, load, rate_per_s, samples, reruns: 0, active_parameters }
     }
 
     fn measure(
         &mut self,
         plan: &Plan,
-        arms: &Arms,
+        variants: &Variants,
         stop: &Arc<AtomicBool>,
-        bar: &ProgressBar,
+        progress: &ProgressBar,
     ) -> Result<(), String> {
         let load = Load::open(self.size, self.rate_per_s);
         let settle = Load { duration: plan.settle, ..load };
-        settle.answered_per_s(arms.of(Arm::Fitted), stop)?;
+        settle.answered_per_s(variants.frontend(Variant::Fitted), stop)?;
         let load = Load { warmup: plan.warmup, duration: plan.duration, ..load };
         for run in 0..plan.runs {
-            for arm in Arm::ALL.into_iter().cycle().skip(run).take(Arm::ALL.len()) {
+            for variant in Variant::ALL.into_iter().cycle().skip(run).take(Variant::ALL.len()) {
                 let (size, per_s) = (self.size, self.rate_per_s);
-                bar.set_message(format!("{size} at {per_s}/s, {}", arm.name()));
-                let (sample, again) = load.take_undisturbed(arms.of(arm), stop)?;
-                self.again += again;
-                self.samples.entry(arm).or_default().push(sample);
-                bar.inc(1);
+                progress.set_message(format!("{size} at {per_s}/s, {}", variant.name()));
+                let (sample, reruns) = load.take_undisturbed(variants.frontend(variant), stop)?;
+                self.reruns += reruns;
+                self.samples.entry(variant).or_default().push(sample);
+                progress.inc(1);
             }
         }
-        self.in_force = arms.in_force()?;
+        self.active_parameters = variants.active_parameters()?;
         Ok(())
     }
 
-    pub(super) fn of(&self, arm: Arm) -> &[Sample] {
-        self.samples.get(&arm).map_or(&[], Vec::as_slice)
+    fn samples(&self, variant: Variant) -> &[Sample] {
+        self.samples.get(&variant).map_or(&[], Vec::as_slice)
     }
 
-    /// By run: see `Sample::compared_us`.
-    pub(super) fn latencies_us(&self, arm: Arm) -> Vec<f64> {
-        self.of(arm).iter().map(Sample::compared_us).collect()
+    /// Returns [`Sample::compared_us`] by run.
+    pub(super) fn latencies_us(&self, variant: Variant) -> Vec<f64> {
+        self.samples(variant).iter().map(Sample::compared_us).collect()
     }
 
-    /// Of the runs that hold; infinite where the load was carried in fewer than half of them.
-    fn median_us(&self, arm: Arm) -> f64 {
-        let holding = self.latencies_us(arm).into_iter().filter(|own| !own.is_nan());
-        ranked_median(holding).unwrap_or(f64::INFINITY)
+    /// Returns the median latency of the valid runs. It is infinite unless the load was carried in more than half
+    /// of them.
+    fn median_us(&self, variant: Variant) -> f64 {
+        let valid = self.latencies_us(variant).into_iter().filter(|latency| !latency.is_nan());
+        ranked_median(valid).unwrap_or(f64::INFINITY)
     }
 
-    /// The static policy that is best here, of those that carry the load if any does.
-    pub(super) fn best(&self) -> Arm {
-        let by_median = |a: &Arm, b: &Arm| self.median_us(*a).total_cmp(&self.median_us(*b));
-        Arm::STATIC.into_iter().min_by(by_median).unwrap_or(Arm::Software)
+    /// Returns the best static policy of this cell, of those that carry the load if any does.
+    pub(super) fn best(&self) -> Variant {
+        let by_median =
+            |a: &Variant, b: &Variant| self.median_us(*a).total_cmp(&self.median_us(*b));
+        Variant::STATIC.into_iter().min_by(by_median).unwrap_or(Variant::Software)
     }
 
-    /// By run: the scheduler's latency over that of the best static policy. Nought where only the scheduler carries
-    /// the load, infinite where it alone does not, not a number where neither does or a run does not hold.
+    /// Returns, by run, the scheduler's latency over that of the best static policy. It is zero where only the
+    /// scheduler carries the load, infinite where only the scheduler does not, and NaN where neither does or a run is
+    /// not valid.
     pub(super) fn over_best(&self) -> Vec<f64> {
         let best = self.latencies_us(self.best());
-        self.latencies_us(Arm::Fitted).iter().zip(best).map(|(own, best)| own / best).collect()
+        self.latencies_us(Variant::Fitted)
+            .iter()
+            .zip(best)
+            .map(|(ours, best)| ours / best)
+            .collect()
     }
 
-    /// By run: an arm's latency over that of always offloading.
-    fn over_offload(&self, arm: Arm) -> Vec<f64> {
-        let offload = self.latencies_us(Arm::Offload);
-        self.latencies_us(arm).iter().zip(offload).map(|(own, offload)| own / offload).collect()
+    /// Returns, by run, a variant's latency over that of always offloading.
+    fn over_offload(&self, variant: Variant) -> Vec<f64> {
+        let offload = self.latencies_us(Variant::Offload);
+        let pairs = self.latencies_us(variant).into_iter().zip(offload);
+        pairs.map(|(latency, offload)| latency / offload).collect()
     }
 
-    /// None where a run of any arm does not hold: another arm could be the best.
+    /// Returns whether the scheduler is close enough to the best. It is not known where a run of any variant but
+    /// the A/A control is invalid, because another variant could be the best.
     fn is_within(&self) -> Option<bool> {
         let median = ranked_median(self.over_best()).filter(|_| self.invalid().is_none());
-        median.map(|own| own <= OVER_BEST_MAX)
+        median.map(|ratio| ratio <= OVER_BEST_MAX)
     }
 
-    /// That an arm does not carry the load.
-    fn overloaded(&self, arm: Arm) -> Option<String> {
-        let own = self.of(arm).iter().filter(|own| own.invalid.is_none() && own.is_overloaded());
-        let least = own.map(|own| own.achieved).reduce(f64::min)?;
-        let name = arm.name();
+    /// Says that a variant does not carry the load, if it does not in a valid run.
+    fn overloaded(&self, variant: Variant) -> Option<String> {
+        let samples = self.samples(variant).iter();
+        let overloaded =
+            samples.filter(|sample| sample.invalid.is_none() && sample.is_overloaded());
+        let least = overloaded.map(|sample| sample.achieved).reduce(f64::min)?;
+        let name = variant.name();
         Some(format!("{name} is overloaded: only {:.0} % answered in its worst run", 100.0 * least))
     }
 
     fn invalid(&self) -> Option<String> {
-        let judged = self.samples.iter().filter(|(arm, _)| **arm != Arm::Twin);
-        let all = judged.flat_map(|(arm, own)| own.iter().map(move |own| (arm, own)));
-        let mut why = all.filter_map(|(arm, own)| {
-            own.invalid.as_ref().map(|why| format!("{}: {why}", arm.name()))
+        let judged = self.samples.iter().filter(|(variant, _)| **variant != Variant::AaControl);
+        let all =
+            judged.flat_map(|(variant, samples)| samples.iter().map(move |one| (variant, one)));
+        let mut reasons = all.filter_map(|(variant, sample)| {
+            sample.invalid.as_ref().map(|reason| format!("{}: {reason}", variant.name()))
         });
-        why.next()
+        reasons.next()
     }
 
     fn write(&self, rows: &mut Rows) {
         let at = format!("{}.load_{}", self.size, self.load);
-        let of = format!("{}, {}/s", self.size, self.rate_per_s);
-        for arm in Arm::ALL {
-            let own = self.of(arm);
-            let invalid = own.iter().find_map(|sample| sample.invalid.clone());
-            let invalid = invalid.or_else(|| self.overloaded(arm));
+        let load = format!("{}, {}/s", self.size, self.rate_per_s);
+        for variant in Variant::ALL {
+            let samples = self.samples(variant);
+            let invalid = samples.iter().find_map(|sample| sample.invalid.clone());
+            let invalid = invalid.or_else(|| self.overloaded(variant));
             let mut add = |metric: &str, what: &str, unit, values: Vec<f64>| {
-                let id = format!("{metric}.{}.{at}", arm.id());
-                let what = format!("{}, {of}: {what}", arm.name());
-                rows.add(id, what, unit, values, arm.devices(), invalid.clone());
+                let id = format!("{metric}.{}.{at}", variant.id());
+                let what = format!("{}, {load}: {what}", variant.name());
+                rows.add(id, what, unit, values, variant.devices(), invalid.clone());
             };
-            add("latency", "median latency", "us", self.latencies_us(arm));
-            let core_us = own.iter().map(|sample| sample.core_us).collect();
+            add("latency", "median latency", "us", self.latencies_us(variant));
+            let core_us = samples.iter().map(|sample| sample.core_us).collect();
             add("core", "CPU time per request", "us", core_us);
-            let achieved = own.iter().map(|sample| sample.achieved).collect();
+            let achieved = samples.iter().map(|sample| sample.achieved).collect();
             add("achieved", "answered of what was offered", "ratio", achieved);
         }
-        let twin = numbers(&self.over_offload(Arm::Twin));
-        let what = format!("{of}: the latency of a second process that always offloads over its");
-        let devices = Arm::Twin.devices();
-        let row = Row::of(format!("twin.{at}"), what, "ratio", twin, devices, self.invalid());
+        let control = numbers(&self.over_offload(Variant::AaControl));
+        let what = format!("{load}: the latency of a second process that always offloads over its");
+        let devices = Variant::AaControl.devices();
+        let row = Row::of(format!("twin.{at}"), what, "ratio", control, devices, self.invalid());
         rows.rows.push(row);
         let over = numbers(&self.over_best());
-        let runs = Runs::of(over.iter().copied(), self.of(Arm::Fitted).len());
+        let runs = Runs::of(over.iter().copied(), self.samples(Variant::Fitted).len());
         let best = self.best().name();
-        let what = format!("{of}: the scheduler's latency over that of the best, {best}");
+        let what = format!("{load}: the scheduler's latency over that of the best, {best}");
         let devices = vec![VIRTUAL.to_owned()];
-        let overloaded = Arm::ALL.into_iter().filter_map(|arm| self.overloaded(arm));
-        let in_force = format!("in force: {}", self.in_force);
-        let reasons = self.invalid().into_iter().chain(overloaded).chain([in_force]);
+        let overloaded = Variant::ALL.into_iter().filter_map(|variant| self.overloaded(variant));
+        let active = format!("in force: {}", self.active_parameters);
+        let reasons = self.invalid().into_iter().chain(overloaded).chain([active]);
         let reason = Some(reasons.collect::<Vec<_>>().join("; "));
         let row = Row::of(format!("over_best.{at}"), what, "ratio", over, devices, reason);
         rows.set(row, Some(runs), Limit::AtMost(OVER_BEST_MAX), self.is_within());
     }
 }
 
-/// The middle one, infinite ones among them; none where one is not a number, or without any.
+/// Returns the median; infinite values count. There is none without values or if one is NaN.
 fn ranked_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -462,15 +485,15 @@ fn ranked_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
         *values.get(values.len().checked_sub(1)? / 2)?,
         *values.get(values.len() / 2)?,
     );
-    values.iter().all(|own| !own.is_nan()).then_some(middle)
+    values.iter().all(|value| !value.is_nan()).then_some(middle)
 }
 
-/// Those of the ratios that are of two latencies.
+/// Returns the ratios of two measured latencies: those that are finite and not zero.
 fn numbers(ratios: &[f64]) -> Vec<f64> {
-    ratios.iter().copied().filter(|own| own.is_finite() && *own > 0.0).collect()
+    ratios.iter().copied().filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect()
 }
 
-/// Whether all are so: not if one is not, and not known if one is not known.
+/// Returns whether all are true. They are not if one is false; otherwise it is not known if one is not known.
 fn all(each: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     let each: Vec<Option<bool>> = each.into_iter().collect();
     let known = each.iter().all(Option::is_some);
@@ -481,19 +504,21 @@ fn percent() -> f64 {
     ((OVER_BEST_MAX - 1.0) * 100.0).round()
 }
 
-/// What cannot do this has no core to itself, and its loads would say nothing.
+/// A frontend that answers less has no core to itself, and its loads would show nothing.
 const PER_S_MIN: f64 = 100.0;
 
-/// A load generator that is busier than this may be what is measured.
+/// A load generator that is busier than this may be what limits the measurement.
 const GENERATOR_BUSY_MAX: f64 = 0.75;
-/// It is given less until it is not, a little more each time than how busy it is asks for.
+// The load is reduced at most this often until the generator is less busy. Each time it is reduced a little more than
+// the generator's utilisation requires.
 const OFFERS_MAX: usize = 4;
 const OFFER_LESS: f64 = 0.97;
 
-/// A scheduler that has decided nothing after so many seconds decides nothing in time.
+/// The number of first loads, of a second each, in which the scheduler should decide. A scheduler that has decided
+/// nothing by then decides nothing in time, and the measurement begins anyway.
 const FIRST_LOADS_MAX: usize = 10;
 
-/// The scheduler's latency is at most so many times that of the best static policy.
+/// The scheduler's latency may be at most this multiple of that of the best static policy.
 const OVER_BEST_MAX: f64 = 1.05;
 
 #[cfg(test)]
@@ -509,28 +534,31 @@ mod tests {
 
     fn cell(size: ByteCount, latencies_us: [f64; 4]) -> Cell {
         let mut cell = Cell::new(size, 0.5, 100.0);
-        let judged = Arm::ALL.into_iter().filter(|arm| *arm != Arm::Twin);
-        for (arm, latency_us) in judged.zip(latencies_us) {
-            cell.samples.insert(arm, vec![sample(latency_us); 2]);
+        let judged = Variant::ALL.into_iter().filter(|variant| *variant != Variant::AaControl);
+        for (variant, latency_us) in judged.zip(latencies_us) {
+            cell.samples.insert(variant, vec![sample(latency_us); 2]);
         }
         cell
     }
 
     #[test]
-    fn static_policies_are_all_that_differ_on_the_sizes() {
+    fn static_policies_differ_on_the_sizes() {
         let all = Static::all(&SIZES);
         assert_eq!(all.len(), 7);
-        let decisions: Vec<Vec<Arm>> =
-            all.iter().map(|own| SIZES.iter().map(|size| own.at(*size)).collect()).collect();
-        for (index, own) in decisions.iter().enumerate() {
-            assert!(!decisions[..index].contains(own), "{:?}", all[index]);
+        let decisions: Vec<Vec<Variant>> =
+            all.iter().map(|policy| SIZES.iter().map(|size| policy.at(*size)).collect()).collect();
+        for (index, decision) in decisions.iter().enumerate() {
+            assert!(!decisions[..index].contains(decision), "{:?}", all[index]);
         }
         assert_eq!(all[2].id(), "offload_from_1KiB");
-        assert_eq!((all[2].at(SIZES[0]), all[2].at(SIZES[1])), (Arm::Software, Arm::Offload));
+        assert_eq!(
+            (all[2].at(SIZES[0]), all[2].at(SIZES[1])),
+            (Variant::Software, Variant::Offload)
+        );
     }
 
     #[test]
-    fn the_scheduler_is_held_against_the_best_of_each_cell_and_each_policy_of_all() {
+    fn the_scheduler_is_compared_in_each_cell_and_over_all() {
         let plan = Plan { sizes: SIZES[..2].to_vec(), runs: 2, ..plan() };
         let cells = vec![
             cell(SIZES[0], [10.0, 20.0, 40.0, 10.4]),
@@ -539,49 +567,57 @@ mod tests {
         let grid = grid(plan, cells);
         let within: Vec<_> = grid.cells.iter().map(Cell::is_within).collect();
         assert_eq!(within, [Some(true), Some(false)]);
-        assert_eq!((grid.cells[0].best(), grid.cells[1].best()), (Arm::Software, Arm::Wait));
+        assert_eq!(
+            (grid.cells[0].best(), grid.cells[1].best()),
+            (Variant::Software, Variant::Wait)
+        );
         let over = grid.over_statics();
-        let of = |id: &str| over.iter().find(|(own, _)| own.id() == id).expect("there").1[0];
-        let own = (10.4 * 10.6_f64).sqrt();
-        assert!((of("software") - 20.0 / own).abs() < 1e-9);
-        assert!((of("wait_from_1KiB") - 10.0 / own).abs() < 1e-9);
+        let ratio =
+            |id: &str| over.iter().find(|(policy, _)| policy.id() == id).expect("there").1[0];
+        let scheduler = (10.4 * 10.6_f64).sqrt();
+        assert!((ratio("software") - 20.0 / scheduler).abs() < 1e-9);
+        assert!((ratio("wait_from_1KiB") - 10.0 / scheduler).abs() < 1e-9);
         let mut rows = Rows::new("scheduler", &harness::Machine::here(), "idle");
         grid.write(&mut rows);
-        let met = |id: &str| rows.bars.iter().find(|bar| bar.id == id).expect("judged").met;
-        assert_eq!(met("cells_within"), Some(false));
-        assert_eq!(met("over_scheduler.software"), Some(true));
-        assert_eq!(met("over_scheduler.wait_from_1KiB"), Some(false));
+        let passed =
+            |id: &str| rows.bars.iter().find(|criterion| criterion.id == id).expect("judged").met;
+        assert_eq!(passed("cells_within"), Some(false));
+        assert_eq!(passed("over_scheduler.software"), Some(true));
+        assert_eq!(passed("over_scheduler.wait_from_1KiB"), Some(false));
     }
 
-    fn met(grid: &Grid) -> BTreeMap<String, Option<bool>> {
+    fn verdicts(grid: &Grid) -> BTreeMap<String, Option<bool>> {
         let mut rows = Rows::new("scheduler", &harness::Machine::here(), "idle");
         grid.write(&mut rows);
-        rows.bars.into_iter().map(|bar| (bar.id, bar.met)).collect()
+        rows.bars.into_iter().map(|criterion| (criterion.id, criterion.met)).collect()
     }
 
     #[test]
-    fn a_run_that_does_not_hold_leaves_what_it_is_part_of_unjudged() {
-        let mut own = cell(SIZES[0], [10.0, 20.0, 40.0, 10.0]);
-        let wait = own.samples.get_mut(&Arm::Wait).expect("there");
+    fn an_invalid_run_leaves_its_criteria_unjudged() {
+        let mut disturbed = cell(SIZES[0], [10.0, 20.0, 40.0, 10.0]);
+        let wait = disturbed.samples.get_mut(&Variant::Wait).expect("there");
         wait[0] = Sample { invalid: Some("late".into()), ..sample(1.0) };
-        assert_eq!((own.best(), own.is_within()), (Arm::Software, None));
+        assert_eq!((disturbed.best(), disturbed.is_within()), (Variant::Software, None));
         let other = cell(SIZES[1], [40.0, 20.0, 10.0, 10.0]);
         let plan = Plan { sizes: SIZES[..2].to_vec(), runs: 2, ..plan() };
-        let grid = grid(plan, vec![own, other]);
-        let met = met(&grid);
+        let grid = grid(plan, vec![disturbed, other]);
+        let verdicts = verdicts(&grid);
         let over_best = format!("over_best.{}.load_0.5", SIZES[0]);
-        assert_eq!((met[&over_best], met["cells_within"]), (None, None));
-        assert_eq!((met["over_scheduler.wait"], met["statics_beaten"]), (None, Some(false)));
-        assert_eq!(met["over_scheduler.software"], Some(true));
+        assert_eq!((verdicts[&over_best], verdicts["cells_within"]), (None, None));
+        assert_eq!(
+            (verdicts["over_scheduler.wait"], verdicts["statics_beaten"]),
+            (None, Some(false))
+        );
+        assert_eq!(verdicts["over_scheduler.software"], Some(true));
     }
 
     #[test]
     fn a_policy_is_beaten_in_every_run_or_not_at_all() {
         let with_software = |each_us: [f64; 3]| {
-            let mut own = cell(SIZES[0], [10.0, 20.0, 40.0, 10.0]);
-            own.samples.values_mut().for_each(|own| *own = vec![own[0].clone(); 3]);
-            own.samples.insert(Arm::Software, each_us.map(sample).to_vec());
-            met(&grid(Plan { sizes: SIZES[..1].to_vec(), runs: 3, ..plan() }, vec![own]))
+            let mut cell = cell(SIZES[0], [10.0, 20.0, 40.0, 10.0]);
+            cell.samples.values_mut().for_each(|samples| *samples = vec![samples[0].clone(); 3]);
+            cell.samples.insert(Variant::Software, each_us.map(sample).to_vec());
+            verdicts(&grid(Plan { sizes: SIZES[..1].to_vec(), runs: 3, ..plan() }, vec![cell]))
         };
         let (always, mostly) =
             (with_software([20.0, 11.0, 20.0]), with_software([20.0, 9.0, 20.0]));
@@ -596,50 +632,54 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_carry_the_load_is_worse_and_its_queue_is_no_latency() {
-        let overload = |cell: &mut Cell, arm| {
-            let own = Sample { achieved: 0.5, ..sample(1.0) };
-            cell.samples.insert(arm, vec![own; 2]);
+    fn an_overloaded_policy_is_worse_without_a_number() {
+        let overload = |cell: &mut Cell, variant| {
+            let overloaded = Sample { achieved: 0.5, ..sample(1.0) };
+            cell.samples.insert(variant, vec![overloaded; 2]);
         };
         let mut first = cell(SIZES[0], [10.0, 20.0, 40.0, 10.0]);
-        overload(&mut first, Arm::Wait);
-        assert_eq!((first.best(), first.is_within()), (Arm::Software, Some(true)));
-        assert_eq!(first.median_us(Arm::Wait), f64::INFINITY);
+        overload(&mut first, Variant::Wait);
+        assert_eq!((first.best(), first.is_within()), (Variant::Software, Some(true)));
+        assert_eq!(first.median_us(Variant::Wait), f64::INFINITY);
         let second = cell(SIZES[1], [40.0, 20.0, 10.0, 20.0]);
         let plan = Plan { sizes: SIZES[..2].to_vec(), runs: 2, ..plan() };
         let mut grid = grid(plan, vec![first, second]);
         let wait = |grid: &Grid| {
             let over = grid.over_statics();
-            over.iter().find(|(own, _)| own.id() == "wait").expect("there").1[0]
+            over.iter().find(|(policy, _)| policy.id() == "wait").expect("there").1[0]
         };
-        // Of the one cell whose load it carries.
+        // The mean is over the one cell whose load it carries.
         assert!((wait(&grid) - 0.5).abs() < 1e-9);
-        assert_eq!(met(&grid)["over_scheduler.wait"], Some(false));
-        overload(&mut grid.cells[1], Arm::Fitted);
+        assert_eq!(verdicts(&grid)["over_scheduler.wait"], Some(false));
+        overload(&mut grid.cells[1], Variant::Fitted);
         assert_eq!((wait(&grid), grid.cells[1].is_within()), (0.0, Some(false)));
-        assert_eq!(met(&grid)["over_scheduler.software"], Some(false));
-        for arm in Arm::STATIC {
-            overload(&mut grid.cells[1], arm);
+        assert_eq!(verdicts(&grid)["over_scheduler.software"], Some(false));
+        for variant in Variant::STATIC {
+            overload(&mut grid.cells[1], variant);
         }
         assert_eq!(grid.cells[1].is_within(), None, "nobody carries it");
     }
 
     #[test]
-    fn who_stops_it_keeps_the_cells_that_are_done() {
+    fn an_interrupted_grid_keeps_the_cells_that_are_done() {
         let measured =
             |cells: Vec<Cell>| grid(Plan { sizes: SIZES.to_vec(), runs: 2, ..plan() }, cells);
         let done = || vec![cell(SIZES[0], [10.0, 20.0, 40.0, 10.0])];
         let failed = || Err("no answer".to_owned());
-        let end = |cells, end, is_stopped| measured(cells).ended(end, is_stopped, "1KiB at 5/s");
+        let end = |cells, end, is_stopped| measured(cells).end(end, is_stopped, "1KiB at 5/s");
         assert_eq!(end(done(), failed(), false).err().as_deref(), Some("no answer"));
         assert_eq!(end(vec![], failed(), true).err().as_deref(), Some("no answer"));
         assert_eq!(end(done(), Ok(()), true).expect("all").unfinished, None);
         let kept = end(done(), failed(), true).expect("a cell is done");
         assert_eq!(kept.unfinished.as_deref(), Some("interrupted at 1KiB at 5/s"));
         assert_eq!(kept.plan.sizes, SIZES[..1]);
-        let met = met(&kept);
-        assert_eq!(met[&format!("over_best.{}.load_0.5", SIZES[0])], Some(true), "its own cell");
-        assert_eq!((met["cells_within"], met["over_scheduler.wait"]), (None, None));
+        let verdicts = verdicts(&kept);
+        assert_eq!(
+            verdicts[&format!("over_best.{}.load_0.5", SIZES[0])],
+            Some(true),
+            "its own cell"
+        );
+        assert_eq!((verdicts["cells_within"], verdicts["over_scheduler.wait"]), (None, None));
     }
 
     fn grid(plan: Plan, cells: Vec<Cell>) -> Grid {

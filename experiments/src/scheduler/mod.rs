@@ -1,20 +1,20 @@
-//! The scheduler in charge against every static policy: the compressed cache with a virtual IAA at five loads and five
-//! sizes. It measures and compares; what a policy does is the product's own.
+//! Compares the scheduler with every static policy: the compressed cache with a virtual IAA at five loads and five
+//! sizes. The policies themselves are in the product; this experiment only measures and compares.
 
-mod arm;
 mod grid;
 mod page;
 mod plan;
 mod sample;
+mod variant;
 
 use harness::{Awake, Machine};
 use units::{ByteCount, Nanos};
 
 use crate::base::rows::Rows;
 use crate::base::{Problem, Session, progress_bar};
-use arm::Arms;
 use grid::Grid;
 use plan::Plan;
+use variant::Variants;
 
 /// What is measured, how often and how long.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -33,10 +33,10 @@ pub struct Options {
     pub sizes: Vec<ByteCount>,
 }
 
-/// Measures, and writes `scheduler.json` and `scheduler.html`; interrupted, the cells that are done.
+/// Measures, and writes `scheduler.json` and `scheduler.html`. If it is interrupted, it writes the cells that are done.
 ///
 /// # Errors
-/// Why there are no results.
+/// The problem says why there are no results.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let plan = Plan::new(options)?;
     session.make_folder()?;
@@ -45,8 +45,8 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let awake = Awake::start();
     let conditions = conditions(&machine, awake.is_some());
     let mut rows = Rows::new("scheduler", &machine, &conditions);
-    let mut arms = Arms::start(&machine).map_err(Problem::Failed)?;
-    let grid = Grid::measure(plan, &mut arms, &session.stop, &progress_bar());
+    let mut variants = Variants::start(&machine).map_err(Problem::Failed)?;
+    let grid = Grid::measure(plan, &mut variants, &session.stop, &progress_bar());
     let grid = grid.map_err(Problem::Failed)?;
     grid.write(&mut rows);
     rows.unfinished.clone_from(&grid.unfinished);
@@ -63,5 +63,5 @@ fn conditions(machine: &Machine, awake: bool) -> String {
     format!("{place}; cores {sleep}")
 }
 
-/// One for the load, one for what is measured.
+/// One core for the load, and one for the processes that are measured.
 const CORES: usize = 2;

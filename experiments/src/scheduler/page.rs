@@ -1,14 +1,14 @@
-//! The grid as a page: latency over load for each size, the scheduler beside the best static policy in every cell, and
-//! each static policy over all of them.
+//! The page of the grid: latency over load for each size, the scheduler beside the best static policy in every cell,
+//! and each static policy over all cells.
 
 use report::{Axis, Figure, Origin, Panel, Report, Section, Series, Style};
 
-use super::arm::Arm;
 use super::grid::{Cell, Grid};
+use super::variant::Variant;
 use crate::base::figures::{all_rows, point, table};
 use crate::base::rows::Rows;
 
-/// The page.
+/// Returns the page.
 pub(super) fn report(grid: &Grid, rows: &Rows) -> Report {
     let plan = &grid.plan;
     let seconds = plan.duration.0 as f64 / 1e9;
@@ -35,17 +35,17 @@ pub(super) fn report(grid: &Grid, rows: &Rows) -> Report {
 fn loads(grid: &Grid) -> Section {
     let figure = |size: &units::ByteCount| {
         let of_size: Vec<&Cell> = grid.cells.iter().filter(|cell| cell.size == *size).collect();
-        let line = |(index, arm): (usize, Arm)| Series {
-            name: arm.name().to_owned(),
-            label: arm.id().to_owned(),
-            origin: if arm == Arm::Software { Origin::Measured } else { Origin::Emulated },
+        let line = |(index, variant): (usize, Variant)| Series {
+            name: variant.name().to_owned(),
+            label: variant.id().to_owned(),
+            origin: if variant == Variant::Software { Origin::Measured } else { Origin::Emulated },
             style: Style::nth(index),
             points: of_size
                 .iter()
-                .filter_map(|cell| point(cell.rate_per_s / 1e3, cell.latencies_us(arm)))
+                .filter_map(|cell| point(cell.rate_per_s / 1e3, cell.latencies_us(variant)))
                 .collect(),
         };
-        let series = Arm::ALL.into_iter().enumerate().map(line).collect();
+        let series = Variant::ALL.into_iter().enumerate().map(line).collect();
         let x = Axis::linear("offered load (1000 requests/s)");
         let panels = vec![Panel::lines("median", x, Axis::log10("latency (us)"), series)];
         Figure { id: format!("load-{size}"), caption: format!("Values of {size}."), panels }
@@ -66,7 +66,7 @@ fn loads(grid: &Grid) -> Section {
 }
 
 fn cells(rows: &Rows) -> Section {
-    let found = rows.rows.iter().filter(|row| row.id.starts_with("over_best."));
+    let chosen = rows.rows.iter().filter(|row| row.id.starts_with("over_best."));
     Section {
         heading: "Beside the best static policy, cell by cell".into(),
         prose: vec![
@@ -76,13 +76,13 @@ fn cells(rows: &Rows) -> Section {
              both always offload are apart is in the rows twin."
                 .into(),
         ],
-        tables: vec![table("The scheduler's latency over that of the best", found)],
+        tables: vec![table("The scheduler's latency over that of the best", chosen)],
         ..Section::default()
     }
 }
 
 fn policies(rows: &Rows) -> Section {
-    let found = rows.rows.iter().filter(|row| row.id.starts_with("over_scheduler."));
+    let chosen = rows.rows.iter().filter(|row| row.id.starts_with("over_scheduler."));
     Section {
         heading: "Each static policy over the whole grid".into(),
         prose: vec![
@@ -92,7 +92,7 @@ fn policies(rows: &Rows) -> Section {
              has who did not measure first."
                 .into(),
         ],
-        tables: vec![table("Latency over the scheduler's", found)],
+        tables: vec![table("Latency over the scheduler's", chosen)],
         ..Section::default()
     }
 }

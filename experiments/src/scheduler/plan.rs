@@ -1,4 +1,4 @@
-//! Which cells are measured, how often and how long. Values only.
+//! The cells that are measured, how often and how long.
 
 use units::{ByteCount, Nanos};
 
@@ -9,20 +9,20 @@ use crate::base::Problem;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) sizes: Vec<ByteCount>,
-    /// Offered loads, as shares of the highest that the best static policy answers at that size.
+    /// The offered loads, as shares of the highest load that the best static policy answers at a size.
     pub(super) loads: Vec<f64>,
     pub(super) runs: usize,
     pub(super) warmup: Nanos,
     pub(super) duration: Nanos,
-    /// How long a cell is loaded before its first run, for the scheduler to see what is new.
+    /// The time for which a cell is loaded before its first run, so that the scheduler sees the new load.
     pub(super) settle: Nanos,
 }
 
 impl Plan {
-    /// As the options say, and the whole grid where they say nothing.
+    /// Returns the plan of the options, with the whole grid as default.
     ///
     /// # Errors
-    /// The option that is out of range.
+    /// An option is out of range.
     pub(super) fn new(options: &Options) -> Result<Self, Problem> {
         let base = if options.quick { Self::quick() } else { Self::whole() };
         let plan = Self {
@@ -76,5 +76,5 @@ impl Plan {
     }
 }
 
-/// From the smallest that shrinks by enough to be stored compressed; every one four times the one before.
+/// The sizes start at the smallest that shrinks by enough to be stored compressed. Each is four times the previous one.
 const SIZES: [u64; 5] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];

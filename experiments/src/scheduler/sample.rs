@@ -1,4 +1,4 @@
-//! One frontend under one load: what a request takes, and what it costs.
+//! One run of a frontend under a load: the latency of a request and its CPU time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,27 +8,27 @@ use load::{LoadReport, LoadSpec, Pace};
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, SizeDist};
 
-use super::arm::Frontend;
+use super::variant::Frontend;
 use crate::cache::bars::ACHIEVED_MIN;
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
-    /// The median of gets and that of sets, weighed by how many there are (us).
+    /// The mean of the median of gets and that of sets, weighted by their numbers (us).
     pub(super) latency_us: f64,
     /// CPU time per request (us).
     pub(super) core_us: f64,
-    /// Requests answered over requests offered.
+    /// Answered requests over offered requests.
     pub(super) achieved: f64,
-    /// Why the numbers do not hold, if they do not.
+    /// The reason why the numbers are not valid, if they are not.
     pub(super) invalid: Option<String>,
-    /// Whether that is the load's own lack of CPU time: no arm has a part in it.
+    /// True if the reason is that the load itself lacked CPU time. Then the variant is not the cause.
     pub(super) is_disturbed: bool,
 }
 
 impl Sample {
-    /// Its latency (us), for comparing: not a number where the run does not hold; infinite where the load was not
-    /// carried, since what was measured is the length of the queue then.
+    /// Returns the latency for comparisons (us). It is NaN where the run is not valid. It is infinite where the load
+    /// was not carried, because then the latency shows only the length of the queue.
     pub(super) fn compared_us(&self) -> f64 {
         match &self.invalid {
             Some(_) => f64::NAN,
@@ -37,13 +37,13 @@ impl Sample {
         }
     }
 
-    /// Whether it answered too little of what was offered.
+    /// Returns whether too few of the offered requests were answered.
     pub(super) fn is_overloaded(&self) -> bool {
         self.achieved < ACHIEVED_MIN
     }
 }
 
-/// What is asked of a frontend.
+/// The load on a frontend.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) size: ByteCount,
@@ -53,23 +53,23 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Requests due at random times.
+    /// Returns a load of requests that are due at random times.
     pub(super) fn open(size: ByteCount, rate_per_s: f64) -> Self {
         let pace = Pace::Open { rate_per_s, arrivals: ArrivalKind::Poisson };
         Self { size, pace, warmup: Nanos(0), duration: Nanos::secs(1) }
     }
 
-    /// As fast as answers come.
+    /// Returns a load that sends requests as fast as answers come.
     pub(super) fn saturating(size: ByteCount) -> Self {
         let pace = Pace::Closed { depth: SATURATING_DEPTH };
         let (warmup, duration) = (Nanos::millis(200), Nanos::millis(500));
         Self { size, pace, warmup, duration }
     }
 
-    /// Requests answered per second.
+    /// Returns the answered requests per second.
     ///
     /// # Errors
-    /// That the load could not be run.
+    /// The load could not be run.
     pub(super) fn answered_per_s(
         &self,
         frontend: &Frontend,
@@ -79,11 +79,11 @@ impl Load {
         Ok(report.get.achieved_per_s + report.set.achieved_per_s)
     }
 
-    /// How busy the load generator's thread is with it, 1 for all of the time. It takes a moment, whatever its
-    /// duration.
+    /// Returns how busy the load generator's thread is with this load: 1 is all of the time. It runs for a moment only,
+    /// whatever the load's duration is.
     ///
     /// # Errors
-    /// That the load could not be run.
+    /// The load could not be run.
     pub(super) fn generator_busy(
         &self,
         frontend: &Frontend,
@@ -93,44 +93,45 @@ impl Load {
         Ok(short.run(frontend, stop)?.generator.cpu_utilisation)
     }
 
-    /// Loads the frontend, and again where something else kept the load from its core; with how often that was.
+    /// Loads the frontend, and repeats the run where something else kept the load from its core. Returns the number of
+    /// reruns as well.
     ///
     /// # Errors
-    /// As [`Self::take`].
+    /// The same as those of [`Self::take`].
     pub(super) fn take_undisturbed(
         &self,
         frontend: &Frontend,
         stop: &Arc<AtomicBool>,
     ) -> Result<(Sample, usize), String> {
         let mut sample = self.take(frontend, stop)?;
-        let mut again = 0;
-        while sample.is_disturbed && again < AGAIN_MAX {
+        let mut reruns = 0;
+        while sample.is_disturbed && reruns < RERUNS_MAX {
             sample = self.take(frontend, stop)?;
-            again += 1;
+            reruns += 1;
         }
-        Ok((sample, again))
+        Ok((sample, reruns))
     }
 
-    /// Loads the frontend.
+    /// Loads the frontend and returns the result.
     ///
     /// # Errors
-    /// That the load could not be run, or a page not be read.
+    /// The load could not be run, or a page of metrics could not be read.
     pub(super) fn take(
         &self,
         frontend: &Frontend,
         stop: &Arc<AtomicBool>,
     ) -> Result<Sample, String> {
-        let (jobs_before, late_before) = frontend.late()?;
+        let (jobs_before, late_before) = frontend.device_jobs()?;
         let cpu_before_s = frontend.cpu_s();
         let report = self.run(frontend, stop)?;
         let cpu_s = frontend.cpu_s() - cpu_before_s;
-        let (jobs, late) = frontend.late()?;
+        let (jobs, late) = frontend.device_jobs()?;
         let late = (late - late_before) / (jobs - jobs_before).max(1.0);
         let ops = [&report.get, &report.set];
         let offered = ops.iter().map(|op| op.offered).sum::<u64>().max(1) as f64;
         let median = |op: &&load::OpReport| op.offered as f64 * op.latency.p50_ns as f64 / 1e3;
         let achieved_per_s: f64 = ops.iter().map(|op| op.achieved_per_s).sum();
-        // The warm-up and the first pass over the keys are in the CPU time as well.
+        // The CPU time contains the warm-up and the first pass over the keys as well.
         let all_s = (self.warmup + self.duration).0 as f64 / 1e9;
         let requests = (offered / report.measured_s.max(1e-9)) * all_s;
         let invalid = invalid(&report, late);
@@ -152,7 +153,7 @@ impl Load {
         spec.connections = CONNECTIONS;
         spec.warmup = self.warmup;
         spec.duration = self.duration;
-        // A virtual device remembers the results of these: every set of a key writes the same bytes.
+        // A virtual device remembers the results of these jobs, because every set of a key writes the same bytes.
         spec.keys = KEYS;
         spec.versions = 1;
         spec.zipf_alpha = 0.0;
@@ -180,22 +181,22 @@ fn invalid(report: &LoadReport, late: f64) -> Option<String> {
     }
 }
 
-/// Both ops alike.
+/// Half of the requests are gets, half are sets.
 const GET_SHARE: f64 = 0.5;
 
-/// Enough values that none is in a processor's cache when it is asked for again, few enough to remember.
+/// Enough values that none is in a processor's cache at its next request, and few enough for the device to remember.
 const KEYS: u64 = 64;
 
 const CONNECTIONS: usize = 16;
 
-/// On each connection.
+/// Requests in flight on each connection.
 const SATURATING_DEPTH: usize = 4;
 
-/// How long a load is offered to see whether it can be.
+/// The time for which a load is offered to see whether the generator can offer it.
 const OFFER_FOR: Nanos = Nanos::millis(300);
 
-/// A run is taken so often again before it stays as it is.
-const AGAIN_MAX: usize = 3;
+/// The most reruns of a disturbed run. After that its result stays invalid.
+const RERUNS_MAX: usize = 3;
 
-/// More failed requests than this share, and a run says nothing.
+/// A run with a greater share of failed requests is not valid.
 const FAILED_MAX: f64 = 0.001;

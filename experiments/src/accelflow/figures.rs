@@ -1,34 +1,34 @@
-//! The figures, drawn from the rows: ours with 95 % intervals beside the published ones, an architecture in one colour
-//! throughout. Nothing is computed here.
+//! The figures of the page, drawn from the rows: our numbers with 95 % intervals beside the published ones. Each
+//! architecture has the same colour in every figure. Nothing is computed here.
 
 use report::{
     Axis, BarSeries, Category, Figure, Origin, Panel, Point, Scale, Series, Style, Ticks,
 };
 use sim::accelflow::{Architecture, SCENARIOS};
 
-use super::found::Found;
+use super::row_index::RowIndex;
 
 /// A service and its time on a core (ms).
 pub(super) type Service = (String, f64);
 
-/// Figure 11 in both scenarios, and figure 13.
-pub(super) fn latency(found: &Found<'_>, services: &[Service]) -> Vec<Figure> {
+/// Draws figure 11 in both scenarios, and figure 13.
+pub(super) fn latency(rows: &RowIndex<'_>, services: &[Service]) -> Vec<Figure> {
     let mut figures: Vec<Figure> =
-        SCENARIOS.iter().rev().map(|scenario| p99(found, scenario, services)).collect();
-    figures.push(ablation(found));
+        SCENARIOS.iter().rev().map(|scenario| p99(rows, scenario, services)).collect();
+    figures.push(ablation(rows));
     figures
 }
 
-/// Every service's P99 over its time on a core.
-fn p99(found: &Found<'_>, scenario: &str, services: &[Service]) -> Figure {
+/// Draws every service's P99 over its time on a core.
+fn p99(rows: &RowIndex<'_>, scenario: &str, services: &[Service]) -> Figure {
     let mut sorted: Vec<&Service> = services.iter().collect();
     sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
     let series = |origin: Origin| {
-        let line = |(index, own): (usize, Architecture)| {
-            let name = own.name();
+        let line = |(index, architecture): (usize, Architecture)| {
+            let name = architecture.name();
             let point = |(service, time): &&Service| {
                 let id = format!("p99.{scenario}.{}.{}", id(name), service.to_lowercase());
-                at(found, origin, *time, &id)
+                at(rows, origin, *time, &id)
             };
             line(name, index, origin, sorted.iter().map(point))
         };
@@ -47,14 +47,14 @@ fn p99(found: &Found<'_>, scenario: &str, services: &[Service]) -> Figure {
     Figure { id: format!("p99-{scenario}"), caption, panels }
 }
 
-/// Figure 13.
-fn ablation(found: &Found<'_>) -> Figure {
+/// Draws figure 13.
+fn ablation(rows: &RowIndex<'_>) -> Figure {
     let steps = ["relief", "per_type_queues", "direct", "control_flow", "accelflow"];
     let line = |name: &str, scenario: &str, index: usize, origin: Origin| {
         let points = steps
             .iter()
             .enumerate()
-            .map(|(step, own)| at(found, origin, step as f64, &format!("p99.{scenario}.{own}")));
+            .map(|(x, step)| at(rows, origin, x as f64, &format!("p99.{scenario}.{step}")));
         line(name, index, origin, points)
     };
     let series = vec![
@@ -72,15 +72,15 @@ fn ablation(found: &Found<'_>) -> Figure {
     }
 }
 
-/// Figures 12, 3, 14 and the utilisations.
-pub(super) fn load(found: &Found<'_>) -> Vec<Figure> {
+/// Draws figures 12, 3 and 14, and the utilisations.
+pub(super) fn load(rows: &RowIndex<'_>) -> Vec<Figure> {
     let loads = [5_000, 10_000, 15_000];
-    let p99 = by_load(found, "mean P99 of the services (ms)", Scale::Log10, &|own| {
-        let name = id(own.name());
+    let p99 = by_load(rows, "mean P99 of the services (ms)", Scale::Log10, &|architecture| {
+        let name = id(architecture.name());
         loads.map(|per_s| (per_s, format!("p99.steady.{name}.load_{per_s}"))).to_vec()
     });
-    let shares = by_load(found, "share of the time (%)", Scale::Linear, &|own| {
-        let name = match own {
+    let shares = by_load(rows, "share of the time (%)", Scale::Linear, &|architecture| {
+        let name = match architecture {
             Architecture::CpuCentric => "cpu_centric",
             Architecture::Relief => "hw_manager",
             Architecture::AccelFlow => "direct",
@@ -95,7 +95,7 @@ pub(super) fn load(found: &Found<'_>) -> Vec<Figure> {
             caption: "P99 by load, `steady`, beside figure 12's SocialNetwork.".to_owned(),
             panels: p99,
         },
-        throughput(found),
+        throughput(rows),
         Figure {
             id: "orchestration".to_owned(),
             caption: "What deciding and moving take of the time, by load, beside figure 3; its HW-Manager is RELIEF, \
@@ -103,24 +103,24 @@ pub(super) fn load(found: &Found<'_>) -> Vec<Figure> {
                 .to_owned(),
             panels: shares,
         },
-        utilisation(found),
+        utilisation(rows),
     ]
 }
 
-/// A panel of ours and one of the published numbers; `ids` has an architecture's loads and rows.
+/// Returns a panel of our numbers and one of the published. `ids` gives each load of an architecture and its row's id.
 fn by_load(
-    found: &Found<'_>,
+    rows: &RowIndex<'_>,
     label: &str,
     scale: Scale,
     ids: &dyn Fn(Architecture) -> Vec<(u32, String)>,
 ) -> Vec<Panel> {
     let series = |origin: Origin| -> Vec<Series> {
         let all = Architecture::COMPARED.into_iter().enumerate();
-        let line = |(index, own): (usize, Architecture)| {
-            let points = ids(own);
+        let line = |(index, architecture): (usize, Architecture)| {
+            let points = ids(architecture);
             let points =
-                points.iter().map(|(per_s, id)| at(found, origin, f64::from(*per_s) * 1e-3, id));
-            line(own.name(), index, origin, points)
+                points.iter().map(|(per_s, id)| at(rows, origin, f64::from(*per_s) * 1e-3, id));
+            line(architecture.name(), index, origin, points)
         };
         all.map(line).filter(|series| !series.points.is_empty()).collect()
     };
@@ -131,8 +131,8 @@ fn by_load(
     vec![panel("simulated", Origin::Computed), panel("published", Origin::Published)]
 }
 
-/// Figure 14.
-fn throughput(found: &Found<'_>) -> Figure {
+/// Draws figure 14.
+fn throughput(rows: &RowIndex<'_>) -> Figure {
     let names = ["non-acc", "cpu-centric", "relief", "cohort", "accelflow", "ideal"];
     let id = |name: &&str| format!("max_throughput.steady.{}", id(name));
     let series = vec![
@@ -140,13 +140,13 @@ fn throughput(found: &Found<'_>) -> Figure {
             "figure 14",
             Origin::Published,
             6,
-            names.iter().map(|own| found.bar(&id(own))),
+            names.iter().map(|name| rows.published_value(&id(name))),
         ),
         BarSeries::new(
             "steady",
             Origin::Computed,
             0,
-            names.iter().map(|own| found.value(&id(own))),
+            names.iter().map(|name| rows.our_value(&id(name))),
         ),
     ];
     Figure {
@@ -157,7 +157,7 @@ fn throughput(found: &Found<'_>) -> Figure {
     }
 }
 
-fn utilisation(found: &Found<'_>) -> Figure {
+fn utilisation(rows: &RowIndex<'_>) -> Figure {
     let names = ["tcp", "encryption", "rpc", "serialization", "compression", "load_balance"];
     let id = |name: &&str| format!("utilisation.{name}");
     let series = vec![
@@ -165,13 +165,13 @@ fn utilisation(found: &Found<'_>) -> Figure {
             "section VII-B4",
             Origin::Published,
             6,
-            names.iter().map(|own| found.bar(&id(own))),
+            names.iter().map(|name| rows.published_value(&id(name))),
         ),
         BarSeries::new(
             "steady",
             Origin::Computed,
             0,
-            names.iter().map(|own| found.value(&id(own))),
+            names.iter().map(|name| rows.our_value(&id(name))),
         ),
     ];
     let shown = ["TCP", "(De)Encr", "RPC", "(De)Ser", "(De)Cmp", "LdB"];
@@ -182,8 +182,8 @@ fn utilisation(found: &Found<'_>) -> Figure {
     }
 }
 
-/// Figures 18 and 19, and what the text says of links and speeds.
-pub(super) fn sweeps(found: &Found<'_>) -> Vec<Figure> {
+/// Draws figures 18 and 19, and what the paper's text says of links and speeds.
+pub(super) fn sweeps(rows: &RowIndex<'_>) -> Vec<Figure> {
     let chiplets =
         |scenario: &str, count: u32| format!("p99.{scenario}.accelflow.chiplets_{count}");
     let cycles = |scenario: &str, cycles: u32| match cycles {
@@ -204,7 +204,7 @@ pub(super) fn sweeps(found: &Found<'_>) -> Vec<Figure> {
     };
     let panel =
         |title: &str, x: Axis, y: Axis, values: &[u32], id: &dyn Fn(&str, u32) -> String| {
-            Panel::lines(title, x, y, by_scenario(found, values, id))
+            Panel::lines(title, x, y, by_scenario(rows, values, id))
         };
     let percent = || log2("speed of the PEs (% of the published)");
     vec![
@@ -235,21 +235,21 @@ pub(super) fn sweeps(found: &Found<'_>) -> Vec<Figure> {
             "RELIEF's P99 over AccelFlow's, and AccelFlow's highest load over RELIEF's, by the speed of the PEs.",
             vec![
                 panel("P99", percent(), Axis::linear("times"), &[25, 50, 100, 200, 400], &speed),
-                Panel::lines("highest load", percent(), Axis::linear("times"), speeds(found)),
+                Panel::lines("highest load", percent(), Axis::linear("times"), speeds(rows)),
             ],
         ),
     ]
 }
 
-/// AccelFlow's throughput over RELIEF's, ours and the published.
-fn speeds(found: &Found<'_>) -> Vec<Series> {
+/// Returns AccelFlow's throughput over RELIEF's by the speed of the PEs, published and ours.
+fn speeds(rows: &RowIndex<'_>) -> Vec<Series> {
     let id = |percent: u32| match percent {
         100 => "max_throughput_ratio.steady.relief".to_owned(),
         _ => format!("max_throughput_ratio.steady.relief.speed_{percent}"),
     };
     let points = |origin: Origin| -> Vec<Option<Point>> {
         let percents = [25, 100, 400].iter();
-        percents.map(|own| at(found, origin, f64::from(*own), &id(*own))).collect()
+        percents.map(|percent| at(rows, origin, f64::from(*percent), &id(*percent))).collect()
     };
     vec![
         line("document", 6, Origin::Published, points(Origin::Published)),
@@ -257,33 +257,41 @@ fn speeds(found: &Found<'_>) -> Vec<Series> {
     ]
 }
 
-/// The published line, where there is one, and both scenarios'.
-fn by_scenario(found: &Found<'_>, values: &[u32], id: &dyn Fn(&str, u32) -> String) -> Vec<Series> {
-    let of = |name: &str, scenario: &str, index: usize, origin: Origin| {
-        let points =
-            values.iter().map(|own| at(found, origin, f64::from(*own), &id(scenario, *own)));
+/// Returns the published line where there is one, and one line for each scenario.
+fn by_scenario(
+    rows: &RowIndex<'_>,
+    values: &[u32],
+    id: &dyn Fn(&str, u32) -> String,
+) -> Vec<Series> {
+    let by_value = |name: &str, scenario: &str, index: usize, origin: Origin| {
+        let points = values.iter().map(|x| at(rows, origin, f64::from(*x), &id(scenario, *x)));
         line(name, index, origin, points)
     };
     let all = [
-        of("document", "window", 6, Origin::Published),
-        of("window", "window", 0, Origin::Computed),
-        of("steady", "steady", 1, Origin::Computed),
+        by_value("document", "window", 6, Origin::Published),
+        by_value("window", "window", 0, Origin::Computed),
+        by_value("steady", "steady", 1, Origin::Computed),
     ];
     all.into_iter().filter(|series| !series.points.is_empty()).collect()
 }
 
-/// Figure 15.
-pub(super) fn relief(found: &Found<'_>) -> Vec<Figure> {
+/// Draws figure 15.
+pub(super) fn relief(rows: &RowIndex<'_>) -> Vec<Figure> {
     let names = ["canny", "deblur", "harris", "gru", "lstm"];
     let id = |name: &str, hold: &str| format!("throughput_ratio.relief_apps.{name}{hold}");
-    let of = |hold: &'static str| names.map(|own| found.value(&id(own, hold)));
+    let ratios = |hold: &'static str| names.map(|name| rows.our_value(&id(name, hold)));
     let objective =
-        names.map(|own| found.value(&format!("throughput_ratio.relief_apps_objective.{own}")));
+        names.map(|name| rows.our_value(&format!("throughput_ratio.relief_apps_objective.{name}")));
     let series = vec![
-        BarSeries::new("figure 15", Origin::Published, 6, names.map(|own| found.bar(&id(own, "")))),
-        BarSeries::new("entries hold pointers", Origin::Computed, 0, of("")),
-        BarSeries::new("payloads", Origin::Computed, 1, of(".entries_hold_payload")),
-        BarSeries::new("arguments", Origin::Computed, 2, of(".entries_hold_arguments")),
+        BarSeries::new(
+            "figure 15",
+            Origin::Published,
+            6,
+            names.map(|name| rows.published_value(&id(name, ""))),
+        ),
+        BarSeries::new("entries hold pointers", Origin::Computed, 0, ratios("")),
+        BarSeries::new("payloads", Origin::Computed, 1, ratios(".entries_hold_payload")),
+        BarSeries::new("arguments", Origin::Computed, 2, ratios(".entries_hold_arguments")),
         BarSeries::new("within the objective", Origin::Computed, 3, objective),
     ];
     vec![Figure {
@@ -295,16 +303,16 @@ pub(super) fn relief(found: &Found<'_>) -> Vec<Figure> {
     }]
 }
 
-/// An architecture's name as rows have it.
+/// Returns an architecture's name as row ids contain it.
 fn id(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// A row's number of this origin.
-fn at(found: &Found<'_>, origin: Origin, x: f64, id: &str) -> Option<Point> {
+/// Returns the point at `x` for a row's published number, or for ours.
+fn at(rows: &RowIndex<'_>, origin: Origin, x: f64, id: &str) -> Option<Point> {
     match origin {
-        Origin::Published => found.published(x, id),
-        Origin::Measured | Origin::Emulated | Origin::Computed => found.ours(x, id),
+        Origin::Published => rows.published_point(x, id),
+        Origin::Measured | Origin::Emulated | Origin::Computed => rows.our_point(x, id),
     }
 }
 

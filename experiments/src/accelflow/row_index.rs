@@ -1,4 +1,4 @@
-//! The rows by their identity, for who draws or says them.
+//! Finds rows by their id, for the figures and the prose of the page.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use report::Point;
 
 use crate::base::rows::Row;
 
-/// Rows by identity.
-pub(super) struct Found<'a>(BTreeMap<&'a str, &'a Row>);
+/// Rows by id.
+pub(super) struct RowIndex<'a>(BTreeMap<&'a str, &'a Row>);
 
-impl<'a> Found<'a> {
-    pub(super) fn of(rows: &'a [Row]) -> Self {
+impl<'a> RowIndex<'a> {
+    pub(super) fn new(rows: &'a [Row]) -> Self {
         Self(rows.iter().map(|row| (row.id.as_str(), row)).collect())
     }
 
@@ -18,38 +18,38 @@ impl<'a> Found<'a> {
         self.0.get(id).copied()
     }
 
-    /// Our number with its interval, at a place.
-    pub(super) fn ours(&self, x: f64, id: &str) -> Option<Point> {
+    /// Returns the point at `x` for our number and its interval.
+    pub(super) fn our_point(&self, x: f64, id: &str) -> Option<Point> {
         let row = self.row(id)?;
         let [low, high] = ends(row)?;
         Some(Point::with_spread(x, row.ours?, low, high))
     }
 
-    /// The published number, at a place.
-    pub(super) fn published(&self, x: f64, id: &str) -> Option<Point> {
+    /// Returns the point at `x` for the published number.
+    pub(super) fn published_point(&self, x: f64, id: &str) -> Option<Point> {
         let y = self.row(id)?.published?;
         Some(Point { x, y, low: None, high: None })
     }
 
-    /// Our number, or that there is none; as bars have it.
-    pub(super) fn value(&self, id: &str) -> f64 {
+    /// Returns our number, or NaN where there is none. Bar charts draw NaN as a gap.
+    pub(super) fn our_value(&self, id: &str) -> f64 {
         self.row(id).and_then(|row| row.ours).unwrap_or(f64::NAN)
     }
 
-    /// The published number, as bars have it.
-    pub(super) fn bar(&self, id: &str) -> f64 {
+    /// Returns the published number, or NaN where there is none. Bar charts draw NaN as a gap.
+    pub(super) fn published_value(&self, id: &str) -> f64 {
         self.row(id).and_then(|row| row.published).unwrap_or(f64::NAN)
     }
 
-    /// Our number as a sentence has it.
-    pub(super) fn said(&self, id: &str) -> String {
+    /// Returns our number as text for a sentence: with its unit and interval, or with the reason why there is none.
+    pub(super) fn quote(&self, id: &str) -> String {
         let Some(row) = self.row(id) else { return "not run".to_owned() };
         let Some(ours) = row.ours else {
             return format!("no number ({})", row.reason.as_deref().unwrap_or("not found"));
         };
         let unit = if row.unit == "1" { String::new() } else { format!(" {}", row.unit) };
         let digits = |value: f64| match row.unit {
-            // What is counted.
+            // Counts have no decimals.
             "1" if value.fract() == 0.0 => format!("{value}"),
             _ => digits(value),
         };
@@ -62,12 +62,12 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The ends of a row's interval; the number itself where it cannot vary.
+/// Returns the ends of a row's interval. Both are the number itself where it cannot vary.
 pub(super) fn ends(row: &Row) -> Option<[f64; 2]> {
     row.ci95.or_else(|| row.ours.map(|ours| [ours, ours]))
 }
 
-/// Three digits or so.
+/// Formats a number with about three significant digits.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,
@@ -85,7 +85,7 @@ mod tests {
     use crate::base::rows::Kind;
 
     #[test]
-    fn a_number_is_said_with_its_interval_and_none_with_its_reason() {
+    fn a_number_is_quoted_with_its_interval_or_its_reason() {
         let row = |id: &str, ours, ci95| Row {
             ci95,
             ..Row::modelled(id, "", (Some(8.3), ours), "times", Kind::Predicted)
@@ -95,13 +95,13 @@ mod tests {
             row("b", Some(250.0), None),
             Row::unreachable("c", "", None, "1", "no inputs"),
         ];
-        let found = Found::of(&rows);
-        assert_eq!(found.said("a"), "1.80 times (1.70 to 12.0)");
-        assert_eq!(found.said("b"), "250 times");
-        assert_eq!(found.said("c"), "no number (no inputs)");
-        assert_eq!(found.said("d"), "not run");
-        assert_eq!(found.ours(2.0, "b"), Some(Point::with_spread(2.0, 250.0, 250.0, 250.0)));
-        assert_eq!((found.ours(2.0, "c"), found.bar("a")), (None, 8.3));
-        assert!(found.value("c").is_nan());
+        let rows = RowIndex::new(&rows);
+        assert_eq!(rows.quote("a"), "1.80 times (1.70 to 12.0)");
+        assert_eq!(rows.quote("b"), "250 times");
+        assert_eq!(rows.quote("c"), "no number (no inputs)");
+        assert_eq!(rows.quote("d"), "not run");
+        assert_eq!(rows.our_point(2.0, "b"), Some(Point::with_spread(2.0, 250.0, 250.0, 250.0)));
+        assert_eq!((rows.our_point(2.0, "c"), rows.published_value("a")), (None, 8.3));
+        assert!(rows.our_value("c").is_nan());
     }
 }

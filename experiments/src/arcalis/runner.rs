@@ -1,5 +1,5 @@
-//! What is simulated for the rows: cases of the committed specifications, each once. Every case has the same seed, so
-//! all see the same requests. What a row is made of, the other files say.
+//! Simulates the cases behind the rows: settings of the committed specifications, each once. Every case has the same
+//! random seed, so all see the same requests. The other files say which cases a row comes from.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,11 +15,11 @@ use crate::base::{Problem, entries, progress_bar, study};
 /// The workloads of figure 11.
 pub(super) const WORKLOADS: [&str; 7] =
     ["memc_low", "memc_mid", "memc_high", "post_low", "post_mid", "post_high", "unique_id"];
-/// Of one service, from the fewest writes to the most.
+/// The workloads of one service each, from the fewest writes to the most.
 pub(super) const MEMC: [&str; 3] = ["memc_low", "memc_mid", "memc_high"];
 pub(super) const POST: [&str; 3] = ["post_low", "post_mid", "post_high"];
 
-/// One case.
+/// A scenario, an attachment, and settings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Case {
     scenario: &'static str,
@@ -28,25 +28,25 @@ pub(super) struct Case {
     set: Vec<(&'static str, String)>,
 }
 
-/// Runs cases.
-pub(super) struct Lab {
+/// Simulates cases and remembers their reports.
+pub(super) struct Runner {
     replications: u32,
     requests: u64,
-    bar: ProgressBar,
+    progress: ProgressBar,
     stop: Arc<AtomicBool>,
     done: RefCell<BTreeMap<Case, Report>>,
 }
 
 impl Case {
-    /// A workload with the engine near the cache.
-    pub(super) fn of(workload: &str) -> Self {
+    /// Returns the case of a workload with the engine near the cache.
+    pub(super) fn new(workload: &str) -> Self {
         let set = vec![("run.workload", workload.to_owned())];
         Self { scenario: "arcalis", attachment: Attachment::NearCache.name(), set }
     }
 
-    /// The same in the scenario of figure 16.
+    /// Returns the same in the scenario of figure 16.
     pub(super) fn dagger(workload: &str) -> Self {
-        Self { scenario: "arcalis-dagger", ..Self::of(workload) }
+        Self { scenario: "arcalis-dagger", ..Self::new(workload) }
     }
 
     pub(super) fn at(self, attachment: Attachment) -> Self {
@@ -59,7 +59,7 @@ impl Case {
     }
 }
 
-impl Lab {
+impl Runner {
     /// # Errors
     /// `runs` is out of range.
     pub(super) fn new(
@@ -75,52 +75,52 @@ impl Lab {
         Ok(Self::with(replications as u32, requests, Arc::clone(stop)))
     }
 
-    /// So many replications of so many requests, until `stop` is set.
+    /// Returns a runner that makes `replications` runs of `requests` requests for each case, until `stop` is set.
     pub(super) fn with(replications: u32, requests: u64, stop: Arc<AtomicBool>) -> Self {
-        let (bar, done) = (progress_bar(), RefCell::default());
-        Self { replications, requests, bar, stop, done }
+        let (progress, done) = (progress_bar(), RefCell::default());
+        Self { replications, requests, progress, stop, done }
     }
 
-    /// How much is simulated.
+    /// Returns how much is simulated, as text.
     pub(super) fn extent(&self) -> String {
         format!("{} runs of {} requests each, seed 1", self.replications, self.requests)
     }
 
-    pub(super) fn stopped(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// What a signal sets.
+    /// Returns the flag that a signal sets.
     pub(super) fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
     }
 
-    /// What is being done now.
-    pub(super) fn say(&self, part: &'static str) {
-        self.bar.set_prefix(part);
+    /// Shows which part runs now.
+    pub(super) fn show_part(&self, part: &'static str) {
+        self.progress.set_prefix(part);
     }
 
     pub(super) fn end(&self) {
-        self.bar.finish_and_clear();
+        self.progress.finish_and_clear();
     }
 
-    /// A fact of a case.
+    /// Returns a fact of a case.
     pub(super) fn fact(&self, case: &Case, name: &str) -> Result<f64, Problem> {
         let missing = || Problem::Failed(format!("{case:?} has no {name}"));
         Ok(self.report(case)?.fact(name).ok_or_else(missing)?.value)
     }
 
-    /// Requests a second.
+    /// Returns the requests per second.
     pub(super) fn per_s(&self, case: &Case) -> Result<f64, Problem> {
         self.fact(case, "throughput_per_s")
     }
 
-    /// How much longer a request takes than in another case (%).
+    /// Returns how much longer a request takes than in another case (%).
     pub(super) fn slowdown(&self, case: &Case, base: &Case) -> Result<f64, Problem> {
         Ok(100.0 * (self.per_s(base)? / self.per_s(case)? - 1.0))
     }
 
-    /// How many times the throughput of the services on one core it has.
+    /// Returns the throughput as a multiple of that of the services on one core.
     pub(super) fn speedup(&self, case: &Case) -> Result<f64, Problem> {
         Ok(self.per_s(case)? / self.per_s(&case.clone().at(Attachment::Cpu))?)
     }
@@ -129,16 +129,16 @@ impl Lab {
         if let Some(report) = self.done.borrow().get(case) {
             return Ok(report.clone());
         }
-        if self.stopped() {
+        if self.is_stopped() {
             return Err(Problem::Failed("interrupted".to_owned()));
         }
-        self.bar.inc_length(1);
+        self.progress.inc_length(1);
         let set = case.set.iter().map(|(key, value)| Assignment::new(key, value));
         let entries = entries(case.scenario, &set.collect::<Vec<_>>())?;
         let system = System::read(&entries).map_err(Problem::Failed)?;
         let extent = Extent::Requests(self.requests);
         let report = study(&system, case.attachment, self.replications, extent)?;
-        self.bar.inc(1);
+        self.progress.inc(1);
         self.done.borrow_mut().insert(case.clone(), report.clone());
         Ok(report)
     }

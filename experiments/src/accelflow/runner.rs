@@ -1,6 +1,6 @@
-//! Where the studies behind the rows are made: any specification under any architecture, with keys set. Every run of a
-//! scenario has the same seed, so architectures see the same requests. Each report is kept as soon as it is there, and
-//! who was interrupted simulates only what is missing. What is compared with what is not decided here.
+//! Runs the studies behind the rows: any specification under any architecture, with keys set. Every run of a scenario
+//! has the same random seed, so all architectures see the same requests. Each report is saved as soon as it exists, so
+//! a run that continues an interrupted one simulates only what is missing. The other modules decide what is compared.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -16,47 +16,55 @@ use crate::base::Kept;
 use crate::base::rows::{Kind, Row};
 use crate::base::{Problem, entries, inputs, progress_bar, study};
 
-/// What is simulated, how often, and the rows that came of it.
-pub(super) struct Lab {
+/// Runs studies and collects their rows.
+pub(super) struct Runner {
     pub(super) published: Published,
     pub(super) quick: bool,
     replications: u32,
     requests: u32,
-    bar: ProgressBar,
+    progress: ProgressBar,
     rows: RefCell<Vec<Row>>,
-    kept: RefCell<Kept>,
+    checkpoint: RefCell<Kept>,
     stop: Arc<AtomicBool>,
 }
 
-impl Lab {
-    /// With what is kept in this folder of a run that was interrupted. Between two studies it stops when the flag says
-    /// so.
+impl Runner {
+    /// Reads what an interrupted run saved in this folder. The runner stops between two studies once the flag is set.
     ///
     /// # Errors
-    /// `runs` is out of range, or what is kept cannot be read.
+    /// `runs` is out of range, or the saved studies cannot be read.
     pub(super) fn new(
         quick: bool,
         runs: Option<usize>,
         folder: &Path,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, Problem> {
-        let own = if quick { 5 } else { 10 };
-        let replications = u32::try_from(runs.unwrap_or(own)).unwrap_or(u32::MAX);
+        let default = if quick { 5 } else { 10 };
+        let replications = u32::try_from(runs.unwrap_or(default)).unwrap_or(u32::MAX);
         if !(5..=100).contains(&replications) {
             return Err(Problem::Usage(format!("--runs is {replications}; it must be 5 to 100")));
         }
-        // Of eight services; the warm-up may take half, and a percentile needs a thousand of each.
+        // The requests are of eight services. The warm-up may take half of them, and a percentile needs a thousand of
+        // each service.
         let requests = if quick { 24_000 } else { 40_000 };
-        let bar = progress_bar();
-        let kept = Kept::open(folder, "accelflow").map_err(Problem::Failed)?;
-        if kept.len() > 0 {
-            eprintln!("{} studies of an interrupted run are there already", kept.len());
+        let progress = progress_bar();
+        let checkpoint = Kept::open(folder, "accelflow").map_err(Problem::Failed)?;
+        if checkpoint.len() > 0 {
+            eprintln!("{} studies of an interrupted run are there already", checkpoint.len());
         }
-        let (rows, kept) = (RefCell::default(), RefCell::new(kept));
-        Ok(Self { published: published(), quick, replications, requests, bar, rows, kept, stop })
+        Ok(Self {
+            published: published(),
+            quick,
+            replications,
+            requests,
+            progress,
+            rows: RefCell::default(),
+            checkpoint: RefCell::new(checkpoint),
+            stop,
+        })
     }
 
-    /// Simulates all of it; what is kept may go when the rows are written.
+    /// Simulates everything. Returns the rows, and the checkpoint, which can be removed once the rows are written.
     pub(super) fn rows(self) -> Result<(Vec<Row>, Kept), Problem> {
         for scenario in SCENARIOS {
             self.begin(scenario);
@@ -70,44 +78,44 @@ impl Lab {
         self.peak(&steady)?;
         self.throughputs(&steady)?;
         self.figure_15()?;
-        self.bar.finish_and_clear();
-        Ok((self.rows.into_inner(), self.kept.into_inner()))
+        self.progress.finish_and_clear();
+        Ok((self.rows.into_inner(), self.checkpoint.into_inner()))
     }
 
-    /// Parts of it in runs too short for percentiles: names and reasons, in no time.
+    /// Simulates some parts, in runs that are too short for percentiles. A test needs only the rows' ids and reasons.
     #[cfg(test)]
-    pub(super) fn shortly(self) -> Result<Vec<Row>, Problem> {
-        let lab = Self { requests: 200, ..self };
+    pub(super) fn short_rows(self) -> Result<Vec<Row>, Problem> {
+        let runner = Self { requests: 200, ..self };
         let steady = base("steady")?;
-        lab.scenario("steady", &steady)?;
-        lab.sweeps("steady", &steady)?;
-        lab.interrupts(&steady)?;
-        lab.loads(&steady)?;
-        lab.peak(&steady)?;
-        Ok(lab.rows.into_inner())
+        runner.scenario("steady", &steady)?;
+        runner.sweeps("steady", &steady)?;
+        runner.interrupts(&steady)?;
+        runner.loads(&steady)?;
+        runner.peak(&steady)?;
+        Ok(runner.rows.into_inner())
     }
 
-    /// What is simulated now.
+    /// Shows which part is simulated now.
     pub(super) fn begin(&self, part: &'static str) {
-        self.bar.set_prefix(part);
+        self.progress.set_prefix(part);
     }
 
-    /// How many requests of an application of RELIEF's.
+    /// Returns the number of requests for one of RELIEF's applications.
     pub(super) fn graphs(&self) -> u32 {
         self.requests / 20
     }
 
-    /// How many for a percentile: a thousand after a warm-up of half a run.
+    /// Returns the number of requests for a percentile: enough for a thousand after a warm-up of half the run.
     pub(super) fn percentiles(&self) -> u32 {
         (self.requests / 16).max(2_400)
     }
 
-    /// Twice as many requests as usual.
+    /// Returns twice the usual number of requests.
     pub(super) fn doubled(&self) -> u32 {
         2 * self.requests
     }
 
-    /// A scenario with some keys set.
+    /// Simulates a scenario with some keys set.
     pub(super) fn simulate(
         &self,
         base: &Entries,
@@ -117,7 +125,7 @@ impl Lab {
         self.simulate_case(base, architecture.name(), set, self.requests)
     }
 
-    /// Any specification under any of its architectures, with so many requests.
+    /// Simulates any specification under any of its architectures, with `requests` requests.
     pub(super) fn simulate_case(
         &self,
         base: &Entries,
@@ -133,67 +141,71 @@ impl Lab {
         let (name, runs) = (&entries.name, self.replications);
         let inputs = inputs(&entries, None).map_err(Problem::Failed)?;
         let key = format!("{name} {architecture} {runs} runs {inputs:016x}");
-        let kept = self.kept.borrow().get::<KeptReport>(&key);
-        if let Some(kept) = kept {
-            return Ok(kept.into());
+        let saved = self.checkpoint.borrow().get::<KeptReport>(&key);
+        if let Some(saved) = saved {
+            return Ok(saved.into());
         }
         if self.stop.load(Ordering::Relaxed) {
             return Err(self.interrupted());
         }
-        self.bar.inc_length(1);
-        self.bar.set_message(architecture);
+        self.progress.inc_length(1);
+        self.progress.set_message(architecture);
         let system = System::read(&entries).map_err(Problem::Failed)?;
         let report = study(&system, architecture, self.replications, system.extent())?;
-        self.kept.borrow_mut().put(&key, &KeptReport::from(&report)).map_err(Problem::Failed)?;
-        self.bar.inc(1);
+        self.checkpoint
+            .borrow_mut()
+            .put(&key, &KeptReport::from(&report))
+            .map_err(Problem::Failed)?;
+        self.progress.inc(1);
         Ok(report)
     }
 
     fn interrupted(&self) -> Problem {
-        self.bar.finish_and_clear();
-        let kept = self.kept.borrow();
-        let (count, path) = (kept.len(), kept.path().display());
+        self.progress.finish_and_clear();
+        let checkpoint = self.checkpoint.borrow();
+        let (count, path) = (checkpoint.len(), checkpoint.path().display());
         let rest = "the same command goes on with the rest";
         Problem::Failed(format!("interrupted: studies kept in {path}: {count}; {rest}"))
     }
 
-    /// A row of a response time, beside a published one.
+    /// Adds a row with a response time and the published one.
     pub(super) fn time(
         &self,
         id: &str,
-        found: Option<Interval>,
-        bar: Option<f64>,
+        ours_ns: Option<Interval>,
+        published_ms: Option<f64>,
         kind: Kind,
-        of: &Report,
+        report: &Report,
     ) {
-        let found = found.map(|one| scaled(one, 1e-6));
-        self.add(id, "response time", "ms", kind, (found, bar), why_not(of));
+        let pair = (ours_ns.map(|time_ns| scaled(time_ns, 1e-6)), published_ms);
+        self.add(id, "response time", "ms", kind, pair, unavailable_reason(report));
     }
 
-    /// A row of the mean P99 of all services.
-    pub(super) fn p99(&self, id: &str, bar: Option<f64>, kind: Kind, of: &Report) {
-        self.time(id, of.across().and_then(|across| across.p99_ns), bar, kind, of);
+    /// Adds a row with the mean P99 of all services.
+    pub(super) fn p99(&self, id: &str, published_ms: Option<f64>, kind: Kind, report: &Report) {
+        let p99_ns = report.across().and_then(|across| across.p99_ns);
+        self.time(id, p99_ns, published_ms, kind, report);
     }
 
-    /// A row; one without a number is unreachable and says why.
+    /// Adds a row. A row without a number is unreachable and gives the reason.
     pub(super) fn add(
         &self,
         id: &str,
         what: &str,
         unit: &'static str,
         kind: Kind,
-        (found, published): (Option<Interval>, Option<f64>),
+        (ours, published): (Option<Interval>, Option<f64>),
         reason: Option<String>,
     ) {
-        let too_few = || found.is_none().then(|| TOO_FEW.to_owned());
+        let too_few = || ours.is_none().then(|| TOO_FEW.to_owned());
         let row = Row {
             id: id.to_owned(),
             what: what.to_owned(),
             published,
-            ours: found.map(|found| found.value),
+            ours: ours.map(|interval| interval.value),
             unit,
-            ci95: found.map(|found| found.ci95).filter(|[low, high]| low < high),
-            kind: if found.is_some() { kind } else { Kind::Unreachable },
+            ci95: ours.map(|interval| interval.ci95).filter(|[low, high]| low < high),
+            kind: if ours.is_some() { kind } else { Kind::Unreachable },
             devices: Vec::new(),
             reason: reason.or_else(too_few),
         };
@@ -201,12 +213,12 @@ impl Lab {
     }
 }
 
-/// A scenario as it is committed.
+/// Returns a scenario as it is committed.
 pub(super) fn base(scenario: &str) -> Result<Entries, Problem> {
     Ok(entries(scenario, &[])?)
 }
 
-/// The kind of a row of means that the window's inputs were fitted to.
+/// Returns the kind of a row of means. The inputs of scenario `window` were fitted to published means.
 pub(super) fn fitted(scenario: &str) -> Kind {
     if scenario == "window" { Kind::Calibrated } else { Kind::Predicted }
 }
@@ -216,49 +228,49 @@ pub(super) fn row_id(what: &str, scenario: &str, architecture: &str, last: Optio
     format!("{what}.{scenario}.{}{last}", architecture.replace('-', "_"))
 }
 
-/// Why a report has no times.
-pub(super) fn why_not(report: &Report) -> Option<String> {
+/// Returns why a report has no times.
+pub(super) fn unavailable_reason(report: &Report) -> Option<String> {
     match &report.verdict {
         sim::Verdict::Refused { reason, .. } => Some(format!("no steady state: {reason}")),
         sim::Verdict::Steady | sim::Verdict::Window => None,
     }
 }
 
-/// A key's number.
+/// Returns the number that a key has.
 pub(super) fn number(base: &Entries, key: &str) -> Option<f64> {
-    let found = base.sources().find(|(own, ..)| *own == key);
-    found.and_then(|(_, value, ..)| value.parse().ok())
+    let entry = base.sources().find(|(name, ..)| *name == key);
+    entry.and_then(|(_, value, ..)| value.parse().ok())
 }
 
-/// In another unit, or with another sign.
+/// Returns the interval in another unit, or with the other sign.
 pub(super) fn scaled(interval: Interval, by: f64) -> Interval {
     let [a, b] = interval.ci95.map(|end| end * by);
     Interval { value: interval.value * by, ci95: [a.min(b), a.max(b)] }
 }
 
-/// What cannot vary.
+/// Returns the interval of a value that cannot vary.
 pub(super) fn exact(value: f64) -> Interval {
     Interval { value, ci95: [value, value] }
 }
 
-/// Their mean, wide enough however they hang together.
+/// Returns the mean of all intervals. Its interval is wide enough for any dependence between them.
 pub(super) fn mean_of(all: &[Interval]) -> Option<Interval> {
     let count = all.len() as f64;
-    let mean = |of: fn(&Interval) -> f64| all.iter().map(of).sum::<f64>() / count;
+    let mean = |part: fn(&Interval) -> f64| all.iter().map(part).sum::<f64>() / count;
     let interval = Interval {
-        value: mean(|own| own.value),
-        ci95: [mean(|own| own.ci95[0]), mean(|own| own.ci95[1])],
+        value: mean(|interval| interval.value),
+        ci95: [mean(|interval| interval.ci95[0]), mean(|interval| interval.ci95[1])],
     };
     (!all.is_empty()).then_some(interval)
 }
 
-/// One positive number over another, wide enough however they hang together; none where there is no such ratio or it
-/// has no upper end.
+/// Returns the ratio of two positive numbers. Its interval is wide enough for any dependence between them. There is
+/// none where the ratio does not exist or its interval has no upper end.
 pub(super) fn ratio(over: Interval, under: Interval) -> Option<Interval> {
     let ci95 = [over.ci95[0] / under.ci95[1], over.ci95[1] / under.ci95[0]];
-    let found = Interval { value: over.value / under.value, ci95 };
-    let is_one = under.ci95[0] > 0.0 && found.value.is_finite();
-    is_one.then_some(found)
+    let ratio = Interval { value: over.value / under.value, ci95 };
+    let exists = under.ci95[0] > 0.0 && ratio.value.is_finite();
+    exists.then_some(ratio)
 }
 
 pub(super) const TOO_FEW: &str = "fewer than 1,000 requests after the warm-up";
@@ -267,24 +279,24 @@ pub(super) const TOO_FEW: &str = "fewer than 1,000 requests after the warm-up";
 mod tests {
     use super::*;
 
-    fn short(folder: &Path) -> Lab {
-        let lab = Lab::new(true, Some(5), folder, Arc::default());
-        Lab { requests: 300, ..lab.unwrap_or_else(|_| panic!("a folder")) }
+    fn short(folder: &Path) -> Runner {
+        let runner = Runner::new(true, Some(5), folder, Arc::default());
+        Runner { requests: 300, ..runner.unwrap_or_else(|_| panic!("a folder")) }
     }
 
-    fn study(lab: &Lab, pes: &str) -> Report {
+    fn study(runner: &Runner, pes: &str) -> Report {
         let base = base("steady").unwrap_or_else(|_| panic!("compiled in"));
         let set = [("hardware.pes", pes.to_owned())];
-        let report = lab.simulate(&base, Architecture::AccelFlow, &set);
+        let report = runner.simulate(&base, Architecture::AccelFlow, &set);
         report.unwrap_or_else(|_| panic!("a report"))
     }
 
     #[test]
-    fn who_was_interrupted_simulates_only_what_is_missing() {
+    fn an_interrupted_run_simulates_only_what_is_missing() {
         let folder = tempfile::tempdir().expect("a folder");
         let first = short(folder.path());
         let found = study(&first, "4");
-        // Interrupted: what is there is had, what is not is not begun, and nobody says that it is finished.
+        // After an interruption, saved studies are returned and missing ones are not begun.
         first.stop.store(true, Ordering::Relaxed);
         assert_eq!(study(&first, "4"), found);
         let base = base("steady").unwrap_or_else(|_| panic!("compiled in"));
@@ -297,21 +309,21 @@ mod tests {
         assert!(said.contains(&format!("studies kept in {}: 1", file.display())), "{said}");
         drop(first);
         let second = short(folder.path());
-        assert_eq!(second.kept.borrow().len(), 1);
+        assert_eq!(second.checkpoint.borrow().len(), 1);
         assert_eq!(study(&second, "4"), found, "to the last bit");
-        assert_eq!(second.kept.borrow().len(), 1, "it was not made again");
+        assert_eq!(second.checkpoint.borrow().len(), 1, "it was not made again");
         assert_ne!(study(&second, "2"), found, "other inputs are another study");
-        assert_eq!(second.kept.borrow().len(), 2);
-        let longer = Lab { requests: 301, ..second };
+        assert_eq!(second.checkpoint.borrow().len(), 2);
+        let longer = Runner { requests: 301, ..second };
         assert_ne!(study(&longer, "4"), found);
-        let kept = longer.kept.into_inner();
-        assert_eq!(kept.len(), 3);
-        kept.finish().expect("removed");
-        assert_eq!(short(folder.path()).kept.borrow().len(), 0);
+        let checkpoint = longer.checkpoint.into_inner();
+        assert_eq!(checkpoint.len(), 3);
+        checkpoint.finish().expect("removed");
+        assert_eq!(short(folder.path()).checkpoint.borrow().len(), 0);
     }
 
     #[test]
-    fn intervals_stay_in_order_and_ratios_hold_both_ends() {
+    fn intervals_stay_in_order() {
         let one = Interval { value: 2.0, ci95: [1.0, 4.0] };
         assert_eq!(scaled(one, -1.0).ci95, [-4.0, -1.0]);
         let two = Interval { value: 4.0, ci95: [2.0, 5.0] };
