@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_qpl_reach_its_driver_and_are_its_defaults() {
+    fn the_keys_of_qpl_reach_its_driver() {
         let mut runtime = Config::default().runtime;
         let asked = |runtime: &RuntimeSection| format!("{:?}", qpl_options(runtime));
         assert_eq!(asked(&runtime), format!("{:?}", Ok::<_, String>(QplOptions::default())));

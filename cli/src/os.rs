@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pid_file_of_a_running_process_is_noticed_and_replaced() {
+    fn a_running_processs_pid_file_is_replaced_with_a_warning() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pid");
         assert_eq!(write_pidfile(&path).unwrap(), None);

@@ -60,7 +60,7 @@ fn a_well_configured_iaa_is_all_ok() {
 }
 
 #[test]
-fn a_disabled_queue_is_a_note_or_a_problem_by_what_is_configured_and_golden_either_way() {
+fn a_disabled_queue_is_a_problem_only_if_configured() {
     let machine = Machine::with_iaa();
     machine.queue(&[("state", "disabled")]).remove("dev/iax/wq1.0");
     let (text, code) = run(&machine, &["doctor"]);
@@ -75,7 +75,7 @@ fn a_disabled_queue_is_a_note_or_a_problem_by_what_is_configured_and_golden_eith
 }
 
 #[test]
-fn each_thing_that_is_wrong_with_an_iaa_names_its_mend() {
+fn every_fault_of_an_iaa_names_its_fix() {
     type Change = fn(&Machine);
     let cases: [(Change, &str, &str, &str); 9] = [
         (
@@ -166,7 +166,7 @@ fn each_thing_that_is_wrong_with_an_iaa_names_its_mend() {
 }
 
 #[test]
-fn keys_can_suit_the_machine_where_the_machine_does_not_suit_them() {
+fn keys_can_be_set_to_suit_the_machine() {
     let machine = Machine::with_iaa();
     machine.queue(&[("max_transfer_size", "65536")]);
     machine.write("sys/devices/system/node/node1/x", "");
@@ -190,7 +190,7 @@ fn keys_can_suit_the_machine_where_the_machine_does_not_suit_them() {
 }
 
 #[test]
-fn an_iommu_that_was_asked_for_is_the_firmwares_and_an_old_kernel_is_too_old() {
+fn a_requested_iommu_is_a_matter_of_the_firmware() {
     let machine = Machine::with_iaa();
     machine.device(&[("pasid_enabled", "0")]);
     machine.write("proc/cmdline", "root=/dev/sda1 intel_iommu=on,sm_on quiet");
@@ -235,7 +235,7 @@ fn what_costs_speed_alone_is_a_note() {
 }
 
 #[test]
-fn a_queue_is_set_up_anew_in_its_own_group_and_commands_can_be_pasted() {
+fn commands_set_a_queue_up_again_in_its_group() {
     let machine = Machine::with_iaa();
     machine.queue(&[("mode", "dedicated"), ("group_id", "3")]);
     machine.device(&[("pasid_enabled", "0")]).remove("sys/class/iommu");
@@ -251,7 +251,7 @@ fn a_queue_is_set_up_anew_in_its_own_group_and_commands_can_be_pasted() {
 }
 
 #[test]
-fn a_qat_is_seen_by_both_commands_although_nothing_uses_it() {
+fn both_commands_see_an_unused_qat() {
     let machine = Machine::with_qat();
     let (report, code) = json(&machine, &["doctor"]);
     let (severity, said, _) = finding(&report, "0000:6b:00.0").unwrap();
@@ -279,25 +279,25 @@ fn round_trips_of_the_configured_devices_are_made_and_right() {
     let virtual_iaa = ["doctor", "--device", "worker,virtual-iaa", "--allow-virtual"];
     let (report, code) = json(&machine, &virtual_iaa);
     let trips = report["round_trips"].as_array().unwrap();
-    let of = |name: &str| trips.iter().find(|trip| trip["device"] == name).unwrap();
+    let trip = |name: &str| trips.iter().find(|trip| trip["device"] == name).unwrap();
     assert_eq!((trips.len(), code), (3, 0), "{report:#}");
-    assert_eq!(of("software")["codecs"].as_array().unwrap().len(), 3);
-    assert_eq!(of("worker")["kernels"].as_array().unwrap().len(), 4);
-    let codec = &of("virtual-iaa")["codecs"][0];
+    assert_eq!(trip("software")["codecs"].as_array().unwrap().len(), 3);
+    assert_eq!(trip("worker")["kernels"].as_array().unwrap().len(), 4);
+    let codec = &trip("virtual-iaa")["codecs"][0];
     assert_eq!(codec["codec"], "deflate");
     assert!(codec["compress_us"].is_u64() && codec["decompress_us"].is_u64(), "{codec}");
     assert!((1..60_000).contains(&codec["compressed_bytes"].as_u64().unwrap()), "{codec}");
 }
 
 #[test]
-fn a_service_that_is_not_there_is_a_problem_and_the_others_are_tried_all_the_same() {
+fn a_missing_service_does_not_keep_others_from_being_tried() {
     // Nobody listens on port 1.
     let args = ["doctor", "--set", "runtime.compression=127.0.0.1:1"];
     let (report, code) = json(&Machine::plain(), &args);
     let devices = report["devices"].as_array().unwrap();
-    let of = |name: &str| devices.iter().find(|finding| finding["about"] == name).unwrap();
-    assert_eq!(of("remote-127.0.0.1:1")["severity"], "problem", "{report:#}");
-    assert_eq!((&of("worker")["severity"], code), (&"ok".into(), 1));
+    let finding = |name: &str| devices.iter().find(|finding| finding["about"] == name).unwrap();
+    assert_eq!(finding("remote-127.0.0.1:1")["severity"], "problem", "{report:#}");
+    assert_eq!((&finding("worker")["severity"], code), (&"ok".into(), 1));
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn devices_fit_a_terminal_and_say_where_jobs_go() {
 }
 
 #[test]
-fn a_wrong_configuration_is_bad_usage_and_a_device_that_does_not_open_is_listed_with_why() {
+fn a_device_that_does_not_open_is_listed_with_why() {
     let root = Machine::plain();
     for command in ["devices", "doctor"] {
         let mut wrong = Command::new(env!("CARGO_BIN_EXE_rebate"));

@@ -94,7 +94,7 @@ fn all_of_it_at_once() {
 /// A wrong result that a device wrote and that was not read back is a miss, as if it had been evicted. It never gives
 /// other bytes.
 #[test]
-fn what_was_written_wrong_and_not_read_back_is_a_miss() {
+fn an_unverified_wrong_write_is_a_miss() {
     let cache = Cache::over(FaultPlan { corrupt_every: EVERY, ..SOUND }, Verify::Nothing);
     cache.load_until("rebate_frame_errors_total{kind=\"corrupt\"}", |report| {
         assert_eq!(report.wrong.count, 0, "{:?}", report.wrong.examples);

@@ -221,7 +221,7 @@ fn weights_are_no_numbers_of_samples() {
 }
 
 #[test]
-fn a_category_of_all_samples_costs_its_answer_and_not_the_table() {
+fn a_category_of_all_samples_still_has_a_table() {
     let folder = tempfile::tempdir().unwrap();
     let stacks = file(folder.path(), "stacks.folded", "main;ZSTD_compressBlock_fast 500\n");
     let ran = rebate(&["model", "--profile", &stacks, "--kernel", "ZSTD"]);
@@ -258,7 +258,7 @@ fn a_profile_with_time_beside_cycles_needs_no_clock() {
 }
 
 #[test]
-fn a_saved_page_of_metrics_gives_the_sizes_of_an_op() {
+fn a_page_of_metrics_gives_an_ops_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let parameters = file(folder.path(), "parameters.toml", UNCERTAIN);
     let page = "\
@@ -280,7 +280,7 @@ rebate_job_size_bytes_bucket{op=\"decompress\",le=\"8191\"} 9
 }
 
 #[test]
-fn a_clock_that_is_none_is_refused_before_anybody_is_asked() {
+fn an_invalid_clock_is_refused_before_anyone_is_asked() {
     for ghz in ["0", "-1", "nan"] {
         let clock = format!("--clock-ghz={ghz}");
         let ran = rebate(&["model", "--scheduler", "127.0.0.1:1", &clock]);
@@ -348,7 +348,7 @@ fn symbols_are_explained_and_rules_extended() {
 
 /// Numbers measured here are not judged, because CI's machine is busy.
 #[test]
-fn reproduce_writes_rows_equal_to_every_printed_digit_and_a_row_for_every_case() {
+fn reproduce_writes_rows_equal_to_every_printed_digit() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
     let few = ["--quick", "--runs", "1", "--duration", "1ms"];

@@ -149,7 +149,7 @@ fn a_second_signal_ends_a_drain_at_once() {
 }
 
 #[test]
-fn a_reload_takes_what_is_valid_and_keeps_the_old_configuration_otherwise() {
+fn an_invalid_reload_keeps_the_old_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rebate.toml");
     fs::write(&path, "[server]\nlisten = ['127.0.0.1:0']\n").unwrap();
@@ -229,7 +229,7 @@ fn devices_are_listed_for_people_and_programs() {
 }
 
 #[test]
-fn devices_end_with_1_where_a_service_does_not_say_what_it_is() {
+fn devices_fail_if_a_service_does_not_describe_itself() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let listed = output(&["devices", "--compression", &free.to_string(), "--json"]);
     assert_eq!(listed.status.code(), Some(1), "{}", text(&listed.stderr));

@@ -25,7 +25,7 @@ const SHORT: [&str; 8] = [
 ];
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+fn a_seed_gives_the_same_bytes_on_any_threads() {
     let folder = tempfile::tempdir().expect("a folder");
     let with = |threads: &str, file: &Path| {
         let file = file.to_str().expect("text");
@@ -122,7 +122,7 @@ fn reliefs_applications_run_under_both_orchestrators() {
 }
 
 #[test]
-fn an_overloaded_run_has_a_window_on_offer_and_no_percentile() {
+fn an_overloaded_run_offers_a_window_and_no_percentile() {
     let over = [&SHORT[..], &["--set", "load.total_per_s=60000"]].concat();
     let output = sim(&[&over[..], &["--architecture", "relief"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -183,7 +183,7 @@ fn recorded_arrivals_come_from_a_file_beside_the_specification() {
 }
 
 #[test]
-fn a_page_has_figures_of_every_service_and_of_what_was_busy() {
+fn a_page_has_figures_of_services_and_utilisation() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("page.html");
     let path = file.to_str().expect("text");

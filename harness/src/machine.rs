@@ -90,7 +90,7 @@ mod tests {
     use super::CoreTime;
 
     #[test]
-    fn what_the_host_gave_to_others_is_a_share_of_all_but_what_is_counted_twice() {
+    fn stolen_time_is_a_share_of_all_time_counted_once() {
         let at = |text: &str| CoreTime::parse(text);
         let begun = at("cpu  100 0 50 850 0 0 0 10 40 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n");
         let now = at("cpu  150 0 60 880 0 0 0 20 90 0\n");

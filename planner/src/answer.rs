@@ -222,7 +222,7 @@ fn parameters(
         .sensitivity
         .iter()
         .filter(|one| !share_alone || matches!(one.symbol, Symbol::Alpha | Symbol::A));
-    let of = |one: &model::Sensitivity| {
+    let used = |one: &model::Sensitivity| {
         let quantity = case.quantity(one.symbol)?;
         Some(ParameterUsed {
             symbol: one.symbol.name(),
@@ -235,7 +235,7 @@ fn parameters(
             elasticity: one.elasticity,
         })
     };
-    shown.filter_map(of).collect()
+    shown.filter_map(used).collect()
 }
 
 fn interval(quantity: &Quantity) -> Option<[f64; 2]> {
@@ -253,16 +253,16 @@ fn public_program(query: &Query) -> Option<f64> {
     }
     let design = query.design.with_variant(Variant::PublicProgram);
     design.check().ok()?;
-    let of = |symbol| query.stated(symbol).unwrap_or(f64::NAN);
+    let stated = |symbol| query.stated(symbol).unwrap_or(f64::NAN);
     let values = Values {
-        c: of(Symbol::C),
-        alpha: of(Symbol::Alpha),
-        n: of(Symbol::N),
-        o0: of(Symbol::O0),
-        q: of(Symbol::Q),
-        l: of(Symbol::L),
-        o1: of(Symbol::O1),
-        a: of(Symbol::A),
+        c: stated(Symbol::C),
+        alpha: stated(Symbol::Alpha),
+        n: stated(Symbol::N),
+        o0: stated(Symbol::O0),
+        q: stated(Symbol::Q),
+        l: stated(Symbol::L),
+        o1: stated(Symbol::O1),
+        a: stated(Symbol::A),
     };
     let parameters = Parameters::new(values).ok()?;
     Some(PublicProgram::from(&parameters).percent(query.design.threading))

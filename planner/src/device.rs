@@ -149,8 +149,8 @@ impl Kernel {
     }
 
     fn costs(&self, profile: &DeviceProfile, op: &OpProfile) -> Costs {
-        let mean = |of: &dyn Fn(u64) -> f64| {
-            self.points.iter().map(|(bytes, share)| share * of(*bytes)).sum::<f64>() * self.ghz
+        let mean = |time_ns: &dyn Fn(u64) -> f64| {
+            self.points.iter().map(|(bytes, share)| share * time_ns(*bytes)).sum::<f64>() * self.ghz
         };
         let o0 = mean(&|bytes| profile.submit(bytes).0 as f64);
         let latency = mean(&|bytes| op.latency(bytes).0 as f64);
@@ -184,7 +184,7 @@ pub(crate) fn all_that_offload() -> Vec<String> {
 /// Returns a few sizes of each bin, evenly over the logarithm, as the model spreads its calls.
 fn points(sizes: &SizeHistogram) -> Vec<(u64, f64)> {
     let steps = if sizes.bins().len() > MANY_BINS { 1 } else { STEPS };
-    let of = |bin: &model::Bin| {
+    let sizes_of_bin = |bin: &model::Bin| {
         let (low, ratio) = (bin.low_bytes, bin.high_bytes / bin.low_bytes);
         let share = bin.calls / sizes.calls() / steps as f64;
         let at = move |step: usize| {
@@ -193,7 +193,7 @@ fn points(sizes: &SizeHistogram) -> Vec<(u64, f64)> {
         };
         (0..steps).map(at).collect::<Vec<_>>()
     };
-    sizes.bins().iter().flat_map(of).collect()
+    sizes.bins().iter().flat_map(sizes_of_bin).collect()
 }
 
 /// An accelerator that is faster than this takes no time that matters.
@@ -231,8 +231,9 @@ mod tests {
                 continue;
             }
             let offloaded = with_device(&query(), name).expect("it compresses");
-            let of = |symbol| offloaded.stated(symbol).expect("derived");
-            let cycles = of(Symbol::O0) + of(Symbol::L) + 0.3 * 2e9 / 5_000.0 / of(Symbol::A);
+            let stated = |symbol| offloaded.stated(symbol).expect("derived");
+            let cycles =
+                stated(Symbol::O0) + stated(Symbol::L) + 0.3 * 2e9 / 5_000.0 / stated(Symbol::A);
             let op = profile.compress().expect("it does");
             let latency_ns = [4_096, 16_384].map(|bytes| op.latency(bytes).0 as f64);
             let mean = 2.0 * (latency_ns[0] + latency_ns[1]) / 2.0;
@@ -264,13 +265,13 @@ mod tests {
 
     #[test]
     fn an_end_that_is_infinite_is_no_certainty() {
-        let of = |one, value, other| quantity(value, one, other).spread;
-        let model::Spread::Interval { low, high } = of(20.0, 30.0, f64::INFINITY) else {
+        let spread = |one, value, other| quantity(value, one, other).spread;
+        let model::Spread::Interval { low, high } = spread(20.0, 30.0, f64::INFINITY) else {
             panic!("taken as exact");
         };
         assert!(low == 20.0 && high >= 1e9 && high.is_finite(), "{low} {high}");
         assert!(quantity(f64::INFINITY, 20.0, f64::INFINITY).check(Symbol::A).is_ok());
-        assert_eq!(of(5.0, 5.0, 5.0), model::Spread::Exact);
+        assert_eq!(spread(5.0, 5.0, 5.0), model::Spread::Exact);
         let never_counts = quantity(f64::INFINITY, f64::INFINITY, f64::INFINITY);
         assert_eq!(never_counts, Quantity::exact(f64::INFINITY, Provenance::Configured));
     }

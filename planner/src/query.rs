@@ -189,14 +189,14 @@ impl Query {
     /// # Errors
     /// A parameter is outside its range.
     pub fn case(&self) -> Result<Case, BadParameter> {
-        let of = |symbol: Symbol| {
+        let quantity = |symbol: Symbol| {
             let given: Option<&Parameter> = self.given.get(&symbol);
             given.map_or(Quantity::exact(f64::NAN, Provenance::Assumed), |parameter| {
                 parameter.quantity.clone()
             })
         };
         use Symbol::{A, Alpha, C, L, N, O0, O1, Q};
-        let mut case = Case::new([C, Alpha, N, O0, Q, L, O1, A].map(of), self.design)?;
+        let mut case = Case::new([C, Alpha, N, O0, Q, L, O1, A].map(quantity), self.design)?;
         if let Some(given) = self.given.get(&Symbol::Cb) {
             case = case.with_cycles_per_byte(given.quantity.clone())?;
         }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_the_transfer_is_awaited_follows_the_strategy_unless_it_was_stated() {
+    fn awaiting_the_transfer_follows_the_strategy_unless_stated() {
         let awaits = |stated, strategy| {
             let mut query = Query { awaits_transfer: stated, ..query() };
             query.put_at(strategy);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_response_is_refused_to_its_caller_and_a_refused_refusal_given_up() {
+    fn the_caller_learns_once_that_its_response_was_refused() {
         let (mail, mut words) = mailbox(8, None);
         let (mut deliveries, inbox) = mailbox(8, None);
         let mut page = DataPage::default();

@@ -100,16 +100,18 @@ fn named(cores: &[usize], layout: RpcLayout, allowed: &[usize]) -> Result<Vec<us
     let refuse = |problem: String| Err(RpcError::BadOptions(problem));
     if cores.len() != layout.threads().len() {
         let count = cores_of(cores.len());
-        let of = ranges(allowed);
-        return refuse(format!("{}; {count} named, of {of}", wants(layout)));
+        let ranges_allowed = ranges(allowed);
+        return refuse(format!("{}; {count} named, of {ranges_allowed}", wants(layout)));
     }
     let twice = cores.iter().enumerate().find(|(place, core)| cores[..*place].contains(core));
     if let Some((_, core)) = twice {
         return refuse(format!("core {core} is named twice; each thread has one to itself"));
     }
     if let Some(core) = cores.iter().find(|core| !allowed.contains(core)) {
-        let of = ranges(allowed);
-        return refuse(format!("core {core} is none that this process may run on: {of}"));
+        let ranges_allowed = ranges(allowed);
+        return refuse(format!(
+            "core {core} is none that this process may run on: {ranges_allowed}"
+        ));
     }
     Ok(cores.to_vec())
 }
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_get_cores_of_their_own_or_the_reason_why_not() {
+    fn each_thread_gets_a_core_or_a_reason() {
         let auto = RpcCores::Auto;
         let placed = auto.place_on(RpcLayout::FourThread, &[1, 2, 5, 6, 7]).expect("enough");
         assert_eq!([0, 1, 2, 3].map(|thread| placed.core(thread)), [1, 2, 5, 6].map(Some));

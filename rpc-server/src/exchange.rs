@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_timed_from_its_submission_until_its_answer_is_there() {
+    fn a_frame_is_timed_from_submission_to_answer() {
         let took_ns = Arc::<AtomicU64>::default();
         let mut exchange = Exchange::new(Arc::new(UniqueIdService), 1, 1024);
         let app = Inline::new(Box::new(Seven), &mut exchange, 1024);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn another_service_is_loaded_under_a_request_which_finishes_on_the_old() {
+    fn a_request_finishes_on_the_service_that_received_it() {
         const DEPTH: usize = 3;
         const ROOM: usize = 1_024;
         let old = functions("service Old { i64 first() }");

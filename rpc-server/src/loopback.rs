@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_longer_than_a_message_may_be_is_an_exception_in_every_layout() {
+    fn every_layout_answers_too_long_answers_with_an_exception() {
         // Two of them make 1,120 B.
         const TEXT_BYTES: usize = 520;
         let mut frames: Vec<_> = (0..2)
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn short_strings_take_more_room_in_a_record_and_have_it() {
+    fn short_strings_have_enough_room_in_a_record() {
         let post = |fill: &dyn Fn(&mut Build<'_>, usize, usize) -> Result<(), Code>| {
             frame(&PostStorageService, PostStorageService::STORE_POST, 1, |to| {
                 let args = to.block(StorePostArgs::SLOTS)?;
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replayed_is_refused_and_the_rest_still_is() {
+    fn a_refused_replay_does_not_end_the_loopback() {
         let get = frame(&Memcached, Memcached::GET, 7, |to| {
             let args = to.block(GetArgs::SLOTS)?;
             to.set_bytes(args, GetArgs::KEY, b"key")?;

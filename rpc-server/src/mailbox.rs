@@ -186,7 +186,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_sleeper_is_woken_and_nothing_is_lost_or_out_of_order() {
+    fn a_sleeping_thread_is_woken_and_loses_nothing() {
         // Only the doorbell wakes it within this test's patience.
         let bell = Arc::new(Doorbell::with_sleep(4 * PATIENCE));
         let (mut there, mut inbox) = mailbox(4, Some(&bell));

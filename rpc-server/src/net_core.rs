@@ -323,7 +323,7 @@ mod tests {
     static LONG: [u8; 250 << 10] = [7; 250 << 10];
 
     #[test]
-    fn what_was_asked_before_a_nameless_message_is_answered_to_its_end() {
+    fn requests_before_a_nameless_message_are_answered() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("bound");

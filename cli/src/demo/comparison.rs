@@ -127,7 +127,7 @@ impl Comparison {
 
     /// Returns the values to draw: a title, a unit, and the number off and on.
     pub(super) fn pairs(&self) -> Vec<(&'static str, &'static str, [f64; 2])> {
-        let both = |of: fn(&Numbers) -> f64| [of(&self.off), of(&self.on)];
+        let both = |value: fn(&Numbers) -> f64| [value(&self.off), value(&self.on)];
         vec![
             ("hit ratio", "hits over gets", both(|numbers| numbers.hit_ratio.median)),
             (

@@ -54,7 +54,7 @@ fn memory(comparison: &Comparison) -> Section {
 fn configurations(services: &Services) -> Section {
     let mut sizes: Vec<_> = services.points.iter().map(|point| point.value_bytes).collect();
     sizes.dedup();
-    let panel = |title: &str, of: fn(&ServicePoint) -> f64| {
+    let panel = |title: &str, value: fn(&ServicePoint) -> f64| {
         let first = sizes.first().copied();
         let names = services.points.iter().filter(|point| Some(point.value_bytes) == first);
         let category = |point: &ServicePoint| Category {
@@ -62,7 +62,8 @@ fn configurations(services: &Services) -> Section {
             origin: if point.emulated { Origin::Emulated } else { Origin::Measured },
         };
         let series = sizes.iter().enumerate().map(|(colour, size)| {
-            let values = services.points.iter().filter(|point| point.value_bytes == *size).map(of);
+            let values =
+                services.points.iter().filter(|point| point.value_bytes == *size).map(value);
             BarSeries::new(format!("{size} values"), Origin::Measured, colour, values)
         });
         Panel::groups(title, "us", names.map(category), series)

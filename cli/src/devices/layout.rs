@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_they_need_and_long_cells_go_on_below() {
+    fn columns_are_as_wide_as_their_cells_need() {
         let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
         let long = ["word"; 20].join(" ");
         let rows = [row(["a", "one two three", "x", &long]), row(["bb", "", "unbreakable", "y"])];

@@ -96,9 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_stream_is_a_wrong_result_of_the_device_whether_it_can_be_read_or_not() {
-        let of = |seed| found(FaultPlan { seed, corrupt_every: 1, ..FaultPlan::default() }).what;
-        let problems: Vec<_> = (0..20).map(of).collect();
+    fn a_damaged_stream_is_a_wrong_result_readable_or_not() {
+        let verdict =
+            |seed| found(FaultPlan { seed, corrupt_every: 1, ..FaultPlan::default() }).what;
+        let problems: Vec<_> = (0..20).map(verdict).collect();
         let wrong = |problem: &String| problem.contains("WRONG RESULT");
         assert!(problems.iter().all(wrong), "{problems:#?}");
         let read = problems.iter().filter(|problem| problem.contains("something else comes out"));
@@ -106,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_full_for_a_while_is_waited_for() {
+    fn a_queue_that_is_briefly_full_is_waited_for() {
         let finding = found(FaultPlan { refuse_every: 2, ..FaultPlan::default() });
         assert_eq!((finding.severity, finding.mend), (Severity::Ok, None));
     }
 
     #[test]
-    fn a_device_that_fails_its_round_trip_says_who_mends_it() {
+    fn a_failed_round_trip_says_who_can_fix_it() {
         for (plan, what) in [
             (FaultPlan { fail_every: 1, ..FaultPlan::default() }, "device fault: injected"),
             (FaultPlan { lose_every: 1, ..FaultPlan::default() }, "device lost"),

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_is_not_there_says_whether_the_socket_is() {
+    fn a_missing_lane_says_whether_its_socket_exists() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("lane").display().to_string();
         let (address, device) = (format!("lane:{path}"), format!("lane-{path}"));
@@ -132,7 +132,7 @@ mod tests {
         assert!(found(&address, "remote-127.0.0.1:9").mend.is_some());
     }
     #[test]
-    fn a_service_that_refuses_or_is_stopped_is_not_to_be_started() {
+    fn a_refusing_or_stopped_service_must_not_be_started() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("lane");
         let listener = std::os::unix::net::UnixListener::bind(&path).expect("binds");

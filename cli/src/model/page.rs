@@ -45,9 +45,9 @@ fn shares(report: &planner::profile::Report) -> Section {
 }
 
 fn gains(answers: &[Answer], left_out: &[String]) -> Section {
-    let of = |title: &str, of: &dyn Fn(&Answer) -> Option<Ratio>| {
+    let chart = |title: &str, ratio_of: &dyn Fn(&Answer) -> Option<Ratio>| {
         let part = |part: fn(&Ratio) -> Option<f64>| {
-            let value = |answer| of(answer).as_ref().and_then(part).unwrap_or(f64::NAN);
+            let value = |answer| ratio_of(answer).as_ref().and_then(part).unwrap_or(f64::NAN);
             answers.iter().map(|answer| 100.0 * (value(answer) - 1.0)).collect()
         };
         let low = part(|ratio| ratio.ci95.or(ratio.range).map(|[low, _]| low));
@@ -70,8 +70,8 @@ fn gains(answers: &[Answer], left_out: &[String]) -> Section {
             id: "gains".to_owned(),
             caption: ENDS.to_owned(),
             panels: vec![
-                of("speedup", &|answer| Some(answer.speedup)),
-                of("latency reduction", &|answer| answer.latency_reduction),
+                chart("speedup", &|answer| Some(answer.speedup)),
+                chart("latency reduction", &|answer| answer.latency_reduction),
             ],
         }],
         tables: vec![table("All beside each other.", "what", columns, rows.collect())],

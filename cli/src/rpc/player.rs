@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_to_no_request_or_a_second_one_is_wrong() {
+    fn a_second_or_unrequested_answer_is_wrong() {
         let mix = Mix { keys: 1, ..Mix::named("memc_tiny").expect("known") };
         let recording = Arc::new(Recording::from_mix(&mix, 1, 1).expect("small"));
         let stored = Oracle::new("memcached").expect("known").expect(recording.frame(0));

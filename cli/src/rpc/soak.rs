@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_is_right_in_every_layout_and_broken_packets_are_refused() {
+    fn every_layout_answers_right_and_refuses_broken_packets() {
         for layout in [Layout::Inline, Layout::TwoThread, Layout::FourThread] {
             let answers = soaked(layout, 21_000);
             let Tally { right, refused_rightly, misses, refused, wrong } = answers;

@@ -316,17 +316,18 @@ fn cases<'a>(
     specs: &'a [(System, u64)],
     architectures: &[&'static str],
 ) -> Vec<Case<'a>> {
-    let of = |(at, (point, (spec, inputs))): (usize, (&'a Vec<Assignment>, &'a (System, u64)))| {
-        let case = move |architecture: &&'static str| Case {
-            at,
-            point,
-            spec,
-            inputs: *inputs,
-            architecture,
+    let cases_at =
+        |(at, (point, (spec, inputs))): (usize, (&'a Vec<Assignment>, &'a (System, u64)))| {
+            let case = move |architecture: &&'static str| Case {
+                at,
+                point,
+                spec,
+                inputs: *inputs,
+                architecture,
+            };
+            architectures.iter().map(case).collect::<Vec<_>>()
         };
-        architectures.iter().map(case).collect::<Vec<_>>()
-    };
-    points.iter().zip(specs).enumerate().flat_map(of).collect()
+    points.iter().zip(specs).enumerate().flat_map(cases_at).collect()
 }
 
 /// The results of the studies.

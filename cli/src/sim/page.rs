@@ -189,8 +189,8 @@ fn busy(key: Option<&str>, rows: &[Row]) -> Section {
         let panel = match key {
             Some(key) => {
                 let series = kinds.iter().enumerate().map(|(nth, kind)| {
-                    let of = |row: &&Row| Some((row.number(key)?, busy_of(row, kind)?));
-                    series(kind, nth, rows.iter().filter_map(of).collect())
+                    let point = |row: &&Row| Some((row.number(key)?, busy_of(row, kind)?));
+                    series(kind, nth, rows.iter().filter_map(point).collect())
                 });
                 let (x, y) = (Axis::linear(key), Axis::linear(BUSY_UNIT));
                 Panel::lines(name.as_str(), x, y, series.collect())
@@ -219,13 +219,13 @@ fn lines(title: &str, key: &str, rows: &[Row], found: &dyn Fn(&Row) -> Option<In
     let mut names: Vec<String> = rows.iter().map(|row| row.name(Some(key))).collect();
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));
-    let of = |(nth, name): (usize, &String)| {
+    let line = |(nth, name): (usize, &String)| {
         let points = rows.iter().filter(|row| row.name(Some(key)) == *name);
         let points = points.filter_map(|row| Some((row.number(key)?, found(row)?)));
         series(name, nth, points.collect())
     };
     let (x, y) = (Axis::linear(key), Axis::linear(TIME_UNIT));
-    Panel::lines(title, x, y, names.iter().enumerate().map(of).collect())
+    Panel::lines(title, x, y, names.iter().enumerate().map(line).collect())
 }
 
 fn series(name: &str, nth: usize, mut points: Vec<(f64, Interval)>) -> Series {

@@ -75,16 +75,16 @@ fn precise(outcome: &Outcome, wanted: f64) -> String {
     let p99s = report.responses.iter().map(|one| (one, "99th percentile", one.p99_ns));
     let all: Vec<_> = means.chain(p99s).collect();
     let why = match all.iter().find(|(.., found)| found.is_none()) {
-        Some((of, what, _)) => {
-            format!("a replication has too few requests for the {what} of {}", of.name)
+        Some((response, what, _)) => {
+            format!("a replication has too few requests for the {what} of {}", response.name)
         }
         None => {
             let half = |found: &Option<Interval>| {
                 found.map_or(0.0, |interval| interval.relative_half_width())
             };
             let widest = all.iter().max_by(|a, b| half(&a.2).total_cmp(&half(&b.2)));
-            widest.map_or(String::new(), |(of, what, found)| {
-                format!("the {what} of {} is known to ±{:.1} %", of.name, 100.0 * half(found))
+            widest.map_or(String::new(), |(response, what, found)| {
+                format!("the {what} of {} is known to ±{:.1} %", response.name, 100.0 * half(found))
             })
         }
     };

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_a_valid_mix_and_what_is_not_says_why() {
+    fn every_name_is_a_valid_mix() {
         for name in MIXES {
             let mix = Mix::named(name).expect("known");
             assert_eq!((mix.name, mix.check()), (name, Ok(())));

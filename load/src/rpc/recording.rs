@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_the_same_seed_gives_the_same() {
+    fn a_written_recording_is_read_back_unchanged() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("packets");
         for name in MIXES {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_a_file_is_refused_before_it_is_made() {
+    fn a_recording_that_is_too_large_is_refused_beforehand() {
         let tiny = Mix::named("memc_tiny").expect("known");
         let calls = Calls::Memcached { set_ratio: 0.1, key_bytes: 16, value_bytes: 1_000_000 };
         let large = Mix { keys: 1_000, calls, ..tiny.clone() };
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_due_to_a_full_store_or_to_a_refusal_are_told_apart() {
+    fn misses_of_a_full_store_are_told_from_refusals() {
         let mix = Mix { keys: 1, ..Mix::named("memc_tiny").expect("known") };
         let mut generator = Generator::new(&mix, 1);
         let mut frame = Vec::new();

@@ -119,7 +119,7 @@ fn a_value_longer_than_any_written_is_refused() {
 }
 
 #[test]
-fn calls_without_an_answer_time_out_and_leave_the_connection_up() {
+fn a_call_timeout_leaves_the_connection_up() {
     let server = CacheOnGrpc::start(|call| if call % 2 == 0 { Act::Hang } else { Act::Serve });
     let mut spec = spec(&server.address, 200.0, Nanos::millis(400));
     (spec.prepopulate, spec.request_timeout) = (false, Nanos::millis(100));

@@ -153,7 +153,7 @@ fn overload_is_queued_then_dropped_and_said_so() {
 }
 
 #[test]
-fn a_target_that_is_not_there_is_a_clear_error_in_bounded_time() {
+fn a_missing_target_is_a_clear_error_in_bounded_time() {
     let (_bound, closed) = closed_port();
     let (classic, grpc) = (closed.to_string(), format!("grpc://{closed}"));
     for address in
@@ -170,7 +170,7 @@ fn a_target_that_is_not_there_is_a_clear_error_in_bounded_time() {
 }
 
 #[test]
-fn every_arrival_is_taken_up_even_if_the_server_dies_for_good() {
+fn every_arrival_is_taken_up_even_if_the_server_dies() {
     let served = Arc::new(AtomicU64::new(0));
     let address = serve(move || {
         let served = served.clone();

@@ -30,8 +30,8 @@ impl Line {
             return None;
         }
         if largest / smallest < SPAN_MIN {
-            let mean = |of: fn(&Class) -> f64| {
-                classes.iter().map(|class| class.jobs * of(class)).sum::<f64>() / jobs
+            let mean = |value: fn(&Class) -> f64| {
+                classes.iter().map(|class| class.jobs * value(class)).sum::<f64>() / jobs
             };
             let (ns, bytes) = (mean(|class| class.ns), mean(|class| class.bytes));
             return Some(Self {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn one_size_leaves_open_what_its_time_is_made_of_and_none_gives_no_line() {
+    fn one_size_leaves_open_how_its_time_is_made_up() {
         let line = Line::through(&[class(4_000.0, 6_000.0), class(5_000.0, 6_000.0)]);
         let line = line.expect("jobs");
         assert_eq!(line.fixed_ns.spread, Spread::Range { low: 0.0, high: 6_000.0 });

@@ -164,8 +164,8 @@ impl<'a> Work<'a> {
     }
 
     /// Returns the time that the jobs of these devices would take in software (ns).
-    fn in_software(&self, software: &Line, of: impl Fn(&str) -> bool) -> f64 {
-        let devices = self.devices.iter().filter(|(name, _)| of(name));
+    fn in_software(&self, software: &Line, selects: impl Fn(&str) -> bool) -> f64 {
+        let devices = self.devices.iter().filter(|(name, _)| selects(name));
         let classes = devices.flat_map(|(_, sums)| sums.means(|class| class.service_ns));
         classes.map(|class| class.jobs * software.at(class.bytes)).sum()
     }
@@ -239,19 +239,19 @@ impl<'a> Work<'a> {
 }
 
 impl Sums {
-    fn sum(&self, of: fn(&Counted) -> f64) -> f64 {
-        self.classes.values().map(of).sum()
+    fn sum(&self, value: fn(&Counted) -> f64) -> f64 {
+        self.classes.values().map(value).sum()
     }
 
     fn jobs(&self) -> f64 {
         self.sum(|class| class.jobs)
     }
 
-    fn means(&self, of: fn(&Counted) -> f64) -> Vec<Class> {
+    fn means(&self, value: fn(&Counted) -> f64) -> Vec<Class> {
         let class = |counted: &Counted| Class {
             jobs: counted.jobs,
             bytes: (counted.bytes / counted.jobs).max(1.0),
-            ns: of(counted) / counted.jobs,
+            ns: value(counted) / counted.jobs,
         };
         self.classes.values().filter(|counted| counted.jobs > 0.0).map(class).collect()
     }
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn hardware_and_services_take_no_time_of_the_process_and_services_are_remote() {
+    fn hardware_and_services_take_no_time_of_the_process() {
         let devices = [
             ("qpl-hardware", Strategy::OffChip),
             ("dpdk-0000:3d:00.0_qat_comp", Strategy::OffChip),
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_is_said_with_what_there_is_and_what_it_takes() {
+    fn too_few_jobs_are_reported_with_the_number_needed() {
         let said = |in_software, on_device, has_profiles| {
             live(&response(in_software, on_device), has_profiles).left_out
         };
