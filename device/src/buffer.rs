@@ -207,7 +207,7 @@ impl Buffer {
             // In memory of its own it may be written to, with a copy of someone's bytes in it.
             self.space();
         }
-        if !self.is_own(tenant)
+        if !self.is_exclusive_to(tenant)
             && let Some(behind) = self.room().get_mut(from..)
         {
             behind.fill(0);
@@ -216,7 +216,7 @@ impl Buffer {
     }
 
     /// Returns whether nobody else's bytes can be in it.
-    fn is_own(&self, tenant: TenantId) -> bool {
+    fn is_exclusive_to(&self, tenant: TenantId) -> bool {
         match self.user {
             User::Nobody => true,
             User::Unknown => false,
@@ -227,7 +227,7 @@ impl Buffer {
     /// Lends the buffer to a writer that writes no more than it states, as software does. The writer writes for this
     /// tenant. Nothing is wiped now, and bytes that others left are remembered as theirs.
     pub fn lend_to(&mut self, tenant: TenantId) {
-        self.user = if self.is_own(tenant) { User::Is(tenant) } else { User::Unknown };
+        self.user = if self.is_exclusive_to(tenant) { User::Is(tenant) } else { User::Unknown };
     }
 
     /// Appends `bytes`.
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_left_is_wiped_and_what_was_ones_own_is_not() {
+    fn only_bytes_of_another_tenant_are_wiped() {
         let pool = Pool::heap(ByteCount::mib(1));
         // Returns the bytes behind the first four once the next buffer, of the same block, was handed on.
         let left = |secret: &[u8], hand: Option<u16>, next: u16| {
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_idle_pool_gave_back_of_shared_memory_another_gets() {
+    fn shared_memory_of_an_idle_pool_serves_another() {
         let memory = Arc::new(SharedPages(MemoryId::unique(), Arc::new(())));
         let [idle, busy] = [(); 2].map(|()| Pool::registered(memory.clone(), ByteCount::mib(8)));
         let first = idle.take(1_000);
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn exhausted_registered_memory_falls_back_to_the_heap_and_says_so() {
+    fn exhausted_registered_memory_falls_back_to_the_heap() {
         let id = MemoryId::unique();
         let memory = Arc::new(OnePage(id, AtomicUsize::new(0)));
         let pool = Pool::registered(memory, ByteCount::kib(8));

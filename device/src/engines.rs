@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_without_room_for_the_result_is_the_callers_error() {
+    fn a_buffer_too_small_is_the_callers_error() {
         let output = Pool::heap(ByteCount(0)).take(600);
         let capacity = output.capacity();
         let dialect = Dialect::of(Codec::Lz4);

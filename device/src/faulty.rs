@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_inside_a_lost_device_fail_and_new_ones_are_refused() {
+    fn a_lost_device_fails_its_jobs() {
         let plan = FaultPlan { lose_after: Some(3), ..FaultPlan::default() };
         let (device, mut queue) = open(plan);
         for _ in 0..5 {
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hung_device_takes_jobs_up_to_its_depth_and_returns_none() {
+    fn a_hung_device_returns_no_job() {
         let plan = FaultPlan { lose_after: Some(2), loss: Loss::Hang, ..FaultPlan::default() };
         let (device, mut queue) = open(plan);
         assert_eq!(outcomes(&mut *queue, 2).len(), 2);
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_result_and_a_busy_device_are_what_they_say() {
+    fn planned_short_results_and_busy_devices_are_reported() {
         let plan = FaultPlan { shorten_every: 1, ..FaultPlan::default() };
         let (device, mut queue) = open(plan);
         let mut healthy = open(FaultPlan::default()).1;
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_a_result_that_there_is_not_is_none_and_is_not_counted() {
+    fn a_fault_without_a_result_is_not_counted() {
         let plan = FaultPlan { corrupt_every: 2, shorten_every: 2, ..FaultPlan::default() };
         let (device, mut queue) = open(plan);
         let mut done = Vec::new();
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn one_job_in_so_many_never_comes_back_or_comes_late() {
+    fn planned_jobs_hang_or_come_late() {
         let (_, mut queue) = open(FaultPlan { hang_every: 4, ..FaultPlan::default() });
         assert_eq!((outcomes(&mut *queue, 12).len(), queue.pending()), (9, 3));
         let late = |late_by| FaultPlan { late_every: 4, late_by, ..FaultPlan::default() };
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_lost_takes_its_jobs_and_the_next_works() {
+    fn the_queue_after_a_lost_one_works() {
         let (device, mut queue) = open(FaultPlan { lose_every: 50, ..FaultPlan::default() });
         let mut done = Vec::new();
         for opened in 1..4 {

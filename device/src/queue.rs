@@ -164,7 +164,7 @@ mod tests {
     use crate::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
 
     #[test]
-    fn an_encryption_needs_room_for_its_tag_and_every_kernel_is_asked_for_by_name() {
+    fn capabilities_count_tags_and_name_kernels() {
         let mut capabilities = Capabilities {
             writes: Vec::new(),
             reads: Vec::new(),

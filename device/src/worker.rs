@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_device_finishes_what_it_took_and_its_queues_refuse_as_lost() {
+    fn a_dropped_device_finishes_its_jobs() {
         let worker = start(2, 8, &BUILT_IN);
         let mut queue = open(&worker);
         for _ in 0..8 {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poll_does_not_wait_for_a_thread_that_was_stopped_while_it_answers() {
+    fn a_poll_does_not_wait_for_a_stopped_thread() {
         /// Counts wakes.
         struct Wakes(AtomicUsize);
 
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_stays_on_its_core_unless_it_is_left_to_the_kernel() {
+    fn a_pinned_thread_stays_on_its_core() {
         const WHERE: [EngineFactory; 1] = [|| Box::new(Writes(cores_of_thread))];
         let (cores, depth) = (allowed(), NonZeroUsize::MIN);
         let last = *cores.last().expect("it runs somewhere");

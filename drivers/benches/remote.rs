@@ -1,9 +1,10 @@
-//! What jobs cost at a compression service on another host: one connection over TCP (here by the loopback device) to
-//! `rebate serve --role compression`, client and service on cores of their own, so many jobs under way all the time.
-//! Short jobs that come together share a call (`shared`), or each has its own (`single`); those of more than 16 KiB
-//! always have, so that their two rows say how far apart two equal ones are. Jobs decompress LZ4, the least work that
-//! there is. For each case: jobs a second, a job's median time from submission to completion, and the CPU time that it
-//! takes of this process and of the service's; medians and ranges of five runs, all cases in turn.
+//! Measures the cost of jobs at a compression service on another host: one connection over TCP (here by the loopback
+//! device) to `rebate serve --role compression`, client and service on cores of their own, with a fixed number of jobs
+//! under way all the time. Short jobs that come together share a call (`shared`), or each has its own (`single`). Jobs
+//! of more than 16 KiB always have their own, so that their two rows say how far apart two equal ones are. Jobs
+//! decompress LZ4, the least work that there is. For each case it prints jobs per second, a job's median time from
+//! submission to completion, and the CPU time that it takes of this process and of the service's: medians and ranges of
+//! five runs, all cases in turn.
 //!
 //! The service is `target/release/rebate` (`cargo build --release -p cli`), or the binary named by `--service=PATH`.
 //! `--quick` makes the runs short, a word picks the cases whose name has it.
@@ -95,7 +96,7 @@ impl Case {
         let executor = builder.enable_all().build_local(tokio::runtime::LocalOptions::default())?;
         // In a task, as a server's sessions are.
         let run = async move {
-            let run = client.run(&remote, depth, length, || (own_cpu(), cpu_of(pid))).await;
+            let run = client.run(&remote, depth, length, || (cpu_here(), cpu_of(pid))).await;
             run.map_err(|error| error.to_string())
         };
         Ok(executor.block_on(async { tokio::task::spawn_local(run).await })??)
@@ -203,7 +204,7 @@ impl Drop for Service {
     }
 }
 
-fn own_cpu() -> Duration {
+fn cpu_here() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

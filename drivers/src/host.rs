@@ -1,6 +1,6 @@
-//! What the machine offers to drivers: the kernel, the processor, the IOMMU, accelerators and their work queues, and
-//! who may use them. The module reads the files of /sys, /proc, /dev and the library folders under a root, so that
-//! tests can give a made-up tree. It opens no device, changes nothing, and judges only whether a work queue can be
+//! The machine as drivers see it: the kernel, the processor, the IOMMU, accelerators and their work queues, and who may
+//! use them. The module reads the files of /sys, /proc, /dev and the library folders under a root, so that tests can
+//! give a made-up tree. It opens no device, changes nothing, and judges only whether a work queue can be used.
 //! used.
 
 mod files;

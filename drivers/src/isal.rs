@@ -30,7 +30,7 @@ impl Engine for Isal {
     }
 
     fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool {
-        OWN.satisfies(dialect, input_bytes) && u32::try_from(input_bytes).is_ok()
+        WRITTEN.satisfies(dialect, input_bytes) && u32::try_from(input_bytes).is_ok()
     }
 
     fn compress(
@@ -144,7 +144,7 @@ const fn level_of(level: Level) -> u32 {
     }
 }
 
-const OWN: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(WINDOW_LOG2_MIN) };
+const WRITTEN: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(WINDOW_LOG2_MIN) };
 
 /// The library takes 1 to 15. Below 9 its hash tables find too few matches to be of use.
 const WINDOW_LOG2_MIN: u8 = 9;

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_arrive_in_order_and_a_full_mailbox_gives_them_back() {
+    fn messages_arrive_in_order() {
         let (mut sender, mut receiver) = channel(3);
         assert_eq!(receiver.pop(), None);
         for lap in 0..5 {

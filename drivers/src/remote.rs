@@ -22,7 +22,7 @@ use device::{Capabilities, Codec, Device, DeviceError, Dialect, Queue, Waiting};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use units::{ByteCount, Clock, SystemClock, limits};
 
-use link::{Link, OwnThread};
+use link::{ConnectionThread, Link};
 use message::Format;
 
 pub use link::Wire;
@@ -140,7 +140,7 @@ impl Device for Remote {
                 (handle, None)
             }
             None => {
-                let thread = OwnThread::start().map_err(|error| {
+                let thread = ConnectionThread::start().map_err(|error| {
                     DeviceError::Misconfigured(format!("a thread for {}: {error}", self.name))
                 })?;
                 (thread.handle().clone(), Some(thread))

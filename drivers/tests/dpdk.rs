@@ -238,7 +238,7 @@ fn nothing_is_a_value_too() {
 }
 
 #[test]
-fn memory_of_the_devices_own_is_not_copied_and_other_memory_is_counted() {
+fn only_foreign_memory_is_copied() {
     let device = opened!(
         "compress_isal_few",
         DpdkOptions { queue_pairs: NonZeroU16::new(3), registered_only: true }

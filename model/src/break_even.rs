@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn own_queueing_decides_for_each_offload() {
+    fn each_offload_meets_its_own_queueing() {
         let kernel = Kernel::new(2.0, 1.0).expect("valid");
         let queueing = Queueing::of_offloads(vec![0.0, 10.0, 20.0, 50.0]).expect("valid");
         let design = Design::new(Threading::Async, Strategy::OffChip);

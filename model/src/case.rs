@@ -153,8 +153,8 @@ impl Case {
         provenance: Provenance,
     ) -> Result<Self, BadParameter> {
         let values = parameters.values();
-        let of = |index: usize| values.get(Symbol::ALL[index]).unwrap_or(f64::NAN);
-        let quantity = |index| Quantity::exact(of(index), provenance);
+        let value = |index: usize| values.get(Symbol::ALL[index]).unwrap_or(f64::NAN);
+        let quantity = |index| Quantity::exact(value(index), provenance);
         Self::new(std::array::from_fn(quantity), design)
     }
 
@@ -202,12 +202,12 @@ impl Case {
             return Err(BadParameter::new("alpha", stated[Symbol::Alpha.index()], valid));
         }
         let drawn = self.drawn(seed)?;
-        let estimate = |value, of: &dyn Fn(&Outcome) -> f64| Estimate {
+        let estimate = |value, field: &dyn Fn(&Outcome) -> f64| Estimate {
             value,
-            ci95: interval(drawn.iter().map(of).collect(), value),
+            ci95: interval(drawn.iter().map(field).collect(), value),
         };
-        let optional = |of: fn(&Outcome) -> Option<f64>| {
-            of(&outcome).map(|value| estimate(value, &|one| of(one).unwrap_or(value)))
+        let optional = |field: fn(&Outcome) -> Option<f64>| {
+            field(&outcome).map(|value| estimate(value, &|one| field(one).unwrap_or(value)))
         };
         let mut projection = Projection {
             speedup: estimate(outcome.speedup, &|one| one.speedup),
@@ -223,8 +223,8 @@ impl Case {
     }
 
     fn stated(&self) -> Drawn {
-        let of = |symbol| self.quantity(symbol).map_or(f64::NAN, |quantity| quantity.stated);
-        Symbol::ALL.map(of)
+        let stated = |symbol| self.quantity(symbol).map_or(f64::NAN, |quantity| quantity.stated);
+        Symbol::ALL.map(stated)
     }
 
     /// Returns one outcome per draw, or just the stated one if nothing is uncertain.
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_break_even_size_is_the_objectives_with_sizes_or_without() {
+    fn the_break_even_size_follows_the_objective() {
         let bytes = |objective| {
             let case = Case::new(quantities(), off_chip(Threading::SyncOs)).expect("valid");
             let cycles = Quantity::exact(5.62, Provenance::Configured);

@@ -18,9 +18,9 @@ pub enum Threading {
     SyncOs,
     /// The thread goes on with other work and takes the response itself.
     Async,
-    /// As `Async`, but a thread of its own takes responses.
+    /// The same as `Async`, but a thread of its own takes responses.
     AsyncDistinct,
-    /// As `Async`, but no response is needed on this host.
+    /// The same as `Async`, but no response is needed on this host.
     AsyncNoResponse,
 }
 

@@ -117,7 +117,7 @@ fn figure_20_off_chip_with_the_offloads_that_pay() {
 }
 
 #[test]
-fn with_one_thread_switch_sync_os_latency_is_not_the_printed_one() {
+fn one_thread_switch_gives_another_sync_os_latency() {
     let p = selected(Threading::SyncOs, 5_750.0).parameters;
     let design = off_chip(Threading::SyncOs).with_variant(Variant::Equations);
     let latency = latency_reduction(&p, &design).expect("has one");
@@ -137,12 +137,12 @@ fn break_even_of_425() {
     // The C_b under which equation (2) gives 425 B: 2300 * 27/26 / 425 to the same over 424.
     assert_eq!([5.6198, 5.6200, 5.6331, 5.6332].map(sync), [426, 425, 425, 424].map(Some));
     // The same C_b gives the other two thresholds of table 7's n, (7) and (4): 409 and 2455 bytes.
-    let of = |threading, o1| match smallest(threading, o1, CYCLES_PER_BYTE) {
+    let threshold = |threading, o1| match smallest(threading, o1, CYCLES_PER_BYTE) {
         BreakEven::Above(bytes) => bytes.floor(),
         BreakEven::Never => f64::INFINITY,
     };
-    assert_eq!(of(Threading::Async, 0.0), 409.0);
-    assert_eq!(of(Threading::SyncOs, 5_750.0), 2_455.0);
+    assert_eq!(threshold(Threading::Async, 0.0), 409.0);
+    assert_eq!(threshold(Threading::SyncOs, 5_750.0), 2_455.0);
 }
 
 #[test]

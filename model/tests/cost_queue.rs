@@ -169,7 +169,7 @@ fn it_follows_a_tenfold_change_within_seconds() {
 
 /// A line through zero expects an empty job to take no time.
 #[test]
-fn a_job_of_no_bytes_does_not_stop_it_from_learning() {
+fn an_empty_job_does_not_stop_learning() {
     for depth_jobs in [0, 3] {
         let mut fit = CostFit::new(CostCurve::prior((0.0, 1.0), (0.0, 1.0), 1.0).expect("valid"));
         let mut at = Nanos(0);

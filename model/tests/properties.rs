@@ -39,10 +39,10 @@ proptest! {
 
     #[test]
     fn the_less_the_host_waits_the_faster(p in parameters()) {
-        let of = |threading| speedup(&p, &Design::new(threading, Strategy::OffChip));
-        prop_assert!(of(Threading::Async) >= of(Threading::Sync));
-        prop_assert!(of(Threading::Async) >= of(Threading::AsyncDistinct));
-        prop_assert!(of(Threading::AsyncDistinct) >= of(Threading::SyncOs));
+        let speedup_of = |threading| speedup(&p, &Design::new(threading, Strategy::OffChip));
+        prop_assert!(speedup_of(Threading::Async) >= speedup_of(Threading::Sync));
+        prop_assert!(speedup_of(Threading::Async) >= speedup_of(Threading::AsyncDistinct));
+        prop_assert!(speedup_of(Threading::AsyncDistinct) >= speedup_of(Threading::SyncOs));
     }
 
     /// n offloads of equal size gain what one offload gains, n times.

@@ -34,7 +34,7 @@ mod tests {
     use crate::placement::DeviceState;
 
     #[test]
-    fn the_smallest_job_goes_to_the_device_unless_it_is_full() {
+    fn the_smallest_job_goes_to_an_open_device() {
         let place = |depth| {
             let devices = [software(1), DeviceState { depth, ..device(1, 1) }];
             let job = JobFacts { work_bytes: 0, ..job() };

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn each_op_and_device_has_its_size_and_what_is_not_named_the_configured_one() {
+    fn each_op_and_device_has_its_size() {
         let policy = policy(&[(1, 500, 1), (2, usize::MAX, 1), (7, 1, 1)]);
         let to = |device, reason| Choice::to(device, Placement::Async, reason);
         assert_eq!(place(&policy, 499, [0, 0], NO_PROBE), Choice::software(Reason::Small));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pays_nowhere_and_is_long_goes_behind_the_accelerators() {
+    fn long_jobs_without_gain_go_to_workers() {
         let policy = policy(&[(1, usize::MAX, 1), (2, usize::MAX, 1)]);
         let choice = place(&policy, 9_001, [0, 0], NO_PROBE);
         assert_eq!((choice.device(), choice.reason), (3, Reason::Large));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn one_job_in_so_many_goes_the_other_way_where_that_is_safe() {
+    fn probes_go_the_other_way_where_safe() {
         let policy = policy(&[(1, 1_000, 1), (2, usize::MAX, 1)]);
         let due = 1_u64 << 25;
         assert_eq!(place(&policy, 10, [0, 0], due).reason, Reason::Small);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_begins_like_a_frame_is_never_stored_as_it_came() {
+    fn a_value_like_a_frame_is_never_stored_raw() {
         let mut value = frame::MAGIC.to_vec();
         value.extend(random(2_000));
         let off = FormPolicy { compress: false, ..policy() };

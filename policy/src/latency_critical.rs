@@ -46,7 +46,7 @@ mod tests {
     use crate::placement::DeviceState;
 
     #[test]
-    fn small_jobs_stay_large_ones_are_waited_for_and_a_full_device_is_said() {
+    fn large_jobs_are_waited_for() {
         let place = |work_bytes, depth| {
             let devices = [software(1), DeviceState { depth, ..device(1, 1) }];
             let job = JobFacts { work_bytes, ..job() };

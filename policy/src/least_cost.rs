@@ -467,7 +467,7 @@ pub(crate) mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore)]
-    fn probes_are_rarer_the_worse_a_place_looks_and_never_costly() {
+    fn probes_are_rarer_where_a_place_looks_worse() {
         let with = |estimated_ns| [software(1_000), device(estimated_ns, 0)];
         assert_eq!(probed_one_in(&job(), &with(1_001)), PROBE_EVERY);
         assert_eq!(probed_one_in(&job(), &with(8_000)), 8 * PROBE_EVERY);
@@ -482,7 +482,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_place_is_left_for_a_gain_that_is_worth_it() {
+    fn a_place_is_left_only_for_enough_gain() {
         let last = Some((0, Placement::Software));
         let to = |host_ns| {
             let devices = [software(host_ns), device(1_600, 0)];
@@ -537,8 +537,8 @@ pub(crate) mod tests {
                     most.depth = state.capacity;
                 }
                 let (least, is_home) = (*state, most.host == most.estimated);
-                let mut time = |of: fn(&DeviceState) -> Option<Nanos>| {
-                    Some(Nanos(self.count(of(&least)?.0, of(&most)?.0)))
+                let mut time = |field: fn(&DeviceState) -> Option<Nanos>| {
+                    Some(Nanos(self.count(field(&least)?.0, field(&most)?.0)))
                 };
                 let host = time(|state| state.host);
                 let estimated = if is_home { host } else { time(|state| state.estimated) };
@@ -552,7 +552,7 @@ pub(crate) mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore)]
-    fn what_is_said_to_stand_is_the_answer_to_everything_between() {
+    fn a_standing_answer_holds_in_every_state_between() {
         let latency_max = Nanos::micros(20);
         let policies: [&dyn Policy; 2] = [
             &LeastLatency { inline_bytes_max: 1_000 },
@@ -586,12 +586,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nothing_stands_for_jobs_in_a_hurry_or_where_the_core_is_held() {
+    fn no_answer_stands_for_hurried_jobs() {
         let policy = LeastLatency { inline_bytes_max: 1_000 };
         let devices = [software(9_000), device(5_000, 1_000)];
-        let of = Snapshot { gap: Some(Nanos(10_000)), ..Snapshot::of(&devices) };
+        let snapshot = Snapshot { gap: Some(Nanos(10_000)), ..Snapshot::of(&devices) };
         let choice = Choice::to(1, Placement::Async, Reason::Policy);
-        let stands = |choice, facts: JobFacts| policy.stands(choice, &facts, &of, &of);
+        let stands = |choice, facts: JobFacts| policy.stands(choice, &facts, &snapshot, &snapshot);
         assert_eq!(stands(choice, job()), Some(1 << 24), "one in 256 draws is a probe");
         assert_eq!(stands(choice, JobFacts { class: Class::Batch, ..job() }), None);
         assert_eq!(stands(choice, JobFacts { time_left: Some(Nanos::secs(1)), ..job() }), None);
@@ -600,7 +600,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_long_job_does_not_hold_the_core_where_a_device_is_open() {
+    fn a_long_job_prefers_an_open_device() {
         let long = JobFacts { work_bytes: 1_001, ..job() };
         let choice = place(&long, &[software(1), unknown(0)], NO_PROBE);
         assert_eq!((choice.device(), choice.placement), (1, Placement::Async));

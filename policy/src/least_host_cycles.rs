@@ -70,7 +70,7 @@ mod tests {
     use crate::placement::Placement;
 
     #[test]
-    fn the_core_is_spared_as_far_as_bound_and_deadline_let_it() {
+    fn the_core_is_spared_within_bound_and_deadline() {
         let policy = LeastHostCycles { latency_max: Nanos::micros(100), inline_bytes_max: 1_000 };
         let place = |estimated_us: u64, time_left: Option<u64>| {
             let devices = [software(6_000), device(estimated_us * 1_000, 1_000)];

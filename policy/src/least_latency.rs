@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_core_is_held_only_for_as_long_as_nobody_minds() {
+    fn the_core_is_held_only_without_waiters() {
         assert_eq!(place(&job(), 0, None), (1, Placement::Sync));
         assert_eq!(place(&job(), 1, None), (1, Placement::Async));
         // A request takes 2 us. The jobs that come, 2 * 5^2 / (gap - 2) us for the device's 5 and 2 * 1^2 / (gap - 2)
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_queue_sends_jobs_to_software_and_a_deadline_to_what_meets_it() {
+    fn a_long_queue_sends_jobs_to_software() {
         let place = |time_left, estimated_ns| {
             let devices = [software(6_000), device(estimated_ns, 1_000)];
             let snapshot = Snapshot { waiting: 2, ..Snapshot::of(&devices) };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_job_yields_the_core_to_whoever_waits_for_it() {
+    fn a_batch_job_yields_the_core() {
         let batch = JobFacts { class: Class::Batch, ..job() };
         let place = |job: &JobFacts, waiting, depth| {
             let slow = device(60_000, 1_000);

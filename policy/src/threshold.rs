@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn long_jobs_leave_the_calling_core_only_when_someone_takes_them() {
+    fn long_jobs_leave_the_core_for_open_devices() {
         let policy = BoundedInline { inline_bytes_max: 1_000 };
         let open = [state(true, 0), state(true, 0)];
         assert_eq!(policy.place(&job(1_001), &Snapshot::of(&open), 0).device(), 1);

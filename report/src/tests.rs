@@ -378,7 +378,7 @@ fn numbers_are_written_for_people() {
 }
 
 #[test]
-fn a_table_names_its_rows_and_columns_and_fills_short_rows() {
+fn a_table_names_its_rows_and_columns() {
     let table = Table {
         caption: String::from("c"),
         header: vec![Column::text("name"), Column::number("value (us)")],

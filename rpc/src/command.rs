@@ -128,7 +128,7 @@ pub enum Code {
     /// A field is longer than the limit, or the whole does not fit its buffer.
     #[error("a field or the message is too large")]
     Oversized = 7,
-    /// As many already wait as may. Issue the command again later.
+    /// The queue is full. Issue the command again later.
     #[error("the queue is full")]
     QueueFull = 8,
 }

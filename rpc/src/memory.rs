@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lent_or_was_never_mapped_is_a_fault() {
+    fn an_unmapped_buffer_is_a_fault() {
         let mut page = DataPage::default();
         let (first, second) = (page.map(32), page.map(32));
         let third = Address::new(second.get() + (1 << OFFSET_BITS)).expect("aligned");

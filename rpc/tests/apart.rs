@@ -171,7 +171,7 @@ impl Apart {
 }
 
 #[test]
-fn every_request_is_answered_by_the_functions_it_came_in_with() {
+fn requests_are_answered_by_their_own_functions() {
     let (mut answered, mut refused) = (0, 0);
     for seed in 0..20 {
         let mut apart = Apart::new(seed);

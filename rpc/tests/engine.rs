@@ -108,7 +108,7 @@ fn a_request_passes_all_states_and_buffers() {
 }
 
 #[test]
-fn more_work_is_idle_resp_and_memory_in_flight_is_drain() {
+fn memory_in_flight_is_drained() {
     struct Slow(rpc::DataPage, usize);
     impl Memory for Slow {
         fn pair(
@@ -183,7 +183,7 @@ fn every_fault_of_a_packet_is_told_to_the_network() {
 }
 
 #[test]
-fn what_is_not_mapped_is_told_and_nothing_is_lost() {
+fn an_unmapped_buffer_loses_nothing() {
     let mut bench = cache(4);
     // The packet: told to the network, which maps it and sends it again.
     api::app_call_engine_read(&mut bench.engine, bench.app_recv).expect("taken");
@@ -403,7 +403,7 @@ fn one_engine_answers_what_another_received() {
 }
 
 #[test]
-fn functions_that_requests_may_still_arrive_with_stay_until_all_have() {
+fn functions_stay_until_their_requests_arrived() {
     let (mut rx, mut tx) = (cache(2), cache(2));
     let request = received(&mut rx, &get());
     let record = Record::read(&request).expect("a record");

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_far_too_large_grows_no_further_and_stays_too_large() {
+    fn a_condition_too_large_grows_no_further() {
         let flag = || Condition::flag("a");
         let chain = |step: fn(Condition) -> Condition| (0..1_000).fold(flag(), |all, _| step(all));
         let grown = [

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_behind_an_op_is_its_own() {
+    fn work_behind_an_op_belongs_to_it() {
         let text = "field a flag\ntrace x takes json { \
                     if a { copy } trans json -> string copy if a { copy } notify }\n\
                     trace y takes json { copy fork { copy trans json -> string notify } and { \

@@ -68,7 +68,7 @@ fn traces_invoke_what_the_figures_draw() {
 }
 
 #[test]
-fn every_trace_fits_a_cache_line_and_t6_does_not_fit_eight_bytes() {
+fn every_trace_fits_a_cache_line() {
     let catalog = accelflow();
     for trace in catalog.traces() {
         let bytes = catalog.encode(&trace.name, Head::default()).expect("it is there");

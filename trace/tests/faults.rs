@@ -18,7 +18,7 @@ fn is_refused(text: &str, expected: &str) {
 }
 
 #[test]
-fn what_cannot_be_read_is_placed_and_hinted() {
+fn errors_have_a_place_and_a_hint() {
     let cases = [
         (
             "trace x takes json {\n    decompres\n}",
@@ -195,7 +195,7 @@ fn names_are_unique_across_texts_and_faults_name_theirs() {
 }
 
 #[test]
-fn a_long_trace_is_refused_where_it_is_one_too_long_and_can_be_split() {
+fn a_trace_one_too_long_can_be_split() {
     let text = body(&("copy ".repeat(20) + "notify"));
     is_refused(
         &text,
@@ -211,7 +211,7 @@ fn a_long_trace_is_refused_where_it_is_one_too_long_and_can_be_split() {
 }
 
 #[test]
-fn services_run_what_is_there_in_an_order_that_can_be() {
+fn services_run_existing_traces_in_a_possible_order() {
     let traces = "field a flag field n number
         trace send takes json { encrypt tcp await answer }
         trace answer takes json { tcp if a { copy } notify }\n";
@@ -288,7 +288,7 @@ fn only_the_first_unknown_names_are_hinted() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_before_it_is_looked_into() {
+fn a_text_too_large_is_refused_early() {
     let long = " ".repeat((1 << 20) + 1);
     is_refused(&long, "f.trace:1:1: 1048577 bytes; at most 1048576 are read");
     let there_and_back = "trans json -> bson trans bson -> json ".repeat(128);

@@ -263,8 +263,10 @@ impl Drop for GuardedBlock {
     }
 }
 
-/// The least header space of every job, which holds the same bytes as the rest of the buffer at first.
+/// The least header space of every job.
 const HEADER_BYTES: usize = 16;
+
+/// The byte that a buffer holds at first, header space included.
 const FILL: u8 = 0xA5;
 
 /// Wider than the widest vector store.

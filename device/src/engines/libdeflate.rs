@@ -30,7 +30,7 @@ impl Engine for Libdeflate {
     }
 
     fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool {
-        OWN.satisfies(dialect, input_bytes)
+        WRITTEN.satisfies(dialect, input_bytes)
     }
 
     fn compress(
@@ -68,7 +68,7 @@ fn clamped(level: i32) -> CompressionLvl {
 }
 
 /// Deflate's own window: no stream reaches further back than 32 KiB.
-const OWN: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(15) };
+const WRITTEN: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(15) };
 
 /// The level is already better than zlib level 1 on every class; level 0 only stores.
 const LEVEL_FAST: i32 = 1;

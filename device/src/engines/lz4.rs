@@ -62,7 +62,7 @@ impl Engine for Lz4 {
     }
 
     fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool {
-        OWN.satisfies(dialect, input_bytes)
+        WRITTEN.satisfies(dialect, input_bytes)
     }
 
     fn compress(
@@ -95,7 +95,7 @@ impl Engine for Lz4 {
 }
 
 /// A block's offsets have 16 bits.
-const OWN: Dialect = Dialect { codec: Codec::Lz4, window_log2: Some(16) };
+const WRITTEN: Dialect = Dialect { codec: Codec::Lz4, window_log2: Some(16) };
 
 /// The input size from which the library wants its table of 32-bit entries.
 const SMALL_BYTES_END: usize = u16::MAX as usize;
@@ -113,7 +113,7 @@ mod tests {
     use crate::contract::payload::Payload;
 
     #[test]
-    fn a_result_that_just_fits_is_written_without_the_worst_cases_room() {
+    fn a_result_that_just_fits_is_written() {
         let plain = Dialect::of(Codec::Lz4);
         for bytes in [300, 5_000, 65_534, 65_535, 1 << 20] {
             let original = Payload::Text.bytes(bytes, 1);

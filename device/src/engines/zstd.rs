@@ -29,7 +29,7 @@ impl Engine for Zstd {
     }
 
     fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool {
-        OWN.satisfies(dialect, input_bytes)
+        WRITTEN.satisfies(dialect, input_bytes)
     }
 
     fn compress(
@@ -126,7 +126,7 @@ const fn level_of(level: Level) -> i32 {
 /// Returns the library's window parameter. Zero is its own choice by level and input size.
 fn window_of(dialect: Dialect) -> u32 {
     match dialect.window_log2 {
-        Some(window) if window < WINDOW_LOG2_OWN_MAX => u32::from(window.max(WINDOW_LOG2_MIN)),
+        Some(window) if window < WINDOW_LOG2_CHOSEN_MAX => u32::from(window.max(WINDOW_LOG2_MIN)),
         _ => 0,
     }
 }
@@ -136,13 +136,13 @@ fn is(code: usize, error: ZSTD_ErrorCode) -> bool {
     code.wrapping_neg() == error as usize
 }
 
-const OWN: Dialect = Dialect { codec: Codec::Zstd, window_log2: Some(WINDOW_LOG2_MIN) };
+const WRITTEN: Dialect = Dialect { codec: Codec::Zstd, window_log2: Some(WINDOW_LOG2_MIN) };
 
 /// The narrowest window a zstd frame can state.
 const WINDOW_LOG2_MIN: u8 = 10;
 
 /// No level in use chooses a window this wide by itself.
-const WINDOW_LOG2_OWN_MAX: u8 = 27;
+const WINDOW_LOG2_CHOSEN_MAX: u8 = 27;
 
 /// Negative levels save a quarter of the time and lose a fifth of the ratio: then lz4 is the better
 /// choice.

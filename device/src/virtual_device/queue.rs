@@ -132,7 +132,7 @@ impl VirtualQueue {
         let profile = &self.shared.profile;
         let bytes = job.work_bytes() as u64;
         let latency = op(profile, &job.task).map_or(Nanos(0), |op| op.latency(bytes));
-        latency + profile.late_after() < Nanos(OWN_WORK_NS + bytes / OWN_WORK_BYTES_PER_NS)
+        latency + profile.late_after() < Nanos(EMULATION_NS + bytes / EMULATION_BYTES_PER_NS)
     }
 
     /// Returns the cause if a job was not ready in time, `allowed` after it was submitted.
@@ -298,8 +298,8 @@ impl Eq for Inside {}
 
 /// More than hashing, looking up and copying ever took if no result had to be made (the example `virtual_cost`: 2 us
 /// for 4 KiB, 13 us for 64 KiB, values cold).
-const OWN_WORK_NS: u64 = 2_000;
-const OWN_WORK_BYTES_PER_NS: u64 = 4;
+const EMULATION_NS: u64 = 2_000;
+const EMULATION_BYTES_PER_NS: u64 = 4;
 
 /// The ratio of bytes that do not shrink, in percent.
 const INCOMPRESSIBLE: f64 = 100.0;

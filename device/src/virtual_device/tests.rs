@@ -138,7 +138,7 @@ fn a_ninth_job_waits_for_one_of_eight_engines() {
 }
 
 #[test]
-fn jobs_follow_each_other_at_the_pace_of_the_published_batches() {
+fn jobs_keep_the_pace_of_the_published_batches() {
     let profile = free_to_submit(iaa());
     let clock = ManualClock::default();
     let mut queue = open(&make(&profile, clock.clone()));
@@ -159,7 +159,7 @@ fn jobs_follow_each_other_at_the_pace_of_the_published_batches() {
 }
 
 #[test]
-fn entries_are_shared_by_all_queues_and_a_full_device_refuses() {
+fn all_queues_share_the_entries() {
     let clock = ManualClock::default();
     let profile = unpaced();
     let device = make(&profile, clock.clone());
@@ -244,7 +244,7 @@ impl Engine for Slow {
 }
 
 #[test]
-fn a_result_that_was_not_ready_in_time_is_late_and_a_remembered_one_is_not() {
+fn only_a_result_made_too_slowly_is_late() {
     let factories: [EngineFactory; 2] = [|| Box::new(Slow(stored::engine())), libdeflate::engine];
     let clock = TIME.with(ManualClock::clone);
     let device_clock: Arc<dyn Clock> = Arc::new(clock.clone());
@@ -272,7 +272,7 @@ fn a_result_that_was_not_ready_in_time_is_late_and_a_remembered_one_is_not() {
 }
 
 #[test]
-fn a_thread_that_did_not_run_is_told_from_an_emulation_that_was_slow() {
+fn a_preempted_thread_is_not_a_slow_emulation() {
     let factories: [EngineFactory; 2] = [|| Box::new(Slow(stored::engine())), libdeflate::engine];
     let device_clock: Arc<dyn Clock> = Arc::new(TIME.with(ManualClock::clone));
     // Time passes, and the thread has not worked for it.
@@ -286,7 +286,7 @@ fn a_thread_that_did_not_run_is_told_from_an_emulation_that_was_slow() {
 }
 
 #[test]
-fn a_remembered_result_fits_or_not_by_the_room_it_is_given() {
+fn a_remembered_result_needs_its_room() {
     let clock = ManualClock::default();
     let device = make(&unpaced(), clock.clone());
     let mut queue = open(&device);
@@ -379,7 +379,7 @@ fn it_refuses_what_the_hardware_would_refuse() {
 }
 
 #[test]
-fn a_device_that_could_not_do_its_work_is_not_built() {
+fn a_device_without_its_engines_is_not_built() {
     let problem = |profile: &DeviceProfile, factories: &[EngineFactory]| match Virtual::new(
         profile,
         factories,

@@ -107,7 +107,7 @@ mod tests {
     const ALWAYS: &str = "--no-telemetry --log-level=*:warning --log-level=pmd.compress.*:critical";
 
     #[test]
-    fn software_devices_need_no_arguments_no_huge_pages_and_no_bus() {
+    fn software_devices_need_no_huge_pages_or_bus() {
         let options = "--lcores=0@(0-3,7) --iova-mode=va --no-huge --no-pci -m 256 --no-shconf";
         let devices = "--vdev=compress_isal --vdev=compress_zlib1";
         assert_eq!(

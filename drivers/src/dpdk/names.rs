@@ -88,22 +88,22 @@ mod tests {
     #[test]
     fn every_name_of_a_device_leads_to_its_address() {
         let machine = machine();
-        let of = |device| place(device, machine.path());
+        let place_of = |device| place(device, machine.path());
         let pci = |address: &str, mellanox| Place::Pci { address: address.to_owned(), mellanox };
         for device in ["0000:03:00.0", "03:00.0", "0:3:0.0", "mlx5_0"] {
-            assert_eq!(of(device), pci("0000:03:00.0", true), "{device}");
+            assert_eq!(place_of(device), pci("0000:03:00.0", true), "{device}");
         }
         for device in ["3d:01.0", "0000:3D:01.0", "0000:3d:01.0_qat_comp"] {
-            assert_eq!(of(device), pci("0000:3d:01.0", false), "{device}");
+            assert_eq!(place_of(device), pci("0000:3d:01.0", false), "{device}");
         }
         for device in ["mlx5_1", "nothing", "../x", "3d:01", "", "a:b:c:d.e"] {
-            assert_eq!(of(device), Place::Unknown, "{device}");
+            assert_eq!(place_of(device), Place::Unknown, "{device}");
         }
-        assert_eq!(of("compress_isal_2"), Place::Virtual);
+        assert_eq!(place_of("compress_isal_2"), Place::Virtual);
     }
 
     #[test]
-    fn names_of_one_device_are_the_same_and_of_two_are_not() {
+    fn names_match_by_device() {
         let machine = machine();
         let same = |one, other| same(one, other, machine.path());
         assert!(same("mlx5_0", "03:00.0") && same("0000:3d:01.0_qat_comp", "3d:01.0"));

@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn each_status_names_who_must_act() {
         let [compress, decompress, _] = DIRECTIONS;
-        let of = |direction, status, blames_the_stream| {
+        let outcome_of = |direction, status, blames_the_stream| {
             let followed_by = Follow::Nothing;
             let asked = Asked { direction, input_bytes: 300, blames_the_stream, followed_by };
             outcome(asked, status, 300, 1_000).expect("nothing followed")
@@ -219,26 +219,29 @@ mod tests {
         let is_invalid = |outcome| matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)));
         for blames in [false, true] {
             let done = Outcome::Done { output_bytes: 1_000 };
-            assert_eq!(of(compress, SUCCESS, blames), done);
-            assert_eq!(of(decompress, SUCCESS, blames), done);
+            assert_eq!(outcome_of(compress, SUCCESS, blames), done);
+            assert_eq!(outcome_of(decompress, SUCCESS, blames), done);
             for status in [OUT_OF_SPACE_TERMINATED, OUT_OF_SPACE_RECOVERABLE] {
-                assert_eq!(of(compress, status, blames), Outcome::DoesNotFit);
-                assert!(is_invalid(of(decompress, status, blames)));
+                assert_eq!(outcome_of(compress, status, blames), Outcome::DoesNotFit);
+                assert!(is_invalid(outcome_of(decompress, status, blames)));
             }
             for status in [NOT_PROCESSED, INVALID_ARGS, INVALID_STATE, 7] {
-                assert!(is_fault(of(compress, status, blames)), "{status}");
-                assert!(is_fault(of(decompress, status, blames)), "{status}");
+                assert!(is_fault(outcome_of(compress, status, blames)), "{status}");
+                assert!(is_fault(outcome_of(decompress, status, blames)), "{status}");
             }
-            assert!(is_fault(of(compress, ERROR, blames)));
+            assert!(is_fault(outcome_of(compress, ERROR, blames)));
         }
-        assert!(is_invalid(of(decompress, ERROR, true)));
-        assert!(is_fault(of(decompress, ERROR, false)), "software can tell whose fault it is");
+        assert!(is_invalid(outcome_of(decompress, ERROR, true)));
+        assert!(
+            is_fault(outcome_of(decompress, ERROR, false)),
+            "software can tell whose fault it is"
+        );
     }
 
     #[test]
-    fn what_a_stream_lacks_or_has_too_much_is_told_apart() {
+    fn short_and_long_streams_are_told_apart() {
         let direction = Direction::Decompress { original_bytes: 1_000 };
-        let of = |followed_by, consumed, produced| {
+        let outcome_after = |followed_by, consumed, produced| {
             let asked = Asked { direction, input_bytes: 300, blames_the_stream: true, followed_by };
             outcome(asked, SUCCESS, consumed, produced)
         };
@@ -249,15 +252,16 @@ mod tests {
             (299, 1_000, "bytes follow"),
         ] {
             for followed_by in [Follow::Zeros, Follow::Ones] {
-                let Some(Outcome::Failed(error)) = of(followed_by, consumed, produced) else {
+                let Some(Outcome::Failed(error)) = outcome_after(followed_by, consumed, produced)
+                else {
                     panic!("{consumed} {produced} is no result");
                 };
                 assert!(error.to_string().contains(said), "{error}");
             }
         }
         let done = Some(Outcome::Done { output_bytes: 1_000 });
-        assert_eq!(of(Follow::Zeros, 300, 1_000), done);
-        assert_eq!(of(Follow::Zeros, 308, 1_000), None);
-        assert_eq!(of(Follow::Ones, 308, 1_000), done);
+        assert_eq!(outcome_after(Follow::Zeros, 300, 1_000), done);
+        assert_eq!(outcome_after(Follow::Zeros, 308, 1_000), None);
+        assert_eq!(outcome_after(Follow::Ones, 308, 1_000), done);
     }
 }

@@ -153,7 +153,7 @@ fn device(files: &Files, process: &Process, name: &str) -> Option<IdxdDevice> {
     let inside = files.names(&folder);
     let text = |file: &str| files.text(&format!("{folder}/{file}"));
     let number = |file: &str| files.number(&format!("{folder}/{file}"));
-    let of = |prefix: &'static str| inside.iter().filter(move |name| is_child(name, prefix));
+    let children = |prefix: &'static str| inside.iter().filter(move |name| is_child(name, prefix));
     let mut device = IdxdDevice {
         name: name.to_owned(),
         kind,
@@ -163,8 +163,10 @@ fn device(files: &Files, process: &Process, name: &str) -> Option<IdxdDevice> {
         numa_node: text("numa_node").and_then(|node| node.parse().ok()),
         shared_memory: number("pasid_enabled").unwrap_or(0) == 1,
         entries: number("max_work_queues_size"),
-        engines: of("engine").cloned().collect(),
-        queues: of("wq").map(|queue| work_queue(files, process, kind, &folder, queue)).collect(),
+        engines: children("engine").cloned().collect(),
+        queues: children("wq")
+            .map(|queue| work_queue(files, process, kind, &folder, queue))
+            .collect(),
     };
     let (enabled, shared_memory) = (device.state == ENABLED, device.shared_memory);
     for queue in &mut device.queues {

@@ -36,14 +36,14 @@ pub struct PciAccelerator {
 pub(super) fn read(files: &Files) -> Vec<PciAccelerator> {
     let addresses = files.names(DEVICES).into_iter();
     let found = addresses.filter_map(|address| {
-        let of = |file: &str| format!("{DEVICES}/{address}/{file}");
-        let (vendor, device) = (files.number(&of("vendor"))?, files.number(&of("device"))?);
+        let path = |file: &str| format!("{DEVICES}/{address}/{file}");
+        let (vendor, device) = (files.number(&path("vendor"))?, files.number(&path("device"))?);
         let known = KNOWN.iter().find(|known| known.0 == vendor && known.1 == device)?;
         Some(PciAccelerator {
             kind: known.2,
             product: known.3,
-            driver: files.link(&of("driver")),
-            numa_node: files.text(&of("numa_node")).and_then(|node| node.parse().ok()),
+            driver: files.link(&path("driver")),
+            numa_node: files.text(&path("numa_node")).and_then(|node| node.parse().ok()),
             address,
         })
     });

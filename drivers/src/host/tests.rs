@@ -81,7 +81,7 @@ fn each_obstacle_is_found_and_nothing_else() {
     fs::remove_file(root.join("dev/iax/wq1.10")).unwrap();
     let machine = Machine::read(root);
     let [device] = &machine.idxd[..] else { panic!("one device: {machine:?}") };
-    let of = |device: &IdxdDevice| {
+    let obstacles_of = |device: &IdxdDevice| {
         let queues = device.queues.iter();
         queues.map(|queue| (queue.name.clone(), queue.obstacles.clone())).collect::<Vec<_>>()
     };
@@ -94,7 +94,7 @@ fn each_obstacle_is_found_and_nothing_else() {
         ("wq1.10", vec![Obstacle::NoNode]),
     ];
     let expected = expected.map(|(name, obstacles)| (name.to_owned(), obstacles));
-    assert_eq!(of(device), expected);
+    assert_eq!(obstacles_of(device), expected);
     assert_eq!((device.numa_node, device.generation), (None, Some(1)));
     assert_eq!(device.engines, ["engine1.0"]);
     assert_eq!((device.queues[0].group, device.queues[2].group), (Some(2), None));
@@ -106,7 +106,7 @@ fn each_obstacle_is_found_and_nothing_else() {
 }
 
 #[test]
-fn rights_are_those_of_owner_group_and_others_and_a_capability_is_above_them() {
+fn a_capability_overrides_owner_group_and_others() {
     let (uid, gids) = (4_242, vec![77, 5]);
     let plain = Process { uid, gids, ..Process::default() };
     assert!(plain.may_use(4_242, 0, 0o600) && !plain.may_use(4_242, 0, 0o066));
@@ -120,17 +120,17 @@ fn rights_are_those_of_owner_group_and_others_and_a_capability_is_above_them() {
 fn pci_functions_are_known_by_their_numbers_whatever_their_driver() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    let of = |address: &str, file: &str| format!("sys/bus/pci/devices/{address}/{file}");
+    let path = |address: &str, file: &str| format!("sys/bus/pci/devices/{address}/{file}");
     for (address, vendor, device) in [
         ("0000:6b:00.0", "0x8086", "0x4940"),
         ("0000:6b:00.1", "0x8086", "0x4941"),
         ("0000:03:00.0", "0x15b3", "0xa2d6"),
         ("0000:00:1f.0", "0x8086", "0x1234"),
     ] {
-        write(root, &[(&of(address, "vendor"), vendor), (&of(address, "device"), device)]);
+        write(root, &[(&path(address, "vendor"), vendor), (&path(address, "device"), device)]);
     }
-    write(root, &[(&of("0000:6b:00.0", "numa_node"), "1")]);
-    symlink("/sys/bus/pci/drivers/vfio-pci", root.join(of("0000:6b:00.0", "driver"))).unwrap();
+    write(root, &[(&path("0000:6b:00.0", "numa_node"), "1")]);
+    symlink("/sys/bus/pci/drivers/vfio-pci", root.join(path("0000:6b:00.0", "driver"))).unwrap();
     let machine = Machine::read(root);
     let [blue, qat, function] = &machine.pci[..] else { panic!("three: {:?}", machine.pci) };
     assert_eq!((qat.kind, function.kind), (PciKind::Qat, PciKind::QatVirtual));

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_vain_it_gets_rare_and_enough_successes_make_it_the_rule_again() {
+    fn polling_follows_its_successes() {
         let mut polling = AdaptivePolling::default();
         let polls = |polling: &mut AdaptivePolling, outcome: fn(&mut AdaptivePolling)| {
             let mut polls = 0;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_now_and_then_is_borne() {
+    fn an_occasional_slow_answer_does_not_stop_polling() {
         let mut polling = AdaptivePolling::default();
         for number in 0..1_000 {
             assert!(polling.may_poll(), "after {number}");

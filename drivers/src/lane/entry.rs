@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_is_read_as_it_was_written_and_nothing_else_is_one() {
+    fn exactly_the_written_answers_are_read() {
         for answer in ANSWERS {
             let completion =
                 Completion { mark: 5, answer, offset: 64, output_bytes: 7, service: Nanos(9) };

@@ -165,7 +165,7 @@ impl Link {
                 Ok(None) => {}
                 Ok(Some(peer)) => {
                     let _ = self.peer.set(peer);
-                    // What was submitted before could not be rung for.
+                    // The service could not be rung for earlier submissions.
                     self.tell(|| ());
                 }
                 Err(why) => {

@@ -417,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_side_writes_the_other_reads_and_cannot_write() {
+    fn a_peer_can_read_but_not_write() {
         let (local, region) =
             (LocalHalf::new().expect("memory"), Region::new(1 << 20).expect("memory"));
         let file = |handle: BorrowedFd<'_>| handle.try_clone_to_owned().expect("a descriptor");
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_never_overlap_and_all_come_home() {
+    fn blocks_never_overlap() {
         let region = Region::new(64 << 10).expect("memory");
         let mut draws = Prng::new(5);
         let mut held: Vec<LocalBlock> = Vec::new();

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_user_and_root_are_peers_and_nobody_who_could_be_anybody() {
+    fn only_this_user_and_root_are_peers() {
         let (here, _there) = pair();
         Users::here().check(&here).expect("this very process");
         let user = geteuid().as_raw();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_namespace_has_numbers_for_all_users_or_it_has_not() {
+    fn full_and_partial_user_namespaces_are_told_apart() {
         assert!(maps_all("         0          0 4294967295\n"));
         assert!(maps_all("0 1 1\n1 0 1\n2 2 4294967293\n"));
         for some in ["", "0 100000 65536\n", "0 1000 1\n1 100000 65536\n", "?"] {

@@ -25,7 +25,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn every_message_arrives_whole_in_order_and_once() {
+fn every_message_arrives_once_and_in_order() {
     check(|| {
         let (mut sender, mut receiver) = channel(2);
         let writer = thread::spawn(move || {
@@ -52,7 +52,7 @@ fn every_message_arrives_whole_in_order_and_once() {
 }
 
 #[test]
-fn what_nobody_reads_is_dropped_once_whoever_goes_last() {
+fn unread_messages_are_dropped_once() {
     check(|| {
         let value = loom::sync::Arc::new(());
         let (mut sender, mut receiver) = channel(2);

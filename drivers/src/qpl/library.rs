@@ -150,17 +150,17 @@ mod tests {
 
     #[test]
     fn only_versions_whose_structures_are_known_are_taken() {
-        let of = |text: Option<&CStr>| {
+        let version = |text: Option<&CStr>| {
             // SAFETY: null or a literal.
             unsafe { known(text.map_or(std::ptr::null(), CStr::as_ptr)) }
         };
-        assert_eq!(of(Some(c"1.6.0")), Ok("1.6.0".to_owned()));
-        assert_eq!(of(Some(c"2.0.0")), Err("it is 2.0.0".to_owned()));
-        assert!(of(None).is_err() && of(Some(c"")).is_err());
+        assert_eq!(version(Some(c"1.6.0")), Ok("1.6.0".to_owned()));
+        assert_eq!(version(Some(c"2.0.0")), Err("it is 2.0.0".to_owned()));
+        assert!(version(None).is_err() && version(Some(c"")).is_err());
     }
 
     #[test]
-    fn an_option_wins_over_the_variable_and_this_over_the_default() {
+    fn an_option_wins_over_the_variable() {
         let variable = |value: &str| Some(OsString::from(value));
         assert_eq!(files(Some(Path::new("/a")), variable("/b")), [Path::new("/a")]);
         assert_eq!(files(None, variable("/b")), [Path::new("/b")]);

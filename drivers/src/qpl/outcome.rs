@@ -229,15 +229,16 @@ mod tests {
     #[test]
     fn each_kind_of_status_names_who_must_act() {
         let (read_bytes, written_bytes) = (300, 1_000);
-        let of = |asked, status| outcome(asked, Report { status, read_bytes, written_bytes });
+        let outcome_of =
+            |asked, status| outcome(asked, Report { status, read_bytes, written_bytes });
         let [compress, decompress, ..] = ASKED;
-        assert_eq!(of(compress, 0), Outcome::Done { output_bytes: 1_000 });
-        assert_eq!(of(decompress, 0), Outcome::Done { output_bytes: 1_000 });
+        assert_eq!(outcome_of(compress, 0), Outcome::Done { output_bytes: 1_000 });
+        assert_eq!(outcome_of(decompress, 0), Outcome::Done { output_bytes: 1_000 });
         for status in [2, 225] {
-            assert_eq!(of(compress, status), Outcome::DoesNotFit);
+            assert_eq!(outcome_of(compress, status), Outcome::DoesNotFit);
         }
         for status in [2, 3, 100, 201, 217, 218, 225, 235] {
-            let judged = of(decompress, status);
+            let judged = outcome_of(decompress, status);
             assert!(matches!(judged, Outcome::Failed(DeviceError::InvalidInput(_))), "{status}");
         }
         let by_device = |status, written_bytes| {
@@ -253,14 +254,14 @@ mod tests {
                 "{status} {judged:?}"
             );
         }
-        assert_eq!(of(compress, 5), Outcome::Failed(DeviceError::Busy));
+        assert_eq!(outcome_of(compress, 5), Outcome::Failed(DeviceError::Busy));
         for status in [6, 51, 219, 229, 303, 335, 336, 431, 999] {
-            let judged = of(compress, status);
+            let judged = outcome_of(compress, status);
             assert!(matches!(judged, Outcome::Failed(DeviceError::Fault(_))), "{status}");
         }
-        assert_eq!(of(compress, 503), Outcome::Failed(DeviceError::Lost));
+        assert_eq!(outcome_of(compress, 503), Outcome::Failed(DeviceError::Lost));
         for status in [8, 319] {
-            let judged = of(decompress, status);
+            let judged = outcome_of(decompress, status);
             assert!(matches!(judged, Outcome::Failed(DeviceError::Misconfigured(_))), "{status}");
         }
     }

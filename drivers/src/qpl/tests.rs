@@ -91,7 +91,7 @@ fn a_job_is_inside_until_the_device_is_done() {
 }
 
 #[test]
-fn the_automatic_path_is_refused_where_there_is_a_device_and_before_the_first_job() {
+fn the_automatic_path_is_refused_beside_a_device() {
     fake::set(Script::default());
     let refused = Qpl::over(Arc::new(fake::api()), Path::Auto, &QplOptions::default());
     let said = refused.err().expect("there is a device").to_string();
@@ -100,7 +100,7 @@ fn the_automatic_path_is_refused_where_there_is_a_device_and_before_the_first_jo
 }
 
 #[test]
-fn marks_of_software_do_not_end_a_job_that_the_library_calls_unfinished() {
+fn only_the_library_ends_a_job() {
     let device = opened(Path::Auto);
     let mut queue = queue(&device);
     fake::set(Script { looks_like_software: true, ..Script::default() });
@@ -112,7 +112,7 @@ fn marks_of_software_do_not_end_a_job_that_the_library_calls_unfinished() {
 }
 
 #[test]
-fn damaged_streams_are_faults_of_a_device_until_software_says_otherwise() {
+fn a_device_cannot_call_a_stream_damaged() {
     let stream = b"\x01\x05\x00\xFA\xFFvalue";
     let damaged = [&b"\x01\x05\x00\xFB\xFFvalue"[..], &stream[..8], b"\xFF\xFF\xFF"];
     for path in [Path::Hardware, Path::Software] {
@@ -169,7 +169,7 @@ fn busy_work_queues_refuse_and_later_take() {
 }
 
 #[test]
-fn queues_that_are_busy_between_two_steps_give_the_job_back_and_the_structure_is_renewed() {
+fn a_queue_busy_between_steps_returns_the_job() {
     let device = opened(Path::Hardware);
     let mut queue = queue(&device);
     fake::set(Script { last_status: Some(5), ..Script::default() });
@@ -180,7 +180,7 @@ fn queues_that_are_busy_between_two_steps_give_the_job_back_and_the_structure_is
 }
 
 #[test]
-fn sizes_beyond_the_room_are_a_fault_and_nothing_is_read_there() {
+fn sizes_beyond_the_room_are_a_fault() {
     let device = opened(Path::Hardware);
     let mut queue = queue(&device);
     for written_bytes in [0, 1 << 20, u32::MAX] {
@@ -213,7 +213,7 @@ fn a_fallback_of_the_library_is_counted() {
 }
 
 #[test]
-fn buffers_that_a_hung_device_may_write_to_are_never_freed() {
+fn buffers_of_a_hung_device_are_never_freed() {
     let device = opened(Path::Hardware);
     let pool = pool();
     let mut queue = queue(&device);
@@ -297,23 +297,23 @@ fn what_the_library_would_refuse_is_answered_without_it() {
 }
 
 #[test]
-fn structures_of_another_layout_and_devices_that_fail_are_found_when_opened() {
+fn opening_finds_unknown_layouts_and_failing_devices() {
     let open = |script: Script| {
         fake::set(script);
         let opened = Qpl::over(Arc::new(fake::api()), Path::Hardware, &QplOptions::default());
         opened.err().expect("is refused").to_string()
     };
-    let of = Script::default;
+    let honest = Script::default;
     for (script, said) in [
-        (Script { job_bytes: 100, ..of() }, "lays its jobs out otherwise"),
-        (Script { job_bytes: u32::MAX, ..of() }, "lays its jobs out otherwise"),
-        (Script { shifted_state: true, ..of() }, "lays its jobs out otherwise"),
-        (Script { init_status: 501, ..of() }, "libaccel-config.so.1"),
-        (Script { init_status: 503, ..of() }, "mode shared and type user"),
-        (Script { last_status: Some(6), ..of() }, "the first jobs failed"),
-        (Script { written_bytes: Some(u32::MAX), ..of() }, "the first jobs failed"),
-        (Script { checks: u32::MAX, ..of() }, "does not come back"),
-        (Script { busy_submissions: u32::MAX, ..of() }, "its work queues stay full"),
+        (Script { job_bytes: 100, ..honest() }, "lays its jobs out otherwise"),
+        (Script { job_bytes: u32::MAX, ..honest() }, "lays its jobs out otherwise"),
+        (Script { shifted_state: true, ..honest() }, "lays its jobs out otherwise"),
+        (Script { init_status: 501, ..honest() }, "libaccel-config.so.1"),
+        (Script { init_status: 503, ..honest() }, "mode shared and type user"),
+        (Script { last_status: Some(6), ..honest() }, "the first jobs failed"),
+        (Script { written_bytes: Some(u32::MAX), ..honest() }, "the first jobs failed"),
+        (Script { checks: u32::MAX, ..honest() }, "does not come back"),
+        (Script { busy_submissions: u32::MAX, ..honest() }, "its work queues stay full"),
     ] {
         let problem = open(script);
         assert!(problem.contains(said), "{problem}");

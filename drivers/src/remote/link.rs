@@ -133,12 +133,12 @@ async fn converse(
 
 /// A thread with an executor of its own, for a queue on a thread that has none. It ends with this handle.
 #[derive(Debug)]
-pub(super) struct OwnThread {
+pub(super) struct ConnectionThread {
     handle: Handle,
     _end: oneshot::Sender<()>,
 }
 
-impl OwnThread {
+impl ConnectionThread {
     pub(super) fn start() -> io::Result<Self> {
         let executor = Builder::new_current_thread().enable_all().build()?;
         let handle = executor.handle().clone();

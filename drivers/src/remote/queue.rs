@@ -18,7 +18,7 @@ use slab::Slab;
 use tonic::{Code, Status};
 use units::Nanos;
 
-use super::link::{Link, OwnThread};
+use super::link::{ConnectionThread, Link};
 use super::message::{self, Format};
 
 /// One thread's way to the service.
@@ -36,7 +36,7 @@ pub(super) struct RemoteQueue {
     finished: Vec<Completion>,
     waker: Waker,
     link: Link,
-    _thread: Option<OwnThread>,
+    _thread: Option<ConnectionThread>,
 }
 
 /// The place of a job among those inside, and its identity, because another job may have come to that place since.
@@ -66,7 +66,7 @@ impl RemoteQueue {
         capabilities: Arc<Capabilities>,
         (format, jobs_per_call): (Format, usize),
         link: Link,
-        thread: Option<OwnThread>,
+        thread: Option<ConnectionThread>,
         waker: Waker,
     ) -> Self {
         Self {

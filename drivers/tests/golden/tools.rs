@@ -13,9 +13,10 @@ use crate::support::skipped;
 /// A tool that is here.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
-    /// What writes one value. Starting Python takes longer than all that it is asked to do, so it gets them together.
+    /// The command that writes one value. Starting Python takes longer than all that it is asked to do, so it gets them
+    /// together.
     writes: &'static [&'static str],
-    /// What reads any number of streams in a row.
+    /// The command that reads any number of streams in a row.
     reads: &'static [&'static str],
     /// A stream, and its original, in the tool's own form.
     wrap: fn(&[u8], &[u8]) -> Vec<u8>,
@@ -42,7 +43,7 @@ pub(crate) fn tools(codec: Codec) -> Vec<Tool> {
 }
 
 impl Tool {
-    /// What the tool writes of each value.
+    /// Returns the tool's output for each value.
     pub(crate) fn write(&self, values: &[Bytes]) -> Vec<Option<Bytes>> {
         let inputs: Vec<Vec<u8>> = match self.all_at_once {
             true => vec![values.iter().flat_map(|value| behind_length(value)).collect()],
@@ -57,7 +58,7 @@ impl Tool {
         written.collect()
     }
 
-    /// Whether it reads the originals out of the streams (each with its original), and nothing else.
+    /// Returns whether it reads the originals out of the streams (each with its original), and nothing else.
     pub(crate) fn reads(&self, streams: &[(&[u8], &[u8])]) -> bool {
         let wrapped: Vec<u8> =
             streams.iter().flat_map(|(stream, original)| (self.wrap)(stream, original)).collect();
@@ -66,7 +67,7 @@ impl Tool {
     }
 }
 
-/// What a command makes of its input.
+/// Returns a command's output for its input.
 fn pipe(command: &[&str], input: &[u8]) -> io::Result<Vec<u8>> {
     let mut child = Command::new(command[0])
         .args(&command[1..])

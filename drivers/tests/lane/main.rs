@@ -66,7 +66,7 @@ fn counter(lane: &Lane, name: &str) -> u64 {
 }
 
 #[test]
-fn a_job_keeps_its_header_space_and_says_what_the_service_spent_on_it() {
+fn a_job_keeps_its_header_space() {
     let placed = Placed::start(Manner::Honest);
     let lane = lane(&placed.path());
     assert_eq!(lane.name(), format!("lane-{}", placed.path().display()));
@@ -121,7 +121,7 @@ fn on_a_current_thread_executor_jobs_wake_their_task() {
 }
 
 #[test]
-fn a_service_that_goes_takes_its_queue_and_a_new_queue_finds_it_again() {
+fn a_new_queue_finds_a_returned_service() {
     let mut placed = Placed::start(Manner::Hang);
     let (lane, pool) = (lane(&placed.path()), pool());
     let mut queue = open(&lane);
@@ -144,7 +144,7 @@ fn a_service_that_goes_takes_its_queue_and_a_new_queue_finds_it_again() {
 }
 
 #[test]
-fn a_job_that_is_given_up_comes_back_at_once_and_its_answer_is_nobodys() {
+fn a_cancelled_job_comes_back_at_once() {
     let placed = Placed::start(Manner::Hang);
     let lane = lane(&placed.path());
     let mut queue = open(&lane);
@@ -173,7 +173,7 @@ fn a_job_that_is_given_up_comes_back_at_once_and_its_answer_is_nobodys() {
 }
 
 #[test]
-fn a_queue_dropped_with_jobs_inside_gives_their_buffers_back_at_once() {
+fn a_dropped_queue_gives_its_buffers_back() {
     let placed = Placed::start(Manner::Hang);
     let pool = pool();
     let mut queue = open(&lane(&placed.path()));
@@ -183,7 +183,7 @@ fn a_queue_dropped_with_jobs_inside_gives_their_buffers_back_at_once() {
 }
 
 #[test]
-fn a_service_without_room_says_so_and_a_full_queue_refuses() {
+fn a_full_queue_refuses() {
     let placed = Placed::start(Manner::Busy);
     let mut queue = open(&lane(&placed.path()));
     queue.try_submit(compress(&pool())).expect("room");
@@ -227,7 +227,7 @@ fn placed_job(inputs: &Pool, input: &[u8], task: Task) -> Box<Job> {
 }
 
 #[test]
-fn an_input_in_the_lanes_memory_is_read_where_it_is() {
+fn an_input_in_lane_memory_is_not_copied() {
     let placed = Placed::start(Manner::Honest);
     let lane = lane(&placed.path());
     let inputs = Pool::registered(lane.input_memory().expect("a lane has some"), ByteCount(0));
@@ -245,7 +245,7 @@ fn an_input_in_the_lanes_memory_is_read_where_it_is() {
 }
 
 #[test]
-fn an_input_in_place_is_not_used_again_while_the_service_may_read_it() {
+fn an_input_in_place_is_held_until_answered() {
     let placed = Placed::start(Manner::Hang);
     let lane = lane(&placed.path());
     let inputs = Pool::registered(lane.input_memory().expect("a lane has some"), ByteCount(0));
@@ -260,7 +260,7 @@ fn an_input_in_place_is_not_used_again_while_the_service_may_read_it() {
 }
 
 #[test]
-fn inputs_from_elsewhere_find_room_when_clients_fill_all_that_is_theirs() {
+fn copied_inputs_find_room_beside_stalled_clients() {
     let placed = Placed::start(Manner::Honest);
     let lane = Lane::new(&placed.path(), &LaneOptions::default());
     let inputs = Pool::registered(lane.input_memory().expect("a lane has some"), ByteCount(0));
@@ -291,7 +291,7 @@ fn inputs_from_elsewhere_find_room_when_clients_fill_all_that_is_theirs() {
 }
 
 #[test]
-fn many_wakes_in_a_row_and_none_is_missed() {
+fn no_wake_is_missed() {
     let placed = Placed::start(Manner::Honest);
     let mut draws = Prng::new(11);
     let mut queue = open(&lane(&placed.path()));
@@ -316,7 +316,7 @@ fn a_hostile_client_wastes_only_its_own_lane() {
 }
 
 #[test]
-fn a_hostile_service_wastes_only_the_jobs_that_it_was_given() {
+fn a_hostile_service_wastes_only_its_jobs() {
     let folder = tempfile::tempdir().expect("a folder");
     for seed in 0..200 {
         let mut draws = Prng::new(seed);

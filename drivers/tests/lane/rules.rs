@@ -99,7 +99,7 @@ async fn calls_in_a_while(calls: &Calls) -> usize {
 }
 
 #[test]
-fn a_late_answer_to_a_job_that_was_given_up_keeps_nobody_busy() {
+fn a_late_answer_keeps_nobody_busy() {
     one_job_lane(async |mut queue, mut service, calls| {
         let mut done = Vec::new();
         queue.try_submit(tagged(1)).expect("room");
@@ -136,7 +136,7 @@ fn a_service_that_answers_an_idle_lane_keeps_nobody_busy() {
 }
 
 #[test]
-fn a_task_that_asks_again_as_soon_as_it_is_answered_keeps_its_lane_awake() {
+fn a_busy_task_keeps_its_lane_awake() {
     one_job_lane(async |mut queue, mut service, calls| {
         let (mut done, mut number) = (Vec::new(), 1);
         queue.try_submit(tagged(number)).expect("room");
@@ -175,7 +175,7 @@ fn served(half: &Half) -> (UnixStream, Result<Option<Serving>, Problem>) {
 }
 
 #[test]
-fn a_client_that_submits_more_than_a_lane_holds_is_cut_and_one_that_reads_is_not() {
+fn a_client_with_too_many_jobs_is_cut() {
     for reads in [false, true] {
         let half = Half::new();
         let (_client, serving) = served(&half);
@@ -203,7 +203,7 @@ fn a_client_that_submits_more_than_a_lane_holds_is_cut_and_one_that_reads_is_not
 }
 
 #[test]
-fn a_client_does_not_decide_how_much_memory_the_service_gives() {
+fn the_service_decides_how_much_memory_it_gives() {
     let most = 64 << 20;
     assert!(matches!(served(&Half::with_room(most)).1, Ok(Some(_))));
     let refused = served(&Half::with_room(most + 64)).1.err().expect("too long a region");
@@ -211,7 +211,7 @@ fn a_client_does_not_decide_how_much_memory_the_service_gives() {
 }
 
 #[test]
-fn a_client_whose_values_may_be_larger_than_the_service_takes_gets_no_lane() {
+fn a_client_with_larger_values_gets_no_lane() {
     for (work_bytes_max, is_served) in [(1 << 20, true), ((1 << 20) + 1, false)] {
         let (client, service) = UnixStream::pair().expect("two sockets");
         Half::new().greet_for(&client, work_bytes_max);

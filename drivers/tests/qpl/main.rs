@@ -151,9 +151,9 @@ fn its_software_too_refuses_a_wider_window() {
 }
 
 #[test]
-fn what_ran_is_counted_and_said() {
+fn the_path_that_ran_is_counted() {
     for (path, name) in [(Path::Software, "qpl-software"), (Path::Auto, "qpl-auto")] {
-        let Some(device) = open("what_ran_is_counted_and_said", path, QplOptions::default()) else {
+        let Some(device) = open("the_path_that_ran_is_counted", path, QplOptions::default()) else {
             return;
         };
         assert_eq!((device.name(), device.path()), (name, path));

@@ -100,7 +100,7 @@ fn on_a_current_thread_executor_everything_happens_there() {
 }
 
 #[test]
-fn a_job_with_a_deadline_gives_the_service_no_more_time_than_that() {
+fn a_deadline_bounds_the_services_time() {
     let service = Service::start(Manner::TellTimeout);
     let clock = ManualClock::default();
     clock.advance(Nanos::secs(5));
@@ -120,20 +120,21 @@ fn a_job_with_a_deadline_gives_the_service_no_more_time_than_that() {
 
 #[test]
 fn each_status_is_someones_to_act_on() {
-    let of = |code| outcome_of(Manner::Refuse(Status::new(code, "no")), compress(&pool()));
-    assert_eq!(of(Code::DeadlineExceeded), Outcome::Failed(DeviceError::Timeout));
-    assert_eq!(of(Code::ResourceExhausted), Outcome::Failed(DeviceError::Busy));
-    assert_eq!(of(Code::Unavailable), Outcome::Failed(DeviceError::Lost));
+    let refused_with =
+        |code| outcome_of(Manner::Refuse(Status::new(code, "no")), compress(&pool()));
+    assert_eq!(refused_with(Code::DeadlineExceeded), Outcome::Failed(DeviceError::Timeout));
+    assert_eq!(refused_with(Code::ResourceExhausted), Outcome::Failed(DeviceError::Busy));
+    assert_eq!(refused_with(Code::Unavailable), Outcome::Failed(DeviceError::Lost));
     for code in [Code::InvalidArgument, Code::Internal, Code::Unauthenticated, Code::OutOfRange] {
-        let outcome = of(code);
+        let outcome = refused_with(code);
         assert!(matches!(outcome, Outcome::Failed(DeviceError::Fault(_))), "{code:?}: {outcome:?}");
     }
-    let outcome = of(Code::Unimplemented);
+    let outcome = refused_with(Code::Unimplemented);
     assert!(matches!(outcome, Outcome::Failed(DeviceError::Misconfigured(_))), "{outcome:?}");
 }
 
 #[test]
-fn an_answer_that_the_job_cannot_have_is_a_fault_and_never_written() {
+fn an_impossible_answer_is_a_fault() {
     let say = |outcome: i32, bytes: usize, job: Box<Job>| {
         let payload = Bytes::from(vec![7; bytes]);
         outcome_of(Manner::Say(RunResponse { outcome, payload, ..RunResponse::default() }), job)
@@ -166,7 +167,7 @@ fn an_answer_that_the_job_cannot_have_is_a_fault_and_never_written() {
 }
 
 #[test]
-fn a_cancelled_job_comes_back_at_once_and_the_service_is_told() {
+fn the_service_learns_of_a_cancelled_job() {
     let service = Service::start(Manner::Hang);
     let options = RemoteOptions { jobs_per_call: 1, ..patient() };
     let mut queue = open(&Remote::new(service.address.clone(), &options).expect("an address"));
@@ -189,7 +190,7 @@ fn a_cancelled_job_comes_back_at_once_and_the_service_is_told() {
 }
 
 #[test]
-fn a_queue_dropped_with_jobs_inside_gives_their_buffers_back_at_once() {
+fn a_dropped_queue_gives_its_buffers_back() {
     let service = Service::start(Manner::Hang);
     let pool = pool();
     let mut queue = open(&remote(&service.address));
@@ -218,7 +219,7 @@ fn refuses_as_lost(queue: &mut dyn Queue) -> bool {
 }
 
 #[test]
-fn a_service_that_goes_takes_its_queue_and_a_new_queue_finds_it_again() {
+fn a_new_queue_finds_a_returned_service() {
     // The port is not used again: one that is given up may be another's when it is wanted again.
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
@@ -291,7 +292,7 @@ fn there_and_back(queue: &mut dyn Queue, texts: &[Bytes]) -> usize {
 }
 
 #[test]
-fn short_jobs_that_come_together_share_a_call_and_each_has_its_own_answer() {
+fn short_jobs_share_a_call() {
     let service = Service::start(Manner::Honest);
     let mut queue = open(&remote(&service.address));
     let shared = || service.shared.load(Ordering::SeqCst);
@@ -328,7 +329,7 @@ fn short_jobs_that_come_together_share_a_call_and_each_has_its_own_answer() {
 }
 
 #[test]
-fn long_jobs_and_those_that_have_less_time_go_alone() {
+fn long_and_hurried_jobs_go_alone() {
     let service = Service::start(Manner::Honest);
     let mut queue = open(&remote(&service.address));
     let long = Bytes::from(vec![b'z'; 20_000]);
@@ -344,7 +345,7 @@ fn long_jobs_and_those_that_have_less_time_go_alone() {
 }
 
 #[test]
-fn a_service_that_knows_no_calls_of_several_jobs_gets_them_one_by_one() {
+fn an_old_service_gets_jobs_one_by_one() {
     let service = Service::start(Manner::OneByOne);
     let mut queue = open(&remote(&service.address));
     for _ in 0..2 {
@@ -354,7 +355,7 @@ fn a_service_that_knows_no_calls_of_several_jobs_gets_them_one_by_one() {
 }
 
 #[test]
-fn jobs_of_a_call_fail_as_jobs_of_their_own_would() {
+fn jobs_of_a_shared_call_fail_alone() {
     let outcomes = |manner| {
         let service = Service::start(manner);
         let mut queue = open(&remote(&service.address));
@@ -376,7 +377,7 @@ fn jobs_of_a_call_fail_as_jobs_of_their_own_would() {
 }
 
 #[test]
-fn a_job_of_a_shared_call_is_cancelled_before_and_after_the_call_begins() {
+fn a_job_of_a_shared_call_can_be_cancelled() {
     let service = Service::start(Manner::Hang);
     let mut queue = open(&remote(&service.address));
     let submit = |queue: &mut dyn Queue, tags: std::ops::RangeInclusive<u64>| {

@@ -57,8 +57,8 @@ impl Service {
         let (end, ended) = oneshot::channel();
         let inside = Arc::new(AtomicUsize::new(0));
         let shared = Arc::new(AtomicUsize::new(0));
-        let (own_inside, own_shared) = (Arc::clone(&inside), Arc::clone(&shared));
-        let service = Answers { manner, inside: own_inside, shared: own_shared };
+        let (inside_counter, shared_counter) = (Arc::clone(&inside), Arc::clone(&shared));
+        let service = Answers { manner, inside: inside_counter, shared: shared_counter };
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let executor = builder.enable_all().build().expect("an executor");

@@ -180,14 +180,15 @@ impl<const K: usize> Bank<K> {
     /// its lowest point: lanes are not only powers of two.
     fn between(&self) -> Answer {
         let (best, loss) = (self.best, &self.loss);
-        let of = |index: usize| (self.lanes[index], self.fixed_ns[index], self.ns_per_byte[index]);
-        let (mut lanes, mut fixed_ns, mut ns_per_byte) = of(best);
+        let line =
+            |index: usize| (self.lanes[index], self.fixed_ns[index], self.ns_per_byte[index]);
+        let (mut lanes, mut fixed_ns, mut ns_per_byte) = line(best);
         if best > 0 && best + 1 < K {
             let (below, here, above) = (loss[best - 1], loss[best], loss[best + 1]);
             let bend = below - 2.0 * here + above;
             let at = if bend > 0.0 { (below - above) / (2.0 * bend) } else { 0.0 };
             let at = at.clamp(-0.5, 0.5);
-            let other = of(if at < 0.0 { best - 1 } else { best + 1 });
+            let other = line(if at < 0.0 { best - 1 } else { best + 1 });
             let share = at.abs();
             lanes *= (other.0 / lanes).powf(share);
             fixed_ns += (other.1 - fixed_ns) * share;

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bends_is_followed_where_there_are_jobs() {
+    fn bends_are_followed_where_there_are_jobs() {
         let bent = |bytes: f64| 5_000.0 + 0.5 * bytes + 0.5 * (bytes - 4_096.0).max(0.0);
         let mut all = means(bent);
         all.iter_mut().for_each(|mean| mean.jobs = 1_000.0);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_say_nothing() {
+    fn invalid_means_are_ignored() {
         let odd = [f64::NAN, f64::INFINITY, 0.0, -1.0];
         let all = odd.map(|ns| Mean { bytes: 100.0, ns, jobs: 1.0 });
         assert!(CostCurve::through_means(&all, AHEAD).is_none());

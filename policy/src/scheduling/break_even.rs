@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_worth_most_from_where_the_lines_cross() {
+    fn offloading_pays_from_where_the_lines_cross() {
         let (software, device) = (curve(1_000.0, 4.0), curve(9_000.0, 0.5));
         let costs = Costs::new(&known(&software, &device));
         let break_even = BreakEven::new(&costs, &jobs(7, 16), (7, 16));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rare_size_that_looks_bad_does_not_speak_for_the_others() {
+    fn a_rare_bad_size_does_not_decide() {
         let (software, mut knots) = (curve(1_000.0, 4.0), [9_000.0; 9]);
         knots[7..].fill(1e9);
         let odd = SizeCurve::through(knots).expect("valid");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn short_jobs_are_waited_for_while_the_core_has_little_else_to_do() {
+    fn an_idle_core_waits_for_short_jobs() {
         let (software, device, host) = (curve(1_000.0, 4.0), curve(2_000.0, 1.0), curve(9.0, 0.0));
         let from = |busy| {
             let host = Some(&host);

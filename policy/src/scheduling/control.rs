@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_to_a_proposal_that_stays_and_ignores_what_is_near_or_passes() {
+    fn only_a_lasting_proposal_is_followed() {
         let mut control = Control::new();
         assert!(!control.follow(10.4, steady()) && !control.follow(20.0, steady()));
         assert!(!control.follow(10.0, steady()), "one odd tick");

@@ -105,11 +105,11 @@ impl Curve {
 
     /// Returns the rate of the jobs of those who reported last, by class of size.
     pub(super) fn jobs_per_s(&self, now: Nanos) -> [f64; CLASSES] {
-        let of = |class: usize| {
+        let rate = |class: usize| {
             let cells = self.reporters.iter().map(|reporter| &reporter.classes[class]);
             cells.filter(|cell| cell.until > now).map(|cell| f64::from(cell.jobs_per_s)).sum()
         };
-        std::array::from_fn(of)
+        std::array::from_fn(rate)
     }
 
     /// Learns from a report, and returns the classes that occurred. A report over less than `tick` counts as one over a
@@ -329,14 +329,14 @@ fn agreed_on(reporters: &[Reporter], class: usize, fits: &Fits, now: Nanos) -> O
 /// Returns how many times off the reporter in the middle is, over all of its sizes. Each reporter has one voice,
 /// however many sizes or jobs it reports. Returns 1 if there is none.
 fn overall(reporters: &[Reporter], fits: &Fits, now: Nanos) -> f64 {
-    let of = |reporter: &Reporter| {
+    let times_off = |reporter: &Reporter| {
         let live = reporter.classes.iter().filter(|cell| cell.until > now);
         let times =
             |cell: &Cell| (fits.times_expected(cell), cell.jobs_per_s.ceil().max(1.0) as u64);
         let times: Vec<_> = live.map(times).collect();
         (!times.is_empty()).then(|| (median(times), ()))
     };
-    middle(reporters.iter().filter_map(of).collect()).map_or(1.0, |(times, ())| times)
+    middle(reporters.iter().filter_map(times_off).collect()).map_or(1.0, |(times, ())| times)
 }
 
 /// Returns the value in the middle by how many times off they are. Of two in the middle, it is the one nearer to what

@@ -227,15 +227,16 @@ impl Scheduling {
             return true;
         }
         let all = || self.ops.values().flat_map(|op| op.devices.values());
-        let is_own = |device: &DeviceState| *device.reporter == *evidence.reporter;
-        let has_its_part = all().filter(|device| is_own(device)).count() >= REPORTER_CURVES_MAX;
+        let is_reporters = |device: &DeviceState| *device.reporter == *evidence.reporter;
+        let has_its_part =
+            all().filter(|device| is_reporters(device)).count() >= REPORTER_CURVES_MAX;
         if !has_its_part && all().count() < CURVES_MAX {
             return true;
         }
         let devices = self.ops.iter().flat_map(|(op, state)| {
             state.devices.iter().map(move |(name, device)| (device, *op, name))
         });
-        let may_leave = devices.filter(|(device, ..)| !has_its_part || is_own(device));
+        let may_leave = devices.filter(|(device, ..)| !has_its_part || is_reporters(device));
         let devices = may_leave.map(|(device, op, name)| (device.curve.last(), op, name));
         let oldest = devices.min_by_key(|(last, ..)| *last);
         let leaver = oldest.filter(|(last, ..)| now.since(*last) >= STALE);

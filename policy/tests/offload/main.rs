@@ -53,8 +53,8 @@ fn p99_us<'a>(done: impl Iterator<Item = &'a Done>) -> f64 {
     all[(all.len() - 1) * 99 / 100] as f64 / 1e3
 }
 
-fn mean_us<'a>(done: impl Iterator<Item = &'a Done>, of: fn(&Done) -> u64) -> f64 {
-    let all: Vec<_> = done.map(|one| of(one) as f64).collect();
+fn mean_us<'a>(done: impl Iterator<Item = &'a Done>, field: fn(&Done) -> u64) -> f64 {
+    let all: Vec<_> = done.map(|one| field(one) as f64).collect();
     all.iter().sum::<f64>() / all.len() as f64 / 1e3
 }
 
@@ -85,7 +85,7 @@ fn wins(rows: &[(Vec<f64>, f64)]) -> usize {
 }
 
 #[test]
-fn least_latency_follows_the_best_static_policy_and_beats_all_where_they_cross() {
+fn least_latency_follows_the_best_static_policy() {
     assert!(wins(&table("one engine", &ONE)) >= 2);
     wins(&table("four engines", &FOUR));
     assert!(wins(&table("one engine, and one farther away", &[BLUEFIELD, FAR[0]])) >= 2);
@@ -98,7 +98,7 @@ fn least_latency_follows_the_best_static_policy_and_beats_all_where_they_cross()
 /// again bounds the mean over all. Above 400,000 jobs per second the device saturates, and means say more of how long
 /// the run was.
 #[test]
-fn its_regret_against_an_oracle_is_bounded_at_every_load_and_size() {
+fn its_regret_against_an_oracle_is_bounded() {
     const WORST: f64 = (1.0 + SPREAD) / (1.0 - SPREAD) * 17.0 / 16.0 * 257.0 / 256.0 - 1.0;
     println!("mean latency over the oracle's (%), by log2 of the size from 7, and over all");
     for devices in [&ONE, &FOUR] {
@@ -106,9 +106,10 @@ fn its_regret_against_an_oracle_is_bounded_at_every_load_and_size() {
             let load = Load { jobs: 60_000, ..Load::at_rate(per_second) };
             let known = run(&Oracle, Knows::Truth, devices, &load);
             let learnt = run(&LEAST_LATENCY, Knows::Lagging, devices, &load);
-            let regret = |of: Range<u32>| {
+            let regret = |band: Range<u32>| {
                 let mean = |done| {
-                    let sized = settled(done).filter(|one: &&Done| of.contains(&one.bytes.ilog2()));
+                    let sized =
+                        settled(done).filter(|one: &&Done| band.contains(&one.bytes.ilog2()));
                     mean_us(sized, |one| one.latency_ns)
                 };
                 mean(&learnt) / mean(&known) - 1.0
@@ -128,7 +129,7 @@ fn its_regret_against_an_oracle_is_bounded_at_every_load_and_size() {
 /// The bound is on the means, where no device is near its end. A policy that does one thing to all jobs is beyond the
 /// bound at some load, whichever thing that is.
 #[test]
-fn its_mean_latency_is_that_of_the_fixed_places_that_turn_out_best() {
+fn its_mean_latency_matches_the_best_fixed_places() {
     const BOUND: f64 = 0.1;
     let broken: [&dyn Policy; 3] =
         [&AlwaysSoftware, &SyncOffload { work_bytes_min: 0 }, &AsyncOffload { work_bytes_min: 0 }];
@@ -177,7 +178,7 @@ fn switches(done: &[Done]) -> f64 {
 }
 
 #[test]
-fn it_leaves_a_device_that_slows_tenfold_does_not_swing_and_comes_back() {
+fn a_device_that_slows_tenfold_is_left_and_returned_to() {
     const SLOW: usize = 20_000;
     const FAST: usize = 60_000;
     /// The number of jobs within which a place is left. Eight completions of each size class undo an average, and
@@ -211,7 +212,7 @@ fn least_host_cycles_frees_the_core_within_its_bound() {
     println!("core (us a job) and jobs above {} us (%): least, and async", BOUND.0 / 1_000);
     for devices in [&ONE, &FOUR] {
         for load in LOADS.map(Load::at_rate) {
-            let of = |policy: &dyn Policy| {
+            let measured = |policy: &dyn Policy| {
                 let done = run(policy, Knows::Lagging, devices, &load);
                 let above = |bound| {
                     let late = settled(&done).filter(|one| one.took_ns > bound);
@@ -220,8 +221,8 @@ fn least_host_cycles_frees_the_core_within_its_bound() {
                 let core = mean_us(settled(&done), |one| one.core_ns);
                 (core, above(BOUND.0), above(BOUND.0 * 3 / 2))
             };
-            let (core, late, later) = of(&policy);
-            let others = statics().map(|policy| of(policy.as_ref()));
+            let (core, late, later) = measured(&policy);
+            let others = statics().map(|policy| measured(policy.as_ref()));
             let cells = [core, 100.0 * late, others[3].0, 100.0 * others[3].1];
             let cells: String = cells.iter().map(|cell| format!("{cell:>9.2}")).collect();
             println!("{:>8}{cells}", load.per_second);
@@ -240,13 +241,13 @@ fn latency_critical_jobs_keep_their_latency_beside_batch_jobs() {
     println!("p99 (us), half of the jobs batch: latency-critical, batch; best static policy");
     for per_second in [300e3, 400e3, 500e3] {
         let load = Load { batch: 0.5, ..Load::at_rate(per_second) };
-        let of = |policy: &dyn Policy| {
+        let latencies = |policy: &dyn Policy| {
             let done = run(policy, Knows::Lagging, &ONE, &load);
             let p99 = |class| p99_us(settled(&done).filter(|one| one.class == class));
             [p99(Class::LatencyCritical), p99(Class::Batch)]
         };
-        let [critical, batch] = of(&LEAST_LATENCY);
-        let best = statics().map(|policy| of(policy.as_ref())[0]);
+        let [critical, batch] = latencies(&LEAST_LATENCY);
+        let best = statics().map(|policy| latencies(policy.as_ref())[0]);
         let best = best.into_iter().fold(f64::INFINITY, f64::min);
         println!("{per_second:>8}{critical:>9.1}{batch:>9.1}{best:>9.1}");
         assert!(critical < batch && critical < best, "{per_second}");
@@ -254,7 +255,7 @@ fn latency_critical_jobs_keep_their_latency_beside_batch_jobs() {
 }
 
 #[test]
-fn with_deadlines_no_static_policy_misses_fewer_and_overload_does_not_make_it_collapse() {
+fn no_static_policy_misses_fewer_deadlines() {
     println!("deadline 60 us, missed (%): software, sync, lc, async, batch; least");
     for per_second in [50e3, 140e3, 200e3, 300e3, 350e3, 400e3, 430e3, 460e3] {
         let deadline = Some(Nanos::micros(60));

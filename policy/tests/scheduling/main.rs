@@ -34,7 +34,7 @@ const NEAR_LOG2: f64 = 0.75;
 const SEEDS: u64 = 16;
 
 #[test]
-fn it_finds_the_size_that_pays_from_nothing_within_seconds_and_keeps_it() {
+fn the_size_that_pays_is_found_within_seconds() {
     for seed in 0..SEEDS {
         let mut fleet = fleet(4).with_seed(seed);
         fleet.run_s(10);
@@ -50,7 +50,7 @@ fn it_finds_the_size_that_pays_from_nothing_within_seconds_and_keeps_it() {
 }
 
 #[test]
-fn a_device_ten_times_slower_is_followed_within_seconds_there_and_back() {
+fn a_tenfold_change_is_followed_within_seconds() {
     for seed in 0..SEEDS {
         let mut fleet = fleet(3).with_seed(seed);
         fleet.run_s(20);
@@ -86,7 +86,7 @@ const DEAR_SOFTWARE: Line = Line { fixed_ns: 20_000.0, ns_per_byte: 40.0 };
 const TENFOLD: Line = Line { fixed_ns: 90_000.0, ns_per_byte: 5.0 };
 
 #[test]
-fn a_device_that_slows_down_is_left_within_seconds_however_few_jobs_there_are() {
+fn a_slower_device_is_left_even_with_few_jobs() {
     for seed in 0..SEEDS {
         let mut fleet = Fleet::new(1, DEAR_SOFTWARE, &[DEVICE]).with_seed(seed);
         fleet.run_s(20);
@@ -105,7 +105,7 @@ fn a_device_that_slows_down_is_left_within_seconds_however_few_jobs_there_are() 
 }
 
 #[test]
-fn more_jobs_probe_where_few_come_and_hardly_any_where_many_do() {
+fn more_jobs_probe_where_few_come() {
     let mut fleet = fleet(2);
     fleet.run_s(30);
     assert_eq!(fleet.scheduling.probe_every(), 256);
@@ -121,7 +121,7 @@ fn more_jobs_probe_where_few_come_and_hardly_any_where_many_do() {
 }
 
 #[test]
-fn with_busy_cores_in_the_loop_it_follows_there_and_back_and_does_not_swing() {
+fn busy_cores_do_not_make_it_swing() {
     let software = Line { fixed_ns: 1_000.0, ns_per_byte: 24.0 };
     // If all jobs run in software, cores are at work for 47 % of the time, or for 70 %; with the device for little, or
     // a quarter.
@@ -197,13 +197,14 @@ fn a_service_that_reports_nonsense_is_outvoted() {
         fleet.run_s(12);
         let found = fleet.bytes_min("virtual");
         assert!(off_by(&fleet, BREAK_EVEN) < NEAR_LOG2, "{nonsense:?} from nothing: {found}");
-        let found = fleet.scheduling.fitted(fleet.now()).map(|of| of.doubted + of.refused_jobs);
+        let found =
+            fleet.scheduling.fitted(fleet.now()).map(|fitted| fitted.doubted + fitted.refused_jobs);
         assert!(found.sum::<u64>() > 0, "{nonsense:?}");
     }
 }
 
 #[test]
-fn an_overloaded_device_is_given_what_it_bears_and_does_not_swing() {
+fn an_overloaded_device_gets_only_what_it_bears() {
     // All of the load would keep it busy for 1.6 times the time.
     let software = Line { fixed_ns: 50_000.0, ns_per_byte: 40.0 };
     let mut fleet = Fleet::new(4, software, &[Line { fixed_ns: 100_000.0, ns_per_byte: 16.0 }]);
@@ -235,7 +236,7 @@ fn what_is_predicted_is_what_is_measured() {
 }
 
 #[test]
-fn who_runs_everything_in_software_gains_nothing_whatever_the_curve_says_by_now() {
+fn software_alone_gains_nothing() {
     let mut scheduling = Scheduling::new(Nanos::secs(1));
     let mut window = SizeSums { log2: 12, ..SizeSums::default() };
     // A store is filled in one go; then requests come one by one, and find nothing of it in the core's cache.
@@ -282,7 +283,7 @@ fn a_slower_device_gets_the_smaller_share() {
 }
 
 #[test]
-fn without_enough_jobs_nothing_is_decided_and_names_without_end_take_no_memory() {
+fn too_few_jobs_decide_nothing() {
     let mut scheduling = Scheduling::new(Nanos::secs(1));
     let sums =
         SizeSums { log2: 12, jobs: 1, work_bytes: 5_000, service_ns: 9_000, ..<_>::default() };
@@ -316,7 +317,7 @@ fn without_enough_jobs_nothing_is_decided_and_names_without_end_take_no_memory()
 }
 
 #[test]
-fn one_that_is_alone_in_its_sizes_rescales_none_of_the_others() {
+fn a_lone_reporter_rescales_no_other_size() {
     let mut scheduling = Scheduling::new(Nanos::secs(1));
     let sums = |log2: u32, ns: u64| {
         let work_bytes = 40 * (3 << (log2 - 1));

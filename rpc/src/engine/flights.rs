@@ -125,8 +125,8 @@ impl Flights {
     /// Returns the request with this token, and its functions.
     pub(super) fn find(&self, token: u64) -> Option<(Flight, &dyn Functions)> {
         let flight = self.places[self.place(token)].filter(|flight| flight.token == token)?;
-        let of = |loaded: &&Loaded| loaded.generation == flight.generation;
-        let loaded = self.loaded.iter().find(of)?;
+        let same_generation = |loaded: &&Loaded| loaded.generation == flight.generation;
+        let loaded = self.loaded.iter().find(same_generation)?;
         Some((flight, &*loaded.functions))
     }
 
@@ -134,8 +134,8 @@ impl Flights {
     /// well. Returns false if the place is not free, or if its functions were never loaded.
     pub(super) fn arrive(&mut self, flight: Flight) -> bool {
         let place = self.place(flight.token);
-        let of = |loaded: &&mut Loaded| loaded.generation == flight.generation;
-        let Some(loaded) = self.loaded.iter_mut().find(of) else { return false };
+        let same_generation = |loaded: &&mut Loaded| loaded.generation == flight.generation;
+        let Some(loaded) = self.loaded.iter_mut().find(same_generation) else { return false };
         if self.places[place].is_some() {
             return false;
         }

@@ -433,7 +433,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_may_be_called_what_rust_or_a_view_calls_other_things() {
+    fn fields_may_have_names_that_rust_uses() {
         let fields = ["pub", "impl", "let", "Self", "gen", "slots", "plain"].iter().zip(1..);
         let fields: String = fields.map(|(name, id)| format!("{id}: i32 {name} ")).collect();
         let idl = format!("struct Odd {{ {fields} }} service S {{ Odd slots(1: Odd odd) }}");

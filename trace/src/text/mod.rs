@@ -91,7 +91,7 @@ pub fn print(draft: &Draft) -> String {
 }
 
 fn locate(fault: Fault, files: &[(&str, &str)], parsed: &[Parsed]) -> TextError {
-    let of = |one: &Parsed| match fault.owner {
+    let count = |one: &Parsed| match fault.owner {
         Owner::Field(_) => one.fields.len(),
         Owner::Trace(_) => one.traces.len(),
         Owner::Service(_) => one.services.len(),
@@ -99,8 +99,8 @@ fn locate(fault: Fault, files: &[(&str, &str)], parsed: &[Parsed]) -> TextError 
     let (Owner::Field(mut index) | Owner::Trace(mut index) | Owner::Service(mut index)) =
         fault.owner;
     for (one, (name, _)) in parsed.iter().zip(files) {
-        if index >= of(one) {
-            index -= of(one);
+        if index >= count(one) {
+            index -= count(one);
             continue;
         }
         let located = match fault.owner {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_cores_are_added_and_a_second_event_is_not() {
+    fn a_second_event_of_a_kind_is_not_added() {
         let mut events = Events::default();
         let kind_of = |events: &mut Events, name: &str| events.kind(name.as_bytes());
         assert_eq!(kind_of(&mut events, "cpu_core/cycles/u"), Some(Kind::Cycles));

@@ -310,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn rules_given_first_win_and_can_look_at_leaves_only() {
+    fn rules_given_first_win() {
         let custom = r#"
             [[functionality]]
             category = "Application logic"
             frames = "leaf"
             symbols = ['^ZSTD_']
         "#;
-        let rules = Rules::new(&[("own", custom), Rules::text()]).expect("valid");
+        let rules = Rules::new(&[("custom", custom), Rules::text()]).expect("valid");
         let table = Table::Functionality;
         assert_eq!(first(&rules, table, "ZSTD_compress").as_deref(), Some("Application logic"));
         let ranks = rules.ranks(b"ZSTD_compress", b"")[table as usize];
@@ -341,8 +341,8 @@ mod tests {
             ("[[leaves]]", "unknown field"),
         ];
         for (text, problem) in bad {
-            let error = Rules::new(&[("own.toml", text)]).expect_err("refused").to_string();
-            assert!(error.starts_with("rules own.toml: ") && error.contains(problem), "{error}");
+            let error = Rules::new(&[("custom.toml", text)]).expect_err("refused").to_string();
+            assert!(error.starts_with("rules custom.toml: ") && error.contains(problem), "{error}");
         }
     }
 }

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_symbol_has_one_index_and_those_beyond_the_bound_none() {
+    fn a_symbol_has_one_index() {
         let rules = Rules::compiled_in().expect("they are ours");
         let mut symbols = Symbols::new(5_000);
         let name = |index: u32| format!("symbol{index}");

@@ -96,7 +96,7 @@ fn perf(samples: &[(&str, u64, &str)]) -> CpuProfile {
 }
 
 #[test]
-fn shares_are_of_cycles_whatever_else_was_recorded_and_wherever_it_stands() {
+fn shares_are_of_cycles_if_recorded() {
     let profile = perf(&[
         ("page-faults:u", 9, "main"),
         ("cpu_core/cycles/u", 300, "ZSTD_compressBlock_fast"),
@@ -124,7 +124,7 @@ fn shares_are_of_cycles_whatever_else_was_recorded_and_wherever_it_stands() {
 }
 
 #[test]
-fn time_beside_cycles_tells_the_clock_and_instructions_alone_are_a_profile() {
+fn time_beside_cycles_gives_the_clock() {
     let profile = perf(&[("task-clock:u", 400, "main"), ("cycles:u", 1_000, "main")]);
     assert_eq!((profile.clock_ghz(), profile.other_events), (Some(2.5), 0));
     let time = perf(&[("cpu-clock", 400, "main")]);
@@ -138,7 +138,7 @@ fn time_beside_cycles_tells_the_clock_and_instructions_alone_are_a_profile() {
 }
 
 #[test]
-fn stacks_weighted_by_time_are_as_sure_as_their_samples_and_no_surer() {
+fn stacks_weighted_by_time_count_their_samples() {
     let stacks: String = (1..=40).map(|n| format!("main;f{n} {}\n", n % 4 * 1_000_000)).collect();
     let profile = read_text(&stacks);
     assert_eq!((profile.total.weight, profile.total.samples), (60_000_000, 60));
@@ -156,7 +156,7 @@ fn stacks_weighted_by_time_are_as_sure_as_their_samples_and_no_surer() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_falls_out_is_counted() {
+fn symbols_beyond_the_bound_are_counted() {
     let text: String = (0..1_000).map(|index| format!("main;symbol{index} 1\n")).collect();
     let long = format!("{};leaf 1\n", "x".repeat(5_000));
     let limits = Limits { line_bytes_max: 4_096, symbols_max: 10 };
@@ -304,7 +304,7 @@ fn a_sample_has_no_more_frames_than_a_stack() {
 }
 
 #[test]
-fn a_profile_has_no_more_entries_than_memory_is_there_for() {
+fn the_entries_of_a_profile_are_bounded() {
     let mut all = pprof();
     all.extend(field(2, &[]).repeat(1 << 20));
     let refused = read(all.as_slice(), &rules()).expect_err("refused").to_string();

@@ -9,7 +9,7 @@ fn iaa() -> DeviceProfile {
 }
 
 #[test]
-fn every_compiled_in_profile_reads_and_every_file_is_compiled_in() {
+fn every_profile_file_is_compiled_in_and_reads() {
     for name in DeviceProfile::names() {
         let profile = DeviceProfile::find(name).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(profile.name, name);
@@ -196,7 +196,7 @@ fn hand_computed_points_of_every_profile() {
 }
 
 #[test]
-fn the_ratio_scales_what_a_job_takes_beyond_the_first_point_and_the_pace() {
+fn the_ratio_scales_time_and_pace() {
     let profile = find("epyc7542-isal");
     let compress = profile.compress().expect("has");
     let fixed = compress.latency(64);
@@ -228,7 +228,7 @@ fn the_first_submissions_cost_together_what_the_batch_curve_says() {
 }
 
 #[test]
-fn page_faults_are_drawn_as_often_and_as_long_as_the_buckets_say() {
+fn page_faults_are_drawn_by_the_buckets() {
     let mut tail = iaa().fault_tail.expect("published");
     tail.jobs_per_million.value = 500_000;
     let mut random = units::Prng::new(3);

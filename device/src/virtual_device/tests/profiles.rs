@@ -28,7 +28,7 @@ fn deflate(input: Bytes) -> Box<Job> {
 }
 
 #[test]
-fn every_profile_makes_a_device_that_does_its_ops_and_no_other() {
+fn a_profiles_device_does_exactly_its_ops() {
     for name in DeviceProfile::names() {
         let (published, device) = (profile(name), device(name));
         assert_eq!(device.name(), format!("virtual-{name}"));
@@ -71,7 +71,7 @@ fn a_kernel_takes_the_time_of_its_curve() {
 }
 
 #[test]
-fn software_on_a_core_is_done_when_its_submission_returns_and_spends_all_of_its_time() {
+fn software_on_a_core_spends_its_time_in_submission() {
     let clock = Ticking::default();
     let core = profile("epyc7542-isal");
     let device = make(&core, clock.clone());
@@ -94,7 +94,7 @@ fn software_on_a_core_is_done_when_its_submission_returns_and_spends_all_of_its_
 }
 
 #[test]
-fn submissions_without_a_poll_between_them_go_out_together_where_the_profile_says_how() {
+fn submissions_between_polls_go_out_together() {
     let spent = |name: &str, polled: bool| {
         let clock = Ticking::default();
         let mut queue = open(&make(&profile(name), clock.clone()));
@@ -121,7 +121,7 @@ fn submissions_without_a_poll_between_them_go_out_together_where_the_profile_say
 }
 
 #[test]
-fn time_depends_on_how_well_the_data_compresses_where_the_profile_says_so() {
+fn time_depends_on_the_ratio_by_profile() {
     let clock = ManualClock::default();
     let service = |name: &str, class: Payload| {
         let published = free_to_submit(profile(name));
@@ -140,14 +140,14 @@ fn time_depends_on_how_well_the_data_compresses_where_the_profile_says_so() {
 }
 
 #[test]
-fn page_faults_come_only_when_asked_for_and_the_same_from_the_same_seed() {
+fn page_faults_follow_the_seed() {
     let mut faulty = unpaced();
     faulty.fault_tail.as_mut().expect("published").jobs_per_million.value = 100_000;
     let run = |page_faults: Option<u64>| {
         let clock = ManualClock::default();
-        let (own_clock, work_clock) = (Arc::new(clock.clone()), Arc::new(clock.clone()));
+        let (device_clock, work_clock) = (Arc::new(clock.clone()), Arc::new(clock.clone()));
         let options =
-            VirtualOptions { clock: own_clock, work_clock, page_faults, ..Default::default() };
+            VirtualOptions { clock: device_clock, work_clock, page_faults, ..Default::default() };
         let device = Virtual::new(&faulty, &ENGINES, options).expect("able");
         let mut queue = open(&device);
         let services: Vec<_> = (0..1_000)
@@ -173,7 +173,7 @@ fn page_faults_come_only_when_asked_for_and_the_same_from_the_same_seed() {
 }
 
 #[test]
-fn a_poll_with_nothing_due_looks_at_the_clock_once_and_with_nothing_inside_not_at_all() {
+fn a_poll_looks_at_the_clock_once_at_most() {
     let clock = Ticking::default();
     let mut queue = open(&make(&profile("bluefield2"), clock.clone()));
     let looks = |queue: &mut dyn Queue| {
@@ -187,11 +187,12 @@ fn a_poll_with_nothing_due_looks_at_the_clock_once_and_with_nothing_inside_not_a
 }
 
 #[test]
-fn the_thread_is_asked_how_long_it_worked_only_where_the_emulation_could_be_late() {
+fn working_time_is_read_only_for_tight_jobs() {
     let asked = |name: &str, task: &Task| {
         let (clock, work) = (ManualClock::default(), Ticking::default());
-        let (own_clock, work_clock) = (Arc::new(clock.clone()), Arc::new(work.clone()));
-        let options = VirtualOptions { clock: own_clock, work_clock, ..VirtualOptions::default() };
+        let (device_clock, work_clock) = (Arc::new(clock.clone()), Arc::new(work.clone()));
+        let options =
+            VirtualOptions { clock: device_clock, work_clock, ..VirtualOptions::default() };
         let published = free_to_submit(profile(name));
         let mut queue = open(&Virtual::new(&published, &ENGINES, options).expect("able"));
         let input = Bytes::from(Payload::Random.bytes(1_024, 1));
@@ -231,7 +232,7 @@ fn the_calibrated_profiles_meet_table_4_2() {
 /// \[OffloadSched\] chapter 2: the break-even is near 256 B at the median of the data, and on-chip is within 25 % of
 /// off-chip from 8 KiB on, without what the submitting core spends.
 #[test]
-fn the_calibrated_profiles_meet_what_chapter_2_was_asked() {
+fn the_calibrated_profiles_meet_chapter_2() {
     let [core, host, arm] = ["epyc7542-isal", "bluefield2", "bluefield2-arm"].map(profile);
     let software = |bytes, percent| compression(&core).latency_at(bytes, percent).0 as f64;
     let offload = |bytes| compression(&host).latency(bytes).0 as f64;
