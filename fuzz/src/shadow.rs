@@ -74,12 +74,12 @@ impl Shadow {
         (self.items.len(), bytes.sum())
     }
 
-    /// What a look that leaves no mark shows.
+    /// Returns what a look that leaves no mark shows.
     pub fn peek(&self, key: &[u8], now_s: u32) -> Option<Fetched> {
         self.items.get(key).cloned().map(|mut item| item.visit(&Fetch::PEEK, false, now_s))
     }
 
-    /// What a fetch shows; the item then bears its marks.
+    /// Returns what a fetch shows. The item then bears its marks.
     pub fn fetch(
         &mut self,
         key: &[u8],
@@ -98,7 +98,7 @@ impl Shadow {
         })
     }
 
-    /// What a store refuses with; none where it takes the value.
+    /// Returns the answer with which a store refuses the value; none where it takes the value.
     pub fn refusal(&mut self, key: &[u8], mode: Mode, now_s: u32) -> Option<Stored> {
         let item = self.items.get_mut(key);
         match (mode, item) {
@@ -132,7 +132,7 @@ impl Shadow {
         self.items.insert(key.to_vec(), item);
     }
 
-    /// What a deletion or an invalidation of that version answers.
+    /// Returns the answer of a deletion or an invalidation of that version.
     pub fn removal(&self, key: &[u8], compare: Option<u64>) -> Removal {
         match self.items.get(key) {
             None => Removal::NotFound,
@@ -149,7 +149,7 @@ impl Shadow {
         }
     }
 
-    /// What counting would come to.
+    /// Returns the result of counting.
     pub fn counted(&self, key: &[u8], delta: &Delta<'_>) -> Count {
         let Some(item) = self.items.get(key) else {
             return if vivifies(delta.steps) { Count::Created } else { Count::NotFound };

@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use device::{DeviceError, Outcome};
 use libfuzzer_sys::fuzz_target;
 
-// What is pure of the drivers, by its source: it belongs to them alone.
+// The pure part of the drivers, included by its source: it belongs to them alone.
 #[allow(dead_code)]
 #[path = "../../drivers/src/qpl/abi.rs"]
 mod abi;

@@ -125,7 +125,7 @@ fn act(actions: &[Action<'_>]) {
         }
         assert!(driven.engine.in_flight() <= 2 && driven.engine.generations() <= 3);
     }
-    // What a wild word starts nobody counts.
+    // Effects that a wild word starts are not counted.
     if !actions.iter().any(|action| matches!(action, Action::Word { .. })) {
         lent.into_iter().for_each(|(at, bytes)| assert!(driven.page.put_back(at, bytes)));
         driven.drain();

@@ -111,7 +111,7 @@ impl Pair {
         Self { kind, store, shadow: Shadow::default(), now_s: 100, cas_last: 0, missed: 0 }
     }
 
-    /// One of few keys, so that acts meet; of more where they are to drive each other out.
+    /// Returns one of few keys, so that acts meet; one of more where they are to drive each other out.
     fn key(&self, choice: u8) -> Vec<u8> {
         let choice = if self.kind == Kind::Ample { choice % 4 } else { choice % 64 };
         vec![choice; 1 + usize::from(choice)]

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_and_nul_end_a_number_and_letters_do_not() {
+    fn white_space_and_nul_end_a_number() {
         for text in [&b"\t 12"[..], b"+12", b"12\r", b"12 34", b"12\0x", b"012"] {
             assert_eq!(unsigned_64(text), Some(12), "{text:?}");
         }

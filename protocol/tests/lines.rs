@@ -227,7 +227,7 @@ fn wrong_lines_get_memcacheds_words() {
 }
 
 #[test]
-fn too_large_a_value_drops_the_old_item_where_memcached_does() {
+fn a_too_large_value_drops_the_item_like_memcached() {
     assert_eq!(refusal_of("set a 0 0 2000000").unlink.as_deref(), Some(&b"a"[..]));
     assert_eq!(refusal_of("ms YQ== 2000000 b MA").unlink.as_deref(), Some(&b"a"[..]));
     assert_eq!(refusal_of("add a 0 0 2000000").unlink, None);

@@ -154,7 +154,7 @@ fn in_tokio(outstanding: usize, jobs: usize) -> Measured {
     round(jobs / outstanding)
 }
 
-/// Without any executor: what the core itself costs.
+/// Measures the core itself, without any executor.
 fn on_bare_core(outstanding: usize, jobs: usize) -> Measured {
     let mut core = Runtime::new(config(), Waker::noop()).expect("the devices open");
     core.set_time_resolution(units::Nanos::micros(1));
@@ -209,10 +209,10 @@ fn job_slots(count: usize) -> Vec<JobSlot> {
     (0..count).map(|_| Rc::new(std::cell::Cell::new(Some(job(&pool))))).collect()
 }
 
-/// Nanoseconds of one, measured over so many.
+/// Returns the nanoseconds of one job, measured over this many.
 type Stage = fn(usize) -> f64;
 
-/// What an offload is made of, each measured alone with 32 of a kind.
+/// The stages of an offload, each measured alone with 32 of a kind.
 const STAGES: [(&str, Stage); 7] = [
     ("stage.device", device_alone),
     ("stage.input_kept", input_kept),
@@ -247,7 +247,7 @@ fn device_alone(count: usize) -> f64 {
     .ns_per_job
 }
 
-/// What a second try would need, kept and let go: a clone of the input and its drop.
+/// Measures keeping and dropping what a second try would need: a clone of the input and its drop.
 fn input_kept(count: usize) -> f64 {
     let pool = Pool::heap(ByteCount::mib(4));
     let jobs: Vec<_> = (0..32).map(|_| job(&pool)).collect();
@@ -338,7 +338,8 @@ fn switch_in_tokio(count: usize) -> f64 {
     Measured::over(count, || executor.block_on(all_end)).ns_per_job
 }
 
-/// What the runtime does for a job: takes it in, notes who waits, finds it done and wakes, hands it over.
+/// The phases of a job in the runtime: it is taken in, the waiter is noted, it is found done and wakes, it is handed
+/// over.
 const PHASES: [&str; 4] = ["submit", "await", "turn", "claim"];
 
 /// Each of them on the bare core, 32 jobs at a time: the median, by the clock, without the look at it.
@@ -379,7 +380,7 @@ fn phases(jobs: usize) -> [f64; 4] {
             }
         }
         looks[4] = Instant::now();
-        // The place that was freed last is used first: as in a loop, whoever has it had it before.
+        // The place that was freed last is used first, as in a loop, where the same task had it before.
         wakers.reverse();
         looks[5] = Instant::now();
         looks[6] = Instant::now();

@@ -221,7 +221,7 @@ impl Tally {
 fn trace_config() -> TraceConfig {
     let texts = [
         ("accelflow", trace::ACCELFLOW[0].1),
-        // What the peer does to its requests.
+        // The ops that the peer applies to its requests.
         (
             "peer",
             "trace pack takes string { compress notify } trace seal takes bytes { encrypt notify }",
@@ -237,7 +237,7 @@ struct Requests {
 }
 
 impl Requests {
-    /// Requests that differ, made by the traces of a peer; each was received once, so that an emulated device knows
+    /// Makes requests that differ, by the traces of a peer; each was received once, so that an emulated device knows
     /// its results.
     async fn make(traces: &Traces) -> Rc<Self> {
         let [ours, theirs] = [[1; 32], [2; 32]];

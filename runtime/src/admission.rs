@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_tenant_the_earliest_deadline_is_first_and_none_is_last() {
+    fn within_a_tenant_the_earliest_deadline_is_first() {
         let mut admission = admission(9, 9);
         for (tag, deadline) in [(1, None), (2, Some(50)), (3, Some(20)), (4, None), (5, Some(50))] {
             assert!(admission.push(1, job(tag, 0, 1, deadline)).is_ok());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_are_served_the_same_bytes_however_much_they_ask_for() {
+    fn tenants_are_served_the_same_bytes() {
         let mut admission = admission(99, 99);
         for tag in 0..20 {
             assert!(admission.push(1, job(tag, 1, 400, None)).is_ok());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_comes_back_has_no_credit_from_its_absence() {
+    fn absence_gives_a_tenant_no_credit() {
         let mut admission = admission(99, 99);
         for tag in 0..10 {
             assert!(admission.push(1, job(tag, 1, 100, None)).is_ok());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_wait_than_may_and_one_that_is_removed_makes_room() {
+    fn no_more_jobs_wait_than_may() {
         let mut admission = admission(9, 2);
         let marks = [Ticket::new(1, 7), Ticket::new(2, 7)];
         for mark in marks {

@@ -33,7 +33,7 @@ impl BlockingRuntime {
     pub fn run_blocking(&mut self, job: Box<Job>) -> Finished {
         let ticket = self.core.submit(job);
         loop {
-            // Nobody else has the thread: whoever would be woken is this loop.
+            // No other task has the thread: this loop is what would be woken.
             let claimed = self.core.claim(ticket, &mut Context::from_waker(Waker::noop()));
             if let Poll::Ready(finished) = claimed {
                 return finished;

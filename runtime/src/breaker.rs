@@ -123,13 +123,13 @@ const FAILED_SHARE: f64 = 1.0 / 8.0;
 /// This many failed jobs in a row open the breaker.
 const FAILED_MAX: f64 = 32.0;
 
-/// After so many results the waits between probes begin with the shortest again.
+/// After this many results the waits between probes begin with the shortest again.
 pub(crate) const EARNED_RESULTS: u64 = 1_024;
 
 /// The longest wait between probes, in multiples of the first.
 pub(crate) const WAITS_MAX: u64 = 64;
 
-/// Small shares that leaked between faults in a row do not keep a level below its end.
+/// The rounding up to which shares that leaked between faults in a row do not keep a level below its end.
 const ROUNDING: f64 = 0.25;
 
 #[cfg(test)]

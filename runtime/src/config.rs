@@ -34,8 +34,8 @@ pub struct RuntimeConfig {
     /// The limits that keep jobs from devices, between tenants and where devices are full. By default there are none.
     pub limits: Limits,
     /// One in so many results of devices is read back in software before it is used, once a device has earned trust;
-    /// all of its first results are, and a larger share until then. None: no result at all. Too small: what
-    /// decompression takes of the core, for that many. Too large: a device that turns wrong is found late.
+    /// all of its first results are, and a larger share until then. None means no result at all. With a small number,
+    /// each such result costs the core a decompression. With a large one, a device that turns wrong is found late.
     pub verify_every: Option<NonZeroU32>,
     /// The process's knowledge about these devices. Its runtimes share one.
     pub reputation: Arc<Reputation>,

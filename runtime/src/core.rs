@@ -1,10 +1,9 @@
-//! The executor-agnostic core: submit, turn, claim. One instance per thread; it blocks nowhere
-//! but in a sync placement, and there no longer than the job timeout.
+//! The executor-agnostic core: submit, turn, claim. There is one instance per thread. It blocks only in a sync
+//! placement, and there no longer than the job timeout.
 //!
-//! A job's life: `submit` asks the policy and hands the job to a device queue (software runs it at
-//! once); `turn` polls the queues, redoes in software what a device failed, lost or kept too long,
-//! and wakes whoever waits; `claim` hands the finished job over. A ticket given up with `detach`
-//! leaves the job its buffers until the device returns it.
+//! A job's life: `submit` asks the policy and hands the job to a device queue (software runs it at once); `turn` polls
+//! the queues, redoes in software what a device failed, lost or kept too long, and wakes the owners; `claim` hands the
+//! finished job over. A ticket given up with `detach` leaves the job its buffers until the device returns it.
 //!
 //! A device that is lost, keeps a job too long or is wrong too often is retired: it gets no jobs until one, sent as a
 //! probe after a while, comes back and is right.
@@ -51,7 +50,7 @@ pub struct Runtime {
     ends: [Vec<DeviceState>; 2],
     decision_cache: DecisionCache,
     jobs: Ledger,
-    /// Finished and not yet claimed.
+    /// The number of finished jobs that were not yet claimed.
     unclaimed: usize,
     policy: Arc<dyn Policy>,
     /// Whether the policy uses costs.
@@ -71,7 +70,7 @@ pub struct Runtime {
     draws: Prng,
     waker: Waker,
     metrics: Arc<Metrics>,
-    /// While there are limits.
+    /// The queue of waiting jobs, while there are limits.
     admission: Option<Box<AdmissionQueue>>,
     /// The jobs that are to be redone in software.
     fallbacks: VecDeque<Box<Job>>,
@@ -555,8 +554,8 @@ impl Runtime {
         Ok(taken)
     }
 
-    /// Polls one device until the job is back or overdue: the calling thread has nothing better to
-    /// do. Nobody has the ticket yet, so the job's entry stays.
+    /// Polls one device until the job is back or overdue: the calling thread has nothing better to do. The ticket was
+    /// not handed out yet, so the job's entry stays.
     fn wait_here(&mut self, device: usize, ticket: Ticket) {
         loop {
             let now = self.time.refresh_once();
@@ -626,7 +625,7 @@ impl Runtime {
     #[inline(always)]
     fn polled(&mut self, device: usize) -> Vec<Completion> {
         let slot = &mut self.slots[device];
-        // What is inline is empty again before the next job is placed.
+        // An inline device is empty again before the next job is placed.
         if slot.is_full() && !slot.is_inline() {
             self.decision_cache.forget();
         }
@@ -686,7 +685,7 @@ impl Runtime {
         }
     }
 
-    /// It timed out here and was redone or failed; the buffers come home now.
+    /// Drops the completion of a job that timed out here and was redone or failed. Its buffers come home now.
     #[cold]
     fn drop_late(&mut self, completion: Completion) {
         self.metrics.count_late();
@@ -700,7 +699,7 @@ impl Runtime {
         let Some(Completion { job, outcome, service }) = &entry.finished else { return };
         let (now, arrivals) = (self.time.last(), self.history.arrivals());
         let slot = &mut self.slots[entry.choice.device()];
-        // What was given up says nothing of the device.
+        // A job that was given up says nothing about the device.
         let is_given_up = matches!(outcome, Outcome::Failed(DeviceError::Cancelled));
         if !is_given_up && job.deadline.is_some_and(|deadline| now > deadline) {
             self.metrics.count_missed(entry.choice.device());
@@ -750,7 +749,7 @@ impl Runtime {
 pub struct Outstanding {
     /// The number of jobs not yet returned.
     pub jobs: usize,
-    /// Some must be polled for, the soonest after about this long.
+    /// The time after which the first of the jobs that must be polled for is due.
     pub polled: Option<Nanos>,
     /// With jobs outstanding, a `turn` is due at least this often. It finds overdue jobs.
     pub turn_within: Nanos,

@@ -35,7 +35,7 @@ impl Known {
         arrivals > self.learnt + FORGOTTEN
     }
 
-    /// Expected time from submission to completion, and what of it the core is held.
+    /// Returns the expected time from submission to completion, and how much of it the core is held.
     #[inline]
     pub(crate) fn expected_times(
         &self,
@@ -164,7 +164,7 @@ fn first(bytes: usize, sample: &SubmitSample, took: Nanos) -> Box<Known> {
     Box::new(Known { estimates, is_enough: false, learnt: 0, asked, passes, fit })
 }
 
-/// A job of so many bytes is taken to need twice what one of none does.
+/// A job of this many bytes is taken to need twice the time of an empty one.
 const SHAPE_BYTES: f64 = 1_000.0;
 
 /// A quarter of an hour.
@@ -185,11 +185,11 @@ const ASK_AFTER: Nanos = Nanos::micros(500);
 /// One job says too little, and what looks bad after it is rarely tried again.
 const KNOWN_AFTER: u64 = 4;
 
-/// After so many jobs anywhere without one that taught something, what was learnt is doubted.
+/// After this many jobs anywhere without one that taught something, what was learnt is doubted.
 const WHILE: u64 = 1_000;
 
-/// After so many it is forgotten. What is not known gets a quarter of a queue of jobs at most before the first is back:
-/// of a queue of 256, one job in a thousand goes to a place that is as bad as it was.
+/// After this many jobs it is forgotten. A place without known costs gets at most a quarter of a queue of jobs before
+/// the first is back: with a queue of 256, one job in a thousand goes to a place that is as bad as it was.
 const FORGOTTEN: u64 = 64 * WHILE;
 
 #[cfg(test)]
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_found_between_two_close_polls_is_not_what_was_expected() {
+    fn a_job_between_two_close_polls_is_measured() {
         let mut costs = taught(6_000);
         for _ in 0..100 {
             costs.record(JOB, &sample(0), [Nanos(5_000), Nanos(9_000)], 0);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_device_is_looked_at_half_as_often_until_one_job_is_odd() {
+    fn a_steady_device_is_looked_at_half_as_often() {
         let mut costs = Costs::default();
         for _ in 0..1_100 {
             costs.record(JOB, &sample(0), [Nanos(6_000); 2], 0);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_was_learnt_of_for_long_is_forgotten_until_the_next_job() {
+    fn costs_without_new_jobs_are_forgotten() {
         let mut costs = taught(60_000);
         let is_forgotten = |costs: &Costs, at| costs.known(OP).expect("known").is_forgotten(at);
         assert!(!is_forgotten(&costs, FORGOTTEN) && is_forgotten(&costs, FORGOTTEN + 1));

@@ -12,7 +12,7 @@ use crate::costs::SubmitSample;
 /// The claim to one submitted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(
-    /// Place and generation, in one word: what is written in two is slow to be read at once.
+    /// The place and generation, in one word: two words that were just written are slow to be read at once.
     u64,
 );
 
@@ -102,7 +102,7 @@ pub(crate) struct Entry {
     /// The time from its submission to its end.
     pub(crate) total: Nanos,
     pub(crate) waker: Option<Waker>,
-    /// Kept for jobs that leave the core.
+    /// The parts for a second try, kept for jobs that leave the core.
     pub(crate) again: Again,
 }
 
@@ -170,7 +170,7 @@ pub(crate) struct Again {
     /// The input; none when there is nothing to do again, or when the queue shows its jobs.
     input: Option<Input>,
     task: Task,
-    /// Kept in any case: a device may put its result in place of the buffer.
+    /// The size of the output, kept in any case: a device may put its result in place of the buffer.
     output_bytes: usize,
     output_offset: usize,
     /// The bytes that the caller wrote ahead of the result: the output's first bytes.

@@ -24,7 +24,7 @@ pub(crate) struct History {
 pub(crate) struct Kind {
     /// The policy's choice for the last such job.
     pub(crate) last: Option<Choice>,
-    /// While it need not be asked again.
+    /// The validated decision, while the policy need not be asked again.
     pub(crate) validated: Option<ValidatedDecision>,
 }
 
@@ -83,7 +83,7 @@ fn class(bytes: usize) -> usize {
 
 const CLASSES: usize = 31;
 
-/// A newer gap weighs one in so many.
+/// The inverse of a newer gap's weight.
 const GAPS: u64 = 64;
 
 /// A longer pause says only that no job came for long, and must not outweigh what comes after it.

@@ -174,7 +174,7 @@ impl Metrics {
         let Completion { job, outcome, service } = completion;
         let detail = self.detail(choice, job);
         match outcome {
-            // What was given up is counted as that.
+            // A job that was given up is counted as that.
             Outcome::Failed(DeviceError::Cancelled) => return,
             Outcome::Failed(_) => add(&detail.failed, 1),
             Outcome::DoesNotFit => add(&detail.did_not_fit, 1),

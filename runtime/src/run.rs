@@ -13,7 +13,7 @@ use crate::entry::{Finished, Ticket};
 /// A submitted job. Dropping it detaches the job.
 pub struct Run {
     core: Rc<RefCell<Runtime>>,
-    /// Spent once the job was handed over.
+    /// The ticket; spent once the job was handed over.
     ticket: Ticket,
 }
 

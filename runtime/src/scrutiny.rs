@@ -82,7 +82,7 @@ fn drawn(share: f64, draws: &mut Prng) -> u32 {
 /// All of the first results are read back.
 pub(crate) const FIRST_RESULTS: u64 = 32;
 
-/// After so many good results one in two is read back, after nine times as many one in ten.
+/// After this many good results one in two is read back; after nine times as many, one in ten.
 const EARNED_SCALE: f64 = 1_024.0;
 
 /// Reading back a result of this size holds the thread for about 0.2 ms.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn with_every_one_all_are_read_back_and_with_none_none() {
+    fn one_in_one_reads_all_back_and_none_nothing() {
         let mut draws = Prng::new(4);
         assert_eq!(read_back(&mut every(1), 10_000, &mut draws).len(), 10_000);
         assert_eq!(read_back(&mut every(0), 10_000, &mut draws).len(), 0);

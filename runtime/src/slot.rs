@@ -28,7 +28,7 @@ pub(crate) struct Slot {
     pub(crate) waiting: usize,
     /// The sizes of the jobs inside, together.
     in_flight_bytes: usize,
-    /// Polled and not yet handed over: a poll may give more than one turn is to take.
+    /// The completions that were polled and not yet handed over. A poll may give more than one turn is to take.
     polled: Vec<Completion>,
     /// The times of the poll before the last one, and of the last one.
     polled_at: [Nanos; 2],
@@ -49,7 +49,7 @@ pub(crate) struct Slot {
 
 /// A job that a device took.
 pub(crate) enum Submitted {
-    /// It is done already.
+    /// The job is done already.
     Done,
     /// The job is in flight, and there is room for more.
     InFlight,
@@ -127,7 +127,7 @@ pub(crate) struct Retired {
     wait: Nanos,
     /// Its queue is new, and all that is in there is a probe.
     is_probed: bool,
-    /// It was wrong too often: what it does is refused until a probe of this process is right.
+    /// Whether it was wrong too often: what it does is refused until a probe of this process is right.
     is_distrusted: bool,
 }
 
@@ -240,7 +240,7 @@ impl Slot {
         match self.capabilities.waiting {
             // For what timed out, a look at every expiry check is enough.
             _ if self.waiting == 0 => None,
-            // What a signal announced and one turn was too short to hand over is not announced again.
+            // A signal announces completions once, also when one turn was too short to hand them all over.
             _ if !self.polled.is_empty() => Some(Nanos(0)),
             Waiting::Polled { expected } => Some(expected),
             Waiting::Inline | Waiting::Signalled => None,
@@ -336,7 +336,7 @@ impl Slot {
     #[cold]
     pub(crate) fn record_cost(&mut self, job: &Job, sample: &SubmitSample, arrivals: u64) -> bool {
         let [before, found] = self.polled_at;
-        // What signals was done when it did, whenever it was looked at before.
+        // A device that signals was done when it signalled, whenever it was polled before.
         let is_polled = matches!(self.capabilities.waiting, Waiting::Polled { .. });
         let before = if is_polled { before } else { found };
         let work = (job.task.op(), job.work_bytes());
@@ -507,7 +507,7 @@ const TIMED_ONE_IN: u32 = 16;
 /// The measured time to wake a task and to switch to it.
 const SWITCHES: Nanos = Nanos(100);
 
-/// Room for so many completions of one poll is made at the start.
+/// The completions of one poll for which there is room at the start.
 const POLLED_MAX: usize = 256;
 
 /// The ops that are jobs are the first six by index; two places more make the index a mask.

@@ -13,11 +13,11 @@ pub(crate) struct Time {
     /// The age up to which a time is used again. Zero looks every time.
     resolution: Nanos,
     now: Nanos,
-    /// Uses that one look may serve, as the last looks taught: doubled while they followed each other within the
-    /// resolution, none after one that did not.
+    /// The uses that one look may serve, as the last looks taught: doubled while they followed each other within the
+    /// resolution, zero after one that did not.
     served_max: u32,
     served_left: u32,
-    /// Someone turns the runtime and will again.
+    /// Whether a driver turns the runtime and will again.
     is_turned: bool,
 }
 
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_look_serves_more_uses_while_looks_are_close_and_fewer_when_not() {
+    fn one_look_serves_more_uses_while_looks_are_close() {
         let clock = ManualClock::default();
         let mut time = Time::exact(Arc::new(clock.clone()));
         time.set_resolution(Nanos(1_000));

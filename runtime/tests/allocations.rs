@@ -14,13 +14,13 @@ use device::{Job, Pool};
 use runtime::{CoreConfig, CoreLoop, Runtime, TokioRuntime};
 use units::{ByteCount, Nanos};
 
-/// As many jobs as are outstanding in the benches, each with a place of its own to come back to.
-fn own_jobs() -> Rc<Vec<Cell<Option<Box<Job>>>>> {
+/// Returns as many jobs as are outstanding in the benches, each with a place of its own to come back to.
+fn job_slots() -> Rc<Vec<Cell<Option<Box<Job>>>>> {
     let pool = Pool::heap(ByteCount::mib(4));
     Rc::new((0..OUTSTANDING).map(|_| Cell::new(Some(bench::job(&pool)))).collect())
 }
 
-/// Allocations of a round of few jobs for each task, and of one of many, after one that fills what is kept.
+/// Returns the allocations of a round of few jobs for each task, and of one of many, after one that fills what is kept.
 fn of_rounds(mut round: impl FnMut(usize)) -> [u64; 2] {
     round(100);
     [100, 1_000].map(|each| allocation_counter::measure(|| round(each)).count_total)
@@ -52,7 +52,7 @@ fn a_job_of_a_task_on_our_loop_takes_none() {
     // A turn takes some completions and leaves the rest: they are not overdue, however long the machine pauses.
     config.job_timeout = Nanos::secs(600);
     let core_loop = CoreLoop::new(CoreConfig::new(config)).expect("the devices open");
-    let (core, all) = (core_loop.core().clone(), own_jobs());
+    let (core, all) = (core_loop.core().clone(), job_slots());
     let counted = of_rounds(|each| {
         for place in 0..OUTSTANDING {
             let (job_core, all) = (core.clone(), Rc::clone(&all));
@@ -75,7 +75,7 @@ fn a_job_of_a_task_in_tokio_takes_none() {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let executor = builder.enable_all().build_local(Default::default()).expect("tokio starts");
     let runtime = executor.block_on(async { TokioRuntime::start(bench::config()) });
-    let (runtime, all) = (runtime.expect("the devices open"), own_jobs());
+    let (runtime, all) = (runtime.expect("the devices open"), job_slots());
     let counted = of_rounds(|each| {
         let start = |place: usize| {
             let (runtime, all) = (runtime.clone(), Rc::clone(&all));

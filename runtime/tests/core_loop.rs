@@ -41,7 +41,7 @@ async fn jobs(core: Core, pool: Pool, tags: std::ops::Range<u64>) {
 }
 
 #[test]
-fn jobs_of_many_tasks_end_on_polled_and_on_signalled_devices() {
+fn jobs_end_on_polled_and_on_signalled_devices() {
     let plan = FaultPlan { delay_polls: 3, fail_every: 7, refuse_every: 5, ..FaultPlan::default() };
     for device in [worker(), faulty(plan)] {
         let core_loop = core_loop(device);
@@ -58,7 +58,7 @@ fn jobs_of_many_tasks_end_on_polled_and_on_signalled_devices() {
 
 /// The same settings for every executor: they are the runtime's.
 #[test]
-fn streams_are_read_back_on_our_loop_and_on_a_plain_thread() {
+fn streams_are_read_back_on_loop_and_thread() {
     let config = || {
         let device = faulty(FaultPlan { corrupt_every: 3, ..FaultPlan::default() });
         let mut config = config(vec![software(), device], Arc::new(SystemClock::new()));
@@ -108,7 +108,7 @@ fn limits_hold_on_our_loop() {
 }
 
 #[test]
-fn a_runtime_reads_back_a_thousandth_of_the_streams_if_it_is_not_told_otherwise() {
+fn by_default_a_thousandth_of_the_streams_is_read_back() {
     let policy = Arc::new(policy::AlwaysSoftware);
     let config = RuntimeConfig::new(vec![software()], policy, Arc::new(SystemClock::new()));
     assert_eq!((config.verify_every, config.limits), (NonZeroU32::new(1_000), Limits::NONE));
@@ -135,7 +135,7 @@ fn on(placement: Placement, reason: Reason) -> runtime::Path {
 }
 
 #[test]
-fn while_tasks_are_ready_a_device_is_polled_once_per_interval() {
+fn a_busy_loop_polls_a_device_once_per_interval() {
     let device = Script::polled();
     let clock = ManualClock::default();
     let mut config = core_config(Arc::clone(&device) as _);
@@ -186,7 +186,7 @@ fn a_turn_takes_no_more_completions_than_the_batch() {
 
 #[test]
 fn a_loop_without_work_sleeps_until_another_thread_wakes_it() {
-    // A core that is away is charged to whoever was on it.
+    // The time that a core is away is charged to the task that was on it.
     let spent = (0..5).map(|_| spent_in_a_sleep()).min().expect("five sleeps");
     assert!(spent < Duration::from_millis(20), "{spent:?} in a sleep of 100 ms");
 }
@@ -240,7 +240,7 @@ fn dropped_futures_and_a_dropped_loop_leave_nothing_behind() {
 }
 
 #[test]
-fn wakes_between_runs_are_not_lost_and_places_are_used_again() {
+fn wakes_between_runs_are_not_lost() {
     let core_loop = core_loop(worker());
     let core = core_loop.core();
     for _ in 0..3 {
@@ -267,7 +267,7 @@ fn wakes_between_runs_are_not_lost_and_places_are_used_again() {
 }
 
 #[test]
-fn a_job_after_a_pause_is_not_timed_from_before_it() {
+fn a_job_after_a_pause_is_timed_from_its_submission() {
     let clock = ManualClock::default();
     let mut config = core_config(faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() }));
     config.runtime.clock = Arc::new(clock.clone());

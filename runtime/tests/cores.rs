@@ -1,5 +1,5 @@
-//! Many loops at once: they share what nobody has begun, no task waits while a core that could begin it sleeps, and
-//! what they leave behind when they end is nothing.
+//! Tests many loops at once: they share the tasks that have not begun, no task waits while a core that could begin it
+//! sleeps, and they leave nothing behind when they end.
 
 mod common;
 
@@ -85,7 +85,7 @@ fn every_task_spawned_to_many_cores_ends_once() {
 }
 
 #[test]
-fn a_core_that_is_kept_busy_leaves_its_share_to_others() {
+fn a_busy_core_leaves_its_share_to_others() {
     in_time(|| {
         let cores = cores(2, 4, 1_000);
         let spawner = cores.spawner();
@@ -192,7 +192,7 @@ fn wakes_and_spawns_from_many_threads_are_not_lost() {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
-        // Not by `finish`, which wakes all cores.
+        // `finish` would wake all cores.
         while ended.load(Ordering::Relaxed) < 100_000 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -217,7 +217,7 @@ fn spawn_one(spawner: &Spawner, ended: &Arc<AtomicUsize>) {
 }
 
 #[test]
-fn the_last_wake_of_many_from_many_threads_is_not_lost() {
+fn the_last_wake_from_many_threads_is_not_lost() {
     in_time(|| {
         let cores = cores(1, 4, 10);
         for _ in 0..20 {
@@ -277,7 +277,7 @@ fn dropped_cores_drop_their_tasks_begun_or_not() {
 }
 
 #[test]
-fn a_task_spawned_while_the_cores_are_dropped_is_dropped_or_refused() {
+fn a_task_spawned_during_the_drop_never_leaks() {
     in_time(|| {
         for _ in 0..200 {
             let cores = cores(2, 4, 100);
@@ -328,7 +328,7 @@ fn cores_that_a_panic_ended_refuse_tasks() {
 
 #[test]
 #[should_panic(expected = "a task's own")]
-fn a_panic_of_a_task_reaches_who_waits_for_the_cores() {
+fn a_task_s_panic_reaches_the_wait_for_the_cores() {
     let cores = cores(2, 4, 10);
     cores.spawner().spawn(|_| async { panic!("a task's own") }).expect("there is room");
     cores.finish();

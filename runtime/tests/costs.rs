@@ -1,6 +1,7 @@
-//! Policies that weigh costs, under the runtime and in virtual time: what it learns from jobs that come back is enough
-//! for them to take the better place when nothing is busy, when the device is, and when it changes. One core with a
-//! run queue, software on it, and a device with one engine; numbers are BlueField-2-like. Nothing is measured.
+//! Tests policies that use costs, under the runtime and in virtual time: what the runtime learns from completed jobs is
+//! enough for them to take the better place when nothing is busy, when the device is, and when it changes. There is one
+//! core with a run queue, software on it, and a device with one engine; numbers are BlueField-2-like. Nothing is
+//! measured.
 
 mod common;
 #[path = "costs/machine.rs"]
@@ -40,7 +41,7 @@ fn run(policy: Arc<dyn Policy>, load: &Load) -> Vec<Done> {
     Machine::new(policy, load).run()
 }
 
-/// Without the first tenth, in which the costs are learnt.
+/// Returns the jobs without the first tenth, in which the costs are learnt.
 fn settled(done: &[Done]) -> Vec<Done> {
     let mut settled: Vec<_> =
         done.iter().filter(|one| one.index >= done.len() / 10).copied().collect();
@@ -54,7 +55,7 @@ fn p99_us(done: &[Done]) -> f64 {
     all[(all.len() - 1) * 99 / 100] as f64 / 1e3
 }
 
-/// Of the jobs placed by choice, how many are offloaded.
+/// Returns the share of the jobs placed by choice that are offloaded.
 fn offloaded(done: &[Done], sizes: Range<usize>) -> f64 {
     let chosen =
         done.iter().filter(|one| one.choice.reason != Reason::Probe && sizes.contains(&one.bytes));
@@ -68,7 +69,7 @@ fn offloaded(done: &[Done], sizes: Range<usize>) -> f64 {
 }
 
 #[test]
-fn while_little_comes_each_size_goes_where_it_is_done_sooner() {
+fn at_low_load_each_size_goes_where_it_is_faster() {
     let done = settled(&run(least_latency(), &Load::new(10_000.0)));
     // Software is done first below 310 bytes.
     assert!(offloaded(&done, 0..200) < 0.05, "{}", offloaded(&done, 0..200));
@@ -78,7 +79,7 @@ fn while_little_comes_each_size_goes_where_it_is_done_sooner() {
 }
 
 #[test]
-fn it_follows_the_better_place_from_idle_to_past_what_the_device_carries() {
+fn it_follows_the_better_place_at_every_load() {
     println!("p99 (us): software, sync, async; least latency");
     let mut wins = 0;
     for per_second in [10e3, 100e3, 300e3, 400e3, 460e3] {
@@ -102,7 +103,7 @@ fn on_our_loop(policy: Arc<dyn Policy>, load: on_loop::Load) -> [f64; 2] {
     [50, 99].map(|percent| took[(took.len() - 1) * percent / 100].0 as f64 / 1e3)
 }
 
-/// So many jobs a second whose placement takes nothing, on a machine that does nothing else.
+/// Returns a load of this many jobs per second whose placement takes no time, on a machine that does nothing else.
 const fn alone(per_second: f64, jobs: u32) -> on_loop::Load {
     on_loop::Load { per_second, jobs, takes: Nanos(0), pauses: false }
 }
@@ -119,16 +120,16 @@ fn beside_offloading(load: on_loop::Load) -> [f64; 2] {
     [least_latency(), offload].map(|policy| on_our_loop(policy, load)[1])
 }
 
-/// At that load most jobs find the device empty or with one other. What it does beside one was once learnt from what
-/// was expected of it, and stayed wrong: a third of the jobs was kept from it, and the 99th percentile 1.4 times as
-/// high.
+/// At that load most jobs find the device empty or with one other. The device's time for two jobs was once learnt from
+/// what was expected of it, and stayed wrong: a third of the jobs was kept from it, and the 99th percentile was 1.4
+/// times as high.
 #[test]
-fn it_does_not_confirm_what_it_expects_of_a_device_that_is_seldom_busy() {
+fn expectations_of_an_idle_device_do_not_confirm_themselves() {
     let [least, offloads] = beside_offloading(alone(75e3, 12_000));
     assert!(least <= 1.12 * offloads, "{least} against {offloads}");
 }
 
-/// What a busy core is held for makes many wait, see docs/measurements.md, "The offload runtime's experiments".
+/// A pause of a busy core makes many jobs wait, see docs/measurements.md, "The offload runtime's experiments".
 #[test]
 fn it_holds_a_busy_core_for_less() {
     let [least, offloads] = beside_offloading(beside(400e3, 40_000));
@@ -217,7 +218,7 @@ fn what_weighing_adds_on_our_loop() {
     }
 }
 
-/// What takes the core from a thread that does nothing but look at the clock.
+/// Measures what takes the core from a thread that does nothing but look at the clock.
 #[test]
 #[ignore = "prints what this machine does, asserts nothing, ten seconds: cargo test --release -p runtime --test costs \
             what_pauses -- --ignored --nocapture"]
@@ -312,7 +313,7 @@ impl Policy for Shown {
 }
 
 #[test]
-fn on_our_loop_a_policy_is_told_how_many_tasks_wait() {
+fn our_loop_tells_the_policy_how_many_tasks_wait() {
     let (device, policy) = (Script::polled(), Arc::new(Shown::default()));
     let clock = ManualClock::default();
     let mut config = config(vec![software(), Arc::clone(&device) as _], Arc::new(clock.clone()));
@@ -339,7 +340,7 @@ fn on_our_loop_a_policy_is_told_how_many_tasks_wait() {
 }
 
 #[test]
-fn whoever_is_back_and_not_yet_claimed_waits_for_the_core() {
+fn unclaimed_jobs_count_as_waiting_for_the_core() {
     let (device, policy) = (Script::polled(), Arc::new(Shown::default()));
     let shown = Arc::clone(&policy);
     let mut rig = Rig::with(Arc::clone(&device) as _, |config| config.policy = policy);

@@ -52,7 +52,7 @@ fn ends(device: &Script, rig: &mut Rig, tickets: &[(u64, Ticket)]) -> Vec<u64> {
 }
 
 #[test]
-fn jobs_wait_for_a_full_device_up_to_the_bound_and_the_rest_goes_to_software() {
+fn jobs_wait_for_a_full_device_up_to_the_bound() {
     let (device, mut rig) = rig(wait_for(3));
     let tickets: Vec<_> = (0..5).map(|tag| (tag, submit(&mut rig, tag, 0, None))).collect();
     assert!(tickets.iter().all(|(_, ticket)| !rig.core.is_finished(*ticket)));
@@ -74,7 +74,7 @@ fn what_waits_is_served_by_deadline() {
 }
 
 #[test]
-fn a_tenant_has_no_more_jobs_inside_than_it_may_and_does_not_hold_up_others() {
+fn a_tenant_at_its_limit_does_not_delay_others() {
     let limits = Limits { tenant_jobs_max: 1, waiting_max: 9 };
     let (device, mut rig) = rig(limits);
     let greedy: Vec<_> = (0..4).map(|tag| (tag, submit(&mut rig, tag, 1, None))).collect();
@@ -102,7 +102,7 @@ impl Policy for SyncFor {
 }
 
 #[test]
-fn what_waits_is_served_after_another_tenants_sync_job_emptied_the_device() {
+fn waiting_jobs_are_served_after_another_tenant_s_sync_job() {
     let device = faulty(FaultPlan { delay_polls: 2, ..FaultPlan::default() });
     let mut rig = Rig::with(device, |config| config.policy = Arc::new(SyncFor(TenantId(2))));
     rig.core.set_limits(Limits { tenant_jobs_max: 1, waiting_max: 9 });
@@ -137,7 +137,7 @@ fn a_tenants_timed_out_jobs_do_not_count_against_it() {
 }
 
 #[test]
-fn jobs_that_wait_for_a_device_that_is_lost_are_done_in_software() {
+fn jobs_that_wait_for_a_lost_device_fall_back() {
     let (device, mut rig) = rig(wait_for(9));
     let tickets: Vec<_> = (0..4).map(|tag| submit(&mut rig, tag, 0, None)).collect();
     device.fail_one(DeviceError::Lost);
@@ -147,7 +147,7 @@ fn jobs_that_wait_for_a_device_that_is_lost_are_done_in_software() {
 }
 
 #[test]
-fn a_job_that_waits_too_long_is_done_in_software_and_given_up_it_is_dropped_at_once() {
+fn a_job_that_waits_too_long_is_done_in_software() {
     let (device, mut rig) = rig(wait_for(9));
     let _inside = [submit(&mut rig, 0, 0, None), submit(&mut rig, 1, 0, None)];
     let given_up = submit(&mut rig, 2, 0, None);
@@ -162,7 +162,8 @@ fn a_job_that_waits_too_long_is_done_in_software_and_given_up_it_is_dropped_at_o
     assert_eq!(device.state().accepted, 2);
 }
 
-/// Without limits. The device takes 10 ms and software no time, on this clock; known after some jobs each.
+/// Returns a rig without limits. The device takes 10 ms and software no time, on this clock; both are known after some
+/// jobs.
 fn rig_that_learnt() -> (Arc<Script>, Rig) {
     let (device, mut rig) = rig(Limits::NONE);
     for _ in 0..4 {
@@ -178,7 +179,7 @@ fn rig_that_learnt() -> (Arc<Script>, Rig) {
 }
 
 #[test]
-fn a_job_that_its_device_would_do_too_late_goes_to_software_if_that_is_in_time() {
+fn a_job_that_would_be_late_goes_to_software() {
     let (device, mut rig) = rig_that_learnt();
     let deadline = |left_ms: u64| Some(Nanos::millis(40 + left_ms));
     let tight = submit(&mut rig, 0, 0, deadline(5));
@@ -194,7 +195,7 @@ fn a_job_that_its_device_would_do_too_late_goes_to_software_if_that_is_in_time()
 
 /// Under a policy that probes nothing, what looks too late gets no job that could show that it no longer is.
 #[test]
-fn a_device_that_was_too_late_is_tried_again_though_the_policy_weighs_nothing() {
+fn a_late_device_is_tried_again_under_any_policy() {
     let (device, mut rig) = rig_that_learnt();
     let mut jobs = 0;
     let tried = loop {
@@ -210,7 +211,7 @@ fn a_device_that_was_too_late_is_tried_again_though_the_policy_weighs_nothing() 
     device.do_one();
     rig.core.turn();
     assert_eq!(rig.finished(tried).path, on_device());
-    // What it then takes no time for is not believed at once, but it is known again, and so weighed.
+    // The new time of nothing is not believed at once, but the device is known again, and so weighed.
     let tight = submit(&mut rig, 0, 0, Some(Nanos::millis(41)));
     assert_eq!(rig.finished(tight).path, in_software(Reason::Deadline));
 }

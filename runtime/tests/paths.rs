@@ -92,7 +92,7 @@ fn a_sync_job_is_done_when_submit_returns() {
 }
 
 #[test]
-fn an_idle_time_between_two_sync_jobs_is_not_the_devices() {
+fn idle_time_between_sync_jobs_is_not_the_device_s() {
     let device = faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() });
     let mut rig = Rig::with(device, |config| {
         config.policy = Arc::new(SyncOffload { work_bytes_min: 0 });
@@ -108,7 +108,7 @@ fn an_idle_time_between_two_sync_jobs_is_not_the_devices() {
 }
 
 #[test]
-fn an_idle_time_after_a_job_in_software_is_not_the_next_devices() {
+fn idle_time_after_software_is_not_the_next_device_s() {
     let mut rig = Rig::new(faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() }));
     rig.core.set_time_resolution(Nanos::micros(1));
     for tag in 0..5 {
@@ -137,9 +137,9 @@ fn a_sync_job_does_not_wait_longer_than_the_timeout() {
     assert!(took >= TIMEOUT && took < TIMEOUT + Nanos::micros(20), "{took:?}");
 }
 
-/// What such a job was is known to nobody but the queue of those that are to be redone: taking it for overdue lost it.
+/// Only the queue of jobs that are to be redone knew such a job: taking it for overdue lost it.
 #[test]
-fn a_sync_job_that_its_device_failed_waits_for_software_as_long_as_it_takes() {
+fn a_failed_sync_job_waits_for_software_without_limit() {
     let clock = ManualClock::default();
     let script = Script::new(|capabilities| capabilities.queue_depth = 1_000);
     let capabilities = script.capabilities().clone();
@@ -191,7 +191,7 @@ fn a_full_queue_is_seen_before_it_refuses() {
 }
 
 #[test]
-fn jobs_inside_a_lost_device_are_redone_and_later_ones_avoid_it() {
+fn jobs_inside_a_lost_device_are_redone() {
     let plan = FaultPlan { lose_after: Some(2), delay_polls: 2, ..FaultPlan::default() };
     let mut rig = Rig::new(faulty(plan));
     let tickets: Vec<_> = (0..5).map(|tag| rig.submit(tag)).collect();
@@ -213,7 +213,7 @@ fn jobs_inside_a_lost_device_are_redone_and_later_ones_avoid_it() {
 }
 
 #[test]
-fn jobs_of_a_hung_device_are_redone_within_a_quarter_past_the_timeout() {
+fn jobs_of_a_hung_device_are_redone_soon() {
     let plan = FaultPlan { lose_after: Some(0), loss: Loss::Hang, ..FaultPlan::default() };
     let mut rig = Rig::new(faulty(plan));
     let step = rig.core.outstanding().turn_within;
@@ -334,7 +334,7 @@ fn a_policy_that_errs_costs_no_job() {
 }
 
 #[test]
-fn a_job_that_software_cannot_do_goes_where_it_can_be_done() {
+fn a_job_beyond_software_goes_to_a_device() {
     let narrow = Dialect { codec: Codec::Deflate, window_log2: Some(4) };
     let device = Script::new(|capabilities| capabilities.writes.push(narrow));
     let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
@@ -356,7 +356,7 @@ fn a_job_that_software_cannot_do_goes_where_it_can_be_done() {
 }
 
 #[test]
-fn a_job_is_redone_that_nothing_was_kept_of_because_its_queue_shows_it() {
+fn a_job_that_its_queue_shows_is_redone() {
     let mut rig = Rig::new(Hung::new());
     let tickets: Vec<_> = (0..6).map(|tag| rig.submit(tag)).collect();
     let decompressed = {
@@ -377,7 +377,7 @@ fn a_job_is_redone_that_nothing_was_kept_of_because_its_queue_shows_it() {
 }
 
 #[test]
-fn what_a_lost_device_gives_back_at_once_is_redone_over_several_turns() {
+fn jobs_of_a_lost_device_are_redone_over_several_turns() {
     let device = Script::new(|capabilities| capabilities.queue_depth = 400);
     let mut rig = Rig::new(Arc::clone(&device) as _);
     let tickets: Vec<_> = (0..300).map(|tag| rig.submit(tag)).collect();
@@ -425,8 +425,8 @@ fn what_timed_out_and_is_given_back_is_redone_once() {
 }
 
 #[test]
-fn a_stream_that_cannot_be_read_back_is_made_again_in_software() {
-    // Of the first results all are read back, however few are later.
+fn an_unreadable_stream_is_made_again_in_software() {
+    // All of the first results are read back, however few are later.
     for (every, found) in [(1, 4), (2, 4)] {
         let plan = FaultPlan { corrupt_every: 3, ..FaultPlan::default() };
         let mut rig = Rig::with(faulty(plan), |config| {
@@ -446,7 +446,7 @@ fn a_stream_that_cannot_be_read_back_is_made_again_in_software() {
 }
 
 #[test]
-fn an_answer_is_used_again_only_where_the_policy_would_give_it_again() {
+fn a_cached_decision_is_what_the_policy_would_answer() {
     let device = Script::new(|capabilities| capabilities.queue_depth = 2);
     let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
         config.policy = Arc::new(AsyncOffload { work_bytes_min: 2_000 });
@@ -489,7 +489,7 @@ fn an_answer_is_used_again_only_where_the_policy_would_give_it_again() {
     assert_eq!(path(&mut rig, 6), in_software(Reason::DeviceLost));
 }
 
-/// Says that the device's answer stands whatever comes, and counts how often it is asked.
+/// A policy that says that the device stays the choice whatever comes, and counts how often it is asked.
 #[derive(Default)]
 struct Stands(AtomicUsize);
 
@@ -520,7 +520,7 @@ impl Policy for Stands {
 }
 
 #[test]
-fn an_answer_stands_only_for_jobs_like_it_and_until_something_changes() {
+fn a_decision_is_valid_only_for_similar_jobs() {
     let (device, policy) = (Script::polled(), Arc::new(Stands::default()));
     let mut rig =
         Rig::with(Arc::clone(&device) as _, |config| config.policy = Arc::clone(&policy) as _);

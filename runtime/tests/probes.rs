@@ -66,7 +66,7 @@ fn each_failure_doubles_the_wait_up_to_a_bound() {
 }
 
 #[test]
-fn a_probe_that_hangs_costs_its_own_job_a_timeout_and_no_other() {
+fn a_hanging_probe_costs_only_its_own_job() {
     let (device, mut rig) = retired();
     device.state().is_dead = false;
     rig.clock.advance(REPROBE);
@@ -107,7 +107,7 @@ fn a_probe_that_nobody_waits_for_counts_too() {
 }
 
 #[test]
-fn a_job_that_the_device_does_not_take_is_no_probe() {
+fn a_job_that_the_device_refuses_is_no_probe() {
     let device = Script::new(|capabilities| capabilities.writes.clear());
     let mut rig = Rig::new(Arc::clone(&device) as _);
     device.state().is_dead = true;
@@ -121,7 +121,7 @@ fn a_job_that_the_device_does_not_take_is_no_probe() {
 }
 
 #[test]
-fn the_jobs_of_the_old_queue_are_all_back_before_a_probe_replaces_it() {
+fn a_probe_waits_until_the_old_queue_is_empty() {
     let device = Script::polled();
     let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
         config.reprobe_after = Nanos(TIMEOUT.0 / 2);
@@ -142,7 +142,7 @@ fn the_jobs_of_the_old_queue_are_all_back_before_a_probe_replaces_it() {
 }
 
 #[test]
-fn where_a_device_is_required_only_a_job_that_would_fail_is_a_probe() {
+fn with_a_required_device_only_failing_jobs_probe() {
     let device = Script::polled();
     let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
         config.compress = Fallback::Require;

@@ -20,7 +20,7 @@ enum Event {
     Compress,
     Decompress,
     Turn,
-    /// Of the tickets held, the one at this index, modulo their number.
+    /// Claims the ticket at this index of those held, modulo their number.
     Claim(usize),
     Detach(usize),
     Advance(u64),

@@ -1,4 +1,4 @@
-//! What a device has to do to qualify, and what is said of one that does not.
+//! Tests what a device has to do to qualify, and what is said of one that does not.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn problem(plan: FaultPlan, patience: Duration) -> Problem {
 }
 
 #[test]
-fn devices_that_do_what_they_say_qualify_however_their_completions_are_learnt() {
+fn honest_devices_qualify_however_their_completions_arrive() {
     let count = |count| NonZeroUsize::new(count).expect("not zero");
     let signalled = Worker::start(count(1), count(4), &BUILT_IN).expect("a thread starts");
     let polled = faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() });
@@ -48,7 +48,7 @@ fn wrong_bytes_disqualify() {
 }
 
 #[test]
-fn what_fails_is_lost_or_hangs_is_told_apart_and_does_not_disqualify() {
+fn failures_losses_and_hangs_do_not_disqualify() {
     let sound = FaultPlan::default;
     let failed = problem(FaultPlan { fail_every: 1, ..sound() }, PATIENT);
     assert!(matches!(failed, Problem::Failed { .. }), "{failed}");
@@ -72,7 +72,7 @@ fn what_fails_is_lost_or_hangs_is_told_apart_and_does_not_disqualify() {
 
 /// Whatever a device would have done, its failure is tried, not its success.
 #[test]
-fn software_stands_in_for_every_kind_of_job_that_is_named() {
+fn software_stands_in_for_every_named_job_kind() {
     let all = software().capabilities().clone();
     assert_eq!(qualify_fallback(&all, &software(), PATIENT), Ok(()));
     let iaa = Capabilities { writes: vec![device::Dialect::IAA], ..all.clone() };

@@ -1,4 +1,4 @@
-//! What one tenant's job may see of another's: nothing, even of a device that states more than it wrote.
+//! Tests that one tenant's job sees nothing of another's, even on a device that states more than it wrote.
 
 mod common;
 
@@ -53,7 +53,7 @@ impl Queue for BoasterQueue {
     }
 }
 
-/// What a job of `tenant` is given whose output had `secret` in it before, which was `other`'s.
+/// Returns what a job of `tenant` is given whose output had `secret` in it before, which was `other`'s.
 fn given(secret: &[u8], other: u16, tenant: u16) -> Vec<u8> {
     let mut rig = Rig::new(Arc::new(Boaster(Script::polled().capabilities().clone())));
     rig.pool = device::Pool::heap(ByteCount::mib(1));
@@ -79,7 +79,7 @@ fn given(secret: &[u8], other: u16, tenant: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_result_that_is_longer_than_what_was_written_shows_nothing_of_another_tenant() {
+fn an_overlong_result_shows_nothing_of_another_tenant() {
     let secret = b"a secret of the first tenant's";
     let shows = |other, tenant| {
         given(secret, other, tenant).windows(secret.len()).any(|part| part == secret)

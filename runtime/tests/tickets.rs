@@ -30,7 +30,7 @@ impl Wake for Counting {
 }
 
 #[test]
-fn given_up_after_the_end_a_job_is_dropped_at_once() {
+fn a_finished_job_is_dropped_when_given_up() {
     let mut rig = Rig::new(faulty(FaultPlan::default()));
     let ticket = rig.submit(1);
     rig.core.detach(ticket);
@@ -39,7 +39,7 @@ fn given_up_after_the_end_a_job_is_dropped_at_once() {
 }
 
 #[test]
-fn given_up_inside_a_device_a_job_keeps_its_buffers_until_it_is_back() {
+fn a_given_up_job_keeps_its_buffers_until_it_returns() {
     let device = Script::polled();
     let mut rig = Rig::new(Arc::clone(&device) as _);
     let ticket = rig.submit(1);
@@ -67,7 +67,7 @@ fn given_up_and_failed_a_job_is_not_done_again() {
 }
 
 #[test]
-fn given_up_and_overdue_a_job_is_forgotten_and_its_device_retired() {
+fn an_overdue_given_up_job_retires_its_device() {
     let device = Script::polled();
     let mut rig = Rig::new(Arc::clone(&device) as _);
     let ticket = rig.submit(1);
@@ -81,7 +81,7 @@ fn given_up_and_overdue_a_job_is_forgotten_and_its_device_retired() {
 }
 
 #[test]
-fn given_up_after_it_was_redone_a_job_still_comes_home() {
+fn a_redone_job_that_is_given_up_still_returns() {
     let device = Script::polled();
     let mut rig = Rig::new(Arc::clone(&device) as _);
     let ticket = rig.submit(1);
@@ -112,7 +112,7 @@ fn the_last_to_ask_is_woken_once() {
 }
 
 #[test]
-fn a_late_completion_is_not_taken_for_the_next_job_with_its_place() {
+fn a_late_completion_is_not_the_next_job_s() {
     let device = Script::polled();
     let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
         config.policy =
@@ -171,7 +171,7 @@ fn a_start_without_software_is_refused() {
 }
 
 #[test]
-fn a_start_that_requires_a_device_and_has_none_is_refused() {
+fn a_start_without_a_required_device_is_refused() {
     assert!(matches!(refused(vec![software()], Fallback::Require), StartError::NothingToRequire));
 }
 
@@ -183,7 +183,7 @@ fn a_start_with_streams_that_software_cannot_read_is_refused() {
 }
 
 #[test]
-fn a_start_with_a_device_that_does_not_open_names_it() {
+fn a_device_that_does_not_open_is_named() {
     let plan = FaultPlan { lose_after: Some(0), loss: Loss::Reported, ..FaultPlan::default() };
     let error = refused(vec![software(), faulty(plan)], Fallback::Prefer);
     assert_eq!(error.to_string(), "device \"faulty-software\" did not open: device lost");

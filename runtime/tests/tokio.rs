@@ -149,7 +149,7 @@ fn jobs_come_back_after_a_panic_of_a_device() {
 }
 
 #[test]
-fn a_signalled_device_is_polled_when_it_signals_and_not_before() {
+fn a_signalled_device_is_polled_when_it_signals() {
     let (device, polls) = counted(worker(1, 8));
     let pool = Pool::heap(ByteCount(0));
     in_tokio(
@@ -170,7 +170,7 @@ fn a_signalled_device_is_polled_when_it_signals_and_not_before() {
 }
 
 #[test]
-fn inline_jobs_do_not_turn_the_core_while_others_are_inside_a_device() {
+fn inline_jobs_do_not_turn_the_core() {
     let (device, polls) = counted(Script::new(|capabilities| {
         capabilities.waiting = device::Waiting::Signalled;
     }));
@@ -219,13 +219,13 @@ fn a_polled_device_is_polled_while_other_tasks_go_on() {
 }
 
 #[test]
-fn a_hung_device_costs_its_timeout_once_and_is_not_spun_for() {
+fn a_hung_device_costs_its_timeout_once() {
     let plan = FaultPlan { lose_after: Some(0), loss: Loss::Hang, ..FaultPlan::default() };
     let (device, polls) = counted(faulty(plan));
     let pool = Pool::heap(ByteCount(0));
     in_tokio(
         device,
-        // Not tried again meanwhile, however busy the machine.
+        // The device is not tried again meanwhile, however busy the machine.
         |config| (config.job_timeout, config.reprobe_after) = (TIMEOUT, Nanos::secs(600)),
         |runtime| async move {
             let start = Instant::now();
@@ -316,7 +316,7 @@ fn an_executor_that_ends_with_jobs_inside_leaves_nothing_behind() {
 }
 
 #[test]
-fn more_jobs_than_a_device_holds_all_end_and_are_all_counted() {
+fn more_jobs_than_a_device_holds_all_end() {
     let pool = Pool::heap(ByteCount(0));
     in_tokio(
         worker(1, 4),
@@ -339,7 +339,7 @@ fn more_jobs_than_a_device_holds_all_end_and_are_all_counted() {
     );
 }
 
-/// A device of so many places that the policy chooses for every job, full or not.
+/// Runs with a device of this many places that the policy chooses for every job, full or not.
 fn with_limits<F: Future<Output = ()>>(
     limits: Limits,
     depth: usize,
@@ -356,7 +356,7 @@ fn with_limits<F: Future<Output = ()>>(
 }
 
 #[test]
-fn a_tenant_has_as_many_jobs_inside_as_its_limit_says() {
+fn a_tenant_has_no_more_jobs_inside_than_allowed() {
     for (tenant_jobs_max, accepted) in [(1, 2), (2, 3), (usize::MAX, 4)] {
         let limits = Limits { tenant_jobs_max, waiting_max: 9 };
         with_limits(limits, 9, |runtime, device| async move {
@@ -366,7 +366,7 @@ fn a_tenant_has_as_many_jobs_inside_as_its_limit_says() {
                 job.tenant = device::TenantId(tenant);
                 (tag, runtime.run(job))
             });
-            // Whoever comes while others wait is served by a turn.
+            // A job that comes while others wait is served by a turn.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
@@ -388,7 +388,7 @@ fn a_tenant_has_as_many_jobs_inside_as_its_limit_says() {
 }
 
 #[test]
-fn as_many_jobs_wait_for_a_full_device_as_may_and_the_others_are_done_in_software() {
+fn only_the_allowed_jobs_wait_for_a_full_device() {
     for waiting_max in [0, 1, 2] {
         let limits = Limits { waiting_max, ..Limits::NONE };
         with_limits(limits, 1, |runtime, device| async move {

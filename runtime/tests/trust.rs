@@ -13,7 +13,7 @@ use policy::{Placement, Reason};
 use runtime::{Reputation, Runtime, RuntimeConfig};
 use units::{ByteCount, ManualClock, Nanos, Prng};
 
-/// What a liar does with the result of a job, by the job's number.
+/// A change of a job's result, by the job's number.
 type Lie = dyn FnMut(u64, &mut Completion) + Send;
 
 /// Software that lies about its results as it is told.
@@ -342,7 +342,7 @@ fn long_streams_are_read_back_too() {
     assert_eq!(rig.finished(ticket).path, in_software(Reason::DeviceFault));
 }
 
-/// Prints how many acknowledged values a device costs that turns wrong after so many good results.
+/// Prints how many acknowledged values a device costs that turns wrong after this many good results.
 #[test]
 #[ignore = "prints the table of docs/operating/failures.md, asserts nothing, minutes: cargo test --release -p runtime \
             --test trust -- --ignored --nocapture"]
@@ -358,7 +358,7 @@ fn what_a_device_costs_that_turns_wrong() {
     }
 }
 
-/// Values that are lost to a device that gives that many good results and from then on spoils each.
+/// Returns the values that are lost to a device that gives that many good results and from then on spoils each.
 fn lost_after(good: u64, seed: u64) -> usize {
     let device = Liar::new(move |job, completion| {
         if job >= good {

@@ -1,4 +1,4 @@
-//! Listening and accepting: connections are counted against the limit and dealt to the workers in turn.
+//! Listens and accepts: connections are counted against the limit and assigned to the workers in turn.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -83,7 +83,7 @@ const DESCRIPTORS_KEPT_MAX: u64 = 64;
 pub(crate) fn listen_tcp(address: &str, backlog: u32) -> io::Result<Vec<std::net::TcpListener>> {
     let tried = address.to_socket_addrs()?.map(|address| listen_on(address, backlog));
     let (bound, failed): (Vec<_>, Vec<_>) = tried.partition(Result::is_ok);
-    // As memcached: a name with an address that this machine lacks is served on the others.
+    // As with memcached, a name with an address that this machine lacks is served on its other addresses.
     let first_failure = failed.into_iter().find_map(Result::err);
     match (bound.is_empty(), first_failure) {
         (true, Some(error)) => Err(error),
@@ -130,7 +130,7 @@ pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::n
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode. Nothing else has the same while the listener lives.
+    /// The device and inode of the file. No other file has the same while the listener lives.
     identity: Option<(u64, u64)>,
 }
 
@@ -190,7 +190,7 @@ pub(crate) async fn accept_unix(
     }
 }
 
-/// Connections that could not be accepted: all are counted, and the log has one line a second at most.
+/// Handles connections that could not be accepted: all are counted, and the log has at most one line per second.
 pub(crate) struct AcceptErrors {
     pub(crate) control: Arc<Control>,
     logged: Mutex<Option<Instant>>,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_another_process_made_at_the_same_path_is_left_to_it() {
+    fn another_process_s_socket_at_the_same_path_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let first = listen_unix(&path, 0o600).expect("a free path");

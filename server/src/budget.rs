@@ -28,11 +28,11 @@ struct Shared {
     /// The number of waiters.
     waiters: AtomicU64,
     wanted: Notify,
-    /// Someone holds more than there is, see [`Budget::grow`].
+    /// Whether a user holds more than there is, see [`Budget::grow`].
     overdrawn: AtomicBool,
 }
 
-/// Someone who waits for bytes.
+/// A user that waits for bytes.
 struct Waiter {
     bytes: u64,
     state: Mutex<WaiterState>,
@@ -48,7 +48,7 @@ enum WaiterState {
 pub(crate) struct Permit {
     budget: Budget,
     bytes: u64,
-    /// It was given where there was no room.
+    /// Whether it was given where there was no room.
     is_overdraft: bool,
 }
 
@@ -81,7 +81,7 @@ impl Budget {
         }
     }
 
-    /// More bytes for someone who holds some; does not wait, and overtakes those who do.
+    /// Takes more bytes for a user that holds some. It does not wait, and overtakes users that do.
     pub(crate) fn try_grow(&self, bytes: u64) -> Option<Permit> {
         self.add(bytes.min(self.0.max), self.0.max)
     }
@@ -220,7 +220,7 @@ impl Drop for Permit {
     }
 }
 
-/// One part in so many of a budget is for those who need more for what they hold.
+/// One part in so many of a budget is left for those that need more for what they hold.
 const RESERVE_SHARE: u64 = 4;
 
 /// A user that waits with bytes in hand looks again after this time. That is rare, and no order is kept among such
@@ -275,7 +275,7 @@ impl Taking {
         waiting.insert(place, Arc::clone(&waiter));
         drop(waiting);
         budget.0.waiters.fetch_add(1, Ordering::SeqCst);
-        // What came back between the attempt and this.
+        // Serves what came back between the attempt and this.
         budget.serve();
         budget.0.wanted.notify_waiters();
         Self { budget: budget.clone(), waiter, taken: false }
@@ -315,7 +315,7 @@ impl Drop for Taking {
         if matches!(*self.waiter.state.lock(), WaiterState::Granted) {
             drop(self.budget.granted(self.waiter.bytes));
         } else {
-            // Whoever stood behind it may fit.
+            // A waiter behind it may fit now.
             self.budget.serve();
         }
     }

@@ -53,7 +53,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Less is not worth the walk.
 const BURST_BYTES_MIN: u64 = 8 << 20;
 
-/// A burst is over when this part of it, or less, is held, for so many looks.
+/// A burst is over when this part of it, or less, is held for `IDLE_LOOKS` looks.
 const IDLE_SHARE: u64 = 8;
 const IDLE_LOOKS: u32 = 2;
 

@@ -161,7 +161,7 @@ impl Lane {
             return Poll::Pending;
         }
         self.begun = (0, 0);
-        // Who drains takes no job any more: the ring has no news for it.
+        // A draining worker takes no job any more: the ring has no news for it.
         match if is_draining { Pause::Sleep } else { self.serving.pause() } {
             Pause::Look => task.waker().wake_by_ref(),
             Pause::Sleep => self.look_again(task)?,
@@ -194,7 +194,7 @@ impl Lane {
         if again.as_mut().poll(task).is_ready() {
             self.again = None;
             task.waker().wake_by_ref();
-            // Who drains does not look what was read.
+            // A draining worker does not look at what was read.
             if !self.context.is_draining() && self.is_stalled() && self.is_in_the_way() {
                 self.context.counters.lanes.stalled.up();
                 let why = "it leaves its answers unread, and others need the memory";
@@ -215,8 +215,8 @@ impl Lane {
         read < due && now.since(since) >= UNREAD_MAX
     }
 
-    /// More than half of the worker's memory for lanes is held, and by this one no less than by the others: there
-    /// always is such a lane.
+    /// Returns whether more than half of the worker's memory for lanes is held and this lane holds no less than the
+    /// others. There always is such a lane.
     fn is_in_the_way(&self) -> bool {
         let held = self.context.lane_held_bytes.get();
         let lanes = self.context.counters.lanes.open.read().max(1);
@@ -293,7 +293,7 @@ impl Lane {
         Ok((job, held))
     }
 
-    /// Room for one job more, if there is some.
+    /// Takes room for one job more, if there is some.
     fn hold(&self, request: &Request) -> Option<Held> {
         let context = &self.context;
         let lane_max = (context.inflight_bytes_max.0 / LANE_SHARE).max(self.largest_bytes());

@@ -64,7 +64,7 @@ impl LongKeys {
     }
 }
 
-/// Others should not wait behind an answer of so many bytes.
+/// Others should not wait behind an answer of this many bytes.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
 
 /// 32 KiB in all.

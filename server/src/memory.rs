@@ -38,7 +38,7 @@ impl MemoryParts {
             Ok(StoreUrl::Grpc(services)) => services.len(),
             _ => 0,
         };
-        // Without gRPC nobody could report.
+        // Without gRPC no process could report.
         let is_scheduler = services.scheduler && !server.grpc_listen.is_empty();
         let when = |used: bool, bytes: ByteCount| if used { bytes } else { ByteCount(0) };
         let connection_bytes = CONNECTION_BYTES + if stores > 0 { ANSWERS_BYTES } else { 0 };

@@ -82,7 +82,7 @@ fn try_aside<E>(
                 .and_then(|()| qualify_fallback(tried.capabilities(), &software, PATIENCE)),
             false => qualify(&tried, &software, PATIENCE),
         };
-        // After the start nobody listens any more but for the log.
+        // After the start, only the log receives the verdict.
         let _ = tell(Tried { index, name, is_service, verdict });
     };
     if let Err(error) = std::thread::Builder::new().name("qualify".to_owned()).spawn(run) {

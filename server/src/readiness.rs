@@ -137,7 +137,7 @@ impl Round {
         let due = tokio::time::Instant::now() + WORKER_LIMIT;
         for (worker, pending) in workers.iter().zip(&mut self.pending) {
             let is_over = pending.as_mut().is_none_or(|pending| {
-                // What it says now is what it found in the last round.
+                // An answer that comes now is what the worker found in the last round.
                 !matches!(pending.try_recv(), Err(TryRecvError::Empty))
             });
             if is_over {

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_written_once_and_in_order_whatever_the_socket_takes() {
+    fn every_byte_is_written_once_and_in_order() {
         for step in [1, 7, 4_096, 1 << 20] {
             let mut out = ReplyBuffer::default();
             let mut expected = Vec::new();

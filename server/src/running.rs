@@ -1,4 +1,4 @@
-//! Starting the server, and what can be done with one that runs: ask its addresses, reload, drain.
+//! Starts the server, and controls one that runs: it asks its addresses, reloads it and drains it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ impl Server {
             rules::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
         let services = Services::of(&config.server.roles);
         let (health, grpc_others) = Health::new(services);
-        // Without gRPC nobody could report.
+        // Without gRPC no process could report.
         let scheduler = (services.scheduler && !config.server.grpc_listen.is_empty())
             .then(|| Arc::new(Scheduler::new(&config.scheduler)));
         let threads = config.server.threads.max(1);

@@ -74,7 +74,7 @@ impl StatsPages {
         for (name, value) in self.commands() {
             stat(name, value.to_string());
         }
-        // Accepting pauses for nobody here: above the limit clients are told and turned away.
+        // Accepting never pauses here: above the limit clients are told so and turned away.
         for (name, value) in [("accepting_conns", "1"), ("listen_disabled_num", "0")] {
             stat(name, value.to_owned());
         }
@@ -156,7 +156,7 @@ impl StatsPages {
     }
 }
 
-/// User and system time of this process, as memcached prints them (s).
+/// Returns user and system time of this process, as memcached prints them (s).
 fn process_usage() -> (String, String) {
     let ticks = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let mut fields = ticks.rsplit(") ").next().unwrap_or_default().split(' ').skip(11);

@@ -23,7 +23,7 @@ pub(crate) async fn keep<F: Future<Output = ()>>(
         let since = Instant::now();
         // `start` may have a defect of its own.
         let run = async { start().await };
-        // What a panic leaves half done is the task's own: it begins anew.
+        // A panic leaves only the task's own state half done, and the task starts anew.
         let ended = AssertUnwindSafe(run).catch_unwind().await;
         restarts.up();
         let how = if ended.is_err() { "a defect ended it" } else { "it ended" };

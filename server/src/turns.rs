@@ -8,7 +8,7 @@ use tokio::sync::{Notify, Semaphore};
 
 /// The turns of one worker.
 pub(crate) struct Turns {
-    /// KiB that are left until the next look.
+    /// The KiB that are left until the next look.
     left_kib: Semaphore,
     used_kib: Cell<usize>,
     used: Notify,
@@ -21,7 +21,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for the turn of so many bytes.
+    /// Waits for a turn to move this many bytes.
     pub(crate) async fn take(&self, bytes: usize) {
         let kib = (bytes >> 10).clamp(1, KIB_PER_LOOK);
         // The semaphore lives as long as its users and is never closed.
@@ -43,7 +43,7 @@ impl Turns {
     }
 }
 
-/// The kernel copies so much in some tens of microseconds; to unpack it takes about twice as long.
+/// The kernel copies this much in some tens of microseconds; unpacking it takes about twice as long.
 const KIB_PER_LOOK: usize = 128;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Logical values to stored values and back: the frame around what the runtime compresses. Every value passes here, so
-//! nothing compressed ever reaches a client unread and nothing unreadable ever reaches one as bytes.
+//! Turns logical values into stored values and back: the frame around what the runtime compresses. Every value passes
+//! here, so nothing compressed ever reaches a client unread and nothing unreadable ever reaches one as bytes.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ struct Shared {
     counters: Arc<Counters>,
     /// Whether software may read what a device did not. It may not where devices are required.
     software_reads: bool,
-    /// Stored values pass as they are.
+    /// Whether stored values pass as they are.
     raw: bool,
 }
 
@@ -384,7 +384,7 @@ impl Values {
         let mut finished = self.0.runtime.run(job(payload.clone())).await;
         if finished.path.device != 0 && !is_whole(&finished.outcome, &header, &finished.job.output)
         {
-            // What was not done the runtime has counted; whether it was done right it cannot know.
+            // The runtime has counted failures. Whether a done job was done right it cannot know.
             if matches!(finished.outcome, Outcome::Done { .. }) {
                 counters.device_corrupt.up();
             }

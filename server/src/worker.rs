@@ -203,7 +203,7 @@ fn run(plan: &Plan, index: usize, inbox: mpsc::UnboundedReceiver<WorkerMessage>,
     });
 }
 
-/// Does as it is told until it is told to end and no session is left, or to cut.
+/// Follows messages until it is told to drain and no session is left, or to cut.
 async fn attend(
     context: Rc<WorkerContext>,
     mut inbox: mpsc::UnboundedReceiver<WorkerMessage>,
@@ -287,7 +287,7 @@ fn reload(context: &WorkerContext, config: &Config) {
     }
 }
 
-/// Zero is for never.
+/// Returns the idle timeout; zero means never.
 fn idle_timeout(config: &Config) -> Option<Duration> {
     let limit_s = config.server.idle_timeout_s;
     (limit_s > 0).then(|| Duration::from_secs(limit_s))

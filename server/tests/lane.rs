@@ -198,7 +198,7 @@ impl Service {
         self.metric("rebate_lane_jobs_total{result=\"busy\"}")
     }
 
-    /// Lanes that were cut.
+    /// Returns the lanes that were cut.
     fn stalled(&self) -> u64 {
         self.metric("rebate_lanes_stalled_total")
     }
@@ -258,7 +258,7 @@ fn small(config: &mut Config) {
 }
 
 #[test]
-fn results_that_a_client_does_not_read_count_against_its_lane() {
+fn unread_results_count_against_their_lane() {
     let gate = Gate::new(true);
     let service = Service::start(&gate, small);
     let pool = Pool::heap(ByteCount(0));
@@ -278,8 +278,8 @@ fn results_that_a_client_does_not_read_count_against_its_lane() {
     assert_eq!(client.outcomes(1), [DONE], "what was read counts no longer");
 }
 
-/// Submits so many jobs at most and reads none of their answers, until the service has no room for more, or, where the
-/// machine paused for long, has cut a lane.
+/// Submits at most this many jobs and reads none of their answers, until the service has no room for more, or, where
+/// the machine paused for long, has cut a lane.
 fn fill(service: &Service, pool: &Pool, jobs_max: u64) -> Client {
     let mut client = service.client(pool);
     assert_eq!(client.outcomes(1), [DONE]);
@@ -311,7 +311,7 @@ fn lanes_that_read_nothing_leave_room_for_others() {
 }
 
 #[test]
-fn of_lanes_that_read_nothing_the_one_that_holds_most_is_cut_where_memory_is_short() {
+fn the_unread_lane_that_holds_most_is_cut_first() {
     let gate = Gate::new(true);
     let service = Service::start(&gate, |config| {
         config.store.item_bytes_max = ITEM_BYTES;
@@ -338,7 +338,7 @@ fn of_lanes_that_read_nothing_the_one_that_holds_most_is_cut_where_memory_is_sho
 }
 
 #[test]
-fn who_drains_answers_what_is_under_way_and_ends_idle_lanes() {
+fn a_drain_answers_jobs_and_ends_idle_lanes() {
     let gate = Gate::new(false);
     let mut service = Service::start(&gate, |_| {});
     let pool = Pool::heap(ByteCount(0));
@@ -396,7 +396,7 @@ fn a_lane_that_floods_leaves_the_others_their_turns() {
 const FLOOD: usize = 250;
 
 #[test]
-fn a_lane_has_no_more_jobs_inside_the_device_than_a_tenant_may_whoever_it_says_they_are_of() {
+fn a_lane_is_one_tenant_whatever_its_jobs_say() {
     let gate = Gate::new(false);
     let service = Service::start(&gate, |config| config.runtime.tenant_jobs_max = 2);
     let pool = Pool::heap(ByteCount(0));

@@ -1,4 +1,5 @@
-//! Devices that are tried before a server uses them: which are used and which are not. No server is started.
+//! Tests which of the devices that are tried before a server uses them are used and which are not. No server is
+//! started.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,10 +45,10 @@ fn only_a_device_that_gives_wrong_bytes_is_not_used() {
 }
 
 #[test]
-fn a_device_that_does_not_answer_delays_the_start_little_and_is_used() {
+fn a_silent_device_delays_the_start_little() {
     let device = faulty(FaultPlan { hang_every: 1, ..FaultPlan::default() });
     assert!(!is_withdrawn(&over(&device).qualified(0)));
-    // Not once for each kind of job.
+    // The device hung once in all, not once for each kind of job.
     assert!(device.counters().contains(&("hung", 1)), "{:?}", device.counters());
 }
 

@@ -19,7 +19,7 @@ const LOST: FaultPlan = FaultPlan { lose_after: Some(1), ..SOUND };
 const WRONG: FaultPlan = FaultPlan { corrupt_every: 1, ..SOUND };
 
 #[test]
-fn a_value_that_a_lost_device_should_read_is_software_s_or_a_miss() {
+fn values_of_a_lost_device_fall_to_software_or_miss() {
     for (fallback, is_served, no_device) in
         [(FallbackName::Prefer, true, 0.0), (FallbackName::Require, false, 1.0)]
     {
@@ -34,7 +34,7 @@ fn a_value_that_a_lost_device_should_read_is_software_s_or_a_miss() {
 }
 
 #[test]
-fn a_value_that_a_device_read_wrong_is_software_s_or_a_miss() {
+fn values_read_wrong_fall_to_software_or_miss() {
     for (fallback, is_served, no_device) in
         [(FallbackName::Prefer, true, 0.0), (FallbackName::Require, false, 1.0)]
     {
@@ -46,7 +46,7 @@ fn a_value_that_a_device_read_wrong_is_software_s_or_a_miss() {
 }
 
 #[test]
-fn a_server_does_without_a_withdrawn_device_and_its_page_names_it() {
+fn a_server_does_without_a_withdrawn_device() {
     let devices = devices(WRONG).qualified_within(0, Duration::from_secs(60));
     let cache = Cache::over(devices, FallbackName::Prefer);
     assert!(cache.set_and_get());
@@ -58,7 +58,7 @@ fn a_server_does_without_a_withdrawn_device_and_its_page_names_it() {
     }
 }
 
-/// Without verification only a read shows it: then whoever wrote the stream is to blame.
+/// Without verification only a read shows it. Then the device that wrote the stream is to blame.
 #[test]
 fn a_stream_that_nobody_reads_counts_against_its_writer() {
     let cache = Cache::verifying(devices(WRONG), FallbackName::Prefer, 0);

@@ -132,7 +132,7 @@ fn requests_and_answers_of_every_kind_come_through() {
         let answer = client.call("nothing", "{}", false).await.expect("it is answered");
         let said = r#"{"error":"no function is called \"nothing\"; there is echo"}"#;
         assert_eq!(answer, said);
-        // What comes back compressed need not be JSON, but an answer must.
+        // A compressed request need not be JSON, but an answer must be.
         let answer = client.call("echo", "no JSON", true).await.expect("it is answered");
         assert!(answer.starts_with(br#"{"error":"#), "{answer:?}");
     });
@@ -244,7 +244,7 @@ fn no_request_is_lost_whatever_a_device_does() {
 }
 
 #[test]
-fn a_request_without_room_is_done_by_hand_while_another_hangs() {
+fn a_request_without_room_is_done_by_hand() {
     let hang = FaultPlan { hang_every: 1, ..FaultPlan::default() };
     let service = start(wrapped(hang), |config| config.traces.live_max = 1);
     let address = service.address();
@@ -300,7 +300,7 @@ fn whoever_is_no_caller_is_cut_off() {
         let length = u32::try_from(bytes).expect("small").to_be_bytes();
         [hello(7), length.to_vec(), vec![0x5A; bytes.min(10_000)]].concat()
     };
-    // Nothing, less than a nonce and a tag, what nobody encrypted, and more than is taken.
+    // The lengths: nothing, less than a nonce and a tag, bytes that were not encrypted, and more than is taken.
     for bytes in [0, 27, 28, 4_096, 4_097, u32::MAX as usize] {
         assert!(is_cut_off(address, &message(bytes)), "{bytes}");
     }
@@ -349,7 +349,7 @@ fn connections_that_end_in_the_middle_leave_nothing() {
 }
 
 #[test]
-fn who_is_slow_with_a_message_loses_the_memory_that_another_needs() {
+fn a_slow_message_loses_the_memory_that_another_needs() {
     let service = start(None, |config| {
         config.runtime.inflight_bytes_max = ByteCount::mib(1);
         config.traces.payload_bytes_max = ByteCount::mib(1);
@@ -360,7 +360,7 @@ fn who_is_slow_with_a_message_loses_the_memory_that_another_needs() {
     slow.write_all(&[&(1_u32 << 20).to_be_bytes()[..], &[0; 100]].concat()).expect("a part");
     let asked = Instant::now();
     calling(service.address(), 8, async |client| echoes(&client, 100, true).await);
-    // Nobody else would have it: it may take 10 s for its message.
+    // If no other peer wanted the memory, the slow one could take 10 s for its message.
     assert!(asked.elapsed() < Duration::from_secs(9), "{:?}", asked.elapsed());
     service.await_metric("rebate_trace_requests_total{result=\"refused\"}", 1.0);
 }
@@ -376,7 +376,7 @@ fn whoever_is_silent_for_too_long_is_cut_off() {
 }
 
 #[test]
-fn a_drain_answers_what_is_under_way_and_ends_what_is_idle() {
+fn a_drain_answers_requests_under_way() {
     // A job is held for so long, on a device that is polled.
     let late = FaultPlan { late_every: 1, late_by: Duration::from_secs(5), ..FaultPlan::default() };
     let device: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(Software::default()), late));

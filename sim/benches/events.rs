@@ -21,7 +21,7 @@ const RUNS: usize = 7;
 /// The rate that the design asks of one core.
 const BAR_PER_S: f64 = 25e6;
 
-/// Simulates so many requests; events fired and the mean wait in service times.
+/// Simulates this many requests. Returns the events fired and the mean wait in service times.
 type Case = fn(u64) -> (u64, f64);
 
 fn main() {

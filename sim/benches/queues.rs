@@ -21,7 +21,7 @@ trait Queue {
     fn pop(&mut self) -> (u128, u64);
 }
 
-/// Holds a second with so many pending, over so many holds.
+/// Holds for a second with this many pending events, over this many holds.
 type Case = fn(usize, u64) -> f64;
 
 fn main() {

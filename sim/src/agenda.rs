@@ -14,7 +14,7 @@ pub struct Agenda<E> {
     events: FourAry<E>,
 }
 
-/// Something that events happen to.
+/// A system that events change.
 pub trait Model {
     /// The type of events: small and plain, since the queue copies it.
     type Event: Copy;

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_as_fast_as_it_is_asked_to_be() {
+    fn a_recording_is_scaled_to_the_load() {
         let gaps_ns: Arc<[f64]> = [1.0, 0.0, 5.0].into();
         let arrivals = Arrivals::recorded(&gaps_ns, 1e6).expect("valid");
         assert_eq!(arrivals.mean_gap_ns(), 1_000.0);

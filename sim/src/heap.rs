@@ -47,7 +47,7 @@ impl<T: Copy> FourAry<T> {
         self.end - ROOT - usize::from(self.vacant)
     }
 
-    /// True if none waits.
+    /// Returns whether no item waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::Picos;
 
-/// Ready work.
+/// A list of ready work.
 #[derive(Clone, Debug)]
 pub(crate) struct Laxities<T> {
     ready: VecDeque<Ready<T>>,
@@ -30,9 +30,9 @@ pub(crate) struct Due {
 /// The place where work was put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Before it are so many.
+    /// The number of items in front of it.
     pub(crate) at: usize,
-    /// It passed those with less laxity.
+    /// Whether it passed those with less laxity.
     pub(crate) is_ahead: bool,
 }
 
@@ -67,8 +67,9 @@ impl<T> Laxities<T> {
         self.ready.pop_front().map(|first| first.item)
     }
 
-    /// Behind all with no more laxity; with `ahead` before them, behind those that went ahead already, if the first of
-    /// them that is not late yet can wait as long as it takes. Those passed have that much less laxity then.
+    /// Inserts an item behind all with no more laxity. With `ahead` it goes before them, behind those that went ahead
+    /// already, if the first of them that is not late yet can wait as long as it takes. Those passed have that much
+    /// less laxity then.
     pub(crate) fn insert(&mut self, item: T, due: Due, now: Picos, ahead: bool) -> Place {
         let runtime_ps = signed(due.runtime);
         let latest_ps = signed(due.at) - runtime_ps;
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_can_be_forwarded_goes_ahead_if_the_others_can_wait() {
+    fn a_forwardable_op_goes_ahead_if_others_can_wait() {
         let mut list = Laxities::new();
         list.insert('a', due(100, 10), Picos(0), false);
         let place = list.insert('b', due(300, 90), Picos(0), true);

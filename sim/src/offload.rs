@@ -64,7 +64,7 @@ pub struct OpenLoopRun {
 }
 
 impl OpenLoopRun {
-    /// The latency that so many of the requests do not exceed (us); none without requests.
+    /// Returns the latency that this share of the requests does not exceed (us); none without requests.
     pub fn quantile_us(&self, share: f64) -> Option<f64> {
         let last = self.latency_ns.len().checked_sub(1)?;
         let rank = (share * self.latency_ns.len() as f64).ceil().max(1.0) as usize - 1;
@@ -73,7 +73,7 @@ impl OpenLoopRun {
 }
 
 impl OpenLoop {
-    /// Simulates one run; everything random follows from the seed.
+    /// Simulates one run. Everything random follows from the seed.
     ///
     /// # Panics
     /// Without sizes, or where a profile has no compression or the device no accelerator: whoever asks has them.
@@ -402,7 +402,7 @@ mod tests {
 
     /// Pollaczek and Khinchine: one core, constant service.
     #[test]
-    fn a_core_at_half_its_rate_waits_as_the_closed_form_says() {
+    fn a_half_loaded_core_waits_as_theory_says() {
         let profile = DeviceProfile::find("epyc7542-isal").expect("compiled in");
         let service_ns = profile.compress().expect("compresses").latency(8 << 10).0 as f64;
         let plan = OpenLoop {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_sees_load_leaves_the_core_when_it_fills() {
+    fn a_load_aware_policy_leaves_a_full_core() {
         let least = Arc::new(policy::LeastLatency { inline_bytes_max: 256 << 10 });
         let profile = DeviceProfile::find("epyc7542-isal").expect("compiled in");
         let service_ns = profile.compress().expect("compresses").latency(8 << 10).0 as f64;

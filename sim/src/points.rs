@@ -1,4 +1,4 @@
-//! Keys that are given other values than a specification gives them, and the points of sweeps over such values.
+//! Values for keys other than those that a specification gives them, and the points of sweeps over such values.
 
 use std::fmt;
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Recorded arrivals: a text of times, made into the gaps between them. It reads no file and knows no service: the text
-//! is handed in, and who comes at those gaps is the model's.
+//! is handed in, and the model decides which requests come at those gaps.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

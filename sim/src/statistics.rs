@@ -114,7 +114,7 @@ pub fn drift(values: &[u64]) -> f64 {
     if overall > 0.0 { (last - first) / overall } else { 0.0 }
 }
 
-/// True if drifts of replications are, at 99 % confidence, no accident, and large enough to matter.
+/// Returns whether drifts of replications are, at 99 % confidence, no accident, and large enough to matter.
 pub(crate) fn drifts(of_replications: &[f64]) -> bool {
     let center = mean(of_replications);
     let reach = student(NORMAL_99, of_replications.len() - 1) * standard_error(of_replications);
@@ -133,7 +133,7 @@ pub const KEPT_MIN: usize = 1_000;
 /// The expansion behind [`student`] is good from four degrees of freedom on.
 pub(crate) const REPLICATIONS_MIN: usize = 5;
 
-/// Growth over a third of a run that is put down to chance. Less is hidden by a run's own noise at any load worth a
+/// The growth over a third of a run that is put down to chance. Less is hidden by a run's own noise at any load worth a
 /// simulation; more would let a queue grow by a tenth while the run is called steady.
 const DRIFT_MAX: f64 = 0.05;
 const BATCH: usize = 5;

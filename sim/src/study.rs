@@ -88,7 +88,7 @@ pub struct Plan {
     pub events_max: u64,
 }
 
-/// Something that can be simulated again and again.
+/// A model that can be simulated again and again.
 pub trait Simulate: Sync {
     /// Returns the names of a replication's measurements.
     fn names(&self) -> Names;
@@ -274,7 +274,7 @@ pub struct Response {
 pub struct Fact {
     /// Its name.
     pub name: String,
-    /// Over replications; none of an overload, whose runs are cut short.
+    /// The interval over replications; none for an overload, whose runs are cut short.
     pub value: Option<Interval>,
 }
 
@@ -339,7 +339,7 @@ impl Plan {
         let (cuts, mut done) = self.pilot(model, progress)?;
         loop {
             let report = self.report(model, &cuts, &done);
-            // What a replication lacks, further ones do not give.
+            // Further replications do not give what one of them lacks.
             let misses = report.intervals().any(|one| one.is_none());
             let last = misses || count == self.replications_max;
             if last || report.precise != Some(false) {
@@ -387,7 +387,7 @@ impl Plan {
                 let done = pilot.into_iter().map(|one| reduce(one, &cuts)).collect();
                 Ok((cuts, done))
             }
-            // Nothing is cut off, so nobody's times have to wait for the others'.
+            // Nothing is cut off, so no replication's times have to wait for the others'.
             Extent::WindowPs(_) => {
                 let none = |_| Cut { requests: 0, unsteady: false };
                 let cuts: Vec<Cut> = model.names().responses.into_iter().map(none).collect();
@@ -643,7 +643,7 @@ pub(crate) const REQUESTS_MAX: u64 = 1 << 22;
 const OVERLOADED_REQUESTS: u64 = 200;
 /// The most requests of the replications before the first look, together: 512 MiB.
 const PILOT_REQUESTS_MAX: f64 = (1u64 << 26) as f64;
-/// Half of what the clock can count, so that what came last can still end.
+/// Half of what the clock can count, so that the last request can still end.
 const WINDOW_PS_MAX: f64 = (u64::MAX / 2) as f64;
 /// Their response times are held until the warm-up is known.
 const PILOTS_MAX: f64 = 100.0;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// Makes `count` studies on so many workers, and hands what they came to over in order until the caller has enough. No
+/// Makes `count` studies on this many workers, and hands their results over in order until the caller has enough. No
 /// study begins after that, nor far ahead of one that is slow; those under way are ended and dropped.
 pub fn in_order<T: Send>(
     count: usize,

@@ -141,7 +141,7 @@ fn reports_do_not_depend_on_threads() {
     };
     let one = report(1);
     assert_eq!(one, report(3));
-    // What is kept in a file comes back to the last bit.
+    // A report that is stored in a file comes back to the last bit.
     let kept = serde_json::to_string(&KeptReport::from(&one)).expect("JSON");
     let kept: KeptReport = serde_json::from_str(&kept).expect("as it was written");
     assert_eq!(Report::from(kept), one);
@@ -167,7 +167,7 @@ fn overload_has_no_steady_percentile() {
 }
 
 #[test]
-fn recorded_arrivals_keep_their_shape_at_the_load_that_is_set() {
+fn recorded_arrivals_keep_their_shape_at_any_load() {
     let mean_us = |times: &str| {
         let mut entries = entries("steady");
         entries.set("load.process", "recorded").expect("a key");
@@ -238,7 +238,8 @@ fn bad_values_name_the_key_and_its_range() {
 
 #[test]
 fn events_of_a_request_are_few() {
-    // 38.1 by the programs (a test beside them); what is displaced from a PE costs one more, and nobody else does.
+    // By the programs it is 38.1 (see a test next to them). An op that is displaced from a PE costs one more, and no
+    // other.
     let (_, model) = model(Architecture::AccelFlow, "steady", &[("load.total_per_s", "20000")]);
     let sample = model.replicate(&Streams::new(2, 0), Extent::Requests(20_000), 1 << 32);
     let each = fact(&model, &sample.expect("a run"), "events_per_request");

@@ -139,7 +139,7 @@ fn at_rest(states: &[Vec<State>; 2]) -> Vec<Vec<State>> {
 }
 
 #[test]
-fn the_timed_engine_sees_the_commands_and_states_of_the_functional_one() {
+fn the_timed_engine_sees_what_the_functional_one_sees() {
     for window in ["1", "4"] {
         let model = model("arcalis", Attachment::NearCache, &[("run.window", window)]);
         let (_, timed) = model.observe(&Streams::new(3, 0), 300).expect("a run");
@@ -170,7 +170,7 @@ fn an_application_core_works_or_waits() {
 }
 
 #[test]
-fn one_request_at_a_time_takes_the_sum_of_its_stages_and_four_crossings() {
+fn one_request_takes_its_stages_and_four_crossings() {
     let set =
         [("run.window", "1"), ("attachment.near_cache_ns", "300"), ("shapes.value_bytes", "0")];
     let model = model("arcalis", Attachment::NearCache, &set);
@@ -259,7 +259,7 @@ fn results_do_not_depend_on_threads() {
 }
 
 #[test]
-fn bad_keys_say_where_they_are_and_what_may_stand_there() {
+fn bad_keys_name_their_place_and_valid_values() {
     let refused = |key, value| spec("arcalis", &[(key, value)]).expect_err("invalid");
     for (key, value, expected) in [
         ("run.window", "0", "run.window is 0; it must be a whole number from 1 to 16"),

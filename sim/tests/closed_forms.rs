@@ -87,7 +87,7 @@ fn feedback_loads_a_jackson_network_by_its_visits() {
 }
 
 #[test]
-fn a_fork_of_two_is_exact_and_of_four_within_bounds() {
+fn forks_of_two_and_four_match_theory() {
     let forked = |branches: &[&str]| {
         let fork =
             StationKind::Fork { branches: branches.iter().map(|&name| name.to_owned()).collect() };
@@ -114,7 +114,7 @@ fn without_places_to_wait_requests_are_refused_as_erlang_says() {
     agrees("refused", report.fact("cpu.refused"), b);
     mean_agrees(&report, SERVICE_NS);
 
-    // Those who are refused find room elsewhere, and nobody is lost.
+    // Refused requests find room elsewhere, and none is lost.
     let StationKind::Serve { overflow, .. } = &mut spec.stations[0].does else { panic!() };
     *overflow = Some("spare".to_owned());
     spec.stations.push(station("spare", StationKind::Delay { time: exponential() }, &[]));
@@ -171,7 +171,7 @@ fn equal_deadlines_are_first_come_first_served() {
 }
 
 #[test]
-fn a_burst_without_contrast_is_poisson_and_one_with_waits_longer() {
+fn a_burst_without_contrast_is_poisson() {
     let bursty = |on: f64, off: f64| {
         let mut spec = queue(1, 0.5, exponential());
         let per_s = 1e9 / SERVICE_NS;

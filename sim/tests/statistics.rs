@@ -37,7 +37,7 @@ fn an_overloaded_station_has_no_steady_state() {
     assert_eq!((report.responses[0].mean_ns, report.responses[0].p99_ns), (None, None));
     assert_eq!(report.fact("cpu.utilisation"), None, "of an overload nothing is said");
 
-    // What it offers instead can be asked for.
+    // The window that it offers instead can be asked for.
     let window = Plan { extent: Extent::WindowPs(*window_ps), ..plan(1) };
     let report = study(&window, &spec);
     assert_eq!(report.verdict, Verdict::Window);
@@ -45,7 +45,7 @@ fn an_overloaded_station_has_no_steady_state() {
 }
 
 #[test]
-fn an_overload_behind_a_large_buffer_is_found_by_its_drift() {
+fn an_overload_behind_a_large_buffer_shows_as_drift() {
     let mut spec = queue(1, 1.1, exponential());
     let StationKind::Serve { waiting_max, .. } = &mut spec.stations[0].does else { panic!() };
     *waiting_max = Some(1 << 20);
@@ -64,7 +64,7 @@ fn a_high_load_that_is_steady_is_not_refused() {
 }
 
 #[test]
-fn a_study_ends_at_the_precision_or_at_its_last_replication() {
+fn a_study_ends_at_the_requested_precision() {
     let spec = queue(1, 0.7, exponential());
     let wanted = Plan { precision: Some(0.02), ..plan(20_000) };
     let report = study(&wanted, &spec);
@@ -204,7 +204,7 @@ fn requests_under_way_and_windows_are_bounded() {
 }
 
 #[test]
-fn faults_in_a_network_say_where_what_and_what_may_be() {
+fn faults_in_a_network_name_place_and_valid_values() {
     let fault = |change: &dyn Fn(&mut NetworkSpec)| {
         let mut spec = queue(1, 0.5, exponential());
         change(&mut spec);

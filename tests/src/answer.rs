@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn data_that_looks_like_an_answer_is_compared_byte_for_byte() {
+    fn data_like_an_answer_is_compared_byte_for_byte() {
         let a = cut(b"VALUE a 0 5\r\nHD c17\r\nEND\r\n");
         let b = cut(b"VALUE a 0 5\r\nHD c18\r\nEND\r\n");
         assert!(!same(&a, &b, 0));
     }
 
     #[test]
-    fn times_to_live_may_differ_by_what_passed_but_not_be_missing() {
+    fn times_to_live_may_differ_by_passed_time() {
         assert!(same(&cut(b"HD t30\r\n"), &cut(b"HD t29\r\n"), 0));
         assert!(same(&cut(b"HD t30\r\n"), &cut(b"HD t20\r\n"), 9));
         assert!(!same(&cut(b"HD t30\r\n"), &cut(b"HD t20\r\n"), 5));

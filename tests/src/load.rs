@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_was_stored_and_is_not_there_is_missed() {
+    fn a_stored_value_that_is_gone_is_missed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let addr = listener.local_addr().expect("bound");
         thread::spawn(move || {

@@ -61,7 +61,7 @@ fn not_ready_while_memcached_is_dead_but_healthy() {
     let admin = admin_of(&ours);
     let ready = |wanted: bool| {
         poll_for(PATIENCE, || {
-            // Without requests nobody notices: the store is judged by what it answers.
+            // Without requests the outage is not noticed: the store is judged by its answers.
             let _either = ours.client().get("a");
             let (status, _) = page(admin, "/readyz")?;
             ((status == 200) == wanted).then_some(())

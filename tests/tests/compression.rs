@@ -147,7 +147,7 @@ fn a_unix_socket_does_as_well() {
 }
 
 #[test]
-fn a_killed_service_costs_no_value_and_is_used_again_when_it_is_back() {
+fn a_killed_service_costs_no_value() {
     let port = Port::free().expect("a free port");
     let mut service = Service::start_at(&port.address().to_string(), &[]);
     let ours = frontend(&service, &[]);
@@ -165,7 +165,7 @@ fn a_killed_service_costs_no_value_and_is_used_again_when_it_is_back() {
 }
 
 #[test]
-fn a_stopped_service_delays_a_request_by_the_timeout_and_no_more() {
+fn a_stopped_service_delays_a_request_by_the_timeout() {
     let service = Service::start(&[]);
     let ours = frontend(&service, &["--set", "runtime.job_timeout_ms=300"]);
     let load = Load::start(ours.addr());
@@ -215,7 +215,7 @@ fn a_service_that_drains_under_load_loses_nothing() {
 }
 
 #[test]
-fn what_cannot_be_a_job_is_refused_with_the_value_and_the_range() {
+fn a_bad_job_is_refused_with_value_and_range() {
     let service = Service::start(&["--item-bytes-max", "64KiB"]);
     let good = RunRequest {
         op: Op::Compress.into(),

@@ -250,7 +250,7 @@ fn an_append_keeps_a_long_life_by_the_servers_clock() {
     let noted = store.noted();
     let time = noted[0].split(' ').find_map(|flag| flag.strip_prefix('T'));
     let exptime_s: i64 = time.and_then(|time| time.parse().ok()).expect("an expiry");
-    // What passed in between is taken off, and a second by chance.
+    // The time that passed in between is taken off, and a second by chance.
     let passed_s = SERVER_TIME_S + LEFT_S - exptime_s;
     assert!((0..=PATIENCE.as_secs() as i64).contains(&passed_s), "{noted:?}");
 }

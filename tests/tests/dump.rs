@@ -1,5 +1,5 @@
-//! Lists of what is stored: `stats cachedump`, `lru_crawler metadump` and `mgdump`, for the embedded store and in front
-//! of memcached, in memcached's own forms. What the other clients see meanwhile, and memcached's own tool.
+//! Tests lists of what is stored: `stats cachedump`, `lru_crawler metadump` and `mgdump`, for the embedded store and in
+//! front of memcached, in memcached's own forms; what the other clients see meanwhile; and memcached's own tool.
 
 mod services;
 
@@ -38,7 +38,8 @@ fn list(client: &mut Client, line: &str, end: &str) -> Vec<String> {
     lines
 }
 
-/// The same, once it has so many lines: memcached itself leaves items out while it moves them between its LRU segments.
+/// Returns the same once it has this many lines: memcached itself leaves items out while it moves them between its LRU
+/// segments.
 fn whole_list(client: &mut Client, line: &str, count: usize) -> Vec<String> {
     let mut listed = Vec::new();
     poll_for(PATIENCE, || {
@@ -194,7 +195,7 @@ fn lists_may_be_forbidden() {
 }
 
 #[test]
-fn a_list_ends_with_an_error_when_a_server_is_down() {
+fn a_list_with_a_dead_server_ends_in_an_error() {
     let (one, mut two) = (Server::memcached(&[]), Server::memcached(&[]));
     let ring = format!("memcached://{},{}", one.addr(), two.addr());
     let ours = Server::rebate_serve(&ring, "on", &[]);

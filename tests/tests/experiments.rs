@@ -44,7 +44,7 @@ fn rendered(path: &Path) -> String {
 }
 
 #[test]
-fn reproduce_cache_writes_rows_that_say_how_they_were_found_and_a_page() {
+fn reproduce_cache_writes_rows_and_a_page() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("results");
     let out = out.to_str().expect("a plain path");
@@ -264,7 +264,7 @@ fn the_demo_compares_five_configurations_and_writes_its_page() {
 }
 
 #[test]
-fn what_cannot_be_run_is_bad_usage_with_the_valid_range() {
+fn an_impossible_run_is_bad_usage() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().to_str().expect("a plain path");
     for (args, valid) in [

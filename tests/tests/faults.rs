@@ -83,7 +83,7 @@ fn late_answers_never_reach_another_request() {
 }
 
 #[test]
-fn unreachable_memcached_at_the_start_is_an_error_until_it_comes() {
+fn memcached_may_come_after_the_start() {
     let port = Port::free().expect("a free port");
     let ours = Server::rebate_serve(&format!("memcached://{}", port.address()), "on", &[]);
     let mut client = ours.client();
@@ -124,7 +124,7 @@ fn clients_learn_no_addresses_of_stores() {
 }
 
 #[test]
-fn keys_of_the_live_server_are_served_when_another_is_dead() {
+fn keys_of_live_servers_are_served_beside_a_dead_one() {
     let (first, mut second) = (Server::memcached(&[]), Server::memcached(&[]));
     let stores = format!("memcached://{},{}", first.addr(), second.addr());
     let ours = Server::rebate_serve(&stores, "on", &[]);
@@ -150,7 +150,7 @@ fn keys_of_the_live_server_are_served_when_another_is_dead() {
 }
 
 #[test]
-fn one_get_over_a_live_and_a_dead_server_leaves_the_connection_usable() {
+fn a_get_over_a_dead_server_keeps_the_connection() {
     let (first, mut second) = (Server::memcached(&[]), Server::memcached(&[]));
     let stores = format!("memcached://{},{}", first.addr(), second.addr());
     let ours = Server::rebate_serve(&stores, "on", &[]);
@@ -243,7 +243,7 @@ fn sigterm_does_not_wait_for_idle_clients() {
 }
 
 #[test]
-fn sigterm_waits_for_half_a_request_only_up_to_the_hard_limit() {
+fn sigterm_waits_for_a_request_up_to_the_limit() {
     let limit = ["--set", "server.drain_timeout_ms=500"];
     let mut ours = Server::rebate_serve("embedded", "on", &limit);
     let mut half = ours.client();

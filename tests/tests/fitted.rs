@@ -49,7 +49,7 @@ fn frontend(scheduler: &Service) -> Server {
 }
 
 #[test]
-fn what_is_fitted_is_followed_and_kept_and_the_model_asks_for_it() {
+fn fitted_parameters_are_followed_and_kept() {
     let mut scheduler = Service::scheduler(0, &["--set", "scheduler.parameters=fitted"]);
     let nothing = model(scheduler.grpc, &[]);
     assert_eq!(nothing.code, Some(1), "{}", nothing.out);
@@ -86,7 +86,7 @@ fn what_is_fitted_is_followed_and_kept_and_the_model_asks_for_it() {
     });
     assert!(shown.is_some(), "{:?}", metrics(scheduler.admin));
 
-    // Of some offloaded jobs it is looked at what they take of the core.
+    // Some offloaded jobs are timed on the core.
     let answered = poll_for(PATIENCE, || {
         work(&server, 400);
         let ran = model(scheduler.grpc, &["--op", "compress", "--json"]);
@@ -120,7 +120,7 @@ fn what_is_fitted_is_followed_and_kept_and_the_model_asks_for_it() {
 }
 
 #[test]
-fn an_address_that_is_none_or_does_not_answer_is_said() {
+fn a_bad_or_silent_address_is_reported() {
     let nobody = Port::free().expect("a free port");
     let gone = model(nobody.address(), &[]);
     assert_eq!(gone.code, Some(1));

@@ -115,7 +115,7 @@ fn values_go_over_the_lane_and_both_sides_say_so() {
 /// The lane's client copies no input: values were read from the clients' sockets to where the service reads them, and
 /// streams from the store's. What came with the line before it was copied there, and is counted there.
 #[test]
-fn of_a_value_on_its_way_to_the_service_only_what_came_with_its_line_is_copied() {
+fn only_the_bytes_read_with_the_line_are_copied() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = Service::start(&folder.path().join("lane"));
     let store = Server::memcached(&["-m", "64"]);
@@ -154,7 +154,7 @@ fn of_a_value_on_its_way_to_the_service_only_what_came_with_its_line_is_copied()
 const READ_WITH_A_LINE_BYTES: f64 = 16_384.0;
 
 #[test]
-fn over_grpc_a_frontend_says_so_and_that_a_lane_would_do() {
+fn a_frontend_over_grpc_suggests_a_lane() {
     let service = services::Service::start("compression", 0, &[]);
     let address = service.grpc.to_string();
     let ours = ["--role", "frontend", "--threads", "1", "--workers", "0"];

@@ -263,7 +263,7 @@ impl MuteStore {
 /// Any of these keys may have a long value. Most of the gets take the connection for long exchanges, so that few long
 /// values come where others wait behind them.
 #[test]
-fn a_burst_of_unknown_clients_takes_few_places_among_short_exchanges() {
+fn unknown_clients_take_few_places_among_short_exchanges() {
     const CLIENTS: usize = 300;
     let store = MuteStore::start();
     let more = ["--threads", "1", "--set", "store.timeout_ms=60000"];
@@ -355,7 +355,7 @@ fn clients_that_never_read_hold_no_more_than_the_budget() {
 
 /// The same with values that a memcached server sends as they are: there the memory is taken before anything inflates.
 #[test]
-fn unread_values_of_a_store_hold_no_more_than_the_budget() {
+fn unread_store_values_stay_within_the_budget() {
     let store = Server::memcached(&[]);
     let budget = ["--threads", "1", "--set", "runtime.inflight_bytes_max=16MiB"];
     let ours = rebate(&store.as_store(), "on", &budget);
@@ -395,7 +395,7 @@ fn memory_returns_to_the_system_after_a_burst() {
 }
 
 #[test]
-fn a_sum_that_is_too_small_is_refused_with_the_smallest_that_is_not() {
+fn a_small_memory_sum_is_refused_with_the_smallest_valid() {
     let output = std::process::Command::new(rebate_tests::rebate_binary())
         .args(["serve", "--check-config", "--set", "server.memory_max=100MiB"])
         .output()

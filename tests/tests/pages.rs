@@ -77,7 +77,7 @@ fn a_document_that_asks_others_is_found_out() {
 }
 
 #[test]
-fn the_page_of_the_scheduler_has_its_rows_and_asks_nobody_else() {
+fn the_page_of_the_scheduler_loads_nothing_further() {
     let scheduler = Service::scheduler(0, &[]);
     let address = scheduler.grpc.to_string();
     let server = Server::rebate_serve(

@@ -74,7 +74,7 @@ fn talk(client: &mut Client, sent: Vec<u8>, answer_bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn calls_of_one_session_meet_in_no_key_even_if_the_service_takes_the_newest_first() {
+fn calls_of_one_session_never_meet_in_a_key() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound socket");
     let (tell, told) = std::sync::mpsc::channel();
@@ -170,7 +170,7 @@ fn serve(items: &mut HashMap<String, String>, command: &str) -> String {
 const QUIET: Duration = Duration::from_millis(30);
 
 #[test]
-fn large_values_and_many_at_once_come_back_as_they_were() {
+fn many_large_values_come_back_as_they_were() {
     let memcached = Server::memcached(&["-m", "512", "-I", "4m"]);
     let store = ["--store", &memcached.as_store()];
     let service = Service::start("store", 0, &[&store[..], &LARGE_ITEMS].concat());
@@ -197,7 +197,7 @@ fn large_values_and_many_at_once_come_back_as_they_were() {
 }
 
 #[test]
-fn many_large_values_at_once_wait_for_memory_and_are_all_served() {
+fn many_large_values_at_once_are_all_served() {
     let memcached = Server::memcached(&["-m", "512", "-I", "4m"]);
     // Together with its answers on their way out, half of what the clients ask for.
     let little = ["--set", "runtime.inflight_bytes_max=16MiB"];
@@ -263,7 +263,7 @@ fn a_stopped_service_gives_errors_in_time_and_recovers() {
 }
 
 #[test]
-fn memcached_behind_the_service_killed_and_stopped_gives_clear_errors_and_recovers() {
+fn a_killed_memcached_behind_the_service_gives_clear_errors() {
     let port = Port::free().expect("a free port");
     let mut memcached = Server::memcached_at(port.number(), &[]);
     let soon = ["--set", "store.timeout_ms=1000"];
@@ -287,7 +287,7 @@ fn memcached_behind_the_service_killed_and_stopped_gives_clear_errors_and_recove
 }
 
 #[test]
-fn one_of_the_stores_behind_the_service_hangs_and_the_others_are_served() {
+fn a_hanging_store_does_not_stop_the_others() {
     let stores = [Server::memcached(&[]), Server::memcached(&[])];
     let both = format!("{},{}", stores[0].as_store(), stores[1].addr());
     // Both wait as long; of that, an eighth is left for the service's word that it was not enough.
@@ -330,7 +330,7 @@ fn one_of_the_stores_behind_the_service_hangs_and_the_others_are_served() {
 }
 
 #[test]
-fn an_answer_beyond_what_a_connection_may_hold_is_an_error_at_once_and_costs_nobody_else() {
+fn an_answer_beyond_the_limit_is_an_error_at_once() {
     let service = Service::start("store", 0, &["--store", "embedded"]);
     let ours = frontend(service.grpc, &["--threads", "1"]);
     let mut client = ours.client();
@@ -397,7 +397,7 @@ fn nonsense() -> Vec<(&'static str, u16, Vec<u8>, &'static str)> {
 }
 
 #[test]
-fn a_service_that_answers_nonsense_is_an_error_and_nothing_else() {
+fn nonsense_from_a_service_is_only_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound socket");
     let (tell, told) = std::sync::mpsc::channel::<(u16, Vec<u8>, &'static str)>();
@@ -445,7 +445,7 @@ fn h2_response(status: u16) -> api::tonic::codegen::http::Response<()> {
 }
 
 #[test]
-fn a_server_that_speaks_no_http2_is_an_error_in_time() {
+fn a_server_without_http2_is_an_error_in_time() {
     let memcached = Server::memcached(&[]);
     let ours = frontend(memcached.addr(), &["--set", "store.timeout_ms=500"]);
     let mut client = ours.client();
@@ -531,7 +531,7 @@ fn typed_calls_are_about_stored_bytes() {
 }
 
 #[test]
-fn calls_that_cannot_be_served_say_what_is_wrong_with_them() {
+fn unservable_calls_say_what_is_wrong() {
     let service = Service::start("store", 0, &["--store", "embedded"]);
     calls(service.grpc, async |mut store| {
         for (command, said) in [

@@ -1,5 +1,5 @@
-//! What the runtime's benches share: a device without latency, a job for it, and the median of several runs. It
-//! measures nothing itself.
+//! The common parts of the runtime's benches: a device without latency, a job for it, and the median of several runs.
+//! It measures nothing itself.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -179,7 +179,7 @@ pub fn job(pool: &Pool) -> Box<Job> {
 /// Whether instructions are counted, from outside, and nothing is timed: the call for it does not bear being watched.
 static IS_COUNTED: AtomicBool = AtomicBool::new(false);
 
-/// Processor time of the calling thread: what the work costs the host, whoever else runs on it.
+/// Returns the processor time of the calling thread: what the work costs the host, whatever else runs on it.
 pub fn thread_time() -> Duration {
     if IS_COUNTED.load(Ordering::Relaxed) {
         return Duration::ZERO;
@@ -208,7 +208,7 @@ pub fn config() -> RuntimeConfig {
         clock: clock(),
         seed: 1,
         limits: Limits::NONE,
-        // What is timed is the way there and back.
+        // The benches time the path to the device and back.
         verify_every: None,
     }
 }
@@ -220,8 +220,8 @@ fn clock() -> Arc<dyn Clock> {
     }
 }
 
-/// A clock by which looks lie as far apart as on a machine that nobody watches: what is done by the time stays the
-/// same.
+/// A clock whose looks lie as far apart as on a machine that is not observed, so that what depends on the time stays
+/// the same.
 struct Steady(AtomicU64);
 
 impl Clock for Steady {
@@ -232,11 +232,10 @@ impl Clock for Steady {
 
 const LOOKS_APART: Nanos = Nanos(900);
 
-/// What the command line asks for: `--quick`, `--json`, `--jobs COUNT` and a part of a row's id; cargo's own flags are
-/// ignored.
+/// The command line: `--quick`, `--json`, `--jobs COUNT` and a part of a row's id; cargo's own flags are ignored.
 pub struct Options {
     pub quick: bool,
-    /// Jobs of each run, for who counts instructions: then nothing is timed.
+    /// The jobs of each run, for counting instructions: then nothing is timed.
     pub jobs: Option<usize>,
     json: bool,
     only: Option<String>,

@@ -56,7 +56,7 @@ impl DecisionCache {
         self.epoch
     }
 
-    /// Other devices are open now, or the policy, or what it is told of costs, is another one.
+    /// Forgets all decisions, because the open devices, the policy or its knowledge of costs changed.
     #[inline]
     pub(super) fn forget(&mut self) {
         self.epoch += 1;

@@ -27,7 +27,7 @@ pub(crate) struct ValidatedDecision {
     shape: TaskShape,
     /// The number of jobs that had come to the core when it was validated.
     validated_at: u64,
-    /// Lower halves of draws from here on are no probes.
+    /// Draws whose lower halves are at least this are no probes.
     draws_from: u32,
     gap_max: Nanos,
     /// The most jobs that may be inside the chosen device.

@@ -13,7 +13,7 @@ use crate::slot::JobShape;
 impl Runtime {
     /// Follows other limits from the next job on.
     pub fn set_limits(&mut self, limits: Limits) {
-        // With none allowed in, what waits would wait for ever.
+        // With none allowed in, the waiting jobs would wait for ever.
         let limits = Limits { tenant_jobs_max: limits.tenant_jobs_max.max(1), ..limits };
         match &mut self.admission {
             Some(admission) => admission.set_limits(limits),
@@ -28,7 +28,7 @@ impl Runtime {
         if !self.is_limited(choice) {
             return self.hand_over_cold(job, choice);
         }
-        // With nothing inside no turn would come that serves what waits.
+        // With nothing inside, no turn would come that serves the waiting jobs.
         let turns = self.slots.iter().any(|slot| slot.in_flight > 0);
         let device = choice.device();
         let is_full = self.slots[device].is_full();
@@ -91,7 +91,7 @@ impl Runtime {
         let job_shape = JobShape::new(job);
         let arrivals = self.history.arrivals();
         let mut meets = |device: usize| {
-            // Not those that the policy sees: this may be another job than the one that is placed.
+            // These are not the states that the policy sees: this may be another job than the one that is placed.
             let mut state = self.states[device];
             self.slots[device].update(&mut state, &job_shape);
             let slot = &self.slots[device];

@@ -110,7 +110,7 @@ impl Runtime {
         mut verdict: Verdict,
     ) {
         let ticket = Ticket::from_mark(completion.job.tag);
-        // Also one that timed out and is to be redone: its device gives back what it was told to cancel.
+        // A job that timed out and is to be redone is late too: its device gives back what it was told to cancel.
         let is_late = |entry: &Entry| entry.is_finished() || entry.choice.device() != device;
         if self.jobs.get(ticket).is_none_or(is_late) {
             return self.metrics.count_late();
@@ -123,7 +123,7 @@ impl Runtime {
             }
         };
         let fault = fault(&completion.outcome);
-        // What its owner gave up says nothing of the device.
+        // A job that its owner gave up says nothing about the device.
         let is_given_up = matches!(completion.outcome, Outcome::Failed(DeviceError::Cancelled));
         match fault {
             Some(Reason::DeviceLost) => self.retire(device),

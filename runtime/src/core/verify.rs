@@ -12,7 +12,7 @@ use crate::entry::Ticket;
 /// The knowledge about a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It was not read back, or cannot be.
+    /// The result was not read back, or cannot be.
     Unread,
     Right,
     Wrong,
@@ -37,7 +37,7 @@ impl Runtime {
                 slot.scrutiny.passed(&mut self.draws);
                 Verdict::Unread
             }
-            // What comes from a device that is out of service is done again in any case.
+            // A result of a device that is out of service is done again in any case.
             _ if slot.is_distrusted() && !slot.is_probed() => Verdict::Unread,
             _ => self.examine(device, &mut completion),
         };

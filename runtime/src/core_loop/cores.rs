@@ -1,6 +1,6 @@
 //! Several loops, each on a thread of its own with its own queues into the devices. A task is spawned to all of them
-//! and stays where it began: until then any core may take it (steal it from another's share), from then on it owns
-//! what belongs to that core. No locks on the way of a job; a mutex where tasks begin and cores go to sleep.
+//! and stays where it began: until then any core may take it (steal it from another's queue), from then on it owns what
+//! belongs to that core. There are no locks on a job's path, only a mutex where tasks begin and cores go to sleep.
 
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -22,10 +22,10 @@ use crate::config::StartError;
 pub struct CoresConfig {
     /// The number of loops.
     pub cores: NonZeroUsize,
-    /// Tasks that a core has begun at most; more wait where any core can take them. Too many: a core that is quick
-    /// to begin keeps work that another could do. Too few: devices run empty.
+    /// The most tasks that a core has begun; more wait where any core can take them. With too many, a core that is
+    /// quick to begin keeps work that another could do. With too few, devices run empty.
     pub tasks_per_core_max: NonZeroUsize,
-    /// Tasks that wait to begin at most.
+    /// The most tasks that wait to begin.
     pub waiting_max: usize,
 }
 
@@ -115,7 +115,7 @@ impl Drop for Cores {
     fn drop(&mut self) {
         self.shared.sleepers.set(STOPPED);
         for thread in self.threads.drain(..) {
-            // A task's panic was its own; nobody asked for the tasks' ends.
+            // A task's panic was its own, and the tasks' ends were not asked for.
             let _ = thread.join();
         }
         self.shared.drop_waiting();
@@ -256,7 +256,7 @@ impl Source for Share {
     }
 }
 
-/// Dropped with its task, ended or not.
+/// The end of a task. It is dropped with its task, ended or not.
 struct Ending(Arc<Shared>);
 
 impl Ending {

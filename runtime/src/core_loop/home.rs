@@ -70,7 +70,7 @@ impl Home {
     }
 }
 
-/// Raised by any thread, lowered by one.
+/// A flag that any thread raises and one lowers.
 pub(super) struct Flag(AtomicBool);
 
 impl Flag {

@@ -54,8 +54,8 @@ pub struct CoreConfig {
     /// A device that must be polled is polled again only after this while tasks are ready; with none ready it is
     /// polled without pause. Too short: time goes into polls that find nothing. Too long: finished jobs wait.
     pub poll_interval: Nanos,
-    /// Completions that one turn takes from each device at most. Too small: polls per job. Too large: ready tasks
-    /// wait for a burst of completions.
+    /// The most completions that one turn takes from each device. With too few, each job costs a poll. With too many,
+    /// ready tasks wait for a burst of completions.
     pub dequeue_batch: NonZeroUsize,
 }
 
@@ -205,7 +205,7 @@ trait Source {
     /// Returns whether the run is over. The loop asks once in a pass.
     fn is_over(&mut self) -> bool;
 
-    /// Called when no task is ready, and now and then while some are: whether it began one.
+    /// Begins work when no task is ready, and now and then while some are. Returns whether it began one.
     fn begin(&mut self) -> bool {
         false
     }
@@ -236,7 +236,8 @@ impl Inner {
             self.poll_tasks(&running);
             let signalled = self.take_woken();
             let outstanding = self.turn(running.none_ready(), signalled);
-            // After the polls: the task that it waits for may have ended in them, and nobody wakes a loop for that.
+            // This check is after the polls: the task that the loop waits for may have ended in them, and no wake
+            // follows from that.
             if source.is_over() {
                 return;
             }
@@ -281,14 +282,14 @@ impl Inner {
         let mut runtime = self.runtime.borrow_mut();
         let outstanding = runtime.outstanding();
         if outstanding.jobs == 0 {
-            // Nobody looks at the clock until there is a job again.
+            // The clock is not looked at until there is a job again.
             runtime.park();
             return outstanding;
         }
         let now = runtime.refresh_clock();
         self.adapt_burst(now);
-        // With none ready a device that signals is asked anyway: a pass without a ready task follows a wake or a
-        // sleep that was long enough.
+        // With no task ready, a device that signals is polled anyway: such a pass follows a wake or a sleep that was
+        // long enough.
         if !none_ready && !signalled && now < self.next_poll.get() {
             return outstanding;
         }
@@ -300,7 +301,8 @@ impl Inner {
         runtime.turn_at(now)
     }
 
-    /// More tasks in the next pass while the clock is looked at more than once per interval, fewer when less often.
+    /// Polls more tasks in the next pass while the clock is looked at more than once per interval, fewer when less
+    /// often.
     fn adapt_burst(&self, now: Nanos) {
         let elapsed = now.since(self.looked.replace(now));
         let burst = self.burst.get();
@@ -334,5 +336,5 @@ const BURST_MAX: u32 = 64;
 
 const BURST_FIRST: u32 = 16;
 
-/// While tasks stay ready one more is begun once in so many passes: they may wait for what it does.
+/// While tasks stay ready, one more begins once in this many passes: they may wait for what it does.
 const PASSES_PER_BEGIN: u32 = 8;

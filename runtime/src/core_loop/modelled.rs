@@ -80,7 +80,8 @@ mod primitives {
     }
 }
 
-/// All orders with at most so many preemptions. A thread that is never woken is reported as a deadlock.
+/// Checks all orders with at most `preemptions_max` preemptions. A thread that is never woken is reported as a
+/// deadlock.
 fn check(preemptions_max: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions_max);
@@ -88,7 +89,7 @@ fn check(preemptions_max: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Steps of one order at most: more than any takes that ends.
+/// The most steps of one order: more than any order that ends takes.
 const BRANCHES_MAX: usize = 20_000;
 
 const TASK: u32 = 7;
@@ -97,7 +98,7 @@ const TASK: u32 = 7;
 type Written = Arc<[AtomicUsize; 2]>;
 
 fn sees_all(written: &Written) -> bool {
-    // Without an order of their own: only the wake says that they can be seen.
+    // The loads have no order of their own: only the wake makes the writes visible.
     written.iter().all(|mark| mark.load(Ordering::Relaxed) == 1)
 }
 
@@ -151,7 +152,7 @@ fn a_flag_lowered_after_the_poll_would_lose_a_wake() {
 }
 
 #[test]
-fn a_device_that_signals_is_asked_by_a_loop_that_sleeps() {
+fn a_sleeping_loop_hears_a_device_s_signal() {
     check(3, || {
         let home = Home::here();
         let written: Written = Arc::new([0, 0].map(AtomicUsize::new));
@@ -269,12 +270,12 @@ fn no_task_waits_while_a_core_sleeps() {
 
 #[test]
 #[should_panic = "deadlock"]
-fn a_core_that_did_not_look_again_would_sleep_for_ever() {
+fn without_a_second_look_a_core_sleeps_for_ever() {
     every_task_begins(1, 3, false);
 }
 
 #[test]
-fn a_task_spawned_while_the_cores_stop_is_dropped_or_refused() {
+fn a_task_spawned_during_the_stop_never_leaks() {
     check(4, || {
         let shared = Cores::new(1);
         let theirs = Arc::clone(&shared);

@@ -1,10 +1,10 @@
-//! Which of several cores sleep, how many tasks wait to begin, and when all is over. It holds no tasks. The file is
-//! compiled twice: for use, and for every order of a few threads' steps (`modelled`).
+//! Knows which of several cores sleep, how many tasks wait to begin, and when all is over. It holds no tasks. The file
+//! is compiled twice: for use, and for every order of a few threads' steps (`modelled`).
 //!
-//! No task waits while a core that could begin it sleeps. Who makes a task visible (by its spawn, or by taking others
-//! and leaving some) then wakes one sleeper, under the lock of their list. A sleeper that is woken looks for a task
-//! before all else, and wakes the next one if it leaves any. A core that enters the list looks again after that. A
-//! core with as many tasks as it may have is not woken for more: it looks when one of its own has ended.
+//! No task waits while a core that could begin it sleeps. A thread that makes a task visible (by its spawn, or by
+//! taking others and leaving some) then wakes one sleeper, under the lock of their list. A sleeper that is woken looks
+//! for a task before all else, and wakes the next one if it leaves any. A core that enters the list looks again after
+//! that. A core with as many tasks as it may have is not woken for more: it looks when one of its own has ended.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ fn is_over(life: usize) -> bool {
 struct Sleeper {
     index: usize,
     thread: Thread,
-    /// It sleeps with fewer tasks than it may have.
+    /// Whether it sleeps with fewer tasks than it may have.
     may_begin: bool,
 }
 
@@ -69,7 +69,8 @@ impl Sleepers {
         }
     }
 
-    /// Called after a task became visible: a core that locks the list later finds it, one that was earlier is in it.
+    /// Wakes one sleeper after a task became visible: a core that locks the list later finds the task, one that locked
+    /// it earlier is in the list.
     pub(super) fn wake_one(&self) {
         let mut asleep = self.asleep();
         if let Some(last) = asleep.iter().rposition(|sleeper| sleeper.may_begin) {
@@ -88,7 +89,7 @@ impl Sleepers {
         !(self.is_over() || may_begin && self.some_wait())
     }
 
-    /// It slept, or did not after all.
+    /// Leaves the list after a sleep, or without one.
     pub(super) fn leave(&self, index: usize) {
         self.asleep().retain(|sleeper| sleeper.index != index);
     }

@@ -25,7 +25,7 @@ pub(crate) struct Tasks {
 pub(crate) struct Place {
     flag: Arc<TaskWaker>,
     waker: Waker,
-    /// Out while the task is polled.
+    /// The work; it is taken out while the task is polled.
     work: Cell<Option<Work>>,
 }
 

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_that_other_threads_wake_again_and_again_is_queued_once() {
+    fn a_task_woken_repeatedly_is_queued_once() {
         let home = Home::here();
         let task = Arc::new(TaskWaker::new(&home, 7));
         let waker = Waker::from(Arc::clone(&task));

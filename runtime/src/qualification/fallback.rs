@@ -130,7 +130,7 @@ impl JobShape {
     ) -> Result<(), Problem> {
         let op = self.task.op().name();
         let Finished { job, outcome, path, .. } = finished;
-        // What was to be tried was not.
+        // The path that was to be tried was not taken.
         match path.reason {
             Reason::Timeout => return Err(Problem::Late { op, patience }),
             Reason::QueueFull => {

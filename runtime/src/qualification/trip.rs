@@ -209,7 +209,7 @@ impl Line {
     fn finished(&mut self) -> Option<Completion> {
         let mut done = Vec::new();
         loop {
-            // What came while this thread had no core came in time.
+            // A completion that came while this thread had no core came in time.
             let over = self.left.is_over();
             if self.queue.poll(&mut done) > 0 || over {
                 return done.pop();

@@ -203,7 +203,7 @@ impl Engine {
         job.tenant = live.input.tenant;
         job.class = live.input.class;
         job.deadline = deadline(live.started, due, live.input.deadline);
-        // A core that begins a trace asks once; from there on nobody is there to ask again.
+        // A core that begins a trace asks once; afterwards there is no caller that could ask again.
         if live.steps > 0 && self.limits.overflow_max > 0 && core.is_crowded(&job) {
             if self.overflow.len() < self.limits.overflow_max {
                 self.metrics.up(Counted::Overflowed);
@@ -375,5 +375,5 @@ fn deadline(started: Nanos, due: Option<Nanos>, all: Option<Nanos>) -> Option<Na
     due.into_iter().chain(all).min()
 }
 
-/// A call of a port counts as much as work on so many bytes.
+/// A call of a port counts as much as work on this many bytes.
 const PORT_BYTES: usize = 512;

@@ -15,7 +15,7 @@ use super::jobs::{Given, Made, Maker, given};
 use super::kernels::{self, COMPRESSED, Documents, Layout};
 use crate::entry::Finished;
 
-/// T1: the function and the arguments of a received message; `run` runs a job.
+/// Receives as T1 does: returns the function and the arguments of a received message. `run` runs a job.
 ///
 /// # Errors
 /// The message is not one, is too large at some step, or a job failed.
@@ -37,7 +37,7 @@ pub async fn receive<F: Future<Output = Finished>>(
     Ok((call.function, payload))
 }
 
-/// T2, or T3 where the answer is to be compressed: the message to send.
+/// Responds as T2 does, or as T3 where the answer is to be compressed: returns the message to send.
 ///
 /// # Errors
 /// The answer is not JSON, is too large at some step, or a job failed.

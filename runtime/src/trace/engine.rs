@@ -92,7 +92,7 @@ impl Engine {
         self.runs.len()
     }
 
-    /// Traces that start from now on are these.
+    /// Sets the traces that start from now on.
     pub(crate) fn set_catalog(&mut self, catalog: Catalog) {
         self.memory = Rc::new(Memory::new(catalog));
     }
@@ -327,7 +327,7 @@ impl Engine {
         while self.bytes_left > 0
             && let Some(finished) = core.next_hooked()
         {
-            // Who was stopped gave its job up.
+            // A strand that was stopped gave its job up.
             if let Some(strand) = self.unpark(finished.job.tag) {
                 self.finished(core, strand, finished);
             }
@@ -408,7 +408,7 @@ impl CompletionHook for Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Nobody reads what its ports and callers still have to say.
+        // The messages that its ports and callers may still send are not read any more.
         self.inbox.close();
     }
 }
@@ -489,6 +489,6 @@ fn serial_of(key: u64) -> u32 {
 /// The key of no strand.
 const NO_KEY: u64 = u64::MAX;
 
-/// Payload bytes that one call works on in the calling core, kernels and software's jobs together: the thread's other
-/// tasks wait for no more than that, as for the jobs that a turn redoes.
+/// The payload bytes that one call works on in the calling core, kernels and software's jobs together. The thread's
+/// other tasks wait for no more than that, as for the jobs that a turn redoes.
 const WORK_BYTES_PER_TURN: usize = 256 << 10;

@@ -59,16 +59,16 @@ pub enum Cause {
         /// The bound.
         max: usize,
     },
-    /// Who runs the peer: no answer in time.
+    /// The operator of the peer must act: no answer came in time.
     #[error("no answer came within {} us", .0.0 / 1_000)]
     NoAnswer(Nanos),
-    /// Who runs the peer: it is gone, and no answer will come.
+    /// The operator of the peer must act: it is gone, and no answer will come.
     #[error("the peer is gone and will not answer")]
     PeerGone,
-    /// Who wrote the port: it refused.
+    /// The author of the port must act: it refused.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// As the device's error says; software failed, or was not allowed to stand in.
+    /// The device's error says who must act; software failed, or was not allowed to stand in.
     #[error("{0}")]
     Device(DeviceError),
 }

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_not_set_and_the_last_of_a_name_counts() {
+    fn the_last_member_of_a_name_counts() {
         let values = of_json(br#"{"hit":1,"hit":null,"status":4294967295}"#, &names());
         assert_eq!(values.expect("JSON"), vec![Some(0), Some(u32::MAX), None]);
     }

@@ -59,7 +59,7 @@ impl TraceInput {
         self
     }
 
-    /// Calling this function.
+    /// Sets the function that is called.
     #[must_use]
     pub fn function(mut self, name: impl Into<String>) -> Self {
         self.function = name.into();

@@ -134,7 +134,7 @@ impl Maker {
     }
 }
 
-/// What the finished job gave; `frame` is that of the stream that it read.
+/// Returns what the finished job gave. `frame` is the frame of the stream that it read.
 ///
 /// # Errors
 /// The device failed, or the result is not what its frame says.

@@ -73,8 +73,8 @@ pub enum Layout {
     Bare(Base),
 }
 
-/// `serialize`: JSON and BSON become their document. What is opaque becomes the member `data` of one, beside
-/// `compressed` where that is what it is: the field that a receiving trace branches on.
+/// Runs `serialize`: JSON and BSON become their document. Opaque data becomes the member `data` of a document, with
+/// `compressed` next to it where the data is compressed: the field that a receiving trace branches on.
 ///
 /// # Errors
 /// The payload is not what it is said to be, or does not fit the schema.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_is_the_data_of_a_document_that_has_some() {
+    fn a_string_becomes_the_data_of_a_document() {
         let string = |json: &'static str| {
             let json = Bytes::from_static(json.as_bytes());
             transform(&Documents, &json, Base::Json, Base::String).expect("JSON")

@@ -36,7 +36,7 @@ pub(crate) struct Live {
 pub(crate) enum Reported {
     /// Nothing was reported yet; the caller may wait.
     Nothing(Option<Waker>),
-    /// It can be had.
+    /// The result is ready.
     Ready(Result<Ended, Box<TraceError>>),
     /// All there is, or it does not care.
     Done,
@@ -96,7 +96,7 @@ pub(crate) struct Strand {
 
 /// The place of a strand between two calls of the executor.
 pub(crate) enum State {
-    /// It goes on when there is time.
+    /// The strand goes on when there is time.
     Ready,
     /// Its job is inside the runtime.
     Inside(Ticket),

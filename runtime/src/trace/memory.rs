@@ -4,7 +4,7 @@
 use trace::{Base, Catalog, Condition, End, Format, Instruction, compile};
 use units::{Nanos, Op};
 
-/// Registered traces.
+/// The registered traces.
 pub(crate) struct Memory {
     catalog: Catalog,
     programs: Vec<Program>,
@@ -25,7 +25,7 @@ pub(crate) enum Step {
         op: Op,
         /// The deadline from the start of the chain: its own, or that of the step it leads to.
         due: Option<Nanos>,
-        /// It is the first of its trace: a `tcp` here has received.
+        /// Whether it is the first of its trace: a `tcp` here has received.
         is_first: bool,
     },
     Trans(Base, Base),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_due_when_the_next_deadline_on_its_way_is() {
+    fn a_step_is_due_with_the_next_deadline() {
         let memory = memory(
             "field f flag\ntrace t takes json { serialize rpc due 5us copy \
              if f { tcp due 9us } notify }",
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_an_answer_is_awaited_is_known_when_the_message_is_sent() {
+    fn an_awaited_answer_is_known_at_the_send() {
         let memory = memory(
             "field f flag\ntrace t takes bytes { copy tcp if f { await r } else { notify } }\n\
              trace r takes bytes { tcp notify }",

@@ -67,7 +67,7 @@ impl Traces {
     /// # Panics
     /// If the core has an executor of traces.
     pub fn on_core(core: &Core, config: TraceConfig) -> Self {
-        // Whoever tells it something is a task of the loop, which turns the runtime before it sleeps.
+        // The events come from tasks of the loop, which turns the runtime before it sleeps.
         Self::on(core.shared(), Box::new(|| {}), config)
     }
 
@@ -79,7 +79,7 @@ impl Traces {
     }
 
     /// Starts the trace now and returns a future of its first end. A future that is dropped before that gives the trace
-    /// up. Paths that go on after it (a write to a cache beside the answer) go on by themselves.
+    /// up. Paths that go on after it (such as a write to a cache in addition to the answer) go on by themselves.
     pub fn run_trace(&self, name: &str, input: TraceInput) -> RunTrace {
         let started = self.engine.borrow_mut().start(&mut self.core.borrow_mut(), name, input);
         if started.is_ok() {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_who_has_answered_or_is_given_up() {
+    fn answered_and_given_up_requests_are_not_awaited() {
         let devices: Vec<Arc<dyn device::Device>> = vec![Arc::new(Software::default())];
         let clock = Arc::new(ManualClock::default());
         let config = RuntimeConfig::new(devices, Arc::new(AlwaysSoftware), clock);

@@ -1,5 +1,5 @@
-//! What the runtime's tests share: jobs whose results are known, a runtime on a clock that the test
-//! moves, and a device that does only what the test tells it.
+//! The common parts of the runtime's tests: jobs whose results are known, a runtime on a clock that the test moves, and
+//! a device that does only what the test tells it.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::cell::RefCell;

@@ -23,7 +23,7 @@ const SWITCH: Nanos = Nanos(40);
 const POLL: Nanos = Nanos(30);
 const POLL_EVERY: Nanos = Nanos(1_000);
 
-/// Times vary about their line by so many percent either way: content does that.
+/// Times vary about their line by this percentage either way, as content makes them.
 const SPREAD_PERCENT: u64 = 20;
 
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub(crate) struct Load {
     pub(crate) per_second: f64,
     /// Share of the jobs that are batch jobs.
     pub(crate) batch: f64,
-    /// While these jobs come, the device takes so many times as long.
+    /// While these jobs come, the device takes this many times as long.
     pub(crate) slow: Option<(Range<usize>, f64)>,
 }
 
@@ -239,7 +239,7 @@ fn capabilities(waiting: Waiting) -> Capabilities {
     capabilities
 }
 
-/// What time a job takes: `fixed + per_byte * bytes`, more or less by its content.
+/// Returns the time that a job takes: `fixed + per_byte * bytes`, more or less by its content.
 fn line(job: &Job, fixed_ns: f64, per_byte_ns: f64) -> f64 {
     let percent = 100 - SPREAD_PERCENT + u64::from(job.input[0]);
     (fixed_ns + per_byte_ns * job.input.len() as f64) * percent as f64 / 100.0

@@ -21,7 +21,7 @@ use workload::{
     ArrivalKind, Arrivals, DeviceProfile, PayloadClass, Preset, SizeDist, Sizes, Values, Weighting,
 };
 
-/// What a look at the clock takes, with what is done between two.
+/// The time of a look at the clock, with the work between two looks.
 const LOOK: Nanos = Nanos(40);
 
 #[derive(Clone, Default)]
@@ -47,8 +47,8 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    /// So many a second of so many nanoseconds: thirty seconds as `what_pauses_the_machine_makes` looks, class 2c,
-    /// 2026-11-22; the fewer than one a second that take longer are left out.
+    /// The pauses per second, by their length (ns): thirty seconds as `what_pauses_the_machine_makes` looks, class 2c,
+    /// 2026-11-22. Longer pauses, fewer than one per second, are left out.
     pub(crate) const MEASURED: [(f64, Range<u64>); 8] = [
         (70.0, 500..2_000),
         (120.0, 2_000..5_000),
@@ -93,7 +93,7 @@ impl Pauses {
 struct Run {
     core: Core,
     clock: Looked,
-    /// A request, beside its job.
+    /// The time of a request in addition to its job.
     takes: Nanos,
     start: Nanos,
     pool: Pool,
@@ -117,12 +117,12 @@ impl Run {
     }
 }
 
-/// What a run is beside its policy.
+/// The parameters of a run apart from its policy.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) per_second: f64,
     pub(crate) jobs: u32,
-    /// What placing a job takes, and whatever else of a request takes the core and looks at no clock.
+    /// The time of placing a job, and of whatever else in a request takes the core and looks at no clock.
     pub(crate) takes: Nanos,
     /// Whether the machine pauses.
     pub(crate) pauses: bool,
@@ -159,7 +159,7 @@ pub(crate) fn run(policy: Arc<dyn Policy>, load: Load) -> Vec<Nanos> {
     run.took.take()
 }
 
-/// As the source of `rebate reproduce runtime`: the first of those that are due is submitted right here.
+/// Does what the source of `rebate reproduce runtime` does: the first of the due requests is submitted right here.
 async fn source(run: Rc<Run>, inputs: Vec<Bytes>, per_second: f64, jobs: u32) {
     let mut arrivals = Arrivals::new(ArrivalKind::Poisson, per_second, 0.0);
     let mut random = Prng::new(1);

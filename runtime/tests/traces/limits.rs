@@ -53,7 +53,7 @@ fn by_hand_no_payload_grows_beyond_what_one_may_be() {
 }
 
 #[test]
-fn a_tenant_has_so_many_traces_under_way_and_all_together_so_many() {
+fn traces_are_bounded_per_tenant_and_in_all() {
     let script = Script::polled();
     let bound = |config: &mut TraceConfig| {
         config.limits.tenant_live_max = 2;
@@ -109,7 +109,7 @@ fn payloads_are_bounded_at_every_step_before_memory_is_taken() {
         let expected = Cause::TooLarge { bytes: 990 + 12 + 16, max: 1_000 };
         assert_eq!((&error.cause, error.op), (&expected, Some(Op::Encrypt)));
         assert_eq!(error.input.payload.len(), 990);
-        // What does not shrink is framed as it came.
+        // A value that does not shrink is framed as it came.
         let noise: Vec<u8> =
             (0..900_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let packed = run("pack", noise.clone()).await.expect("it fits").payload;
@@ -165,7 +165,7 @@ fn damaged_payloads_are_refused_with_the_step_and_the_input() {
             assert_eq!((failed(&rig.traces), rig.traces.live()), (9, 0));
             let metrics = rig.traces.metrics();
             let failed = |cause| metrics.read(Counted::Failed(cause));
-            // What does not carry its tag, and a stream that is none, are the device's to find.
+            // The device finds a message without its tag, and a stream that is none.
             assert_eq!((failed(CauseKind::Malformed), failed(CauseKind::Device)), (7, 2));
             assert_eq!(metrics.live(), []);
         },
@@ -194,7 +194,7 @@ fn an_answer_is_waited_for_so_long() {
         assert_eq!((&error.cause, error.op), (&Cause::NoAnswer(Nanos::millis(2)), Some(Op::Tcp)));
         assert_eq!(error.to_string(), "trace ask-briefly, step tcp: no answer came within 2000 us");
         assert_eq!(error.input.payload, "brief");
-        // What comes now is nobody's, and the tenant may start another.
+        // An answer that comes now belongs to no trace, and the tenant may start another.
         rig.peer.held().give(rig.peer.seal(b"late"), Vec::new());
         rig.peer.will_answer("at once");
         let ended = rig.traces.run_trace("ask", rig.input("x")).await.expect("it is answered");
@@ -209,7 +209,7 @@ fn an_answer_is_waited_for_so_long() {
 }
 
 #[test]
-fn a_peer_that_is_gone_or_refuses_is_told_at_once() {
+fn the_caller_learns_at_once_that_a_peer_is_gone() {
     with(
         catalog(ASKS),
         None,
@@ -229,7 +229,7 @@ fn a_peer_that_is_gone_or_refuses_is_told_at_once() {
             let waiting = rig.traces.run_trace("ask", rig.input("x"));
             drop(waiting);
             rig.settled().await;
-            // Its answer is nobody's.
+            // Its answer belongs to no trace.
             rig.peer.held().give("anything", Vec::new());
             tokio::task::yield_now().await;
             assert_eq!(counted(&rig.traces, [Counted::GivenUp]), [1]);
@@ -256,7 +256,7 @@ impl Policy for Watches {
 }
 
 #[test]
-fn steps_have_deadlines_from_the_start_and_pass_their_slack_on() {
+fn steps_pass_the_slack_of_their_deadlines_on() {
     let text = "trace t takes bytes { copy checksum due 8us copy due 9us tail u }
     trace u takes bytes { checksum copy due 20us notify }";
     let clock = ManualClock::default();
@@ -290,7 +290,7 @@ fn steps_have_deadlines_from_the_start_and_pass_their_slack_on() {
 }
 
 #[test]
-fn steps_behind_the_first_wait_for_a_full_device_and_beyond_the_area_go_to_software() {
+fn later_steps_wait_for_a_full_device() {
     let script = Script::new(|capabilities| capabilities.queue_depth = 1);
     let bound = |config: &mut TraceConfig| config.limits.overflow_max = 1;
     let mut config = config(devices(Some(script.clone())), Arc::new(SystemClock::new()));
@@ -309,7 +309,7 @@ fn steps_behind_the_first_wait_for_a_full_device_and_beyond_the_area_go_to_softw
         let ran = |place| metrics.read(Counted::Step(Op::Copy, place));
         assert_eq!((ran(Ran::Software), ran(Ran::Device)), (3, 0));
         assert_eq!(metrics.read(Counted::Fallback(Reason::QueueFull)), 3);
-        // What waits goes in as soon as there is room; the first's second step then waits for it.
+        // The waiting job goes in as soon as there is room; the first's second step then waits for it.
         script.do_one();
         while script.state().accepted < 2 {
             tokio::task::yield_now().await;
@@ -328,7 +328,7 @@ fn steps_behind_the_first_wait_for_a_full_device_and_beyond_the_area_go_to_softw
 }
 
 #[test]
-fn who_waits_for_one_device_does_not_keep_another_from_its_own() {
+fn a_wait_for_one_device_does_not_block_another() {
     let small = Script::new(|can| (can.queue_depth, can.work_bytes_max) = (1, ByteCount(1_000)));
     let large = Script::new(|can| can.queue_depth = 1);
     let mut config =
@@ -353,7 +353,7 @@ fn who_waits_for_one_device_does_not_keep_another_from_its_own() {
 }
 
 #[test]
-fn a_trace_that_is_given_up_in_a_device_or_in_the_area_leaves_nothing() {
+fn a_trace_that_is_given_up_leaves_nothing() {
     let script = Script::new(|capabilities| capabilities.queue_depth = 1);
     with(
         catalog(COPIES),

@@ -1,5 +1,6 @@
-//! What paths of traces do beyond the templates: forks that join, tails, transforms, checksums, long work that does not
-//! hold up the thread, other traces registered while some run, turns before a sleep; on tokio and on our own loop.
+//! Tests what paths of traces do beyond the templates: forks that join, tails, transforms, checksums, long work that
+//! does not hold up the thread, other traces registered while some run, turns before a sleep; on tokio and on our own
+//! loop.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -56,7 +57,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn numbers_are_compared_across_tails_and_what_the_payload_lacks_the_caller_says() {
+fn numbers_are_compared_across_tails() {
     let text = "field status number\nfield mine flag
     trace t takes protobuf { deserialize tail u }
     trace u takes json {
@@ -105,7 +106,7 @@ fn work_on_the_calling_core_is_cut_into_turns() {
 }
 
 #[test]
-fn an_arm_that_fails_after_the_caller_was_told_is_counted_and_leaves_nothing() {
+fn an_arm_that_fails_late_is_counted() {
     let text = "trace t takes json {
         fork { load-balance notify }
         and { fork { copy } and { encrypt tcp } join notify }
@@ -127,7 +128,7 @@ fn an_arm_that_fails_after_the_caller_was_told_is_counted_and_leaves_nothing() {
 }
 
 #[test]
-fn an_arm_that_fails_first_ends_the_others_and_gives_the_input_back() {
+fn an_arm_that_fails_first_ends_the_others() {
     let text = "trace t takes json {
         fork { copy copy notify } and { encrypt tcp notify } and { copy checksum notify }
     }";
@@ -153,7 +154,7 @@ fn an_arm_that_fails_first_ends_the_others_and_gives_the_input_back() {
 }
 
 #[test]
-fn traces_registered_later_are_others_and_what_runs_goes_on_as_it_began() {
+fn running_traces_keep_the_programs_they_began_with() {
     let first = "trace t takes bytes { encrypt tcp await r }
     trace r takes bytes { tcp copy notify }";
     let second = "trace r takes bytes { tcp notify }\ntrace s takes bytes { copy notify }";
@@ -222,7 +223,7 @@ fn ports_are_told_whose_payload_it_is_and_may_refuse() {
 }
 
 #[test]
-fn the_driver_turns_once_more_before_it_sleeps_when_a_turn_has_submitted_beside_others() {
+fn the_driver_turns_again_after_a_turn_that_submitted() {
     let script = Script::new(|capabilities| capabilities.waiting = Waiting::Signalled);
     let text = "trace t takes bytes { copy copy notify }";
     with(
@@ -230,7 +231,7 @@ fn the_driver_turns_once_more_before_it_sleeps_when_a_turn_has_submitted_beside_
         Some(script.clone()),
         |_| {},
         |rig| async move {
-            // It never signals: whoever submits sees to the turns.
+            // The device never signals: the task that submits sees to the turns.
             let start = || rig.traces.run_trace("t", rig.input("payload"));
             let polls = async || {
                 for _ in 0..100 {

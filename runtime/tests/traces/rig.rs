@@ -72,7 +72,7 @@ impl Rig {
         TraceInput::new(payload).session(&self.session)
     }
 
-    /// What the op's job makes of the payload, in software and without a trace.
+    /// Returns what the op's job makes of the payload, in software and without a trace.
     pub(crate) async fn by_job(&self, op: Op, payload: &[u8]) -> Bytes {
         let maker = Maker {
             dialect: Dialect::of(Codec::Deflate),
@@ -110,17 +110,17 @@ pub(crate) fn counted<const N: usize>(traces: &Traces, each: [Counted; N]) -> [u
     each.map(|what| metrics.read(what))
 }
 
-/// Traces that failed, in sum.
+/// Returns the sum of the traces that failed.
 pub(crate) fn failed(traces: &Traces) -> u64 {
     sum(traces, |what| matches!(what, Counted::Failed(_)))
 }
 
-/// Jobs that went to software because a device failed, lost or kept them, or none had room, in sum.
+/// Returns the sum of the jobs that went to software because a device failed, lost or kept them, or none had room.
 pub(crate) fn fallbacks(traces: &Traces) -> u64 {
     sum(traces, |what| matches!(what, Counted::Fallback(_)))
 }
 
-/// Ops that ran, in sum.
+/// Returns the sum of the ops that ran.
 pub(crate) fn steps(traces: &Traces) -> u64 {
     sum(traces, |what| matches!(what, Counted::Step(..)))
 }
@@ -147,7 +147,7 @@ pub(crate) struct Peer(Rc<RefCell<PeerState>>);
 
 #[derive(Default)]
 struct PeerState {
-    /// What came, as it was encrypted, and the trace that sent it.
+    /// The messages that came, as they were encrypted, and the traces that sent them.
     sent: Vec<(String, Bytes)>,
     replies: VecDeque<Reply>,
     held: Vec<Answer>,
@@ -155,7 +155,7 @@ struct PeerState {
 }
 
 pub(crate) enum Reply {
-    /// Encrypts this and answers before the send returns, with fields beside it.
+    /// Encrypts this and answers before the send returns, with these fields.
     Now(Bytes, Vec<(String, u32)>),
     /// The test answers.
     Hold,
@@ -176,7 +176,7 @@ impl Peer {
         self.0.borrow_mut().held.pop().expect("a send was held")
     }
 
-    /// What it encrypts.
+    /// Encrypts the payload.
     pub(crate) fn seal(&self, payload: &[u8]) -> Bytes {
         let mut state = self.0.borrow_mut();
         state.sealed += 1;
@@ -189,7 +189,7 @@ impl Peer {
         [&nonce[..], &sealed].concat().into()
     }
 
-    /// What was sent to it since the last look, decrypted.
+    /// Returns what was sent to it since the last look, decrypted.
     pub(crate) fn received(&self) -> Vec<(String, Bytes)> {
         let sent = std::mem::take(&mut self.0.borrow_mut().sent);
         sent.into_iter().map(|(trace, sealed)| (trace, open(&sealed))).collect()

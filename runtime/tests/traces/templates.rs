@@ -16,7 +16,7 @@ use units::{Nanos, Op, SystemClock};
 use crate::common::faulty;
 use crate::rig::{Reply, Rig, counted, failed, fallbacks, until, with};
 
-/// What went otherwise than it should.
+/// The counts of what went otherwise than it should.
 #[derive(Debug, PartialEq)]
 struct Counts {
     fallbacks: u64,
@@ -108,7 +108,7 @@ fn json(message: &Bytes) -> Bytes {
     deserialize(&Documents, message).expect("our message")
 }
 
-/// What was sent was compressed, and this.
+/// Checks that the sent message was compressed, and is this one.
 async fn check_compressed(rig: &Rig, message: &Bytes, original: &str) {
     let json = json(message);
     let flag = Value::from_json(&json).expect("JSON").get("compressed").cloned();
@@ -128,7 +128,7 @@ async fn run(rig: &Rig, name: &str, payload: impl Into<Bytes>, fields: &[&str]) 
     rig.traces.run_trace(name, input).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Invocations of these traces where the named fields are set.
+/// Returns the invocations of these traces where the named fields are set.
 fn steps(traces: &[&str], fields: &[&str]) -> u32 {
     let catalog = trace::accelflow();
     let ops = traces.iter().map(|name| {
@@ -201,7 +201,7 @@ async fn database_reads(rig: &Rig) {
     rig.settled().await;
     assert_eq!(counted(&rig.traces, [Counted::Told]), [before + 1]);
 
-    // Neither has it: whoever asked is told of an error.
+    // Neither store has it: the client is told of an error.
     rig.peer.will_answer(message(r#"{"hit":false}"#));
     rig.peer.will_answer(message(r#"{"found":false,"error":"no such user"}"#));
     run(rig, "T4", "{}", &[]).await;
@@ -212,7 +212,7 @@ async fn database_reads(rig: &Rig) {
     assert_eq!(json(&error.arguments), r#"{"found":false,"error":"no such user"}"#);
 }
 
-/// So many messages, once they have been sent.
+/// Returns this many messages, once they have been sent.
 async fn sent(rig: &Rig, count: usize) -> Vec<(String, Bytes)> {
     let mut sent = Vec::new();
     until("the messages are sent", || {

@@ -205,5 +205,5 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 24.0;
 
-/// More would touch each other.
+/// More labels would touch each other.
 const LABELS_MAX: u32 = 7;

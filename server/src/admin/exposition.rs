@@ -109,7 +109,7 @@ impl Family<'_> {
     }
 }
 
-/// Samples of one family to be, added up by the values of their labels.
+/// The samples of one family, added up by the values of their labels before they are written.
 pub(super) struct Sums<const N: usize> {
     labels: [&'static str; N],
     sums: BTreeMap<[String; N], u64>,

@@ -71,7 +71,7 @@ impl Workers<'_> {
         self.0.iter().map(|worker| counter(worker).read()).sum()
     }
 
-    /// memcached counts cas among the sets; here and in its exporter they are apart.
+    /// Returns the sets without cas. memcached counts cas among the sets; here and in its exporter they are apart.
     fn sets(&self) -> u64 {
         let cas = self.sum(|c| &c.commands.cas_hits)
             + self.sum(|c| &c.commands.cas_misses)
@@ -79,7 +79,7 @@ impl Workers<'_> {
         self.sum(|c| &c.commands.cmd_set).saturating_sub(cas)
     }
 
-    /// Commands by what became of them, in the exporter's words.
+    /// Returns commands by their results, in the exporter's words.
     fn results(&self) -> [(&'static str, &'static str, u64); 14] {
         [
             ("get", "hit", self.sum(|c| &c.commands.get_hits)),

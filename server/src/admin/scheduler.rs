@@ -301,7 +301,7 @@ pub(super) fn escaped(text: &str) -> String {
     safe
 }
 
-/// Long enough for rates, short enough to see a change.
+/// A window that is long enough for rates and short enough to see a change.
 const WINDOW_MS: u64 = 60_000;
 
 const WINDOWS: [(u64, &str); 4] =
@@ -309,10 +309,10 @@ const WINDOWS: [(u64, &str); 4] =
 
 const REFRESH_S: u32 = 5;
 
-/// After as many missed reports an instance is shown as late.
+/// An instance is shown as late after this many missed reports.
 const LATE_REPORTS: u64 = 3;
 
-/// Told apart by people who see colours differently (Okabe and Ito); devices beyond share them.
+/// Colours that people who see colours differently can tell apart (Okabe and Ito). Further devices share them.
 pub(super) const COLORS: [&str; 7] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442"];
 

@@ -359,7 +359,7 @@ impl Cluster {
             }
         }
         if self.links().len() > 1 {
-            // Of several clocks none is the ring's.
+            // With several clocks, none of them is the ring's.
             summed.retain(|(name, _)| name != "time");
         }
         Some(summed)

@@ -192,7 +192,7 @@ impl Backend {
         }
     }
 
-    /// set, add, replace and cas; never append or prepend, which need the logical value.
+    /// Stores by set, add, replace and cas; never by append or prepend, which need the logical value.
     pub(crate) fn store(
         &self,
         store: &Store<'_>,

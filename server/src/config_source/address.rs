@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compression_service_is_reached_by_grpc_or_by_a_lane() {
+    fn a_compression_service_has_a_grpc_or_lane_address() {
         let lane = CompressionAddress::Lane("/run/rebate/lane".into());
         assert_eq!("lane:/run/rebate/lane".parse(), Ok(lane));
         for text in ["host:1", "/run/grpc", "grpc://host:1"] {

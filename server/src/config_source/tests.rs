@@ -67,7 +67,7 @@ fn the_environment_names_the_file_unless_a_flag_does() {
 }
 
 #[test]
-fn a_unix_socket_turns_tcp_off_unless_listen_is_set_too() {
+fn a_unix_socket_turns_tcp_off_unless_listen_is_set() {
     let (_file, mut sources) = sources("[server]\nunix_socket = '/run/r.sock'\n");
     assert!(load(&sources).unwrap().config.server.listen.is_empty());
     sources.flags = vec![flag("--listen", "server.listen", "127.0.0.1:5")];
@@ -114,7 +114,7 @@ fn unknown_variables_and_flags_are_refused_too() {
 }
 
 #[test]
-fn wrong_values_name_the_key_the_value_and_what_is_valid() {
+fn wrong_values_name_the_key_and_what_is_valid() {
     for (text, tail) in [
         (
             "[server]\nthreads = 65",
@@ -239,7 +239,7 @@ fn what_is_printed_loads_as_the_same_configuration() {
 }
 
 #[test]
-fn the_table_of_keys_covers_every_field_and_agrees_with_its_comment() {
+fn the_table_of_keys_covers_every_field() {
     let mut config = Config::default();
     config.server.lane_listen = Some("/run/rebate.lane".into());
     config.traces.secrets_file = Some("/run/rebate.secrets".into());
@@ -272,7 +272,7 @@ fn the_table_of_keys_covers_every_field_and_agrees_with_its_comment() {
 }
 
 #[test]
-fn a_reload_changes_hot_keys_and_nothing_when_one_needs_a_restart() {
+fn a_reload_changes_all_keys_or_none() {
     let old = Config::default();
     let mut new = old.clone();
     assert_eq!(diff_for_reload(&old, &new), Ok(vec![]));

@@ -31,7 +31,7 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
 /// Takes a key and what is wrong with it.
 type Refuse<'a> = &'a mut dyn FnMut(&'static str, String);
 
-/// Checks that somebody could connect to every service that there is.
+/// Checks that a client could connect to every service that there is.
 fn check_doors(config: &Config, refuse: Refuse<'_>) {
     let (server, traces) = (&config.server, &config.traces);
     let services = Services::of(&server.roles);

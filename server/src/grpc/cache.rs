@@ -214,7 +214,7 @@ async fn set(
              {item_bytes_max} (store.item_bytes_max)"
         )));
     }
-    // The message is charged already; beside it there may be its stored form.
+    // The message is charged already. Its stored form may be held at the same time.
     call.charge.grow(value_bytes)?;
     context.counters.commands.cmd_set.up();
     let mut flags = MetaFlags::default();

@@ -73,8 +73,9 @@ impl Meter {
         }
     }
 
-    /// More than half of the worker's budget is spent, or others wait for some of it, and here no less of it than
-    /// elsewhere: there always is such a connection, and one that holds little, a watcher's, is not it.
+    /// Returns whether memory is short (more than half of the worker's budget is spent, or others wait for some of it)
+    /// and this connection holds no less of it than the others. There always is such a connection, and one that holds
+    /// little, a watcher's, is not it.
     fn is_in_the_way(&self) -> bool {
         let held = self.context.grpc_held_bytes.get();
         let connections = self.context.counters.grpc.connections.read().max(1);
@@ -116,7 +117,7 @@ impl Meter {
 }
 
 impl Share {
-    /// Some of it apart from the rest, as far as there is any.
+    /// Splits some bytes off, as far as there are any.
     fn split(&mut self, bytes: u64) -> Self {
         Self { meter: Rc::clone(&self.meter), permit: self.permit.split(bytes) }
     }
@@ -316,5 +317,5 @@ const HEADER_BYTES: usize = 32;
 /// The memory that sending a part of an answer takes on top of its bytes: its stream and the headers around it.
 const PART_BYTES: usize = 4 << 10;
 
-/// Time without a move after which a connection is cut if it holds what others need; the sessions' too.
+/// The time without a move after which a connection is cut if it holds what others need. Sessions have the same.
 const STALL_MAX: Duration = Duration::from_secs(2);

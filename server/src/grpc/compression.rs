@@ -1,5 +1,5 @@
-//! (De)compression for other processes: a call is a job of this worker's runtime, or a few. Which device runs it is the
-//! runtime's; what cannot be a job, or is one too many, is refused before anything is allocated for it.
+//! (De)compression for other processes: a call is a job of this worker's runtime, or a few. The runtime decides which
+//! device runs it. A request that cannot be a job, or is one too many, is refused before anything is allocated for it.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -91,7 +91,7 @@ async fn run_many(
         let valid = format!("1 to {JOBS_PER_CALL_MAX}");
         return Err(invalid("the number of jobs", jobs.len(), &valid));
     }
-    // Of a call that is refused no job is begun.
+    // No job of a refused call is begun.
     let asked = jobs.into_iter().map(|request| Asked::read(&context, request));
     let asked = asked.collect::<Result<Vec<_>, _>>()?;
     let output_bytes: usize = asked.iter().map(|job| job.output_bytes_max).sum();
@@ -250,7 +250,8 @@ fn class(request: &RunRequest) -> Result<Class, Status> {
     }
 }
 
-/// It is the caller's own number, of no weight here: to this process its whole connection is one tenant.
+/// Checks the caller's own number of the tenant. It has no weight here: to this process the caller's whole connection
+/// is one tenant.
 fn check_tenant(request: &RunRequest) -> Result<(), Status> {
     match u16::try_from(request.tenant) {
         Ok(_) => Ok(()),

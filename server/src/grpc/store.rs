@@ -299,6 +299,6 @@ const PARTS_MAX: usize = 4;
 /// One part in so many of a call's time is left for its answer.
 const ANSWER_SHARE: u64 = 4;
 
-/// Others that do not let go of memory for so long will not soon.
+/// If others hold their memory for this long, they will not let go of it soon.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 const ROOM_PAUSE: Duration = Duration::from_millis(2);

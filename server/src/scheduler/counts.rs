@@ -197,12 +197,12 @@ pub(super) fn read(report: &ReportRequest) -> Result<Counted, Refusal> {
         }
     }
     insert(&mut counted, Key::Process, Counts::of_process(report.cpu_ns))?;
-    // What never happened takes no room.
+    // Counts that never moved take no room.
     counted.retain(|_, counts| !counts.is_empty());
     Ok(counted)
 }
 
-/// CPU time among the counts (ns).
+/// Returns the CPU time among the counts (ns).
 pub(super) fn cpu_ns(counted: &Counted) -> u64 {
     counted.get(&Key::Process).map_or(0, |counts| counts.get(CPU_NS))
 }

@@ -36,7 +36,7 @@ pub(crate) struct History {
 struct Instance {
     sums: Sums,
     sums_bytes: u64,
-    /// Oldest first.
+    /// The steps, oldest first.
     steps: VecDeque<Step>,
     reported: Nanos,
 }
@@ -50,7 +50,7 @@ struct Sums {
     revision: u64,
     /// Epochs that are over, the last few.
     ended: VecDeque<u64>,
-    /// Time and counts of those.
+    /// The time and counts of those.
     before_ms: u64,
     counts: BTreeMap<Arc<Key>, Sum>,
 }
@@ -237,7 +237,7 @@ impl History {
 }
 
 impl Instance {
-    /// Time and counts of the steps that lie in the last while with at least a half.
+    /// Returns the time and counts of the steps of which at least a half lies in the recent past.
     fn last(&self, last: Nanos, now: Nanos) -> (u64, Counted) {
         let mut covered_ms = 0_u64;
         let mut counted = Counted::new();
@@ -366,7 +366,7 @@ impl Filter {
     fn takes(&self, key: &Key) -> bool {
         let op = match key {
             Key::Path { op, .. } => self.op.is_empty() || self.op == *op,
-            // What happened to a device is of no one op.
+            // The counts of a device belong to no single op.
             Key::Device { .. } | Key::Fallback { .. } => true,
             Key::Process => return true,
         };

@@ -90,13 +90,14 @@ fn usual_share(log2_ns: &[u64]) -> f64 {
     left / all
 }
 
-/// Larger jobs take so many times as long as the 90th percentile at most.
+/// The factor of the 90th percentile up to which the times of larger jobs count.
 const USUAL_TIMES: f64 = 4.0;
 
 /// A process that reports for the first time covers all of its life; a day of it is as good.
 const COVERED_MS_MAX: u64 = 86_400_000;
 
-/// One failed job in so many pulls a mean down by as little as curves are off.
+/// Sums with more failed jobs than one in this number are not used. Fewer pull a mean down by as little as curves are
+/// off.
 const FAILED_DIVISOR: u64 = 100;
 
 #[cfg(test)]
@@ -128,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Reports of so many seconds: software takes 90 us a job, the device 10.
+    /// Reports this range of seconds: software takes 90 us per job, the device 10.
     fn report(scheduler: &Scheduler, seconds: std::ops::Range<u64>, failed: u64) {
         for second in seconds {
             let device = path("virtual-iaa", 50 * second, 10_000);
@@ -179,7 +180,7 @@ mod tests {
         (classes[10], classes[21]) = (95, 5);
         let left_ns = usual_share(&classes) * (95.0 * 1_536.0 + 5.0 * 1.5 * 2_097_152.0);
         assert!((left_ns - (95.0 * 1_536.0 + 5.0 * 8_192.0)).abs() < 1.0, "{left_ns}");
-        // As many as this are no exception.
+        // A class with this many jobs is no exception.
         (classes[10], classes[21]) = (80, 20);
         assert_eq!(usual_share(&classes), 1.0);
     }

@@ -198,7 +198,7 @@ fn tick(config: &SchedulerConfig) -> Nanos {
     Nanos::millis(config.report_every_ms)
 }
 
-/// Someone who follows the parameters.
+/// A caller that follows the parameters.
 pub(crate) struct Watcher {
     scheduler: Arc<Scheduler>,
     pub(crate) changes: watch::Receiver<PolicyParameters>,

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fitted_is_followed_where_there_is_such_a_device() {
+    fn fitted_parameters_are_followed_where_the_device_exists() {
         let configured = RuntimeSection::default();
         let config =
             SchedulerConfig { parameters: ParametersWord::Fitted, ..SchedulerConfig::default() };

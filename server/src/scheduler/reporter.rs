@@ -212,7 +212,7 @@ impl Reporter {
     }
 }
 
-/// CPU time of this process since it started.
+/// Returns the CPU time of this process since it started.
 fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -331,7 +331,7 @@ const REFUSALS: [Code; 4] =
 
 /// The period that holds until the scheduler has named one.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// However often it says: less costs more than it tells, more is a mistake.
+/// The shortest period, whatever the scheduler says: a shorter one costs more than it tells.
 const REPORT_EVERY_MIN: Duration = Duration::from_millis(10);
 const REPORT_EVERY_MAX: Duration = Duration::from_secs(86_400);
 

@@ -111,7 +111,7 @@ pub(crate) struct PathRow {
     pub(crate) queueing: Times,
 }
 
-/// A mean, and bounds that so many percent of jobs were below, a power of two.
+/// A mean, and bounds that a percentage of the jobs was below, a power of two.
 #[derive(Debug, Serialize)]
 pub(crate) struct Times {
     pub(crate) mean_ns: u64,
@@ -316,7 +316,7 @@ fn path(key: &Key, sum: &Sum) -> Option<PathRow> {
     })
 }
 
-/// The upper end of the class in which so many percent of the jobs are reached; 0 without jobs.
+/// Returns the upper end of the class that holds this percentile of the jobs; 0 without jobs.
 fn below_ns(classes: &[u64], percent: u128) -> u64 {
     let total: u128 = classes.iter().map(|count| u128::from(*count)).sum();
     let mut reached = 0;

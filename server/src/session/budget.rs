@@ -42,7 +42,7 @@ impl Session {
             None
         };
         let here = begun.as_deref().unwrap_or(here);
-        // The value, and its stored form beside it.
+        // The budget covers the value and its stored form.
         let Some(permit) = self.context.admit(2 * body_bytes).await else {
             self.swallow((body_bytes - here.len()) as u64).await?;
             return Ok(Some((None, None)));
@@ -85,7 +85,7 @@ impl Session {
             Command::MetaSet(set) if set.verb == StoreVerb::Set => Some(set.meta.key.bytes()),
             _ => None,
         };
-        // As memcached: the old value must not stand for the new one.
+        // As with memcached, the old value must not stand for the new one.
         if let Some(key) = key {
             self.unlink(key).await;
         }
@@ -123,7 +123,7 @@ impl Session {
             self.flush_or_close().await;
             Some(self.context.admit(bytes).await.ok_or_else(|| no_room(bytes))?)
         };
-        // To unpack it is the first part of moving it.
+        // Unpacking it is the first part of moving it.
         self.context.turns.take(bytes).await;
         Ok(permit)
     }
@@ -147,7 +147,7 @@ impl Session {
         Ok(Some(permit))
     }
 
-    /// Parts of the budget for answers that there was none for at first.
+    /// Takes parts of the budget for answers that had none at first.
     pub(super) async fn charge_replies(
         &mut self,
         no_room: &NoRoom,

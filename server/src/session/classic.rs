@@ -130,7 +130,7 @@ impl Session {
             if self.closing {
                 return;
             }
-            // So many keys are as long a turn as so many commands.
+            // This many keys are as long a turn as this many commands.
             tokio::task::yield_now().await;
             match rest {
                 Some(rest) => keys = rest,
@@ -160,7 +160,7 @@ impl Session {
                 permit = match &source {
                     Source::Items(_) => self.charge_more(bytes).await?,
                     Source::Store(local) => {
-                        // Evicted meanwhile it would be memory of nobody's budget.
+                        // If the item were evicted meanwhile, no budget would count its memory.
                         drop(item);
                         let permit = self.charge_reply(bytes).await?;
                         item = local.get(get, &key);

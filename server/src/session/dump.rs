@@ -20,7 +20,7 @@ use crate::stream::Stream;
 /// A list that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// `ITEM key [bytes b; expiry s]`, of at most so many items.
+    /// `ITEM key [bytes b; expiry s]`, for at most `items_max` items.
     Cache { items_max: u64 },
     /// `key=... exp=... la=... cas=... fetch=... cls=... size=...`
     Meta,

@@ -1,5 +1,5 @@
 //! Commands that need the old logical value: append, prepend, and counting in a value that is stored compressed. They
-//! read, change and write under the item's CAS, and start over when someone else was faster.
+//! read, change and write under the item's CAS, and start over when another client was faster.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ pub(super) const fn needs_old_value(verb: StoreVerb) -> bool {
 }
 
 impl Session {
-    /// append or prepend; with `compare`, only to that version.
+    /// Serves append or prepend; with `compare`, only on that version.
     pub(super) async fn extend(
         &mut self,
         key: &MetaKey<'_>,
@@ -64,7 +64,7 @@ impl Session {
         Err(contended())
     }
 
-    /// incr, decr or ma on an item that the store itself cannot count in: a frame, if it is a number at all.
+    /// Serves incr, decr or ma on an item that the store itself cannot count in: a frame, if it is a number at all.
     pub(super) async fn count_logical(
         &mut self,
         key: &MetaKey<'_>,
@@ -221,7 +221,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.guard = None;
         let mut edits = self.edits.0.borrow_mut();
-        // Whoever waits for its turn holds the mutex too.
+        // An edit that waits for its turn holds the mutex too.
         if edits.get(&self.key).is_some_and(|mutex| Arc::strong_count(mutex) == 1) {
             edits.remove(&self.key);
         }

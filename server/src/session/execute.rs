@@ -86,7 +86,7 @@ impl Session {
     async fn serve_with(&mut self, command: Command<'_>, here: &[u8], rest: &[Bytes]) {
         match (here, rest) {
             (_, []) => self.serve_body(command, Body::Slice(here)).await,
-            // As a link sends a large value: it is not copied.
+            // A link sends a large value like this; it is not copied.
             ([], [value, end]) if end == "\r\n" => {
                 self.serve_value(command, Body::Shared(value.clone())).await;
             }

@@ -83,8 +83,8 @@ pub(crate) struct Session {
     answered: Option<Instant>,
     /// Commands served since other sessions had their turn.
     served: usize,
-    /// Room for the next read: less behind a long value, since the next is likely to be one too, and what is read of it
-    /// here is copied.
+    /// The room for the next read. It is less behind a long value, because the next is likely to be one too, and what
+    /// is read of it here is copied.
     read_bytes: usize,
     first_bytes: bool,
     closing: bool,
@@ -199,7 +199,7 @@ impl Session {
             };
             self.context.counters.commands.bytes_read.add(bytes as u64);
             if bytes == input.capacity() {
-                // By a long value again, which says so where it is served, or by what needs more room.
+                // A long value filled it, which sets its size where it is served, or input that needs more room.
                 self.read_bytes = INPUT_BYTES;
             }
             input.set_len(bytes);
@@ -299,7 +299,7 @@ impl Session {
                 None => self.refuse_body(&command).await,
             }
         }
-        // What was in the buffer behind the line was all of it the value's.
+        // All bytes in the buffer behind the line were the value's.
         Ok(input.len() - start)
     }
 
@@ -324,8 +324,8 @@ impl Session {
         Ok((position, step))
     }
 
-    /// Requests that may be under way. With the worker's budget used up, by answers that slow clients do not take,
-    /// one at a time: what a connection can make us hold is then one value.
+    /// Returns how many requests may be under way. When slow clients have used up the worker's budget by not taking
+    /// answers, it is one at a time: then one connection can make us hold one value.
     fn pending_max(&self) -> usize {
         if self.context.is_short_of_memory() { 1 } else { PENDING_MAX }
     }
@@ -549,7 +549,7 @@ impl Session {
         window.map_or(Traffic::Interactive, |window| window.alone(keys, request_bytes, load))
     }
 
-    /// An answer came for `keys`, with values of so many bytes.
+    /// Notes that an answer came for `keys`, with values of this many bytes.
     fn learn(&mut self, keys: usize, bytes: usize) {
         if let Some(window) = &mut self.window {
             window.learn(keys, bytes, &self.context.interactive_load);
@@ -636,7 +636,7 @@ impl Session {
 
     // Reading and writing.
 
-    /// Unread bytes at the front of a buffer with room behind them.
+    /// Returns unread bytes at the front of a buffer with room behind them.
     fn make_room(&self, input: Buffer, start: usize) -> Buffer {
         let unread = input.len() - start;
         let capacity = INPUT_BYTES.max(unread * 2).min(LONG_LINE_BYTES);

@@ -1,5 +1,5 @@
-//! Order where the store does not keep it: requests of one session that are under way together must not meet in a key.
-//! Two that only read may.
+//! Keeps order where the store does not keep it: requests of one session that are under way together must not meet in a
+//! key. Two that only read may.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_waits_for_its_key_and_keeps_it_waiting_until_all_are_answered() {
+    fn a_change_waits_for_its_key() {
         let (a, b): (&[u8], &[u8]) = (b"a", b"b");
         let mut under_way = UnderWay::default();
         assert!(under_way.add([a, b], Effect::Reads));

@@ -19,7 +19,7 @@ pub(super) struct Pace {
     since: Instant,
     moved: Instant,
     bytes: u64,
-    /// Without a byte for this long the client is given up in any case.
+    /// The time without a byte after which the client is given up in any case.
     idle_max: Duration,
     /// Whether the client holds memory that others may wait for.
     is_charged: bool,
@@ -156,7 +156,7 @@ fn too_slow(what: &str) -> io::Error {
 /// the world is faster.
 const MICROS_PER_KIB: u64 = 1_000_000 / 64;
 
-/// Time to begin with, where others wait for the memory: what a client that reads and writes at all needs to go on.
+/// The initial time where others wait for the memory: enough for a client that reads and writes at all.
 const GRACE_WANTED: Duration = Duration::from_millis(100);
 
 /// The same grace where no one waits: a client may pause for long, and its value must still come at the slowest pace.

@@ -13,9 +13,10 @@ pub(super) struct Window {
     short_answers: u32,
     /// The connection that the requests under way take.
     traffic: Traffic,
-    /// Expected bytes of what is under way, requests and answers.
+    /// The expected bytes of what is under way, requests and answers.
     in_flight_bytes: usize,
-    /// Keys whose values are under way: whatever they are expected to be, so many short ones are held uncharged.
+    /// The keys whose values are under way. Whatever their values are expected to be, this many short ones are held
+    /// uncharged.
     in_flight_keys: usize,
 }
 
@@ -77,7 +78,7 @@ impl Window {
         self.admit(keys, request_bytes, true, load).unwrap_or(Traffic::Bulk)
     }
 
-    /// An answer came for `keys`, with values of so many bytes in all.
+    /// Notes that an answer came for `keys`, with values of this many bytes in all.
     pub(super) fn learn(&mut self, keys: usize, bytes: usize, load: &InteractiveLoad) {
         self.short_answers = self.short_answers.saturating_add(1);
         if bytes >= LONG_BYTES {
@@ -92,10 +93,10 @@ impl Window {
     }
 }
 
-/// Keys that are asked for at once at the most: what they find is held together.
+/// The most keys that are asked for at once: the values found are held together.
 const KEYS_MAX: usize = 64;
 
-/// Expected bytes of one session on the connection for long exchanges, where a session has one request under way if
+/// The expected bytes of one session on the connection for long exchanges, where a session has one request under way if
 /// more do not fit.
 const BULK_BYTES_MAX: usize = 256 << 10;
 
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_without_a_record_leaves_a_short_connection_that_is_in_use() {
+    fn a_new_session_leaves_a_busy_short_connection() {
         let in_use = |mut session: Fixture| {
             session.load = InteractiveLoad::in_use(20);
             session.alone(1, 0)

@@ -130,11 +130,11 @@ async fn listen(mut incoming: OwnedReadHalf, bytes_max: usize, line: Line) {
         match next {
             Some(Some(answer)) => answer.give(message, Vec::new()),
             Some(None) => {}
-            // Nobody asked.
+            // No call has asked for this answer.
             None => break,
         }
     }
-    // Who waits learns that the service is gone.
+    // A caller that waits learns that the service is gone.
     let gone = line.answers.borrow_mut().take();
     drop(gone);
 }

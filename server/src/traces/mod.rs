@@ -179,7 +179,7 @@ async fn converse(
     let (tenant, session) = welcomed.inspect_err(|_| counters.hellos_refused.up())?;
     let peer = Peer { tenant, session, line: traced.outbox.open() };
     let bytes_max = traced.maker.payload_bytes_max;
-    // Whoever has asked nothing yet may be anybody.
+    // A peer that has asked nothing yet may be anyone.
     let mut silent_max = PEER_WITHIN;
     while is_asked(&stream, context, silent_max).await? {
         let length = within(wire::read_length(&mut stream, bytes_max)).await;
@@ -188,7 +188,7 @@ async fn converse(
         let message = receive(&mut stream, length, context).await;
         let message = message.inspect_err(|_| counters.requests_refused.up())?;
         let Some(answer) = traced.answer(message, &peer, counters).await else {
-            // Whoever sends what cannot be read gets no answer, only the end.
+            // A peer that sends what cannot be read gets no answer, only the end.
             counters.requests_refused.up();
             return Err(io::ErrorKind::InvalidData.into());
         };
@@ -217,7 +217,7 @@ async fn is_asked(
     }
 }
 
-/// Reads a message, of which the budget has room. Whenever others wait for memory, so much of it must have come that
+/// Reads a message for which the budget has room. Whenever others wait for memory, so much of it must have come that
 /// all of it comes in time.
 async fn receive(
     stream: &mut TcpStream,
@@ -330,7 +330,7 @@ impl Drop for Line {
     }
 }
 
-/// Shorter answers do not shrink by what compressing them costs.
+/// Compressing shorter answers costs more than it saves.
 const COMPRESS_FROM_BYTES: usize = 1_024;
 
 /// The longest that a peer may take for its first words, until its first request, for a message that it has begun, and

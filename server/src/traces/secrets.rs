@@ -48,7 +48,7 @@ impl Secrets {
             let Ok(tenant) = tenant.parse::<u16>() else {
                 return refuse("a line is TENANT SECRET, the tenant from 0 to 65535".to_owned());
             };
-            // What a secret is must not get into a log.
+            // A secret's text must not get into a log.
             if secret.len() < SECRET_BYTES_MIN {
                 let bytes = secret.len();
                 let least = SECRET_BYTES_MIN;
@@ -73,10 +73,10 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// Below that a secret is guessed.
+/// A shorter secret can be guessed.
 const SECRET_BYTES_MIN: usize = 16;
 
-/// More than every tenant's line; a longer file is another.
+/// A file with every tenant's line is smaller; a longer file is another file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_refused_by_its_number_and_not_repeated() {
+    fn a_bad_line_is_refused_by_its_number() {
         for (text, line, said) in [
             ("7", 1, "a secret of 0 bytes; give 16 and more"),
             ("# a\n7 0123456789abcde", 2, "a secret of 15 bytes"),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_missing_or_has_no_tenant_is_named() {
+    fn a_missing_or_empty_file_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("secrets");
         assert!(Secrets::read(&path).expect_err("missing").contains("secrets: No such file"));

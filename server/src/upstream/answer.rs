@@ -34,7 +34,8 @@ pub(crate) enum Answer {
     MetaDebug(Vec<u8>),
     /// STAT lines and END.
     Stats(Vec<(String, String)>),
-    /// Values that there was no room for, and of a meta command the return flags, since asking again may change them.
+    /// The values that there was no room for and, for a meta command, the return flags, since asking again may change
+    /// them.
     NoRoom { bytes: u64, returned: Option<Returned> },
     /// An error line, whole, without CR LF.
     Error(Vec<u8>),

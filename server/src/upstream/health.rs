@@ -87,7 +87,7 @@ impl Health {
         matches!(&*self.state.borrow(), State::Down { .. })
     }
 
-    /// Held, it makes the next word about this store a defect.
+    /// Makes the next failed request a defect while it is held.
     #[cfg(test)]
     pub(super) fn seize(&self) -> Seized<'_> {
         Seized(self.state.borrow_mut())

@@ -62,8 +62,8 @@ const VALUES_UNPROVEN_MAX: usize = 16;
 /// leaves the connections for short exchanges.
 const VALUES_MAX: usize = 64;
 
-/// Short answers in a row that make a record, and how many it takes soon after a surprise. An attacker pays with as
-/// many requests for each long value that others wait behind.
+/// The short answers in a row that make a record, and how many it takes soon after a surprise. An attacker pays with
+/// this many requests for each long value that others wait behind.
 const ANSWERS_TO_PROVE: u32 = 64;
 const ANSWERS_TO_PROVE_SUSPICIOUS: u32 = 512;
 const SUSPICIOUS_FOR: Duration = Duration::from_secs(2);

@@ -141,7 +141,7 @@ impl Traffic {
     }
 }
 
-/// Expected bytes of requests and answers of one session on the connection for short exchanges: what others wait
+/// The expected bytes of one session's requests and answers on the connection for short exchanges, which others wait
 /// behind. 32 KiB take some tens of microseconds.
 pub(crate) const INTERACTIVE_BYTES_MAX: usize = 32 << 10;
 
@@ -173,7 +173,7 @@ impl Link {
         let health = Rc::<Health>::default();
         let start =
             |load| Socket::start(address.clone(), Rc::clone(&health), timing, limits.clone(), load);
-        // Nobody asks what waits on the connection for long exchanges.
+        // Load on the connection for long exchanges is not asked for.
         let (interactive, bulk) = (start(Rc::clone(load)), start(Rc::default()));
         interactive.set_other(&bulk);
         bulk.set_other(&interactive);

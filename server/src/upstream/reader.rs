@@ -357,7 +357,7 @@ impl Reader {
         match (self.refusal.take(), answer) {
             (None, answer) => answer,
             (Some(Refusal::TooLarge), _) => Answer::Error(TOO_LARGE.as_bytes().to_vec()),
-            // Not for values.
+            // The room was missing for something other than values.
             (Some(Refusal::NoRoom), _) if bytes == 0 => {
                 Answer::Error(OUT_OF_MEMORY.as_bytes().to_vec())
             }
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_past_where_there_is_no_memory_for_them() {
+    fn values_without_memory_are_read_past() {
         let expects = [Expect::Values { keys_max: 9 }, ONE_KEY];
         let held_bytes_max = ByteCount::kib(10);
         let next = [value(1), b"END\r\n".to_vec()].concat();
@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_of_a_value_is_counted_and_what_is_read_to_its_place_is_not() {
+    fn only_copied_bytes_of_a_value_are_counted() {
         let mut reader = reader(Pool::heap(ByteCount::mib(1)), ByteCount::mib(1));
         let mut copied_of = |value_bytes: usize, step: usize| {
             let stream = [value(value_bytes), b"END\r\n".to_vec()].concat();
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_long_value_little_is_read_that_would_be_copied() {
+    fn few_bytes_behind_a_long_value_are_copied() {
         let mut reader = reader(Pool::heap(ByteCount::mib(1)), ByteCount::mib(1));
         let mut feed = |stream: &[u8]| {
             let (mut rest, mut copied) = (stream, 0);

@@ -213,7 +213,7 @@ impl Service {
     /// Lets the connection go if it has ended or, with a reason, is no good; the service is down then.
     fn give_up(&self, client: &Client, why: Option<String>) {
         let mut current = self.client.borrow_mut();
-        // What others find out about a connection that was given up already is no news.
+        // A connection that was given up already needs no second report.
         if current.as_ref().is_none_or(|current| current.number != client.number) {
             return;
         }

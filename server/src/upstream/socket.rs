@@ -58,7 +58,7 @@ enum Read {
     Some,
 }
 
-/// Word to the link's task that a session queued something.
+/// Tells the link's task that a session queued something.
 #[derive(Default)]
 pub(super) struct Signal {
     raised: Cell<bool>,
@@ -240,7 +240,7 @@ impl Socket {
                     self.report(&fault);
                 }
             }
-            // Of an idle connection that the server closed no request hears.
+            // No request hears of an idle connection that the server closed.
             self.fail_all(&fault);
         }
     }
@@ -343,7 +343,7 @@ impl Socket {
                 if self.work.poll(task).is_ready() {
                     return Poll::Ready(Ok(()));
                 }
-                // Also with nothing under way: a session may send a request without our turn.
+                // The timer also runs with nothing under way: a session may send a request without our turn.
                 while timer.as_mut().poll(task).is_ready() {
                     let now = self.now();
                     let due = self.due(limit).unwrap_or(now + limit.into());
@@ -453,5 +453,5 @@ fn values_max(waiting: &VecDeque<Waiting>) -> usize {
 /// A server that sends less than 128 KiB per second (7.6 us per byte) is given up like one that says nothing.
 const NANOS_PER_BYTE_MAX: u64 = 1_000_000_000 / (128 << 10);
 
-/// A server that sends without end leaves the event loop to others after so many bytes: some tens of microseconds.
+/// A server that sends without end leaves the event loop to others after this many bytes: some tens of microseconds.
 const READ_BYTES_PER_TURN: usize = 192 << 10;

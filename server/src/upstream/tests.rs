@@ -34,7 +34,7 @@ impl Fixture {
         self.link.request(traffic, expect, |out| out.text().extend_from_slice(b"incr k 1\r\n"))
     }
 
-    /// Time goes on.
+    /// Lets time pass.
     fn pass(&self, time: Duration) {
         self.clock.advance(time.into());
     }
@@ -98,7 +98,7 @@ const TIMING: Timing = Timing {
 };
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_in_time_is_down_for_a_while_and_longer_each_time() {
+async fn a_silent_server_is_down_longer_each_time() {
     let test = async {
         let fixture = Fixture::start().await;
         let oldest = fixture.ask();
@@ -151,7 +151,7 @@ async fn an_answer_that_keeps_coming_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_on_one_connection_is_not_down_for_the_other() {
+async fn an_answer_on_one_connection_keeps_the_other_up() {
     let test = async {
         let fixture = Fixture::start().await;
         let stuck = fixture.ask_on(Traffic::Bulk);
@@ -169,7 +169,7 @@ async fn a_server_that_answers_on_one_connection_is_not_down_for_the_other() {
 }
 
 #[tokio::test]
-async fn an_answer_of_another_kind_fails_what_waits_and_the_next_request_connects_anew() {
+async fn an_answer_of_another_kind_ends_the_connection() {
     let test = async {
         let fixture = Fixture::start().await;
         let asked = [fixture.ask(), fixture.ask(), fixture.ask()];
@@ -206,7 +206,7 @@ async fn a_defect_costs_the_requests_under_way_only() {
 }
 
 #[tokio::test]
-async fn requests_of_a_connection_that_is_refused_take_the_other_one() {
+async fn requests_of_a_refused_connection_take_the_other_one() {
     let test = async {
         let fixture = Fixture::start().await;
         let mut stream = fixture.connected(Traffic::Interactive).await;
@@ -230,7 +230,7 @@ async fn requests_of_a_connection_that_is_refused_take_the_other_one() {
 }
 
 #[tokio::test]
-async fn a_handed_over_request_has_the_whole_time_for_its_answer() {
+async fn a_handed_over_request_has_the_whole_time_limit() {
     let test = async {
         let fixture = Fixture::start().await;
         let mut stream = fixture.connected(Traffic::Interactive).await;
@@ -248,7 +248,7 @@ async fn a_handed_over_request_has_the_whole_time_for_its_answer() {
 }
 
 #[tokio::test]
-async fn a_full_server_is_asked_for_a_second_connection_once_in_a_while() {
+async fn a_full_server_is_retried_once_in_a_while() {
     let test = async {
         let fixture = Fixture::start().await;
         fixture.link.set_timing(Timing { retry_max: Duration::from_millis(50), ..TIMING });

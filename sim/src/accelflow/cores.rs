@@ -38,7 +38,7 @@ impl Cores {
         Self { idle: cores, urgent: VecDeque::new(), waiting: VecDeque::new() }
     }
 
-    /// True if a core begins with it now.
+    /// Returns whether a core begins with it now.
     #[inline]
     pub(super) fn offer(&mut self, job: CoreJob) -> bool {
         if self.idle > 0 {

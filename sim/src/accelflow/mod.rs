@@ -47,8 +47,8 @@ pub fn builtin(name: &str) -> Option<&'static str> {
     BUILTIN.iter().find(|(known, _)| *known == file).map(|(_, text)| *text)
 }
 
-/// The keys of a scenario that is compiled in, or of the file at the path `spec`, whose text and whose bases' `read`
-/// gives. A base beside a file goes before the one that is compiled in.
+/// Returns the keys of a scenario that is compiled in, or of the file at the path `spec`. `read` returns the text of
+/// that file and of its bases. A base next to a file goes before the one that is compiled in.
 ///
 /// # Errors
 /// The first fault, with file, line and key.
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_hold_a_percentile_of_every_service_and_no_more_than_is_kept() {
+    fn windows_hold_a_percentile_of_every_service() {
         let windows = |per_s, weight| {
             let set = [("load.total_per_s", per_s), ("services.UniqId.weight", weight)];
             let spec = spec("window", &set);

@@ -412,7 +412,7 @@ mod tests {
                 }
             }
         }
-        // Of 245 ops 53 end a trace; 39 branches and 11 transforms stand behind them. 18 on average and about 50 at
+        // 53 of 245 ops end a trace; 39 branches and 11 transforms stand behind them. 18 on average and about 50 at
         // most are published; which ops, and how often, is not said.
         let expected = f64::from(15 * 245 + 16 * 53 + 7 * 39 + 12 * 11) / 245.0;
         assert!((sum / count - expected).abs() < 1e-9, "{} {expected}", sum / count);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arm_that_only_notifies_is_its_own_and_holds_up_no_other() {
+    fn an_arm_that_only_notifies_delays_none() {
         let text = "trace T takes json {
             serialize
             fork { notify } and { encrypt tcp notify }

@@ -715,7 +715,7 @@ impl<'a> Run<'a> {
         self.counts.requests += 1;
         self.counts.failed += u64::from(state.failed);
         self.counts.missed += u64::from(state.failed || time > self.model.due[service]);
-        // Also of one that failed: its caller has waited so long for nothing.
+        // The response of a failed request counts too: its caller has waited so long for nothing.
         self.responses[service].push(time.0);
         if self.counts.requests > REQUESTS_MAX {
             self.fault = Some(RunError::TooManyRequests { limit: REQUESTS_MAX });

@@ -42,9 +42,9 @@ pub(super) enum Taken {
     Pe(u8),
     /// A PE takes it that was given to another whose data lands later: that one is to be put back.
     Instead(u8),
-    /// It waits.
+    /// The entry waits.
     Waits,
-    /// It waits in the overflow area.
+    /// The entry waits in the overflow area.
     Overflows,
     /// There is no place for the entry.
     Refused,
@@ -200,7 +200,7 @@ impl Station {
             },
             Queue::Ranked(queue, passed) => first_ranked(queue, passed, by),
         };
-        // With an empty queue and all entries asleep, the overflow area's head is next.
+        // When the queue is empty and all entries are asleep, the overflow area's head is next.
         let next = next.or_else(|| self.overflow.pop_front().map(|(_, entry)| entry));
         match next {
             None => self.free.push(pe),

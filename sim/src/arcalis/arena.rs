@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_walked_once_fault_until_touched_and_leave_a_small_tlb() {
+    fn pages_are_walked_once_while_the_tlb_holds_them() {
         let mut arena = arena(4_096, 2);
         let (from, to) =
             (arena.address(Interface::NetRecv, 0), arena.address(Interface::AppRecv, 1));

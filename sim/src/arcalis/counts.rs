@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_stage_has_its_own_place_and_every_fact_a_name() {
+    fn every_stage_and_every_fact_has_a_place() {
         for (place, (stage, _)) in STAGES.iter().enumerate() {
             assert_eq!(*stage as usize, place, "{stage:?}");
         }

@@ -315,7 +315,7 @@ mod tests {
     };
 
     #[test]
-    fn a_message_that_does_not_fit_is_refused_and_others_have_the_wires_bytes() {
+    fn a_message_that_does_not_fit_is_refused() {
         for function in FUNCTIONS {
             let messages = Messages::new(function, &SHAPES, 2048).expect("it fits");
             assert!(messages.record_bytes > RECORD_HEAD_BYTES, "{function:?}");

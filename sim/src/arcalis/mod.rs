@@ -116,8 +116,7 @@ impl Arcalis {
         })
     }
 
-    /// One run of so many requests that also says what the engine saw: its words, its states and its frames.
-    ///
+    /// Runs this many requests once and also returns what the engine saw: its words, its states and its frames.
     /// # Errors
     /// Why it could not be finished.
     pub fn observe(&self, streams: &Streams, requests: u64) -> Result<(Sample, Seen), RunError> {

@@ -401,7 +401,7 @@ impl<'a> Run<'a> {
 
     /// Moves both halves as far as they go now, and hands on what they completed.
     fn advance(&mut self, agenda: &mut Agenda<Event>) {
-        // Not decoupled, the end of one is the begin of the other.
+        // When they are not decoupled, the end of one is the beginning of the other.
         for half in [0, 1, 0] {
             while !self.pending[half] && self.step(half, agenda) {}
         }

@@ -146,7 +146,7 @@ fn routes(spec: &[RouteSpec], places: &Places<'_>) -> Result<Vec<(f64, Goal)>, B
     Ok(routes)
 }
 
-/// Full stations that overflow into each other would pass a request round without time going by.
+/// Checks that no full stations overflow into each other: they would pass a request round without time going by.
 fn overflow_ends(network: &Network) -> Result<(), BadValue> {
     let overflow = |place: u16| match &network.stations[usize::from(place)].kind {
         Kind::Serve { overflow, .. } => *overflow,

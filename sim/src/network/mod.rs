@@ -119,7 +119,7 @@ impl Network {
         None
     }
 
-    /// True if a request may be refused, or sent elsewhere, somewhere.
+    /// Returns whether a request may be refused, or sent elsewhere, anywhere.
     fn refuses(&self) -> bool {
         self.stations.iter().any(|station| match &station.kind {
             Kind::Serve { waiting_max, .. } => waiting_max.is_some(),

@@ -29,7 +29,7 @@ struct Token {
     source: u16,
     /// The station where it forked.
     fork: u16,
-    /// It, or a part of it, was refused.
+    /// Whether it, or a part of it, was refused.
     refused: bool,
 }
 
@@ -213,7 +213,7 @@ impl<'a> Replication<'a> {
         let whole = &mut self.tokens[token as usize];
         (whole.fork, whole.parts) = (station, branches.len() as u32);
         let part = Token { parent: token, parts: 0, ..*whole };
-        // What moves is taken from the end, so the first branch is entered first.
+        // Moving tokens are taken from the end, so the first branch is entered first.
         for branch in branches.iter().rev() {
             self.send(part, *branch, now);
         }

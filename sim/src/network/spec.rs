@@ -119,7 +119,7 @@ pub struct RouteSpec {
     pub share: f64,
 }
 
-/// Room for as many requests as a queue reaches at the highest load that a steady state takes; 64 MiB.
+/// Returns room for as many requests as a queue reaches at the highest load that a steady state takes; 64 MiB.
 const fn tokens_max() -> usize {
     1 << 20
 }

@@ -34,7 +34,7 @@ impl Run<'_> {
         self.take(kind, agenda);
     }
 
-    /// Free accelerators take what is first.
+    /// Lets free accelerators take what is first.
     fn take(&mut self, kind: u8, agenda: &mut Agenda<Event>) {
         for unit in self.units_of(kind) {
             if self.units[unit].running.is_some() {

@@ -105,7 +105,7 @@ impl Argument {
 }
 
 impl Graph {
-    /// The graph of `head` and then so many rounds of `cell`.
+    /// Builds the graph of `head` and then this many rounds of `cell`.
     ///
     /// # Errors
     /// The line that names an op or a task that there is not.

@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn public_relief_forwards_and_writes_what_nobody_takes_at_once() {
         let alone = sample(Orchestrator::Relief, "deblur", &[("load.in_flight", "1")]);
-        // Of a chain alone all is forwarded but the result, and what is taken again later.
+        // In a chain alone everything is forwarded but the result, and what is taken again later.
         assert!(
             fact(&alone, "tasks.forward_share") > 0.4,
             "{}",
@@ -241,7 +241,7 @@ mod tests {
             let model = Applications::new(&spec, orchestrator).expect("a model");
             let window = Extent::WindowPs(crate::Picos::from_ns(100e6));
             let sample = model.replicate(&Streams::new(1, 0), window, 1 << 20).expect("it ends");
-            // Of 15,615 us each: the seventh begins within the window.
+            // They take 15,615 us each: the seventh begins within the window.
             assert_eq!(sample.responses[0].len(), 7);
         }
     }

@@ -45,7 +45,7 @@ impl Run<'_> {
         self.launch(agenda);
     }
 
-    /// Idle accelerators begin with what is first in their lists.
+    /// Lets idle accelerators begin with what is first in their lists.
     pub(super) fn launch(&mut self, agenda: &mut Agenda<Event>) {
         for kind in 0..self.lists.len() as u8 {
             let mut unit = self.units_of(kind).start;

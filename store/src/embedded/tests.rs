@@ -337,7 +337,7 @@ fn without_eviction_a_full_store_refuses() {
 }
 
 #[test]
-fn an_item_larger_than_a_shard_takes_is_refused_and_removes_what_it_was_to_replace() {
+fn a_refused_large_item_removes_the_old_one() {
     let store = Embedded::new(options(ByteCount::mib(1)));
     set(&store, "k", item("v"));
     let large = NewItem { value: Bytes::from(vec![0; 900_000]), ..NewItem::default() };

@@ -179,7 +179,7 @@ fn a_get_removes_a_damaged_item() {
 }
 
 #[test]
-fn a_store_that_is_gone_is_unavailable_and_one_that_is_full_is_exhausted() {
+fn gone_and_full_stores_have_their_own_status() {
     let (mut store, grpc) = on_memcached();
     let mut cache = grpc.cache();
     grpc.runtime.block_on(async {
@@ -214,7 +214,7 @@ fn a_store_that_is_gone_is_unavailable_and_one_that_is_full_is_exhausted() {
 }
 
 #[test]
-fn answers_that_are_more_than_may_be_held_are_refused_and_nothing_leaks() {
+fn answers_beyond_the_limit_are_refused() {
     let mut grpc = Grpc::all();
     let mut cache = grpc.cache();
     let value = random(900_000);
@@ -226,7 +226,7 @@ fn answers_that_are_more_than_may_be_held_are_refused_and_nothing_leaks() {
             let status = cache.multi_get(request.clone()).await.expect_err("90 MB");
             assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         }
-        // What may be held at once can be had any number of times.
+        // The bytes that may be held at once can be had any number of times.
         for _ in 0..50 {
             let request = MultiGetRequest { keys: request.keys[..4].to_vec(), ..request.clone() };
             let found = cache.multi_get(request).await.expect("3.6 MB").into_inner();

@@ -1,4 +1,4 @@
-//! Clients that ask for more than anyone can give: of streams, of resets, of headers, of answers that they do not read.
+//! Tests clients that ask for more than any server can give: streams, resets, headers, answers that they do not read.
 //! The server may refuse, or end the connection; it may not grow, stop, or keep the others waiting.
 
 use rebate_tests::payload::random;
@@ -73,7 +73,7 @@ fn frames_without_end_and_without_sense_are_survived() {
     ]
     .concat();
     for (what, bytes) in [("pings", ping), ("settings", settings), ("empty data", empty)] {
-        // Whoever does not read what is answered to these makes the answers pile up.
+        // A client that does not read the answers to these makes the answers pile up.
         for mut raw in [Raw::connect(grpc.addr), Raw::connect_deaf(grpc.addr)] {
             raw.send(wire::PREFACE);
             for _ in 0..300 {
@@ -170,7 +170,7 @@ fn answers_that_nobody_reads_leave_room_for_others() {
 }
 
 #[test]
-fn small_answers_that_nobody_reads_are_held_within_the_budget_too() {
+fn small_unread_answers_stay_within_the_budget() {
     let mut grpc = Grpc::all();
     let deaf = ask_and_never_read(&mut grpc, 3_000, 16);
     let served = poll_for(PATIENCE, || {
@@ -191,8 +191,8 @@ fn messages_that_never_end_leave_room_for_others() {
     for _ in 0..16 {
         let mut raw = Raw::connect(grpc.addr);
         raw.send(wire::PREFACE);
-        // As much as one connection may hold, each stream within the window it begins with; on more of them, as much as
-        // the worker may.
+        // It sends as much as one connection may hold, each stream within the window it begins with; on more streams,
+        // as much as the worker may.
         for ids in batches(140) {
             for id in ids {
                 raw.send(&frame(wire::HEADERS, wire::END_HEADERS, id, &headers));
@@ -210,8 +210,8 @@ fn messages_that_never_end_leave_room_for_others() {
     });
     assert!(served.is_some(), "the others are not served");
     grpc.is_well("messages without end");
-    // Whoever holds what others need is cut. Where all of them were refused some streams, HTTP/2 ends them before that:
-    // they go on sending on streams that are over.
+    // A client that holds what others need is cut. Where all of them were refused some streams, HTTP/2 ends them before
+    // that: they go on sending on streams that are over.
     let gone = || {
         let cut = grpc.metric("rebate_grpc_connections_stalled_total");
         (cut > 0 || grpc.metric("rebate_grpc_connections") < all.len() as u64 / 4).then_some(())

@@ -33,7 +33,7 @@ fn bytes_that_are_not_http2_end_the_connection() {
 }
 
 #[test]
-fn a_client_that_says_no_more_still_gets_its_answer_and_the_end() {
+fn a_half_closed_client_still_gets_its_answer() {
     let mut grpc = Grpc::all();
     let mut raw = Raw::connect_deaf(grpc.addr);
     let body = wire::message(b"\x0a\x01a");
@@ -41,7 +41,7 @@ fn a_client_that_says_no_more_still_gets_its_answer_and_the_end() {
     let data = frame(wire::DATA, wire::END_STREAM, 1, &body);
     raw.send(&[wire::PREFACE, &headers, &data].concat());
     assert!(raw.ends());
-    // And one that says no more within its message.
+    // This client says no more within its message.
     let mut raw = Raw::connect_deaf(grpc.addr);
     let half = frame(wire::DATA, 0, 1, &body[..6]);
     raw.send(&[wire::PREFACE, &headers, &half].concat());
@@ -116,7 +116,7 @@ const METHODS: [&str; 18] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Fields of plausible numbers and any content: most decode, few make sense.
+/// Returns fields of plausible numbers and any content: most decode, few make sense.
 fn any_message(prng: &mut units::Prng, depth: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..prng.below(6) {

@@ -116,7 +116,7 @@ fn who_leaves_within_a_frame_takes_no_place() {
 }
 
 #[test]
-fn what_was_asked_is_answered_before_a_bad_frame_or_an_end_closes() {
+fn requests_are_answered_before_a_bad_frame_closes() {
     for layout in LAYOUTS {
         let service = ours("memcached", layout, &[]);
         for _ in 0..20 {

@@ -154,7 +154,7 @@ fn a_service_that_turns_to_garbage_is_retired() {
 }
 
 #[test]
-fn a_service_that_corrupts_one_answer_in_a_hundred_is_retired() {
+fn a_service_that_corrupts_one_in_hundred_is_retired() {
     survives(Manner::Flips { one_in: 100 }, 0, &[]);
 }
 
@@ -178,7 +178,7 @@ fn a_service_of_garbage_that_also_hangs_loses_no_value() {
 }
 
 #[test]
-fn the_start_and_the_list_of_devices_say_that_a_service_is_wrong() {
+fn the_start_says_that_a_service_is_wrong() {
     let rig = Rig::start(Manner::Garbage { from: 0 }, &[]);
     rig.ours.await_printed("WRONG RESULT");
     let list = rebate_command()

@@ -184,7 +184,7 @@ fn the_oldest_silent_instance_makes_room() {
     history.report(&newcomer, Nanos::secs(10)).unwrap();
     let names: Vec<_> = history.query(&last(0), SECOND).into_iter().map(|of| of.instance).collect();
     assert_eq!(names, ["a", "c", "d"]);
-    // Whoever is silent for longer than anything is kept is forgotten.
+    // An instance that is silent for longer than anything is kept is forgotten.
     history.report(&newcomer, Nanos::secs(700)).unwrap();
     assert_eq!(history.query(&last(0), Nanos::secs(700)).len(), 1);
 }

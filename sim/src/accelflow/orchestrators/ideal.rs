@@ -1,4 +1,4 @@
-//! Ideal: as AccelFlow, but branches and transforms cost nothing.
+//! Ideal: the same as AccelFlow, but branches and transforms cost nothing.
 
 use super::{Glue, Handoff, Orchestrator, Queues};
 use crate::accelflow::spec::Spec;

@@ -25,7 +25,7 @@ pub enum Architecture {
     NonAcc,
     /// A core, by interrupt, after every accelerator.
     CpuCentric,
-    /// One hardware manager with one queue, as [AccelFlow] describes RELIEF.
+    /// One hardware manager with one queue, as \[AccelFlow\] describes RELIEF.
     Relief,
     /// RELIEF as its public code has it: a list for each accelerator, by laxity; interrupts by DMA as well.
     ReliefArtifact,

@@ -1,12 +1,12 @@
 //! RELIEF as its public code has it (`benchmarks/scheduler/sw/runtime.c` of Sacusa/gem5-SALAM at 0f057711, the commit
-//! that AccelFlow cites), beside RELIEF as AccelFlow describes it (`relief.rs`): the manager keeps a list of ready ops
-//! for each accelerator, least laxity first; an op that could take its producer's output from its scratchpad may go
-//! ahead; and DMA interrupts the manager as well. A PE is held while it loads, computes and writes back, and until the
-//! manager has seen to each.
+//! that AccelFlow cites). It differs from RELIEF as AccelFlow describes it (`relief.rs`): the manager keeps a list of
+//! ready ops for each accelerator, least laxity first; an op that could take its producer's output from its scratchpad
+//! may go ahead; and DMA interrupts the manager as well. A PE is held while it loads, computes and writes back, and
+//! until the manager has seen to each.
 //!
-//! What the code does and this does not: an output that is written back may still be taken from the scratchpad as long
-//! as nothing is written over it (with eight PEs and other work waiting it mostly is); arguments come one by one (an op
-//! here has one).
+//! The code does two things that this model does not: an output that is written back may still be taken from the
+//! scratchpad as long as nothing is written over it (with eight PEs and other work waiting it mostly is); and arguments
+//! come one by one (an op here has one).
 
 use super::{Orchestrator, Queues, relief};
 use crate::accelflow::program::{Continuation, Step};
@@ -49,7 +49,7 @@ impl Run<'_> {
         (op.kind, Due { at: state.born + op.due, runtime: op.pe })
     }
 
-    /// Free PEs begin with what is first.
+    /// Lets free PEs begin with what is first.
     fn launch(&mut self, kind: u8, agenda: &mut Agenda<Event>) {
         let index = usize::from(kind);
         while !self.ready[index].is_empty()

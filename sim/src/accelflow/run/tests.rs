@@ -6,7 +6,7 @@ use super::super::orchestrators::Architecture;
 use super::super::tests::spec;
 use super::*;
 
-/// Short of everything: PEs, entries, traces of a tenant, and answers in time.
+/// A specification that is short of everything: PEs, entries, traces of a tenant, and answers in time.
 const TIGHT: [(&str, &str); 9] = [
     ("hardware.pes", "1"),
     ("hardware.input_entries", "1"),
@@ -87,7 +87,7 @@ fn every_request_ends_whatever_falls_short() {
 
 #[test]
 fn architectures_see_the_same_requests_and_the_same_work() {
-    // What the services' requests invoke, as published.
+    // The published invocations of the services' requests.
     let invoked = [87, 28, 18, 30, 29, 19, 9, 25];
     let mut first: Option<(Vec<Came>, Work)> = None;
     for architecture in Architecture::ALL {
@@ -118,7 +118,7 @@ fn architectures_see_the_same_requests_and_the_same_work() {
 
 #[test]
 fn who_gets_no_answer_ends_when_a_core_is_told() {
-    // Nobody answers within the millisecond that is waited for.
+    // No answer comes within the millisecond that is waited for.
     let set = [("work.remote_ns", "1e12"), ("work.timeout_ns", "1000000")];
     for architecture in [Architecture::NonAcc, Architecture::Relief, Architecture::AccelFlow] {
         let name = architecture.name();
@@ -133,7 +133,7 @@ fn who_gets_no_answer_ends_when_a_core_is_told() {
             let shortest = times.iter().min().map(|time| Picos(*time));
             assert!(shortest >= Some(Picos::millis(1)), "{name} {service}: {shortest:?}");
         }
-        // What would have followed the answer is not done.
+        // The steps that would have followed the answer are not done.
         let whole: u64 = 28 * came.len() as u64;
         let ops: u64 = run.counts.ops.iter().sum();
         assert!(ops < whole / 2, "{name}: {ops}");

@@ -1,5 +1,5 @@
-//! Traces that wait: for an answer, which may not come in time, or for a tenant's other traces to end. What a trace
-//! does when it goes on is the run's.
+//! Traces that wait: for an answer, which may not come in time, or for a tenant's other traces to end. The run does
+//! what follows the wait.
 
 use super::*;
 
