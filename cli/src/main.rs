@@ -12,6 +12,7 @@ mod memcached;
 mod model;
 mod os;
 mod process;
+#[allow(rustdoc::broken_intra_doc_links, reason = "papers go by keys in brackets, also in --help")]
 mod reproduce;
 mod rpc;
 mod serve;

@@ -58,7 +58,7 @@ impl Dialect {
     }
 }
 
-/// The effort of a writer. Engines map it to their own scale. `docs/measurements.md` has ratio and time of each.
+/// The effort of a writer. Engines map it to their own scale. `docs/measurements/` has ratio and time of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Level {
     /// It takes the least time.

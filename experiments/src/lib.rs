@@ -1,6 +1,6 @@
 //! The experiments of the papers in docs/references.md, one folder each. An experiment measures or simulates here, sets
-//! the published numbers beside ours, and writes rows for programs and a page for people. Every number comes from the run
-//! that reports it. The caller parses the command line and prints.
+//! the published numbers beside ours, and writes rows for programs and a page for people. Every number comes from the
+//! run that reports it. The caller parses the command line and prints.
 
 pub mod accelerometer;
 pub mod accelflow;

@@ -104,7 +104,7 @@ pub struct LogCaSizes {
 /// A parameter in the form in which it was used.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParameterUsed {
-    /// Its symbol ([Accelerometer], table 5).
+    /// Its symbol (\[Accelerometer\], table 5).
     pub symbol: &'static str,
     /// The value as stated.
     pub value: f64,

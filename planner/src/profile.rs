@@ -29,11 +29,11 @@ pub struct Report {
     pub weight: u64,
     /// Instructions per cycle, where the profile has both.
     pub ipc: Option<f64>,
-    /// The categories of leaf functions ([Accelerometer], table 2).
+    /// The categories of leaf functions (\[Accelerometer\], table 2).
     pub leaf: Vec<Row>,
-    /// The categories of functionalities ([Accelerometer], table 3).
+    /// The categories of functionalities (\[Accelerometer\], table 3).
     pub functionality: Vec<Row>,
-    /// Suggestions that follow from the findings ([Accelerometer], table 4).
+    /// Suggestions that follow from the findings (\[Accelerometer\], table 4).
     pub advice: Vec<Advice>,
     /// The number of lines that could not be read.
     pub malformed_lines: u64,

@@ -131,9 +131,9 @@ impl RawReason {
     }
 }
 
-/// Returns the codec that measured best for a value of that size, on text, JSON and numbers (docs/measurements.md,
-/// "codec by size"). Below the threshold deflate has the better ratio for the time. Above it zstd's first level has the
-/// better ratio and is read in two thirds of the time.
+/// Returns the codec that measured best for a value of that size, on text, JSON and numbers
+/// (docs/measurements/codecs.md). Below the threshold deflate has the better ratio for the time. Above it zstd's first
+/// level has the better ratio and is read in two thirds of the time.
 const fn automatic(value_bytes: usize, level: Level) -> (Codec, Level) {
     match level {
         Level::Default if value_bytes >= ZSTD_BYTES_MIN => (Codec::Zstd, Level::Fast),

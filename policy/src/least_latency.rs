@@ -16,7 +16,7 @@
 //! the core sooner than it needs to, and a short one among long ones sees a core that is idler than it is. The whole
 //! instead of the half buys the tail, which is made of the jobs that came first and waited for all of it. It costs some
 //! hundred nanoseconds of mean latency at little load. The effect of all of that on the runtime's own loop in virtual
-//! time (`runtime/tests/costs.rs`) is in docs/measurements.md, "The offload runtime's experiments".
+//! time (`runtime/tests/costs.rs`) is in docs/measurements/offload-runtime.md.
 //!
 //! An answer stands while it is clear (`least_cost::stands`). The extra cost of one place over another has three parts:
 //! the difference of their latencies, which rises with the one and falls with the other; the difference of their times

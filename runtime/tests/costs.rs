@@ -129,7 +129,7 @@ fn expectations_of_an_idle_device_do_not_confirm_themselves() {
     assert!(least <= 1.12 * offloads, "{least} against {offloads}");
 }
 
-/// A pause of a busy core makes many jobs wait, see docs/measurements.md, "The offload runtime's experiments".
+/// A pause of a busy core makes many jobs wait, see docs/measurements/offload-runtime.md.
 #[test]
 fn it_holds_a_busy_core_for_less() {
     let [least, offloads] = beside_offloading(beside(400e3, 40_000));

@@ -119,6 +119,52 @@ fn unsafe_code_lives_under_drivers() {
     });
 }
 
+/// A name says what a thing is.
+#[test]
+fn no_item_is_called_own() {
+    let word = concat!("ow", "n");
+    check("names that say nothing", |source| {
+        lines_with(source, |line| {
+            let code = code_of(line);
+            let mut words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let is_english = [" its ", "'s ", " our ", " your ", " of "].iter().any(|before| {
+                line.contains(&format!("{before}{word}"))
+                    || line.contains(&format!("{before}their {word}"))
+            });
+            words.any(|found| found == word) && !is_english
+        })
+    });
+}
+
+/// A paper has a key in `docs/references.md`; a seed initialises random numbers.
+#[test]
+fn no_paper_is_called_a_seed() {
+    let words = [concat!("the se", "ed's"), concat!("The se", "ed's"), concat!("SE", "ED_RATE")];
+    check("papers without their key", |source| {
+        lines_with(source, |line| words.iter().any(|word| line.contains(word)))
+    });
+}
+
+/// A line without its comment, and without the text of literals that begin and end in it. A line within a literal that
+/// spans several is taken for code only if it looks like it.
+fn code_of(line: &str) -> String {
+    let mut code = String::new();
+    let mut characters = line.chars().peekable();
+    let mut in_literal = false;
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' if in_literal => _ = characters.next(),
+            '"' => in_literal = !in_literal,
+            '/' if !in_literal && characters.peek() == Some(&'/') => break,
+            _ if in_literal => {}
+            character => code.push(character),
+        }
+    }
+    let is_text =
+        line.trim_end().ends_with('\\') || code.trim_start().starts_with(char::is_uppercase);
+    if is_text { String::new() } else { code }
+}
+
 #[test]
 fn no_function_is_longer_than_70_lines() {
     check("long functions", |source| {

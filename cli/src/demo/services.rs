@@ -203,7 +203,7 @@ impl StagePoint {
     }
 }
 
-/// The two configurations of [CacheTax], the two that cross them, and the microservice on the same host.
+/// The two configurations of \[CacheTax\], the two that cross them, and the microservice on the same host.
 const SHOWN: [(Place, Work); 5] = [
     (Place::Monolith, Work::Software),
     (Place::Monolith, Work::Iaa),

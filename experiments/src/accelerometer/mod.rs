@@ -54,7 +54,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     ];
     let report = Report {
         title: "What acceleration gives: Accelerometer's numbers, and A/B runs here".to_owned(),
-        subtitle: "The document's estimates from the document's inputs, and ours held against \
+        subtitle: "The paper's estimates from the paper's inputs, and ours held against \
                    measurements on this machine."
             .to_owned(),
         facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),

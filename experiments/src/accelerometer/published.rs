@@ -129,10 +129,10 @@ pub(super) fn summary(rows: &Rows) -> Vec<String> {
 /// Returns the page's section.
 pub(super) fn section(rows: &Rows) -> Section {
     Section {
-        heading: "The document's numbers".to_owned(),
+        heading: "The paper's numbers".to_owned(),
         prose: vec![
             format!(
-                "{} of {} are equal to every printed digit; the document cuts further digits off.",
+                "{} of {} are equal to every printed digit; the paper cuts further digits off.",
                 equal(rows),
                 rows.rows.len()
             ),

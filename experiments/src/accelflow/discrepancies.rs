@@ -132,7 +132,7 @@ fn hardware(rows: &RowIndex<'_>) -> Vec<String> {
             quote("overhead.relief.unloaded"),
         ),
         format!(
-            "Fewer PEs: 4 and 2 of each cost 20 and 35.7 % of P99 and 11 and 25 % of throughput in the document, and \
+            "Fewer PEs: 4 and 2 of each cost 20 and 35.7 % of P99 and 11 and 25 % of throughput in the paper, and \
              refuse 16 and 39 % of encryptions. But TCP, of speedup 3.5, is 96 % busy at the published peak \
              with eight. Here throughput falls by {} and {}; and encryption, 16 % busy then, refuses {} and {} in \
              `window`.",

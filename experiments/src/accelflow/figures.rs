@@ -252,7 +252,7 @@ fn speeds(rows: &RowIndex<'_>) -> Vec<Series> {
         percents.map(|percent| at(rows, origin, f64::from(*percent), &id(*percent))).collect()
     };
     vec![
-        line("document", 6, Origin::Published, points(Origin::Published)),
+        line("paper", 6, Origin::Published, points(Origin::Published)),
         line("steady", 1, Origin::Computed, points(Origin::Computed)),
     ]
 }
@@ -268,7 +268,7 @@ fn by_scenario(
         line(name, index, origin, points)
     };
     let all = [
-        by_value("document", "window", 6, Origin::Published),
+        by_value("paper", "window", 6, Origin::Published),
         by_value("window", "window", 0, Origin::Computed),
         by_value("steady", "steady", 1, Origin::Computed),
     ];

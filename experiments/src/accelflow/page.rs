@@ -32,7 +32,7 @@ pub(super) fn report(rows: &Rows, services: &[Service]) -> Report {
     };
     Report {
         title: "AccelFlow, simulated".to_owned(),
-        subtitle: "The document's results beside a model of its server.".to_owned(),
+        subtitle: "The paper's results beside a model of its server.".to_owned(),
         facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         sections: vec![
             section("Latency", &SCENARIO_PROSE, figures::latency(&by_id, services)),

@@ -220,7 +220,7 @@ impl Drop for Folder {
 
 const FIGURE_14: &str = "figure 14: misses in a thousand instructions";
 const OURS: &str = "ours in software: the application core beside an engine on another, over one core \
-                    that does all; the document's engine is hardware";
+                    that does all; the paper's engine is hardware";
 
 #[cfg(test)]
 mod tests {

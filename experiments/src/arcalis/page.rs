@@ -49,12 +49,12 @@ pub(super) fn report(rows: &Rows, count: &Count, stages: Vec<Vec<String>>, exten
     intro.push(format!("{}.", count.line()));
     Report {
         title: "Arcalis, simulated and in software".to_owned(),
-        subtitle: "The document's results beside a model whose engine is the functional one, and \
+        subtitle: "The paper's results beside a model whose engine is the functional one, and \
                    beside that engine on this machine."
             .to_owned(),
         facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         sections: vec![
-            section("The document's numbers", intro, vec![all]),
+            section("The paper's numbers", intro, vec![all]),
             section("Where the time goes", WHERE.map(str::to_owned).to_vec(), vec![stages]),
             section("In software", SOFTWARE.map(str::to_owned).to_vec(), Vec::new()),
             section("What contradicts itself", CONTRADICTS.map(str::to_owned).to_vec(), Vec::new()),
@@ -89,16 +89,16 @@ const WHERE: [&str; 2] = [
      its wait is one access, the command interface and all of Rx, because listing 1 asks for the next request \
      only when it has answered the last. Tx and NetCore overlap with it.",
     "So a request of T takes 395 ns more at 400 ns: 10 % of 3.9 us for memcached, 3 to 5 % for the others. At 700 \
-     ns it is 695 ns, 18 %; the document's 21 % are 3 points more, as if 1.2 accesses instead of one were on \
+     ns it is 695 ns, 18 %; the paper's 21 % are 3 points more, as if 1.2 accesses instead of one were on \
      a request's way.",
 ];
 
 const SOFTWARE: [&str; 2] = [
     "Rows time and share are where the CPU time of our service's one thread goes over TCP on loopback: sockets \
      (network), from a whole frame to its answer (rpc), the store (handler); the last two are elapsed time. \
-     The document's are Thrift's, first over \
+     The paper's are Thrift's, first over \
      the kernel's network and then over DPDK, which this does not have.",
-    "Rows counted are what callgrind simulates for a request, with first-level caches as in the document's table \
+    "Rows counted are what callgrind simulates for a request, with first-level caches as in the paper's table \
      IV: inline is engine and handler on one core, application the core that is left with the handler where the \
      engine has another. Both threads share one simulated cache, so what a line costs that another core wrote is \
      not in them; waiting is not counted. An engine in software frees one core and takes another: these rows say \

@@ -121,7 +121,7 @@ fn run_load(
 const RUNS: usize = 5;
 const CONNECTIONS: usize = 4;
 const NETWORK: &str = "network_share.kernel";
-const OURS: &str = "ours is this service, the document's is Thrift's on its host";
+const OURS: &str = "ours is this service, the paper's is Thrift's on its host";
 
 #[cfg(test)]
 mod tests {

@@ -30,7 +30,7 @@ pub(super) fn rows() -> impl Iterator<Item = Row> {
 
 const CORE: &str = "neither a model of stations nor callgrind has a pipeline that waits";
 const FETCH: &str = "callgrind has no fetch buffer: each of its instructions is an access";
-const SLOTS: &str = "needs the counters of the seed's host";
-const HOST: &str = "a profile of the seed's host; ours has no card that DPDK drives";
+const SLOTS: &str = "needs the counters of the paper's host";
+const HOST: &str = "a profile of the paper's host; ours has no card that DPDK drives";
 const POWER: &str = "a synthesis tool's estimate; nothing to compute it from";
 const RPCNIC: &str = "its split between host and card is not published with its costs";

@@ -247,7 +247,7 @@ impl Results {
         let load = match per_s {
             _ if metric == Metric::Maximum => String::new(),
             Some(per_s) if *per_s < PAPER_RATE_PER_S => {
-                format!(" at {per_s}/s (not all carry the seed's {PAPER_RATE_PER_S}/s)")
+                format!(" at {per_s}/s (not all carry the paper's {PAPER_RATE_PER_S}/s)")
             }
             Some(per_s) => format!(" at {per_s}/s"),
             None => " (no load is carried by all)".to_owned(),

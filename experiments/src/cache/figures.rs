@@ -21,7 +21,7 @@ pub(super) fn report(results: &Results, rows: &Rows) -> Report {
         ("class", rows.machine_class.clone()),
         ("version", rows.version.to_owned()),
         ("command", format!("`{}`", rows.command)),
-        ("offered load of the size sweep", format!("{}/s (the seed: 4000/s)", plan.rate_per_s)),
+        ("offered load of the size sweep", format!("{}/s (the paper: 4000/s)", plan.rate_per_s)),
         ("runs of each point", format!("{}, {} s each", plan.runs, plan.duration.0 as f64 / 1e9)),
         ("clients", "16 connections, evenly spaced requests, every value verified".to_owned()),
     ];
@@ -79,9 +79,9 @@ fn sizes(results: &Results) -> Section {
         }
     }
     Section {
-        heading: "Latency against value size (the seed's figure 1)".into(),
+        heading: "Latency against value size (the paper's figure 1)".into(),
         prose: vec![
-            "The seed gives no operation mix: each mix has its own figure, gets and sets apart, \
+            "The paper gives no operation mix: each mix has its own figure, gets and sets apart, \
              first with memcached behind the gRPC store service in every configuration, as in the \
              seed, then reached directly."
                 .into(),
@@ -146,7 +146,7 @@ fn loads(results: &Results) -> Section {
     };
     let all = results.plan.configurations.iter().copied();
     Section {
-        heading: "Latency against offered load (the seed's figure 2)".into(),
+        heading: "Latency against offered load (the paper's figure 2)".into(),
         prose: vec![
             "A line ends where its configuration no longer answers 98 % of what is offered within \
              the window: beyond that latency is the length of the queue, and grows with the length \
@@ -186,7 +186,7 @@ fn attribution(results: &Results) -> Section {
             "Microservice with the accelerator, over gRPC and over a lane, less monolith in \
              software, as measured (mark), against hop + device - software codec, each measured \
              alone (bars). Where the sum is \
-             below zero the seed's ordering holds here; where it is above, the hop costs more than \
+             below zero the paper's ordering holds here; where it is above, the hop costs more than \
              the accelerator saves."
                 .into(),
         ],

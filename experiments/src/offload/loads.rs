@@ -63,7 +63,7 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
         prose: vec![
             "Cache-1, html, requests due at random (Poisson) times; latency counts from then. A \
              line ends where less than 99.5 % of the requests are answered in the window: beyond \
-             that latency is the length of the queue. The seed has closed loops only, and leaves \
+             that latency is the length of the queue. The paper has closed loops only, and leaves \
              policies that see load to future work."
                 .into(),
         ],

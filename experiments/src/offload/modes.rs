@@ -60,7 +60,7 @@ const WORKLOADS: [Workload; 2] = [
 ];
 
 /// The reason why throughput in software may be off. One number cannot tell which of the two it is.
-const LEFT_OPEN: &str = "the seed states no sizes, and the preset's are derived from another document \
+const LEFT_OPEN: &str = "the paper states no sizes, and the preset's are derived from another document \
      (specs/workloads); the software's times away from 8 KiB follow those of another machine \
      (docs/decisions/0015); neither was tuned to this";
 
@@ -258,7 +258,7 @@ impl<'a> Measurements<'a> {
             .iter()
             .filter(|row| row.published.is_some() || row.id.starts_with("off_published."));
         Section {
-            heading: "Cache-1 and Feed-1 (the seed's section 4.2.1)".into(),
+            heading: "Cache-1 and Feed-1 (the paper's section 4.2.1)".into(),
             prose: PROSE.iter().map(|text| (*text).to_owned()).collect(),
             figures: vec![
                 self.distributions("cdf", ALL),
@@ -364,7 +364,7 @@ impl Variant<'_> {
             false => format!("with {count} under way"),
         };
         let (this, other) = (place(in_flight), place(other));
-        format!("{what} (to be compared with the seed's {this}, its {other_kind} {other})")
+        format!("{what} (to be compared with the paper's {this}, its {other_kind} {other})")
     }
 
     fn is_on_paper_platform(&self) -> bool {
@@ -482,10 +482,10 @@ mod tests {
         let row = |id: &str| rows.rows.iter().find(|row| row.id == id).expect(id);
         let ratios = ["throughput_ratio.async.cache1", "throughput_ratio.async.feed1"].map(row);
         assert_eq!(ratios.map(|row| row.published), [Some(3.8), Some(3.4)]);
-        let said = "(to be compared with the seed's here, its latency with 2 under way)";
+        let said = "(to be compared with the paper's here, its latency with 2 under way)";
         assert!(ratios[0].what.ends_with(said), "{}", ratios[0].what);
         let under = row("under_10us.async.feed1.in_flight_2");
-        let said = "(to be compared with the seed's here, its throughput with 100 under way)";
+        let said = "(to be compared with the paper's here, its throughput with 100 under way)";
         assert!(under.what.ends_with(said), "{}", under.what);
         assert!(row("under_10us.software.feed1").what.ends_with("requests under 10 us"));
         let off = row("throughput.software.feed1").reason.as_deref().expect("it is off by 40 %");

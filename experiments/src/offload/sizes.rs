@@ -280,11 +280,11 @@ impl<'a> Measurements<'a> {
 
     fn section(&self) -> Section {
         Section {
-            heading: "Latency against size (the seed's chapter 2)".into(),
+            heading: "Latency against size (the paper's chapter 2)".into(),
             prose: vec![
                 "One job at a time. Software by class of data; devices as the median of the \
                  classes: they hardly tell them apart. The profiles of BlueField-2 and of the \
-                 seed's software are calibrated to the seed's text and table 4.2, so that their \
+                 paper's software are calibrated to the paper's text and table 4.2, so that their \
                  curves and their break-even are inputs; our codec and the worker thread are \
                  measured."
                     .into(),
@@ -316,7 +316,7 @@ impl<'a> Measurements<'a> {
             series.extend(devices.iter().map(|(id, index)| device(id, *index)));
             Panel::lines(title, Axis::bytes("size"), Axis::log10("latency (us)"), series)
         };
-        let published = panel("the seed's machine", EPYC, &[(BLUEFIELD, 4), (ON_CHIP, 6)]);
+        let published = panel("the paper's machine", EPYC, &[(BLUEFIELD, 4), (ON_CHIP, 6)]);
         let own_panel = panel("our own codec", OWN_CODEC, &[(BLUEFIELD, 4), (WORKER, 5)]);
         figure("sizes".into(), "Median latency of one job.", vec![published, own_panel])
     }

@@ -29,12 +29,12 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     sweeps.iter().for_each(|sweep| sweep.write(lab, rows));
     let axis = |label: &str| Axis::log10(label);
     Ok(Section {
-        heading: "Polling (the seed's sections 4.3 and 4.4)".into(),
+        heading: "Polling (the paper's sections 4.3 and 4.4)".into(),
         prose: vec![
             "Cache-1, Async, with all 100 tasks under way and with two. The interval holds while \
              tasks are ready: with none ready our loop polls without pause, since it has nothing \
-             better to do, so that a long interval costs less latency than in the seed, and a \
-             short one less throughput. The seed has no numbers, only curves: latency rises and \
+             better to do, so that a long interval costs less latency than in the paper, and a \
+             short one less throughput. The paper has no numbers, only curves: latency rises and \
              throughput too with the interval; from 2 on the batch changes nothing."
                 .into(),
         ],

@@ -84,7 +84,7 @@ fn section(rows: &[Row]) -> Section {
     let published = rows.iter().filter(|row| row.published.is_some());
     let others = rows.iter().filter(|row| row.published.is_none());
     Section {
-        heading: "The synthetic web server (the seed's table 4.2)".into(),
+        heading: "The synthetic web server (the paper's table 4.2)".into(),
         prose: vec![
             "Objects of 8 KiB, encrypted on the core, then compressed, two requests under way. The \
              rows of Software, Sync and Async are what the profiles were fitted to, and prove \

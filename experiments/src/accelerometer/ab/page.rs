@@ -167,7 +167,7 @@ fn breakdown(found: &[Measurements]) -> Section {
     Section {
         heading: "Where the time of a request goes, before and after".to_owned(),
         prose: vec![
-            "As the document's figures 16 to 18: the functions of the service, from slices with a \
+            "As the paper's figures 16 to 18: the functions of the service, from slices with a \
              clock read at each stage (its cost taken out), of the time that a request takes \
              without acceleration. What is missing up to 100 % was freed."
                 .to_owned(),
