@@ -15,11 +15,11 @@ use serde::{Serialize, Serializer};
 pub struct Address {
     /// The protocol.
     pub protocol: Protocol,
-    /// Where it is.
-    pub place: Place,
+    /// The socket.
+    pub endpoint: Endpoint,
 }
 
-/// What a server speaks.
+/// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// memcached's text protocol.
@@ -28,9 +28,9 @@ pub enum Protocol {
     Grpc,
 }
 
-/// Where a socket is.
+/// The address of a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum Endpoint {
     /// `host:port`, resolved.
     Tcp(SocketAddr),
     /// A unix socket's path.
@@ -63,15 +63,15 @@ impl Address {
     pub(crate) fn open(&self) -> Result<Opening, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = |family| rustix::net::socket_with(family, SocketType::STREAM, flags, None);
-        let (socket, connected) = match &self.place {
-            Place::Tcp(address) => {
+        let (socket, connected) = match &self.endpoint {
+            Endpoint::Tcp(address) => {
                 let v4 = address.is_ipv4();
                 let socket = socket(if v4 { AddressFamily::INET } else { AddressFamily::INET6 })?;
                 sockopt::set_tcp_nodelay(&socket, true)?;
                 let connected = rustix::net::connect(&socket, address);
                 (socket, connected)
             }
-            Place::Unix(path) => {
+            Endpoint::Unix(path) => {
                 let socket = socket(AddressFamily::UNIX)?;
                 let connected = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
                 (socket, connected)
@@ -95,29 +95,29 @@ impl FromStr for Address {
             None => (Protocol::Memcached, text),
         };
         let bad = |reason: String| BadAddress { text: text.to_owned(), reason };
-        Ok(Self { protocol, place: read_place(place).map_err(bad)? })
+        Ok(Self { protocol, endpoint: read_endpoint(place).map_err(bad)? })
     }
 }
 
-fn read_place(text: &str) -> Result<Place, String> {
+fn read_endpoint(text: &str) -> Result<Endpoint, String> {
     if let Some(path) = text.strip_prefix("unix:").or(text.starts_with('/').then_some(text)) {
         let fits = SocketAddrUnix::new(path);
-        return fits.map(|_| Place::Unix(path.into())).map_err(|error| error.to_string());
+        return fits.map(|_| Endpoint::Unix(path.into())).map_err(|error| error.to_string());
     }
     let mut found = text.to_socket_addrs().map_err(|error| error.to_string())?;
-    found.next().map(Place::Tcp).ok_or_else(|| "the host has no address".to_owned())
+    found.next().map(Endpoint::Tcp).ok_or_else(|| "the host has no address".to_owned())
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.protocol, &self.place) {
-            (Protocol::Memcached, Place::Tcp(address)) => address.fmt(f),
-            (Protocol::Memcached, Place::Unix(path)) => write!(f, "unix:{}", path.display()),
-            (Protocol::Grpc, Place::Tcp(address)) => write!(f, "grpc://{address}"),
-            (Protocol::Grpc, Place::Unix(path)) if path.is_absolute() => {
+        match (self.protocol, &self.endpoint) {
+            (Protocol::Memcached, Endpoint::Tcp(address)) => address.fmt(f),
+            (Protocol::Memcached, Endpoint::Unix(path)) => write!(f, "unix:{}", path.display()),
+            (Protocol::Grpc, Endpoint::Tcp(address)) => write!(f, "grpc://{address}"),
+            (Protocol::Grpc, Endpoint::Unix(path)) if path.is_absolute() => {
                 write!(f, "grpc://{}", path.display())
             }
-            (Protocol::Grpc, Place::Unix(path)) => write!(f, "grpc://unix:{}", path.display()),
+            (Protocol::Grpc, Endpoint::Unix(path)) => write!(f, "grpc://unix:{}", path.display()),
         }
     }
 }

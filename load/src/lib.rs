@@ -20,7 +20,7 @@ mod timer;
 mod turns;
 mod work;
 
-pub use address::{Address, BadAddress, Place, Protocol};
+pub use address::{Address, BadAddress, Endpoint, Protocol};
 pub use report::{
     ConnectionReport, GeneratorReport, LoadReport, OpReport, Percentiles, PopulateReport,
     WrongBytes,

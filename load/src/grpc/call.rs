@@ -13,7 +13,7 @@ use api::wire::MESSAGE_SLACK_BYTES;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 
-use crate::address::{Address, Place};
+use crate::address::{Address, Endpoint};
 use crate::answer::{Content, Failure, Outcome};
 use crate::source::{Op, Request};
 
@@ -65,9 +65,9 @@ pub(super) fn client(
     sender: http2::SendRequest<Body>,
     value_bytes_max: usize,
 ) -> Client {
-    let authority = match &address.place {
-        Place::Tcp(place) => place.to_string(),
-        Place::Unix(_) => "localhost".to_owned(),
+    let authority = match &address.endpoint {
+        Endpoint::Tcp(place) => place.to_string(),
+        Endpoint::Unix(_) => "localhost".to_owned(),
     };
     let origin = http::Uri::try_from(format!("http://{authority}"));
     let origin = origin.expect("a socket's address is an authority");

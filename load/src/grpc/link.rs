@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::address::{Address, Place};
+use crate::address::{Address, Endpoint};
 
 /// A connection that is up.
 pub(super) struct Link {
@@ -44,21 +44,21 @@ pub(super) async fn adopt(
     socket: OwnedFd,
     traffic: &Arc<Traffic>,
 ) -> io::Result<Link> {
-    match address.place {
-        Place::Tcp(_) => shake_hands(TcpStream::from_std(socket.into())?, traffic).await,
-        Place::Unix(_) => shake_hands(UnixStream::from_std(socket.into())?, traffic).await,
+    match address.endpoint {
+        Endpoint::Tcp(_) => shake_hands(TcpStream::from_std(socket.into())?, traffic).await,
+        Endpoint::Unix(_) => shake_hands(UnixStream::from_std(socket.into())?, traffic).await,
     }
 }
 
 /// Creates a link over a new socket.
 pub(super) async fn open(address: &Address, traffic: &Arc<Traffic>) -> io::Result<Link> {
-    match &address.place {
-        Place::Tcp(place) => {
+    match &address.endpoint {
+        Endpoint::Tcp(place) => {
             let stream = TcpStream::connect(place).await?;
             stream.set_nodelay(true)?;
             shake_hands(stream, traffic).await
         }
-        Place::Unix(path) => shake_hands(UnixStream::connect(path).await?, traffic).await,
+        Endpoint::Unix(path) => shake_hands(UnixStream::connect(path).await?, traffic).await,
     }
 }
 
