@@ -1,4 +1,4 @@
-//! The workloads of the RPC services: requests of the mixes of [Arcalis] table V, a model that knows their answers,
+//! The workloads of the RPC services: requests of the mixes of \[Arcalis\] table V, a model that knows their answers,
 //! recordings that can be replayed, and a closed-loop load over TCP. Every connection asks for its share of the keys,
 //! has a model of what is stored under them, and compares every byte. The load says nothing about latency at a given
 //! rate, because that needs an open loop.

@@ -6,7 +6,7 @@
 //! use trace::{Base, Block, Condition, Draft, Format, Trace, Wrap, seq, trans};
 //! use units::Op;
 //!
-//! // [AccelFlow] listing 1: a request comes in, and its data may be compressed.
+//! // \[AccelFlow\] listing 1: a request comes in, and its data may be compressed.
 //! let request = Format::of(Base::Protobuf)
 //!     .within(Wrap::Message)
 //!     .and_then(|message| message.within(Wrap::Encrypted))

@@ -1,5 +1,5 @@
-//! The numbers that [Accelerometer] prints, computed from its printed inputs. The queries are those that `rebate model`
-//! answers, from the same specs. The module measures nothing.
+//! The numbers that \[Accelerometer\] prints, computed from its printed inputs. The queries are those that `rebate
+//! model` answers, from the same specs. The module measures nothing.
 
 use planner::{Answer, Changes, Published, Request, SPECS, Source};
 use report::{BarSeries, Category, Figure, Origin, Panel, Section, Table};

@@ -1,4 +1,4 @@
-//! The printed numbers that other printed numbers contradict. In each row `published` is a number of [AccelFlow], and
+//! The printed numbers that other printed numbers contradict. In each row `published` is a number of \[AccelFlow\], and
 //! `ours` is what other numbers of the paper give for it. The rows come from arithmetic on the committed specification
 //! and on the figures' bars; nothing is simulated.
 

@@ -1,4 +1,4 @@
-//! The numbers that [AccelFlow] prints, read from `specs/sim/accelflow-published.toml`.
+//! The numbers that \[AccelFlow\] prints, read from `specs/sim/accelflow-published.toml`.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Figure 15: the applications of RELIEF's paper under RELIEF and under AccelFlow, with the public code's graphs and
-//! times. [AccelFlow] does not say what limits the throughput, so both limits are run: work that always waits, and
+//! times. \[AccelFlow\] does not say what limits the throughput, so both limits are run: work that always waits, and
 //! figure 14's objective. It does not say either how much of 64 KiB a queue's entry holds, so that is varied.
 
 use sim::{Interval, Report};

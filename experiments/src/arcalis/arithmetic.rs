@@ -1,6 +1,6 @@
-//! The results that follow from printed numbers by arithmetic: area, cycles, and where [Arcalis] contradicts itself. In
-//! a row of a contradiction, `published` is one printed number, and `ours` is what other numbers of the paper give for
-//! it.
+//! The results that follow from printed numbers by arithmetic: area, cycles, and where \[Arcalis\] contradicts itself.
+//! In a row of a contradiction, `published` is one printed number, and `ours` is what other numbers of the paper give
+//! for it.
 
 use super::speed::SPEEDUPS;
 use crate::base::rows::{Kind, Row};

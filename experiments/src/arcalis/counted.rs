@@ -1,6 +1,6 @@
 //! Counts under callgrind what a core executes for a request: everything where one core does it all, and the
 //! application core's part where the functional engine has another core. The rows stand beside the reductions of
-//! [Arcalis]. The paper's engine is hardware and takes no instructions; ours does the same work on another core.
+//! \[Arcalis\]. The paper's engine is hardware and takes no instructions; ours does the same work on another core.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,7 +47,7 @@ const METRICS: [Metric; 6] = [
     ("mispredicted", "branches predicted wrong", &["Bcm", "Bim"]),
 ];
 
-/// A reduction over the workloads: the metric, its name in [Arcalis], its least and most (%), and where they are
+/// A reduction over the workloads: the metric, its name in \[Arcalis\], its least and most (%), and where they are
 /// printed.
 type Saved = (Metric, &'static str, Option<[f64; 2]>, &'static str);
 
@@ -57,7 +57,7 @@ const SAVED: [Saved; 3] = [
     (METRICS[4], "branches_saved", None, "figure 13 has none"),
 ];
 
-/// Misses in a thousand instructions: the metric, its name in [Arcalis], and its least and most over the workloads,
+/// Misses in a thousand instructions: the metric, its name in \[Arcalis\], and its least and most over the workloads,
 /// first without Arcalis and then with it.
 const MISSES: [(Metric, &str, [[f64; 2]; 2]); 2] = [
     (METRICS[2], "l1i_mpki", [[4.9, 32.8], [0.9, 28.3]]),

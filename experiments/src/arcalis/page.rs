@@ -1,4 +1,4 @@
-//! The page: the rows, where a request's time goes, and what does not follow from [Arcalis]. The functions return
+//! The page: the rows, where a request's time goes, and what does not follow from \[Arcalis\]. The functions return
 //! values and write nothing.
 
 use report::{Column, Report, Section, Table};

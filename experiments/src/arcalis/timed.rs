@@ -1,4 +1,4 @@
-//! Measures where the CPU time of a request goes, as in [Arcalis] figure 6: network, RPC layer and business logic of
+//! Measures where the CPU time of a request goes, as in \[Arcalis\] figure 6: network, RPC layer and business logic of
 //! our service on one thread, over TCP on loopback. The service has a core to itself where there is more than one.
 //! `bench/rpc_cycles.py` measures the same for stock Thrift.
 

@@ -1,5 +1,5 @@
 //! The criteria for a compression service on the same host, compared with the monolith. They hold at the load of
-//! [CacheTax], or at the highest load that all carry; as fast as answers come; and at every size. Ratios are made run
+//! \[CacheTax\], or at the highest load that all carry; as fast as answers come; and at every size. Ratios are made run
 //! by run, and their median is compared with the limit. Nothing is measured here.
 
 use units::{ByteCount, Op};
@@ -10,7 +10,7 @@ use super::results::{LOAD_BYTES, Point, Quantile, Results, id, mix, ops, verb};
 use crate::base::rows::{Criterion, Limit, Row, Rows, Runs, Spread};
 use crate::testbed::{Configuration, Door, Place, Sample, VIRTUAL, Work};
 
-/// The loads that are tried for the criteria, that of [CacheTax] first (1/s).
+/// The loads that are tried for the criteria, that of \[CacheTax\] first (1/s).
 pub(super) const RATES_PER_S: [f64; 6] =
     [PAPER_RATE_PER_S, 3_000.0, 2_000.0, 1_500.0, 1_000.0, 500.0];
 

@@ -1,4 +1,4 @@
-//! The results as a page: the two figures of [CacheTax] in their form, each for both routes to the store; the stages
+//! The results as a page: the two figures of \[CacheTax\] in their form, each for both routes to the store; the stages
 //! that explain them; the saving of the accelerator; where latency explodes and why.
 
 use report::{

@@ -225,7 +225,7 @@ impl Experiment {
             + if_planned(Part::Bars, criteria)
     }
 
-    /// Measures one size, for each route to the store separately. The load is that of [CacheTax], or the highest that
+    /// Measures one size, for each route to the store separately. The load is that of \[CacheTax\], or the highest that
     /// all judged configurations carry; then it is as fast as answers come.
     fn criteria(&self, results: &mut Results, run: usize) -> Result<(), String> {
         for door in Door::ALL {

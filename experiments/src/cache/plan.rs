@@ -30,7 +30,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Makes a plan from the options. The defaults are those of [CacheTax].
+    /// Makes a plan from the options. The defaults are those of \[CacheTax\].
     ///
     /// # Errors
     /// An option is out of range; the text names it.
@@ -55,7 +55,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Returns the sweeps of [CacheTax], carried on to larger values. Figure 2 is at 64 KiB.
+    /// Returns the sweeps of \[CacheTax\], carried on to larger values. Figure 2 is at 64 KiB.
     fn whole(machine: &Machine) -> Self {
         let few_cores = machine.class.trim_end_matches('c').parse().unwrap_or(1) < PAPER_CORES_MIN;
         Self {
@@ -147,10 +147,10 @@ fn configurations(ids: &[String]) -> Result<Vec<Configuration>, String> {
     Ok(all.into_iter().filter(is_asked_for).collect())
 }
 
-/// The offered load of [CacheTax] in the size sweep (its figure 1).
+/// The offered load of \[CacheTax\] in the size sweep (its figure 1).
 pub(super) const PAPER_RATE_PER_S: f64 = 4_000.0;
 
-/// With fewer cores than services, the load of [CacheTax] is only queueing at the larger sizes.
+/// With fewer cores than services, the load of \[CacheTax\] is only queueing at the larger sizes.
 const FEW_CORES_RATE_PER_S: f64 = 500.0;
 const PAPER_CORES_MIN: usize = 8;
 

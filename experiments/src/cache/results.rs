@@ -253,7 +253,7 @@ impl Results {
     }
 
     /// Returns the configurations whose latencies divide this one's. The monolith in software is one. For the
-    /// microservice of [CacheTax] with an accelerator, over either transport, the monolith with the library that the
+    /// microservice of \[CacheTax\] with an accelerator, over either transport, the monolith with the library that the
     /// paper uses is another, where that was measured.
     fn bases(&self, configuration: Configuration) -> Vec<Configuration> {
         let exact = Configuration::new(Place::Monolith, Work::QplSoftware, configuration.door);
@@ -486,8 +486,8 @@ pub(super) fn id(size: ByteCount) -> String {
     size.to_string().replace(' ', "")
 }
 
-/// The size at which figure 2 of [CacheTax] was measured.
+/// The size at which figure 2 of \[CacheTax\] was measured.
 pub(super) const LOAD_BYTES: ByteCount = ByteCount::kib(64);
 
-/// [CacheTax] gives no mix. Caches are mostly read (see the presets in `specs/workloads`).
+/// \[CacheTax\] gives no mix. Caches are mostly read (see the presets in `specs/workloads`).
 pub(super) const LOAD_GETS: u32 = 90;

@@ -1,5 +1,5 @@
-//! The load of [OffloadSched]: a number of tasks, each of which makes its requests one after the other, on one core or
-//! on several. The module measures one run. Others say what it means.
+//! The load of \[OffloadSched\]: a number of tasks, each of which makes its requests one after the other, on one core
+//! or on several. The module measures one run. Others say what it means.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;

@@ -13,7 +13,7 @@ use super::work::Stock;
 /// The plan and everything that its experiments run on.
 pub(super) struct Lab {
     pub(super) plan: Plan,
-    /// The machine of [OffloadSched], emulated. Then come our codec with the same device, and a worker thread.
+    /// The machine of \[OffloadSched\], emulated. Then come our codec with the same device, and a worker thread.
     pub(super) published: Platform,
     pub(super) own_codec: Platform,
     pub(super) worker: Platform,
@@ -68,7 +68,7 @@ impl Lab {
         [&self.published, &self.own_codec, &self.worker]
     }
 
-    /// Returns the closed loop of [OffloadSched] with so many tasks in flight.
+    /// Returns the closed loop of \[OffloadSched\] with so many tasks in flight.
     pub(super) fn closed(&self, in_flight: usize) -> Closed {
         let requests = self.plan.requests;
         Closed { in_flight, requests, poll_interval: None, dequeue_batch: None }

@@ -1,4 +1,4 @@
-//! Experiment 5: latency-critical and batch requests in one application, which the runtime of [OffloadSched] does not
+//! Experiment 5: latency-critical and batch requests in one application, which the runtime of \[OffloadSched\] does not
 //! allow. Cache-1 is an open loop, and Feed-1 runs at the same time as fast as it can.
 
 use report::Section;

@@ -1,5 +1,5 @@
-//! The five modes of [OffloadSched] and our two policies, by their names in rows. The module says which policy each is,
-//! and nothing else.
+//! The five modes of \[OffloadSched\] and our two policies, by their names in rows. The module says which policy each
+//! is, and nothing else.
 
 use std::sync::Arc;
 

@@ -31,7 +31,7 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     Ok(found.section(&rows.rows[first..]))
 }
 
-/// A workload of [OffloadSched].
+/// A workload of \[OffloadSched\].
 struct Workload {
     id: &'static str,
     name: &'static str,
@@ -277,7 +277,7 @@ impl<'a> Measurements<'a> {
         }
     }
 
-    /// Draws latency distributions on the machine of [OffloadSched].
+    /// Draws latency distributions on the machine of \[OffloadSched\].
     fn distributions(&self, id: &str, in_flight: usize) -> Figure {
         let panel = |workload: &Workload| {
             let variants = self.variants.iter().filter(|variant| {

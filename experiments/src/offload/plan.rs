@@ -26,7 +26,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Makes a plan from the options. The defaults are those of [OffloadSched].
+    /// Makes a plan from the options. The defaults are those of \[OffloadSched\].
     ///
     /// # Errors
     /// An option is out of range; the text names it.
@@ -98,7 +98,7 @@ impl Plan {
     }
 }
 
-/// The benchmark of [OffloadSched] spawns so many threads, each of which makes so many requests.
+/// The benchmark of \[OffloadSched\] spawns so many threads, each of which makes so many requests.
 pub(super) const TASKS: usize = 100;
 const REQUESTS: usize = 100;
 

@@ -32,7 +32,7 @@ struct Member {
 }
 
 impl Platform {
-    /// The machine of [OffloadSched]: its software and its BlueField-2, both emulated.
+    /// The machine of \[OffloadSched\]: its software and its BlueField-2, both emulated.
     ///
     /// # Errors
     /// The errors of [`Virtual::new`].
@@ -172,5 +172,5 @@ fn own_software() -> Member {
 const BLUEFIELD: &str = "bluefield2";
 const EPYC: &str = "epyc7542-isal";
 
-/// The queue holds all tasks of [OffloadSched] at once.
+/// The queue holds all tasks of \[OffloadSched\] at once.
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(128).expect("above zero");

@@ -1,5 +1,5 @@
 //! The model's prediction for a workload that was measured in software: how many times its throughput an offload gives,
-//! with and without waiting. It uses the equations of [Accelerometer] for the core and the profile's pace for the
+//! with and without waiting. It uses the equations of \[Accelerometer\] for the core and the profile's pace for the
 //! device. It measures nothing.
 
 use model::{BadParameter, Design, Parameters, Strategy, Threading, Values, speedup};

@@ -1,4 +1,4 @@
-//! The numbers of [OffloadSched] next to ours: which end of a range belongs to which workload, how far off ours are,
+//! The numbers of \[OffloadSched\] next to ours: which end of a range belongs to which workload, how far off ours are,
 //! and what is known of the reason. The module has arithmetic and words. It measures nothing, and it leaves out nothing
 //! for being off.
 

@@ -1,5 +1,5 @@
 //! The requests and their data. A request is one compression, or an encryption and then a compression, as in the web
-//! server of [OffloadSched]. Inputs are made once, before anything is measured. The module times nothing.
+//! server of \[OffloadSched\]. Inputs are made once, before anything is measured. The module times nothing.
 
 use std::sync::Arc;
 
@@ -161,7 +161,7 @@ pub(super) fn check(done: &Finished) -> Result<usize, String> {
 pub(super) struct Stock(Vec<(PayloadClass, Bytes)>);
 
 impl Stock {
-    /// Makes bytes of the four classes of [OffloadSched].
+    /// Makes bytes of the four classes of \[OffloadSched\].
     ///
     /// # Errors
     /// The size is not valid.
@@ -191,7 +191,7 @@ impl Stock {
     }
 }
 
-/// The classes of data in table 2.1 of [OffloadSched].
+/// The classes of data in table 2.1 of \[OffloadSched\].
 pub(super) const CLASSES: [PayloadClass; 4] =
     [PayloadClass::Html, PayloadClass::Numeric, PayloadClass::Random, PayloadClass::Repeat];
 

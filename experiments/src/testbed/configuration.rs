@@ -56,7 +56,7 @@ impl Door {
 }
 
 impl Configuration {
-    /// First the two of [CacheTax] and the two that cross them, then later ones. An index never changes, because
+    /// First the two of \[CacheTax\] and the two that cross them, then later ones. An index never changes, because
     /// figures take their colours from it.
     const ALL: [(Place, Work); 11] = [
         (Place::Monolith, Work::Software),

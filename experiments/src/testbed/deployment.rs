@@ -275,10 +275,10 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// There is no pool of workers: one core per process, as in [CacheTax].
+/// There is no pool of workers: one core per process, as in \[CacheTax\].
 const ALONE: &str = "--workers 0 --admin-listen 127.0.0.1:0";
 
-/// Every size goes to the accelerator, as in [CacheTax].
+/// Every size goes to the accelerator, as in \[CacheTax\].
 const OFFLOAD: &str = "--policy bounded-offload --set runtime.offload_bytes_min=0";
 
 /// There is memory for all items, so that none is evicted in an experiment on latency.

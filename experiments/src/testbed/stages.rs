@@ -236,7 +236,7 @@ impl Probe {
     }
 }
 
-/// Returns the mean size of compressed values in the software of [CacheTax].
+/// Returns the mean size of compressed values in the software of \[CacheTax\].
 ///
 /// # Errors
 /// A value could not be compressed.

@@ -1,5 +1,5 @@
-//! The workloads of [Arcalis] table V by their names: which calls, in which shares, on how many keys. The paper leaves
-//! open the sizes of three `memc_` workloads and of posts, and the Zipf exponent; these are fields here.
+//! The workloads of \[Arcalis\] table V by their names: which calls, in which shares, on how many keys. The paper
+//! leaves open the sizes of three `memc_` workloads and of posts, and the Zipf exponent; these are fields here.
 
 use rpc::Functions;
 use rpc::services::memcached::Memcached;

@@ -426,7 +426,7 @@ const PER_S_MIN: f64 = 1e-3;
 const RATE_MIN: f64 = 1e-3;
 const RATE_MAX: f64 = 1e9;
 const INSTRUCTIONS_MAX: u32 = 1_000_000;
-/// A kilobyte has 1,024 bytes here, because [AccelFlow]'s queue entries of 2 KB are 2,048 bytes.
+/// A kilobyte has 1,024 bytes here, because \[AccelFlow\]'s queue entries of 2 KB are 2,048 bytes.
 const BYTES_PER_KB: f64 = 1_024.0;
 /// The amount by which shares read off a drawing may together exceed one.
 const SHARES_ROUNDING: f64 = 0.02;

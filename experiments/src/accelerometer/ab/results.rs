@@ -238,7 +238,7 @@ const WAIT: usize = Stage::Wait as usize;
 /// The number of parts that a cause names.
 const CAUSES: usize = 3;
 
-/// The greatest error in [Accelerometer] (percent), which is the limit for ours.
+/// The greatest error in \[Accelerometer\] (percent), which is the limit for ours.
 const ERROR_MOST: f64 = 3.7;
 const ERROR_MEDIAN: f64 = 2.0;
 const GAIN_LEAST: f64 = 10.0;

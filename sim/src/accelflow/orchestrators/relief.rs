@@ -1,4 +1,4 @@
-//! RELIEF as [AccelFlow] describes it: every completion interrupts one manager in hardware, which works on one at a
+//! RELIEF as \[AccelFlow\] describes it: every completion interrupts one manager in hardware, which works on one at a
 //! time. Branches, transforms and large payloads cost it more. All ops wait in one queue; with queues for each
 //! accelerator it is the first step of the ablation. `relief_artifact.rs` has RELIEF as its public code implements it.
 
