@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs every check: format, lints, documentation, tests, ten seconds of each fuzz target,
-# and each benchmark in its smallest form. No accelerator, two cores, under 25 minutes.
+# and each benchmark in its smallest form. No accelerator, two cores, about half an hour from nothing.
 set -euo pipefail
 cd "$(dirname "$0")"
 scripts/setup.sh test

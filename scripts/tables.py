@@ -19,6 +19,9 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+from harness import brief
+
 BLOCK = re.compile(r"^<!-- table: (?P<file>\S+)(?: list=(?P<list>\S+))?(?: ids=(?P<ids>\S+))? -->\n(?P<table>.*?)^<!-- end of table -->$",
                    re.MULTILINE | re.DOTALL)
 HEAD = ["what", "median", "unit", "least .. greatest", "criterion", ""]
@@ -73,10 +76,6 @@ def cells(row):
 
 def line(texts):
     return "| " + " | ".join(texts) + " |"
-
-
-def brief(value):
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ impl InteractiveLoad {
     }
 }
 
-/// Values under way for sessions without a record: 16 MB at the default limit of an item, which take about 10 ms.
+/// Values under way for sessions without a record: 16 MB at the default limit of an item. They held up others for 60 to
+/// 80 ms at the most where that was measured (docs/measurements/neighbours.md).
 const VALUES_UNPROVEN_MAX: usize = 16;
 
 /// Values under way for sessions that have had short answers: a load of one request on each of 64 connections never
