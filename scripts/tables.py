@@ -1,31 +1,59 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/ from the recorded JSON that they name.
 
-A page says which rows it shows:
+A page says what a table shows, and this script writes everything between the comment and `<!-- end of table -->`.
+There are two forms. The first shows every row of a file:
 
     <!-- table: bench/results/2c/soak.json -->
     <!-- end of table -->
 
-Everything between these two lines is generated, from the list `rows` of the file, or `bars` (criteria) after
-`list=bars`. `ids=PREFIX,PREFIX` keeps the rows whose ids begin so.
+`list=bars` takes the criteria of an experiment instead of its rows, and `ids=PREFIX,PREFIX` keeps the rows whose ids
+begin so. The second form is a grid, described in TOML:
+
+    <!-- table
+    file = "bench/results/2c/scheduler.json"
+    head = "value"
+    rows = ["256 B = 256", "1KiB"]
+    columns = ["load 0.1 = 0.1", "load 0.3 = 0.3"]
+    cell = "[over_best.{row}.load_{column} .3 missed]"
+    -->
+    <!-- end of table -->
+
+`rows` and `columns` are labels, each followed by ` = ` and its key where the key is not the label. Without `cell` a
+column's key is the template of its cells. A row may also be a list: its label and then its cells, or its label alone.
+`file` may be a list of files. `key` names the field that identifies an object (`id` if not given), and `origin = false`
+leaves out the line with command, date and machine.
+
+A cell is text with readings in brackets: the id of a row, then what to do with it, all separated by spaces. `id:off.p50`
+is a field of the row. `+ - * /` followed by an id or a number computes from left to right. `.2` prints two digits after
+the point, `range` adds the interval or the spread if there is one, `missed` adds **missed** if the criterion is, `verdict`, `limit` and
+`published` print these instead of the number, `sign` prints a plus too, and `optional` prints a dash if the id is not in
+the file, which is an error otherwise.
+
 `--check` writes nothing and fails if a page and its JSON disagree; CI runs that.
 """
 
 import argparse
 import difflib
 import json
+import operator
 import pathlib
 import re
 import sys
+import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 from harness import brief
 
-BLOCK = re.compile(r"^<!-- table: (?P<file>\S+)(?: list=(?P<list>\S+))?(?: ids=(?P<ids>\S+))? -->\n(?P<table>.*?)^<!-- end of table -->$",
-                   re.MULTILINE | re.DOTALL)
+LISTING = re.compile(r"^<!-- table: (?P<file>\S+)(?: list=(?P<list>\S+))?(?: ids=(?P<ids>\S+))? -->\n.*?^<!-- end of table -->$",
+                     re.MULTILINE | re.DOTALL)
+GRID = re.compile(r"^<!-- table\n(?P<spec>.*?)^-->\n.*?^<!-- end of table -->$", re.MULTILINE | re.DOTALL)
+READING = re.compile(r"\[([^\]]+)\]")
 HEAD = ["what", "median", "unit", "least .. greatest", "criterion", ""]
-WORDS = {True: "met", False: "**missed**", None: ""}
+VERDICTS = {True: "passed", False: "**missed**", None: ""}
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+FLAGS = {"range", "missed", "verdict", "limit", "published", "sign", "optional"}
 
 
 def main():
@@ -35,10 +63,13 @@ def main():
     differ = []
     for page in sorted((ROOT / "docs").rglob("*.md")):
         text = page.read_text()
-        generated = BLOCK.sub(block, text)
+        name = page.relative_to(ROOT)
+        try:
+            generated = GRID.sub(grid_block, LISTING.sub(listing_block, text))
+        except (ValueError, OSError) as error:
+            sys.exit(f"{name}: {error}")
         if generated == text:
             continue
-        name = page.relative_to(ROOT)
         differ.append(str(name))
         if check:
             lines = difflib.unified_diff(text.splitlines(), generated.splitlines(), str(name), "generated", n=0, lineterm="")
@@ -50,28 +81,151 @@ def main():
         sys.exit(f"pages and JSON disagree: {', '.join(differ)}; run scripts/tables.py")
 
 
-def block(found):
-    file, ids, name = found["file"], found["ids"], found["list"] or "rows"
-    path = ROOT / file
-    if not path.is_file():
-        sys.exit(f"{file}: no such file")
-    recorded = json.loads(path.read_text())
-    prefixes = tuple(ids.split(",")) if ids else ("",)
-    chosen = [row for row in recorded[name] if row["id"].startswith(prefixes)]
+def listing_block(found):
+    recorded = json.loads((ROOT / found["file"]).read_text())
+    prefixes = tuple(found["ids"].split(",")) if found["ids"] else ("",)
+    chosen = [row for row in recorded[found["list"] or "rows"] if row["id"].startswith(prefixes)]
     if not chosen:
-        sys.exit(f"{file}: no row begins with {ids}")
-    origin = [f"`{recorded['command']}`", recorded.get("date"), recorded["machine"]]
-    lines = [", ".join(filter(None, origin)) + ".", "", line(HEAD), line(["---"] * len(HEAD))]
-    lines += [line(cells(row)) for row in chosen]
+        raise ValueError(f"{found['file']}: no row begins with {found['ids']}")
+    lines = [*origin(recorded), line(HEAD), line(["---"] * len(HEAD)), *(line(listing_cells(row)) for row in chosen)]
     return "\n".join([found[0].splitlines()[0], *lines, "<!-- end of table -->"])
 
 
-def cells(row):
+def listing_cells(row):
     """The cells of a benchmark's row, or of an experiment's criterion."""
     spread = " .. ".join(brief(value) for value in row["spread"])
     if "limit" in row:
-        return [f"`{row['id'].removeprefix('bar.')}`", brief(row["ours"]), "", spread, row["limit"], WORDS[row["met"]]]
-    return [row["what"], brief(row["value"]), row["unit"], spread, row["bar"] or "", WORDS[row["ok"]]]
+        return [f"`{row['id'].removeprefix('bar.')}`", brief(row["ours"]), "", spread, row["limit"], VERDICTS[row["met"]]]
+    return [row["what"], brief(row["value"]), row["unit"], spread, row["bar"] or "", VERDICTS[row["ok"]]]
+
+
+def grid_block(found):
+    spec = tomllib.loads(found["spec"])
+    files = [spec["file"]] if isinstance(spec["file"], str) else spec["file"]
+    recorded = [json.loads((ROOT / file).read_text()) for file in files]
+    index = {}
+    for content in recorded:
+        add(index, content, spec.get("key", "id"))
+    above = origin(recorded[0]) if spec.get("origin", True) else [""]
+    return "\n".join(["<!-- table", found["spec"] + "-->", *above, *grid(spec, index), "<!-- end of table -->"])
+
+
+def origin(recorded):
+    """The line above a table that says where its numbers come from."""
+    if isinstance(recorded, list):
+        return [""]
+    said = [f"`{recorded['command']}`", recorded.get("date"), recorded["machine"]]
+    return [", ".join(filter(None, said)) + ".", ""]
+
+
+def add(index, recorded, key="id"):
+    """Adds the rows of a file, and to each its criterion, which has the same id."""
+    lists = {"rows": recorded} if isinstance(recorded, list) else recorded
+    for name in ("rows", "bars"):
+        for row in lists.get(name, []):
+            index.setdefault(row[key].removeprefix("bar."), {}).update(row)
+
+
+def grid(spec, index):
+    """The lines of a table.
+
+    >>> index = {}
+    >>> add(index, [{"id": "p50.a.1", "value": 1500, "spread": [1000, 2000], "bar": "<= 1000", "ok": False}])
+    >>> add(index, {"rows": [{"id": "p50.b.1", "ours": 3, "ci95": None, "published": 2.5}]})
+    >>> spec = {"head": "side", "rows": ["first = a", "b"], "columns": ["one = 1"], "cell": "[p50.{row}.{column} / 1000 .1 range]"}
+    >>> print("\\n".join(grid(spec, index)))
+    | side | one |
+    | --- | --- |
+    | first | 1.5 (1.0 .. 2.0) |
+    | b | 0.0 |
+    >>> spec = {"head": "", "rows": [["b", "[p50.b.1 published]"]], "columns": ["published"]}
+    >>> grid(spec, index)[-1]
+    '| b | 2.5 |'
+    """
+    columns = [labelled(text) for text in spec["columns"]]
+    lines = [line([spec["head"], *(label for label, _ in columns)]), line(["---"] * (len(columns) + 1))]
+    for row in spec["rows"]:
+        if isinstance(row, list):
+            label, cells = row[0], row[1:]
+        else:
+            label, key = labelled(row)
+            cells = [spec.get("cell", column).replace("{row}", key).replace("{column}", column) for _, column in columns]
+        cells = [READING.sub(lambda found: reading(found[1], index), cell) for cell in cells]
+        lines.append(line([label, *cells, *[""] * (len(columns) - len(cells))]))
+    return lines
+
+
+def labelled(text):
+    """A label and its key.
+
+    >>> labelled("256 B = 256"), labelled("1KiB")
+    (('256 B', '256'), ('1KiB', '1KiB'))
+    """
+    label, _, key = text.partition(" = ")
+    return label, key or label
+
+
+def reading(text, index):
+    """What is written in a cell for the words between brackets.
+
+    >>> index = {"a": {"value": 4, "low": 3, "high": 5, "bar": 4}, "b": {"ours": 2, "met": False, "limit": ">= 3"}}
+    >>> [reading(text, index) for text in ("a range", "a / b .2", "b missed", "b limit", "a verdict", "c optional")]
+    ['4 (3 .. 5)', '2.00', '2 **missed**', '>= 3', 'passed', '-']
+    >>> reading("preset:off.hits", {"preset": {"off": {"hits": {"median": 0.5, "min": 0, "max": 1}}}})
+    '0.5'
+    >>> reading("c", index)
+    Traceback (most recent call last):
+    ValueError: no row has the id c
+    """
+    name, *words = text.split()
+    if "optional" in words and name not in index:
+        return "-"
+    first = look_up(name, index)
+    values = [first["value"], *first["range"]]
+    while words and words[0] in OPERATORS:
+        apply, operand, words = OPERATORS[words[0]], words[1], words[2:]
+        if re.fullmatch(r"[0-9.]+", operand):
+            values = [apply(value, float(operand)) for value in values]
+        else:
+            values = [apply(values[0], look_up(operand, index)["value"])]
+    unknown = [word for word in words if word not in FLAGS and not re.fullmatch(r"\.\d", word)]
+    if unknown:
+        raise ValueError(f"[{text}]: {unknown[0]} is not known")
+    for what in ("verdict", "limit"):
+        if what in words:
+            return first[what]
+    sign = "+" if "sign" in words else ""
+    digits = next((word[1] for word in words if word.startswith(".")), None)
+    show = (lambda value: f"{value:{sign},.{digits}f}") if digits else brief
+    if "published" in words:
+        return show(first["published"])
+    shown = show(values[0])
+    if "range" in words and len(values) == 3:
+        shown += f" ({show(values[1])} .. {show(values[2])})"
+    return shown + (" **missed**" if "missed" in words and first["verdict"] == VERDICTS[False] else "")
+
+
+def look_up(name, index):
+    """A row, or a field of it, with one set of names for what the kinds of files call differently."""
+    row_id, _, path = name.partition(":")
+    if row_id not in index:
+        raise ValueError(f"no row has the id {row_id}")
+    row = index[row_id]
+    for field in filter(None, path.split(".")):
+        if field not in row:
+            raise ValueError(f"{row_id} has no {field}")
+        row = row[field]
+    if not isinstance(row, dict):
+        row = {"value": row}
+    value = next((row[field] for field in ("ours", "value", "median") if row.get(field) is not None), None)
+    if value is None:
+        raise ValueError(f"{name} has no number")
+    ends = [[row.get("low"), row.get("high")], [row.get("min"), row.get("max")]]
+    spread = row.get("ci95") or row.get("spread") or next((pair for pair in ends if None not in pair), [])
+    limit, passed = row.get("limit") or row.get("bar"), row.get("met", row.get("ok"))
+    if isinstance(limit, (int, float)):
+        limit, passed = f">= {limit}", value >= limit
+    return {"value": value, "range": spread, "limit": limit or "", "verdict": VERDICTS[passed], "published": row.get("published")}
 
 
 def line(texts):
