@@ -22,7 +22,8 @@ begin so. The second form is a grid, described in TOML:
 `rows` and `columns` are labels, each followed by ` = ` and its key where the key is not the label. Without `cell` a
 column's key is the template of its cells. A row may also be a list: its label and then its cells, or its label alone.
 `file` may be a list of files. `key` names the field that identifies an object (`id` if not given), and `origin = false`
-leaves out the line with command, date and machine.
+leaves out the line with command, date and machine. A file may also be a page with a table: then `key` is a list of its
+columns, whose texts with points between them are the id of a row.
 
 A cell is text with readings in brackets: the id of a row, then what to do with it, all separated by spaces. `id:off.p50`
 is a field of the row. `+ - * /` followed by an id or a number computes from left to right. `.2` prints two digits after
@@ -102,12 +103,32 @@ def listing_cells(row):
 def grid_block(found):
     spec = tomllib.loads(found["spec"])
     files = [spec["file"]] if isinstance(spec["file"], str) else spec["file"]
-    recorded = [json.loads((ROOT / file).read_text()) for file in files]
+    recorded = [load((ROOT / file).read_text(), spec.get("key")) for file in files]
     index = {}
     for content in recorded:
-        add(index, content, spec.get("key", "id"))
+        add(index, content, spec["key"] if isinstance(spec.get("key"), str) else "id")
     above = origin(recorded[0]) if spec.get("origin", True) else [""]
     return "\n".join(["<!-- table", found["spec"] + "-->", *above, *grid(spec, index), "<!-- end of table -->"])
+
+
+def load(text, key):
+    """What a file recorded: JSON, or the rows of a page's tables that have all the columns of the key.
+
+    >>> load("| class | bytes | time us |\\n|---|---|---|\\n| html | 1024 | 2.35 |", ["class", "bytes"])
+    [{'class': 'html', 'bytes': 1024.0, 'time_us': 2.35, 'id': 'html.1024'}]
+    """
+    if not isinstance(key, list):
+        return json.loads(text)
+    head, rows, before = [], [], []
+    for texts in ([cell.strip() for cell in found.strip("|").split("|")] for found in text.splitlines() if found[:1] == "|"):
+        if texts[0].startswith("---"):
+            head = [cell.replace(" ", "_") for cell in before]
+        elif head and set(key) <= set(head):
+            row = dict(zip(head, texts))
+            numbers = {name: float(cell) for name, cell in row.items() if re.fullmatch(r"[0-9.]+", cell)}
+            rows.append({**row, **numbers, "id": ".".join(row[name] for name in key)})
+        before = texts
+    return rows
 
 
 def origin(recorded):
