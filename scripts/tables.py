@@ -27,7 +27,7 @@ columns, whose texts with points between them are the id of a row.
 
 A cell is text with readings in brackets: the id of a row, then what to do with it, all separated by spaces. `id:off.p50`
 is a field of the row. `+ - * /` followed by an id or a number computes from left to right. `.2` prints two digits after
-the point, `range` adds the interval or the spread if there is one, `missed` adds **missed** if the criterion is, `verdict`, `limit` and
+the point, `range` adds the interval or the spread if there is one, `missed` says so where the criterion is missed, or not judged, `verdict`, `limit` and
 `published` print these instead of the number, `sign` prints a plus too, and `optional` prints a dash if the id is not in
 the file, which is an error otherwise.
 
@@ -223,7 +223,8 @@ def reading(text, index):
     shown = show(values[0])
     if "range" in words and len(values) == 3:
         shown += f" ({show(values[1])} .. {show(values[2])})"
-    return shown + (" **missed**" if "missed" in words and first["verdict"] == VERDICTS[False] else "")
+    told = first["verdict"] if "missed" in words else ""
+    return shown + (f" {told}" if told not in ("", VERDICTS[True]) else "")
 
 
 def look_up(name, index):
@@ -246,7 +247,8 @@ def look_up(name, index):
     limit, passed = row.get("limit") or row.get("bar"), row.get("met", row.get("ok"))
     if isinstance(limit, (int, float)):
         limit, passed = f">= {limit}", value >= limit
-    return {"value": value, "range": spread, "limit": limit or "", "verdict": VERDICTS[passed], "published": row.get("published")}
+    verdict = "not judged" if limit and passed is None else VERDICTS[passed]
+    return {"value": value, "range": spread, "limit": limit or "", "verdict": verdict, "published": row.get("published")}
 
 
 def line(texts):
