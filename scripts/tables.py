@@ -28,8 +28,8 @@ columns, whose texts with points between them are the id of a row.
 A cell is text with readings in brackets: the id of a row, then what to do with it, all separated by spaces. `id:off.p50`
 is a field of the row. `+ - * /` followed by an id or a number computes from left to right. `.2` prints two digits after
 the point, `range` adds the interval or the spread if there is one, `missed` says so where the criterion is missed, or not judged, `verdict`, `limit` and
-`published` print these instead of the number, `sign` prints a plus too, and `optional` prints a dash if the id is not in
-the file, which is an error otherwise.
+`published` print these instead of the number, `sign` prints a plus too, and `optional` prints a dash if no row has the id
+or the row has no number, which is an error otherwise.
 
 `--check` writes nothing and fails if a page and its JSON disagree; CI runs that.
 """
@@ -170,8 +170,11 @@ def grid(spec, index):
             label, cells = row[0], row[1:]
         else:
             label, key = labelled(row)
-            cells = [spec.get("cell", column).replace("{row}", key).replace("{column}", column) for _, column in columns]
+            cells = [spec.get("cell", column).replace("{column}", column).replace("{row}", key).replace("{column}", column)
+                     for _, column in columns]
         cells = [READING.sub(lambda found: reading(found[1], index), cell) for cell in cells]
+        if cells and not re.search(r"\w|\*", "".join(cells)):
+            raise ValueError(f"the row {label} has no number in any cell")
         lines.append(line([label, *cells, *[""] * (len(columns) - len(cells))]))
     return lines
 
@@ -199,9 +202,12 @@ def reading(text, index):
     ValueError: no row has the id c
     """
     name, *words = text.split()
-    if "optional" in words and name not in index:
-        return "-"
-    first = look_up(name, index)
+    try:
+        first = look_up(name, index)
+    except ValueError:
+        if "optional" in words:
+            return "-"
+        raise
     values = [first["value"], *first["range"]]
     while words and words[0] in OPERATORS:
         apply, operand, words = OPERATORS[words[0]], words[1], words[2:]
