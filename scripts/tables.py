@@ -66,9 +66,12 @@ def main():
         text = page.read_text()
         name = page.relative_to(ROOT)
         try:
-            generated = GRID.sub(grid_block, LISTING.sub(listing_block, text))
-        except (ValueError, OSError) as error:
-            sys.exit(f"{name}: {error}")
+            listed, listings = LISTING.subn(listing_block, text)
+            generated, grids = GRID.subn(grid_block, listed)
+        except (ValueError, KeyError, OSError) as error:
+            sys.exit(f"{name}: {type(error).__name__}: {error}")
+        if listings + grids != len(re.findall(r"^<!-- table", text, re.MULTILINE)):
+            sys.exit(f"{name}: a table has no end, or a comment that is not understood")
         if generated == text:
             continue
         differ.append(str(name))
