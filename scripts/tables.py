@@ -7,8 +7,7 @@ There are two forms. The first shows every row of a file:
     <!-- table: bench/results/2c/soak.json -->
     <!-- end of table -->
 
-`list=bars` takes the criteria of an experiment instead of its rows, and `ids=PREFIX,PREFIX` keeps the rows whose ids
-begin so. The second form is a grid, described in TOML:
+`ids=PREFIX,PREFIX` keeps the rows whose ids begin so. The second form is a grid, described in TOML:
 
     <!-- table
     file = "bench/results/2c/scheduler.json"
@@ -21,15 +20,21 @@ begin so. The second form is a grid, described in TOML:
 
 `rows` and `columns` are labels, each followed by ` = ` and its key where the key is not the label. Without `cell` a
 column's key is the template of its cells. A row may also be a list: its label and then its cells, or its label alone.
-`file` may be a list of files. `key` names the field that identifies an object (`id` if not given), and `origin = false`
-leaves out the line with command, date and machine. A file may also be a page with a table: then `key` is a list of its
-columns, whose texts with points between them are the id of a row.
+`key` names the field that identifies a row (`id` if not given), and `origin = false` leaves out the line with command,
+date and machine. A file may also be a page with tables: then `key` is a list of columns, whose texts with points between
+them are the id of a row.
 
-A cell is text with readings in brackets: the id of a row, then what to do with it, all separated by spaces. `id:off.p50`
-is a field of the row. `+ - * /` followed by an id or a number computes from left to right. `.2` prints two digits after
-the point, `range` adds the interval or the spread if there is one, `missed` says so where the criterion is missed, or not judged, `verdict`, `limit` and
-`published` print these instead of the number, `sign` prints a plus too, and `optional` prints a dash if no row has the id
-or the row has no number, which is an error otherwise.
+A cell is text with readings in brackets. A reading is the id of a row and what to do with its number, all separated by
+spaces:
+
+    id:off.p50          a field of the row instead of its number
+    + - * / OPERAND     computes from left to right; the operand is an id or a number
+    .2                  two digits after the point
+    range               adds the interval or the spread, if there is one
+    sign                shows a plus as well as a minus
+    missed              says so where the criterion is missed or not judged
+    verdict limit published     shows this instead of the number
+    optional            shows a dash if no row has the id, or the row has no number; otherwise that is an error
 
 `--check` writes nothing and fails if a page and its JSON disagree; CI runs that.
 """
@@ -47,9 +52,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 from harness import brief
 
-LISTING = re.compile(r"^<!-- table: (?P<file>\S+)(?: list=(?P<list>\S+))?(?: ids=(?P<ids>\S+))? -->\n.*?^<!-- end of table -->$",
-                     re.MULTILINE | re.DOTALL)
-GRID = re.compile(r"^<!-- table\n(?P<spec>.*?)^-->\n.*?^<!-- end of table -->$", re.MULTILINE | re.DOTALL)
+END = r"\n.*?^<!-- end of table -->$"
+LISTING = re.compile(r"^<!-- table: (?P<file>\S+)(?: ids=(?P<ids>\S+))? -->" + END, re.MULTILINE | re.DOTALL)
+GRID = re.compile(r"^<!-- table\n(?P<spec>.*?)^-->" + END, re.MULTILINE | re.DOTALL)
 READING = re.compile(r"\[([^\]]+)\]")
 HEAD = ["what", "median", "unit", "least .. greatest", "criterion", ""]
 VERDICTS = {True: "passed", False: "**missed**", None: ""}
@@ -76,7 +81,8 @@ def main():
             continue
         differ.append(str(name))
         if check:
-            lines = difflib.unified_diff(text.splitlines(), generated.splitlines(), str(name), "generated", n=0, lineterm="")
+            sides = text.splitlines(), generated.splitlines()
+            lines = difflib.unified_diff(*sides, str(name), "generated", n=0, lineterm="")
             print("\n".join(lines))
         else:
             page.write_text(generated)
@@ -88,7 +94,7 @@ def main():
 def listing_block(found):
     recorded = json.loads((ROOT / found["file"]).read_text())
     prefixes = tuple(found["ids"].split(",")) if found["ids"] else ("",)
-    chosen = [row for row in recorded[found["list"] or "rows"] if row["id"].startswith(prefixes)]
+    chosen = [row for row in recorded["rows"] if row["id"].startswith(prefixes)]
     if not chosen:
         raise ValueError(f"{found['file']}: no row begins with {found['ids']}")
     lines = [*origin(recorded), line(HEAD), line(["---"] * len(HEAD)), *(line(listing_cells(row)) for row in chosen)]
@@ -96,21 +102,16 @@ def listing_block(found):
 
 
 def listing_cells(row):
-    """The cells of a benchmark's row, or of an experiment's criterion."""
     spread = " .. ".join(brief(value) for value in row["spread"])
-    if "limit" in row:
-        return [f"`{row['id'].removeprefix('bar.')}`", brief(row["ours"]), "", spread, row["limit"], VERDICTS[row["met"]]]
     return [row["what"], brief(row["value"]), row["unit"], spread, row["bar"] or "", VERDICTS[row["ok"]]]
 
 
 def grid_block(found):
     spec = tomllib.loads(found["spec"])
-    files = [spec["file"]] if isinstance(spec["file"], str) else spec["file"]
-    recorded = [load((ROOT / file).read_text(), spec.get("key")) for file in files]
-    index = {}
-    for content in recorded:
-        add(index, content, spec["key"] if isinstance(spec.get("key"), str) else "id")
-    above = origin(recorded[0]) if spec.get("origin", True) else [""]
+    key = spec.get("key", "id")
+    recorded = load((ROOT / spec["file"]).read_text(), key)
+    index = by_id(recorded, "id" if isinstance(key, list) else key)
+    above = origin(recorded) if spec.get("origin", True) else [""]
     return "\n".join(["<!-- table", found["spec"] + "-->", *above, *grid(spec, index), "<!-- end of table -->"])
 
 
@@ -123,13 +124,14 @@ def load(text, key):
     if not isinstance(key, list):
         return json.loads(text)
     head, rows, before = [], [], []
-    for texts in ([cell.strip() for cell in found.strip("|").split("|")] for found in text.splitlines() if found[:1] == "|"):
+    for row in (found for found in text.splitlines() if found.startswith("|")):
+        texts = [cell.strip() for cell in row.strip("|").split("|")]
         if texts[0].startswith("---"):
             head = [cell.replace(" ", "_") for cell in before]
         elif head and set(key) <= set(head):
-            row = dict(zip(head, texts))
-            numbers = {name: float(cell) for name, cell in row.items() if re.fullmatch(r"[0-9.]+", cell)}
-            rows.append({**row, **numbers, "id": ".".join(row[name] for name in key)})
+            fields = dict(zip(head, texts))
+            numbers = {name: float(cell) for name, cell in fields.items() if re.fullmatch(r"[0-9.]+", cell)}
+            rows.append({**fields, **numbers, "id": ".".join(fields[name] for name in key)})
         before = texts
     return rows
 
@@ -142,21 +144,22 @@ def origin(recorded):
     return [", ".join(filter(None, said)) + ".", ""]
 
 
-def add(index, recorded, key="id"):
-    """Adds the rows of a file, and to each its criterion, which has the same id."""
-    lists = {"rows": recorded} if isinstance(recorded, list) else recorded
+def by_id(recorded, key="id"):
+    """The rows of a file by their ids, each with its criterion, which has the same id."""
+    lists, index = {"rows": recorded} if isinstance(recorded, list) else recorded, {}
     for name in ("rows", "bars"):
         for row in lists.get(name, []):
             index.setdefault(row[key].removeprefix("bar."), {}).update(row)
+    return index
 
 
 def grid(spec, index):
     """The lines of a table.
 
-    >>> index = {}
-    >>> add(index, [{"id": "p50.a.1", "value": 1500, "spread": [1000, 2000], "bar": "<= 1000", "ok": False}])
-    >>> add(index, {"rows": [{"id": "p50.b.1", "ours": 3, "ci95": None, "published": 2.5}]})
-    >>> spec = {"head": "side", "rows": ["first = a", "b"], "columns": ["one = 1"], "cell": "[p50.{row}.{column} / 1000 .1 range]"}
+    >>> index = by_id([{"id": "p50.a.1", "value": 1500, "spread": [1000, 2000], "bar": "<= 1000", "ok": False},
+    ...                {"id": "p50.b.1", "ours": 3, "ci95": None, "published": 2.5}])
+    >>> spec = {"head": "side", "rows": ["first = a", "b"], "columns": ["one = 1"],
+    ...         "cell": "[p50.{row}.{column} / 1000 .1 range]"}
     >>> print("\\n".join(grid(spec, index)))
     | side | one |
     | --- | --- |
@@ -173,13 +176,21 @@ def grid(spec, index):
             label, cells = row[0], row[1:]
         else:
             label, key = labelled(row)
-            cells = [spec.get("cell", column).replace("{column}", column).replace("{row}", key).replace("{column}", column)
-                     for _, column in columns]
+            cells = [fill(spec.get("cell", column), key, column) for _, column in columns]
         cells = [READING.sub(lambda found: reading(found[1], index), cell) for cell in cells]
         if cells and not re.search(r"\w|\*", "".join(cells)):
             raise ValueError(f"the row {label} has no number in any cell")
         lines.append(line([label, *cells, *[""] * (len(columns) - len(cells))]))
     return lines
+
+
+def fill(template, row, column):
+    """A key may name the other key as well.
+
+    >>> fill("[p50.{row}]", "lane.get{column}.set", "90")
+    '[p50.lane.get90.set]'
+    """
+    return template.replace("{column}", column).replace("{row}", row).replace("{column}", column)
 
 
 def labelled(text):
@@ -257,7 +268,8 @@ def look_up(name, index):
     if isinstance(limit, (int, float)):
         limit, passed = f">= {limit}", value >= limit
     verdict = "not judged" if limit and passed is None else VERDICTS[passed]
-    return {"value": value, "range": spread, "limit": limit or "", "verdict": verdict, "published": row.get("published")}
+    return {"value": value, "range": spread, "limit": limit or "", "verdict": verdict,
+            "published": row.get("published")}
 
 
 def line(texts):
