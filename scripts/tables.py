@@ -21,8 +21,8 @@ There are two forms. The first shows every row of a file:
 `rows` and `columns` are labels, each followed by ` = ` and its key where the key is not the label. Without `cell` a
 column's key is the template of its cells. A row may also be a list: its label and then its cells, or its label alone.
 `key` names the field that identifies a row (`id` if not given), and `origin = false` leaves out the line with command,
-date and machine. A file may also be a page with tables: then `key` is a list of columns, whose texts with points between
-them are the id of a row.
+date and machine. A file may also be a page with tables: then `key` is a list of columns, whose texts, joined by points,
+are the id of a row.
 
 A cell is text with readings in brackets. A reading is the id of a row and what to do with its number, all separated by
 spaces:
