@@ -221,6 +221,7 @@ impl<'a, D: Discipline> Run<'a, D> {
     }
 
     /// Returns the step that the token is at.
+    #[inline(always)]
     pub(super) fn step(&self, token: TokenId) -> &'a Step {
         &self.model.steps[usize::from(self.tokens[token].at)]
     }
@@ -230,6 +231,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         &self.model.steps[usize::from(self.tokens[token].at) + 1]
     }
 
+    #[inline(always)]
     pub(super) fn op(&self, token: TokenId) -> &'a OpStep {
         match self.step(token) {
             Step::Op(op) => op,

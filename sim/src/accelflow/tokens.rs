@@ -46,7 +46,7 @@ pub(super) struct Tokens {
 
 impl Token {
     /// Returns the draw for the op at step `at`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn draw(&self, at: u16, kind: Kind, sizes: &ByKind<SizeTable>) -> Draw {
         let hash =
             crate::streams::mix(self.key.wrapping_add(u64::from(at).wrapping_mul(STEP_STRIDE)));

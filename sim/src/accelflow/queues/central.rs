@@ -22,6 +22,7 @@ struct Listed {
 impl Discipline for Central {
     type Event = Done;
 
+    #[inline(always)]
     fn enqueue(
         run: &mut Run<'_, Self>,
         op: &OpStep,
@@ -34,6 +35,7 @@ impl Discipline for Central {
         drain(run, agenda);
     }
 
+    #[inline(always)]
     fn handle(
         run: &mut Run<'_, Self>,
         _: Done,

@@ -134,6 +134,7 @@ fn begin(
 }
 
 /// A PE is done: its output needs an entry, and somebody decides what follows.
+#[inline(always)]
 fn done(run: &mut Run<'_, Hardware>, unit: Unit, token: TokenId, agenda: &mut Schedule<Hardware>) {
     if !run.ends_service(unit, token, agenda) {
         // It was displaced before its start, and is done at another time.

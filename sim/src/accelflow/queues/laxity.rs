@@ -56,6 +56,7 @@ impl Default for Laxity {
 impl Discipline for Laxity {
     type Event = PeEvent;
 
+    #[inline(always)]
     fn handle(
         run: &mut Run<'_, Self>,
         event: PeEvent,
@@ -76,6 +77,7 @@ impl Discipline for Laxity {
     }
 
     /// An op's payload comes from elsewhere: from memory.
+    #[inline(always)]
     fn enqueue(
         run: &mut Run<'_, Self>,
         op: &OpStep,
@@ -133,11 +135,13 @@ fn launch(run: &mut Run<'_, Laxity>, kind: Kind, agenda: &mut Schedule<Laxity>) 
 }
 
 /// Interrupts the manager now. Returns when it has seen to it.
+#[inline(always)]
 fn interrupt(run: &mut Run<'_, Laxity>, time: Picos, now: Picos) -> Picos {
     run.interrupt_manager(time, now, now)
 }
 
 /// The payload is in the scratchpad: the manager starts the PE.
+#[inline(always)]
 fn loaded(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut Schedule<Laxity>) {
     let start = interrupt(run, run.model.manager_dma, agenda.now());
     let point = run.drawn(token, run.tokens[token].at, unit.kind);
@@ -147,6 +151,7 @@ fn loaded(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut Sc
 }
 
 /// The PE has computed: the manager is told, and the PE waits for it.
+#[inline(always)]
 fn computed(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut Schedule<Laxity>) {
     if run.ends_service(unit, token, agenda) {
         let time = run.handoff(token).time;
@@ -156,6 +161,7 @@ fn computed(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut 
 }
 
 /// The manager looks at what follows: it takes the output at once, or the output is written back.
+#[inline(always)]
 fn retired(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut Schedule<Laxity>) {
     let now = agenda.now();
     let (op, kind) = (run.op(token), unit.kind);

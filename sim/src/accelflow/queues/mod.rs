@@ -141,6 +141,7 @@ pub(super) trait Discipline: Default {
 pub(super) struct Done;
 
 /// A manager gives a PE to an entry, and the PE is held while the data comes.
+#[inline(never)]
 fn begin_held<D: Discipline<Event = Done>>(
     run: &mut Run<'_, D>,
     unit: Unit,
@@ -155,6 +156,7 @@ fn begin_held<D: Discipline<Event = Done>>(
 }
 
 /// A PE under a manager is done: the manager decides what follows, and the PE is free. Returns false if it was not.
+#[inline(always)]
 fn release_held<D: Discipline>(
     run: &mut Run<'_, D>,
     unit: Unit,

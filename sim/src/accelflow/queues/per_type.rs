@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Discipline, Done, begin_held, release_held};
-use crate::accelflow::ids::{ByKind, Kind, TokenId, Unit};
+use crate::accelflow::ids::{ByKind, TokenId, Unit};
 use crate::accelflow::program::OpStep;
 use crate::accelflow::run::{Run, Schedule};
 use crate::accelflow::station::Waiting;
@@ -15,6 +15,7 @@ pub(in crate::accelflow) struct PerType(ByKind<VecDeque<Waiting>>);
 impl Discipline for PerType {
     type Event = Done;
 
+    #[inline(always)]
     fn enqueue(
         run: &mut Run<'_, Self>,
         op: &OpStep,
@@ -23,10 +24,13 @@ impl Discipline for PerType {
         agenda: &mut Schedule<Self>,
     ) {
         run.counts.ops[op.kind] += 1;
-        run.discipline.0[op.kind].push_back(entry);
-        begin_first(run, op.kind, agenda);
+        match run.stations[op.kind].take() {
+            Some(pe) => begin_held(run, Unit { kind: op.kind, pe }, entry, agenda),
+            None => run.discipline.0[op.kind].push_back(entry),
+        }
     }
 
+    #[inline(always)]
     fn handle(
         run: &mut Run<'_, Self>,
         _: Done,
@@ -34,25 +38,16 @@ impl Discipline for PerType {
         token: TokenId,
         agenda: &mut Schedule<Self>,
     ) {
-        if release_held(run, unit, token, agenda) {
-            begin_first(run, unit.kind, agenda);
+        if release_held(run, unit, token, agenda)
+            && let Some(entry) = run.discipline.0[unit.kind].pop_front()
+            && let Some(pe) = run.stations[unit.kind].take()
+        {
+            begin_held(run, Unit { pe, ..unit }, entry, agenda);
         }
     }
 
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.0.iter().all(VecDeque::is_empty)
-    }
-}
-
-/// An op came or a PE is free, so at most one op begins.
-fn begin_first(run: &mut Run<'_, PerType>, kind: Kind, agenda: &mut Schedule<PerType>) {
-    if run.discipline.0[kind].is_empty() {
-        return;
-    }
-    if let Some(pe) = run.stations[kind].take()
-        && let Some(entry) = run.discipline.0[kind].pop_front()
-    {
-        begin_held(run, Unit { kind, pe }, entry, agenda);
     }
 }

@@ -115,7 +115,7 @@ fn architectures_see_the_same_requests_and_the_same_work() {
     for architecture in Architecture::ALL {
         let name = architecture.name();
         let model = model(architecture, "2000", &[]);
-        let Seen { counts, responses, came } = window(&model, Picos::millis(50));
+        let Seen { counts, came, .. } = window(&model, Picos::millis(50));
         let expected: u64 =
             came.iter().map(|(_, service, ..)| invoked[usize::from(*service)]).sum();
         if architecture != Architecture::NonAcc {
