@@ -1,11 +1,11 @@
 //! The systems that a specification can describe, and what can be simulated of them: AccelFlow's server under an
 //! architecture, Arcalis with its engine at an attachment, or RELIEF's applications under an orchestrator.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::accelflow::{self, AccelFlow, Architecture};
 use crate::arcalis::{self, Arcalis, Attachment};
+use crate::entries::ReadText;
 use crate::relief::{self, Applications, Orchestrator};
 use crate::{Entries, Extent, Names, Plan, Report, RunError, Sample, Simulate, SpecError, Streams};
 
@@ -46,10 +46,7 @@ pub fn builtin(name: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// The first fault, with file, line and key.
-pub fn entries(
-    spec: &str,
-    read: &dyn Fn(&Path) -> Result<String, String>,
-) -> Result<Entries, SpecError> {
+pub fn entries(spec: &str, read: ReadText<'_>) -> Result<Entries, SpecError> {
     Entries::open(spec, &scenarios(), &builtin, read)
 }
 

@@ -21,8 +21,6 @@ pub use crate::entries::{Entries, KINDS, SpecError};
 pub use orchestrators::Architecture;
 pub use spec::Spec;
 
-use std::path::Path;
-
 use trace::Catalog;
 
 use ids::ByKind;
@@ -50,18 +48,6 @@ pub fn builtin(name: &str) -> Option<&'static str> {
     let file =
         if SCENARIOS.contains(&name) { format!("accelflow-{name}.toml") } else { name.to_owned() };
     BUILTIN.iter().find(|(known, _)| *known == file).map(|(_, text)| *text)
-}
-
-/// Returns the keys of a scenario that is compiled in, or of the file at the path `spec`. `read` returns the text of
-/// that file and of its bases. A base next to a file goes before the one that is compiled in.
-///
-/// # Errors
-/// The first fault, with file, line and key.
-pub fn entries(
-    spec: &str,
-    read: &dyn Fn(&Path) -> Result<String, String>,
-) -> Result<Entries, SpecError> {
-    Entries::open(spec, &SCENARIOS, &builtin, read)
 }
 
 /// An architecture under a load, ready to be simulated any number of times from any thread.
