@@ -30,10 +30,10 @@ mod picos;
 mod points;
 mod recording;
 pub mod relief;
-mod offload;
+mod runtime_model;
 mod servers;
 mod statistics;
-mod kept;
+mod stored;
 mod streams;
 mod study;
 pub mod sweep;
@@ -52,10 +52,10 @@ pub use network::{
 pub use picos::Picos;
 pub use points::{Assignment, Sweep, points, read_entries, set};
 pub use recording::Recordings;
-pub use offload::{OpenLoop, OpenLoopRun};
+pub use runtime_model::{RuntimeModel, RuntimeRun};
 pub use servers::{Offer, Servers, ServersCounts};
 pub use statistics::{Interval, KEPT_MIN, drift, mean, quantile, student, warm_up};
-pub use kept::KeptReport;
+pub use stored::StoredReport;
 pub use streams::Streams;
 pub use study::{
     Across, BadPlan, Difference, Extent, Fact, Names, Plan, Reduction, Report, Response, RunError,

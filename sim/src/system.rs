@@ -158,18 +158,18 @@ impl System {
         let unknown = || SystemError::Invalid(format!("there is no architecture {architecture}"));
         let report = match self {
             Self::AccelFlow(spec) => {
-                let architecture = Architecture::of_name(architecture).ok_or_else(unknown)?;
+                let architecture = Architecture::from_name(architecture).ok_or_else(unknown)?;
                 let model = AccelFlow::new(spec, architecture, &trace::accelflow());
                 let model = model.map_err(SystemError::Invalid)?;
                 plan.run(&Stoppable { model, stopped }, progress)
             }
             Self::Arcalis(spec) => {
-                let attachment = Attachment::of_name(architecture).ok_or_else(unknown)?;
+                let attachment = Attachment::from_name(architecture).ok_or_else(unknown)?;
                 let model = Arcalis::new(spec, attachment).map_err(SystemError::Invalid)?;
                 plan.run(&Stoppable { model, stopped }, progress)
             }
             Self::Relief(spec) => {
-                let orchestrator = Orchestrator::of_name(architecture).ok_or_else(unknown)?;
+                let orchestrator = Orchestrator::from_name(architecture).ok_or_else(unknown)?;
                 let model = Applications::new(spec, orchestrator).map_err(SystemError::Invalid)?;
                 plan.run(&Stoppable { model, stopped }, progress)
             }

@@ -85,7 +85,7 @@ impl Architecture {
     }
 
     /// The architecture of this name.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 
