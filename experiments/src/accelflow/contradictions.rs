@@ -47,7 +47,7 @@ impl Inputs<'_> {
         part / self.each(time).iter().sum::<f64>()
     }
 
-    /// Returns what 13.4 K requests/s for each service (section VI) would need of the cores of table III, and of a manager
+    /// Returns what 13.4 K requests/s for each service (section VI) would need of table III's cores, and of a manager
     /// that takes 1.5 us each time (section VII-A1).
     fn load(&self) -> [Row; 2] {
         let per_s = self.key("load.total_per_s");
@@ -73,8 +73,8 @@ impl Inputs<'_> {
         ]
     }
 
-    /// Returns what eight TCP PEs (table III) can do at most, by TCP's share of the time in figure 1. Section VII-A3 has a
-    /// throughput of 8.3 times that of Non-acc.
+    /// Returns what eight TCP PEs (table III) can do at most, by TCP's share of the time in figure 1. Section VII-A3
+    /// has a throughput of 8.3 times that of Non-acc.
     fn ceiling(&self) -> [Row; 2] {
         let most = self.key("hardware.pes") * self.key("accelerators.tcp.speedup")
             / self.weighted("tcp")

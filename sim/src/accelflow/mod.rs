@@ -1,6 +1,7 @@
 //! AccelFlow's server: cores, nine accelerators with their queues and dispatchers, what moves payloads between them,
-//! and who orchestrates it (`orchestrators/`, one file each). A model is a function of a specification, an architecture
-//! and the traces; the specification reads no files and says of every number where it comes from.
+//! and who orchestrates it: one file for each orchestrator (`orchestrators/`) and each queueing discipline (`queues/`).
+//! A model is a function of a specification, an architecture and the traces; the specification reads no files and says
+//! of every number where it comes from.
 
 mod cores;
 mod counts;

@@ -1,5 +1,6 @@
-//! One run: requests come, make the steps of their programs, and are done. Stations decide who waits; this decides what
-//! happens next. An op costs one event where its dispatcher hands over, two where a manager or a core does.
+//! One run: requests come, make the steps of their programs, and are done. The discipline decides which op gets a PE
+//! and when; this decides what happens next. An op costs one event where its dispatcher hands over, two where a manager
+//! or a core does.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;

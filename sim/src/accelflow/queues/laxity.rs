@@ -1,8 +1,8 @@
 //! RELIEF as its public code has it (`benchmarks/scheduler/sw/runtime.c` of Sacusa/gem5-SALAM at 0f057711, the commit
-//! that AccelFlow cites). It differs from RELIEF as AccelFlow describes it (`relief.rs`): the manager keeps a list of
-//! ready ops for each accelerator, least laxity first; an op that could take its producer's output from its scratchpad
-//! may go ahead; and DMA interrupts the manager as well. A PE is held while it loads, computes and writes back, and
-//! until the manager has seen to each.
+//! that AccelFlow cites). It differs from RELIEF as AccelFlow describes it (`orchestrators/relief.rs`): the manager
+//! keeps a list of ready ops for each accelerator, least laxity first; an op that could take its producer's output from
+//! its scratchpad may go ahead; and DMA interrupts the manager as well. A PE is held while it loads, computes and
+//! writes back, and until the manager has seen to each.
 //!
 //! The code does two things that this model does not: an output that is written back may still be taken from the
 //! scratchpad as long as nothing is written over it (with eight PEs and other work waiting it mostly is); and arguments
