@@ -272,6 +272,8 @@ Attaching 1 probe...
         );
         assert_eq!(csv.sizes.bins()[0], json.sizes.bins()[0]);
         assert_eq!(csv.sizes.bins()[1].high_bytes, 1_024.0);
+        let quoted = read_one("\"bytes, or more\",\"calls\"\n\"100\",\"3\"\n512,1K,5\n");
+        assert_eq!(quoted.sizes, csv.sizes);
         assert_eq!(bpftrace.provenance, Provenance::Measured);
         assert_eq!([csv.provenance, json.provenance], [Provenance::Configured; 2]);
     }
