@@ -15,7 +15,7 @@ use signal_hook::flag;
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, PayloadClass, Preset, SizeDist, Weighting};
 
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::{EXIT_FAILED, EXIT_USAGE, byte_count, print_line};
 
 /// The flags of `rebate load`. A flag that is not given leaves the preset's or the default value.
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ pub(crate) struct Load {
     #[arg(long, value_enum)]
     weight_by: Option<WeightBy>,
     /// Larger values are cut to this [default: 1000000].
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = byte_count)]
     value_size_max: Option<ByteCount>,
     /// What values look like: html, json, numeric, random or repeat [default: html].
     #[arg(long, value_name = "CLASS", conflicts_with = "corpus")]
@@ -283,7 +283,7 @@ fn sizes(text: &str) -> Result<SizeDist, String> {
         let wrapped: Result<Wrapped, _> = toml::from_str(&format!("sizes = {text}"));
         return wrapped.map(|wrapped| wrapped.sizes).map_err(|error| error.message().to_owned());
     }
-    let bytes = |text: &str| text.parse::<ByteCount>().map_err(|error| error.to_string());
+    let bytes = |text: &str| byte_count(text).map_err(|error| error.to_string());
     match text.split_once("..") {
         Some((min, max)) => {
             Ok(SizeDist::Uniform { min_bytes: bytes(min)?.0, max_bytes: bytes(max)?.0 })

@@ -73,7 +73,7 @@ mod tests {
             BoundedOffload { accelerators: 1, offload_bytes_min: 1_000, inline_bytes_max: 9_000 };
         let job = JobFacts {
             op: Op::Compress,
-            dialect: Some(Dialect::of(Codec::Deflate)),
+            dialect: Some(Dialect::new(Codec::Deflate)),
             work_bytes,
             class: Class::Batch,
             tenant: TenantId(0),

@@ -96,7 +96,7 @@ mod tests {
     fn job(work_bytes: usize) -> JobFacts {
         JobFacts {
             op: Op::Compress,
-            dialect: Some(Dialect::of(Codec::Deflate)),
+            dialect: Some(Dialect::new(Codec::Deflate)),
             work_bytes,
             class: Class::LatencyCritical,
             tenant: TenantId(0),

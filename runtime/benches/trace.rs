@@ -258,7 +258,7 @@ impl Requests {
             inputs.push(input);
         }
         let maker = Maker {
-            dialect: Dialect::of(Codec::Deflate),
+            dialect: Dialect::new(Codec::Deflate),
             level: Level::Fast,
             pool: Pool::heap(ByteCount::mib(4)),
             payload_bytes_max: 1 << 20,

@@ -111,7 +111,7 @@ impl Costs {
         let seen = Observation { at: by, bytes, latency, depth_jobs, backlog_bytes, host };
         let changes = known.fit.observe(&seen);
         if changes {
-            known.estimates = Estimates::of(known.fit.curve());
+            known.estimates = Estimates::new(known.fit.curve());
         }
         known.is_enough = known.fit.curve().observations >= KNOWN_AFTER;
         changes
@@ -159,7 +159,7 @@ fn first(bytes: usize, sample: &SubmitSample, took: Nanos) -> Box<Known> {
     let turns = 1.0 + sample.depth_jobs as f64;
     let prior = CostCurve::prior(line(took.0 as f64 / turns), line(sample.host.0 as f64), 1.0);
     let fit = CostFit::new(prior.expect("within the bounds of a curve"));
-    let estimates = Estimates::of(fit.curve());
+    let estimates = Estimates::new(fit.curve());
     let (asked, passes) = (Nanos(0), 0);
     Box::new(Known { estimates, is_enough: false, learnt: 0, asked, passes, fit })
 }

@@ -226,7 +226,7 @@ impl Machine<'_> {
                 Snapshot { devices: &states, waiting: self.due.len(), gap: self.gap.known() };
             let job = JobFacts {
                 op: Op::Compress,
-                dialect: Some(Dialect::of(Codec::Deflate)),
+                dialect: Some(Dialect::new(Codec::Deflate)),
                 work_bytes: request.bytes as usize,
                 class: Class::LatencyCritical,
                 tenant: TenantId::default(),

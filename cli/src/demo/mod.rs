@@ -19,7 +19,7 @@ use load::{LoadSpec, Pace, Phase, Progress};
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, Preset, Sizes, Weighting};
 
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::{EXIT_FAILED, EXIT_USAGE, byte_count, print_line};
 use comparison::{Comparison, Side};
 use experiments::testbed::Backing;
 use harness::memcached_is_here;
@@ -45,7 +45,7 @@ pub(crate) struct Demo {
           default_values_t = [String::from("cachelib-cdn"), String::from("twitter-c12")])]
     preset: Vec<String>,
     /// The cache's memory, the same for both sides.
-    #[arg(long, default_value = "64MiB")]
+    #[arg(long, default_value = "64MiB", value_parser = byte_count)]
     memory: ByteCount,
     /// How many times the memory all values together are.
     #[arg(long, default_value_t = 8.0, value_name = "FACTOR")]

@@ -89,6 +89,7 @@ impl Configuration {
             let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
             lines.join("\nrebate: ")
         })?;
+        loaded.warnings.iter().for_each(|warning| eprintln!("rebate: {warning}"));
         check(&loaded.config.runtime)?;
         Ok(loaded.config)
     }

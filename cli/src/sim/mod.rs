@@ -23,9 +23,9 @@ use sim::{
     sweep,
 };
 
+use self::csv::Csv;
 use crate::load::fail;
 use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
-use csv::Csv;
 use experiments::inputs;
 
 /// The flags of `rebate sim`.

@@ -170,7 +170,7 @@ pub fn job(pool: &Pool) -> Box<Job> {
     input.extend(&[7; INPUT_BYTES]);
     let mut output = pool.take(HEADER_BYTES + INPUT_BYTES);
     output.extend(&[1; HEADER_BYTES]);
-    let task = Task::Compress { dialect: Dialect::of(Codec::Deflate), level: Level::Fast };
+    let task = Task::Compress { dialect: Dialect::new(Codec::Deflate), level: Level::Fast };
     let mut job = Job::new(task, Input::pooled(input, 0..INPUT_BYTES), output);
     job.output_offset = HEADER_BYTES;
     Box::new(job)

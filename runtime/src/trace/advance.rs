@@ -69,7 +69,7 @@ impl Engine {
                 let payload = kernels::transform(schema, &strand.payload, *from, *to);
                 strand.payload =
                     payload.map_err(|malformed| Failure::from_cause(malformed.into()))?;
-                strand.format = trace::Format::of(*to);
+                strand.format = trace::Format::new(*to);
                 strand.at += 1;
                 self.fits(strand.payload.len()).map_err(Failure::from_cause)?;
             }

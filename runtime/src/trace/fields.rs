@@ -173,16 +173,16 @@ mod tests {
         let read = |payload: &Bytes, format: Format| {
             read_fields(&Documents, payload, format, &names()).expect("readable")
         };
-        assert_eq!(read(&json, Format::of(Base::Json)), expected);
+        assert_eq!(read(&json, Format::new(Base::Json)), expected);
         let document = Value::from_json(&json).expect("JSON");
         let bson = bson::write(&document).expect("a map").into();
-        assert_eq!(read(&bson, Format::of(Base::Bson)), expected);
+        assert_eq!(read(&bson, Format::new(Base::Bson)), expected);
         let message = serialize(&Documents, &json, Layout::Bare(Base::Json)).expect("JSON");
-        assert_eq!(read(&message, Format::of(Base::Protobuf)), expected);
-        let wrapped = Format::of(Base::Protobuf).within(Wrap::Message).expect("one wrap");
+        assert_eq!(read(&message, Format::new(Base::Protobuf)), expected);
+        let wrapped = Format::new(Base::Protobuf).within(Wrap::Message).expect("one wrap");
         assert_eq!(read(&call("f", message), wrapped), expected);
-        assert_eq!(read(&json, Format::of(Base::String)), vec![None; 3]);
-        assert_eq!(read(&payload("[1]"), Format::of(Base::Json)), vec![None; 3]);
+        assert_eq!(read(&json, Format::new(Base::String)), vec![None; 3]);
+        assert_eq!(read(&payload("[1]"), Format::new(Base::Json)), vec![None; 3]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn by_hand_no_payload_grows_beyond_what_one_may_be() {
             let input = rig.input(rig.peer.seal(&kernels::call("echo", document)));
             let receive = async |payload_bytes_max| {
                 let maker = Maker {
-                    dialect: Dialect::of(Codec::Deflate),
+                    dialect: Dialect::new(Codec::Deflate),
                     level: Level::Fast,
                     pool: Pool::heap(ByteCount(0)),
                     payload_bytes_max,

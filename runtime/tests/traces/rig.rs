@@ -75,7 +75,7 @@ impl Rig {
     /// Returns what the op's job makes of the payload, in software and without a trace.
     pub(crate) async fn by_job(&self, op: Op, payload: &[u8]) -> Bytes {
         let maker = Maker {
-            dialect: Dialect::of(Codec::Deflate),
+            dialect: Dialect::new(Codec::Deflate),
             level: Level::Fast,
             pool: Pool::heap(ByteCount(0)),
             payload_bytes_max: 1 << 20,

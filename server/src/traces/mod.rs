@@ -91,7 +91,7 @@ impl Traced {
         traces.tcp = Box::new(outbox.clone());
         traces.load_balance = Box::new(SameCore(worker));
         let maker = Maker {
-            dialect: Dialect::of(Codec::Deflate),
+            dialect: Dialect::new(Codec::Deflate),
             level: Level::Fast,
             pool: Pool::heap(POOL_RETAINED_MAX),
             payload_bytes_max: traces.limits.payload_bytes_max,
