@@ -18,7 +18,8 @@ pub(super) struct Results {
     pub(super) stages: BTreeMap<(ByteCount, &'static str), Vec<Stages>>,
     /// The knees by configuration.
     pub(super) knees: BTreeMap<String, Vec<Knee>>,
-    /// The load of the criteria by route and mix (1/s): the highest of [`super::criteria::RATES_PER_S`] that was carried.
+    /// The load of the criteria by route and mix (1/s): the highest of [`super::criteria::RATES_PER_S`]
+    /// that was carried.
     pub(super) carried_per_s: BTreeMap<(StoreRoute, u32), f64>,
     /// The configurations that could not be measured here, with the reasons.
     pub(super) left_out: Vec<(Configuration, String)>,

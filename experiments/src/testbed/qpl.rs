@@ -7,7 +7,8 @@ use drivers::{Qpl, QplOptions, qpl};
 
 use super::configuration::Compressor;
 
-/// Returns why this compressor cannot run here, or None if it can. The environment names the library where `library` does not.
+/// Returns why this compressor cannot run here, or None if it can. The environment names the library where `library`
+/// does not.
 pub fn unavailable_reason(compressor: Compressor, library: Option<&Path>) -> Option<String> {
     let path = match compressor {
         Compressor::QplSoftware => qpl::Path::Software,
