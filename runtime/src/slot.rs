@@ -195,15 +195,15 @@ impl Slot {
         polled
     }
 
-    /// Returns whether the next poll is to be timed. Polls of devices that must be polled are cheap, and made while the
+    /// Counts a poll, and returns whether it is to be timed. Polls of devices that must be polled are cheap, and made while the
     /// core has nothing better to do.
     #[inline]
-    pub(crate) fn is_timed(&mut self, learns: bool) -> bool {
+    pub(crate) fn tick_poll(&mut self, records_costs: bool) -> bool {
         if self.capabilities.waiting != Waiting::Signalled {
             return false;
         }
         self.polls = self.polls.wrapping_add(1);
-        learns || self.polls.is_multiple_of(TIMED_ONE_IN)
+        records_costs || self.polls.is_multiple_of(TIMED_ONE_IN)
     }
 
     /// Does the same as `poll`, and times it.
@@ -305,11 +305,10 @@ impl Slot {
         state.host = known.map(|(latency, host)| if is_inline { latency } else { host });
     }
 
-    /// Returns whether the conditions and the cost of the next job are worth a look. The runtime asks once for each
-    /// job.
+    /// Counts a job, and returns whether its conditions and its cost are worth a look.
     #[inline]
-    pub(crate) fn is_watched(&mut self, op: Op, now: Nanos) -> bool {
-        !self.is_inline() && self.costs.due(op, now)
+    pub(crate) fn tick_sample(&mut self, op: Op, now: Nanos) -> bool {
+        !self.is_inline() && self.costs.tick(op, now)
     }
 
     /// Returns the conditions for a job that is handed over at `at`.
@@ -329,7 +328,7 @@ impl Slot {
         arrivals: u64,
     ) -> bool {
         let work = (job.task.op(), job.work_bytes());
-        self.costs.due(work.0, now) && self.costs.record_held(work, service, now, arrivals)
+        self.costs.tick(work.0, now) && self.costs.record_held(work, service, now, arrivals)
     }
 
     /// A job that was watched came back well, with the last poll; whether it may say something else now of such.

@@ -124,7 +124,7 @@ fn choose(
 ) -> Choice {
     let states: Vec<DeviceState> =
         devices.all.iter().map(|device| state(device.capabilities(), task, work_bytes)).collect();
-    let snapshot = Snapshot::of(&states);
+    let snapshot = Snapshot::new(&states);
     let to = |device, reason| Choice::to(device, Placement::Async, reason);
     let fallback = match task {
         Task::Compress { .. } => runtime.fallback_compress,

@@ -149,7 +149,7 @@ const SHOWN_CHARS_MAX: usize = 64;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use policy::scheduling::{Evidence, SizeSums};
+    use policy::scheduling::{JobReport, SizeSums};
     use units::Nanos;
 
     use super::*;
@@ -203,8 +203,8 @@ mod tests {
                 };
                 let sizes = [sums(10), sums(14)];
                 let (reporter, op, covered) = ("one", Op::Compress, Nanos::secs(1));
-                let evidence = Evidence { reporter, op, device, covered, busy: 0.0, sizes: &sizes };
-                fitted.observe(&evidence, Nanos::secs(second));
+                let report = JobReport { reporter, op, device, covered, busy: 0.0, sizes: &sizes };
+                fitted.observe(&report, Nanos::secs(second));
             }
             fitted.decide(Nanos::secs(second));
         }
