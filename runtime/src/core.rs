@@ -161,7 +161,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// The counters of this core, readable from any thread.
+    /// Returns the counters of this core, which any thread can read.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)
     }
@@ -234,8 +234,7 @@ impl Runtime {
         }
     }
 
-    /// Polls every device that has jobs, redoes what must be redone and wakes the owners. The only place where
-    /// time passes.
+    /// Polls every device that has jobs, redoes what must be redone and wakes the owners. Time passes only here.
     pub fn turn(&mut self) -> Outstanding {
         let outstanding = self.poll_once();
         if outstanding.polled.is_none() {

@@ -76,7 +76,7 @@ impl Runtime {
         }
     }
 
-    /// The choice, or software where that meets a deadline that the chosen device would miss.
+    /// Returns the choice, or software where that meets a deadline that the chosen device would miss.
     #[cold]
     pub(super) fn in_time(&mut self, choice: Choice, job: &Job, now: Nanos) -> Choice {
         let device = choice.device();
@@ -113,7 +113,7 @@ impl Runtime {
         admission.remove(device, ticket)
     }
 
-    /// A job goes into the device, or is refused there and leaves.
+    /// Counts a job that goes into the device, or is refused there and leaves.
     #[inline]
     pub(super) fn enter(&mut self, ticket: Ticket) {
         let Some(admission) = &mut self.jobs.admission else { return };
@@ -135,7 +135,7 @@ impl Runtime {
     }
 }
 
-/// The job is no longer waited for where it was.
+/// Counts a job that is no longer waited for where it was.
 #[inline]
 pub(super) fn leave(admission: &mut Option<Box<AdmissionQueue>>, entry: &mut Entry) {
     if let Some(admission) = admission

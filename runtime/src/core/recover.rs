@@ -12,7 +12,7 @@ use crate::breaker::Wrong;
 use crate::entry::{Entry, Ticket};
 
 impl Runtime {
-    /// The device did not take the job.
+    /// Handles a job that the device did not take.
     pub(super) fn refused(&mut self, job: Box<Job>, device: usize, reason: RefusedReason) {
         let why = match reason {
             RefusedReason::Full => Reason::QueueFull,
@@ -74,7 +74,7 @@ impl Runtime {
         }
     }
 
-    /// A turn or a submission begins.
+    /// Allows more jobs to be redone, when a turn or a submission begins.
     pub(super) fn allow_fallbacks(&mut self) {
         self.jobs.fallback_bytes_left = FALLBACK_BYTES_PER_TURN;
     }
@@ -89,7 +89,7 @@ impl Runtime {
         }
     }
 
-    /// The device serves again: it did a job of its new queue, or another runtime's probe passed.
+    /// Puts the device back into service: it did a job of its new queue, or another runtime's probe passed.
     pub(super) fn restore(&mut self, device: usize) {
         let slot = &mut self.devices.slots[device];
         slot.retired = None;
@@ -166,7 +166,7 @@ impl Runtime {
         !needs_proof || *verdict == Verdict::Right
     }
 
-    /// A result of a device that is out of service for wrong results is not used, unless it was read back.
+    /// Fails the result of a device that is out of service for wrong results, unless it was read back.
     fn refuse_distrusted(&self, device: usize, completion: &mut Completion, verdict: Verdict) {
         let is_result = fault(&completion.outcome).is_none();
         if is_result && self.devices.slots[device].is_distrusted() && verdict == Verdict::Unread {

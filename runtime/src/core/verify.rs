@@ -28,7 +28,7 @@ impl Runtime {
             && (scrutiny.tick() || is_garbage(completion))
     }
 
-    /// The end of a job whose result is read back first.
+    /// Ends a job whose result is read back first.
     #[cold]
     pub(super) fn complete_drawn(&mut self, device: usize, mut completion: Completion) {
         let slot = &mut self.devices.slots[device];
@@ -95,7 +95,7 @@ impl Runtime {
         }
     }
 
-    /// The device was wrong: it is looked at closely again, and kept from service if it was so too often.
+    /// Notes that the device was wrong. It is looked at closely again, and kept from service if it was wrong too often.
     pub(super) fn found_wrong(&mut self, device: usize, how: Wrong) {
         if !self.devices.reputation.is_foreign(device) {
             return;

@@ -203,7 +203,7 @@ fn an_answer_is_waited_for_so_long() {
         assert_eq!(rig.traces.live(), 1);
         rig.peer.held().give(rig.peer.seal(b"in time"), Vec::new());
         assert_eq!(long.await.expect("it is answered").payload, "in time");
-        let counts = counted(&rig.traces, [Counted::Unanswered, Counted::Told]);
+        let counts = counted(&rig.traces, [Counted::Unanswered, Counted::Reported]);
         assert_eq!((counts, failed(&rig.traces)), ([1, 2], 1));
     });
 }
