@@ -271,10 +271,7 @@ impl Reason {
 mod tests {
     use super::*;
     use crate::least_cost::tests::job;
-    use crate::{
-        AlwaysSoftware, AsyncOffload, Batch, BoundedInline, BoundedOffload, LatencyCritical,
-        LeastLatency, SyncOffload,
-    };
+    use crate::list;
 
     #[test]
     fn indices_match_the_tables() {
@@ -302,21 +299,7 @@ mod tests {
     #[test]
     fn what_is_said_to_be_placed_alike_is() {
         let bounds = [0, 1, 255, 256, 257, 999, 1_000, 8_999, 9_000, 9_001, usize::MAX - 1];
-        let policies: [Box<dyn Policy>; 8] = [
-            Box::new(AlwaysSoftware),
-            Box::new(SyncOffload { work_bytes_min: 1_000 }),
-            Box::new(AsyncOffload { work_bytes_min: 257 }),
-            Box::new(Batch),
-            Box::new(LatencyCritical::default()),
-            Box::new(BoundedInline { inline_bytes_max: 9_000 }),
-            Box::new(BoundedOffload {
-                accelerators: 1,
-                offload_bytes_min: 1_000,
-                inline_bytes_max: 9_000,
-            }),
-            Box::new(LeastLatency { inline_bytes_max: 9_000 }),
-        ];
-        for policy in &policies {
+        for policy in list::tests::all() {
             for (devices, size) in machines().flat_map(|machine| bounds.map(|size| (machine, size)))
             {
                 let Some(sizes) = policy.valid_sizes(size) else {
