@@ -1,7 +1,7 @@
 //! The places open to one job, the cost of each, and the choice among them that `LeastLatency` and `LeastHostCycles`
 //! share: the least cost within a latency, with hysteresis and a bounded share of probes. The policies define the cost.
-//! Every job for which no earlier choice is valid pays for the choice, so places are looked at once, and the values that are kept
-//! of them fit in registers. Only a probe, one job in some hundred, looks again.
+//! Every job for which no earlier choice is valid pays for the choice, so places are looked at once, and the values
+//! that are kept of them fit in registers. Only a probe, one job in some hundred, looks again.
 
 use device::Class;
 use units::Nanos;
@@ -173,12 +173,11 @@ pub(crate) fn choose(
 }
 
 /// Does what [`crate::Policy::valid_between`] says. The choice is valid if every other place, as it is at `least`,
-/// costs no less
-/// than the chosen one as it is at `most`, and holds the core for no less. Three facts make that enough. The cost of a
-/// place never falls with its times. The extra cost of a place that holds the core for longer than another never falls
-/// with the jobs that wait or come, and those are fewest at `least`. The extra cost of waiting for a device never falls
-/// with the time that it takes. So the chosen place is the best of all between the two, except for rounding: that is a
-/// part in 10^15, and no place is left for less than a sixteenth.
+/// costs no less than the chosen one as it is at `most`, and holds the core for no less. Three facts make that enough.
+/// The cost of a place never falls with its times. The extra cost of a place that holds the core for longer than
+/// another never falls with the jobs that wait or come, and those are fewest at `least`. The extra cost of waiting for
+/// a device never falls with the time that it takes. So the chosen place is the best of all between the two, except for
+/// rounding: that is a part in 10^15, and no place is left for less than a sixteenth.
 ///
 /// There is no answer for jobs in a hurry, for a choice that holds the core, or if a place is not known, because that
 /// is tried too often.

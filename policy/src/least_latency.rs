@@ -18,13 +18,13 @@
 //! hundred nanoseconds of mean latency at little load. The effect of all of that on the runtime's own loop in virtual
 //! time (`runtime/tests/costs.rs`) is in docs/measurements/offload-runtime.md.
 //!
-//! A choice stays valid while it is clear (`least_cost::valid_between`). The extra cost of one place over another has three parts:
-//! the difference of their latencies, which rises with the one and falls with the other; the difference of their times
-//! on the core, times the jobs that wait; and the difference of the squares of these times, times the jobs that come.
-//! If the first place holds the core for no less, the extra cost never falls as more jobs wait or come. So if the
-//! cheapest place is a device that the core does not wait for, it stays the cheapest in all states in which its queue
-//! is no longer, the queues of others are no shorter, no fewer jobs wait, and jobs are no farther apart. The other way
-//! round nothing follows: a place that holds the core for longer gains from every job that does not come.
+//! A choice stays valid while it is clear (`least_cost::valid_between`). The extra cost of one place over another has
+//! three parts: the difference of their latencies, which rises with the one and falls with the other; the difference of
+//! their times on the core, times the jobs that wait; and the difference of the squares of these times, times the jobs
+//! that come. If the first place holds the core for no less, the extra cost never falls as more jobs wait or come. So
+//! if the cheapest place is a device that the core does not wait for, it stays the cheapest in all states in which its
+//! queue is no longer, the queues of others are no shorter, no fewer jobs wait, and jobs are no farther apart. The
+//! other way round nothing follows: a place that holds the core for longer gains from every job that does not come.
 //!
 //! The delay that a job adds to those behind it in a device is left out: they choose by that queue themselves.
 //!

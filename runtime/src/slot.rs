@@ -195,8 +195,8 @@ impl Slot {
         polled
     }
 
-    /// Counts a poll, and returns whether it is to be timed. Polls of devices that must be polled are cheap, and made while the
-    /// core has nothing better to do.
+    /// Counts a poll, and returns whether it is to be timed. Polls of devices that must be polled are cheap, and made
+    /// while the core has nothing better to do.
     #[inline]
     pub(crate) fn tick_poll(&mut self, records_costs: bool) -> bool {
         if self.capabilities.waiting != Waiting::Signalled {

@@ -1,4 +1,4 @@
-//! The way from what a report adds to job reports for `policy::scheduling`: sums over the ways that jobs were waited for
+//! Turns what a report adds into job reports for `policy::scheduling`: sums over the ways that jobs were waited for
 //! and the reasons why, for the ops that there are. What failed took no honest time, so a path on which much failed is
 //! left out; the few jobs that took far longer than the others, because a core was late or preempted, are cut to what
 //! is still usual.
