@@ -26,7 +26,7 @@ pub(super) fn open_loop(
         warm_up,
         grace: super::open::GRACE,
         poll_interval: POLL_INTERVAL,
-        place: if mode.policy().weighs_costs() { PLACE + WEIGH } else { PLACE },
+        place: if mode.policy().uses_costs() { PLACE + WEIGH } else { PLACE },
         emulate: EMULATE,
         hand_back: HAND_BACK,
     })

@@ -242,7 +242,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn of_arguments() -> Self {
+    pub fn from_arguments() -> Self {
         let has = |flag: &str| std::env::args().any(|argument| argument == flag);
         let mut arguments = std::env::args().skip(1);
         let (mut jobs, mut only) = (None, None);

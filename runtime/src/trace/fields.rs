@@ -26,7 +26,7 @@ pub fn read_fields(
 ) -> Result<Vec<Option<u32>>, Malformed> {
     let of = |document: Value| names.iter().map(|name| member(&document, name)).collect();
     match (format.bare(), format.without(Wrap::Message)) {
-        (Some(Base::Json), _) => of_json(payload, names),
+        (Some(Base::Json), _) => read_json(payload, names),
         (Some(Base::Bson), _) => of(bson::read(payload)?),
         (Some(Base::Protobuf), _) => of(schema.deserialize(payload)?),
         (_, Some(inner)) => read_fields(schema, &called(payload)?.arguments, inner, names),
@@ -55,7 +55,7 @@ fn no_field(name: &str, found: impl fmt::Display) -> Malformed {
 }
 
 /// One pass over the text, which keeps nothing but the numbers. What is no object has no members.
-fn of_json(json: &[u8], names: &[String]) -> Result<Vec<Option<u32>>, Malformed> {
+fn read_json(json: &[u8], names: &[String]) -> Result<Vec<Option<u32>>, Malformed> {
     let mut values = vec![None; names.len()];
     let mut reader = serde_json::Deserializer::from_slice(json);
     let is_object = json.trim_ascii_start().first() == Some(&b'{');
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_last_member_of_a_name_counts() {
-        let values = of_json(br#"{"hit":1,"hit":null,"status":4294967295}"#, &names());
+        let values = read_json(br#"{"hit":1,"hit":null,"status":4294967295}"#, &names());
         assert_eq!(values.expect("JSON"), vec![Some(0), Some(u32::MAX), None]);
     }
 
@@ -201,7 +201,7 @@ mod tests {
             r#"{"hit":[]}"#,
             r#"{"hit":true"#,
         ] {
-            assert!(of_json(json.as_bytes(), &names()).is_err(), "{json}");
+            assert!(read_json(json.as_bytes(), &names()).is_err(), "{json}");
             if let Ok(document) = Value::from_json(json.as_bytes()) {
                 let name = if json.contains("hit") { "hit" } else { "status" };
                 assert!(member(&document, name).is_err(), "{json}");

@@ -1,6 +1,7 @@
 //! The table of keys: for each its kind, its range and whether a running server can change it. The one place that
 //! says so; a test holds it against the fields of [`crate::config::Config`] and their comments.
 
+use policy::POLICIES;
 use toml::Value;
 use units::{ByteCount, NotAByteCount, limits};
 
@@ -152,23 +153,18 @@ const ROLES: &[&str] = &["all", "frontend", "compression", "store", "scheduler",
 
 const FALLBACKS: &[&str] = &["prefer", "require", "forbid"];
 
-const POLICIES_AUTO: [&str; 10] = policies("auto");
+const POLICIES_AUTO: [&str; POLICIES.len() + 1] = policies("auto");
 
-const POLICIES_OWN: [&str; 10] = policies("own");
+const POLICIES_OWN: [&str; POLICIES.len() + 1] = policies("own");
 
-const fn policies(first: &'static str) -> [&'static str; 10] {
-    [
-        first,
-        "always-software",
-        "bounded-inline",
-        "bounded-offload",
-        "sync-offload",
-        "async-offload",
-        "latency-critical",
-        "batch",
-        "least-latency",
-        "least-host-cycles",
-    ]
+const fn policies(first: &'static str) -> [&'static str; POLICIES.len() + 1] {
+    let mut names = [first; POLICIES.len() + 1];
+    let mut at = 0;
+    while at < POLICIES.len() {
+        names[at + 1] = POLICIES[at].name;
+        at += 1;
+    }
+    names
 }
 
 const fn hot(name: &'static str, kind: Kind) -> Key {
