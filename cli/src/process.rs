@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use server::config::{Config, Services};
-use server::config_source::{ConfigError, Loaded, diff_for_reload};
-use server::{Running, Server};
+use server::config::{Config, ConfigError, Loaded, Services, diff_for_reload};
+use server::{Server, ServerHandle};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -100,7 +99,7 @@ fn stop_signals() -> std::io::Result<Signals> {
 }
 
 /// Prints the addresses. The admin address comes first, so that anyone who waits for `listening on` has seen it.
-fn announce(running: &Running, config: &Config, handover: &Handover) {
+fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
     if let Some(address) = running.admin_address() {
         print_line(&format!("admin on {address}"));
     }
@@ -122,7 +121,7 @@ fn announce(running: &Running, config: &Config, handover: &Handover) {
     for address in addresses {
         print_line(&format!("listening on {address}"));
     }
-    let frontend = Services::of(&config.server.roles).frontend;
+    let frontend = Services::from_roles(&config.server.roles).frontend;
     if let Some(path) = config.server.unix_socket.as_ref().filter(|_| frontend) {
         print_line(&format!("listening on unix:{}", path.display()));
     }
@@ -148,7 +147,7 @@ fn port_lines(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(line).collect()
 }
 
-fn apply(running: &Running, config: &mut Config, new: Config) {
+fn apply(running: &ServerHandle, config: &mut Config, new: Config) {
     match diff_for_reload(config, &new) {
         Ok(keys) if keys.is_empty() => tracing::info!("reloaded: nothing changed"),
         Ok(keys) => {

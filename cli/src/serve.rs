@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args};
-use server::config_source::{self, Sources};
+use server::config::{self, Sources};
 
 use crate::devices::{DeviceFlags, flag};
 use crate::process::{self, Handover};
@@ -90,7 +90,7 @@ impl Serve {
             Ok(sources) => sources,
             Err(problem) => return usage(&problem),
         };
-        let mut loaded = match config_source::load(&sources) {
+        let mut loaded = match config::load(&sources) {
             Ok(loaded) => loaded,
             Err(errors) => {
                 let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
@@ -98,7 +98,7 @@ impl Serve {
             }
         };
         if self.print_config {
-            print_line(config_source::print(&loaded).trim_end());
+            print_line(config::print(&loaded).trim_end());
             return ExitCode::SUCCESS;
         }
         if let Err(problem) = devices::check(&loaded.config.runtime) {
@@ -120,7 +120,7 @@ impl Serve {
             tracing::warn!("{warning}");
         }
         let reload = || {
-            let mut loaded = config_source::load(&sources)?;
+            let mut loaded = config::load(&sources)?;
             os::fit_connections(&mut loaded.config);
             Ok(loaded)
         };

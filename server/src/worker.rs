@@ -21,8 +21,7 @@ use units::{ByteCount, Clock, Nanos};
 
 use crate::backend::{Backend, Cluster, Local};
 use crate::budget::Budget;
-use crate::config::{Config, FallbackName, Services};
-use crate::config_source::{HostPort, StoreUrl};
+use crate::config::{Config, FallbackName, HostPort, Services, StoreUrl, convert};
 use crate::context::{Connections, Shutdown, WorkerContext};
 use crate::counters::{Control, Counters};
 use crate::damaged::Looks;
@@ -31,7 +30,6 @@ use crate::lane;
 use crate::long_keys::LongKeys;
 use crate::memory::{MemoryParts, POOL_RETAINED_MAX};
 use crate::probe::{Findings, Prober};
-use crate::rules;
 use crate::scheduler::{Reporting, Scheduler};
 use crate::session::{self, Edits};
 use crate::stats::StatsPages;
@@ -281,9 +279,9 @@ fn begin(
 }
 
 fn reload(context: &WorkerContext, config: &Config) {
-    context.values.set_rules(rules::rules(&config.compress));
+    context.values.set_rules(convert::rules(&config.compress));
     if let Backend::Cluster(cluster) = &context.backend {
-        cluster.set_timing(rules::timing(&config.store));
+        cluster.set_timing(convert::timing(&config.store));
     }
 }
 
@@ -311,7 +309,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         Arc::clone(config),
         Arc::clone(&plan.clock),
     ));
-    let services = Services::of(&config.server.roles);
+    let services = Services::from_roles(&config.server.roles);
     let traced = traced(plan, index, &runtime);
     let context = |values, item_bytes_max, of_store| {
         Rc::new(WorkerContext {
@@ -365,7 +363,7 @@ fn values(
         original_bytes_max: config.store.item_bytes_max.as_usize(),
         software_reads: config.runtime.fallback_decompress != FallbackName::Require,
     };
-    let rules = rules::rules(&config.compress);
+    let rules = convert::rules(&config.compress);
     Values::new(runtime.clone(), pool.clone(), rules, limits, Arc::clone(counters))
 }
 
@@ -383,13 +381,13 @@ fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> 
     let runtime = TokioRuntime::start(RuntimeConfig {
         devices: plan.devices.clone(),
         policy: Arc::clone(&plan.policy),
-        compress: rules::fallback(config.fallback_compress),
-        decompress: rules::fallback(config.fallback_decompress),
+        compress: convert::fallback(config.fallback_compress),
+        decompress: convert::fallback(config.fallback_decompress),
         job_timeout: Nanos::millis(config.job_timeout_ms),
         reprobe_after: REPROBE_AFTER,
         clock: Arc::clone(&plan.clock),
         seed: index as u64,
-        limits: rules::limits(config),
+        limits: convert::limits(config),
         verify_every: NonZeroU32::new(config.verify_every),
         reputation: Arc::clone(&plan.reputation),
     })?;
@@ -427,7 +425,7 @@ fn backend(
     load: &Rc<InteractiveLoad>,
 ) -> Backend {
     let config = &plan.config;
-    let timing = rules::timing(&config.store);
+    let timing = convert::timing(&config.store);
     let limits = Limits {
         pool: pool.clone(),
         budget: budget.clone(),

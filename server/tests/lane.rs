@@ -18,7 +18,7 @@ use device::{
 use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
 use parking_lot::{Condvar, Mutex};
 use server::config::RoleName;
-use server::{Config, Devices, Running, Server};
+use server::{Config, Devices, Server, ServerHandle};
 use units::{ByteCount, Nanos};
 
 /// Whatever should happen does so within this, on a machine however busy.
@@ -137,7 +137,7 @@ const RESULT_BYTES: usize = 64;
 
 /// A compression service with one worker thread that has every job run on the gate.
 struct Service {
-    running: Option<Running>,
+    running: Option<ServerHandle>,
     folder: tempfile::TempDir,
 }
 
@@ -180,7 +180,7 @@ impl Service {
     }
 
     fn metric(&self, name: &str) -> u64 {
-        let address = self.running.as_ref().and_then(Running::admin_address).expect("listens");
+        let address = self.running.as_ref().and_then(ServerHandle::admin_address).expect("listens");
         let mut stream = TcpStream::connect(address).expect("accepts");
         let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request).expect("reads");

@@ -14,7 +14,7 @@ use device::{
 };
 use server::config::{PolicyName, RoleName};
 use server::traces::{CallError, TraceClient};
-use server::{Config, Devices, Running, Server};
+use server::{Config, Devices, Server, ServerHandle};
 use tokio::task::LocalSet;
 use units::{ByteCount, Nanos};
 
@@ -26,7 +26,7 @@ const ANSWERED: &str = "rebate_trace_requests_total{result=\"answered\"}";
 const SECRETS: [(u16, &str); 2] = [(7, "the secret of seven"), (8, "the secret of eight")];
 
 struct Service {
-    running: Running,
+    running: ServerHandle,
     _folder: tempfile::TempDir,
 }
 

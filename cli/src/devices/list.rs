@@ -11,8 +11,8 @@ use drivers::Remote;
 use drivers::host::{IdxdKind, Machine};
 use runtime::qualification;
 use serde::Serialize;
+use server::config::CompressionAddress;
 use server::config::Config;
-use server::config_source::CompressionAddress;
 use units::ByteCount;
 use workload::DeviceProfile;
 

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use server::config::CompressionAddress;
 use server::config::Config;
-use server::config_source::CompressionAddress;
 
 use super::finding::{Finding, Mend, Severity};
 

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use server::config_source::{self, FILE_VARIABLE, Loaded, Sources};
+use server::config::{self, FILE_VARIABLE, Loaded, Sources};
 
 use crate::os::{self, IdentityError};
 use crate::process::{self, Handover};
@@ -97,7 +97,7 @@ fn serve(flags: Flags) -> Result<ExitCode, Failure> {
         tracing::info!("{idle}");
     }
     let handover = Handover { pidfile, remove_pidfile: flags.daemon, port_file };
-    let served = process::serve(loaded, || config_source::load(&sources), &handover);
+    let served = process::serve(loaded, || config::load(&sources), &handover);
     served.map_err(|problem| Failure::new(EX_OSERR, problem))
 }
 
@@ -130,7 +130,7 @@ fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
 }
 
 fn load(sources: &Sources) -> Result<Loaded, Failure> {
-    config_source::load(sources).map_err(|errors| {
+    config::load(sources).map_err(|errors| {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
         Failure::new(EX_USAGE, lines.join("\n"))
     })

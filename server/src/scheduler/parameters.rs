@@ -8,8 +8,9 @@ use policy::scheduling::{Decision, Scheduling};
 use policy::{FittedOffload, Offload, Policy};
 use units::{ByteCount, Op, limits};
 
-use crate::config::{ParametersWord, PolicyName, PolicyWord, RuntimeSection, SchedulerConfig};
-use crate::rules;
+use crate::config::{
+    ParametersWord, PolicyName, PolicyWord, RuntimeSection, SchedulerConfig, convert,
+};
 
 /// Returns the parameters that a scheduler with this configuration sends after it has learnt `fitted`.
 pub(super) fn to_send(
@@ -52,7 +53,7 @@ pub(super) fn policy(
     let is_fitted = sent.probe_every > 0 || !sent.offloads.is_empty();
     let is_bounded = matches!(runtime.policy, PolicyName::Auto | PolicyName::BoundedOffload);
     if !is_fitted || !is_bounded || accelerators == 0 {
-        let policy = rules::policy(runtime.policy, &runtime, devices.len(), accelerators);
+        let policy = convert::policy(runtime.policy, &runtime, devices.len(), accelerators);
         return Ok((policy, runtime));
     }
     let sizes = (runtime.offload_bytes_min.as_usize(), runtime.inline_bytes_max.as_usize());
@@ -171,7 +172,7 @@ mod tests {
             assert_eq!(followed.policy, policy);
             assert_eq!(followed.offload_bytes_min, ByteCount(7));
             assert_eq!(followed.inline_bytes_max, configured.inline_bytes_max);
-            assert_eq!(rules::policy(policy, &followed, 2, 1).name(), name);
+            assert_eq!(convert::policy(policy, &followed, 2, 1).name(), name);
         }
         let nothing = to_send(&SchedulerConfig::default(), &nothing(), 1);
         assert_eq!(nothing, PolicyParameters { revision: 1, ..PolicyParameters::default() });

@@ -295,7 +295,7 @@ fn instance(config: &Config) -> String {
 }
 
 fn role(config: &Config) -> String {
-    let services = Services::of(&config.server.roles);
+    let services = Services::from_roles(&config.server.roles);
     let roles = [
         (services.frontend, "frontend"),
         (services.compression, "compression"),

@@ -1,24 +1,116 @@
-//! One function per source: each turns what it finds into settings of known keys, and says what it cannot use.
+//! The sources of a configuration, laid over each other. One function per source turns what it finds into settings of
+//! known keys, and says what it cannot use.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use toml::Value;
+use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
 
 use super::error::{ConfigError, Origin};
 use super::keys::{KEYS, Key};
-use super::{FILE_VARIABLE, Flag, Sources};
+use super::schema::Config;
+use super::{to_table, validate};
+
+/// The environment variable that names a configuration file; a `--config` flag wins over it.
+pub const FILE_VARIABLE: &str = "REBATE_CONFIG";
+
+/// Everything that may set a key. Later fields win over earlier ones.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The configuration that holds where no source sets a key.
+    pub defaults: Config,
+    /// The file of `--config`; without it, the file that [`FILE_VARIABLE`] names.
+    pub file: Option<PathBuf>,
+    /// The process's environment; only names starting with `REBATE_` are looked at.
+    pub environment: Vec<(String, String)>,
+    /// Flags in the order given; the last one of a key wins.
+    pub flags: Vec<Flag>,
+}
+
+/// A command-line flag that sets a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// The flag as the user knows it, for messages: `--listen`.
+    pub name: String,
+    /// The key it sets, such as `server.listen`.
+    pub key: String,
+    /// The value as text; lists are separated by commas.
+    pub value: String,
+}
+
+/// A configuration with the origin of every key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The effective values, valid.
+    pub config: Config,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+impl Loaded {
+    /// Returns where the value of `key` comes from.
+    pub fn origin(&self, key: &str) -> &Origin {
+        self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+}
+
+/// Reads every source and lays them over each other; all that is wrong is reported at once.
+pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    let mut settings = Vec::new();
+    if let Some(path) = file_path(sources) {
+        settings.extend(from_file(&path, &mut errors));
+    }
+    settings.extend(from_environment(&sources.environment, &mut errors));
+    settings.extend(from_flags(&sources.flags, &mut errors));
+
+    let mut table = to_table(&sources.defaults).map_err(|error| vec![error])?;
+    let mut origins = BTreeMap::new();
+    for setting in settings {
+        origins.insert(setting.key.name, setting.origin);
+        insert(&mut table, setting.key, setting.value);
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    if origins.contains_key("server.unix_socket") && !origins.contains_key("server.listen") {
+        turn_tcp_off(&mut table);
+    }
+    let config = Config::deserialize(Value::Table(table))
+        .map_err(|error| vec![ConfigError::new(None, Origin::Default, error.message())])?;
+    let loaded = Loaded { config, origins };
+    let errors: Vec<_> = validate(&loaded.config)
+        .into_iter()
+        .map(|error| error.placed(|key| loaded.origin(key).clone()))
+        .collect();
+    if errors.is_empty() { Ok(loaded) } else { Err(errors) }
+}
+
+/// Turns TCP off for an operator who names a Unix socket and no TCP address, as memcached does.
+fn turn_tcp_off(table: &mut Table) {
+    if let Some(key) = Key::named("server.listen") {
+        insert(table, key, Value::Array(Vec::new()));
+    }
+}
+
+fn insert(table: &mut Table, key: &Key, value: Value) {
+    let section = table.entry(key.section()).or_insert_with(|| Value::Table(Table::new()));
+    if let Value::Table(section) = section {
+        section.insert(key.field().to_owned(), value);
+    }
+}
 
 /// One key set by one source, of the right kind and in range.
-pub(super) struct Setting {
-    pub(super) key: &'static Key,
-    pub(super) value: Value,
-    pub(super) origin: Origin,
+struct Setting {
+    key: &'static Key,
+    value: Value,
+    origin: Origin,
 }
 
 /// The configuration file to read, if any.
-pub(super) fn file_path(sources: &Sources) -> Option<PathBuf> {
+fn file_path(sources: &Sources) -> Option<PathBuf> {
     let named = |(name, path): &(String, String)| {
         (name == FILE_VARIABLE && !path.is_empty()).then(|| PathBuf::from(path))
     };
@@ -26,7 +118,7 @@ pub(super) fn file_path(sources: &Sources) -> Option<PathBuf> {
 }
 
 /// The settings of a TOML file.
-pub(super) fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setting> {
+fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setting> {
     let place = |line| Origin::File { path: path.to_owned(), line };
     let text = match read_bounded(path) {
         Ok(text) => text,
@@ -36,7 +128,7 @@ pub(super) fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setti
         }
     };
     // Parsed twice: once for values, once for where they stand.
-    let (values, spans) = match (text.parse::<toml::Table>(), DeTable::parse(&text)) {
+    let (values, spans) = match (text.parse::<Table>(), DeTable::parse(&text)) {
         (Ok(values), Ok(spans)) => (values, spans.into_inner()),
         (Err(error), _) | (_, Err(error)) => {
             let line = error.span().map(|span| line_of(&text, span.start));
@@ -69,7 +161,7 @@ pub(super) fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setti
 }
 
 /// The settings of environment variables named `REBATE_SECTION__FIELD`.
-pub(super) fn from_environment(
+fn from_environment(
     environment: &[(String, String)],
     errors: &mut Vec<ConfigError>,
 ) -> Vec<Setting> {
@@ -98,7 +190,7 @@ pub(super) fn from_environment(
 }
 
 /// The settings of flags.
-pub(super) fn from_flags(flags: &[Flag], errors: &mut Vec<ConfigError>) -> Vec<Setting> {
+fn from_flags(flags: &[Flag], errors: &mut Vec<ConfigError>) -> Vec<Setting> {
     let read = |flag: &Flag| {
         let origin = Origin::Flag(flag.name.clone());
         setting(&flag.key, origin, errors, |key| key.read(&flag.value))

@@ -2,10 +2,9 @@
 
 use super::error::{ConfigError, Origin};
 use super::keys::KEYS;
-use super::{StoreUrl, lookup, to_table};
+use super::{Config, Services, StoreUrl, lookup, to_table};
 use units::ByteCount;
 
-use crate::config::{Config, Services};
 use crate::memory::MemoryParts;
 
 /// All that is wrong with `config`; its origins are not known here.
@@ -34,7 +33,7 @@ type Refuse<'a> = &'a mut dyn FnMut(&'static str, String);
 /// Checks that a client could connect to every service that there is.
 fn check_doors(config: &Config, refuse: Refuse<'_>) {
     let (server, traces) = (&config.server, &config.traces);
-    let services = Services::of(&server.roles);
+    let services = Services::from_roles(&server.roles);
     if server.roles.is_empty() {
         refuse("server.roles", "is empty: this process would serve nothing".into());
     }

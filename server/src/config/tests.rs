@@ -6,7 +6,6 @@ use std::io::Write;
 use units::ByteCount;
 
 use super::*;
-use crate::config::CompressMode;
 
 fn file(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -258,7 +257,7 @@ fn the_table_of_keys_covers_every_field() {
     assert_eq!(fields, keys);
 
     // The table has the order of the fields, so each is looked for behind the one before.
-    let mut source = include_str!("../config.rs");
+    let mut source = include_str!("schema.rs");
     for key in KEYS {
         let field = format!("    pub {}: ", key.field());
         let comment;

@@ -1,5 +1,5 @@
 //! The table of keys: for each its kind, its range and whether a running server can change it. The one place that
-//! says so; a test holds it against the fields of [`crate::config::Config`] and their comments.
+//! says so; a test holds it against the fields of [`super::Config`] and their comments.
 
 use toml::Value;
 use units::{ByteCount, limits};

@@ -1,5 +1,5 @@
-//! The configuration: one struct per concern, every default a named reason, unknown keys refused. Values only; where
-//! they come from (file, environment, flags) and how they are shown is [`crate::config_source`]'s.
+//! The configuration: one struct per concern, every default a named reason, unknown keys refused. There are
+//! values only, and no source of them.
 
 use std::path::PathBuf;
 
@@ -381,8 +381,8 @@ pub struct Services {
 }
 
 impl Services {
-    /// What the roles come to.
-    pub fn of(roles: &[RoleName]) -> Self {
+    /// Returns the services that the roles stand for.
+    pub fn from_roles(roles: &[RoleName]) -> Self {
         let has = |role| roles.contains(&role) || roles.contains(&RoleName::All);
         Self {
             frontend: has(RoleName::Frontend),

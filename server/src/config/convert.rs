@@ -1,4 +1,4 @@
-//! The configuration's words as the values that the lower rooms take.
+//! The configuration's words as the values that the lower crates take.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use policy::{
 use runtime::{Fallback, Limits};
 use units::Nanos;
 
-use crate::config::{
+use super::{
     CodecName, CompressConfig, CompressMode, FallbackName, Foreign, LevelName, PolicyName,
     ReaderName, RuntimeSection, StoreConfig,
 };

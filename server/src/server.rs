@@ -17,15 +17,13 @@ use crate::accept::{
     AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix, listen_tcp, listen_unix,
 };
 use crate::admin::{self, Admin};
-use crate::config::{Config, Services};
-use crate::config_source::StoreUrl;
+use crate::config::{Config, Services, StoreUrl, convert};
 use crate::context::Connections;
 use crate::counters::Counters;
 use crate::device_log;
 use crate::grpc::Health;
 use crate::idle_memory;
 use crate::memory::MemoryParts;
-use crate::rules;
 use crate::scheduler::{Reporter, Reporting, Scheduler};
 use crate::supervise::{Vitals, keep};
 use crate::traces;
@@ -47,7 +45,7 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`]; nothing is left behind.
-    pub fn start(mut config: Config, devices: Devices) -> Result<Running, StartError> {
+    pub fn start(mut config: Config, devices: Devices) -> Result<ServerHandle, StartError> {
         let memory = MemoryParts::new(&config);
         config.runtime.inflight_bytes_max = memory.values_per_worker(&config);
         let url: StoreUrl = config
@@ -69,8 +67,8 @@ impl Server {
         });
         let Devices { all: devices, accelerators } = devices;
         let policy =
-            rules::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
-        let services = Services::of(&config.server.roles);
+            convert::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
+        let services = Services::from_roles(&config.server.roles);
         let (health, grpc_others) = Health::new(services);
         // Without gRPC no process could report.
         let scheduler = (services.scheduler && !config.server.grpc_listen.is_empty())
@@ -104,8 +102,9 @@ impl Server {
         });
         let start = |index| Worker::start(Arc::clone(&plan), index);
         let started: Result<Vec<Worker>, _> = (0..threads).map(start).collect();
-        let running = started
-            .and_then(|workers| Running::take_over(Arc::clone(&plan), workers.into(), listeners));
+        let running = started.and_then(|workers| {
+            ServerHandle::take_over(Arc::clone(&plan), workers.into(), listeners)
+        });
         if running.is_err() {
             plan.vitals.begin_end();
         }
@@ -116,7 +115,7 @@ impl Server {
 /// The kinds of connections that this process takes.
 fn protocols(config: &Config) -> Vec<ListenerProtocol> {
     let server = &config.server;
-    let frontend = Services::of(&server.roles).frontend;
+    let frontend = Services::from_roles(&server.roles).frontend;
     let used = [
         (
             ListenerProtocol::Memcached,
@@ -152,7 +151,7 @@ const LANES_EXPECTED: usize = 32;
 const LANE_DESCRIPTORS: usize = 2;
 
 /// A server that serves until it is drained or dropped.
-pub struct Running {
+pub struct ServerHandle {
     plan: Arc<Plan>,
     workers: Arc<[Worker]>,
     admin: Arc<Admin>,
@@ -164,7 +163,7 @@ pub struct Running {
     unix_sockets: Vec<SocketFile>,
 }
 
-impl Running {
+impl ServerHandle {
     /// The TCP addresses that clients may connect to, with the ports that were chosen.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -277,7 +276,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.stop_accepting();
         self.tell_all(|| WorkerMessage::Cut);
@@ -340,7 +339,7 @@ impl Listeners {
         };
         let mut tcp = Vec::new();
         let mut unix = Vec::new();
-        if Services::of(&server.roles).frontend {
+        if Services::from_roles(&server.roles).frontend {
             for address in &server.listen {
                 tcp.extend(
                     listen(address)?
