@@ -16,8 +16,7 @@ use std::time::Duration;
 use device::{Device, DeviceError, Software, Virtual, VirtualOptions, Worker, WorkerCores};
 use drivers::qpl::{self, Huffman, NotANode, NumaNode, Qpl, QplOptions};
 use drivers::{ENGINES, Lane, LaneOptions, Remote, RemoteOptions};
-use server::config::{CompressionAddress, NotAnAddress};
-use server::config::{Config, HuffmanName, RuntimeSection};
+use server::config::{CompressionAddress, Config, HuffmanName, NotAnAddress, RuntimeSection};
 use workload::{DeviceProfile, Variant};
 
 pub(crate) use configuration::{Configuration, DeviceFlags, flag};

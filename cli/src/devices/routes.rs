@@ -7,8 +7,7 @@ use policy::{
     Choice, DeviceState, Form, FormPolicy, JobFacts, Placement, Policy, Reason, Snapshot,
 };
 use serde::Serialize;
-use server::config::convert;
-use server::config::{Config, FallbackName, PolicyName, RuntimeSection};
+use server::config::{Config, FallbackName, PolicyName, RuntimeSection, convert};
 use units::{ByteCount, Op};
 
 use super::sample;
