@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use server::config::{Config, ConfigError, Loaded, Services, diff_for_reload};
-use server::{Server, ServerHandle};
+use server::{Platform, Server, ServerHandle};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -41,9 +41,13 @@ pub(crate) fn serve(
     // Values and messages come and go with every request. On other systems than glibc the heap stays as it is.
     let _ = drivers::heap::keep_large_blocks();
     let mut signals = stop_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
     let mut config = loaded.config;
     let devices = devices::open(&config)?.qualified(config.runtime.compression.len());
-    let running = Server::start(config.clone(), devices).map_err(|error| error.to_string())?;
+    let running =
+        Server::start_on(PLATFORM, config.clone(), devices).map_err(|error| error.to_string())?;
     announce(&running, &config, handover);
     // The loop below ends with a signal, or when the server can no longer do its work.
     let handle = signals.handle();
@@ -111,8 +115,8 @@ fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
             print_line(&format!("grpc on {address}"));
         }
     }
-    for address in running.trace_addresses() {
-        print_line(&format!("traces on {address}"));
+    for address in running.program_addresses() {
+        print_line(&format!("programs on {address}"));
     }
     if let Some(path) = &config.server.lane_listen {
         print_line(&format!("lane on {}", path.display()));
@@ -138,6 +142,10 @@ fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
         }
     }
 }
+
+/// The foreign code that a server uses.
+const PLATFORM: Platform =
+    Platform { watch_lane: Some(drivers::lane::watch), trim_heap: drivers::heap::give_back };
 
 fn port_lines(addresses: &[SocketAddr]) -> String {
     let line = |address: &SocketAddr| {

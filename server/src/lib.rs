@@ -42,4 +42,4 @@ mod values;
 mod worker;
 
 pub use config::Config;
-pub use server::{Devices, Server, ServerHandle, StartError, descriptors_reserved};
+pub use server::{Devices, Platform, Server, ServerHandle, StartError, descriptors_reserved};

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use device::Device;
+use device::lane::WatchLane;
 use parking_lot::RwLock;
 use store::embedded::CoarseClock;
 use store::{Embedded, embedded};
@@ -37,15 +38,45 @@ pub struct Devices {
     pub accelerators: usize,
 }
 
+/// What a server needs of this system and cannot do without foreign code.
+#[derive(Clone, Copy, Debug)]
+pub struct Platform {
+    /// Serves lanes; without it there are none.
+    pub watch_lane: Option<WatchLane>,
+    /// Returns the memory that the heap keeps and nobody uses to the system, and says whether there was any.
+    pub trim_heap: fn() -> bool,
+}
+
+impl Default for Platform {
+    fn default() -> Self {
+        Self { watch_lane: None, trim_heap: || false }
+    }
+}
+
 /// The way to a running server.
 pub struct Server;
 
 impl Server {
-    /// Listens and serves.
+    /// Listens and serves, without lanes and on a heap that is left alone.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left behind.
-    pub fn start(mut config: Config, devices: Devices) -> Result<ServerHandle, StartError> {
+    pub fn start(config: Config, devices: Devices) -> Result<ServerHandle, StartError> {
+        Self::start_on(Platform::default(), config, devices)
+    }
+
+    /// Listens and serves with all that the platform has.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left behind.
+    pub fn start_on(
+        platform: Platform,
+        mut config: Config,
+        devices: Devices,
+    ) -> Result<ServerHandle, StartError> {
+        if config.server.lane_listen.is_some() && platform.watch_lane.is_none() {
+            return Err(StartError::Config("server.lane_listen: there are no lanes here".into()));
+        }
         let memory = MemoryParts::new(&config);
         config.runtime.inflight_bytes_max = memory.values_per_worker(&config);
         let url: StoreUrl = config
@@ -53,8 +84,8 @@ impl Server {
             .url
             .parse()
             .map_err(|error| StartError::Config(format!("store.url: {error}")))?;
-        let secrets = traces::secrets(&config.traces)
-            .map_err(|problem| StartError::Config(format!("traces.secrets_file: {problem}")))?;
+        let secrets = traces::secrets(&config.programs)
+            .map_err(|problem| StartError::Config(format!("programs.secrets_file: {problem}")))?;
         let listeners = Listeners::bind(&config)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let embedded = (url == StoreUrl::Embedded).then(|| {
@@ -77,6 +108,7 @@ impl Server {
         let connections = Connections::new(config.server.connections_max, &protocols(&config));
         let plan = Arc::new(Plan {
             url,
+            platform,
             reputation: runtime::Reputation::new(&devices),
             devices,
             policy,
@@ -122,7 +154,7 @@ fn protocols(config: &Config) -> Vec<ListenerProtocol> {
             frontend && (!server.listen.is_empty() || server.unix_socket.is_some()),
         ),
         (ListenerProtocol::Grpc, !server.grpc_listen.is_empty()),
-        (ListenerProtocol::Traces, !config.traces.listen.is_empty()),
+        (ListenerProtocol::Programs, !config.programs.listen.is_empty()),
         (ListenerProtocol::Lane, server.lane_listen.is_some()),
     ];
     used.into_iter().filter(|(_, used)| *used).map(|(protocol, _)| protocol).collect()
@@ -158,7 +190,7 @@ pub struct ServerHandle {
     control: Control,
     addresses: Vec<SocketAddr>,
     grpc_addresses: Vec<SocketAddr>,
-    trace_addresses: Vec<SocketAddr>,
+    program_addresses: Vec<SocketAddr>,
     admin_address: Option<SocketAddr>,
     unix_sockets: Vec<SocketFile>,
 }
@@ -174,9 +206,9 @@ impl ServerHandle {
         &self.grpc_addresses
     }
 
-    /// The TCP addresses for callers of traces, with the ports that were chosen.
-    pub fn trace_addresses(&self) -> &[SocketAddr] {
-        &self.trace_addresses
+    /// The TCP addresses for callers of programs, with the ports that were chosen.
+    pub fn program_addresses(&self) -> &[SocketAddr] {
+        &self.program_addresses
     }
 
     /// The address of the admin pages, with the port that was chosen; none if they are off.
@@ -235,7 +267,7 @@ impl ServerHandle {
         let admin = listeners.admin.first().map(std::net::TcpListener::local_addr).transpose();
         let admin_address = admin.map_err(StartError::Thread)?;
         let grpc_addresses = bound(ListenerProtocol::Grpc)?;
-        let trace_addresses = bound(ListenerProtocol::Traces)?;
+        let program_addresses = bound(ListenerProtocol::Programs)?;
         let lanes = plan.config.server.lane_listen.as_ref();
         let unix_sockets = listeners.unix.iter().map(|listener| &listener.path).chain(lanes);
         let unix_sockets = unix_sockets.map(|path| SocketFile::new(path)).collect();
@@ -255,7 +287,7 @@ impl ServerHandle {
             control,
             addresses,
             grpc_addresses,
-            trace_addresses,
+            program_addresses,
             admin_address,
             unix_sockets,
         })
@@ -376,9 +408,9 @@ impl Listeners {
                 }
             }
         }
-        for address in &config.traces.listen {
+        for address in &config.programs.listen {
             tcp.extend(
-                listen(address)?.into_iter().map(|socket| (socket, ListenerProtocol::Traces)),
+                listen(address)?.into_iter().map(|socket| (socket, ListenerProtocol::Programs)),
             );
         }
         let lane = server.lane_listen.as_ref();
@@ -439,7 +471,10 @@ impl Control {
             let budgets = Arc::clone(&plan);
             shown.spawn(async move {
                 let restarts = &budgets.control.restarts_idle_memory;
-                keep("idle memory", restarts, || idle_memory::give_back(&budgets.budgets)).await;
+                keep("idle memory", restarts, || {
+                    idle_memory::give_back(&budgets.budgets, budgets.platform.trim_heap)
+                })
+                .await;
             });
             if plan.devices.len() > 1 {
                 let plan = Arc::clone(&plan);

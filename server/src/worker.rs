@@ -31,6 +31,7 @@ use crate::long_keys::LongKeys;
 use crate::memory::{MemoryParts, POOL_RETAINED_MAX};
 use crate::probe::{Findings, Prober};
 use crate::scheduler::{Reporting, Scheduler};
+use crate::server::Platform;
 use crate::session::{self, Edits};
 use crate::stats::StatsPages;
 use crate::stream::Stream;
@@ -44,6 +45,7 @@ use crate::values::{ReadLimits, Values};
 pub(crate) struct Plan {
     pub(crate) config: Arc<Config>,
     pub(crate) url: StoreUrl,
+    pub(crate) platform: Platform,
     pub(crate) devices: Vec<Arc<dyn Device>>,
     pub(crate) policy: Arc<dyn Policy>,
     /// The workers' common knowledge about the devices.
@@ -111,7 +113,7 @@ impl Accepted {
 pub(crate) enum ListenerProtocol {
     Memcached,
     Grpc,
-    Traces,
+    Programs,
     Lane,
 }
 
@@ -120,7 +122,7 @@ impl ListenerProtocol {
     pub(crate) const ALL: [ListenerProtocol; 4] = [
         ListenerProtocol::Memcached,
         ListenerProtocol::Grpc,
-        ListenerProtocol::Traces,
+        ListenerProtocol::Programs,
         ListenerProtocol::Lane,
     ];
 
@@ -129,7 +131,7 @@ impl ListenerProtocol {
         match self {
             ListenerProtocol::Memcached => "memcached",
             ListenerProtocol::Grpc => "grpc",
-            ListenerProtocol::Traces => "traces",
+            ListenerProtocol::Programs => "programs",
             ListenerProtocol::Lane => "lane",
         }
     }
@@ -266,7 +268,7 @@ fn begin(
         (Ok(stream), ListenerProtocol::Grpc) => {
             sessions.spawn_local(grpc::serve(stream, Rc::clone(context)));
         }
-        (Ok(stream), ListenerProtocol::Traces) => {
+        (Ok(stream), ListenerProtocol::Programs) => {
             sessions.spawn_local(traces::serve(stream, Rc::clone(context)));
         }
         // A lane is no stream of these.
@@ -320,6 +322,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             services,
             grpc_held_bytes: Cell::new(0),
             lane_held_bytes: Cell::new(0),
+            watch_lane: plan.platform.watch_lane,
             jobs: Cell::new(0),
             jobs_max: config.runtime.jobs_max,
             peers: RefCell::default(),
@@ -397,7 +400,7 @@ fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> 
 
 /// The worker's executor of traces, where there is a door for them.
 fn traced(plan: &Plan, index: usize, runtime: &TokioRuntime) -> Option<Rc<Traced>> {
-    let config = &plan.config.traces;
+    let config = &plan.config.programs;
     if config.listen.is_empty() {
         return None;
     }

@@ -18,7 +18,7 @@ use device::{
 use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
 use parking_lot::{Condvar, Mutex};
 use server::config::RoleName;
-use server::{Config, Devices, Server, ServerHandle};
+use server::{Config, Devices, Platform, Server, ServerHandle};
 use units::{ByteCount, Nanos};
 
 /// Whatever should happen does so within this, on a machine however busy.
@@ -156,7 +156,8 @@ impl Service {
         change(&mut config);
         let gate: Arc<dyn Device> = Arc::<Gate>::clone(gate);
         let devices = Devices { all: vec![Arc::new(Software::default()), gate], accelerators: 1 };
-        let running = Server::start(config, devices).expect("starts");
+        let platform = Platform { watch_lane: Some(drivers::lane::watch), ..Platform::default() };
+        let running = Server::start_on(platform, config, devices).expect("starts");
         Self { running: Some(running), folder }
     }
 

@@ -87,12 +87,8 @@ fn serve(flags: Flags) -> Result<ExitCode, Failure> {
     let port_file = port_file.map(|path| absolute(Path::new(&path))).transpose()?;
 
     prepare(&flags, &loaded)?;
-    log::start(match flags.verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    });
+    let level = ["warn", "info", "debug", "trace"][usize::from(flags.verbose.min(3))];
+    log::start(level, flags.verbose > 1);
     for idle in &flags.idle {
         tracing::info!("{idle}");
     }

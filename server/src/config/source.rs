@@ -46,6 +46,8 @@ pub struct Flag {
 pub struct Loaded {
     /// The effective values, valid.
     pub config: Config,
+    /// What the operator should write otherwise, each with the new name.
+    pub warnings: Vec<String>,
     origins: BTreeMap<&'static str, Origin>,
 }
 
@@ -60,6 +62,7 @@ impl Loaded {
 pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
     let mut errors = Vec::new();
     let mut settings = Vec::new();
+    let mut warnings = Vec::new();
     if let Some(path) = file_path(sources) {
         settings.extend(from_file(&path, &mut errors));
     }
@@ -69,6 +72,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
     let mut table = to_table(&sources.defaults).map_err(|error| vec![error])?;
     let mut origins = BTreeMap::new();
     for setting in settings {
+        warnings.extend(setting.warning);
         origins.insert(setting.key.name, setting.origin);
         insert(&mut table, setting.key, setting.value);
     }
@@ -80,7 +84,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
     }
     let config = Config::deserialize(Value::Table(table))
         .map_err(|error| vec![ConfigError::new(None, Origin::Default, error.message())])?;
-    let loaded = Loaded { config, origins };
+    let loaded = Loaded { config, warnings, origins };
     let errors: Vec<_> = validate(&loaded.config)
         .into_iter()
         .map(|error| error.placed(|key| loaded.origin(key).clone()))
@@ -107,6 +111,8 @@ struct Setting {
     key: &'static Key,
     value: Value,
     origin: Origin,
+    /// The new name, where an old one was used.
+    warning: Option<String>,
 }
 
 /// The configuration file to read, if any.
@@ -143,7 +149,8 @@ fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setting> {
             errors.push(unknown(&section, place(line)));
             continue;
         };
-        if !KEYS.iter().any(|key| key.section() == section) && fields.is_empty() {
+        let is_known = section == OLD_SECTION || KEYS.iter().any(|key| key.section() == section);
+        if !is_known && fields.is_empty() {
             errors.push(unknown(&section, place(line)));
         }
         let inner = spans.get(section.as_str()).and_then(|value| match value.get_ref() {
@@ -204,17 +211,37 @@ fn setting(
     errors: &mut Vec<ConfigError>,
     value: impl FnOnce(&Key) -> Result<Value, String>,
 ) -> Option<Setting> {
-    let Some(key) = Key::named(name) else {
+    let old_key = name.strip_prefix(OLD_SECTION).filter(|rest| rest.starts_with('.'));
+    let new_name = old_key.map(|rest| format!("{NEW_SECTION}{rest}"));
+    let Some(key) = Key::named(new_name.as_deref().unwrap_or(name)) else {
         errors.push(unknown(name, origin));
         return None;
     };
     match value(key) {
-        Ok(value) => Some(Setting { key, value, origin }),
+        Ok(mut value) => {
+            let old_key = old_key.map(|_| match &origin {
+                Origin::Flag(flag) if flag != "--set" => flag.replacen("--trace", "--program", 1),
+                Origin::Environment(_) => variable_of(key),
+                _ => key.name.to_owned(),
+            });
+            let new_name = old_key.or_else(|| rename_role(key, &mut value));
+            let warning =
+                new_name.map(|name| format!("{origin}: {name} is the new name; the old one goes"));
+            Some(Setting { key, value, origin, warning })
+        }
         Err(problem) => {
             errors.push(ConfigError::new(Some(key.name), origin, &problem));
             None
         }
     }
+}
+
+/// Gives the role in the value of `server.roles` its new name, and returns that if it had the old one.
+fn rename_role(key: &Key, value: &mut Value) -> Option<String> {
+    let roles = value.as_array_mut().filter(|_| key.name == "server.roles")?;
+    let old = roles.iter_mut().find(|role| role.as_str() == Some(OLD_SECTION))?;
+    *old = Value::String(NEW_SECTION.to_owned());
+    Some(NEW_SECTION.to_owned())
 }
 
 fn unknown(name: &str, origin: Origin) -> ConfigError {
@@ -251,5 +278,9 @@ fn read_bounded(path: &Path) -> Result<String, String> {
     }
     Ok(text)
 }
+
+/// The section and role of programs were called this. They are read for one version more, with a warning.
+pub(super) const OLD_SECTION: &str = "traces";
+pub(super) const NEW_SECTION: &str = "programs";
 
 const FILE_BYTES_MAX: u64 = 1 << 20;

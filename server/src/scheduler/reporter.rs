@@ -301,7 +301,7 @@ fn role(config: &Config) -> String {
         (services.compression, "compression"),
         (services.store, "store"),
         (services.scheduler, "scheduler"),
-        (services.traces && !config.traces.listen.is_empty(), "traces"),
+        (services.programs && !config.programs.listen.is_empty(), "programs"),
     ];
     let names: Vec<_> = roles.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
     names.join(",")
