@@ -18,7 +18,7 @@ use crate::accept::{
     AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix, listen_tcp, listen_unix,
 };
 use crate::admin::{self, Admin};
-use crate::config::{Config, Services, StoreUrl, convert};
+use crate::config::{Config, Services, StoreConfig, StoreUrl, convert};
 use crate::context::Connections;
 use crate::counters::Counters;
 use crate::device_log;
@@ -88,14 +88,7 @@ impl Server {
             .map_err(|problem| StartError::Config(format!("programs.secrets_file: {problem}")))?;
         let listeners = Listeners::bind(&config)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let embedded = (url == StoreUrl::Embedded).then(|| {
-            Arc::new(Embedded::new(embedded::Options {
-                limit: config.store.memory,
-                item_bytes_max: config.store.item_bytes_max,
-                evict: config.store.evict,
-                seed: hash_seed(),
-            }))
-        });
+        let embedded = (url == StoreUrl::Embedded).then(|| Arc::new(open_store(&config.store)));
         let Devices { all: devices, accelerators } = devices;
         let policy =
             convert::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
@@ -142,6 +135,15 @@ impl Server {
         }
         running
     }
+}
+
+fn open_store(config: &StoreConfig) -> Embedded {
+    Embedded::new(embedded::Options {
+        limit: config.memory,
+        item_bytes_max: config.item_bytes_max,
+        evict: config.evict,
+        seed: hash_seed(),
+    })
 }
 
 /// The kinds of connections that this process takes.

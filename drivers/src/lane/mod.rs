@@ -1,8 +1,8 @@
 //! A compression service on the same host as a device: its queue is memory that the two processes share. To the service
-//! a lane is one more listener ([`LaneServer`]). As with [`crate::remote`], a queue is a connection and never reconnects:
-//! when the service goes, jobs inside come back as lost, and a caller that wants to try again opens another queue. The
-//! lane has compression and decompression; any other op is refused as unsupported. It places nothing and retries
-//! nothing.
+//! a lane is one more listener ([`LaneServer`]). As with [`crate::remote`], a queue is a connection and never
+//! reconnects: when the service goes, jobs inside come back as lost, and a caller that wants to try again opens another
+//! queue. The lane has compression and decompression; any other op is refused as unsupported. It places nothing and
+//! retries nothing.
 //!
 //! # Set-up
 //! The client connects to the service's Unix socket and sends a greeting of 24 bytes: `REBALANE`, the version and the
