@@ -1,6 +1,6 @@
 //! The service's end of a lane, as a server sees it: jobs of another process on this host, over memory that the two
-//! share. `drivers` implements it, and the program that builds a server hands it [`WatchLane`]. The caller decides what a
-//! job may cost and what runs it.
+//! share. `drivers` implements it, and the program that builds a server hands it [`WatchLane`]. The caller decides what
+//! a job may cost and what runs it.
 
 use std::fmt;
 use std::io;

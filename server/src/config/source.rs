@@ -164,6 +164,7 @@ fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setting> {
             settings.extend(setting(&name, place(line), errors, check));
         }
     }
+    prefer_new_names(&mut settings);
     settings
 }
 
@@ -193,6 +194,7 @@ fn from_environment(
             }
         }
     }
+    prefer_new_names(&mut settings);
     settings
 }
 
@@ -234,6 +236,11 @@ fn setting(
             None
         }
     }
+}
+
+/// Lets a new name win over the old one in the same source.
+fn prefer_new_names(settings: &mut [Setting]) {
+    settings.sort_by_key(|setting| setting.warning.is_none());
 }
 
 /// Gives the role in the value of `server.roles` its new name, and returns that if it had the old one.

@@ -106,8 +106,8 @@ impl Session {
     }
 
     /// A part of the budget for an answer, for a session that holds none; none where the caller of a command in memory
-    /// has granted the room. Where there is none at once, what there is to answer is written first: it may hold what is waited
-    /// for.
+    /// has granted the room. Where there is none at once, the answers so far are written first: they may hold what is
+    /// waited for.
     #[cold]
     pub(super) async fn charge_reply(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
         let permit = if let Transport::Memory { reply_budget, held_bytes } = &mut self.transport {
