@@ -16,8 +16,7 @@ use std::time::Duration;
 use device::{Device, DeviceError, Software, Virtual, VirtualOptions, Worker, WorkerCores};
 use drivers::qpl::{self, Huffman, NotANode, NumaNode, Qpl, QplOptions};
 use drivers::{ENGINES, Lane, LaneOptions, Remote, RemoteOptions};
-use server::config::{Config, HuffmanName, RuntimeSection};
-use server::config_source::{CompressionAddress, NotAnAddress};
+use server::config::{CompressionAddress, Config, HuffmanName, NotAnAddress, RuntimeSection};
 use workload::{DeviceProfile, Variant};
 
 pub(crate) use configuration::{Configuration, DeviceFlags, flag};
@@ -256,11 +255,11 @@ mod tests {
             assert_eq!(options.transfer_bytes_max, units::ByteCount::kib(64));
         }
         // The driver accepts exactly the values that the table of keys accepts.
-        let key = server::config_source::Key::named("runtime.qpl_numa").expect("it is a key");
+        let key = server::config::Key::named("runtime.qpl_numa").expect("it is a key");
         for word in ["socket", "any", "0", "65535", "65536", "-1", "node0", "", "Any"] {
             word.clone_into(&mut runtime.qpl_numa);
             let config = Config { runtime: runtime.clone(), ..Config::default() };
-            let refused = server::config_source::validate(&config);
+            let refused = server::config::validate(&config);
             let refused = refused.iter().any(|error| error.key == Some(key.name));
             assert_eq!(refused, qpl_options(&runtime).is_err(), "{word:?}");
         }

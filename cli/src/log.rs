@@ -17,10 +17,11 @@ use server::counters::LOG_LOSSES;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Starts logging at `level` (`warn`, `info`, `debug` or `trace`). From here on nothing else may write to stderr.
-/// Panics are logged as well.
-pub(crate) fn start(level: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+/// Starts logging at `level` (`warn`, `info`, `debug` or `trace`). Libraries log warnings only, unless `libraries` asks
+/// for as much of them. From here on nothing else may write to stderr. Panics are logged as well.
+pub(crate) fn start(level: &str, libraries: bool) {
+    let filter = EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new(directives(level, libraries)));
     let is_terminal = io::stderr().is_terminal();
     if let Some(queue) = stderr().and_then(Queue::start) {
         let _ = QUEUE.set(queue);
@@ -33,6 +34,19 @@ pub(crate) fn start(level: &str) {
         .init();
     std::panic::set_hook(Box::new(log_panic));
 }
+
+/// Returns the filter's text. It names the crates of this workspace, because any library may be talkative: at `debug`
+/// that of HTTP/2 prints every frame.
+fn directives(level: &str, libraries: bool) -> String {
+    if libraries {
+        return level.to_owned();
+    }
+    let ours = CRATES.map(|name| format!(",{name}={level}"));
+    format!("warn{}", ours.concat())
+}
+
+/// The crates of this workspace that log.
+const CRATES: [&str; 3] = ["rebate", "server", "drivers"];
 
 /// Logs a line unchanged. Operators must read it whatever the level.
 pub(crate) fn line(text: &str) {
@@ -208,6 +222,25 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+
+    #[test]
+    fn libraries_log_warnings_unless_asked() {
+        assert_eq!(directives("debug", false), "warn,rebate=debug,server=debug,drivers=debug");
+        assert_eq!(directives("trace", true), "trace");
+    }
+
+    #[test]
+    fn every_crate_that_logs_is_named() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for folder in std::fs::read_dir(root).unwrap().flatten() {
+            let manifest = std::fs::read_to_string(folder.path().join("Cargo.toml"));
+            if manifest.unwrap_or_default().lines().any(|line| line.starts_with("tracing = ")) {
+                let name = folder.file_name().into_string().unwrap();
+                let name = if name == "cli" { "rebate" } else { &*name };
+                assert!(CRATES.contains(&name), "{name}");
+            }
+        }
+    }
 
     /// This is one test, because the counts belong to the process.
     #[test]

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use server::config::{Config, Services};
-use server::config_source::{ConfigError, Loaded, diff_for_reload};
-use server::{Running, Server};
+use server::config::{Config, ConfigError, Loaded, Services, diff_for_reload};
+use server::{Platform, Server, ServerHandle};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -44,7 +43,8 @@ pub(crate) fn serve(
     let mut signals = stop_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let mut config = loaded.config;
     let devices = devices::open(&config)?.qualified(config.runtime.compression.len());
-    let running = Server::start(config.clone(), devices).map_err(|error| error.to_string())?;
+    let running =
+        Server::start_on(PLATFORM, config.clone(), devices).map_err(|error| error.to_string())?;
     announce(&running, &config, handover);
     // The loop below ends with a signal, or when the server can no longer do its work.
     let handle = signals.handle();
@@ -100,7 +100,7 @@ fn stop_signals() -> std::io::Result<Signals> {
 }
 
 /// Prints the addresses. The admin address comes first, so that anyone who waits for `listening on` has seen it.
-fn announce(running: &Running, config: &Config, handover: &Handover) {
+fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
     if let Some(address) = running.admin_address() {
         print_line(&format!("admin on {address}"));
     }
@@ -112,8 +112,8 @@ fn announce(running: &Running, config: &Config, handover: &Handover) {
             print_line(&format!("grpc on {address}"));
         }
     }
-    for address in running.trace_addresses() {
-        print_line(&format!("traces on {address}"));
+    for address in running.program_addresses() {
+        print_line(&format!("programs on {address}"));
     }
     if let Some(path) = &config.server.lane_listen {
         print_line(&format!("lane on {}", path.display()));
@@ -122,7 +122,7 @@ fn announce(running: &Running, config: &Config, handover: &Handover) {
     for address in addresses {
         print_line(&format!("listening on {address}"));
     }
-    let frontend = Services::of(&config.server.roles).frontend;
+    let frontend = Services::from_roles(&config.server.roles).frontend;
     if let Some(path) = config.server.unix_socket.as_ref().filter(|_| frontend) {
         print_line(&format!("listening on unix:{}", path.display()));
     }
@@ -140,6 +140,10 @@ fn announce(running: &Running, config: &Config, handover: &Handover) {
     }
 }
 
+/// The foreign code that a server uses.
+const PLATFORM: Platform =
+    Platform { watch_lane: Some(drivers::lane::watch), trim_heap: drivers::heap::give_back };
+
 fn port_lines(addresses: &[SocketAddr]) -> String {
     let line = |address: &SocketAddr| {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
@@ -148,7 +152,7 @@ fn port_lines(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(line).collect()
 }
 
-fn apply(running: &Running, config: &mut Config, new: Config) {
+fn apply(running: &ServerHandle, config: &mut Config, new: Config) {
     match diff_for_reload(config, &new) {
         Ok(keys) if keys.is_empty() => tracing::info!("reloaded: nothing changed"),
         Ok(keys) => {

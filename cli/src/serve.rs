@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args};
-use server::config_source::{self, Sources};
+use server::config::{self, Sources};
 
 use crate::devices::{DeviceFlags, flag};
 use crate::process::{self, Handover};
@@ -13,7 +13,7 @@ use crate::{EXIT_FAILED, EXIT_USAGE, devices, log, os, print_line};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// The services of this process: all, or any of frontend, compression, store, scheduler, traces.
+    /// The services of this process: all, or any of frontend, compression, store, scheduler, programs.
     #[arg(long, value_name = "ROLE", value_delimiter = ',')]
     role: Vec<String>,
     /// Where memcached clients connect, HOST:PORT; port 0 takes a free one.
@@ -25,11 +25,17 @@ pub(crate) struct Serve {
     /// A Unix socket where frontends on this host set up lanes to the compression service.
     #[arg(long, value_name = "PATH")]
     lane_listen: Option<String>,
-    /// Where callers of the example service of traces connect, HOST:PORT; needs --trace-secrets.
+    /// Where callers of the example service of programs connect, HOST:PORT; needs --program-secrets.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
-    trace_listen: Vec<String>,
+    program_listen: Vec<String>,
     /// The tenants of that service: a file of lines TENANT SECRET.
     #[arg(long, value_name = "FILE")]
+    program_secrets: Option<String>,
+    /// The old name of --program-listen.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    trace_listen: Vec<String>,
+    /// The old name of --program-secrets.
+    #[arg(long, hide = true)]
     trace_secrets: Option<String>,
     /// The scheduler to report to and take parameters from.
     #[arg(long, value_name = "ADDR")]
@@ -90,7 +96,7 @@ impl Serve {
             Ok(sources) => sources,
             Err(problem) => return usage(&problem),
         };
-        let mut loaded = match config_source::load(&sources) {
+        let mut loaded = match config::load(&sources) {
             Ok(loaded) => loaded,
             Err(errors) => {
                 let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
@@ -99,29 +105,26 @@ impl Serve {
         };
         loaded.warnings.iter().for_each(|warning| eprintln!("rebate: {warning}"));
         if self.print_config {
-            print_line(config_source::print(&loaded).trim_end());
+            print_line(config::print(&loaded).trim_end());
             return ExitCode::SUCCESS;
         }
         if let Err(problem) = devices::check(&loaded.config.runtime) {
             return usage(&problem);
         }
-        if let Err(problem) = server::traces::secrets(&loaded.config.traces) {
-            return usage(&format!("traces.secrets_file: {problem}"));
+        if let Err(problem) = server::traces::secrets(&loaded.config.programs) {
+            return usage(&format!("programs.secrets_file: {problem}"));
         }
         if self.check_config {
             print_line("the configuration is valid");
             return ExitCode::SUCCESS;
         }
-        log::start(match self.verbose {
-            0 => "info",
-            1 => "debug",
-            _ => "trace",
-        });
+        let level = ["info", "debug", "trace"][usize::from(self.verbose.min(2))];
+        log::start(level, self.verbose > 1);
         if let Some(warning) = os::fit_connections(&mut loaded.config) {
             tracing::warn!("{warning}");
         }
         let reload = || {
-            let mut loaded = config_source::load(&sources)?;
+            let mut loaded = config::load(&sources)?;
             os::fit_connections(&mut loaded.config);
             Ok(loaded)
         };
@@ -140,6 +143,7 @@ impl Serve {
             ("--listen", "server.listen", &self.listen),
             ("--grpc-listen", "server.grpc_listen", &self.grpc_listen),
             ("--trace-listen", "traces.listen", &self.trace_listen),
+            ("--program-listen", "programs.listen", &self.program_listen),
         ] {
             flags.extend((!list.is_empty()).then(|| flag(name, key, &list.join(","))));
         }
@@ -148,6 +152,7 @@ impl Serve {
             ("--unix-socket", "server.unix_socket", &self.unix_socket),
             ("--admin-listen", "server.admin_listen", &self.admin_listen),
             ("--trace-secrets", "traces.secrets_file", &self.trace_secrets),
+            ("--program-secrets", "programs.secrets_file", &self.program_secrets),
             ("--scheduler", "scheduler.address", &self.scheduler),
             ("--store", "store.url", &self.store),
             ("--memory", "store.memory", &self.memory),
@@ -177,7 +182,7 @@ const EXAMPLES: &str = "Examples:
   rebate serve --store memcached://10.0.0.1,10.0.0.2:11212 --compress read-only
   rebate serve --config rebate.toml --set compress.level=high
   rebate serve --config rebate.toml --print-config
-  rebate serve --role traces --trace-listen 127.0.0.1:9300 --trace-secrets secrets
+  rebate serve --role programs --program-listen 127.0.0.1:9300 --program-secrets secrets
 
 Every key has three more names: `section.key` in the file, REBATE_SECTION__KEY in the environment, and
 --set section.key=VALUE. A flag wins over the environment, which wins over the file.

@@ -78,7 +78,7 @@ enum Verb {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Call the example service of a `rebate serve` with --trace-listen, and print its answer.
+    /// Call the example service of a `rebate serve` with --program-listen, and print its answer.
     Call(call::Call),
 }
 

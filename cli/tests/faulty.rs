@@ -14,7 +14,7 @@ use device::{Device, EngineFactory, FaultPlan, Faulty, Loss, Software, Worker, e
 use load::{LoadReport, LoadSpec, Pace};
 use policy::Reason;
 use server::config::PolicyName;
-use server::{Config, Devices, Running, Server};
+use server::{Config, Devices, Server, ServerHandle};
 use units::{ByteCount, Nanos};
 use workload::SizeDist;
 
@@ -118,7 +118,7 @@ fn survives(plan: FaultPlan, proof: &str) {
 
 /// A server over software and a faulty device of two threads that gets every job.
 struct Cache {
-    running: Running,
+    running: ServerHandle,
     device: Arc<dyn Device>,
 }
 

@@ -46,6 +46,7 @@ pub mod engines;
 pub mod faulty;
 pub mod job;
 pub mod kernels;
+pub mod lane;
 pub mod plausible;
 pub mod queue;
 pub mod software;

@@ -24,7 +24,7 @@ use device::cores::pin;
 use device::{
     Buffer, Class, Codec, Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task, Waiting,
 };
-use drivers::lane::{Serving, Taken};
+use drivers::lane::{LaneServer, ServedLane, Taken};
 use drivers::{Lane, LaneOptions};
 use units::{ByteCount, Nanos};
 
@@ -283,7 +283,7 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
     let listener = UnixListener::bind(path)?;
     let socket = Arc::new(listener.accept()?.0);
     let mut serving = loop {
-        if let Some(serving) = Serving::greet(&socket, ByteCount::mib(16))? {
+        if let Some(serving) = LaneServer::greet(&socket, ByteCount::mib(16))? {
             break serving;
         }
     };
@@ -315,7 +315,7 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
     }
 }
 
-fn written(serving: &Serving, bytes: usize) -> Option<Buffer> {
+fn written(serving: &LaneServer, bytes: usize) -> Option<Buffer> {
     let mut result = serving.output(bytes)?;
     result.space().fill(9);
     result.set_len(bytes);

@@ -28,6 +28,7 @@ use crate::turns::Turns;
 use crate::upstream::InteractiveLoad;
 use crate::values::Values;
 use crate::worker::ListenerProtocol;
+use device::lane::WatchLane;
 
 /// The state of one worker.
 pub(crate) struct WorkerContext {
@@ -62,6 +63,7 @@ pub(crate) struct WorkerContext {
     /// The bytes of values that this worker may hold in flight.
     pub(crate) budget: Budget,
     pub(crate) inflight_bytes_max: ByteCount,
+    pub(crate) watch_lane: Option<WatchLane>,
     /// The turns for moving long values.
     pub(crate) turns: Rc<Turns>,
     pub(crate) edits: Edits,

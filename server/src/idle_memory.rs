@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use drivers::heap;
 use parking_lot::RwLock;
 
 use crate::budget::Budget;
 
-/// Looks now and then; for a task of its own.
-pub(crate) async fn give_back(budgets: &RwLock<Vec<Budget>>) {
+/// Looks now and then whether `trim_heap` has something to return to the system. It is for a task of its own.
+pub(crate) async fn give_back(budgets: &RwLock<Vec<Budget>>, trim_heap: fn() -> bool) {
     let mut tick = tokio::time::interval(LOOK_EVERY);
     let mut watch = Watch::default();
     loop {
@@ -21,7 +20,7 @@ pub(crate) async fn give_back(budgets: &RwLock<Vec<Budget>>) {
             .fold((0, 0), |sum, (held, peak)| (sum.0 + held, sum.1 + peak));
         if watch.is_idle(held.0, held.1) {
             // It walks the heap and stops threads that allocate: not on their thread, and not often.
-            let trimmed = tokio::task::spawn_blocking(heap::give_back).await;
+            let trimmed = tokio::task::spawn_blocking(trim_heap).await;
             tracing::debug!(trimmed = trimmed.unwrap_or(false), "memory was given back");
         }
     }

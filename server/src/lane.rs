@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use device::lane::{
+    Doorbell, NoResult, Pause, Problem, RESULT_AT, Request, ServedLane, Taken, Ticket,
+};
 use device::{DeviceError, Input, Job, Outcome, Task};
-use drivers::lane::{Bells, NoResult, Pause, Problem, RESULT_AT, Request, Serving, Taken, Ticket};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
@@ -39,29 +41,33 @@ pub(crate) async fn serve(stream: UnixStream, context: Rc<WorkerContext>) {
 }
 
 async fn converse(stream: UnixStream, context: &Rc<WorkerContext>) -> Result<(), Box<dyn Error>> {
-    let bells = Bells::of(&Arc::new(stream))?;
+    let watch = context.watch_lane.ok_or("there are no lanes here")?;
+    let doorbell = watch(stream)?;
     let item_bytes_max = context.limits.item_bytes_max;
-    let greeted = tokio::time::timeout(GREETING_MAX, greeted(&bells, item_bytes_max));
+    let greeted = tokio::time::timeout(GREETING_MAX, greeted(&*doorbell, item_bytes_max));
     let serving = greeted.await.map_err(|_| "the client did not greet in time")??;
     tracing::info!("a lane opened");
     let mut lane = Lane::new(serving, context);
     let mut place = None;
-    let ended = poll_fn(|task| lane.poll(task, &bells, &mut place)).await;
+    let ended = poll_fn(|task| lane.poll(task, &*doorbell, &mut place)).await;
     lane.context.shutdown.leave(place);
     Ok(ended?)
 }
 
-async fn greeted(bells: &Bells, item_bytes_max: ByteCount) -> Result<Serving, Box<dyn Error>> {
+async fn greeted(
+    doorbell: &dyn Doorbell,
+    item_bytes_max: ByteCount,
+) -> Result<Box<dyn ServedLane>, Box<dyn Error>> {
     loop {
-        poll_fn(|task| bells.poll(task)).await?;
-        if let Some(serving) = Serving::greet(bells.socket(), item_bytes_max)? {
+        poll_fn(|task| doorbell.poll(task)).await?;
+        if let Some(serving) = doorbell.greet(item_bytes_max)? {
             return Ok(serving);
         }
     }
 }
 
 struct Lane {
-    serving: Serving,
+    serving: Box<dyn ServedLane>,
     context: Rc<WorkerContext>,
     peer: Peer,
     under_way: FuturesUnordered<UnderWay>,
@@ -69,7 +75,7 @@ struct Lane {
     held_bytes: Rc<Cell<u64>>,
     /// The part of them for the blocks of results, from a job's beginning until the client has read its result.
     results: Charge,
-    /// When to look again whether the client has read them: reading rings no bell.
+    /// When to look again whether the client has read them: reading rings no doorbell.
     again: Option<Pin<Box<Sleep>>>,
     /// When the client was given time to read its answers, and how many there were.
     unread: Option<(Nanos, u64)>,
@@ -118,7 +124,7 @@ struct Done {
 }
 
 impl Lane {
-    fn new(serving: Serving, context: &Rc<WorkerContext>) -> Self {
+    fn new(serving: Box<dyn ServedLane>, context: &Rc<WorkerContext>) -> Self {
         let held_bytes = Rc::default();
         let results = Charge::new(context, &held_bytes, 0);
         Self {
@@ -139,7 +145,7 @@ impl Lane {
     fn poll(
         &mut self,
         task: &mut Context<'_>,
-        bells: &Bells,
+        doorbell: &dyn Doorbell,
         place: &mut Option<usize>,
     ) -> Poll<Result<(), Problem>> {
         let is_draining = self.context.is_draining();
@@ -166,8 +172,8 @@ impl Lane {
             Pause::Look => task.waker().wake_by_ref(),
             Pause::Sleep => self.look_again(task)?,
         }
-        if let Poll::Ready(bell) = bells.poll(task) {
-            if !bell.is_ok_and(|may_be_gone| self.serving.hear(may_be_gone)) {
+        if let Poll::Ready(ring) = doorbell.poll(task) {
+            if !ring.is_ok_and(|may_be_gone| self.serving.drain_doorbells(may_be_gone)) {
                 return Poll::Ready(Ok(()));
             }
             task.waker().wake_by_ref();
@@ -354,11 +360,11 @@ impl Lane {
     }
 
     fn count(&mut self) {
-        let tally = self.serving.tally();
+        let counted = self.serving.take_counters();
         let lanes = &self.context.counters.lanes;
-        lanes.bells.add(tally.bells);
-        lanes.copies.add(tally.copies);
-        lanes.copied_bytes.add(tally.copied_bytes);
+        lanes.bells.add(counted.bells);
+        lanes.copies.add(counted.copies);
+        lanes.copied_bytes.add(counted.copied_bytes);
     }
 }
 

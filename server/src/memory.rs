@@ -3,8 +3,7 @@
 
 use units::ByteCount;
 
-use crate::config::{Config, Services};
-use crate::config_source::StoreUrl;
+use crate::config::{Config, Services, StoreUrl};
 
 /// The most that each part of a process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +30,7 @@ impl MemoryParts {
     pub fn new(config: &Config) -> Self {
         let (server, runtime) = (&config.server, &config.runtime);
         let threads = server.threads.max(1) as u64;
-        let services = Services::of(&server.roles);
+        let services = Services::from_roles(&server.roles);
         let url = config.store.url.parse();
         let stores = match &url {
             Ok(StoreUrl::Memcached(servers)) => servers.len(),

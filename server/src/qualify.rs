@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use device::Device;
 use runtime::qualification::{Problem, qualify, qualify_fallback, qualify_service, withdrawn};
 
-use crate::running::Devices;
+use crate::server::Devices;
 
 /// The result for one device: its place behind software, its name, whether it is a service, and the verdict.
 struct Tried {

@@ -21,8 +21,7 @@ use units::{ByteCount, Clock, Nanos};
 
 use crate::backend::{Backend, Cluster, Local};
 use crate::budget::Budget;
-use crate::config::{Config, FallbackName, Services};
-use crate::config_source::{HostPort, StoreUrl};
+use crate::config::{Config, FallbackName, HostPort, Services, StoreUrl, convert};
 use crate::context::{Connections, Shutdown, WorkerContext};
 use crate::counters::{Control, Counters};
 use crate::damaged::Looks;
@@ -31,8 +30,8 @@ use crate::lane;
 use crate::long_keys::LongKeys;
 use crate::memory::{MemoryParts, POOL_RETAINED_MAX};
 use crate::probe::{Findings, Prober};
-use crate::rules;
 use crate::scheduler::{Reporting, Scheduler};
+use crate::server::Platform;
 use crate::session::{self, Edits};
 use crate::stats::StatsPages;
 use crate::stream::Stream;
@@ -46,6 +45,7 @@ use crate::values::{ReadLimits, Values};
 pub(crate) struct Plan {
     pub(crate) config: Arc<Config>,
     pub(crate) url: StoreUrl,
+    pub(crate) platform: Platform,
     pub(crate) devices: Vec<Arc<dyn Device>>,
     pub(crate) policy: Arc<dyn Policy>,
     /// The workers' common knowledge about the devices.
@@ -113,7 +113,7 @@ impl Accepted {
 pub(crate) enum ListenerProtocol {
     Memcached,
     Grpc,
-    Traces,
+    Programs,
     Lane,
 }
 
@@ -122,7 +122,7 @@ impl ListenerProtocol {
     pub(crate) const ALL: [ListenerProtocol; 4] = [
         ListenerProtocol::Memcached,
         ListenerProtocol::Grpc,
-        ListenerProtocol::Traces,
+        ListenerProtocol::Programs,
         ListenerProtocol::Lane,
     ];
 
@@ -131,7 +131,7 @@ impl ListenerProtocol {
         match self {
             ListenerProtocol::Memcached => "memcached",
             ListenerProtocol::Grpc => "grpc",
-            ListenerProtocol::Traces => "traces",
+            ListenerProtocol::Programs => "programs",
             ListenerProtocol::Lane => "lane",
         }
     }
@@ -268,7 +268,7 @@ fn begin(
         (Ok(stream), ListenerProtocol::Grpc) => {
             sessions.spawn_local(grpc::serve(stream, Rc::clone(context)));
         }
-        (Ok(stream), ListenerProtocol::Traces) => {
+        (Ok(stream), ListenerProtocol::Programs) => {
             sessions.spawn_local(traces::serve(stream, Rc::clone(context)));
         }
         // A lane is no stream of these.
@@ -281,9 +281,9 @@ fn begin(
 }
 
 fn reload(context: &WorkerContext, config: &Config) {
-    context.values.set_rules(rules::rules(&config.compress));
+    context.values.set_rules(convert::rules(&config.compress));
     if let Backend::Cluster(cluster) = &context.backend {
-        cluster.set_timing(rules::timing(&config.store));
+        cluster.set_timing(convert::timing(&config.store));
     }
 }
 
@@ -311,7 +311,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         Arc::clone(config),
         Arc::clone(&plan.clock),
     ));
-    let services = Services::of(&config.server.roles);
+    let services = Services::from_roles(&config.server.roles);
     let traced = traced(plan, index, &runtime);
     let context = |values, item_bytes_max, of_store| {
         Rc::new(WorkerContext {
@@ -322,6 +322,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             services,
             grpc_held_bytes: Cell::new(0),
             lane_held_bytes: Cell::new(0),
+            watch_lane: plan.platform.watch_lane,
             jobs: Cell::new(0),
             jobs_max: config.runtime.jobs_max,
             peers: RefCell::default(),
@@ -365,7 +366,7 @@ fn values(
         original_bytes_max: config.store.item_bytes_max.as_usize(),
         software_reads: config.runtime.fallback_decompress != FallbackName::Require,
     };
-    let rules = rules::rules(&config.compress);
+    let rules = convert::rules(&config.compress);
     Values::new(runtime.clone(), pool.clone(), rules, limits, Arc::clone(counters))
 }
 
@@ -383,13 +384,13 @@ fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> 
     let runtime = TokioRuntime::start(RuntimeConfig {
         devices: plan.devices.clone(),
         policy: Arc::clone(&plan.policy),
-        compress: rules::fallback(config.fallback_compress),
-        decompress: rules::fallback(config.fallback_decompress),
+        compress: convert::fallback(config.fallback_compress),
+        decompress: convert::fallback(config.fallback_decompress),
         job_timeout: Nanos::millis(config.job_timeout_ms),
         reprobe_after: REPROBE_AFTER,
         clock: Arc::clone(&plan.clock),
         seed: index as u64,
-        limits: rules::limits(config),
+        limits: convert::limits(config),
         verify_every: NonZeroU32::new(config.verify_every),
         reputation: Arc::clone(&plan.reputation),
     })?;
@@ -399,7 +400,7 @@ fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> 
 
 /// The worker's executor of traces, where there is a door for them.
 fn traced(plan: &Plan, index: usize, runtime: &TokioRuntime) -> Option<Rc<Traced>> {
-    let config = &plan.config.traces;
+    let config = &plan.config.programs;
     if config.listen.is_empty() {
         return None;
     }
@@ -427,7 +428,7 @@ fn backend(
     load: &Rc<InteractiveLoad>,
 ) -> Backend {
     let config = &plan.config;
-    let timing = rules::timing(&config.store);
+    let timing = convert::timing(&config.store);
     let limits = Limits {
         pool: pool.clone(),
         budget: budget.clone(),

@@ -18,7 +18,7 @@ use device::{
 use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
 use parking_lot::{Condvar, Mutex};
 use server::config::RoleName;
-use server::{Config, Devices, Running, Server};
+use server::{Config, Devices, Platform, Server, ServerHandle};
 use units::{ByteCount, Nanos};
 
 /// Whatever should happen does so within this, on a machine however busy.
@@ -137,7 +137,7 @@ const RESULT_BYTES: usize = 64;
 
 /// A compression service with one worker thread that has every job run on the gate.
 struct Service {
-    running: Option<Running>,
+    running: Option<ServerHandle>,
     folder: tempfile::TempDir,
 }
 
@@ -156,7 +156,8 @@ impl Service {
         change(&mut config);
         let gate: Arc<dyn Device> = Arc::<Gate>::clone(gate);
         let devices = Devices { all: vec![Arc::new(Software::default()), gate], accelerators: 1 };
-        let running = Server::start(config, devices).expect("starts");
+        let platform = Platform { watch_lane: Some(drivers::lane::watch), ..Platform::default() };
+        let running = Server::start_on(platform, config, devices).expect("starts");
         Self { running: Some(running), folder }
     }
 
@@ -180,7 +181,7 @@ impl Service {
     }
 
     fn metric(&self, name: &str) -> u64 {
-        let address = self.running.as_ref().and_then(Running::admin_address).expect("listens");
+        let address = self.running.as_ref().and_then(ServerHandle::admin_address).expect("listens");
         let mut stream = TcpStream::connect(address).expect("accepts");
         let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request).expect("reads");

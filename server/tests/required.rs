@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use device::{FaultPlan, Faulty, Software};
 use server::config::{FallbackName, PolicyName};
-use server::{Config, Devices, Running, Server};
+use server::{Config, Devices, Server, ServerHandle};
 use units::ByteCount;
 
 /// Compresses what is set, and is lost with that.
@@ -77,7 +77,7 @@ fn devices(plan: FaultPlan) -> Devices {
 }
 
 /// A server over software and one device, which gets every job unless it is withdrawn.
-struct Cache(Running);
+struct Cache(ServerHandle);
 
 impl Cache {
     fn over(devices: Devices, fallback: FallbackName) -> Self {

@@ -14,19 +14,19 @@ use device::{
 };
 use server::config::{PolicyName, RoleName};
 use server::traces::{CallError, TraceClient};
-use server::{Config, Devices, Running, Server};
+use server::{Config, Devices, Server, ServerHandle};
 use tokio::task::LocalSet;
 use units::{ByteCount, Nanos};
 
 /// Whatever should happen does so within this, on a machine however busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-const ANSWERED: &str = "rebate_trace_requests_total{result=\"answered\"}";
+const ANSWERED: &str = "rebate_program_requests_total{result=\"answered\"}";
 
 const SECRETS: [(u16, &str); 2] = [(7, "the secret of seven"), (8, "the secret of eight")];
 
 struct Service {
-    running: Running,
+    running: ServerHandle,
     _folder: tempfile::TempDir,
 }
 
@@ -37,15 +37,15 @@ fn start(other: Option<Arc<dyn Device>>, change: impl FnOnce(&mut Config)) -> Se
     let lines: String = SECRETS.map(|(tenant, secret)| format!("{tenant} {secret}\n")).concat();
     std::fs::write(&path, lines).expect("it is written");
     let mut config = Config::default();
-    config.server.roles = vec![RoleName::Traces];
+    config.server.roles = vec![RoleName::Programs];
     config.server.admin_listen = "127.0.0.1:0".to_owned();
     config.server.threads = 1;
     config.runtime.policy =
         PolicyName::Named(policy::NamedPolicy::find("async-offload").expect("it is listed"));
     config.runtime.offload_bytes_min = ByteCount(0);
     config.runtime.job_timeout_ms = 60_000;
-    config.traces.listen = vec!["127.0.0.1:0".to_owned()];
-    config.traces.secrets_file = Some(path);
+    config.programs.listen = vec!["127.0.0.1:0".to_owned()];
+    config.programs.secrets_file = Some(path);
     change(&mut config);
     let software: Arc<dyn Device> = Arc::new(Software::default());
     let all: Vec<_> = [software].into_iter().chain(other).collect();
@@ -55,7 +55,7 @@ fn start(other: Option<Arc<dyn Device>>, change: impl FnOnce(&mut Config)) -> Se
 
 impl Service {
     fn address(&self) -> SocketAddr {
-        self.running.trace_addresses()[0]
+        self.running.program_addresses()[0]
     }
 
     /// Returns what the page of metrics says now.
@@ -123,7 +123,7 @@ fn wrapped(plan: FaultPlan) -> Option<Arc<dyn Device>> {
 
 #[test]
 fn requests_and_answers_of_every_kind_come_through() {
-    let service = start(wrapped(FaultPlan::default()), |config| config.traces.due_us = 1);
+    let service = start(wrapped(FaultPlan::default()), |config| config.programs.due_us = 1);
     calling(service.address(), 7, async |client| {
         for number in [0, 1, 100, 1_000] {
             for compress in [false, true] {
@@ -140,23 +140,23 @@ fn requests_and_answers_of_every_kind_come_through() {
     service.await_metric(ANSWERED, 10.0);
     let metrics = service.metrics();
     for (name, wanted) in [
-        ("rebate_trace_requests_total{result=\"refused\"}", 0.0),
-        ("rebate_traces_started_total", 20.0),
-        ("rebate_traces_finished_total", 19.0),
-        ("rebate_traces_failed_total{cause=\"malformed\"}", 1.0),
-        ("rebate_trace_by_hand_total{message=\"answer\"}", 1.0),
-        ("rebate_trace_by_hand_total{message=\"request\"}", 0.0),
-        ("rebate_trace_steps_total{op=\"decrypt\",on=\"device\"}", 10.0),
-        ("rebate_trace_steps_total{op=\"decrypt\",on=\"software\"}", 0.0),
-        ("rebate_trace_steps_total{op=\"decompress\",on=\"device\"}", 5.0),
-        ("rebate_trace_steps_total{op=\"compress\",on=\"device\"}", 4.0),
-        ("rebate_trace_steps_total{op=\"deserialize\",on=\"kernel\"}", 10.0),
-        ("rebate_trace_steps_total{op=\"tcp\",on=\"port\"}", 19.0),
-        ("rebate_traces_live", 0.0),
+        ("rebate_program_requests_total{result=\"refused\"}", 0.0),
+        ("rebate_programs_started_total", 20.0),
+        ("rebate_programs_finished_total", 19.0),
+        ("rebate_programs_failed_total{cause=\"malformed\"}", 1.0),
+        ("rebate_program_by_hand_total{message=\"answer\"}", 1.0),
+        ("rebate_program_by_hand_total{message=\"request\"}", 0.0),
+        ("rebate_program_steps_total{op=\"decrypt\",on=\"device\"}", 10.0),
+        ("rebate_program_steps_total{op=\"decrypt\",on=\"software\"}", 0.0),
+        ("rebate_program_steps_total{op=\"decompress\",on=\"device\"}", 5.0),
+        ("rebate_program_steps_total{op=\"compress\",on=\"device\"}", 4.0),
+        ("rebate_program_steps_total{op=\"deserialize\",on=\"kernel\"}", 10.0),
+        ("rebate_program_steps_total{op=\"tcp\",on=\"port\"}", 19.0),
+        ("rebate_programs_live", 0.0),
     ] {
         assert_eq!(metrics.get(name), Some(&wanted), "{name} in {metrics:#?}");
     }
-    assert!(metrics["rebate_trace_steps_late_total"] > 0.0, "nothing is done within 1 us");
+    assert!(metrics["rebate_program_steps_late_total"] > 0.0, "nothing is done within 1 us");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn no_request_is_lost_whatever_a_device_does() {
             let matching = metrics.iter().filter(|(name, _)| name.starts_with(family));
             matching.map(|(_, value)| value).sum::<f64>()
         };
-        let redone = sum("rebate_trace_fallback_total") + sum("rebate_trace_by_hand_total");
+        let redone = sum("rebate_program_fallback_total") + sum("rebate_program_by_hand_total");
         assert!(is_slow || redone > 0.0, "{case}: {metrics:#?}");
     }
 }
@@ -247,7 +247,7 @@ fn no_request_is_lost_whatever_a_device_does() {
 #[test]
 fn a_request_without_room_is_done_by_hand() {
     let hang = FaultPlan { hang_every: 1, ..FaultPlan::default() };
-    let service = start(wrapped(hang), |config| config.traces.live_max = 1);
+    let service = start(wrapped(hang), |config| config.programs.live_max = 1);
     let address = service.address();
     thread::scope(|scope| {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
@@ -260,12 +260,12 @@ fn a_request_without_room_is_done_by_hand() {
                 }
             });
         });
-        service.await_metric("rebate_traces_tenant_live{tenant=\"7\"}", 1.0);
+        service.await_metric("rebate_programs_tenant_live{tenant=\"7\"}", 1.0);
         calling(address, 8, async |client| echoes(&client, 100, true).await);
         let metrics = service.metrics();
-        assert_eq!(metrics["rebate_traces_refused_total{cause=\"full\"}"], 2.0);
-        assert_eq!(metrics["rebate_trace_by_hand_total{message=\"request\"}"], 1.0);
-        assert_eq!(metrics["rebate_trace_by_hand_total{message=\"answer\"}"], 1.0);
+        assert_eq!(metrics["rebate_programs_refused_total{cause=\"full\"}"], 2.0);
+        assert_eq!(metrics["rebate_program_by_hand_total{message=\"request\"}"], 1.0);
+        assert_eq!(metrics["rebate_program_by_hand_total{message=\"answer\"}"], 1.0);
         drop(end);
         hanging.join().expect("it gives up");
     });
@@ -290,9 +290,9 @@ fn is_cut_off(address: SocketAddr, said: &[u8]) -> bool {
 
 #[test]
 fn whoever_is_no_caller_is_cut_off() {
-    let service = start(None, |config| config.traces.payload_bytes_max = ByteCount::kib(4));
+    let service = start(None, |config| config.programs.payload_bytes_max = ByteCount::kib(4));
     let address = service.address();
-    let hellos = "rebate_trace_hellos_refused_total";
+    let hellos = "rebate_program_hellos_refused_total";
     for said in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 100], hello(9)] {
         assert!(is_cut_off(address, &said), "{said:?}");
     }
@@ -305,7 +305,7 @@ fn whoever_is_no_caller_is_cut_off() {
     for bytes in [0, 27, 28, 4_096, 4_097, u32::MAX as usize] {
         assert!(is_cut_off(address, &message(bytes)), "{bytes}");
     }
-    service.await_metric("rebate_trace_requests_total{result=\"refused\"}", 6.0);
+    service.await_metric("rebate_program_requests_total{result=\"refused\"}", 6.0);
     calling_with(address, 7, "another secret than seven's", async |client| {
         let error = client.call("echo", "{}", false).await.expect_err("keys differ");
         assert!(matches!(error, CallError::Trace(_)), "{error}");
@@ -317,7 +317,7 @@ fn whoever_is_no_caller_is_cut_off() {
         let error = client.call("echo", request(1_000), false).await.expect_err("too long");
         assert!(error.to_string().contains("the peer is gone"), "{error}");
     });
-    service.await_metric("rebate_traces_live", 0.0);
+    service.await_metric("rebate_programs_live", 0.0);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn connections_that_end_in_the_middle_leave_nothing() {
     calling(address, 7, async |client| {
         let call = client.call("echo", "{}", false);
         let taken = async {
-            while service.metric("rebate_traces_live") != 1.0 {
+            while service.metric("rebate_programs_live") != 1.0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
@@ -345,7 +345,7 @@ fn connections_that_end_in_the_middle_leave_nothing() {
         }
     });
     service.await_metric("rebate_connections{state=\"open\"}", 0.0);
-    service.await_metric("rebate_traces_live", 0.0);
+    service.await_metric("rebate_programs_live", 0.0);
     calling(address, 7, async |client| echoes(&client, 3, false).await);
 }
 
@@ -353,7 +353,7 @@ fn connections_that_end_in_the_middle_leave_nothing() {
 fn a_slow_message_loses_the_memory_that_another_needs() {
     let service = start(None, |config| {
         config.runtime.inflight_bytes_max = ByteCount::mib(1);
-        config.traces.payload_bytes_max = ByteCount::mib(1);
+        config.programs.payload_bytes_max = ByteCount::mib(1);
     });
     let mut slow = TcpStream::connect(service.address()).expect("it listens");
     slow.write_all(&hello(7)).expect("a hello");
@@ -363,7 +363,7 @@ fn a_slow_message_loses_the_memory_that_another_needs() {
     calling(service.address(), 8, async |client| echoes(&client, 100, true).await);
     // If no other peer wanted the memory, the slow one could take 10 s for its message.
     assert!(asked.elapsed() < Duration::from_secs(9), "{:?}", asked.elapsed());
-    service.await_metric("rebate_trace_requests_total{result=\"refused\"}", 1.0);
+    service.await_metric("rebate_program_requests_total{result=\"refused\"}", 1.0);
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn whoever_is_silent_for_too_long_is_cut_off() {
         echoes(&client, 3, false).await;
         service.await_metric("rebate_connections{state=\"open\"}", 0.0);
     });
-    assert_eq!(service.metric("rebate_trace_requests_total{result=\"refused\"}"), 0.0);
+    assert_eq!(service.metric("rebate_program_requests_total{result=\"refused\"}"), 0.0);
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn a_drain_answers_requests_under_way() {
     let under_way = thread::spawn(move || {
         calling(address, 7, async |client| echoes(&client, 5, false).await);
     });
-    service.await_metric("rebate_traces_live", 1.0);
+    service.await_metric("rebate_programs_live", 1.0);
     assert!(service.running.drain(PATIENCE), "nothing was cut");
     under_way.join().expect("it is answered");
     assert_eq!(idle.read(&mut [0]).expect("it is ended"), 0);
@@ -401,11 +401,14 @@ fn a_drain_answers_requests_under_way() {
 #[test]
 fn secrets_that_cannot_be_read_refuse_the_start() {
     let mut config = Config::default();
-    config.server.roles = vec![RoleName::Traces];
-    config.traces.listen = vec!["127.0.0.1:0".to_owned()];
-    config.traces.secrets_file = Some("/nonexistent/secrets".into());
+    config.server.roles = vec![RoleName::Programs];
+    config.programs.listen = vec!["127.0.0.1:0".to_owned()];
+    config.programs.secrets_file = Some("/nonexistent/secrets".into());
     let devices = Devices { all: vec![Arc::new(Software::default())], accelerators: 0 };
     let error = Server::start(config, devices).err().expect("there is no such file");
     let said = error.to_string();
-    assert!(said.starts_with("traces.secrets_file: /nonexistent/secrets: No such file"), "{said}");
+    assert!(
+        said.starts_with("programs.secrets_file: /nonexistent/secrets: No such file"),
+        "{said}"
+    );
 }

@@ -32,7 +32,7 @@ fn root() -> &'static Path {
 
 fn sources() -> Vec<Source> {
     let mut files = Vec::new();
-    collect(root(), &mut files);
+    collect(root(), ".rs", &mut files);
     assert!(files.len() > 20, "the scan finds the sources");
     let source = |path: PathBuf| {
         let text = fs::read_to_string(&path).unwrap_or_default();
@@ -42,13 +42,13 @@ fn sources() -> Vec<Source> {
     files.into_iter().map(source).collect()
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+fn collect(folder: &Path, ending: &str, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
         if path.is_dir() && !NOT_OURS.contains(&name.as_str()) {
-            collect(&path, files);
-        } else if name.ends_with(".rs") {
+            collect(&path, ending, files);
+        } else if name.ends_with(ending) {
             files.push(path);
         }
     }
@@ -143,6 +143,30 @@ fn no_paper_is_called_a_seed() {
     check("papers without their key", |source| {
         lines_with(source, |line| words.iter().any(|word| line.contains(word)))
     });
+}
+
+/// A document names a file by its path from the root or from itself. `NAME` in a path stands for any name.
+#[test]
+fn documents_name_files_that_exist() {
+    let mut documents = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
+    collect(&root().join("docs"), ".md", &mut documents);
+    collect(&root().join("deploy"), ".md", &mut documents);
+    let mut missing = Vec::new();
+    for document in &documents {
+        let text = fs::read_to_string(document).unwrap_or_default();
+        for word in text.split(|c: char| !(c.is_alphanumeric() || "_./-".contains(c))) {
+            let path =
+                word.trim_end_matches('.').trim_start_matches("../").trim_start_matches("./");
+            let is_ours = path.split_once('/').is_some_and(|(folder, _)| {
+                !folder.is_empty() && !NOT_OURS.contains(&folder) && root().join(folder).is_dir()
+            });
+            if is_ours && !path.contains("NAME") && !root().join(path).exists() {
+                missing.push(format!("{}: {path}", document.display()));
+            }
+        }
+    }
+    assert!(documents.len() > 20, "the scan finds the documents");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
 /// A line without its comment, and without the text of literals that begin and end in it. A line within a literal that

@@ -41,12 +41,12 @@ fn it_is_started_called_and_ended() {
     let others = others.to_str().expect("UTF-8");
     let port = Port::free().expect("a free port");
     let listen = port.address().to_string();
-    let serve = ["serve", "--role", "traces", "--trace-listen", &listen];
-    let secrets_of_all = ["--trace-secrets", secrets];
+    let serve = ["serve", "--role", "programs", "--program-listen", &listen];
+    let secrets_of_all = ["--program-secrets", secrets];
     let mut server =
         Process::start(rebate_command().args(serve).args(secrets_of_all)).expect("it starts");
     let address = server
-        .await_ready(PATIENCE, "line `traces on ADDR`", |server| server.printed("traces on "))
+        .await_ready(PATIENCE, "line `programs on ADDR`", |server| server.printed("programs on "))
         .expect("it serves");
     let call = |function: &str, json: &str, more: &[&str]| {
         let ours = ["trace", "call", "--within", "30s", &address, function, json];
@@ -81,19 +81,19 @@ fn what_cannot_be_served_is_refused_before_it_starts() {
     let folder = Folder::new();
     let short = folder.file("short", "# ours\n7 too short\n");
     let short = short.to_str().expect("UTF-8");
-    let listen = ["--trace-listen", "127.0.0.1:0"];
+    let listen = ["--program-listen", "127.0.0.1:0"];
     for (more, said_so) in [
-        (&listen[..], "traces.secrets_file: is unset"),
-        (&["--role", "traces"], "no client could connect"),
+        (&listen[..], "programs.secrets_file: is unset"),
+        (&["--role", "programs"], "no client could connect"),
         (
-            &["--role", "frontend", "--trace-listen", ":0", "--trace-secrets", short],
-            "traces.listen: \":0\" is not valid; give a list of HOST:PORT",
+            &["--role", "frontend", "--program-listen", ":0", "--program-secrets", short],
+            "programs.listen: \":0\" is not valid; give a list of HOST:PORT",
         ),
         (
-            &["--trace-listen", "127.0.0.1:0", "--trace-secrets", short],
+            &["--program-listen", "127.0.0.1:0", "--program-secrets", short],
             "short:2: a secret of 9 bytes; give 16 and more",
         ),
-        (&["--set", "traces.live_max=0"], "give a whole number from 1 to"),
+        (&["--set", "programs.live_max=0"], "give a whole number from 1 to"),
     ] {
         let (code, _, problem) = said(&rebate(&[&["serve", "--check-config"], more].concat()));
         assert!(code == Some(2) && problem.contains(said_so), "{more:?}: {code:?}: {problem}");

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use drivers::host::Machine;
 use policy::POLICIES;
-use server::config::Config;
-use server::config_source::{self, Flag, Sources};
+use server::config::{self, Config, Flag, Sources};
 
 use super::check;
 use crate::process;
@@ -90,7 +89,7 @@ impl Configuration {
     /// The problems, one per line.
     pub(crate) fn load(&self) -> Result<Config, String> {
         let sources = self.flags.sources(Vec::new())?;
-        let loaded = config_source::load(&sources).map_err(|errors| {
+        let loaded = config::load(&sources).map_err(|errors| {
             let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
             lines.join("\nrebate: ")
         })?;

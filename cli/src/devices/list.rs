@@ -11,8 +11,7 @@ use drivers::Remote;
 use drivers::host::{IdxdKind, Machine};
 use runtime::qualification;
 use serde::Serialize;
-use server::config::Config;
-use server::config_source::CompressionAddress;
+use server::config::{CompressionAddress, Config};
 use units::ByteCount;
 use workload::DeviceProfile;
 

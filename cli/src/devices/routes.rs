@@ -7,8 +7,7 @@ use policy::{
     Choice, DeviceState, Form, FormPolicy, JobFacts, Placement, Policy, Reason, Snapshot,
 };
 use serde::Serialize;
-use server::config::{Config, FallbackName, RuntimeSection};
-use server::rules;
+use server::config::{Config, FallbackName, RuntimeSection, convert};
 use units::{ByteCount, Op};
 
 use super::sample;
@@ -42,12 +41,12 @@ pub(super) struct Routes {
 /// There is no value to ask about.
 pub(super) fn routes(config: &Config, devices: &server::Devices) -> Result<Routes, String> {
     let runtime = &config.runtime;
-    let policy = rules::policy(runtime.policy, runtime, devices.all.len(), devices.accelerators);
+    let policy = convert::policy(runtime.policy, runtime, devices.all.len(), devices.accelerators);
     let largest = config.store.item_bytes_max.min(LARGEST).0;
     let sizes = (SMALLEST_LOG2..).map(|log2| 1u64 << log2).take_while(|size| *size <= largest);
     let sizes: Vec<u64> = sizes.collect();
     // The form in which values would be written with compression on.
-    let form = FormPolicy { compress: true, ..rules::form(&config.compress) };
+    let form = FormPolicy { compress: true, ..convert::form(&config.compress) };
     let sample = sample(sizes.last().map_or(0, |size| *size as usize))?;
     let mut routes: Vec<Route> = Vec::new();
     for op in OPS {

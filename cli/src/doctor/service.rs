@@ -6,8 +6,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use server::config::Config;
-use server::config_source::CompressionAddress;
+use server::config::{CompressionAddress, Config};
 
 use super::finding::{Finding, Mend, Severity};
 

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use server::config_source::{self, FILE_VARIABLE, Loaded, Sources};
+use server::config::{self, FILE_VARIABLE, Loaded, Sources};
 
 use crate::os::{self, IdentityError};
 use crate::process::{self, Handover};
@@ -87,17 +87,13 @@ fn serve(flags: Flags) -> Result<ExitCode, Failure> {
     let port_file = port_file.map(|path| absolute(Path::new(&path))).transpose()?;
 
     prepare(&flags, &loaded)?;
-    log::start(match flags.verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    });
+    let level = ["warn", "info", "debug", "trace"][usize::from(flags.verbose.min(3))];
+    log::start(level, flags.verbose > 1);
     for idle in &flags.idle {
         tracing::info!("{idle}");
     }
     let handover = Handover { pidfile, remove_pidfile: flags.daemon, port_file };
-    let served = process::serve(loaded, || config_source::load(&sources), &handover);
+    let served = process::serve(loaded, || config::load(&sources), &handover);
     served.map_err(|problem| Failure::new(EX_OSERR, problem))
 }
 
@@ -130,7 +126,7 @@ fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
 }
 
 fn load(sources: &Sources) -> Result<Loaded, Failure> {
-    let loaded = config_source::load(sources).map_err(|errors| {
+    let loaded = config::load(sources).map_err(|errors| {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
         Failure::new(EX_USAGE, lines.join("\n"))
     })?;

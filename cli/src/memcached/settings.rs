@@ -4,8 +4,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use server::config::Config;
-use server::config_source::{Flag, Sources};
+use server::config::{Config, Flag, Sources};
 use units::{ByteCount, limits};
 
 use super::flags::{EX_USAGE, Flags};
@@ -95,7 +94,7 @@ const THREADS: usize = 4;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use server::config_source::load;
+    use server::config::load;
 
     use super::super::flags::{Request, parse};
     use super::*;

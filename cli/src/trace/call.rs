@@ -47,7 +47,7 @@ impl Call {
             let path = self.secrets.display();
             usage(&format!("{path}: tenant {} has no secret there", self.tenant))
         };
-        let secret = secrets.of(tenant).ok_or_else(unknown)?;
+        let secret = secrets.get(tenant).ok_or_else(unknown)?;
         let arguments = self.arguments()?;
         let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let executor = executor.map_err(|error| failed(&format!("cannot start: {error}")))?;

@@ -7,40 +7,49 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use device::lane::{Doorbell, Problem, ServedLane};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use units::ByteCount;
+
+use super::server::LaneServer;
 
 /// A lane's socket, watched.
 #[derive(Debug)]
-pub struct Bells(AsyncFd<Arc<UnixStream>>);
+pub(super) struct WatchedSocket(AsyncFd<Arc<UnixStream>>);
 
-impl Bells {
+impl WatchedSocket {
     /// Watches the socket in the executor that this is called in.
     ///
     /// # Errors
     /// The system cannot watch the socket.
-    pub fn of(socket: &Arc<UnixStream>) -> io::Result<Self> {
+    pub(super) fn new(socket: &Arc<UnixStream>) -> io::Result<Self> {
         let socket = Arc::clone(socket);
         // SAFETY: the stream has one descriptor from its making to its end, and it lives as long as the value below,
         // which has a share of it.
         let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
         Ok(Self(watched?))
     }
+}
 
-    /// The socket.
-    pub fn socket(&self) -> &Arc<UnixStream> {
-        self.0.get_ref()
-    }
-
-    /// Is ready when something has come since the last time, and says whether that may also be the end. The event is
-    /// forgotten by then, so that whatever comes after it counts as new.
-    ///
-    /// # Errors
-    /// The executor ends.
-    pub fn poll(&self, task: &mut Context<'_>) -> Poll<io::Result<bool>> {
+impl Doorbell for WatchedSocket {
+    fn poll(&self, task: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut come = ready!(self.0.poll_read_ready(task))?;
         let may_be_the_end = come.ready().is_read_closed();
         come.clear_ready();
         Poll::Ready(Ok(may_be_the_end))
     }
+
+    fn greet(&self, work_bytes_max: ByteCount) -> Result<Option<Box<dyn ServedLane>>, Problem> {
+        let lane = LaneServer::greet(self.0.get_ref(), work_bytes_max)?;
+        Ok(lane.map(|lane| Box::new(lane) as Box<dyn ServedLane>))
+    }
+}
+
+/// Watches the service's end of a lane.
+///
+/// # Errors
+/// The system cannot watch the socket.
+pub fn watch(stream: UnixStream) -> io::Result<Box<dyn Doorbell>> {
+    Ok(Box::new(WatchedSocket::new(&Arc::new(stream))?))
 }

@@ -8,13 +8,14 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Instant;
 
+use device::lane::Doorbell;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::adaptive_polling::{AdaptivePolling, POLL_MAX};
-use super::doorbell::Bells;
+use super::doorbell::WatchedSocket;
 use super::link::Link;
 
 /// The watcher of a lane. Drop ends it.
@@ -38,12 +39,12 @@ impl Drop for Watch {
 pub(super) fn in_task(link: &Arc<Link>, waker: Waker, executor: &Handle) -> std::io::Result<Watch> {
     let doorbell = {
         let _inside = executor.enter();
-        Bells::of(link.socket())?
+        WatchedSocket::new(link.socket())?
     };
     Ok(Watch::Task(executor.spawn(watch(Arc::clone(link), doorbell, waker)).abort_handle()))
 }
 
-async fn watch(link: Arc<Link>, doorbell: Bells, waker: Waker) {
+async fn watch(link: Arc<Link>, doorbell: WatchedSocket, waker: Waker) {
     let mut adaptive_polling = AdaptivePolling::default();
     loop {
         let polls = link.inside() > 0 && !link.shares_its_core() && adaptive_polling.may_poll();

@@ -16,7 +16,7 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use device::{Codec, Completion, Device, Dialect, Input, Job, Level, Outcome, Pool, Task, Waiting};
-use drivers::lane::{NoResult, Pause, Request, Serving, Taken};
+use drivers::lane::{LaneServer, NoResult, Pause, Request, ServedLane, Taken};
 use drivers::{Lane, LaneOptions};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{
@@ -111,7 +111,7 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
     half.greet(&client);
     let socket = Arc::new(service);
     let mut serving =
-        Serving::greet(&socket, ByteCount::mib(1)).expect("a client").expect("has greeted");
+        LaneServer::greet(&socket, ByteCount::mib(1)).expect("a client").expect("has greeted");
     let pool = Pool::heap(ByteCount(0));
     let (mut tail, mut answers) = (0, 0);
     // The bytes that the region holds of each answer that is not read, and their number.
@@ -159,7 +159,7 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
 }
 
 /// Answers a job, and returns how much of the lane's memory its result has (bytes).
-fn answer(serving: &mut Serving, pool: &Pool, request: Request) -> u64 {
+fn answer(serving: &mut LaneServer, pool: &Pool, request: Request) -> u64 {
     let bytes = request.output_bytes.min(1 << 20);
     let mut input = pool.take(request.input_bytes.min(1 << 20));
     let output = serving.output(bytes);

@@ -11,7 +11,7 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use device::{Device, DeviceError, Job, Outcome, Queue, RefusedReason};
-use drivers::lane::{NoResult, Pause, Problem, Serving, Taken};
+use drivers::lane::{LaneServer, NoResult, Pause, Problem, ServedLane, Taken};
 use drivers::{Lane, LaneOptions};
 use rustix::net::{SendFlags, send};
 use rustix::process::{Uid, geteuid};
@@ -168,10 +168,10 @@ const ROUNDS: usize = 300;
 /// often in a row.
 const BLOCKS_MAX: usize = 100;
 
-fn served(half: &Half) -> (UnixStream, Result<Option<Serving>, Problem>) {
+fn served(half: &Half) -> (UnixStream, Result<Option<LaneServer>, Problem>) {
     let (client, service) = UnixStream::pair().expect("two sockets");
     half.greet(&client);
-    (client, Serving::greet(&Arc::new(service), ByteCount::mib(1)))
+    (client, LaneServer::greet(&Arc::new(service), ByteCount::mib(1)))
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_client_with_larger_values_gets_no_lane() {
     for (work_bytes_max, is_served) in [(1 << 20, true), ((1 << 20) + 1, false)] {
         let (client, service) = UnixStream::pair().expect("two sockets");
         Half::new().greet_for(&client, work_bytes_max);
-        match Serving::greet(&Arc::new(service), ByteCount::mib(1)) {
+        match LaneServer::greet(&Arc::new(service), ByteCount::mib(1)) {
             Ok(serving) => assert!(is_served && serving.is_some(), "{work_bytes_max}"),
             Err(refused) => {
                 assert!(!is_served && refused.to_string().contains("takes 1MiB"), "{refused}");
@@ -262,7 +262,7 @@ fn neither_side_has_a_lane_with_another_user() {
     let pair = as_another_user(|| UnixStream::pair().expect("two sockets"));
     let Some((client, service)) = pair else { return };
     Half::new().greet(&client);
-    let refused = Serving::greet(&Arc::new(service), ByteCount::mib(1)).err().expect("refused");
+    let refused = LaneServer::greet(&Arc::new(service), ByteCount::mib(1)).err().expect("refused");
     assert!(refused.to_string().contains("runs as user 10001"), "{refused}");
 
     let folder = tempfile::tempdir().expect("a folder");

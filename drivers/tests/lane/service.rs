@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use device::{DeviceError, Input, Job, Outcome, Pool, Queue, Software};
-use drivers::lane::{NoResult, Request, Serving, Taken};
+use drivers::lane::{LaneServer, NoResult, Request, ServedLane, Taken};
 use units::ByteCount;
 
 use crate::support;
@@ -69,7 +69,7 @@ impl Drop for Service {
 fn serve(stream: UnixStream, manner: Manner, stop: &AtomicBool) {
     let socket = Arc::new(stream);
     let mut serving = loop {
-        match Serving::greet(&socket, ByteCount::mib(16)) {
+        match LaneServer::greet(&socket, ByteCount::mib(16)) {
             Ok(Some(serving)) => break serving,
             Ok(None) if !stop.load(Ordering::SeqCst) => thread::sleep(Duration::from_millis(1)),
             _ => return,
@@ -101,7 +101,7 @@ fn serve(stream: UnixStream, manner: Manner, stop: &AtomicBool) {
     }
 }
 
-fn run(serving: &mut Serving, queue: &mut dyn Queue, pool: &Pool, request: Request) {
+fn run(serving: &mut LaneServer, queue: &mut dyn Queue, pool: &Pool, request: Request) {
     let none = units::Nanos(0);
     let Some(output) = serving.output(request.output_bytes) else {
         return serving.fail(request.ticket, NoResult::Busy, none);

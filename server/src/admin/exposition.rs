@@ -39,6 +39,25 @@ impl Exposition {
         self.text
     }
 
+    /// Returns the length of the text so far.
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Repeats the families behind `begin` with `old` in the place of `new` in their names. Each says its new name.
+    pub(super) fn repeat_as(&mut self, begin: usize, new: &str, old: &str) {
+        let text = self.text.split_off(begin);
+        self.text.push_str(&text);
+        for line in text.lines() {
+            let _ = match line.strip_prefix("# HELP ").and_then(|help| help.split_once(' ')) {
+                Some((name, _)) => {
+                    writeln!(self.text, "# HELP {} Old name of {name}.", name.replacen(new, old, 1))
+                }
+                None => writeln!(self.text, "{}", line.replacen(new, old, 1)),
+            };
+        }
+    }
+
     fn family(&mut self, name: &'static str, kind: &str, help: &str) -> Family<'_> {
         debug_assert!(!self.families.contains(&name), "{name} is a family already");
         self.families.push(name);
@@ -152,6 +171,18 @@ mod tests {
         page.gauge("a", "B.").sample(&[("x", "\"\\\n"), ("y", "z")], 1.5);
         let text = "# HELP a B.\n# TYPE a gauge\na{x=\"\\\"\\\\\\n\",y=\"z\"} 1.5\n";
         assert_eq!(page.finish(), text);
+    }
+
+    #[test]
+    fn old_names_repeat_the_samples() {
+        let mut page = Exposition::default();
+        page.gauge("a", "A.").sample(&[], 1);
+        let begin = page.len();
+        page.counter("new_b", "B.").sample(&[("x", "new_")], 2);
+        page.repeat_as(begin, "new_", "old_");
+        let again = "# HELP old_b Old name of new_b.\n# TYPE old_b counter\nold_b{x=\"new_\"} 2\n";
+        let text = page.finish();
+        assert!(text.ends_with(again) && !text.contains("old_a"), "{text}");
     }
 
     #[test]

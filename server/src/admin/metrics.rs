@@ -42,8 +42,10 @@ pub(super) fn render(admin: &Admin) -> String {
     lanes(&mut page, &workers);
     let executors = plan.traces.read();
     if !executors.is_empty() {
+        let begin = page.len();
         traces::conversations(&mut page, &workers);
         traces::executors(&mut page, &executors);
+        page.repeat_as(begin, "rebate_program", "rebate_trace");
     }
     drop(executors);
     jobs(&mut page, &plan.runtimes.read());

@@ -19,8 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 
-use crate::config::Config;
-use crate::config_source::{self, StoreUrl};
+use crate::config::{self, Config, StoreUrl};
 use crate::counters::Counter;
 use crate::readiness::Readiness;
 use crate::worker::Plan;
@@ -77,7 +76,7 @@ impl Admin {
     }
 
     fn config(&self) -> String {
-        config_source::print_values(&self.config.read())
+        config::print_values(&self.config.read())
     }
 }
 

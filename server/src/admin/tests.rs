@@ -16,7 +16,7 @@ use super::metrics::{self, Workers};
 use super::traces;
 use crate::config::Config;
 use crate::counters::{Control, Counters};
-use crate::{Devices, Running, Server, StartError};
+use crate::{Devices, Server, ServerHandle, StartError};
 
 /// A page of metrics, read and checked: the samples by name and labels as written.
 struct Metrics(BTreeMap<String, f64>);
@@ -97,7 +97,7 @@ fn check_histograms(samples: &BTreeMap<String, f64>) {
     }
 }
 
-fn start(change: impl FnOnce(&mut Config)) -> Result<Running, StartError> {
+fn start(change: impl FnOnce(&mut Config)) -> Result<ServerHandle, StartError> {
     let mut config = Config::default();
     config.server.listen = vec!["127.0.0.1:0".to_owned()];
     config.server.admin_listen = "127.0.0.1:0".to_owned();
@@ -118,14 +118,14 @@ fn ask(admin: SocketAddr, request: &str) -> Option<(u16, String, String)> {
     Some((status, head.to_ascii_lowercase(), body.to_owned()))
 }
 
-fn page(running: &Running, path: &str) -> (u16, String) {
+fn page(running: &ServerHandle, path: &str) -> (u16, String) {
     let admin = running.admin_address().expect("admin pages are on");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let (status, _, body) = ask(admin, &request).expect("an answer");
     (status, body)
 }
 
-fn scrape(running: &Running) -> Metrics {
+fn scrape(running: &ServerHandle) -> Metrics {
     let (status, body) = page(running, "/metrics");
     assert_eq!(status, 200);
     Metrics::read(&body)

@@ -12,14 +12,14 @@ use super::metrics::Workers;
 
 /// Writes what connections brought.
 pub(super) fn conversations(page: &mut Exposition, workers: &Workers<'_>) {
-    page.counter("rebate_trace_hellos_refused_total", "Connections ended at their first words.")
+    page.counter("rebate_program_hellos_refused_total", "Connections ended at their first words.")
         .sample(&[], workers.sum(|c| &c.traced.hellos_refused));
-    page.counter("rebate_trace_requests_total", "Requests for traces, by what came of them.")
+    page.counter("rebate_program_requests_total", "Requests for programs, by what came of them.")
         .sample(&[("result", "answered")], workers.sum(|c| &c.traced.requests_answered))
         .sample(&[("result", "refused")], workers.sum(|c| &c.traced.requests_refused));
     page.counter(
-        "rebate_trace_by_hand_total",
-        "Messages done in software because their trace gave them back.",
+        "rebate_program_by_hand_total",
+        "Messages done in software because their program gave them back.",
     )
     .sample(&[("message", "request")], workers.sum(|c| &c.traced.received_by_hand))
     .sample(&[("message", "answer")], workers.sum(|c| &c.traced.answered_by_hand));
@@ -31,55 +31,61 @@ pub(super) fn executors(page: &mut Exposition, executors: &[Arc<TraceMetrics>]) 
     for (name, help, what) in ALONE {
         page.counter(name, help).sample(&[], sum(what));
     }
-    let mut refused = page.counter("rebate_traces_refused_total", "Traces not started, by cause.");
+    let mut refused =
+        page.counter("rebate_programs_refused_total", "Programs not started, by cause.");
     for what in Counted::all() {
         if let Counted::Refused(cause) = what {
             refused.sample(&[("cause", cause.name())], sum(what));
         }
     }
-    let help = "Traces that gave their input back for the caller to do, by cause.";
-    let mut failed = page.counter("rebate_traces_failed_total", help);
+    let help = "Programs that gave their input back for the caller to do, by cause.";
+    let mut failed = page.counter("rebate_programs_failed_total", help);
     for what in Counted::all() {
         if let Counted::Failed(cause) = what {
             failed.sample(&[("cause", cause.name())], sum(what));
         }
     }
-    let mut steps = page.counter("rebate_trace_steps_total", "Ops of traces, by where they ran.");
+    let mut steps =
+        page.counter("rebate_program_steps_total", "Ops of programs, by where they ran.");
     for what in Counted::all() {
         if let Counted::Step(op, ran) = what {
             steps.sample(&[("op", op.name()), ("on", ran.name())], sum(what));
         }
     }
-    let help = "Jobs of traces that went to software instead of a device, by reason.";
-    let mut fallbacks = page.counter("rebate_trace_fallback_total", help);
+    let help = "Jobs of programs that went to software instead of a device, by reason.";
+    let mut fallbacks = page.counter("rebate_program_fallback_total", help);
     for what in Counted::all() {
         if let Counted::Fallback(reason) = what {
             fallbacks.sample(&[("reason", reason.name())], sum(what));
         }
     }
-    page.counter("rebate_trace_overflow_total", "Jobs in the middle of traces for a full device.")
-        .sample(&[("result", "waited")], sum(Counted::Overflowed))
-        .sample(&[("result", "no_room")], sum(Counted::OverflowFull));
+    page.counter(
+        "rebate_program_overflow_total",
+        "Jobs in the middle of programs for a full device.",
+    )
+    .sample(&[("result", "waited")], sum(Counted::Overflowed))
+    .sample(&[("result", "no_room")], sum(Counted::OverflowFull));
     let mut live = BTreeMap::new();
     for (tenant, count) in executors.iter().flat_map(|executor| executor.live()) {
         *live.entry(tenant.0).or_insert(0) += count;
     }
-    page.gauge("rebate_traces_live", "Traces under way.").sample(&[], live.values().sum::<usize>());
-    let mut family = page.gauge("rebate_traces_tenant_live", "Traces under way, by tenant.");
+    page.gauge("rebate_programs_live", "Programs under way.")
+        .sample(&[], live.values().sum::<usize>());
+    let mut family = page.gauge("rebate_programs_tenant_live", "Programs under way, by tenant.");
     for (tenant, count) in live {
         family.sample(&[("tenant", &tenant.to_string())], count);
     }
 }
 
 const ALONE: [(&str, &str, Counted); 6] = [
-    ("rebate_traces_started_total", "Traces started.", Counted::Started),
-    ("rebate_traces_finished_total", "Traces whose caller has their end.", Counted::Reported),
-    ("rebate_traces_given_up_total", "Traces whose caller went away first.", Counted::GivenUp),
+    ("rebate_programs_started_total", "Programs started.", Counted::Started),
+    ("rebate_programs_finished_total", "Programs whose caller has their end.", Counted::Reported),
+    ("rebate_programs_given_up_total", "Programs whose caller went away first.", Counted::GivenUp),
     (
-        "rebate_traces_failed_later_total",
-        "Paths that failed after their trace had finished.",
+        "rebate_programs_failed_later_total",
+        "Paths that failed after their program had finished.",
         Counted::FailedLater,
     ),
-    ("rebate_trace_steps_late_total", "Steps done after they were due.", Counted::Late),
-    ("rebate_trace_unanswered_total", "Answers that did not come in time.", Counted::Unanswered),
+    ("rebate_program_steps_late_total", "Steps done after they were due.", Counted::Late),
+    ("rebate_program_unanswered_total", "Answers that did not come in time.", Counted::Unanswered),
 ];

@@ -9,8 +9,9 @@ use policy::scheduling::{Decision, Scheduling};
 use policy::{FittedOffload, NamedPolicy, Offload, POLICIES, Policy};
 use units::{ByteCount, Op, limits};
 
-use crate::config::{ParametersWord, PolicyName, PolicyWord, RuntimeSection, SchedulerConfig};
-use crate::rules;
+use crate::config::{
+    ParametersWord, PolicyName, PolicyWord, RuntimeSection, SchedulerConfig, convert,
+};
 
 /// Returns the parameters that a scheduler with this configuration sends after it has learnt `fitted`.
 pub(super) fn to_send(
@@ -59,7 +60,7 @@ pub(super) fn policy(
         PolicyName::Named(named) => named.name == BOUNDED_OFFLOAD,
     };
     if !is_fitted || !is_bounded || accelerators == 0 {
-        let policy = rules::policy(runtime.policy, &runtime, devices.len(), accelerators);
+        let policy = convert::policy(runtime.policy, &runtime, devices.len(), accelerators);
         return Ok((policy, runtime));
     }
     let sizes = (runtime.offload_bytes_min.as_usize(), runtime.inline_bytes_max.as_usize());
@@ -164,7 +165,7 @@ mod tests {
             assert_eq!(followed.policy, PolicyName::Named(named));
             assert_eq!(followed.offload_bytes_min, ByteCount(7));
             assert_eq!(followed.inline_bytes_max, configured.inline_bytes_max);
-            assert_eq!(rules::policy(followed.policy, &followed, 2, 1).name(), named.name);
+            assert_eq!(convert::policy(followed.policy, &followed, 2, 1).name(), named.name);
         }
         let nothing = to_send(&SchedulerConfig::default(), &nothing(), 1);
         assert_eq!(nothing, PolicyParameters { revision: 1, ..PolicyParameters::default() });

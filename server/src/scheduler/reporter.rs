@@ -295,13 +295,13 @@ fn instance(config: &Config) -> String {
 }
 
 fn role(config: &Config) -> String {
-    let services = Services::of(&config.server.roles);
+    let services = Services::from_roles(&config.server.roles);
     let roles = [
         (services.frontend, "frontend"),
         (services.compression, "compression"),
         (services.store, "store"),
         (services.scheduler, "scheduler"),
-        (services.traces && !config.traces.listen.is_empty(), "traces"),
+        (services.programs && !config.programs.listen.is_empty(), "programs"),
     ];
     let names: Vec<_> = roles.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
     names.join(",")

@@ -10,8 +10,9 @@ use smallvec::SmallVec;
 use store::frame;
 use tokio::time::timeout;
 
+use super::Session;
+use super::connection::{INPUT_BYTES, Transport};
 use super::pace::Pace;
-use super::{INPUT_BYTES, Session, Transport};
 use crate::backend::{Failure, NoRoom, Outcome};
 use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::context::ADMISSION_MAX;
@@ -105,8 +106,8 @@ impl Session {
     }
 
     /// A part of the budget for an answer, for a session that holds none; none where the caller of a command in memory
-    /// has granted the room. Where there is none at once, what is gathered is written first: it may hold what is waited
-    /// for.
+    /// has granted the room. Where there is none at once, the answers so far are written first: they may hold what is
+    /// waited for.
     #[cold]
     pub(super) async fn charge_reply(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
         let permit = if let Transport::Memory { reply_budget, held_bytes } = &mut self.transport {

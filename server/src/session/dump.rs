@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::Session;
+use super::connection::OUT_BYTES_MAX;
 use crate::backend::Backend;
 use crate::context::WorkerContext;
 use crate::stream::Stream;
@@ -170,7 +171,7 @@ impl Session {
                 } else {
                     return Err(Cut::Line(refused(line)));
                 }
-                if self.out.len() >= super::OUT_BYTES_MAX {
+                if self.out.len() >= OUT_BYTES_MAX {
                     self.hand_over().await?;
                 }
             }

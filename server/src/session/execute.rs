@@ -9,7 +9,8 @@ use bytes::Bytes;
 use protocol::Parse;
 use protocol::command::{AdminVerb, Command};
 
-use super::{Session, Transport};
+use super::Session;
+use super::connection::Transport;
 use crate::context::WorkerContext;
 use crate::values::Body;
 

@@ -9,8 +9,9 @@ use protocol::{MetaKey, refusal};
 use bytes::Bytes;
 
 use super::budget::charged;
-use super::classic::count_cas;
-use super::{Issued, Session, edit};
+use super::pipeline::Issued;
+use super::text::count_cas;
+use super::{Session, edit};
 use crate::backend::{self, Count, Failure, Issue, MetaDebug, MetaItem, NoRoom, Outcome, Written};
 use crate::budget::Permit;
 use crate::upstream::Traffic;

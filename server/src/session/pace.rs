@@ -10,7 +10,8 @@ use std::time::Duration;
 use device::Buffer;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{OUT_BYTES_MAX, Session, Transport};
+use super::Session;
+use super::connection::{OUT_BYTES_MAX, Transport};
 use crate::context::WorkerContext;
 use crate::reply_buffer::CALL_BYTES_MAX;
 

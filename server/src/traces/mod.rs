@@ -31,7 +31,7 @@ use runtime::{Finished, TokioRuntime};
 use tokio::net::TcpStream;
 use units::{ByteCount, Clock, Nanos};
 
-use crate::config::TracesConfig;
+use crate::config::ProgramsConfig;
 use crate::context::WorkerContext;
 use crate::counters::Traced as Counters;
 use crate::session::Open;
@@ -63,7 +63,7 @@ struct Peer {
 ///
 /// # Errors
 /// What is wrong with the file.
-pub fn secrets(config: &TracesConfig) -> Result<Secrets, String> {
+pub fn secrets(config: &ProgramsConfig) -> Result<Secrets, String> {
     match &config.secrets_file {
         Some(path) if !config.listen.is_empty() => Secrets::read(path),
         _ => Ok(Secrets::default()),
@@ -73,7 +73,7 @@ pub fn secrets(config: &TracesConfig) -> Result<Secrets, String> {
 impl Traced {
     /// Creates the service on the worker's runtime.
     pub(crate) fn new(
-        config: &TracesConfig,
+        config: &ProgramsConfig,
         secrets: Arc<Secrets>,
         runtime: &TokioRuntime,
         clock: Arc<dyn Clock>,
@@ -161,7 +161,7 @@ impl Traced {
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context, ListenerProtocol::Traces);
+    let _open = Open::count(&context, ListenerProtocol::Programs);
     let (Stream::Tcp(stream), Some(traced)) = (stream, &context.traced) else { return };
     if let Err(error) = converse(stream, &context, traced).await {
         tracing::debug!(%error, "a connection of traces ended");

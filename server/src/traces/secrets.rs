@@ -62,7 +62,7 @@ impl Secrets {
     }
 
     /// The tenant's.
-    pub fn of(&self, tenant: TenantId) -> Option<&[u8]> {
+    pub fn get(&self, tenant: TenantId) -> Option<&[u8]> {
         self.0.get(&tenant.0).map(String::as_bytes)
     }
 }
@@ -89,9 +89,9 @@ mod tests {
     fn every_tenant_has_a_line() {
         let text = format!("# ours\n\n 7  {SECRET} with blanks \r\n65535\t{SECRET}");
         let secrets = Secrets::parse(&text).expect("two tenants");
-        assert_eq!(secrets.of(TenantId(7)), Some(&b"0123456789abcdef with blanks"[..]));
-        assert_eq!(secrets.of(TenantId(65_535)), Some(SECRET.as_bytes()));
-        assert_eq!(secrets.of(TenantId(0)), None);
+        assert_eq!(secrets.get(TenantId(7)), Some(&b"0123456789abcdef with blanks"[..]));
+        assert_eq!(secrets.get(TenantId(65_535)), Some(SECRET.as_bytes()));
+        assert_eq!(secrets.get(TenantId(0)), None);
         assert_eq!(format!("{secrets:?}"), "Secrets of 2 tenants");
     }
 

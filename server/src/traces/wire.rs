@@ -47,7 +47,7 @@ pub(super) async fn welcome(
     let mut other = [0; RANDOM_BYTES];
     stream.read_exact(&mut other).await?;
     let unknown = || invalid(format!("tenant {} has no secret here", tenant.0));
-    let secret = secrets.of(tenant).ok_or_else(unknown)?;
+    let secret = secrets.get(tenant).ok_or_else(unknown)?;
     let nonce = random()?;
     stream.write_all(&nonce).await?;
     let [to_service, to_caller] = keys(secret, &other, &nonce);

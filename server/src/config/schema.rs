@@ -1,5 +1,5 @@
-//! The configuration: one struct per concern, every default a named reason, unknown keys refused. Values only; where
-//! they come from (file, environment, flags) and how they are shown is [`crate::config_source`]'s.
+//! The configuration: one struct per concern, every default a named reason, unknown keys refused. There are
+//! values only, and no source of them.
 
 use std::path::PathBuf;
 
@@ -21,15 +21,15 @@ pub struct Config {
     pub runtime: RuntimeSection,
     /// Who is told what operations cost, and what it answers.
     pub scheduler: SchedulerConfig,
-    /// Whose requests go through traces.
-    pub traces: TracesConfig,
+    /// Whose requests go through programs.
+    pub programs: ProgramsConfig,
 }
 
 /// Where clients connect, and how many.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// The services of this process: `all`, or any of `frontend`, `compression`, `store`, `scheduler`, `traces`.
+    /// The services of this process: `all`, or any of `frontend`, `compression`, `store`, `scheduler`, `programs`.
     /// (restart)
     pub roles: Vec<RoleName>,
     /// TCP addresses for memcached clients; port 0 takes a free one. (restart)
@@ -292,27 +292,27 @@ impl Default for SchedulerConfig {
     }
 }
 
-/// Whose requests go through traces: the example service of docs/traces.md.
+/// Whose requests go through programs of ops: the example service of docs/traces.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TracesConfig {
+pub struct ProgramsConfig {
     /// TCP addresses of the service; without one there is none. (restart)
     pub listen: Vec<String>,
     /// The tenants that it serves and their secrets: a file of lines `TENANT SECRET`. (restart)
     pub secrets_file: Option<PathBuf>,
-    /// Traces under way at once, per worker thread; beyond it requests are done by hand, in software. (restart)
+    /// Programs under way at once, per worker thread; beyond it requests are done by hand, in software. (restart)
     pub live_max: usize,
     /// Of these, one tenant's. (restart)
     pub tenant_live_max: usize,
-    /// The largest payload, at every step of a trace. (restart)
+    /// The largest payload, at every step of a program. (restart)
     pub payload_bytes_max: ByteCount,
-    /// Jobs in the middle of traces that wait while every device that would take them is full. (restart)
+    /// Jobs in the middle of programs that wait while every device that would take them is full. (restart)
     pub overflow_max: usize,
-    /// How long after its start a trace should be done, for policies and to be counted; 0 for none (us). (restart)
+    /// How long after its start a program should be done, for policies and to be counted; 0 for none (us). (restart)
     pub due_us: u64,
 }
 
-impl Default for TracesConfig {
+impl Default for ProgramsConfig {
     fn default() -> Self {
         let limits = runtime::trace::TraceLimits::default();
         Self {
@@ -337,7 +337,7 @@ pub enum RoleName {
     Compression,
     Store,
     Scheduler,
-    Traces,
+    Programs,
 }
 
 /// How many servers of the ring a ready process reaches.
@@ -378,19 +378,19 @@ pub struct Services {
     pub compression: bool,
     pub store: bool,
     pub scheduler: bool,
-    pub traces: bool,
+    pub programs: bool,
 }
 
 impl Services {
-    /// What the roles come to.
-    pub fn of(roles: &[RoleName]) -> Self {
+    /// Returns the services that the roles stand for.
+    pub fn from_roles(roles: &[RoleName]) -> Self {
         let has = |role| roles.contains(&role) || roles.contains(&RoleName::All);
         Self {
             frontend: has(RoleName::Frontend),
             compression: has(RoleName::Compression),
             store: has(RoleName::Store),
             scheduler: has(RoleName::Scheduler),
-            traces: has(RoleName::Traces),
+            programs: has(RoleName::Programs),
         }
     }
 }

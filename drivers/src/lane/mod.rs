@@ -1,8 +1,8 @@
 //! A compression service on the same host as a device: its queue is memory that the two processes share. To the service
-//! a lane is one more listener ([`Serving`]). As with [`crate::remote`], a queue is a connection and never reconnects:
-//! when the service goes, jobs inside come back as lost, and a caller that wants to try again opens another queue. The
-//! lane has compression and decompression; any other op is refused as unsupported. It places nothing and retries
-//! nothing.
+//! a lane is one more listener ([`LaneServer`]). As with [`crate::remote`], a queue is a connection and never
+//! reconnects: when the service goes, jobs inside come back as lost, and a caller that wants to try again opens another
+//! queue. The lane has compression and decompression; any other op is refused as unsupported. It places nothing and
+//! retries nothing.
 //!
 //! # Set-up
 //! The client connects to the service's Unix socket and sends a greeting of 24 bytes: `REBALANE`, the version and the
@@ -73,11 +73,10 @@ mod handshake;
 mod link;
 mod memory;
 mod queue;
-mod serving;
+mod server;
 mod socket;
 mod watch;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,8 +90,9 @@ use link::Link;
 use memory::{BLOCKS_BYTES_MAX, Blocks, Region, UNIT_BYTES};
 use queue::LaneQueue;
 
-pub use doorbell::Bells;
-pub use serving::{NoResult, Pause, RESULT_AT, Request, Serving, Taken, Tally, Ticket};
+pub use device::lane::{NoResult, Pause, Problem, RESULT_AT, Request, ServedLane, Taken};
+pub use doorbell::watch;
+pub use server::LaneServer;
 
 /// A compression service on this host.
 pub struct Lane {
@@ -219,29 +219,6 @@ impl Device for Lane {
         ]
     }
 }
-
-/// The reason why there is no lane.
-#[derive(Debug)]
-pub enum Problem {
-    /// The other process is no peer for this lane. The process must change, or its operator.
-    Peer(String),
-    /// The system gives no memory that can be shared in this way. Linux does since 5.1.
-    Memory(std::io::Error),
-    /// The system gives no thread or no descriptor to wait with.
-    Watch(std::io::Error),
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Problem::Peer(why) => write!(f, "not a peer for a lane: {why}"),
-            Problem::Memory(error) => write!(f, "no sealed memory: {error}"),
-            Problem::Watch(error) => write!(f, "nothing to wait with: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Problem {}
 
 /// The counters of the client's side of a device's lanes.
 #[derive(Debug, Default)]

@@ -7,7 +7,9 @@ use protocol::{Key, Meta, MetaFlags, MetaKey, refusal};
 use smallvec::SmallVec;
 
 use super::budget::charged;
-use super::{Issued, OUT_BYTES_MAX, Session, edit};
+use super::connection::OUT_BYTES_MAX;
+use super::pipeline::Issued;
+use super::{Session, edit};
 use crate::backend::{Count, Failure, GetIssue, Item, Items, Local, NoRoom, Outcome, Written};
 use crate::budget::Permit;
 use crate::counters::Commands;
@@ -33,36 +35,6 @@ impl Session {
         let added = (store.verb == StoreVerb::Add).then_some(store.key);
         let (is_cas, noreply) = (store.verb == StoreVerb::Cas, store.noreply);
         Issued::Store { issue, is_cas, noreply, added }
-    }
-
-    pub(super) async fn settle(&mut self, issued: Issued<'_>) {
-        match issued {
-            Issued::Get(get, issue) => self.reply_get(&get, issue).await,
-            Issued::MetaGet(meta, issue) => self.reply_meta_get(&meta, issue).await,
-            Issued::Store { issue, is_cas, noreply, added } => {
-                let outcome = issue.written().await;
-                if let (Ok(Written::NotStored), Some(key)) = (&outcome, added) {
-                    self.context.look_after_add(&MetaKey::from(key)).await;
-                }
-                if is_cas {
-                    count_cas(&self.context.counters.commands, &outcome);
-                }
-                self.reply_written(outcome, noreply);
-            }
-            Issued::Delete { issue, noreply } => {
-                let outcome = issue.was_there().await;
-                let commands = &self.context.counters.commands;
-                count_hit(&outcome, &commands.delete_hits, &commands.delete_misses);
-                self.reply_found(outcome, Reply::Deleted, noreply);
-            }
-            Issued::Touch { issue, noreply } => {
-                let outcome = issue.was_there().await;
-                let commands = &self.context.counters.commands;
-                commands.cmd_touch.up();
-                count_hit(&outcome, &commands.touch_hits, &commands.touch_misses);
-                self.reply_found(outcome, Reply::Touched, noreply);
-            }
-        }
     }
 
     /// A storage command that nothing may overtake.
@@ -108,7 +80,7 @@ impl Session {
         self.out.text().extend_from_slice(reply.line());
     }
 
-    async fn reply_get(&mut self, get: &Get<'_>, issue: GetIssue) {
+    pub(super) async fn reply_get(&mut self, get: &Get<'_>, issue: GetIssue) {
         match self.reply_items(get, issue).await {
             Ok(()) => self.line(Reply::End),
             Err(failure) => self.fail(failure, false),
@@ -173,7 +145,7 @@ impl Session {
                 None => false,
             };
             self.count_get(found, get.touch_exptime_s.is_some());
-            if self.gathered_bytes() >= OUT_BYTES_MAX && !self.flush_or_close().await {
+            if self.unwritten_bytes() >= OUT_BYTES_MAX && !self.flush_or_close().await {
                 break;
             }
         }
@@ -287,7 +259,7 @@ impl Session {
         true
     }
 
-    fn reply_written(&mut self, outcome: Outcome<Written>, noreply: bool) {
+    pub(super) fn reply_written(&mut self, outcome: Outcome<Written>, noreply: bool) {
         let reply = match outcome {
             Err(failure) => return self.fail(failure, noreply),
             Ok(Written::Stored { .. }) => Reply::Stored,
@@ -300,7 +272,7 @@ impl Session {
         }
     }
 
-    fn reply_found(&mut self, outcome: Outcome<bool>, found: Reply, noreply: bool) {
+    pub(super) fn reply_found(&mut self, outcome: Outcome<bool>, found: Reply, noreply: bool) {
         match outcome {
             Err(failure) => self.fail(failure, noreply),
             Ok(_) if noreply => {}
@@ -353,7 +325,7 @@ const TRIES_MAX: usize = 3;
 /// Moving this many bytes takes about as long as a short command.
 const BYTES_PER_COMMAND: usize = 8 << 10;
 
-fn count_hit(
+pub(super) fn count_hit(
     outcome: &Outcome<bool>,
     hits: &crate::counters::Counter,
     misses: &crate::counters::Counter,

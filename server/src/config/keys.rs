@@ -1,11 +1,12 @@
 //! The table of keys: for each its kind, its range and whether a running server can change it. The one place that
-//! says so; a test holds it against the fields of [`crate::config::Config`] and their comments.
+//! says so; a test holds it against the fields of [`super::Config`] and their comments.
 
 use policy::POLICIES;
 use toml::Value;
 use units::{ByteCount, NotAByteCount, limits};
 
 use super::address::{CompressionAddress, HostPort, StoreUrl};
+use super::source::{NEW_SECTION, OLD_SECTION};
 
 /// One configuration key.
 #[derive(Debug, PartialEq)]
@@ -140,16 +141,16 @@ pub const KEYS: &[Key] = &[
     hot("scheduler.policy", Kind::Choice(&POLICIES_OWN)),
     hot("scheduler.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
     hot("scheduler.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
-    restart("traces.listen", Kind::Addresses),
-    restart("traces.secrets_file", Kind::Path),
-    restart("traces.live_max", Kind::Count(1, JOBS_MAX)),
-    restart("traces.tenant_live_max", Kind::Count(1, JOBS_MAX)),
-    restart("traces.payload_bytes_max", Kind::Bytes(ByteCount::kib(1), PAYLOAD_MAX)),
-    restart("traces.overflow_max", Kind::Count(0, JOBS_MAX)),
-    restart("traces.due_us", Kind::Count(0, LATENCY_US_MAX)),
+    restart("programs.listen", Kind::Addresses),
+    restart("programs.secrets_file", Kind::Path),
+    restart("programs.live_max", Kind::Count(1, JOBS_MAX)),
+    restart("programs.tenant_live_max", Kind::Count(1, JOBS_MAX)),
+    restart("programs.payload_bytes_max", Kind::Bytes(ByteCount::kib(1), PAYLOAD_MAX)),
+    restart("programs.overflow_max", Kind::Count(0, JOBS_MAX)),
+    restart("programs.due_us", Kind::Count(0, LATENCY_US_MAX)),
 ];
 
-const ROLES: &[&str] = &["all", "frontend", "compression", "store", "scheduler", "traces"];
+const ROLES: &[&str] = &["all", "frontend", "compression", "store", "scheduler", "programs"];
 
 const FALLBACKS: &[&str] = &["prefer", "require", "forbid"];
 
@@ -291,7 +292,9 @@ impl Kind {
             Kind::Share => share(value).is_some_and(|share| (0.0..=1.0).contains(&share)),
             Kind::Switch => value.is_bool(),
             Kind::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)),
-            Kind::Choices(words) => list_of(&|word| words.contains(&word)),
+            Kind::Choices(words) => list_of(&|word| {
+                words.contains(&word) || word == OLD_SECTION && words.contains(&NEW_SECTION)
+            }),
             Kind::Address => value.as_str().is_some_and(|text| text.is_empty() || address(text)),
             Kind::Addresses => list_of(&address),
             Kind::StoreUrl => value.as_str().is_some_and(|url| url.parse::<StoreUrl>().is_ok()),

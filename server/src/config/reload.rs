@@ -2,8 +2,7 @@
 //! configuration is always one that some file described.
 
 use super::keys::{Change, KEYS};
-use super::{lookup, to_table};
-use crate::config::Config;
+use super::{Config, lookup, to_table};
 
 /// The keys that differ and can change now; or, where any key needs a restart, those that do.
 pub fn diff_for_reload(old: &Config, new: &Config) -> Result<Vec<&'static str>, Vec<&'static str>> {

@@ -1,4 +1,4 @@
-//! The configuration's words as the values that the lower rooms take.
+//! The configuration's words as the values that the lower crates take.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use policy::{FormPolicy, NamedPolicy, Parameters, Policy};
 use runtime::{Fallback, Limits};
 use units::Nanos;
 
-use crate::config::{
+use super::{
     CodecName, CompressConfig, CompressMode, FallbackName, Foreign, LevelName, PolicyName,
     ReaderName, RuntimeSection, StoreConfig,
 };

@@ -5,8 +5,7 @@ use std::fmt::Write;
 use toml::Value;
 
 use super::keys::{Change, KEYS, Key, Kind};
-use super::{Loaded, lookup, to_table};
-use crate::config::Config;
+use super::{Config, Loaded, lookup, to_table};
 
 /// The configuration with, per key, its origin and `hot` (a reload changes it) or `restart`.
 pub fn print(loaded: &Loaded) -> String {

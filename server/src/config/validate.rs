@@ -2,10 +2,9 @@
 
 use super::error::{ConfigError, Origin};
 use super::keys::KEYS;
-use super::{StoreUrl, lookup, to_table};
+use super::{Config, Services, StoreUrl, lookup, to_table};
 use units::ByteCount;
 
-use crate::config::{Config, Services};
 use crate::memory::MemoryParts;
 
 /// All that is wrong with `config`; its origins are not known here.
@@ -33,8 +32,8 @@ type Refuse<'a> = &'a mut dyn FnMut(&'static str, String);
 
 /// Checks that a client could connect to every service that there is.
 fn check_doors(config: &Config, refuse: Refuse<'_>) {
-    let (server, traces) = (&config.server, &config.traces);
-    let services = Services::of(&server.roles);
+    let (server, programs) = (&config.server, &config.programs);
+    let services = Services::from_roles(&server.roles);
     if server.roles.is_empty() {
         refuse("server.roles", "is empty: this process would serve nothing".into());
     }
@@ -44,21 +43,25 @@ fn check_doors(config: &Config, refuse: Refuse<'_>) {
             "is set and server.roles has no compression: there is nothing to serve there".into(),
         );
     }
-    let has_traces = !traces.listen.is_empty();
-    if has_traces && !services.traces {
+    let has_programs = !programs.listen.is_empty();
+    if has_programs && !services.programs {
         refuse(
-            "traces.listen",
-            "is set and server.roles has no traces: there is nothing to serve there".into(),
+            "programs.listen",
+            "is set and server.roles has no programs: there is nothing to serve there".into(),
         );
     }
-    if has_traces && traces.secrets_file.is_none() {
-        refuse("traces.secrets_file", "is unset: no caller of traces.listen could be read".into());
+    if has_programs && programs.secrets_file.is_none() {
+        refuse(
+            "programs.secrets_file",
+            "is unset: no caller of programs.listen could be read".into(),
+        );
     }
-    let is_reachable = !server.grpc_listen.is_empty() || server.lane_listen.is_some() || has_traces;
+    let is_reachable =
+        !server.grpc_listen.is_empty() || server.lane_listen.is_some() || has_programs;
     if !services.frontend && !is_reachable && !server.roles.is_empty() {
         refuse(
             "server.grpc_listen",
-            "is empty, as is traces.listen, and server.roles has no frontend: no client could \
+            "is empty, as is programs.listen, and server.roles has no frontend: no client could \
              connect"
                 .into(),
         );
@@ -93,11 +96,11 @@ fn check_sizes(config: &Config, refuse: Refuse<'_>) {
             format!("{} is above store.retry_max_ms = {}", store.retry_min_ms, store.retry_max_ms),
         );
     }
-    let payload_bytes_max = config.traces.payload_bytes_max;
-    let has_traces = !config.traces.listen.is_empty();
-    if has_traces && config.runtime.inflight_bytes_max < payload_bytes_max {
+    let payload_bytes_max = config.programs.payload_bytes_max;
+    let has_programs = !config.programs.listen.is_empty();
+    if has_programs && config.runtime.inflight_bytes_max < payload_bytes_max {
         refuse(
-            "traces.payload_bytes_max",
+            "programs.payload_bytes_max",
             format!(
                 "{payload_bytes_max} is above runtime.inflight_bytes_max = {}: the largest request \
                  could never be read",

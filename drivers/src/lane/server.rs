@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use device::{Buffer, Class, Pool, Task, TenantId};
+use device::lane::{
+    LaneCounters, NoResult, Pause, Problem, RESULT_AT, Request, ServedLane, Taken, Ticket,
+};
+use device::{Buffer, Pool};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::{ByteCount, Nanos};
 
@@ -21,10 +24,10 @@ use super::handshake::{self, AWAKE};
 use super::link::{cpu, fresh, shares_its_core};
 use super::memory::{Blocks, ENTRIES, LocalHalf, PeerHalf, Region, Word};
 use super::socket::{self, Greeting, Heard, Users};
-use super::{Problem, inputs_bytes, results_bytes};
+use super::{inputs_bytes, results_bytes};
 
 /// One client's lane, on the thread that serves it.
-pub struct Serving {
+pub struct LaneServer {
     socket: Arc<UnixStream>,
     local: LocalHalf,
     peer: PeerHalf,
@@ -47,7 +50,7 @@ pub struct Serving {
     sleeps_read: u64,
     adaptive_polling: AdaptivePolling,
     polling: Option<Polling>,
-    counters: Tally,
+    counters: LaneCounters,
 }
 
 struct Polling {
@@ -55,77 +58,7 @@ struct Polling {
     looks: u32,
 }
 
-/// A job as the client asked for it. Its sizes are only the client's claim.
-#[derive(Debug)]
-pub struct Request {
-    /// The op and its parameters.
-    pub task: Task,
-    /// The tenant that it belongs to.
-    pub tenant: TenantId,
-    /// The class of the job.
-    pub class: Class,
-    /// Size of the input.
-    pub input_bytes: usize,
-    /// The longest result that is of use.
-    pub output_bytes: usize,
-    /// The time until the client stops waiting, from the moment when it asked.
-    pub time_left: Option<Nanos>,
-    offset: u64,
-    /// The claim to this job's answer.
-    pub ticket: Ticket,
-}
-
-/// The claim to one answer.
-#[derive(Debug)]
-pub struct Ticket(u64);
-
-/// The result of a look at the client's ring.
-#[derive(Debug)]
-pub enum Taken {
-    /// There was no job.
-    Nothing,
-    /// There was something that is no job. It has its answer.
-    Refused,
-    /// There was a job.
-    Job(Request),
-}
-
-/// The reason why a job has no result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoResult {
-    /// The result would be longer than what is of use. For compression only.
-    DoesNotFit,
-    /// The input is no valid stream.
-    InvalidInput,
-    /// A device failed the job.
-    Fault,
-    /// There is no room for the job.
-    Busy,
-    /// The job is nothing that may be run.
-    Refused,
-}
-
-/// The next step of a side that has nothing to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
-    /// Look again, after others had their turn.
-    Look,
-    /// Sleep until the socket is readable, or one of this side's jobs is done.
-    Sleep,
-}
-
-/// The counters of a lane since the last question.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// The number of times that the client was woken.
-    pub bells: u64,
-    /// Values copied: inputs into memory that the client cannot change, and results that were made elsewhere.
-    pub copies: u64,
-    /// Their bytes.
-    pub copied_bytes: u64,
-}
-
-impl Serving {
+impl LaneServer {
     /// Answers a client's greeting. Returns none if the greeting is not there yet. `work_bytes_max` is the largest
     /// uncompressed side of a job that this service takes: a client whose jobs may be larger is refused. It also
     /// decides how much room this lane's results have, and how long the region may be that the client brings. Both are
@@ -179,15 +112,83 @@ impl Serving {
             sleeps_read: 0,
             adaptive_polling: AdaptivePolling::default(),
             polling: None,
-            counters: Tally::default(),
+            counters: LaneCounters::default(),
         }))
     }
 
-    /// Takes the next job.
-    ///
-    /// # Errors
-    /// [`Problem::Peer`]: the client breaks the rules, and is not to be served any longer.
-    pub fn take(&mut self) -> Result<Taken, Problem> {
+    /// Reads the bells that have come. Returns false if the client is gone.
+    pub fn listen(&self) -> bool {
+        socket::listen(self.socket.as_fd()) == Heard::Silence
+    }
+
+    /// Waits, for a thread that serves one lane and nothing else. It returns true when there may be a job or when
+    /// `limit` has passed, and false when the client is gone.
+    pub fn wait(&mut self, limit: Duration) -> bool {
+        while self.pause() == Pause::Look {
+            if self.peer.word(Word::Tail) != self.taken {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        let limit = Timespec::try_from(limit).ok();
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(0) => true,
+            _ => self.listen(),
+        }
+    }
+
+    /// Returns the number of jobs that were taken and have no answer.
+    pub fn inside(&self) -> usize {
+        self.inside as usize
+    }
+
+    /// Records that a poll that found something was worth it.
+    fn note_work(&mut self) {
+        if let Some(polling) = self.polling.take() {
+            self.adaptive_polling.found(polling.since.elapsed());
+        }
+    }
+
+    fn count_copy(&mut self, bytes: usize) {
+        self.counters.copies += 1;
+        self.counters.copied_bytes += bytes as u64;
+    }
+
+    /// Frees the results that the client has read.
+    fn reclaim(&mut self) -> Result<(), Problem> {
+        let read = self.peer.word(Word::Head).wrapping_sub(self.read);
+        if read > self.shown.wrapping_sub(self.read) {
+            return Err(Problem::Peer("it claims to have read answers that there are not".into()));
+        }
+        self.unread.drain(..read as usize);
+        self.read = self.read.wrapping_add(read);
+        Ok(())
+    }
+
+    fn write(&mut self, ticket: Ticket, answer: Answer, result: (u64, u32), service: Nanos) {
+        let (offset, output_bytes) = result;
+        let entry = Completion { mark: ticket.0, answer, offset, output_bytes, service };
+        self.local.put(self.written, entry.encode());
+        self.written = self.written.wrapping_add(1);
+        self.inside -= 1;
+    }
+
+    /// Returns the result in the local region, and its place in its buffer.
+    fn at_home(&mut self, output: Buffer, part: Range<usize>) -> Option<(Buffer, Range<usize>)> {
+        if output.memory() == self.region.id() {
+            return Some((output, part));
+        }
+        let bytes = part.len();
+        let mut copy = self.output(bytes)?;
+        copy.extend(&output[part]);
+        self.count_copy(bytes);
+        Some((copy, 0..bytes))
+    }
+}
+
+impl ServedLane for LaneServer {
+    fn take(&mut self) -> Result<Taken, Problem> {
         let fresh = fresh(self.peer.word(Word::Tail), self.taken);
         // This comes after the tail: a client that published a job had read enough answers by then to have room for it.
         self.reclaim()?;
@@ -223,28 +224,22 @@ impl Serving {
         }))
     }
 
-    /// Copies the input of a job to where the client cannot change it. This is the one copy that the service makes of a
-    /// value. Returns false if the input does not lie within the client's memory.
-    pub fn copy_input(&mut self, request: &Request, to: &mut Buffer) -> bool {
+    fn copy_input(&mut self, request: &Request, to: &mut Buffer) -> bool {
         let bytes = request.input_bytes;
         let Some(space) = to.space().get_mut(..bytes) else { return false };
         if !self.peer.copy(request.offset, space) {
             return false;
         }
         to.set_len(bytes);
-        self.counters.copy(bytes);
+        self.count_copy(bytes);
         true
     }
 
-    /// Returns room for a result of so many bytes, behind [`RESULT_AT`] others, where the client can read it. Returns
-    /// none when the lane's memory is exhausted.
-    pub fn output(&self, bytes: usize) -> Option<Buffer> {
+    fn output(&self, bytes: usize) -> Option<Buffer> {
         self.results.take_registered(bytes)
     }
 
-    /// Answers with that part of `output`, which is copied if it is not from [`Serving::output`]. Returns false if
-    /// there was no room for the copy. Then the answer is [`NoResult::Busy`].
-    pub fn finish(
+    fn finish(
         &mut self,
         ticket: Ticket,
         output: Buffer,
@@ -263,8 +258,7 @@ impl Serving {
         true
     }
 
-    /// Answers without a result.
-    pub fn fail(&mut self, ticket: Ticket, why: NoResult, service: Nanos) {
+    fn fail(&mut self, ticket: Ticket, why: NoResult, service: Nanos) {
         let answer = match why {
             NoResult::DoesNotFit => Answer::DoesNotFit,
             NoResult::InvalidInput => Answer::InvalidInput,
@@ -276,9 +270,7 @@ impl Serving {
         self.unread.push_back(None);
     }
 
-    /// Shows the client all answers since the last call, and wakes it once if it sleeps, however many answers there
-    /// are.
-    pub fn show(&mut self) {
+    fn show(&mut self) {
         if self.shown == self.written {
             return;
         }
@@ -298,8 +290,7 @@ impl Serving {
         }
     }
 
-    /// Returns the next step after a turn that found no job. `Sleep` was announced to the client: a bell will come.
-    pub fn pause(&mut self) -> Pause {
+    fn pause(&mut self) -> Pause {
         let goes_on = match &mut self.polling {
             Some(polling) => {
                 polling.looks = polling.looks.wrapping_add(1);
@@ -330,11 +321,7 @@ impl Serving {
         if may_sleep { Pause::Sleep } else { Pause::Look }
     }
 
-    /// Notes that a bell has come, for a caller that learns of every bell by itself, whether or not earlier ones were
-    /// read. It reads bells only once in a while. That saves a system call for each, and the client's sleeps are not
-    /// disturbed by what a read gives back to its socket. Returns false if the client is gone. `may_be_gone` asks to
-    /// look for that.
-    pub fn hear(&mut self, may_be_gone: bool) -> bool {
+    fn drain_doorbells(&mut self, may_be_gone: bool) -> bool {
         // There is a bell for each sleep at most.
         if !may_be_gone && self.sleeps - self.sleeps_read < socket::UNREAD_MAX {
             return true;
@@ -343,99 +330,18 @@ impl Serving {
         self.listen()
     }
 
-    /// Reads the bells that have come. Returns false if the client is gone.
-    pub fn listen(&self) -> bool {
-        socket::listen(self.socket.as_fd()) == Heard::Silence
-    }
-
-    /// Waits, for a thread that serves one lane and nothing else. It returns true when there may be a job or when
-    /// `limit` has passed, and false when the client is gone.
-    pub fn wait(&mut self, limit: Duration) -> bool {
-        while self.pause() == Pause::Look {
-            if self.peer.word(Word::Tail) != self.taken {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        let limit = Timespec::try_from(limit).ok();
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-        match poll(&mut fds, limit.as_ref()) {
-            Ok(0) => true,
-            _ => self.listen(),
-        }
-    }
-
-    /// Returns the counts since the last call.
-    pub fn tally(&mut self) -> Tally {
+    fn take_counters(&mut self) -> LaneCounters {
         std::mem::take(&mut self.counters)
     }
 
-    /// Returns the number of jobs that were taken and have no answer.
-    pub fn inside(&self) -> usize {
-        self.inside as usize
-    }
-
-    /// Returns how many answers the client was shown since the beginning, and how many of them it has read.
-    pub fn answers(&self) -> (u64, u64) {
+    fn answers(&self) -> (u64, u64) {
         (self.shown, self.read)
     }
 
-    /// Returns the bytes of results that the client has not read, or that a device has not let go of.
-    pub fn held(&self) -> ByteCount {
+    fn held(&self) -> ByteCount {
         ByteCount(self.region.used_bytes() as u64)
     }
-
-    /// Records that a poll that found something was worth it.
-    fn note_work(&mut self) {
-        if let Some(polling) = self.polling.take() {
-            self.adaptive_polling.found(polling.since.elapsed());
-        }
-    }
-
-    /// Frees the results that the client has read.
-    fn reclaim(&mut self) -> Result<(), Problem> {
-        let read = self.peer.word(Word::Head).wrapping_sub(self.read);
-        if read > self.shown.wrapping_sub(self.read) {
-            return Err(Problem::Peer("it claims to have read answers that there are not".into()));
-        }
-        self.unread.drain(..read as usize);
-        self.read = self.read.wrapping_add(read);
-        Ok(())
-    }
-
-    fn write(&mut self, ticket: Ticket, answer: Answer, result: (u64, u32), service: Nanos) {
-        let (offset, output_bytes) = result;
-        let entry = Completion { mark: ticket.0, answer, offset, output_bytes, service };
-        self.local.put(self.written, entry.encode());
-        self.written = self.written.wrapping_add(1);
-        self.inside -= 1;
-    }
-
-    /// Returns the result in the local region, and its place in its buffer.
-    fn at_home(&mut self, output: Buffer, part: Range<usize>) -> Option<(Buffer, Range<usize>)> {
-        if output.memory() == self.region.id() {
-            return Some((output, part));
-        }
-        let bytes = part.len();
-        let mut copy = self.output(bytes)?;
-        copy.extend(&output[part]);
-        self.counters.copy(bytes);
-        Some((copy, 0..bytes))
-    }
 }
-
-impl Tally {
-    fn copy(&mut self, bytes: usize) {
-        self.copies += 1;
-        self.copied_bytes += bytes as u64;
-    }
-}
-
-/// The place in its buffer where a result should begin, behind a few bytes that nobody needs. If a result is to begin
-/// at the beginning, a device that has results in memory of its own (such as a virtual device that remembers them)
-/// hands that memory over. With an offset it writes the result where the client reads, while its time runs, as hardware
-/// would, and nothing is copied after that.
-pub const RESULT_AT: usize = 32;
 
 /// The number of looks at the memory per look at the clock, which costs more.
 const LOOKS_PER_CLOCK: u32 = 8;

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use device::Device;
+use device::lane::WatchLane;
 use parking_lot::RwLock;
 use store::embedded::CoarseClock;
 use store::{Embedded, embedded};
@@ -17,15 +18,13 @@ use crate::accept::{
     AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix, listen_tcp, listen_unix,
 };
 use crate::admin::{self, Admin};
-use crate::config::{Config, Services};
-use crate::config_source::StoreUrl;
+use crate::config::{Config, Services, StoreConfig, StoreUrl, convert};
 use crate::context::Connections;
 use crate::counters::Counters;
 use crate::device_log;
 use crate::grpc::Health;
 use crate::idle_memory;
 use crate::memory::MemoryParts;
-use crate::rules;
 use crate::scheduler::{Reporter, Reporting, Scheduler};
 use crate::supervise::{Vitals, keep};
 use crate::traces;
@@ -39,15 +38,45 @@ pub struct Devices {
     pub accelerators: usize,
 }
 
+/// What a server needs of this system and cannot do without foreign code.
+#[derive(Clone, Copy, Debug)]
+pub struct Platform {
+    /// Serves lanes; without it there are none.
+    pub watch_lane: Option<WatchLane>,
+    /// Returns the memory that the heap keeps and nobody uses to the system, and says whether there was any.
+    pub trim_heap: fn() -> bool,
+}
+
+impl Default for Platform {
+    fn default() -> Self {
+        Self { watch_lane: None, trim_heap: || false }
+    }
+}
+
 /// The way to a running server.
 pub struct Server;
 
 impl Server {
-    /// Listens and serves.
+    /// Listens and serves, without lanes and on a heap that is left alone.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left behind.
-    pub fn start(mut config: Config, devices: Devices) -> Result<Running, StartError> {
+    pub fn start(config: Config, devices: Devices) -> Result<ServerHandle, StartError> {
+        Self::start_on(Platform::default(), config, devices)
+    }
+
+    /// Listens and serves with all that the platform has.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left behind.
+    pub fn start_on(
+        platform: Platform,
+        mut config: Config,
+        devices: Devices,
+    ) -> Result<ServerHandle, StartError> {
+        if config.server.lane_listen.is_some() && platform.watch_lane.is_none() {
+            return Err(StartError::Config("server.lane_listen: there are no lanes here".into()));
+        }
         let memory = MemoryParts::new(&config);
         config.runtime.inflight_bytes_max = memory.values_per_worker(&config);
         let url: StoreUrl = config
@@ -55,22 +84,15 @@ impl Server {
             .url
             .parse()
             .map_err(|error| StartError::Config(format!("store.url: {error}")))?;
-        let secrets = traces::secrets(&config.traces)
-            .map_err(|problem| StartError::Config(format!("traces.secrets_file: {problem}")))?;
+        let secrets = traces::secrets(&config.programs)
+            .map_err(|problem| StartError::Config(format!("programs.secrets_file: {problem}")))?;
         let listeners = Listeners::bind(&config)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let embedded = (url == StoreUrl::Embedded).then(|| {
-            Arc::new(Embedded::new(embedded::Options {
-                limit: config.store.memory,
-                item_bytes_max: config.store.item_bytes_max,
-                evict: config.store.evict,
-                seed: hash_seed(),
-            }))
-        });
+        let embedded = (url == StoreUrl::Embedded).then(|| Arc::new(open_store(&config.store)));
         let Devices { all: devices, accelerators } = devices;
         let policy =
-            rules::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
-        let services = Services::of(&config.server.roles);
+            convert::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
+        let services = Services::from_roles(&config.server.roles);
         let (health, grpc_others) = Health::new(services);
         // Without gRPC no process could report.
         let scheduler = (services.scheduler && !config.server.grpc_listen.is_empty())
@@ -79,6 +101,7 @@ impl Server {
         let connections = Connections::new(config.server.connections_max, &protocols(&config));
         let plan = Arc::new(Plan {
             url,
+            platform,
             reputation: runtime::Reputation::new(&devices),
             devices,
             policy,
@@ -104,8 +127,9 @@ impl Server {
         });
         let start = |index| Worker::start(Arc::clone(&plan), index);
         let started: Result<Vec<Worker>, _> = (0..threads).map(start).collect();
-        let running = started
-            .and_then(|workers| Running::take_over(Arc::clone(&plan), workers.into(), listeners));
+        let running = started.and_then(|workers| {
+            ServerHandle::take_over(Arc::clone(&plan), workers.into(), listeners)
+        });
         if running.is_err() {
             plan.vitals.begin_end();
         }
@@ -113,17 +137,26 @@ impl Server {
     }
 }
 
+fn open_store(config: &StoreConfig) -> Embedded {
+    Embedded::new(embedded::Options {
+        limit: config.memory,
+        item_bytes_max: config.item_bytes_max,
+        evict: config.evict,
+        seed: hash_seed(),
+    })
+}
+
 /// The kinds of connections that this process takes.
 fn protocols(config: &Config) -> Vec<ListenerProtocol> {
     let server = &config.server;
-    let frontend = Services::of(&server.roles).frontend;
+    let frontend = Services::from_roles(&server.roles).frontend;
     let used = [
         (
             ListenerProtocol::Memcached,
             frontend && (!server.listen.is_empty() || server.unix_socket.is_some()),
         ),
         (ListenerProtocol::Grpc, !server.grpc_listen.is_empty()),
-        (ListenerProtocol::Traces, !config.traces.listen.is_empty()),
+        (ListenerProtocol::Programs, !config.programs.listen.is_empty()),
         (ListenerProtocol::Lane, server.lane_listen.is_some()),
     ];
     used.into_iter().filter(|(_, used)| *used).map(|(protocol, _)| protocol).collect()
@@ -152,19 +185,19 @@ const LANES_EXPECTED: usize = 32;
 const LANE_DESCRIPTORS: usize = 2;
 
 /// A server that serves until it is drained or dropped.
-pub struct Running {
+pub struct ServerHandle {
     plan: Arc<Plan>,
     workers: Arc<[Worker]>,
     admin: Arc<Admin>,
     control: Control,
     addresses: Vec<SocketAddr>,
     grpc_addresses: Vec<SocketAddr>,
-    trace_addresses: Vec<SocketAddr>,
+    program_addresses: Vec<SocketAddr>,
     admin_address: Option<SocketAddr>,
     unix_sockets: Vec<SocketFile>,
 }
 
-impl Running {
+impl ServerHandle {
     /// The TCP addresses that clients may connect to, with the ports that were chosen.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -175,9 +208,9 @@ impl Running {
         &self.grpc_addresses
     }
 
-    /// The TCP addresses for callers of traces, with the ports that were chosen.
-    pub fn trace_addresses(&self) -> &[SocketAddr] {
-        &self.trace_addresses
+    /// The TCP addresses for callers of programs, with the ports that were chosen.
+    pub fn program_addresses(&self) -> &[SocketAddr] {
+        &self.program_addresses
     }
 
     /// The address of the admin pages, with the port that was chosen; none if they are off.
@@ -236,7 +269,7 @@ impl Running {
         let admin = listeners.admin.first().map(std::net::TcpListener::local_addr).transpose();
         let admin_address = admin.map_err(StartError::Thread)?;
         let grpc_addresses = bound(ListenerProtocol::Grpc)?;
-        let trace_addresses = bound(ListenerProtocol::Traces)?;
+        let program_addresses = bound(ListenerProtocol::Programs)?;
         let lanes = plan.config.server.lane_listen.as_ref();
         let unix_sockets = listeners.unix.iter().map(|listener| &listener.path).chain(lanes);
         let unix_sockets = unix_sockets.map(|path| SocketFile::new(path)).collect();
@@ -256,7 +289,7 @@ impl Running {
             control,
             addresses,
             grpc_addresses,
-            trace_addresses,
+            program_addresses,
             admin_address,
             unix_sockets,
         })
@@ -277,7 +310,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.stop_accepting();
         self.tell_all(|| WorkerMessage::Cut);
@@ -340,7 +373,7 @@ impl Listeners {
         };
         let mut tcp = Vec::new();
         let mut unix = Vec::new();
-        if Services::of(&server.roles).frontend {
+        if Services::from_roles(&server.roles).frontend {
             for address in &server.listen {
                 tcp.extend(
                     listen(address)?
@@ -377,9 +410,9 @@ impl Listeners {
                 }
             }
         }
-        for address in &config.traces.listen {
+        for address in &config.programs.listen {
             tcp.extend(
-                listen(address)?.into_iter().map(|socket| (socket, ListenerProtocol::Traces)),
+                listen(address)?.into_iter().map(|socket| (socket, ListenerProtocol::Programs)),
             );
         }
         let lane = server.lane_listen.as_ref();
@@ -440,7 +473,10 @@ impl Control {
             let budgets = Arc::clone(&plan);
             shown.spawn(async move {
                 let restarts = &budgets.control.restarts_idle_memory;
-                keep("idle memory", restarts, || idle_memory::give_back(&budgets.budgets)).await;
+                keep("idle memory", restarts, || {
+                    idle_memory::give_back(&budgets.budgets, budgets.platform.trim_heap)
+                })
+                .await;
             });
             if plan.devices.len() > 1 {
                 let plan = Arc::clone(&plan);

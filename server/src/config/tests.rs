@@ -6,7 +6,6 @@ use std::io::Write;
 use units::ByteCount;
 
 use super::*;
-use crate::config::CompressMode;
 
 fn file(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -217,23 +216,51 @@ fn relations_between_keys_are_checked_and_placed() {
 }
 
 #[test]
-fn traces_are_served_by_their_role_to_tenants_with_secrets() {
+fn programs_are_served_by_their_role_to_tenants_with_secrets() {
     let messages = |text: &str| {
         let (_file, sources) = sources(text);
         let errors = load(&sources).err().unwrap_or_default();
         errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
-    let served = "[traces]\nlisten = ['127.0.0.1:0']\n";
+    let served = "[programs]\nlisten = ['127.0.0.1:0']\n";
     let secrets = "secrets_file = '/run/secrets'\n";
-    let alone = "[server]\nroles = ['traces']\n";
+    let alone = "[server]\nroles = ['programs']\n";
     assert_eq!(messages(&format!("{served}{secrets}{alone}")), "");
     assert!(messages(alone).contains("no client could connect"));
-    assert!(messages(served).contains("traces.secrets_file: is unset"));
+    assert!(messages(served).contains("programs.secrets_file: is unset"));
     let other = "[server]\nroles = ['frontend']\n";
-    assert!(messages(&format!("{served}{secrets}{other}")).contains("server.roles has no traces"));
+    assert!(
+        messages(&format!("{served}{secrets}{other}")).contains("server.roles has no programs")
+    );
     let large = "payload_bytes_max = '64MiB'\n[runtime]\ninflight_bytes_max = '2MiB'\n";
     let said = messages(&format!("{served}{secrets}{large}"));
-    assert!(said.contains(":4: traces.payload_bytes_max: 64MiB is above"), "{said}");
+    assert!(said.contains(":4: programs.payload_bytes_max: 64MiB is above"), "{said}");
+}
+
+#[test]
+fn old_names_of_programs_are_read_with_a_warning() {
+    let (file, mut sources) =
+        sources("[traces]\nlive_max = 5\n[server]\nroles = ['all', 'traces']\n");
+    sources.environment = vec![variable("REBATE_TRACES__DUE_US", "7")];
+    sources.flags = vec![
+        flag("--trace-listen", "traces.listen", "127.0.0.1:0"),
+        flag("--set", "traces.secrets_file", "/run/secrets"),
+    ];
+    let Loaded { config, mut warnings, .. } = load(&sources).unwrap();
+    let programs = &config.programs;
+    assert_eq!((programs.live_max, programs.due_us, programs.listen.len()), (5, 7, 1));
+    assert_eq!(config.server.roles, [RoleName::All, RoleName::Programs]);
+    warnings.sort();
+    let path = file.path().display();
+    let named = [
+        format!("{path}:2: programs.live_max"),
+        format!("{path}:4: programs"),
+        "environment REBATE_TRACES__DUE_US: REBATE_PROGRAMS__DUE_US".to_owned(),
+        "flag --set: programs.secrets_file".to_owned(),
+        "flag --trace-listen: --program-listen".to_owned(),
+    ];
+    assert_eq!(warnings, named.map(|name| format!("{name} is the new name; the old one goes")));
+    assert_eq!(load(&Sources::default()).unwrap().warnings, [""; 0]);
 }
 
 #[test]
@@ -264,7 +291,7 @@ fn what_is_printed_loads_as_the_same_configuration() {
 fn the_table_of_keys_covers_every_field() {
     let mut config = Config::default();
     config.server.lane_listen = Some("/run/rebate.lane".into());
-    config.traces.secrets_file = Some("/run/rebate.secrets".into());
+    config.programs.secrets_file = Some("/run/rebate.secrets".into());
     config.server.unix_socket = Some("/run/rebate.sock".into());
     config.scheduler.offload_bytes_min = Some(ByteCount(0));
     config.scheduler.inline_bytes_max = Some(ByteCount(0));
@@ -280,7 +307,7 @@ fn the_table_of_keys_covers_every_field() {
     assert_eq!(fields, keys);
 
     // The table has the order of the fields, so each is looked for behind the one before.
-    let mut source = include_str!("../config.rs");
+    let mut source = include_str!("schema.rs");
     for key in KEYS {
         let field = format!("    pub {}: ", key.field());
         let comment;

@@ -1,0 +1,297 @@
+//! The sources of a configuration, laid over each other. One function per source turns what it finds into settings of
+//! known keys, and says what it cannot use.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+use super::error::{ConfigError, Origin};
+use super::keys::{KEYS, Key};
+use super::schema::Config;
+use super::{to_table, validate};
+
+/// The environment variable that names a configuration file; a `--config` flag wins over it.
+pub const FILE_VARIABLE: &str = "REBATE_CONFIG";
+
+/// Everything that may set a key. Later fields win over earlier ones.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The configuration that holds where no source sets a key.
+    pub defaults: Config,
+    /// The file of `--config`; without it, the file that [`FILE_VARIABLE`] names.
+    pub file: Option<PathBuf>,
+    /// The process's environment; only names starting with `REBATE_` are looked at.
+    pub environment: Vec<(String, String)>,
+    /// Flags in the order given; the last one of a key wins.
+    pub flags: Vec<Flag>,
+}
+
+/// A command-line flag that sets a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// The flag as the user knows it, for messages: `--listen`.
+    pub name: String,
+    /// The key it sets, such as `server.listen`.
+    pub key: String,
+    /// The value as text; lists are separated by commas.
+    pub value: String,
+}
+
+/// A configuration with the origin of every key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The effective values, valid.
+    pub config: Config,
+    /// What works in this version and will be refused in the next, each with its source.
+    pub warnings: Vec<String>,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+impl Loaded {
+    /// Returns where the value of `key` comes from.
+    pub fn origin(&self, key: &str) -> &Origin {
+        self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+}
+
+/// Reads every source and lays them over each other; all that is wrong is reported at once.
+pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    let mut settings = Vec::new();
+    let mut warnings = Vec::new();
+    if let Some(path) = file_path(sources) {
+        settings.extend(from_file(&path, &mut errors));
+    }
+    settings.extend(from_environment(&sources.environment, &mut errors));
+    settings.extend(from_flags(&sources.flags, &mut errors));
+
+    let mut table = to_table(&sources.defaults).map_err(|error| vec![error])?;
+    let mut origins = BTreeMap::new();
+    for setting in settings {
+        warnings.extend(setting.warning);
+        let advice = setting.key.advice(&setting.value);
+        warnings.extend(
+            advice.map(|advice| format!("{}: {}: {advice}", setting.origin, setting.key.name)),
+        );
+        origins.insert(setting.key.name, setting.origin);
+        insert(&mut table, setting.key, setting.value);
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    if origins.contains_key("server.unix_socket") && !origins.contains_key("server.listen") {
+        turn_tcp_off(&mut table);
+    }
+    let config = Config::deserialize(Value::Table(table))
+        .map_err(|error| vec![ConfigError::new(None, Origin::Default, error.message())])?;
+    let loaded = Loaded { config, warnings, origins };
+    let errors: Vec<_> = validate(&loaded.config)
+        .into_iter()
+        .map(|error| error.placed(|key| loaded.origin(key).clone()))
+        .collect();
+    if errors.is_empty() { Ok(loaded) } else { Err(errors) }
+}
+
+/// Turns TCP off for an operator who names a Unix socket and no TCP address, as memcached does.
+fn turn_tcp_off(table: &mut Table) {
+    if let Some(key) = Key::named("server.listen") {
+        insert(table, key, Value::Array(Vec::new()));
+    }
+}
+
+fn insert(table: &mut Table, key: &Key, value: Value) {
+    let section = table.entry(key.section()).or_insert_with(|| Value::Table(Table::new()));
+    if let Value::Table(section) = section {
+        section.insert(key.field().to_owned(), value);
+    }
+}
+
+/// One key set by one source, of the right kind and in range.
+struct Setting {
+    key: &'static Key,
+    value: Value,
+    origin: Origin,
+    /// The new name, where an old one was used.
+    warning: Option<String>,
+}
+
+/// The configuration file to read, if any.
+fn file_path(sources: &Sources) -> Option<PathBuf> {
+    let named = |(name, path): &(String, String)| {
+        (name == FILE_VARIABLE && !path.is_empty()).then(|| PathBuf::from(path))
+    };
+    sources.file.clone().or_else(|| sources.environment.iter().find_map(named))
+}
+
+/// The settings of a TOML file.
+fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setting> {
+    let place = |line| Origin::File { path: path.to_owned(), line };
+    let text = match read_bounded(path) {
+        Ok(text) => text,
+        Err(problem) => {
+            errors.push(ConfigError::new(None, place(None), &problem));
+            return Vec::new();
+        }
+    };
+    // Parsed twice: once for values, once for where they stand.
+    let (values, spans) = match (text.parse::<Table>(), DeTable::parse(&text)) {
+        (Ok(values), Ok(spans)) => (values, spans.into_inner()),
+        (Err(error), _) | (_, Err(error)) => {
+            let line = error.span().map(|span| line_of(&text, span.start));
+            errors.push(ConfigError::new(None, place(line), error.message()));
+            return Vec::new();
+        }
+    };
+    let mut settings = Vec::new();
+    for (section, value) in values {
+        let line = key_line(&text, &spans, &section);
+        let Value::Table(fields) = value else {
+            errors.push(unknown(&section, place(line)));
+            continue;
+        };
+        let is_known = section == OLD_SECTION || KEYS.iter().any(|key| key.section() == section);
+        if !is_known && fields.is_empty() {
+            errors.push(unknown(&section, place(line)));
+        }
+        let inner = spans.get(section.as_str()).and_then(|value| match value.get_ref() {
+            DeValue::Table(inner) => Some(inner),
+            _ => None,
+        });
+        for (field, value) in fields {
+            let line = inner.and_then(|inner| key_line(&text, inner, &field)).or(line);
+            let name = format!("{section}.{field}");
+            let check = |key: &Key| key.check(&value).map(|()| value.clone());
+            settings.extend(setting(&name, place(line), errors, check));
+        }
+    }
+    prefer_new_names(&mut settings);
+    settings
+}
+
+/// The settings of environment variables named `REBATE_SECTION__FIELD`.
+fn from_environment(
+    environment: &[(String, String)],
+    errors: &mut Vec<ConfigError>,
+) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for (variable, text) in environment {
+        let Some(rest) = variable.strip_prefix("REBATE_") else { continue };
+        let origin = Origin::Environment(variable.clone());
+        let rest = rest.to_ascii_lowercase();
+        match rest.split_once("__") {
+            Some((section, field)) => {
+                let name = format!("{section}.{field}");
+                settings.extend(setting(&name, origin, errors, |key| key.read(text)));
+            }
+            // Other names are left alone: a cluster sets REBATE_PORT and the like for a service of our name.
+            None => {
+                let meant = KEYS.iter().find(|key| key.name.replace('.', "_") == rest);
+                if let Some(key) = meant {
+                    let hint = variable_of(key);
+                    let problem = format!("sets nothing; did you mean {hint}?");
+                    errors.push(ConfigError::new(None, origin, &problem));
+                }
+            }
+        }
+    }
+    prefer_new_names(&mut settings);
+    settings
+}
+
+/// The settings of flags.
+fn from_flags(flags: &[Flag], errors: &mut Vec<ConfigError>) -> Vec<Setting> {
+    let read = |flag: &Flag| {
+        let origin = Origin::Flag(flag.name.clone());
+        setting(&flag.key, origin, errors, |key| key.read(&flag.value))
+    };
+    flags.iter().filter_map(read).collect()
+}
+
+fn setting(
+    name: &str,
+    origin: Origin,
+    errors: &mut Vec<ConfigError>,
+    value: impl FnOnce(&Key) -> Result<Value, String>,
+) -> Option<Setting> {
+    let old_key = name.strip_prefix(OLD_SECTION).filter(|rest| rest.starts_with('.'));
+    let new_name = old_key.map(|rest| format!("{NEW_SECTION}{rest}"));
+    let Some(key) = Key::named(new_name.as_deref().unwrap_or(name)) else {
+        errors.push(unknown(name, origin));
+        return None;
+    };
+    match value(key) {
+        Ok(mut value) => {
+            let old_key = old_key.map(|_| match &origin {
+                Origin::Flag(flag) if flag != "--set" => flag.replacen("--trace", "--program", 1),
+                Origin::Environment(_) => variable_of(key),
+                _ => key.name.to_owned(),
+            });
+            let new_name = old_key.or_else(|| rename_role(key, &mut value));
+            let warning =
+                new_name.map(|name| format!("{origin}: {name} is the new name; the old one goes"));
+            Some(Setting { key, value, origin, warning })
+        }
+        Err(problem) => {
+            errors.push(ConfigError::new(Some(key.name), origin, &problem));
+            None
+        }
+    }
+}
+
+/// Lets a new name win over the old one in the same source.
+fn prefer_new_names(settings: &mut [Setting]) {
+    settings.sort_by_key(|setting| setting.warning.is_none());
+}
+
+/// Gives the role in the value of `server.roles` its new name, and returns that if it had the old one.
+fn rename_role(key: &Key, value: &mut Value) -> Option<String> {
+    let roles = value.as_array_mut().filter(|_| key.name == "server.roles")?;
+    let old = roles.iter_mut().find(|role| role.as_str() == Some(OLD_SECTION))?;
+    *old = Value::String(NEW_SECTION.to_owned());
+    Some(NEW_SECTION.to_owned())
+}
+
+fn unknown(name: &str, origin: Origin) -> ConfigError {
+    let hint = match Key::nearest(name) {
+        Some(key) => format!("did you mean {}?", key.name),
+        None => "--print-config lists every key".to_owned(),
+    };
+    ConfigError::new(None, origin, &format!("unknown key {name:?}; {hint}"))
+}
+
+fn variable_of(key: &Key) -> String {
+    format!("REBATE_{}", key.name.replace('.', "__").to_ascii_uppercase())
+}
+
+fn key_line(text: &str, table: &DeTable<'_>, name: &str) -> Option<usize> {
+    let (key, _) = table.get_key_value(name)?;
+    Some(line_of(text, key.span().start))
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+    1 + memchr::memchr_iter(b'\n', before).count()
+}
+
+/// The file's text; a configuration beyond [`FILE_BYTES_MAX`] is some other file.
+fn read_bounded(path: &Path) -> Result<String, String> {
+    let file = std::fs::File::open(path).map_err(|error| format!("cannot read it: {error}"))?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| format!("cannot read it: {error}"))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("is larger than {FILE_BYTES_MAX} bytes: no configuration"));
+    }
+    Ok(text)
+}
+
+/// The section and role of programs were called this. They are read for one version more, with a warning.
+pub(super) const OLD_SECTION: &str = "traces";
+pub(super) const NEW_SECTION: &str = "programs";
+
+const FILE_BYTES_MAX: u64 = 1 << 20;
