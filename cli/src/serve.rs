@@ -1,13 +1,12 @@
 //! `rebate serve`: turns flags into the top layer of the configuration and starts the server.
 
-use std::process::ExitCode;
-
 use clap::{ArgAction, Args};
 use server::config_source::{self, Sources};
 
 use crate::devices::{DeviceFlags, flag};
-use crate::process::{self, Handover};
-use crate::{EXIT_FAILED, EXIT_USAGE, devices, log, os, print_line};
+use crate::process::{self, Handover, ServeError};
+use crate::terminal::{CliError, print_line};
+use crate::{devices, log, os};
 
 /// The flags of `rebate serve`.
 #[derive(Debug, Args)]
@@ -85,31 +84,22 @@ pub(crate) struct Serve {
 
 impl Serve {
     /// Serves until a signal ends it.
-    pub(crate) fn run(self) -> ExitCode {
-        let sources = match self.sources() {
-            Ok(sources) => sources,
-            Err(problem) => return usage(&problem),
-        };
-        let mut loaded = match config_source::load(&sources) {
-            Ok(loaded) => loaded,
-            Err(errors) => {
-                let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-                return usage(&lines.join("\nrebate: "));
-            }
-        };
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let sources = self.sources().map_err(CliError::Usage)?;
+        let mut loaded = config_source::load(&sources).map_err(|errors| {
+            let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            CliError::Usage(lines.join("\n"))
+        })?;
         if self.print_config {
             print_line(config_source::print(&loaded).trim_end());
-            return ExitCode::SUCCESS;
+            return Ok(());
         }
-        if let Err(problem) = devices::check(&loaded.config.runtime) {
-            return usage(&problem);
-        }
-        if let Err(problem) = server::traces::secrets(&loaded.config.traces) {
-            return usage(&format!("traces.secrets_file: {problem}"));
-        }
+        devices::check(&loaded.config.runtime).map_err(CliError::Usage)?;
+        server::traces::secrets(&loaded.config.traces)
+            .map_err(|problem| CliError::Usage(format!("traces.secrets_file: {problem}")))?;
         if self.check_config {
             print_line("the configuration is valid");
-            return ExitCode::SUCCESS;
+            return Ok(());
         }
         log::start(match self.verbose {
             0 => "info",
@@ -124,12 +114,10 @@ impl Serve {
             os::fit_connections(&mut loaded.config);
             Ok(loaded)
         };
-        let code = process::serve(loaded, reload, &Handover::default()).unwrap_or_else(|problem| {
-            log::line(&format!("rebate: {problem}"));
-            ExitCode::from(EXIT_FAILED)
-        });
-        log::flush();
-        code
+        process::serve(loaded, reload, &Handover::default()).map_err(|error| match error {
+            ServeError::NotStarted(problem) => CliError::Failed(problem),
+            ServeError::Ended => CliError::Failed(String::new()),
+        })
     }
 
     fn sources(&self) -> Result<Sources, String> {
@@ -165,11 +153,6 @@ impl Serve {
     }
 }
 
-fn usage(problem: &str) -> ExitCode {
-    eprintln!("rebate: {problem}");
-    ExitCode::from(EXIT_USAGE)
-}
-
 const EXAMPLES: &str = "Examples:
   rebate serve
   rebate serve --memory 4GiB --listen 0.0.0.0:11211 --admin-listen 127.0.0.1:9150
@@ -178,6 +161,6 @@ const EXAMPLES: &str = "Examples:
   rebate serve --config rebate.toml --print-config
   rebate serve --role traces --trace-listen 127.0.0.1:9300 --trace-secrets secrets
 
-Every key has three more names: `section.key` in the file, REBATE_SECTION__KEY in the environment, and
---set section.key=VALUE. A flag wins over the environment, which wins over the file.
+Every key has three more names: `section.key` in the file, REBATE_SECTION__KEY in the environment, and \
+--set section.key=VALUE. A flag wins over the environment, which wins over the file. \
 SIGHUP reads file and environment again; SIGTERM drains.";
