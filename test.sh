@@ -9,6 +9,7 @@ step() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
 step "format, and tables that agree with their JSON"
 cargo fmt --all --check
+python3 -m doctest scripts/tables.py
 scripts/tables.py --check
 step "lints"
 cargo clippy --workspace --all-targets --features cli/dpdk --quiet -- -D warnings

@@ -7,7 +7,7 @@ mod page;
 mod show;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use sim::{
-    Assignment, BadPlan, Entries, Plan, RECORDING_BYTES_MAX, Recordings, Report, Response,
-    SPEC_BYTES_MAX, Sweep, System, SystemError, sweep,
+    Assignment, BadPlan, Entries, Plan, Recordings, Report, Response, Sweep, System, SystemError,
+    sweep,
 };
 
 use crate::terminal::{CliError, print_line};
@@ -131,8 +131,7 @@ impl Sim {
     ) -> Result<Vec<(System, u64)>, CliError> {
         let mut known = Recordings::default();
         let spec = |point: &Vec<Assignment>| {
-            let entries =
-                sim::set(entries.clone(), point, &mut known, &text_within(RECORDING_BYTES_MAX));
+            let entries = sim::set(entries.clone(), point, &mut known, &sim::file_text);
             let entries = entries.map_err(CliError::Usage)?;
             let spec = System::read(&entries).map_err(CliError::Usage)?;
             self.plan(&spec).check().map_err(|bad| CliError::Usage(flagged(&bad)))?;
@@ -393,18 +392,7 @@ impl Totals {
 /// # Errors
 /// The problem and its place.
 pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, CliError> {
-    let entries = sim::entries(spec, &text_within(SPEC_BYTES_MAX));
-    let entries = entries.map_err(|error| CliError::Usage(error.to_string()))?;
-    let recording = text_within(RECORDING_BYTES_MAX);
-    sim::set(entries, set, &mut Recordings::default(), &recording).map_err(CliError::Usage)
-}
-
-/// Returns a reader of files that refuses a text beyond so many bytes.
-fn text_within(bytes_max: usize) -> impl Fn(&Path) -> Result<String, String> {
-    move |path| {
-        let file = File::open(path).map_err(|error| error.to_string())?;
-        sim::text_within(file, bytes_max)
-    }
+    sim::read_entries(spec, set, &sim::file_text).map_err(CliError::Usage)
 }
 
 /// A progress bar over all replications. It appears on stderr, on a terminal, after two seconds.

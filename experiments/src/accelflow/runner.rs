@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
 use sim::accelflow::{Architecture, SCENARIOS};
-use sim::{Entries, Interval, KeptReport, Report, System};
+use sim::{Entries, Interval, Report, StoredReport, System};
 
 use super::published::{Published, published};
 use crate::base::Kept;
@@ -141,7 +141,7 @@ impl Runner {
         let (name, runs) = (&entries.name, self.replications);
         let inputs = inputs(&entries, None).map_err(Problem::Failed)?;
         let key = format!("{name} {architecture} {runs} runs {inputs:016x}");
-        let saved = self.checkpoint.borrow().get::<KeptReport>(&key);
+        let saved = self.checkpoint.borrow().get::<StoredReport>(&key);
         if let Some(saved) = saved {
             return Ok(saved.into());
         }
@@ -154,7 +154,7 @@ impl Runner {
         let report = study(&system, architecture, self.replications, system.extent())?;
         self.checkpoint
             .borrow_mut()
-            .put(&key, &KeptReport::from(&report))
+            .put(&key, &StoredReport::from(&report))
             .map_err(Problem::Failed)?;
         self.progress.inc(1);
         Ok(report)

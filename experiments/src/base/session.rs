@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use harness::CoreTime;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::Report;
-use sim::{Entries, Extent, RECORDING_BYTES_MAX, SPEC_BYTES_MAX, System, SystemError};
+use sim::{Entries, Extent, System, SystemError};
 
 use super::lines;
 use super::rows::Rows;
@@ -90,16 +90,7 @@ impl Session {
 /// # Errors
 /// The text says what is wrong, and where.
 pub(crate) fn entries(spec: &str, set: &[sim::Assignment]) -> Result<Entries, Problem> {
-    let text = |bytes_max: usize| {
-        move |path: &Path| {
-            let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-            sim::text_within(file, bytes_max)
-        }
-    };
-    let entries = sim::entries(spec, &text(SPEC_BYTES_MAX));
-    let entries = entries.map_err(|error| Problem::Failed(error.to_string()))?;
-    let recording = text(RECORDING_BYTES_MAX);
-    sim::set(entries, set, &mut sim::Recordings::default(), &recording).map_err(Problem::Failed)
+    sim::read_entries(spec, set, &sim::file_text).map_err(Problem::Failed)
 }
 
 /// Simulates so many replications, on as many threads as the machine has, at most 64.

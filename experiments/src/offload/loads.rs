@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use report::{Axis, Figure, Panel, Section};
-use sim::{OpenLoop, OpenLoopRun};
+use sim::{RuntimeModel, RuntimeRun};
 use units::Nanos;
 use workload::PayloadClass;
 
@@ -233,10 +233,10 @@ impl<'a> Measurements<'a> {
                 let Some(plan) = simulated::open_loop(self.platform, mode, work, load) else {
                     return;
                 };
-                let runs = |plan: &OpenLoop| -> Vec<OpenLoopRun> {
+                let runs = |plan: &RuntimeModel| -> Vec<RuntimeRun> {
                     (0..samples.len()).map(|run| plan.run(seed(run, per_s))).collect()
                 };
-                let p99_us = |runs: &[OpenLoopRun]| {
+                let p99_us = |runs: &[RuntimeRun]| {
                     runs.iter().filter_map(|run| run.quantile_us(0.99)).collect::<Vec<f64>>()
                 };
                 let found = runs(&plan);
@@ -267,7 +267,7 @@ impl<'a> Measurements<'a> {
         rows.rows.push(row.by(Kind::Computed));
     }
 
-    fn write_ratios(&self, rows: &mut Rows, mode: Mode, per_s: f64, runs: &[OpenLoopRun]) {
+    fn write_ratios(&self, rows: &mut Rows, mode: Mode, per_s: f64, runs: &[RuntimeRun]) {
         let samples = self.samples(mode, per_s);
         let mut add = |metric: &str, what: &str, ratios: Vec<f64>| {
             let id = format!("simulated_over_measured.{metric}.{}", self.at(mode, per_s));
