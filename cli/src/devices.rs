@@ -3,7 +3,6 @@
 mod accelerators;
 mod configuration;
 pub(crate) mod dpdk;
-mod layout;
 mod list;
 mod opened;
 mod routes;
@@ -20,7 +19,6 @@ use server::config::{CompressionAddress, Config, HuffmanName, NotAnAddress, Runt
 use workload::{DeviceProfile, Variant};
 
 pub(crate) use configuration::{Configuration, DeviceFlags, flag};
-pub(crate) use layout::{WIDTH, table, wrapped};
 pub(crate) use list::Devices;
 pub(crate) use opened::{Opened, Refused};
 pub(crate) use sample::sample;

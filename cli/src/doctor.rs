@@ -10,8 +10,6 @@ mod round_trip;
 mod service;
 mod work_queue;
 
-use std::process::ExitCode;
-
 use clap::Args;
 use drivers::host::{IdxdKind, Machine};
 use drivers::qpl::{LIBRARY_VARIABLE, NumaNode, Path, Qpl, QplOptions};
@@ -19,8 +17,8 @@ use serde::Serialize;
 use server::config::Config;
 use units::ByteCount;
 
-use crate::devices::{Configuration, Opened, Refused, WIDTH, qpl_options, wrapped};
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::devices::{Configuration, Opened, Refused, qpl_options};
+use crate::terminal::{CliError, WIDTH, print_json, print_line, wrapped};
 use finding::{Finding, Mend, Severity};
 use round_trip::RoundTrip;
 
@@ -63,27 +61,17 @@ struct Wanted {
 
 impl Doctor {
     /// Prints the findings. The exit code is 0 if the devices of the configuration have no problem.
-    pub(crate) fn run(self) -> ExitCode {
-        let config = match self.configuration.load() {
-            Ok(config) => config,
-            Err(problem) => return failed(EXIT_USAGE, &problem),
-        };
-        let report = match examine(&config, &self.configuration.machine()) {
-            Ok(report) => report,
-            Err(problem) => return failed(EXIT_FAILED, &problem),
-        };
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let config = self.configuration.load().map_err(CliError::Usage)?;
+        let machine = self.configuration.machine();
+        let report = examine(&config, &machine).map_err(CliError::Failed)?;
         if self.json {
-            print_line(&serde_json::to_string_pretty(&report).unwrap_or_default());
+            print_json(&report)?;
         } else {
             print_line(&text(&report));
         }
-        if report.ok { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
+        if report.ok { Ok(()) } else { Err(CliError::Failed(String::new())) }
     }
-}
-
-fn failed(code: u8, problem: &str) -> ExitCode {
-    eprintln!("rebate: {problem}");
-    ExitCode::from(code)
 }
 
 fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {

@@ -1,7 +1,6 @@
 //! `rebate health`: asks a process over gRPC whether it serves, for the health checks of containers and for people. It
 //! puts no load on the process and looks at one process only.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use api::{Address, Connection};
@@ -12,7 +11,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use units::Nanos;
 
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::terminal::{CliError, print_line};
 
 /// The flags of `rebate health`.
 #[derive(Debug, Args)]
@@ -31,19 +30,22 @@ pub(crate) struct Health {
 
 impl Health {
     /// Prints what the process reports. The exit code is 0 if it serves.
-    pub(crate) fn run(self) -> ExitCode {
-        let (code, text) = match self.ask() {
-            Ok(ServingStatus::Serving) => (ExitCode::SUCCESS, "serving".to_owned()),
-            Ok(ServingStatus::NotServing) => (EXIT_FAILED.into(), "not serving".to_owned()),
-            Ok(_) => (EXIT_FAILED.into(), "unknown".to_owned()),
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        // The answer is on stdout also if it is a bad one: there is nothing more to say on stderr.
+        let (fails, text): (Option<fn(String) -> CliError>, String) = match self.ask() {
+            Ok(ServingStatus::Serving) => (None, "serving".to_owned()),
+            Ok(ServingStatus::NotServing) => (Some(CliError::Failed), "not serving".to_owned()),
+            Ok(_) => (Some(CliError::Failed), "unknown".to_owned()),
             Err(status) if status.code() == Code::NotFound => {
-                let what = format!("{} has no service {:?}", self.address, self.service);
-                (EXIT_USAGE.into(), what)
+                let text = format!("{} has no service {:?}", self.address, self.service);
+                (Some(CliError::Usage), text)
             }
-            Err(status) => (EXIT_FAILED.into(), format!("{}: {}", self.address, status.message())),
+            Err(status) => {
+                (Some(CliError::Failed), format!("{}: {}", self.address, status.message()))
+            }
         };
         print_line(&text);
-        code
+        fails.map_or(Ok(()), |error| Err(error(String::new())))
     }
 
     fn ask(&self) -> Result<ServingStatus, Status> {

@@ -2,20 +2,15 @@
 //! crate `load` generates the load.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::{Args, ValueEnum};
 use harness::Progress;
-use load::{Address, LoadError, LoadReport, LoadSpec, Pace, Payload, Phase};
+use load::{Address, LoadError, LoadSpec, Pace, Payload, Phase};
 use serde::Deserialize;
-use signal_hook::consts::signal::{SIGINT, SIGTERM};
-use signal_hook::flag;
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, PayloadClass, Preset, SizeDist, Weighting};
 
-use crate::{EXIT_FAILED, EXIT_USAGE, byte_count, print_line};
+use crate::terminal::{CliError, byte_count, print_json, print_line, stop_on_signal};
 
 /// The flags of `rebate load`. A flag that is not given leaves the preset's or the default value.
 #[derive(Debug, Args)]
@@ -127,49 +122,31 @@ enum WeightBy {
 
 impl Load {
     /// Runs the load and reports it.
-    pub(crate) fn run(self) -> ExitCode {
-        let spec = match self.spec() {
-            Ok(spec) => spec,
-            Err(problem) => return fail(EXIT_USAGE, &problem),
-        };
-        let stop = match stop_on_signal() {
-            Ok(stop) => stop,
-            Err(error) => return fail(EXIT_FAILED, &format!("cannot handle signals: {error}")),
-        };
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let spec = self.spec().map_err(CliError::Usage)?;
+        let stop = stop_on_signal()?;
         let bar = Progress::new(BAR_STEPS);
         let result = load::run(&spec, |progress| show(&bar, progress), &stop);
         bar.end();
-        match result {
-            Ok(report) => self.show(&report),
-            Err(error) => {
-                let code = match error {
-                    LoadError::BadSpec(_) | LoadError::BadSizes { .. } | LoadError::Corpus(_) => {
-                        EXIT_USAGE
-                    }
-                    _ => EXIT_FAILED,
-                };
-                fail(code, &error.to_string())
+        let report = result.map_err(|error| match error {
+            LoadError::BadSpec(_) | LoadError::BadSizes { .. } | LoadError::Corpus(_) => {
+                CliError::usage(error)
             }
-        }
-    }
-
-    fn show(&self, report: &LoadReport) -> ExitCode {
+            error => CliError::failed(error),
+        })?;
         if self.json {
-            match serde_json::to_string_pretty(report) {
-                Ok(text) => print_line(&text),
-                Err(error) => return fail(EXIT_FAILED, &error.to_string()),
-            }
+            print_json(&report)?;
         } else {
             print_line(report.table().trim_end());
         }
         if report.wrong.count > 0 {
-            return fail(EXIT_FAILED, &format!("{} values read were wrong", report.wrong.count));
+            return Err(CliError::Failed(format!("{} values read were wrong", report.wrong.count)));
         }
         let answered = report.get.answered + report.set.answered;
         if answered == 0 && !report.stopped_early {
-            return fail(EXIT_FAILED, "no request was answered");
+            return Err(CliError::failed("no request was answered"));
         }
-        ExitCode::SUCCESS
+        Ok(())
     }
 
     fn spec(&self) -> Result<LoadSpec, String> {
@@ -243,25 +220,10 @@ fn show(bar: &Progress, progress: &load::Progress) {
     bar.set_message(format!("{} answered, {} failed", progress.answered, progress.failed));
 }
 
-/// Returns a flag that the first SIGINT or SIGTERM sets. The second signal ends the process.
-pub(crate) fn stop_on_signal() -> std::io::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, EXIT_FAILED.into(), Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
-}
-
 fn put<T: Clone>(field: &mut T, value: &Option<T>) {
     if let Some(value) = value {
         field.clone_from(value);
     }
-}
-
-pub(crate) fn fail(code: u8, problem: &str) -> ExitCode {
-    eprintln!("rebate: {problem}");
-    ExitCode::from(code)
 }
 
 fn sizes(text: &str) -> Result<SizeDist, String> {
@@ -293,7 +255,7 @@ const EXAMPLES: &str = "Examples:
   rebate load grpc://127.0.0.1:50051 --rate 5000 --value-size 64KiB
 
 Sizes are SIZE, MIN..MAX (every size alike), or a distribution as in preset files:
-  --value-size '{ log-normal = { mean_bytes = 900.0, sigma = 1.0, min_bytes = 1, max_bytes = 65536 } }'
+  --value-size '{ log-normal = { mean_bytes = 900.0, sigma = 1.0, min_bytes = 1, max_bytes = 9999 } }'
 Ctrl-C ends the run and reports what was measured. Exit code 1: wrong bytes, or no server.";
 
 #[cfg(test)]

@@ -16,15 +16,15 @@ mod process;
 mod reproduce;
 mod rpc;
 mod serve;
+mod shell;
 mod sim;
+mod terminal;
 mod trace;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
-use units::{ByteCount, NotAByteCount};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 /// A compressed cache that any memcached client can use.
 #[derive(Debug, Parser)]
@@ -60,6 +60,10 @@ enum Command {
     Rpc(rpc::Rpc),
     /// Simulate servers that cannot be bought yet: AccelFlow's accelerators under several orchestrators.
     Sim(sim::Sim),
+    /// Print a shell's completions of these commands.
+    Completions(shell::Completions),
+    /// Write the man pages of these commands.
+    Man(shell::ManPages),
 }
 
 /// Read by the memcached module before clap sees them; here for `rebate help`.
@@ -78,9 +82,9 @@ fn main() -> ExitCode {
     if let Some(args) = memcached::arguments(&args) {
         return memcached::run(args);
     }
-    match Cli::parse().command {
+    let done = match Cli::parse().command {
+        Command::Memcached(memcached) => return memcached::run(&memcached.args),
         Command::Serve(serve) => serve.run(),
-        Command::Memcached(memcached) => memcached::run(&memcached.args),
         Command::Load(load) => load.run(),
         Command::Demo(demo) => demo.run(),
         Command::Reproduce(reproduce) => reproduce.run(),
@@ -91,28 +95,23 @@ fn main() -> ExitCode {
         Command::Trace(trace) => trace.run(),
         Command::Rpc(rpc) => rpc.run(),
         Command::Sim(sim) => sim.run(),
-    }
+        Command::Completions(completions) => {
+            completions.run(Cli::command());
+            Ok(())
+        }
+        Command::Man(pages) => pages.run(Cli::command()),
+    };
+    let code = match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let text = error.to_string();
+            text.lines().for_each(|line| log::line(&format!("rebate: {line}")));
+            error.exit_code().into()
+        }
+    };
+    log::flush();
+    code
 }
-
-/// Prints a line to stdout at once. If the other end is closed, its reader has seen enough.
-fn print_line(line: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-}
-
-/// Parses a size, and warns of a unit that the next version refuses.
-fn byte_count(text: &str) -> Result<ByteCount, NotAByteCount> {
-    let count = text.parse()?;
-    if let Some(advice) = ByteCount::outdated_unit(text) {
-        eprintln!("rebate: {advice}");
-    }
-    Ok(count)
-}
-
-/// The work was tried and failed.
-const EXIT_FAILED: u8 = 1;
-/// The command line or an input is not valid.
-const EXIT_USAGE: u8 = 2;
 
 const EXAMPLES: &str = "Examples:
   rebate demo

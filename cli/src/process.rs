@@ -5,7 +5,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -16,7 +15,8 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::{EXIT_FAILED, devices, log, os, print_line};
+use crate::terminal::print_line;
+use crate::{devices, log, os};
 
 /// What other programs learn about a running server, besides its output.
 #[derive(Debug, Default)]
@@ -29,22 +29,33 @@ pub(crate) struct Handover {
     pub(crate) port_file: Option<PathBuf>,
 }
 
+/// Why a server ended without a signal.
+#[derive(Debug)]
+pub(crate) enum ServeError {
+    /// It could not start, for this reason.
+    NotStarted(String),
+    /// It could no longer do its work. The log has the reason.
+    Ended,
+}
+
 /// Serves until a signal ends it. `reload` reads the sources of the configuration again.
 ///
 /// # Errors
-/// The reason why it cannot start.
+/// It could not start, or it ended without a signal.
 pub(crate) fn serve(
     loaded: Loaded,
     reload: impl Fn() -> Result<Loaded, Vec<ConfigError>>,
     handover: &Handover,
-) -> Result<ExitCode, String> {
+) -> Result<(), ServeError> {
     // Values and messages come and go with every request. On other systems than glibc the heap stays as it is.
     let _ = drivers::heap::keep_large_blocks();
-    let mut signals = stop_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let mut signals = stop_signals()
+        .map_err(|error| ServeError::NotStarted(format!("cannot handle signals: {error}")))?;
     let mut config = loaded.config;
-    let devices = devices::open(&config)?.qualified(config.runtime.compression.len());
-    let running =
-        Server::start_on(PLATFORM, config.clone(), devices).map_err(|error| error.to_string())?;
+    let devices = devices::open(&config).map_err(ServeError::NotStarted)?;
+    let devices = devices.qualified(config.runtime.compression.len());
+    let running = Server::start_on(PLATFORM, config.clone(), devices)
+        .map_err(|error| ServeError::NotStarted(error.to_string()))?;
     announce(&running, &config, handover);
     // The loop below ends with a signal, or when the server can no longer do its work.
     let handle = signals.handle();
@@ -55,7 +66,10 @@ pub(crate) fn serve(
             break;
         }
         match reload() {
-            Ok(new) => apply(&running, &mut config, new.config),
+            Ok(new) => {
+                new.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                apply(&running, &mut config, new.config);
+            }
             Err(errors) => {
                 for error in errors {
                     tracing::error!("not reloaded: {error}");
@@ -78,7 +92,7 @@ pub(crate) fn serve(
     if !drained {
         tracing::warn!("requests were cut off after {} ms", config.server.drain_timeout_ms);
     }
-    Ok(if failure.is_some() { ExitCode::from(EXIT_FAILED) } else { ExitCode::SUCCESS })
+    if failure.is_some() { Err(ServeError::Ended) } else { Ok(()) }
 }
 
 /// Returns the process's environment. Variables that are not UTF-8 are skipped.

@@ -2,15 +2,13 @@
 //! turns flags into one call of the crate `experiments` and prints the outcome.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
 use experiments::{Problem, Session, accelerometer, accelflow, arcalis, cache, offload, scheduler};
 
-use crate::load::{fail, stop_on_signal};
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::terminal::{CliError, print_line, stop_on_signal};
 
 /// The flags of `rebate reproduce`.
 #[derive(Debug, Args)]
@@ -93,16 +91,11 @@ struct All {
 
 impl Reproduce {
     /// Runs the experiments and writes their results.
-    pub(crate) fn run(&self) -> ExitCode {
-        let stop = match stop_on_signal() {
-            Ok(stop) => stop,
-            Err(error) => return fail(EXIT_FAILED, &format!("cannot handle signals: {error}")),
-        };
-        match self.experiment.run(&stop) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(Problem::Usage(problem)) => fail(EXIT_USAGE, &problem),
-            Err(Problem::Failed(problem)) => fail(EXIT_FAILED, &problem),
-        }
+    pub(crate) fn run(&self) -> Result<(), CliError> {
+        self.experiment.run(&stop_on_signal()?).map_err(|problem| match problem {
+            Problem::Usage(problem) => CliError::Usage(problem),
+            Problem::Failed(problem) => CliError::Failed(problem),
+        })
     }
 }
 

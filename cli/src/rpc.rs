@@ -10,9 +10,9 @@ mod rows;
 mod serve;
 mod soak;
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
+
+use crate::terminal::CliError;
 
 /// The commands of `rebate rpc`.
 #[derive(Debug, Args)]
@@ -36,25 +36,15 @@ enum Verb {
     Soak(soak::Soak),
 }
 
-/// An exit code and the reason.
-type CliError = (u8, String);
-
 impl Rpc {
     /// Exit codes: 0 done, 1 the work failed, 2 bad usage.
-    pub(crate) fn run(self) -> ExitCode {
-        let done = match self.verb {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        match self.verb {
             Verb::Serve(serve) => serve.run(),
             Verb::Load(load) => load.run(),
             Verb::Record(record) => record.run(),
             Verb::Replay(replay) => replay.run(),
             Verb::Soak(soak) => soak.run(),
-        };
-        match done {
-            Ok(()) => ExitCode::SUCCESS,
-            Err((code, problem)) => {
-                eprintln!("rebate: {problem}");
-                code.into()
-            }
         }
     }
 }

@@ -1,13 +1,12 @@
 //! `rebate serve`: turns flags into the top layer of the configuration and starts the server.
 
-use std::process::ExitCode;
-
 use clap::{ArgAction, Args};
 use server::config::{self, Sources};
 
 use crate::devices::{DeviceFlags, flag};
-use crate::process::{self, Handover};
-use crate::{EXIT_FAILED, EXIT_USAGE, devices, log, os, print_line};
+use crate::process::{self, Handover, ServeError};
+use crate::terminal::{CliError, print_line};
+use crate::{devices, log, os};
 
 /// The flags of `rebate serve`.
 #[derive(Debug, Args)]
@@ -91,32 +90,23 @@ pub(crate) struct Serve {
 
 impl Serve {
     /// Serves until a signal ends it.
-    pub(crate) fn run(self) -> ExitCode {
-        let sources = match self.sources() {
-            Ok(sources) => sources,
-            Err(problem) => return usage(&problem),
-        };
-        let mut loaded = match config::load(&sources) {
-            Ok(loaded) => loaded,
-            Err(errors) => {
-                let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-                return usage(&lines.join("\nrebate: "));
-            }
-        };
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let sources = self.sources().map_err(CliError::Usage)?;
+        let mut loaded = config::load(&sources).map_err(|errors| {
+            let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            CliError::Usage(lines.join("\n"))
+        })?;
         loaded.warnings.iter().for_each(|warning| eprintln!("rebate: {warning}"));
         if self.print_config {
             print_line(config::print(&loaded).trim_end());
-            return ExitCode::SUCCESS;
+            return Ok(());
         }
-        if let Err(problem) = devices::check(&loaded.config.runtime) {
-            return usage(&problem);
-        }
-        if let Err(problem) = server::traces::secrets(&loaded.config.programs) {
-            return usage(&format!("programs.secrets_file: {problem}"));
-        }
+        devices::check(&loaded.config.runtime).map_err(CliError::Usage)?;
+        server::traces::secrets(&loaded.config.programs)
+            .map_err(|problem| CliError::Usage(format!("programs.secrets_file: {problem}")))?;
         if self.check_config {
             print_line("the configuration is valid");
-            return ExitCode::SUCCESS;
+            return Ok(());
         }
         let level = ["info", "debug", "trace"][usize::from(self.verbose.min(2))];
         log::start(level, self.verbose > 1);
@@ -128,12 +118,10 @@ impl Serve {
             os::fit_connections(&mut loaded.config);
             Ok(loaded)
         };
-        let code = process::serve(loaded, reload, &Handover::default()).unwrap_or_else(|problem| {
-            log::line(&format!("rebate: {problem}"));
-            ExitCode::from(EXIT_FAILED)
-        });
-        log::flush();
-        code
+        process::serve(loaded, reload, &Handover::default()).map_err(|error| match error {
+            ServeError::NotStarted(problem) => CliError::Failed(problem),
+            ServeError::Ended => CliError::Failed(String::new()),
+        })
     }
 
     fn sources(&self) -> Result<Sources, String> {
@@ -171,11 +159,6 @@ impl Serve {
     }
 }
 
-fn usage(problem: &str) -> ExitCode {
-    eprintln!("rebate: {problem}");
-    ExitCode::from(EXIT_USAGE)
-}
-
 const EXAMPLES: &str = "Examples:
   rebate serve
   rebate serve --memory 4GiB --listen 0.0.0.0:11211 --admin-listen 127.0.0.1:9150
@@ -184,6 +167,6 @@ const EXAMPLES: &str = "Examples:
   rebate serve --config rebate.toml --print-config
   rebate serve --role programs --program-listen 127.0.0.1:9300 --program-secrets secrets
 
-Every key has three more names: `section.key` in the file, REBATE_SECTION__KEY in the environment, and
---set section.key=VALUE. A flag wins over the environment, which wins over the file.
+Every key has three more names: `section.key` in the file, REBATE_SECTION__KEY in the environment, and \
+--set section.key=VALUE. A flag wins over the environment, which wins over the file. \
 SIGHUP reads file and environment again; SIGTERM drains.";

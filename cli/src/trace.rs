@@ -4,16 +4,16 @@
 mod call;
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use trace::limits::TEXT_BYTES_MAX;
 use trace::{ACCELFLOW, Catalog, Head, TextError, Trace};
 
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::log;
+use crate::terminal::{CliError, print, print_line, write_file};
 
 /// The commands of `rebate trace`.
 #[derive(Debug, Args)]
@@ -96,13 +96,10 @@ struct Chosen {
     trace: Vec<String>,
 }
 
-/// An exit code and the text for stderr.
-type CliError = (u8, String);
-
 impl TraceCommand {
     /// Exit codes: 0 done, 1 the work failed or files would change, 2 bad usage, or faults in the traces.
-    pub(crate) fn run(self) -> ExitCode {
-        let done = match self.verb {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        match self.verb {
             Verb::Check { texts, json } => check(&texts, json),
             Verb::Fmt { files, check } => fmt(&files, check),
             Verb::Explain { texts, chosen } => {
@@ -116,13 +113,6 @@ impl TraceCommand {
                 texts.catalog().and_then(|catalog| draw(&catalog, &chosen, dot, out.as_deref()))
             }
             Verb::Call(call) => call.run(),
-        };
-        match done {
-            Ok(()) => ExitCode::SUCCESS,
-            Err((code, problem)) => {
-                eprint!("{problem}");
-                code.into()
-            }
         }
     }
 }
@@ -153,7 +143,10 @@ impl Chosen {
             catalog.trace(name).ok_or_else(|| {
                 let names: Vec<&str> =
                     catalog.traces().iter().map(|trace| trace.name.as_str()).collect();
-                usage(&format!("no trace is called {name}; there are {}", names.join(", ")))
+                CliError::Usage(format!(
+                    "no trace is called {name}; there are {}",
+                    names.join(", ")
+                ))
             })
         };
         self.trace.iter().map(find).collect()
@@ -169,7 +162,7 @@ fn check(texts: &Texts, json: bool) -> Result<(), CliError> {
                 json!({ "errors": errors.iter().map(place).collect::<Vec<_>>() }).to_string()
             }
         });
-        return read.map(drop).map_err(|_| (EXIT_USAGE, String::new()));
+        return read.map(drop).map_err(|_| CliError::Usage(String::new()));
     }
     let catalog = read.map_err(|errors| faults(&errors))?;
     let counts = [
@@ -209,38 +202,43 @@ fn place(error: &TextError) -> Value {
     })
 }
 
+/// Formats every file, also after one that cannot be read. A fault in a file weighs more than a file that would change.
 fn fmt(files: &[PathBuf], check: bool) -> Result<(), CliError> {
-    let mut problems = String::new();
-    let mut code = 0;
+    let (mut has_faults, mut would_change) = (false, false);
     for file in files {
+        let name = file.display().to_string();
         let text = match text(file) {
             Ok(text) => text,
-            Err((worse, problem)) => {
-                problems += &problem;
-                code = code.max(worse);
+            Err(error) => {
+                log::line(&format!("rebate: {error}"));
+                has_faults = true;
                 continue;
             }
         };
-        match trace::format(&file.display().to_string(), &text) {
+        match trace::format(&name, &text) {
             Err(error) => {
-                problems += &format!("{error}\n");
-                code = EXIT_USAGE;
+                log::line(&error.to_string());
+                has_faults = true;
             }
             Ok(formatted) if check => {
                 if formatted != text {
-                    print_line(&file.display().to_string());
-                    code = code.max(EXIT_FAILED);
+                    print_line(&name);
+                    would_change = true;
                 }
             }
             Ok(formatted) if is_stdin(file) => print(&formatted),
             Ok(formatted) if formatted != text => {
-                let written = std::fs::write(file, formatted);
-                written.map_err(|error| failed(&format!("{}: {error}", file.display())))?;
+                let unwritten = |error| CliError::Failed(format!("{name}: {error}"));
+                std::fs::write(file, formatted).map_err(unwritten)?;
             }
             Ok(_) => {}
         }
     }
-    if code == 0 { Ok(()) } else { Err((code, problems)) }
+    match (has_faults, would_change) {
+        (true, _) => Err(CliError::Usage(String::new())),
+        (false, true) => Err(CliError::Failed(String::new())),
+        (false, false) => Ok(()),
+    }
 }
 
 fn explain(catalog: &Catalog, chosen: &Chosen) -> Result<(), CliError> {
@@ -253,7 +251,7 @@ fn explain(catalog: &Catalog, chosen: &Chosen) -> Result<(), CliError> {
 fn encode(catalog: &Catalog, chosen: &Chosen, head: Head, json: bool) -> Result<(), CliError> {
     let mut rows = Vec::new();
     for trace in chosen.traces(catalog)? {
-        let bytes = catalog.encode(&trace.name, head).map_err(|error| usage(&error.to_string()))?;
+        let bytes = catalog.encode(&trace.name, head).map_err(CliError::usage)?;
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         rows.push(
             json!({ "name": trace.name, "address": catalog.address(&trace.name), "hex": hex }),
@@ -275,10 +273,7 @@ fn draw(catalog: &Catalog, chosen: &Chosen, dot: bool, out: Option<&Path>) -> Re
     let picture = if dot { trace::draw::dot(&traces) } else { trace::draw::svg(&traces) };
     match out {
         None => print(&picture),
-        Some(out) => {
-            let written = std::fs::write(out, picture);
-            written.map_err(|error| failed(&format!("{}: {error}", out.display())))?;
-        }
+        Some(out) => write_file("--out", out, picture)?,
     }
     Ok(())
 }
@@ -289,7 +284,7 @@ fn is_stdin(file: &Path) -> bool {
 
 /// Reads the text of a file. A file that is too long is refused.
 fn text(file: &Path) -> Result<String, CliError> {
-    let wrong = |error: std::io::Error| usage(&format!("{}: {error}", file.display()));
+    let wrong = |error: std::io::Error| CliError::Usage(format!("{}: {error}", file.display()));
     let mut bytes = Vec::new();
     // One byte more than allowed, so that a file that is too long is noticed.
     let limit = TEXT_BYTES_MAX as u64 + 1;
@@ -299,28 +294,19 @@ fn text(file: &Path) -> Result<String, CliError> {
         File::open(file).map_err(wrong)?.take(limit).read_to_end(&mut bytes).map_err(wrong)?;
     }
     if bytes.len() > TEXT_BYTES_MAX {
-        return Err(usage(&format!("{}: longer than {TEXT_BYTES_MAX} bytes", file.display())));
+        return Err(CliError::Usage(format!(
+            "{}: longer than {TEXT_BYTES_MAX} bytes",
+            file.display()
+        )));
     }
-    let not_text = |_| usage(&format!("{}: not UTF-8", file.display()));
+    let not_text = |_| CliError::Usage(format!("{}: not UTF-8", file.display()));
     String::from_utf8(bytes).map_err(not_text)
 }
 
+/// Prints faults with nothing in front of `file:line:column`, so that editors find the places.
 fn faults(errors: &[TextError]) -> CliError {
-    (EXIT_USAGE, errors.iter().map(|error| format!("{error}\n")).collect())
-}
-
-fn usage(problem: &str) -> CliError {
-    (EXIT_USAGE, format!("rebate trace: {problem}\n"))
-}
-
-fn failed(problem: &str) -> CliError {
-    (EXIT_FAILED, format!("rebate trace: {problem}\n"))
-}
-
-/// Prints text to stdout. If the other end is closed, its reader has seen enough.
-fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    errors.iter().for_each(|error| log::line(&error.to_string()));
+    CliError::Usage(String::new())
 }
 
 const EXAMPLES: &str = "A trace, as a file says it:

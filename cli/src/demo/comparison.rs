@@ -1,12 +1,11 @@
 //! Compares the two sides: medians over runs, what compression saved and what it cost, as a table and as data.
 
-use std::fmt::Write;
-
 use load::LoadSpec;
 use serde::Serialize;
 use units::ByteCount;
 
 use super::variant::Sample;
+use crate::terminal::numbers;
 use experiments::testbed::Backing;
 
 /// Whether compression is off or on.
@@ -141,11 +140,7 @@ impl Comparison {
     }
 
     pub(super) fn table(&self) -> String {
-        let mut text = String::new();
-        let _ = writeln!(text, "{}: {}", self.preset, self.caption());
-        let _ = writeln!(
-            text,
-            "{:<12} {:>9} {:>10} {:>12} {:>12} {:>12} {:>9} {:>9}",
+        let head = [
             "compression",
             "hit ratio",
             "items",
@@ -153,13 +148,15 @@ impl Comparison {
             "data MiB",
             "CPU us/req",
             "p50 us",
-            "p99 us"
-        );
-        for (side, numbers) in [(Side::Off, &self.off), (Side::On, &self.on)] {
-            let _ = writeln!(text, "{:<12} {}", side.name(), numbers.row());
-        }
-        text.push_str(&self.saved.sentence(&self.off, &self.on));
-        text
+            "p99 us",
+            "",
+        ];
+        let rows =
+            [head.map(str::to_owned).to_vec(), self.off.row(Side::Off), self.on.row(Side::On)];
+        let mut lines = vec![format!("{}: {}", self.preset, self.caption())];
+        lines.extend(numbers(&rows));
+        lines.push(self.saved.sentence(&self.off, &self.on));
+        lines.join("\n")
     }
 }
 
@@ -188,22 +185,23 @@ impl Numbers {
         }
     }
 
-    fn row(&self) -> String {
-        let remark = match (self.failures, self.generator_was_bottleneck) {
-            (0, false) => String::new(),
-            (0, true) => "  (the generator was too slow)".to_owned(),
-            (failures, _) => format!("  ({failures} requests failed)"),
-        };
-        format!(
-            "{:>9.4} {:>10.0} {:>12.0} {:>12.0} {:>12.1} {:>9.0} {:>9.0}{remark}",
-            self.hit_ratio.median,
-            self.items.median,
-            self.stored_bytes_per_value.median,
-            self.held_bytes.median / f64::from(1 << 20),
-            self.cpu_us_per_request.median,
-            self.p50_us.median,
-            self.p99_us.median
-        )
+    fn row(&self, side: Side) -> Vec<String> {
+        let whole = |value: f64| format!("{value:.0}");
+        vec![
+            side.name().to_owned(),
+            format!("{:.4}", self.hit_ratio.median),
+            whole(self.items.median),
+            whole(self.stored_bytes_per_value.median),
+            whole(self.held_bytes.median / f64::from(1 << 20)),
+            format!("{:.1}", self.cpu_us_per_request.median),
+            whole(self.p50_us.median),
+            whole(self.p99_us.median),
+            match (self.failures, self.generator_was_bottleneck) {
+                (0, false) => String::new(),
+                (0, true) => "(the generator was too slow)".to_owned(),
+                (failures, _) => format!("({failures} requests failed)"),
+            },
+        ]
     }
 }
 

@@ -9,7 +9,6 @@ mod services;
 mod variant;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +17,7 @@ use load::{LoadSpec, Pace, Phase};
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, Preset, Sizes, Weighting};
 
-use crate::{EXIT_FAILED, EXIT_USAGE, byte_count, print_line};
+use crate::terminal::{CliError, byte_count, print_json, print_line, stop_on_signal, write_file};
 use comparison::{Comparison, Side};
 use experiments::testbed::Backing;
 use harness::{Progress, memcached_is_here};
@@ -32,7 +31,7 @@ const EXAMPLES: &str = "Examples:
   rebate demo --runs 5 --json > demo.json
   rebate demo --store embedded --report /tmp/demo.html
 
-With memcached on the PATH its servers are real memcached behind `rebate serve`; else rebate's embedded store.
+With memcached on the PATH its servers are real memcached behind `rebate serve`; otherwise rebate's embedded store. \
 `rebate load --help` says what presets are; all of them: specs/workloads.";
 
 /// The flags of `rebate demo`.
@@ -91,12 +90,8 @@ enum Hold {
 
 impl Demo {
     /// Runs the comparison and shows it.
-    pub(crate) fn run(&self) -> ExitCode {
-        match self.compare() {
-            Ok(results) => self.show(&results),
-            Err(CliError::Usage(problem)) => crate::load::fail(EXIT_USAGE, &problem),
-            Err(CliError::Failed(problem)) => crate::load::fail(EXIT_FAILED, &problem),
-        }
+    pub(crate) fn run(&self) -> Result<(), CliError> {
+        self.show(&self.compare()?)
     }
 
     fn compare(&self) -> Result<Results, CliError> {
@@ -111,8 +106,7 @@ impl Demo {
         };
         let specs: Vec<LoadSpec> =
             self.preset.iter().map(|name| self.spec(name)).collect::<Result<_, _>>()?;
-        let stop = crate::load::stop_on_signal()
-            .map_err(|error| CliError::Failed(format!("cannot handle signals: {error}")))?;
+        let stop = stop_on_signal()?;
         let bar = DemoProgress::new(specs.len() * self.runs * 2, Services::STEPS);
         if !self.json {
             print_line(backing_sentence(backing));
@@ -194,23 +188,17 @@ impl Demo {
         Ok(spec)
     }
 
-    fn show(&self, results: &Results) -> ExitCode {
+    fn show(&self, results: &Results) -> Result<(), CliError> {
         let html = page::report(&results.memory, results.services.as_ref()).html();
-        if let Err(error) = std::fs::write(&self.report, html) {
-            let problem = format!("--report {}: {error}", self.report.display());
-            return crate::load::fail(EXIT_FAILED, &problem);
-        }
+        write_file("--report", &self.report, html)?;
         if self.json {
-            match serde_json::to_string_pretty(results) {
-                Ok(text) => print_line(&text),
-                Err(error) => return crate::load::fail(EXIT_FAILED, &error.to_string()),
-            }
+            print_json(results)?;
         } else {
             results.memory.iter().for_each(|comparison| print_line(&comparison.table()));
             results.services.iter().for_each(|services| print_line(&services.table()));
             print_line(&format!("wrote {}", self.report.display()));
         }
-        ExitCode::SUCCESS
+        Ok(())
     }
 }
 
@@ -219,11 +207,6 @@ const fn backing_sentence(backing: Backing) -> &'static str {
         Backing::Memcached => "items are held by memcached processes (found on the PATH)",
         Backing::Embedded => "items are held by rebate's embedded store",
     }
-}
-
-enum CliError {
-    Usage(String),
-    Failed(String),
 }
 
 /// A progress bar over all sides of all presets. It appears on stderr and only on a terminal.

@@ -1,7 +1,6 @@
 //! Compares the configurations in short: monolith or microservices, software or a virtual accelerator, over gRPC or a
 //! lane; and the stages that make the difference. The long form is `rebate reproduce cache`.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,6 +11,8 @@ use experiments::testbed::{
     Backing, Compressor, Configuration, Deployment, Load, Probe, Sample, Site, StoreRoute, Topology,
 };
 use harness::{Awake, Machine};
+
+use crate::terminal::{WIDTH, numbers, wrapped};
 
 /// The results by size.
 #[derive(Debug, Serialize)]
@@ -104,42 +105,37 @@ impl Services {
 
     /// Formats the comparison as text.
     pub(super) fn table(&self) -> String {
-        let mut text = String::new();
-        let _ = writeln!(
-            text,
+        let title = format!(
             "five configurations: {} behind a gRPC store, {:.0} % gets, {:.0} requests/s; \
              the IAA is virtual: emulated from published figures",
             self.store,
             self.get_share * 100.0,
             self.offered_per_s
         );
-        let head = ["get p50 us", "get p90 us", "CPU us/req", "of frontend"];
-        let _ = writeln!(
-            text,
-            "{:<38} {:>8} {:>11} {:>11} {:>11} {:>11}",
-            "", "values", head[0], head[1], head[2], head[3]
-        );
-        for point in &self.points {
-            let remark = point.invalid.as_ref().map(|why| format!("  ({why})")).unwrap_or_default();
-            let _ = writeln!(
-                text,
-                "{:<38} {:>8} {:>11.1} {:>11.1} {:>11.1} {:>11.1}{remark}",
-                point.configuration.name(),
-                point.value_bytes.to_string(),
-                point.p50_us,
-                point.p90_us,
-                point.core_us,
-                point.frontend_core_us
-            );
-        }
-        for stage in &self.stages {
-            let _ = writeln!(text, "{}", stage.sentence());
-        }
-        text
+        let head = ["", "values", "get p50 us", "get p90 us", "CPU us/req", "of frontend", ""];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        rows.extend(self.points.iter().map(ServicePoint::row));
+        let mut lines = wrapped(&title, WIDTH);
+        lines.extend(numbers(&rows));
+        lines.extend(self.stages.iter().map(|stage| stage.sentence()));
+        lines.join("\n")
     }
 }
 
 impl ServicePoint {
+    fn row(&self) -> Vec<String> {
+        let number = |value: f64| format!("{value:.1}");
+        vec![
+            self.configuration.name().to_owned(),
+            self.value_bytes.to_string(),
+            number(self.p50_us),
+            number(self.p90_us),
+            number(self.core_us),
+            number(self.frontend_core_us),
+            self.invalid.as_ref().map(|why| format!("({why})")).unwrap_or_default(),
+        ]
+    }
+
     fn from_sample(
         configuration: Configuration,
         size: ByteCount,

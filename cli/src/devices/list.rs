@@ -1,7 +1,6 @@
 //! `rebate devices`: what can do tax work here, in use or not, and which job would go where. It also lists what the
 //! compression services of the configuration report about themselves.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use api::v1::DescribeResponse;
@@ -16,11 +15,10 @@ use units::ByteCount;
 use workload::DeviceProfile;
 
 use super::accelerators::{Accelerator, accelerators};
-use super::layout::{Column, WIDTH, table, wrapped};
 use super::opened::Opened;
 use super::routes::{OPS, Routes, routes};
 use super::{Configuration, remote_options, service_timeout};
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::terminal::{CliError, Column, WIDTH, print_json, print_line, table, wrapped};
 
 /// The flags of `rebate devices`.
 #[derive(Debug, Args)]
@@ -113,16 +111,10 @@ struct EngineRow {
 impl Devices {
     /// Prints the devices of a configuration and of this machine. The exit code is 1 if a service that the
     /// configuration names does not describe itself or gives wrong results.
-    pub(crate) fn run(self) -> ExitCode {
-        let report = match self.report() {
-            Ok(report) => report,
-            Err((code, problem)) => {
-                eprintln!("rebate: {problem}");
-                return ExitCode::from(code);
-            }
-        };
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let report = self.report()?;
         if self.json {
-            print_line(&serde_json::to_string_pretty(&report).unwrap_or_default());
+            print_json(&report)?;
         } else {
             print_line(&text(&report));
         }
@@ -130,22 +122,21 @@ impl Devices {
         let wrong =
             |row: &Qualified| row.problem.as_ref().is_some_and(|why| why.starts_with(WRONG));
         if all_answer && !report.qualified.iter().any(wrong) {
-            ExitCode::SUCCESS
+            Ok(())
         } else {
-            EXIT_FAILED.into()
+            Err(CliError::Failed(String::new()))
         }
     }
 
-    /// Builds the report. An error comes with the exit code.
-    fn report(&self) -> Result<Report, (u8, String)> {
-        let config = self.configuration.load().map_err(|problem| (EXIT_USAGE, problem))?;
+    /// Builds the report.
+    fn report(&self) -> Result<Report, CliError> {
+        let config = self.configuration.load().map_err(CliError::Usage)?;
         let machine = self.configuration.machine();
-        let failed = |problem| (EXIT_FAILED, problem);
-        let Opened { devices, refused } = Opened::from_config(&config).map_err(failed)?;
+        let Opened { devices, refused } = Opened::from_config(&config).map_err(CliError::Failed)?;
         let software = Software::new(drivers::ENGINES);
         let engine =
             |&(name, codec): &(&'static str, Codec)| EngineRow { name, codec: codec.name() };
-        let routes = routes(&config, &devices).map_err(failed)?;
+        let routes = routes(&config, &devices).map_err(CliError::Failed)?;
         let row = |device: &dyn Device| Row { numa_nodes: nodes(device, &machine), ..row(device) };
         let refused =
             refused.into_iter().map(|device| RefusedRow { name: device.name, why: device.why });
@@ -157,7 +148,7 @@ impl Devices {
             virtuals: DeviceProfile::names()
                 .map(virtual_row)
                 .collect::<Result<_, _>>()
-                .map_err(failed)?,
+                .map_err(CliError::Failed)?,
             engines: software.engines().iter().map(engine).collect(),
             services: services(&config),
             qualified: qualified(&config, &devices.all),
@@ -456,5 +447,5 @@ const EXAMPLES: &str = "Examples:
   rebate devices --json
   rebate devices --compression 10.0.0.7:9200,lane:/run/rebate/lane
 
-`deflate/4KiB` is deflate within a window of 4 KiB. What keeps a device from being used, and how to mend it, says
-`rebate doctor`.";
+`deflate/4KiB` is deflate within a window of 4 KiB. `rebate doctor` says what keeps a device from being used, and \
+how to fix it.";

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::devices::{WIDTH, wrapped};
+use crate::terminal::{WIDTH, wrapped};
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

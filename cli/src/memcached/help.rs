@@ -14,7 +14,8 @@ pub(super) const LICENSE: &str = concat!(
 
 /// The text of `-h`, after the version.
 pub(super) const HELP: &str = "
-A compressed cache behind memcached's flags: values are stored compressed, clients see no difference.
+A compressed cache behind memcached's flags. Values are stored compressed; clients
+see no difference.
 
 -p, --port=<num>          TCP port (default: 11211; -1 takes a free one)
 -l, --listen=<addr>       interfaces, separated by commas, each with an optional :port
@@ -24,11 +25,13 @@ A compressed cache behind memcached's flags: values are stored compressed, clien
 -m, --memory-limit=<num>  memory for items in megabytes (default: 64)
 -M, --disable-evictions   answer an error when memory is full instead of evicting
 -X, --disable-dumping     do not let clients list the items
--I, --max-item-size=<num> largest item by its uncompressed size (default: 1m, min: 1k, max: 1024m)
+-I, --max-item-size=<num> largest item by its uncompressed size (default: 1m, min: 1k,
+                          max: 1024m)
 -c, --conn-limit=<num>    client connections at most (default: 1024)
 -t, --threads=<num>       worker threads (default: 4, max: 64)
 -R, --max-reqs-per-event=<num>
-                          commands of one connection before others get their turn (default: 20)
+                          commands of one connection before others get their turn
+                          (default: 20)
 -b, --listen-backlog=<num>
                           accept queue (default: 1024)
 -d, --daemon              run in the background
@@ -40,14 +43,14 @@ A compressed cache behind memcached's flags: values are stored compressed, clien
 -h, --help                this text
 -i, --license             the license
 -V, --version             the version
--o, --extended=<list>     memcached's suboptions are accepted; those that tune what does not exist here
-                          have no effect (-v says which)
+-o, --extended=<list>     memcached's suboptions are accepted; those that tune what does
+                          not exist here have no effect (-v says which)
 
--f, -n, -L, -C, -D, -A, -W and -N are accepted and have no effect (-v says so). UDP (-U other than 0),
--B binary, -S, -Y, -Z, -F and -e are refused.
+-f, -n, -L, -C, -D, -A, -W and -N are accepted and have no effect (-v says so).
+UDP (-U other than 0), -B binary, -S, -Y, -Z, -F and -e are refused.
 
-Further settings come from the file that REBATE_CONFIG names and from REBATE_SECTION__KEY variables;
-`rebate serve --print-config` lists them.
+Further settings come from the file that REBATE_CONFIG names and from
+REBATE_SECTION__KEY variables; `rebate serve --print-config` lists them.
 
 Examples:
   rebate memcached -m 1024 -l 127.0.0.1 -u nobody

@@ -15,9 +15,10 @@ use std::process::ExitCode;
 
 use server::config::{self, FILE_VARIABLE, Loaded, Sources};
 
+use crate::log;
 use crate::os::{self, IdentityError};
-use crate::process::{self, Handover};
-use crate::{log, print_line};
+use crate::process::{self, Handover, ServeError};
+use crate::terminal::print_line;
 use flags::{EX_USAGE, Flags, Request};
 
 /// Why the process ends before it serves: a text for stderr and memcached's exit code.
@@ -93,8 +94,11 @@ fn serve(flags: Flags) -> Result<ExitCode, Failure> {
         tracing::info!("{idle}");
     }
     let handover = Handover { pidfile, remove_pidfile: flags.daemon, port_file };
-    let served = process::serve(loaded, || config::load(&sources), &handover);
-    served.map_err(|problem| Failure::new(EX_OSERR, problem))
+    match process::serve(loaded, || config::load(&sources), &handover) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(ServeError::Ended) => Ok(ExitCode::FAILURE),
+        Err(ServeError::NotStarted(problem)) => Err(Failure::new(EX_OSERR, problem)),
+    }
 }
 
 /// Does what must happen before the first thread starts, in memcached's order.

@@ -6,7 +6,6 @@ mod profile;
 mod show;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use api::Address;
 use clap::Args;
@@ -14,8 +13,7 @@ use planner::{Answer, Changes, Error, Outcome, Request, Source};
 use serde::Serialize;
 use units::Nanos;
 
-use crate::load::fail;
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::terminal::{CliError, print_line, write_file};
 
 /// The flags of `rebate model`.
 #[derive(Debug, Args)]
@@ -96,31 +94,21 @@ struct Output {
     left_out: Vec<String>,
 }
 
-/// A problem, with the exit code that tells who can fix it.
-struct CliError(u8, String);
-
 impl From<Error> for CliError {
     fn from(error: Error) -> Self {
-        let code = match error {
-            Error::Input(_) => EXIT_USAGE,
-            Error::Scheduler(_) => EXIT_FAILED,
-        };
-        Self(code, error.to_string())
+        match error {
+            Error::Input(_) => Self::usage(error),
+            Error::Scheduler(_) => Self::failed(error),
+        }
     }
 }
 
 impl ModelCommand {
     /// Exit codes: 0 done, 1 the scheduler gave no answer or too little, 2 bad usage or input.
-    pub(crate) fn run(self) -> ExitCode {
-        let (lines, failed) = match self.lines() {
-            Ok(lines) => lines,
-            Err(failed) => (Vec::new(), Some(failed)),
-        };
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let (lines, failed) = self.lines()?;
         lines.iter().for_each(|line| print_line(line));
-        match failed {
-            None => ExitCode::SUCCESS,
-            Some(CliError(code, problem)) => fail(code, &problem),
-        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Returns the lines to print, and why the model has no answer, if so. The tables of a profile are printed even
@@ -133,9 +121,7 @@ impl ModelCommand {
         let mut outcome = self.request()?.evaluate()?;
         let failed = outcome.unanswered.take().map(CliError::from);
         if let Some(path) = &self.report {
-            let written = std::fs::write(path, page::report(&outcome).html());
-            let unwritten = |error| CliError(EXIT_FAILED, format!("{}: {error}", path.display()));
-            written.map_err(unwritten)?;
+            write_file("--report", path, page::report(&outcome).html())?;
         }
         let lines = if self.json { vec![json(outcome)?] } else { text(&outcome) };
         Ok((lines, failed))
@@ -155,7 +141,7 @@ impl ModelCommand {
             }
             (None, None, Some(path)) => Source::Parameters(path.clone()),
             (None, None, None) => {
-                return Err(CliError(EXIT_USAGE, "--file or --profile is missing".to_owned()));
+                return Err(CliError::usage("--file or --profile is missing"));
             }
         };
         let changes = Changes {
@@ -175,7 +161,7 @@ fn json(outcome: Outcome) -> Result<String, CliError> {
     let Outcome { mut answers, profile, left_out, unanswered: _ } = outcome;
     let single = if answers.len() == 1 { answers.pop() } else { None };
     let output = Output { single, answers, profile, left_out };
-    serde_json::to_string_pretty(&output).map_err(|error| CliError(EXIT_USAGE, error.to_string()))
+    serde_json::to_string_pretty(&output).map_err(CliError::usage)
 }
 
 fn text(outcome: &Outcome) -> Vec<String> {
@@ -202,7 +188,7 @@ const EXAMPLES: &str = "Examples:
   rebate model --file parameters.toml --sizes sizes.txt --device iaa --device qat-4xxx
   perf script -i perf.data | rebate model --profile - --kernel Compression
   rebate model --profile - --kernel Compression --sizes sizes.txt --clock-ghz 2.5 --device all
-  rebate model --profile a.folded --kernel Compression --sizes sizes.txt --cycles 2.3e9 --clock-ghz 2.3 --device iaa
+  rebate model --profile a.folded --kernel Compression --cycles 2.3e9 --clock-ghz 2.3 --device iaa
   rebate model --scheduler 127.0.0.1:7004 --last 10m
   rebate model --scheduler 127.0.0.1:7004 --op compress --device qat-4xxx
   rebate model --explain ZSTD_compressBlock_fast";

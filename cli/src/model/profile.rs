@@ -7,7 +7,7 @@ use planner::profile::{self, Explained, Report, Row};
 use serde_json::json;
 use workload::cpu::Table;
 
-use crate::devices::{WIDTH, table, wrapped};
+use crate::terminal::{WIDTH, table, wrapped};
 
 /// Prints which rules match a symbol.
 ///

@@ -3,7 +3,7 @@
 
 use planner::{Answer, LogCaSizes, Number, ParameterUsed, Ratio, plain};
 
-use crate::devices::{WIDTH, table, wrapped};
+use crate::terminal::{WIDTH, table, wrapped};
 
 /// The titles and largest widths of the columns, for parameters and for several answers.
 pub(super) const PARAMETER_COLUMNS: [(&str, usize); 7] = [

@@ -5,8 +5,7 @@ use clap::{Args, ValueEnum};
 use load::rpc::{Calls, MIXES, Mix};
 use rpc_server::{RpcError, RpcLayout, RpcService};
 
-use super::CliError;
-use crate::{EXIT_FAILED, EXIT_USAGE};
+use crate::terminal::CliError;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Layout {
@@ -69,11 +68,11 @@ impl MixFlags {
                     "--set-ratio and --shape are for the memc_ workloads, not for {}",
                     self.workload
                 );
-                return Err((EXIT_USAGE, problem));
+                return Err(CliError::Usage(problem));
             }
             _ => {}
         }
-        mix.check().map_err(|problem| (EXIT_USAGE, problem))?;
+        mix.check().map_err(CliError::Usage)?;
         Ok(mix)
     }
 }
@@ -87,13 +86,12 @@ pub(super) fn service(name: &str) -> RpcService {
     }
 }
 
-/// Maps an error to an exit code: the caller can fix it, or the operator of the machine.
+/// Maps an error to who can fix it: the caller can fix it, or the operator of the machine.
 pub(super) fn problem_of(error: &RpcError) -> CliError {
-    let code = match error {
-        RpcError::BadOptions(_) => EXIT_USAGE,
-        RpcError::Io(_) => EXIT_FAILED,
-    };
-    (code, error.to_string())
+    match error {
+        RpcError::BadOptions(_) => CliError::usage(error),
+        RpcError::Io(_) => CliError::failed(error),
+    }
 }
 
 /// Parses a shape: `k16_v32` means keys of 16 bytes and values of 32.

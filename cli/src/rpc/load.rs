@@ -7,10 +7,8 @@ use clap::Args;
 use load::rpc::{RpcLoadError, RpcReport, RpcSpec};
 use units::Nanos;
 
-use super::CliError;
 use super::flags::MixFlags;
-use crate::load::stop_on_signal;
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::terminal::{CliError, print_line, stop_on_signal};
 
 #[derive(Debug, Args)]
 pub(super) struct Load {
@@ -38,9 +36,9 @@ impl Load {
         let found: Vec<_> = self.address.to_socket_addrs().into_iter().flatten().collect();
         if found.is_empty() {
             let problem = format!("{:?} is no address; give HOST:PORT", self.address);
-            return Err((EXIT_USAGE, problem));
+            return Err(CliError::Usage(problem));
         }
-        let failed = |error| (EXIT_FAILED, format!("{}: {error}", self.address));
+        let failed = |error| CliError::Failed(format!("{}: {error}", self.address));
         let spec = RpcSpec {
             address: listening(&found).map_err(failed)?,
             connections: self.connections,
@@ -49,19 +47,18 @@ impl Load {
             mix: self.mix.mix()?,
             seed: self.mix.seed,
         };
-        let stop = stop_on_signal()
-            .map_err(|error| (EXIT_FAILED, format!("cannot handle signals: {error}")))?;
+        let stop = stop_on_signal()?;
         let report = load::rpc::run(&spec, &stop).map_err(|error| match error {
-            RpcLoadError::BadSpec(problem) => (EXIT_USAGE, problem),
-            error => (EXIT_FAILED, error.to_string()),
+            RpcLoadError::BadSpec(problem) => CliError::Usage(problem),
+            error => CliError::failed(error),
         })?;
         self.show(&report)?;
         if report.wrong > 0 {
-            return Err((EXIT_FAILED, format!("{} answers were wrong", report.wrong)));
+            return Err(CliError::Failed(format!("{} answers were wrong", report.wrong)));
         }
         if report.exceptions > 0 {
             let problem = format!("{} requests were answered with exceptions", report.exceptions);
-            return Err((EXIT_FAILED, problem));
+            return Err(CliError::Failed(problem));
         }
         Ok(())
     }
@@ -69,7 +66,7 @@ impl Load {
     fn show(&self, report: &RpcReport) -> Result<(), CliError> {
         if self.json {
             let text = serde_json::to_string_pretty(report);
-            print_line(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
+            print_line(&text.map_err(CliError::failed)?);
             return Ok(());
         }
         let micros = |ns: u64| ns as f64 / 1e3;

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use load::rpc::Recording;
 
-use super::CliError;
 use super::flags::MixFlags;
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::terminal::{CliError, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Record {
@@ -25,11 +24,11 @@ impl Record {
     pub(super) fn run(self) -> Result<(), CliError> {
         if !(1..=RECORDED_MAX).contains(&self.requests) {
             let problem = format!("{} requests; give 1 to {RECORDED_MAX}", self.requests);
-            return Err((EXIT_USAGE, problem));
+            return Err(CliError::Usage(problem));
         }
         let recording = Recording::from_mix(&self.mix.mix()?, self.requests, self.mix.seed)
-            .map_err(|error| (EXIT_USAGE, error.to_string()))?;
-        recording.write(&self.file).map_err(|error| (EXIT_FAILED, error.to_string()))?;
+            .map_err(CliError::usage)?;
+        recording.write(&self.file).map_err(CliError::failed)?;
         print_line(&format!(
             "{}: {} packets of {}, after {} that fill the store",
             self.file.display(),

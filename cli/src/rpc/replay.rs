@@ -15,11 +15,10 @@ use rpc_server::{
 };
 use units::{ByteCount, SystemClock};
 
-use super::CliError;
 use super::flags::{Layout, MIX_FLAGS, MixFlags, problem_of, service};
 use super::player::{Player, Tally};
 use super::rows::{HopRow, LayoutRow, Replayed};
-use crate::{EXIT_FAILED, EXIT_USAGE, byte_count, print_line};
+use crate::terminal::{CliError, byte_count, print_line};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -112,7 +111,7 @@ impl Replay {
         ] {
             if !valid.contains(&given) {
                 let range = format!("{} to {}", valid.start(), valid.end());
-                return Err((EXIT_USAGE, format!("{flag} {given} is not valid; give {range}")));
+                return Err(CliError::Usage(format!("{flag} {given} is not valid; give {range}")));
             }
         }
         let recording = match &self.file {
@@ -122,7 +121,7 @@ impl Replay {
                 Recording::from_mix(&self.mix.mix()?, recorded, self.mix.seed)
             }
         };
-        let recording = recording.map_err(|error| (EXIT_USAGE, error.to_string()))?;
+        let recording = recording.map_err(CliError::usage)?;
         let plan = Plan {
             cores: self.cores.clone(),
             window: self.window,
@@ -139,7 +138,7 @@ impl Replay {
         let replayed = run(&plan)?;
         if self.json {
             let text = serde_json::to_string_pretty(&replayed);
-            print_line(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
+            print_line(&text.map_err(CliError::failed)?);
         } else {
             print_line(&replayed.to_string());
         }
@@ -150,7 +149,7 @@ impl Replay {
                  what was stored, which {} of --memory may be too little for",
                 self.memory
             );
-            return Err((EXIT_FAILED, problem));
+            return Err(CliError::Failed(problem));
         }
         Ok(())
     }
@@ -159,7 +158,7 @@ impl Replay {
 /// Replays, one run of each layout in turn.
 pub(crate) fn run(plan: &Plan) -> Result<Replayed, CliError> {
     let largest = plan.layouts.iter().max_by_key(|layout| layout.threads().len());
-    let largest = *largest.ok_or_else(|| (EXIT_USAGE, "no layout to replay with".to_owned()))?;
+    let largest = *largest.ok_or_else(|| CliError::usage("no layout to replay with"))?;
     let placement = plan.cores.place(largest).map_err(|error| problem_of(&error))?;
     let threads = largest.threads().len();
     let pair = placement.cores().and_then(|cores| cores.first_chunk::<2>()).copied();
@@ -173,7 +172,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Replayed, CliError> {
             row.add(&once(plan, &copies)?);
         }
         if let Some((cores, [floor, mailbox])) = pair.zip(hops.as_mut()) {
-            let failed = |error: std::io::Error| (EXIT_FAILED, error.to_string());
+            let failed = |error: std::io::Error| CliError::failed(error);
             floor.add(cache_line_round_trip(HOPS, cores).map_err(failed)?);
             mailbox.add(mailbox_round_trip(HOPS, cores).map_err(failed)?);
         }

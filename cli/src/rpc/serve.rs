@@ -10,10 +10,8 @@ use clap::{Args, ValueEnum};
 use rpc_server::{RpcCores, RpcError, RpcListen, RpcOptions, RpcServer, RpcService, RpcStages};
 use units::{ByteCount, SystemClock};
 
-use super::CliError;
 use super::flags::{Layout, problem_of};
-use crate::load::stop_on_signal;
-use crate::{EXIT_FAILED, byte_count, print_line};
+use crate::terminal::{CliError, byte_count, print_line, stop_on_signal};
 
 #[derive(Debug, Args)]
 pub(super) struct Serve {
@@ -70,11 +68,12 @@ impl Serve {
             ..RpcOptions::new(service)
         };
         let listen = RpcListen { address: self.listen, connections_max: self.connections_max };
-        let failed = |what: &str, error: std::io::Error| (EXIT_FAILED, format!("{what}: {error}"));
+        let failed =
+            |what: &str, error: std::io::Error| CliError::Failed(format!("{what}: {error}"));
         if let Err(problem) = crate::os::allow_connections(self.connections_max) {
             eprintln!("rebate: {problem}");
         }
-        let stop = stop_on_signal().map_err(|error| failed("cannot handle signals", error))?;
+        let stop = stop_on_signal()?;
         let server = RpcServer::start(&options, &listen, Arc::new(SystemClock::new()));
         let server = server.map_err(|error| match error {
             RpcError::Io(error) => failed(&self.listen.to_string(), error),

@@ -12,10 +12,9 @@ use rpc_server::{Loopback, RpcCores, RpcLayout, RpcOptions, WINDOW};
 use serde::Serialize;
 use units::{ByteCount, SystemClock};
 
-use super::CliError;
 use super::flags::{Layout, problem_of, service};
 use super::player::{Player, Tally};
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::terminal::{CliError, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Soak {
@@ -53,7 +52,7 @@ impl Soak {
     pub(super) fn run(self) -> Result<(), CliError> {
         if self.requests == 0 || !WINDOW.contains(&self.window) {
             let problem = "give 1 request or more, and a window of 1 to 16".to_owned();
-            return Err((EXIT_USAGE, problem));
+            return Err(CliError::Usage(problem));
         }
         let layout = RpcLayout::from(self.layout);
         let begun = Instant::now();
@@ -81,9 +80,9 @@ impl Soak {
             0 if requests == self.requests => Ok(()),
             0 => {
                 let asked = self.requests;
-                Err((EXIT_FAILED, format!("{requests} answers to {asked} requests")))
+                Err(CliError::Failed(format!("{requests} answers to {asked} requests")))
             }
-            bad => Err((EXIT_FAILED, format!("{bad} answers were not what they have to be"))),
+            bad => Err(CliError::Failed(format!("{bad} answers were not what they have to be"))),
         }
     }
 
@@ -124,7 +123,7 @@ impl Soak {
     fn show(&self, soaked: &Soaked) -> Result<(), CliError> {
         if self.json {
             let text = serde_json::to_string_pretty(soaked);
-            print_line(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
+            print_line(&text.map_err(CliError::failed)?);
             return Ok(());
         }
         let Soaked { layout, requests, seconds, answers } = soaked;

@@ -11,7 +11,6 @@ use std::fs::OpenOptions;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,8 +23,7 @@ use sim::{
 };
 
 use self::csv::Csv;
-use crate::load::fail;
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::terminal::{CliError, print_line};
 use experiments::inputs;
 
 /// The flags of `rebate sim`.
@@ -75,15 +73,6 @@ pub(crate) struct Sim {
     sources: bool,
 }
 
-/// Why there are no results.
-#[derive(Debug)]
-pub(crate) enum CliError {
-    /// The request is not valid.
-    Usage(String),
-    /// The work was tried and failed.
-    Failed(String),
-}
-
 impl From<SystemError> for CliError {
     fn from(error: SystemError) -> Self {
         match error {
@@ -102,15 +91,7 @@ pub(crate) struct Outcome {
 
 impl Sim {
     /// Simulates and prints the results.
-    pub(crate) fn run(&self) -> ExitCode {
-        match self.try_run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(CliError::Usage(problem)) => fail(EXIT_USAGE, &problem),
-            Err(CliError::Failed(problem)) => fail(EXIT_FAILED, &problem),
-        }
-    }
-
-    fn try_run(&self) -> Result<(), CliError> {
+    pub(crate) fn run(&self) -> Result<(), CliError> {
         let entries = entries(&self.spec, &self.set)?;
         if self.sources {
             for (key, value, kind, source) in entries.sources() {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use sim::{Extent, Interval, Report, Verdict};
 
 use super::{Assignment, Outcome, System};
+use crate::terminal::{WIDTH, numbers, table};
 
 /// Returns the lines of one point.
 pub(super) fn lines(
@@ -133,9 +134,12 @@ fn orders(shown: &[&Outcome]) -> Vec<String> {
     }
     let order = |name: &str| order(shown, name).map(|order| vec![name.to_owned(), order]);
     let names = shown[0].report.responses.iter().map(|response| response.name.as_str());
-    let mut rows = vec![vec!["order of the percentiles".to_owned(), String::new()]];
-    rows.extend(names.filter_map(order));
-    if rows.len() == 1 { Vec::new() } else { left(&rows) }
+    let rows: Vec<Vec<String>> = names.filter_map(order).collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let lines = table(&[("order of the percentiles", WIDTH), ("", WIDTH)], &rows);
+    lines.iter().map(|line| format!("  {line}")).chain([String::new()]).collect()
 }
 
 fn order(shown: &[&Outcome], name: &str) -> Option<String> {
@@ -171,13 +175,13 @@ fn reductions(shown: &[&Outcome]) -> Vec<String> {
 /// Returns facts of whole runs, warm-up included: rates and times of a request's stages if a model has them, then what
 /// was busy and how often rare events occurred.
 fn facts(outcomes: &[Outcome]) -> Vec<String> {
-    let mut lines = table("of whole runs", &["_per_s", "_ns"], 1.0, outcomes);
-    lines.extend(table("shares (%)", &["utilisation", "share"], 100.0, outcomes));
+    let mut lines = facts_table("of whole runs", &["_per_s", "_ns"], 1.0, outcomes);
+    lines.extend(facts_table("shares (%)", &["utilisation", "share"], 100.0, outcomes));
     lines
 }
 
 /// Returns a table of the facts whose names end with one of `ends`, if one of their values is not zero.
-fn table(title: &str, ends: &[&str], scale: f64, outcomes: &[Outcome]) -> Vec<String> {
+fn facts_table(title: &str, ends: &[&str], scale: f64, outcomes: &[Outcome]) -> Vec<String> {
     let head = outcomes.iter().map(|one| one.architecture.to_owned());
     let title = title.to_owned();
     let mut rows: Vec<Vec<String>> = vec![std::iter::once(title).chain(head).collect()];
@@ -197,27 +201,10 @@ fn table(title: &str, ends: &[&str], scale: f64, outcomes: &[Outcome]) -> Vec<St
     if rows.len() == 1 { Vec::new() } else { aligned(&rows) }
 }
 
-/// Aligns the first column to the left and the others to the right. Adds an empty line.
+/// Lays out rows of numbers, two columns to the right, with an empty line below.
 fn aligned(rows: &[Vec<String>]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            if column == 0 { format!("  {cell:width$}") } else { format!("  {cell:>width$}") }
-        });
-        cells.collect::<String>().trim_end().to_owned()
-    };
-    rows.iter().map(line).chain([String::new()]).collect()
-}
-
-/// Aligns all columns to the left.
-fn left(rows: &[Vec<String>]) -> Vec<String> {
-    let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
-    let line = |row: &Vec<String>| format!("  {:width$}  {}", row[0], row[1]).trim_end().to_owned();
-    rows.iter().map(line).chain([String::new()]).collect()
+    let lines = numbers(rows).into_iter().map(|line| format!("  {line}"));
+    lines.chain([String::new()]).collect()
 }
 
 fn micros(interval: Interval) -> String {

@@ -1,7 +1,7 @@
 //! `rebate trace call`: sends one request to the example service of traces. The request's own traces run here, in
 //! software.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -12,7 +12,7 @@ use server::traces::{CallError, Secrets, TraceClient};
 use tokio::task::LocalSet;
 use units::Nanos;
 
-use super::{CliError, failed, usage};
+use crate::terminal::{CliError, print};
 
 #[derive(Debug, Args)]
 pub(super) struct Call {
@@ -41,20 +41,20 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn run(self) -> Result<(), CliError> {
-        let secrets = Secrets::read(&self.secrets).map_err(|problem| usage(&problem))?;
+        let secrets = Secrets::read(&self.secrets).map_err(CliError::Usage)?;
         let tenant = TenantId(self.tenant);
         let unknown = || {
             let path = self.secrets.display();
-            usage(&format!("{path}: tenant {} has no secret there", self.tenant))
+            CliError::Usage(format!("{path}: tenant {} has no secret there", self.tenant))
         };
         let secret = secrets.get(tenant).ok_or_else(unknown)?;
         let arguments = self.arguments()?;
         let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let executor = executor.map_err(|error| failed(&format!("cannot start: {error}")))?;
+        let executor =
+            executor.map_err(|error| CliError::Failed(format!("cannot start: {error}")))?;
         let answer = LocalSet::new().block_on(&executor, self.call(tenant, secret, arguments))?;
-        let mut out = std::io::stdout().lock();
-        // If the other end is closed, its reader has seen enough.
-        let _ = out.write_all(&answer).and_then(|()| out.write_all(b"\n"));
+        print(&answer);
+        print("\n");
         Ok(())
     }
 
@@ -68,7 +68,7 @@ impl Call {
         let connected =
             TraceClient::connect(self.address.as_str(), tenant, secret, Nanos(within_ns));
         let connected = tokio::time::timeout(self.within, connected).await;
-        let at = |why: &dyn std::fmt::Display| failed(&format!("{}: {why}", self.address));
+        let at = |why: &dyn std::fmt::Display| CliError::Failed(format!("{}: {why}", self.address));
         let client = match connected {
             Ok(Ok(client)) => client,
             Ok(Err(error)) => return Err(at(&error)),
@@ -76,9 +76,7 @@ impl Call {
         };
         match client.call(&self.function, arguments, self.compress).await {
             Ok(answer) => Ok(answer),
-            Err(CallError::Trace(error)) if is_callers(&error) => {
-                Err(usage(&error.cause.to_string()))
-            }
+            Err(CallError::Trace(error)) if is_callers(&error) => Err(CliError::usage(error.cause)),
             Err(error) => Err(at(&error)),
         }
     }
@@ -89,7 +87,7 @@ impl Call {
         }
         let mut bytes = Vec::new();
         let read = std::io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes);
-        read.map_err(|error| usage(&format!("stdin: {error}")))?;
+        read.map_err(|error| CliError::Usage(format!("stdin: {error}")))?;
         Ok(bytes)
     }
 }

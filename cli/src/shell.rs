@@ -1,0 +1,75 @@
+//! `rebate completions` and `rebate man`: what a package installs beside the binary, made from the flags themselves.
+
+use std::path::PathBuf;
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::terminal::{CliError, print, print_line};
+
+/// The flags of `rebate completions`.
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS)]
+pub(crate) struct Completions {
+    /// The shell for which they are.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// The flags of `rebate man`.
+#[derive(Debug, Args)]
+#[command(after_help = PAGES)]
+pub(crate) struct ManPages {
+    /// The folder for the pages; made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+impl Completions {
+    /// Prints the completions of `command`.
+    pub(crate) fn run(&self, mut command: Command) {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut command, "rebate", &mut script);
+        print(script);
+    }
+}
+
+impl ManPages {
+    /// Writes a page for `command` and each of its subcommands.
+    ///
+    /// # Errors
+    /// A page cannot be written.
+    pub(crate) fn run(&self, command: Command) -> Result<(), CliError> {
+        let unwritten = |error| CliError::Failed(format!("--out {}: {error}", self.out.display()));
+        std::fs::create_dir_all(&self.out).map_err(unwritten)?;
+        // The pages of `rebate help` would repeat all others.
+        let command = command.disable_help_subcommand(true);
+        let count = write(&self.out, command, "").map_err(unwritten)?;
+        print_line(&format!("wrote {count} pages to {}", self.out.display()));
+        Ok(())
+    }
+}
+
+fn write(folder: &std::path::Path, command: Command, parent: &str) -> std::io::Result<usize> {
+    let name = format!("{parent}{}", command.get_name());
+    let mut count = 1;
+    for subcommand in command.get_subcommands() {
+        let subcommand = subcommand.clone().disable_help_subcommand(true);
+        count += write(folder, subcommand, &format!("{name}-"))?;
+    }
+    let command = command.name(name.clone());
+    let mut page = Vec::new();
+    Man::new(command).render(&mut page)?;
+    std::fs::write(folder.join(format!("{name}.1")), page)?;
+    Ok(count)
+}
+
+const COMPLETIONS: &str = "Examples:
+  rebate completions bash > /etc/bash_completion.d/rebate
+  rebate completions zsh > ~/.zfunc/_rebate
+  rebate completions fish > ~/.config/fish/completions/rebate.fish";
+
+const PAGES: &str = "Examples:
+  rebate man --out /usr/local/share/man/man1
+  rebate man --out pages && man pages/rebate-serve.1";

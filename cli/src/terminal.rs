@@ -1,0 +1,210 @@
+//! What every command has in common at the terminal: lines on stdout, tables and paragraphs of 100 columns, and the
+//! error with which a command ends. It does not know what is shown.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
+use serde::Serialize;
+use signal_hook::consts::signal::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use units::{ByteCount, NotAByteCount};
+
+/// Why a command ends without success. The variant tells who has to act. The text is empty if the command itself has
+/// already printed the reason.
+#[derive(Debug)]
+pub(crate) enum CliError {
+    /// The command line or an input is not valid.
+    Usage(String),
+    /// The work was tried and failed.
+    Failed(String),
+}
+
+impl CliError {
+    /// The exit code: 1 the work failed, 2 bad usage or input.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Failed(_) => EXIT_FAILED,
+        }
+    }
+
+    /// Turns an error's text into a failure of the work.
+    pub(crate) fn failed(error: impl fmt::Display) -> Self {
+        Self::Failed(error.to_string())
+    }
+
+    /// Turns an error's text into bad usage.
+    pub(crate) fn usage(error: impl fmt::Display) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Usage(text) | Self::Failed(text)) = self;
+        f.write_str(text)
+    }
+}
+
+/// The exit code of work that failed. A second signal ends a process with it, too.
+const EXIT_FAILED: u8 = 1;
+
+/// Parses a size, and warns of a unit that the next version refuses.
+///
+/// # Errors
+/// The text is not a size.
+pub(crate) fn byte_count(text: &str) -> Result<ByteCount, NotAByteCount> {
+    let count = text.parse()?;
+    if let Some(advice) = ByteCount::outdated_unit(text) {
+        eprintln!("rebate: {advice}");
+    }
+    Ok(count)
+}
+
+/// Prints a line to stdout at once. If the other end is closed, its reader has seen enough.
+pub(crate) fn print_line(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Prints text or bytes without a line end, otherwise as [`print_line`].
+pub(crate) fn print(text: impl AsRef<[u8]>) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_ref()).and_then(|()| out.flush());
+}
+
+/// Prints a value as JSON of several lines.
+///
+/// # Errors
+/// The value's own serialization fails.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+    print_line(&serde_json::to_string_pretty(value).map_err(CliError::failed)?);
+    Ok(())
+}
+
+/// Writes a file that a flag names.
+///
+/// # Errors
+/// The file cannot be written; the error names the flag and the file.
+pub(crate) fn write_file(
+    flag: &str,
+    path: &std::path::Path,
+    text: impl AsRef<[u8]>,
+) -> Result<(), CliError> {
+    let unwritten = |error| CliError::Failed(format!("{flag} {}: {error}", path.display()));
+    std::fs::write(path, text).map_err(unwritten)
+}
+
+/// Returns a flag that the first SIGINT or SIGTERM sets. The second signal ends the process.
+///
+/// # Errors
+/// The signals cannot be handled.
+pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, CliError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let register = |signal| {
+        flag::register_conditional_shutdown(signal, EXIT_FAILED.into(), Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))
+    };
+    for signal in [SIGINT, SIGTERM] {
+        let problem = |error| CliError::Failed(format!("cannot handle signals: {error}"));
+        register(signal).map_err(problem)?;
+    }
+    Ok(stop)
+}
+
+/// The title and largest width of a column.
+pub(crate) type Column = (&'static str, usize);
+
+/// Lays out rows under their titles, with text aligned to the left. Columns are as wide as their content, up to their
+/// bound. A longer text continues in the next line; a word is not broken, so that a path can be copied.
+pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
+    let mut table = plain_table();
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH as u16);
+    table.set_header(columns.iter().map(|(title, _)| *title));
+    table.add_rows(rows);
+    for (index, (title, bound)) in columns.iter().enumerate() {
+        let cells = rows.iter().map(|row| row[index].as_str()).chain([*title]);
+        let longest_word = cells.flat_map(str::split_whitespace).map(|word| word.chars().count());
+        let bound = longest_word.max().unwrap_or(0).max(*bound);
+        let is_last = index + 1 == columns.len();
+        if let Some(column) = table.column_mut(index).filter(|_| !is_last) {
+            let padded = u16::try_from(bound + GAP).unwrap_or(u16::MAX);
+            column.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(padded)));
+        }
+    }
+    lines(table)
+}
+
+/// Lays out rows of which the first is the head: the first column is aligned to the left and numbers to the right.
+pub(crate) fn numbers(rows: &[Vec<String>]) -> Vec<String> {
+    let mut table = plain_table();
+    table.add_rows(rows);
+    table
+        .column_iter_mut()
+        .skip(1)
+        .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    lines(table)
+}
+
+/// Breaks the text between words into lines of at most `width` characters. Returns at least one line.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let options = textwrap::Options::new(width).break_words(false);
+    textwrap::wrap(text, options).into_iter().map(std::borrow::Cow::into_owned).collect()
+}
+
+/// A table without borders.
+fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::NOTHING);
+    table
+}
+
+fn lines(mut table: Table) -> Vec<String> {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, GAP as u16));
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// The terminal's width (columns).
+pub(crate) const WIDTH: usize = 100;
+
+/// The blanks between two columns.
+const GAP: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_cells_need() {
+        let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
+        let long = ["word"; 20].join(" ");
+        let rows = [row(["a", "one two three", "x", &long]), row(["bb", "", "unbreakable", "y"])];
+        let lines = table(&[("n", 10), ("words", 7), ("third", 4), ("last", 4)], &rows);
+        assert_eq!(lines[0], "n   words    third        last");
+        assert_eq!(lines[1], format!("a   one two  x            {}", ["word"; 15].join(" ")));
+        assert_eq!(lines[2], format!("    three                 {}", ["word"; 5].join(" ")));
+        assert_eq!(lines[3], "bb           unbreakable  y");
+        assert!(lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
+    }
+
+    #[test]
+    fn numbers_stand_below_each_other() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let lines = numbers(&[row(["op", "p50", "p99"]), row(["get", "1.5", "100.0"])]);
+        assert_eq!(lines, ["op   p50    p99", "get  1.5  100.0"]);
+    }
+
+    #[test]
+    fn paragraphs_break_between_words_only() {
+        assert_eq!(
+            wrapped("a long/path/that/cannot/break b", 8),
+            ["a", "long/path/that/cannot/break", "b"]
+        );
+        assert_eq!(wrapped("", 8), [""]);
+    }
+}
