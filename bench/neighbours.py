@@ -12,8 +12,14 @@ the load is on the first.
 - multi_gets: two connections ask for 64 such values in each line and read all.
 - slow_writers: 70 connections begin values of 1 MB and send a byte every 0.4 s; the others' values have 100 kB.
 - never_readers: 900 connections ask for a value that inflates from some hundred bytes to 1 MB and read nothing.
+- burst: 300 connections in each of three processes ask at the same moment for a value of 1 MB each that nobody has
+  asked for, as they connect, and read it.
+- burst_known: the same after 128 misses on each connection.
+- burst_gone: 8 processes ask for 64 such values in one line, after 128 misses, and close the connection.
+The last three are not among the attacks that run without --only, because 900 values of 1 MB need a memcached of 2 GiB.
 """
 
+import itertools
 import json
 import multiprocessing
 import random
@@ -100,6 +106,50 @@ def never_readers(port, stop):
         time.sleep(0.2)
 
 
+def bursts(port, stop, keys, keys_per_line, misses, reads):
+    """Asks for all `keys` at one moment, each line on a connection of its own, while the load is measured."""
+    lines = [b"get " + b" ".join(keys[at:at + keys_per_line]) + b"\r\n" for at in range(0, len(keys), keys_per_line)]
+    due = time.monotonic() + BURST_AFTER_S
+    sink = bytearray(1 << 20)
+    held = []
+    try:
+        if not misses:
+            stop.wait(due - time.monotonic())
+        for _ in lines:
+            held.append(connect(port))
+            held[-1].settimeout(5)
+            for _ in range(misses):
+                held[-1].sendall(b"get missing\r\n")
+                held[-1].recv_into(sink)
+        stop.wait(max(0, due - time.monotonic()))
+        for connection, line in zip(held, lines):
+            connection.sendall(line)
+        for connection in held if reads else []:
+            left = LARGE
+            while left > 0 and not stop.is_set():
+                left -= connection.recv_into(sink) or left
+    except OSError:
+        pass
+    for connection in held:
+        connection.close()
+    stop.wait()
+
+
+def burst(port, stop, keys):
+    bursts(port, stop, keys, 1, 0, True)
+
+
+def burst_known(port, stop, keys):
+    bursts(port, stop, keys, 1, 128, True)
+
+
+def burst_gone(port, stop, keys):
+    bursts(port, stop, keys[:64], 64, 128, False)
+
+
+# The load has warmed up by then, and is measured for at least half a second more.
+BURST_AFTER_S = 1.5
+BURST_KEYS = 900
 ATTACKS = [
     ("unread_gets", unread_gets, 1, "store", 200),
     ("read_gets", read_gets, 1, "store", 200),
@@ -107,11 +157,16 @@ ATTACKS = [
     ("slow_writers", slow_writers, 1, "embedded", 100_000),
     ("never_readers", never_readers, 1, "embedded", 200),
 ]
+BURSTS = [
+    ("burst", burst, 3, "store", 200),
+    ("burst_known", burst_known, 3, "store", 200),
+    ("burst_gone", burst_gone, 8, "store", 200),
+]
 
 
 def flags(parser):
-    names = [name for name, *_ in ATTACKS]
-    parser.add_argument("--only", nargs="+", choices=names, help="these attacks instead of all")
+    names = [name for name, *_ in ATTACKS + BURSTS]
+    parser.add_argument("--only", nargs="+", choices=names, help="these attacks instead of all but the bursts")
 
 
 def observe(server, value_bytes, seconds):
@@ -130,9 +185,10 @@ def observe(server, value_bytes, seconds):
     return {"p99": p99, "failed": failed, "rss": peak}
 
 
-def attacked(server, attack, processes, value_bytes, seconds, port=None):
+def attacked(server, attack, processes, value_bytes, seconds, port=None, store=None):
     stop = multiprocessing.Event()
-    attackers = [multiprocessing.Process(target=attack, args=(port or server.port, stop)) for _ in range(processes)]
+    shares = [(keys,) for keys in fresh_keys(store, processes)] if store else [()] * processes
+    attackers = [multiprocessing.Process(target=attack, args=(port or server.port, stop, *share)) for share in shares]
     for attacker in attackers:
         attacker.start()
     try:
@@ -151,18 +207,39 @@ def put(server, key, value):
             fail(f"{key} was not stored")
 
 
+generations = itertools.count()
+
+
+def fresh_keys(store, processes):
+    """A share of 900 long values for each process. They are put into memcached behind the server's back, under names
+    that are used once, so that no worker has seen them."""
+    generation = next(generations)
+    keys = [b"burst_%d_%d" % (generation, index) for index in range(BURST_KEYS)]
+    value = random.Random(generation).randbytes(LARGE)
+    with store.connect() as connection:
+        for key in keys:
+            connection.sendall(b"set %s 0 0 %d noreply\r\n" % (key, LARGE) + value + b"\r\n")
+        connection.sendall(b"mn\r\n")
+        if connection.recv(100) != b"MN\r\n":
+            fail("the values of a burst were not stored")
+    return [keys[index::processes] for index in range(processes)]
+
+
 def main():
     bench = Bench("neighbours", __doc__, flags)
-    attacks = [attack for attack in ATTACKS if attack[0] in (bench.flags.only or attack[0])]
+    only = bench.flags.only
+    attacks = [attack for attack in ATTACKS + BURSTS if attack[0] in only] if only else ATTACKS
+    has_bursts = any(attack in BURSTS for attack in attacks)
+    memory = "2048" if has_bursts else "256"
     seconds = 1 if bench.quick else 6
-    found = {name: [] for name, *_ in ATTACKS}
-    apart = {name: [] for name, *_ in ATTACKS}
-    rival = {name: [] for name, *_ in ATTACKS}
+    found = {name: [] for name, *_ in attacks}
+    apart = {name: [] for name, *_ in attacks}
+    rival = {name: [] for name, *_ in attacks}
     sums = []
     common = ["--threads", "1", "--admin-listen", "127.0.0.1:0"]
-    with memcached("-m", "256") as store, memcached("-m", "256") as other, \
+    with memcached("-m", memory) as store, memcached("-m", memory) as other, \
             rebate(*common, "--store", f"memcached://{store.address}") as behind, rebate(*common) as alone, \
-            memcached("-m", "256") as twin_store, \
+            memcached("-m", memory) as twin_store, \
             rebate(*common, "--store", f"memcached://{twin_store.address}") as twin_behind, \
             rebate(*common) as twin_alone:
         servers = {"store": behind, "embedded": alone}
@@ -174,12 +251,15 @@ def main():
         put(other, b"large", random.Random(1).randbytes(LARGE))
         for _ in bench.each_run():
             for name, attack, processes, where, value_bytes in attacks:
-                for server, sides in [(servers[where], found[name]), (other, rival[name])]:
+                is_burst = attack in (burst, burst_known, burst_gone)
+                for server, held_by, sides in [(servers[where], store, found[name]), (other, other, rival[name])]:
                     quiet = observe(server, value_bytes, seconds)
-                    beside = attacked(server, attack, processes, value_bytes, seconds)
+                    beside = attacked(server, attack, processes, value_bytes, seconds,
+                                      store=held_by if is_burst else None)
                     sides.append((quiet, beside))
                     if server is not other:
-                        elsewhere = attacked(server, attack, processes, value_bytes, seconds, twins[where].port)
+                        elsewhere = attacked(server, attack, processes, value_bytes, seconds, twins[where].port,
+                                             twin_store if is_burst else None)
                         apart[name].append((quiet, elsewhere))
         sums = {where: memory_max(server) for where, server in servers.items()}
     for name, _, _, where, value_bytes in attacks:

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
-use load::{Address, LoadError, LoadReport, LoadSpec, Pace, Payload, Phase, Progress};
+use harness::Progress;
+use load::{Address, LoadError, LoadReport, LoadSpec, Pace, Payload, Phase};
 use serde::Deserialize;
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, PayloadClass, Preset, SizeDist, Weighting};
 
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::{EXIT_FAILED, EXIT_USAGE, byte_count, print_line};
 
 /// The flags of `rebate load`. A flag that is not given leaves the preset's or the default value.
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ pub(crate) struct Load {
     #[arg(long, value_enum)]
     weight_by: Option<WeightBy>,
     /// Larger values are cut to this [default: 1000000].
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = byte_count)]
     value_size_max: Option<ByteCount>,
     /// What values look like: html, json, numeric, random or repeat [default: html].
     #[arg(long, value_name = "CLASS", conflicts_with = "corpus")]
@@ -136,9 +136,9 @@ impl Load {
             Ok(stop) => stop,
             Err(error) => return fail(EXIT_FAILED, &format!("cannot handle signals: {error}")),
         };
-        let bar = LoadProgress::new();
-        let result = load::run(&spec, |progress| bar.show(progress), &stop);
-        bar.0.finish_and_clear();
+        let bar = Progress::new(BAR_STEPS);
+        let result = load::run(&spec, |progress| show(&bar, progress), &stop);
+        bar.end();
         match result {
             Ok(report) => self.show(&report),
             Err(error) => {
@@ -232,25 +232,15 @@ impl From<WeightBy> for Weighting {
     }
 }
 
-/// A progress bar on stderr, shown only on a terminal.
-struct LoadProgress(ProgressBar);
-
-impl LoadProgress {
-    fn new() -> Self {
-        let bar = ProgressBar::new(BAR_STEPS);
-        let style = ProgressStyle::with_template("{prefix:9} [{wide_bar}] {percent:>3} % {msg}");
-        Self(style.map_or(bar.clone(), |style| bar.with_style(style)))
-    }
-
-    fn show(&self, progress: &Progress) {
-        self.0.set_prefix(match progress.phase {
-            Phase::Populate => "populate",
-            Phase::WarmUp => "warm up",
-            Phase::Measure => "measure",
-        });
-        self.0.set_position((progress.fraction * BAR_STEPS as f64) as u64);
-        self.0.set_message(format!("{} answered, {} failed", progress.answered, progress.failed));
-    }
+/// Shows how far the load is.
+fn show(bar: &Progress, progress: &load::Progress) {
+    bar.set_part(match progress.phase {
+        Phase::Populate => "populate",
+        Phase::WarmUp => "warm up",
+        Phase::Measure => "measure",
+    });
+    bar.set_position((progress.fraction * BAR_STEPS as f64) as u64);
+    bar.set_message(format!("{} answered, {} failed", progress.answered, progress.failed));
 }
 
 /// Returns a flag that the first SIGINT or SIGTERM sets. The second signal ends the process.
@@ -283,7 +273,7 @@ fn sizes(text: &str) -> Result<SizeDist, String> {
         let wrapped: Result<Wrapped, _> = toml::from_str(&format!("sizes = {text}"));
         return wrapped.map(|wrapped| wrapped.sizes).map_err(|error| error.message().to_owned());
     }
-    let bytes = |text: &str| text.parse::<ByteCount>().map_err(|error| error.to_string());
+    let bytes = |text: &str| byte_count(text).map_err(|error| error.to_string());
     match text.split_once("..") {
         Some((min, max)) => {
             Ok(SizeDist::Uniform { min_bytes: bytes(min)?.0, max_bytes: bytes(max)?.0 })

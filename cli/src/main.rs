@@ -24,6 +24,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use units::{ByteCount, NotAByteCount};
 
 /// A compressed cache that any memcached client can use.
 #[derive(Debug, Parser)]
@@ -97,6 +98,15 @@ fn main() -> ExitCode {
 fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Parses a size, and warns of a unit that the next version refuses.
+fn byte_count(text: &str) -> Result<ByteCount, NotAByteCount> {
+    let count = text.parse()?;
+    if let Some(advice) = ByteCount::outdated_unit(text) {
+        eprintln!("rebate: {advice}");
+    }
+    Ok(count)
 }
 
 /// The work was tried and failed.

@@ -97,6 +97,7 @@ impl Serve {
                 return usage(&lines.join("\nrebate: "));
             }
         };
+        loaded.warnings.iter().for_each(|warning| eprintln!("rebate: {warning}"));
         if self.print_config {
             print_line(config_source::print(&loaded).trim_end());
             return ExitCode::SUCCESS;

@@ -138,7 +138,8 @@ impl Cache {
         config.server.listen = vec!["127.0.0.1:0".to_owned()];
         config.server.admin_listen = "127.0.0.1:0".to_owned();
         config.server.threads = 2;
-        config.runtime.policy = PolicyName::AsyncOffload;
+        config.runtime.policy =
+            PolicyName::Named(policy::NamedPolicy::find("async-offload").expect("it is listed"));
         config.runtime.offload_bytes_min = ByteCount(0);
         config.runtime.job_timeout_ms = JOB_TIMEOUT_MS;
         config.runtime.verify_every = u32::from(verify == Verify::Everything);

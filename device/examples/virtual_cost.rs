@@ -97,7 +97,7 @@ impl Engine for Unwindowed {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<usize, EngineError> {
-        self.0.compress(Dialect::of(Codec::Deflate), level, input, output)
+        self.0.compress(Dialect::new(Codec::Deflate), level, input, output)
     }
 
     fn decompress(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), DeviceError> {

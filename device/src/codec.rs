@@ -41,7 +41,7 @@ pub struct Dialect {
 
 impl Dialect {
     /// Returns the dialect of a codec at its own window.
-    pub const fn of(codec: Codec) -> Self {
+    pub const fn new(codec: Codec) -> Self {
         Self { codec, window_log2: None }
     }
 
@@ -130,11 +130,11 @@ mod tests {
 
     #[test]
     fn a_small_value_satisfies_any_window() {
-        let plain = Dialect::of(Codec::Deflate);
+        let plain = Dialect::new(Codec::Deflate);
         assert!(plain.satisfies(Dialect::IAA, 4_096));
         assert!(!plain.satisfies(Dialect::IAA, 4_097));
         assert!(Dialect::IAA.satisfies(plain, 1 << 20));
-        assert!(!Dialect::of(Codec::Zstd).satisfies(Dialect::IAA, 10));
+        assert!(!Dialect::new(Codec::Zstd).satisfies(Dialect::IAA, 10));
         let hostile = Dialect { codec: Codec::Deflate, window_log2: Some(u8::MAX) };
         assert!(plain.satisfies(hostile, usize::MAX));
     }

@@ -44,7 +44,7 @@ impl EngineSet {
         let codecs = || Codec::ALL.into_iter().filter(|codec| self.reads(*codec));
         Capabilities {
             writes: codecs().flat_map(|codec| self.dialects_written(codec)).collect(),
-            reads: codecs().map(Dialect::of).collect(),
+            reads: codecs().map(Dialect::new).collect(),
             kernels: Kernel::ALL.to_vec(),
             work_bytes_max: WORK_BYTES_MAX,
             queue_depth,
@@ -108,7 +108,7 @@ impl EngineSet {
         };
         let windowed = |window| Dialect { codec, window_log2: Some(window) };
         let narrowest = (0..WINDOW_LOG2_END).map(windowed).find(writes);
-        let plain = Some(Dialect::of(codec)).filter(writes);
+        let plain = Some(Dialect::new(codec)).filter(writes);
         plain.into_iter().chain(narrowest)
     }
 }
@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn an_engine_that_only_writes_is_passed_by_for_reading() {
-        let task = Task::Decompress { dialect: Dialect::of(Codec::Deflate), original_bytes: 9_000 };
+        let task =
+            Task::Decompress { dialect: Dialect::new(Codec::Deflate), original_bytes: 9_000 };
         assert_eq!(engine_of(&[isal, inflate], task, 8_000), "libdeflate");
         let alone = EngineSet::open(&[isal]).capabilities(1, Waiting::Inline);
         assert!(alone.reads.is_empty() && alone.writes.is_empty());
@@ -196,7 +197,7 @@ mod tests {
         let write = |factories: &[EngineFactory], dialect, bytes| {
             engine_of(factories, Task::Compress { dialect, level: Level::Default }, bytes)
         };
-        assert_eq!(write(&[inflate, isal], Dialect::of(Codec::Deflate), 9_000), "libdeflate");
+        assert_eq!(write(&[inflate, isal], Dialect::new(Codec::Deflate), 9_000), "libdeflate");
         assert_eq!(write(&[inflate, isal], Dialect::IAA, 9_000), "isal");
         assert_eq!(write(&[inflate, isal], Dialect::IAA, 4_000), "libdeflate");
     }
@@ -222,7 +223,7 @@ mod tests {
     fn a_buffer_too_small_is_the_callers_error() {
         let output = Pool::heap(ByteCount(0)).take(600);
         let capacity = output.capacity();
-        let dialect = Dialect::of(Codec::Lz4);
+        let dialect = Dialect::new(Codec::Lz4);
         let task = Task::Decompress { dialect, original_bytes: capacity };
         let mut job = Job::new(task.clone(), Input::heap(Bytes::from_static(b"x")), output);
         for output_offset in [1, capacity, capacity + 1, usize::MAX] {

@@ -407,7 +407,7 @@ mod tests {
     use crate::job::Task;
 
     fn job() -> Box<Job> {
-        let task = Task::Compress { dialect: Dialect::of(Codec::Zstd), level: Level::Fast };
+        let task = Task::Compress { dialect: Dialect::new(Codec::Zstd), level: Level::Fast };
         let output = Pool::heap(ByteCount(0)).take(4_000);
         let mut job = Job::new(task, Input::heap(Bytes::from(vec![7; 2_000])), output);
         job.output_offset = 16;

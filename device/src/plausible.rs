@@ -176,7 +176,7 @@ mod tests {
 
     fn stream(codec: Codec, level: Level, original: &[u8]) -> Vec<u8> {
         let output = Pool::heap(ByteCount(0)).take(2 * original.len() + 1_024);
-        let task = Task::Compress { dialect: Dialect::of(codec), level };
+        let task = Task::Compress { dialect: Dialect::new(codec), level };
         let mut job = Job::new(task, Input::heap(original.to_vec().into()), output);
         match EngineSet::open(&BUILT_IN).run(&mut job) {
             Outcome::Done { output_bytes } => job.output[..output_bytes].to_vec(),

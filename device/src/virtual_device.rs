@@ -180,7 +180,7 @@ fn dialect(profile: &DeviceProfile) -> Dialect {
 /// Returns the dialects that a device of that window takes. A window as wide as the codec's own is also none.
 fn dialects(profile: &DeviceProfile) -> Vec<Dialect> {
     let narrowed = dialect(profile);
-    let plain = Dialect::of(Codec::Deflate);
+    let plain = Dialect::new(Codec::Deflate);
     let widest = narrowed.window_log2 == Some(DEFLATE_WINDOW_LOG2);
     [plain].into_iter().filter(|_| widest).chain([narrowed]).collect()
 }

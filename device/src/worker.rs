@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn job(bytes: usize) -> Box<Job> {
-        let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+        let task = Task::Compress { dialect: Dialect::new(Codec::Lz4), level: Level::Fast };
         let output = Pool::heap(ByteCount(0)).take(2 * bytes);
         Box::new(Job::new(task, Input::heap(Bytes::from(vec![7; bytes])), output))
     }
@@ -388,7 +388,7 @@ mod tests {
             Codec::Lz4
         }
         fn writes(&self, dialect: Dialect, _: usize) -> bool {
-            dialect == Dialect::of(Codec::Lz4)
+            dialect == Dialect::new(Codec::Lz4)
         }
         fn compress(
             &mut self,

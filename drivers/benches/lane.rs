@@ -179,7 +179,7 @@ struct Client {
 
 impl Client {
     fn job(&self) -> Box<Job> {
-        let dialect = Dialect::of(Codec::Lz4);
+        let dialect = Dialect::new(Codec::Lz4);
         // The service answers all the room that there is, so this is a copy of so many bytes.
         let task = match self.output_bytes {
             64 => Task::Compress { dialect, level: Level::Fast },

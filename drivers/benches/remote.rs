@@ -84,7 +84,7 @@ impl Case {
     fn measure(&self, service: &Service, length: Duration) -> Result<[f64; 4], Problem> {
         let options = RemoteOptions { jobs_per_call: self.way.1, ..RemoteOptions::default() };
         let remote = Remote::new(service.address.parse()?, &options)?;
-        let (dialect, mut stream) = (Dialect::of(Codec::Lz4), vec![0; 2 * self.bytes]);
+        let (dialect, mut stream) = (Dialect::new(Codec::Lz4), vec![0; 2 * self.bytes]);
         let original = Payload::Text.bytes(self.bytes, 1);
         let written = lz4::engine().compress(dialect, Level::Fast, &original, &mut stream);
         stream.truncate(written.map_err(|error| format!("{error:?}"))?);

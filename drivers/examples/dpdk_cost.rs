@@ -85,5 +85,5 @@ fn measured(mut once: impl FnMut() -> u64) -> String {
 }
 
 const ROUNDS: usize = 4_000;
-const DEFLATE: Dialect = Dialect::of(Codec::Deflate);
+const DEFLATE: Dialect = Dialect::new(Codec::Deflate);
 const LEVEL: Level = Level::Default;

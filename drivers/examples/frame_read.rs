@@ -54,7 +54,7 @@ struct Frame {
 impl Frame {
     /// Decompresses and checks once, and returns the time of each (ns).
     fn read(&self, queue: &mut dyn Queue, pool: &Pool) -> Result<(u64, u64), Box<dyn Error>> {
-        let dialect = Dialect::of(codec(self.header.codec).ok_or("a frame without a stream")?);
+        let dialect = Dialect::new(codec(self.header.codec).ok_or("a frame without a stream")?);
         let original_bytes = self.header.original_bytes as usize;
         let mut input = pool.take(self.payload.len());
         input.extend(&self.payload);

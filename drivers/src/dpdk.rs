@@ -118,7 +118,7 @@ impl Device for Dpdk {
 /// Returns plain deflate, and the narrow windows that the device keeps to.
 fn writes(port: &Port) -> Vec<Dialect> {
     let deflate = |window| Dialect { codec: Codec::Deflate, window_log2: Some(window) };
-    let mut all = vec![Dialect::of(Codec::Deflate)];
+    let mut all = vec![Dialect::new(Codec::Deflate)];
     if port.windows.min < port.windows.max {
         let iaa = Dialect::IAA.window_log2.filter(|iaa| port.windows.within(*iaa) <= *iaa);
         all.extend(iaa.map(deflate));

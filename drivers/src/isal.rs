@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn an_unbounded_window_reaches_beyond_4_kib() {
         let original = Payload::FarRepeat.bytes(64 << 10, 1);
-        let stream = compressed(Dialect::of(Codec::Deflate), Level::Default, &original);
+        let stream = compressed(Dialect::new(Codec::Deflate), Level::Default, &original);
         let reach = inflate(&stream, original.len()).expect("a valid stream").reach_bytes;
         assert!(reach > 4_096, "the test of windows above would pass on anything: {reach}");
     }
@@ -238,7 +238,7 @@ mod tests {
             for bytes in [1, 20, 300, 4_096, 100_000] {
                 let original = class.bytes(bytes, bytes as u64);
                 for level in [Level::Fast, Level::Default, Level::High] {
-                    for dialect in [Dialect::IAA, Dialect::of(Codec::Deflate)] {
+                    for dialect in [Dialect::IAA, Dialect::new(Codec::Deflate)] {
                         let stream = compressed(dialect, level, &original);
                         let told = (class, bytes, level);
                         assert!(!contradicts(Codec::Deflate, &original, &stream), "{told:?}");

@@ -138,7 +138,7 @@ impl Lane {
     pub fn new(path: &Path, options: &LaneOptions) -> Self {
         let work_bytes_max = BLOCKS_BYTES_MAX / VALUES_MIN - UNIT_BYTES;
         let work_bytes_max = options.work_bytes_max.as_usize().min(work_bytes_max);
-        let dialects = Codec::ALL.map(Dialect::of);
+        let dialects = Codec::ALL.map(Dialect::new);
         let capabilities = Capabilities {
             writes: dialects.into_iter().chain([Dialect::IAA]).collect(),
             reads: dialects.to_vec(),

@@ -161,7 +161,7 @@ impl Device for Remote {
 /// Returns what every build's software can do. A service that cannot do it fails the job, and the job is done
 /// elsewhere.
 fn capabilities(options: &RemoteOptions) -> Capabilities {
-    let dialects = Codec::ALL.map(Dialect::of);
+    let dialects = Codec::ALL.map(Dialect::new);
     Capabilities {
         writes: dialects.into_iter().chain([Dialect::IAA]).collect(),
         reads: dialects.to_vec(),

@@ -133,7 +133,7 @@ fn compress(window_log2: Option<u8>, level: Level) -> Task {
 }
 
 fn decompress(original_bytes: usize) -> Task {
-    Task::Decompress { dialect: Dialect::of(Codec::Deflate), original_bytes }
+    Task::Decompress { dialect: Dialect::new(Codec::Deflate), original_bytes }
 }
 
 /// Compresses `original` with the driver and reads the stream with the driver and with two other readers.
@@ -182,7 +182,7 @@ fn a_long_stream_cut_anywhere_is_invalid_and_hangs_nothing() {
         for class in Payload::ALL {
             let original = class.bytes(200_000, 3);
             let mut stream = vec![0; bound(original.len())];
-            let deflate = Dialect::of(Codec::Deflate);
+            let deflate = Dialect::new(Codec::Deflate);
             let mut engine = drivers::isal::engine();
             let written = engine.compress(deflate, Level::Default, &original, &mut stream);
             stream.truncate(written.expect("ample room"));
@@ -217,7 +217,7 @@ fn every_window_that_is_advertised_is_kept() {
         }
     }
     let isal = shared!("compress_isal", false);
-    assert_eq!(isal.capabilities().writes, [Dialect::of(Codec::Deflate)], "one window, 32 KiB");
+    assert_eq!(isal.capabilities().writes, [Dialect::new(Codec::Deflate)], "one window, 32 KiB");
 }
 
 #[test]

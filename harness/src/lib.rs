@@ -1,14 +1,20 @@
-//! Starts processes under test, this program and memcached, on free ports; reads their CPU time; pins them where the
-//! machine allows; and ends them when they are dropped. It knows the machine and nothing of what is measured.
+//! Starts processes under test, this program and memcached, on free ports; keeps their output; reads their CPU time and
+//! metrics; pins them where the machine allows; and ends them when they are dropped. It knows the machine and nothing
+//! of what is measured.
 
 mod awake;
+pub mod http;
 mod machine;
 mod port;
 mod process;
+mod progress;
 
 pub use awake::Awake;
+pub use http::metrics;
 pub use machine::{CoreTime, Machine};
 pub use port::Port;
 pub use process::{
-    PATIENCE, Process, Spent, free_path, memcached_is_here, metrics, start_memcached,
+    CpuUsage, PATIENCE, Process, free_path, memcached, memcached_is_here, poll_for, rss_bytes,
+    start_memcached,
 };
+pub use progress::Progress;

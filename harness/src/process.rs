@@ -1,21 +1,28 @@
-//! The processes of an experiment. They are started, pinned where the machine allows, asked for their CPU time, and
-//! ended when dropped.
+//! A child process that is watched while it lives: its output is kept, its death is noticed at once, and it never
+//! outlives its handle. It can be pinned where the machine allows, stopped, and asked for its CPU time. Nothing here
+//! knows what the process serves.
 
-use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::ffi::{OsStr, OsString};
+use std::fs::DirEntry;
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::time::ClockId;
-use nix::unistd::Pid;
+use nix::unistd;
+use rustix::process::{Pid, Signal, kill_process};
 use units::ByteCount;
 
-/// A child process.
+/// A running child; dropping it kills it and waits.
+#[derive(Debug)]
 pub struct Process {
     child: Child,
     name: String,
+    lines: Arc<Mutex<Vec<String>>>,
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Process {
@@ -38,23 +45,45 @@ impl Process {
         variable: Option<(&str, &OsStr)>,
     ) -> Result<Self, String> {
         let binary = std::env::current_exe().map_err(|error| error.to_string())?;
-        Self::spawn(name, on_core(binary.as_os_str(), core).args(args).envs(variable))
+        Self::quiet(name, on_core(binary.as_os_str(), core).args(args).envs(variable))
     }
 
-    fn spawn(name: &str, command: &mut Command) -> Result<Self, String> {
+    /// Starts a process of an experiment: only its errors are shown, and its name stands for its command.
+    fn quiet(name: &str, command: &mut Command) -> Result<Self, String> {
         // Processes that are still running at the end complain about those that ended before them.
         command.env("RUST_LOG", "error");
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        let child = child.map_err(|error| format!("cannot start {name}: {error}"))?;
-        Ok(Self { child, name: name.to_owned() })
+        let mut process = Self::start_with(command, Stdio::inherit())?;
+        name.clone_into(&mut process.name);
+        Ok(process)
     }
 
-    /// The name of the process in the experiment.
+    /// Starts `command` with its output kept.
+    ///
+    /// # Errors
+    /// The system's reason, with the command.
+    pub fn start(command: &mut Command) -> Result<Self, String> {
+        Self::start_with(command, Stdio::piped())
+    }
+
+    /// Starts `command` with its standard output kept and its standard error sent elsewhere.
+    ///
+    /// # Errors
+    /// The system's reason, with the command.
+    pub fn start_with(command: &mut Command, stderr: impl Into<Stdio>) -> Result<Self, String> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        let name = format!("{command:?}");
+        let mut child = command.spawn().map_err(|error| format!("cannot start {name}: {error}"))?;
+        let lines = Arc::default();
+        let readers = [keep(child.stdout.take(), &lines), keep(child.stderr.take(), &lines)];
+        Ok(Self { child, name, lines, readers: readers.into_iter().flatten().collect() })
+    }
+
+    /// The name of the process in the experiment, or its command.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reads standard output until there is a line with each of these beginnings. Returns the rests of those lines.
+    /// Waits until there is a printed line with each of these beginnings. Returns the rests of those lines.
     ///
     /// # Errors
     /// The process ended first, or took longer than [`PATIENCE`].
@@ -62,42 +91,139 @@ impl Process {
         &mut self,
         beginnings: [&str; N],
     ) -> Result<[String; N], String> {
-        let out = self.child.stdout.take().ok_or("standard output was taken before")?;
-        let (tell, lines) = std::sync::mpsc::channel();
-        // The thread ends with the child's output, or when nobody listens any more.
-        std::thread::spawn(move || {
-            let mut lines = BufReader::new(out).lines().map_while(Result::ok);
-            lines.all(|line| tell.send(line).is_ok())
+        self.await_ready(PATIENCE, "address", |process| {
+            let found = beginnings.map(|beginning| process.printed(beginning));
+            found.iter().all(Option::is_some).then(|| found.map(Option::unwrap_or_default))
+        })
+    }
+
+    /// The process id, as /proc and signals name it.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything the process has printed, both streams: all of it once its end was noticed, until then what has come.
+    pub fn output(&self) -> String {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+
+    /// Waits until a printed line has `text`. The two streams come in no order, and behind answers and signals.
+    ///
+    /// # Errors
+    /// There is none within [`PATIENCE`]; the text has what was printed.
+    pub fn await_printed(&self, text: &str) -> Result<(), String> {
+        let is_there = poll_for(PATIENCE, || self.output().contains(text).then_some(()));
+        is_there.ok_or_else(|| format!("no {text:?} in\n{}", self.output()))
+    }
+
+    /// Returns what follows `label` in the first printed line that starts with it.
+    pub fn printed(&self, label: &str) -> Option<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().find_map(|line| line.strip_prefix(label)).map(|rest| rest.trim().to_owned())
+    }
+
+    /// Waits until `probe` answers, and no longer than the process lives.
+    ///
+    /// # Errors
+    /// The process ended or `limit` passed before `probe` answered; the text has what was printed.
+    pub fn await_ready<T>(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        probe: impl Fn(&Self) -> Option<T>,
+    ) -> Result<T, String> {
+        let found = poll_for(limit, || match probe(self) {
+            Some(found) => Some(Ok(found)),
+            None => self.exited().map(Err),
         });
-        let mut found = std::array::from_fn::<_, N, _>(|_| None);
-        while let Ok(line) = lines.recv_timeout(PATIENCE) {
-            for (beginning, found) in beginnings.iter().zip(&mut found) {
-                if let Some(rest) = line.strip_prefix(beginning) {
-                    found.get_or_insert(rest.to_owned());
-                }
-            }
-            if found.iter().all(Option::is_some) {
-                return Ok(found.map(Option::unwrap_or_default));
-            }
+        match found {
+            Some(Ok(found)) => Ok(found),
+            Some(Err(status)) => Err(format!("{} ended: {status}\n{}", self.name, self.output())),
+            None => Err(format!("{}: no {what} within {limit:?}\n{}", self.name, self.output())),
         }
-        let seconds = PATIENCE.as_secs();
-        Err(format!("{} did not serve within {seconds} s, or ended before", self.name))
+    }
+
+    /// Sends a signal; a process that is gone is left in peace.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
+            let _gone = kill_process(pid, signal);
+        }
+    }
+
+    /// Stops the process as a hung one stands. At the return no thread of it runs any more: `kill` only sends the
+    /// signal, and a thread on another core may answer a request before it takes it.
+    ///
+    /// # Errors
+    /// It has ended, or a thread still runs after [`PATIENCE`].
+    pub fn stop(&self) -> Result<(), String> {
+        self.signal(Signal::STOP);
+        let is_stopped = poll_for(PATIENCE, || {
+            let states = self.thread_states().unwrap_or_default();
+            let has_ended = states.contains(&'Z');
+            (has_ended || !states.is_empty() && states.iter().all(|&state| state == 'T'))
+                .then_some(!has_ended)
+        });
+        match is_stopped {
+            Some(true) => Ok(()),
+            _ => Err(format!("{} does not stand still\n{}", self.name, self.output())),
+        }
+    }
+
+    /// Lets a stopped process go on.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Returns what each of its threads does now, in the letters of proc(5).
+    fn thread_states(&self) -> Option<Vec<char>> {
+        let state = |task: DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+            // The name before it, in parentheses, may have any character.
+            stat.rsplit_once(')')?.1.trim_start().chars().next()
+        };
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.id())).ok()?;
+        tasks.map(|task| state(task.ok()?)).collect()
+    }
+
+    /// The exit status, if the process has ended.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        let status = self.child.try_wait().ok().flatten()?;
+        // A child of the child may have the streams still.
+        poll_for(PATIENCE, || self.readers.iter().all(JoinHandle::is_finished).then_some(()));
+        Some(status)
+    }
+
+    /// Waits at most `limit` for the process to end.
+    pub fn wait_exit(&mut self, limit: Duration) -> Option<ExitStatus> {
+        poll_for(limit, || self.exited())
+    }
+
+    /// Kills with SIGKILL and waits.
+    pub fn kill(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+        self.exited();
+    }
+
+    /// Resident memory now (bytes), from /proc.
+    pub fn rss_bytes(&self) -> Option<u64> {
+        rss_bytes(self.id())
     }
 
     /// Returns the CPU time of all its threads so far, those that have ended included, and how long the living threads
     /// have waited for a core.
-    pub fn spent(&self) -> Spent {
+    pub fn cpu_usage(&self) -> CpuUsage {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let waited_ns = threads.into_iter().flatten().flatten().filter_map(|thread| {
             let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
             text.split_whitespace().nth(1)?.parse::<u64>().ok()
         });
-        Spent { cpu_s: self.cpu_s(), waited_s: waited_ns.sum::<u64>() as f64 / 1e9 }
+        CpuUsage { cpu_s: self.cpu_s(), waited_s: waited_ns.sum::<u64>() as f64 / 1e9 }
     }
 
     /// Returns the CPU time of all its threads so far (s). After its end this is zero.
     pub fn cpu_s(&self) -> f64 {
-        let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(self.child.id() as i32));
+        let clock = ClockId::pid_cpu_clock_id(unistd::Pid::from_raw(self.child.id() as i32));
         let time = clock.and_then(ClockId::now).map(Duration::from);
         time.unwrap_or_default().as_secs_f64()
     }
@@ -105,7 +231,7 @@ impl Process {
 
 /// Times of a process's threads.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spent {
+pub struct CpuUsage {
     /// Time on a core (s).
     pub cpu_s: f64,
     /// Time in which threads were ready to run while the cores ran something else (s).
@@ -114,8 +240,42 @@ pub struct Spent {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
+    }
+}
+
+fn keep(
+    stream: Option<impl Read + Send + 'static>,
+    lines: &Arc<Mutex<Vec<String>>>,
+) -> Option<JoinHandle<()>> {
+    let (stream, lines) = (stream?, Arc::clone(lines));
+    Some(thread::spawn(move || {
+        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            lines.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        }
+    }))
+}
+
+/// Resident memory of a process now (bytes), from /proc.
+pub fn rss_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// Asks `probe` until it has an answer; `None` when `limit` has passed without one.
+pub fn poll_for<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = probe() {
+            return Some(found);
+        }
+        if start.elapsed() >= limit {
+            return None;
+        }
+        thread::sleep(POLL);
     }
 }
 
@@ -136,11 +296,11 @@ pub fn free_path() -> PathBuf {
 
 /// Tells whether memcached can be started.
 pub fn memcached_is_here() -> bool {
-    let version = Command::new("memcached").arg("-V").stdout(Stdio::null()).status();
+    let version = Command::new(memcached_binary()).arg("-V").stdout(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
 }
 
-/// Starts a memcached with that much memory. It chooses its port.
+/// Starts a memcached of an experiment with that much memory. Returns it with its port.
 ///
 /// # Errors
 /// The reason why it does not serve.
@@ -149,56 +309,43 @@ pub fn start_memcached(
     threads: usize,
     core: Option<usize>,
 ) -> Result<(Process, u16), String> {
-    let file = free_path();
-    let mib = (memory.0 >> 20).max(1);
-    let args = format!("-l 127.0.0.1 -p -1 -U 0 -t {threads} -u nobody -m {mib}");
-    let mut command = on_core("memcached", core);
-    // memcached writes its port into a file that this variable names.
-    command.args(args.split(' ')).env("MEMCACHED_PORT_FILENAME", &file);
-    let mut process = Process::spawn("memcached", &mut command)?;
-    let deadline = Instant::now() + PATIENCE;
-    let port = loop {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        let port = text.lines().find_map(|line| line.strip_prefix("TCP INET: "));
-        if let Some(port) = port.and_then(|port| port.trim().parse().ok()) {
-            break port;
-        }
-        if let Ok(Some(status)) = process.child.try_wait() {
-            return Err(format!("memcached ended before it served: {status}"));
-        }
-        if Instant::now() > deadline {
-            return Err("memcached did not say its port".to_owned());
-        }
-        std::thread::sleep(POLL);
-    };
-    let _ = std::fs::remove_file(&file);
+    let (memory, threads) = ((memory.0 >> 20).max(1).to_string(), threads.to_string());
+    let args = ["-t", &threads, "-u", "nobody", "-m", &memory];
+    let (mut process, port) = memcached(None, core, Stdio::inherit(), &args)?;
+    "memcached".clone_into(&mut process.name);
     Ok((process, port))
 }
 
-/// Reads the samples of a `/metrics` page whose names begin with `name`: the rest of the key, labels included, and the
-/// value.
+/// Starts memcached on this port, or on one that it chooses, with `args` after ours. Returns it with its port.
 ///
 /// # Errors
-/// The connection failed.
-pub fn metrics(host_port: &str, name: &str) -> Result<Vec<(String, f64)>, String> {
-    let page = get(host_port, "/metrics").map_err(|error| format!("{host_port}: {error}"))?;
-    let sample = |line: &str| {
-        let (key, value) = line.rsplit_once(' ')?;
-        let rest = key.strip_prefix(name)?;
-        Some((rest.to_owned(), value.parse().ok()?))
-    };
-    Ok(page.lines().filter_map(sample).collect())
+/// The reason why it does not serve.
+pub fn memcached(
+    port: Option<u16>,
+    core: Option<usize>,
+    stderr: impl Into<Stdio>,
+    args: &[&str],
+) -> Result<(Process, u16), String> {
+    let file = free_path();
+    let mut command = on_core(memcached_binary(), core);
+    let asked = port.map_or("-1".to_owned(), |port| port.to_string());
+    // memcached refuses to run as root without -u and ignores -u for anyone else.
+    command.args(["-l", "127.0.0.1", "-p", &asked, "-U", "0", "-u", "root"]).args(args);
+    // memcached writes its port into a file that this variable names.
+    command.env("MEMCACHED_PORT_FILENAME", &file);
+    let mut process = Process::start_with(&mut command, stderr)?;
+    let port = process.await_ready(PATIENCE, "port file", |_| {
+        let text = std::fs::read_to_string(&file).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("TCP INET: "))?.trim().parse().ok()
+    });
+    let _ = std::fs::remove_file(&file);
+    Ok((process, port?))
 }
 
-fn get(host_port: &str, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(host_port)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut page = String::new();
-    stream.read_to_string(&mut page)?;
-    Ok(page)
+fn memcached_binary() -> OsString {
+    std::env::var_os("MEMCACHED_BIN").unwrap_or_else(|| "memcached".into())
 }
 
 /// Longer than any pause of a busy machine. After this time a process counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(5);

@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn each_offload_meets_its_own_queueing() {
         let kernel = Kernel::new(2.0, 1.0).expect("valid");
-        let queueing = Queueing::of_offloads(vec![0.0, 10.0, 20.0, 50.0]).expect("valid");
+        let queueing = Queueing::from_offloads(vec![0.0, 10.0, 20.0, 50.0]).expect("valid");
         let design = Design::new(Threading::Async, Strategy::OffChip);
         let share = |bytes| {
             let objective = Objective::Speedup;

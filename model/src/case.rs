@@ -447,7 +447,7 @@ mod tests {
     #[test]
     fn sizes_decide_n_alpha_and_break_even() {
         let bins = [(100, 5_379.0), (425, 5_643.0), (3_000, 3_986.0)];
-        let sizes = SizeHistogram::of_sizes(bins).expect("valid");
+        let sizes = SizeHistogram::from_sizes(bins).expect("valid");
         let rule = SizeRule { sizes, counted: Counted::ByCalls, objective: Objective::Speedup };
         let cycles = Quantity::within(5.0, 5.62, 6.0, Provenance::Measured);
         let case = Case::new(quantities(), off_chip(Threading::SyncOs)).expect("valid");

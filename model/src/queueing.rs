@@ -11,13 +11,13 @@ const DRAWS_MAX: usize = 1 << 20;
 pub enum Queueing {
     /// Q, the mean.
     Mean(f64),
-    /// Cycles that single offloads queued, in ascending order; see [`Queueing::of_offloads`].
+    /// Cycles that single offloads queued, in ascending order; see [`Queueing::from_offloads`].
     Offloads(Vec<f64>),
 }
 
 impl Queueing {
     /// Makes a distribution from the cycles that single offloads queued.
-    pub fn of_offloads(mut cycles: Vec<f64>) -> Result<Self, BadParameter> {
+    pub fn from_offloads(mut cycles: Vec<f64>) -> Result<Self, BadParameter> {
         if cycles.is_empty() || cycles.len() > DRAWS_MAX {
             let valid = "1 to 1048576 offloads' cycles";
             return Err(BadParameter::new(
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_distribution_sums_and_splits() {
-        let queueing = Queueing::of_offloads(vec![400.0, 0.0, 0.0, 0.0]).expect("valid");
+        let queueing = Queueing::from_offloads(vec![400.0, 0.0, 0.0, 0.0]).expect("valid");
         assert_eq!(queueing.mean(), 100.0);
         assert_eq!(queueing.total(8.0), 800.0);
         assert_eq!(queueing.share_below(1.0), 0.75);
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn bad_distributions_are_refused() {
-        assert!(Queueing::of_offloads(Vec::new()).is_err());
-        let error = Queueing::of_offloads(vec![1.0, f64::NAN]).expect_err("not a number");
+        assert!(Queueing::from_offloads(Vec::new()).is_err());
+        let error = Queueing::from_offloads(vec![1.0, f64::NAN]).expect_err("not a number");
         assert_eq!(error.to_string(), "Q is NaN; it must be a number of at least 0 (cycles)");
     }
 }

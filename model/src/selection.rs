@@ -77,7 +77,7 @@ mod tests {
 
     fn selected(l: f64, counted: Counted) -> Selection {
         // 20 calls of 100 B and 20 of 1000 B have 220,000 cycles over 22,000 B, 10 cycles per byte.
-        let sizes = SizeHistogram::of_sizes([(100, 1.0), (1_000, 1.0)]).expect("valid");
+        let sizes = SizeHistogram::from_sizes([(100, 1.0), (1_000, 1.0)]).expect("valid");
         let design = Design::new(Threading::Async, Strategy::OffChip);
         let objective = Objective::Speedup;
         select(&parameters(l), &design, objective, &sizes, (1.0, counted), None).expect("selects")
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn no_kernel_leaves_nothing_to_select() {
-        let sizes = SizeHistogram::of_sizes([(100, 1.0)]).expect("valid");
+        let sizes = SizeHistogram::from_sizes([(100, 1.0)]).expect("valid");
         let values = Values { alpha: 0.0, ..*parameters(1.0).values() };
         let parameters = Parameters::new(values).expect("valid");
         let design = Design::new(Threading::Sync, Strategy::OffChip);

@@ -82,7 +82,7 @@ impl SizeHistogram {
     }
 
     /// Makes a histogram of exact sizes and how often each was seen.
-    pub fn of_sizes(sizes: impl IntoIterator<Item = (u64, f64)>) -> Result<Self, BadParameter> {
+    pub fn from_sizes(sizes: impl IntoIterator<Item = (u64, f64)>) -> Result<Self, BadParameter> {
         let exact =
             |(bytes, calls)| Bin { low_bytes: bytes as f64, high_bytes: bytes as f64, calls };
         Self::new(sizes.into_iter().map(exact).collect())
@@ -90,7 +90,10 @@ impl SizeHistogram {
 
     /// Makes a histogram from a distribution's quantile function (bytes at a fraction of the calls), with `steps`
     /// points of it. The function has the shape of `workload::Sizes::at`.
-    pub fn of_quantiles(steps: usize, bytes_at: impl Fn(f64) -> f64) -> Result<Self, BadParameter> {
+    pub fn from_quantiles(
+        steps: usize,
+        bytes_at: impl Fn(f64) -> f64,
+    ) -> Result<Self, BadParameter> {
         let steps = steps.clamp(1, BINS_MAX);
         let point = |step: usize| bytes_at((step as f64 + 0.5) / steps as f64);
         let bin = |bytes: f64| Bin { low_bytes: bytes, high_bytes: bytes, calls: 1.0 };
@@ -144,7 +147,8 @@ mod tests {
 
     #[test]
     fn exact_sizes_count_from_their_own_size_on() {
-        let sizes = SizeHistogram::of_sizes([(10, 1.0), (100, 2.0), (1_000, 1.0)]).expect("valid");
+        let sizes =
+            SizeHistogram::from_sizes([(10, 1.0), (100, 2.0), (1_000, 1.0)]).expect("valid");
         assert_eq!(
             [10.0, 10.5, 100.0, 1_000.0, 1_000.5].map(|at| sizes.share_at_least(at)),
             [1.0, 0.75, 0.75, 0.25, 0.0]
@@ -172,7 +176,8 @@ mod tests {
             max_bytes: 1 << 30,
         };
         let sizes = workload::Sizes::new(&dist, workload::Weighting::Calls).expect("valid");
-        let histogram = SizeHistogram::of_quantiles(4_096, |u| sizes.at(u) as f64).expect("valid");
+        let histogram =
+            SizeHistogram::from_quantiles(4_096, |u| sizes.at(u) as f64).expect("valid");
         let mean = histogram.mean_work(1.0);
         assert!((mean / 4_096.0 - 1.0).abs() < 0.01, "{mean}");
         let median = (4_096f64.ln() - 0.5).exp();

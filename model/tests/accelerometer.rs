@@ -80,7 +80,7 @@ fn figure_20_on_chip() {
 fn feed1() -> SizeHistogram {
     let calls = [(100, 15_008 - 9_769), (410, 9_769 - 9_629), (425, 9_629 - 3_986), (2_456, 3_986)];
     let exact = calls.map(|(bytes, calls)| (bytes, f64::from(calls)));
-    SizeHistogram::of_sizes(exact).expect("valid")
+    SizeHistogram::from_sizes(exact).expect("valid")
 }
 
 /// C_b of the compressions (cycles per byte). The paper does not print it; with it the mean compression has

@@ -80,7 +80,7 @@ proptest! {
         p in parameters(), design in designs(),
         sizes in prop::collection::vec((1u64..1_000_000, 1.0..100.0), 1..20),
     ) {
-        let sizes = SizeHistogram::of_sizes(sizes).expect("valid");
+        let sizes = SizeHistogram::from_sizes(sizes).expect("valid");
         prop_assume!(p.values().n > 0.0 && p.values().alpha > 1e-6);
         let rule = (1.0, Counted::ByWork);
         let chosen = select(&p, &design, Objective::Speedup, &sizes, rule, None).expect("selects");
@@ -94,7 +94,7 @@ proptest! {
         sizes in prop::collection::vec((1u64..1_000_000, 0.0..100.0), 1..20), at in 1.0..2e6,
     ) {
         prop_assume!(sizes.iter().any(|(_, calls)| *calls > 0.0));
-        let sizes = SizeHistogram::of_sizes(sizes).expect("valid");
+        let sizes = SizeHistogram::from_sizes(sizes).expect("valid");
         let (calls, work) = (sizes.share_at_least(at), sizes.work_share_at_least(at, 1.0));
         prop_assert!((0.0..=1.0 + 1e-12).contains(&calls));
         // The large calls have more of the bytes than of the calls.

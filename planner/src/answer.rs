@@ -230,7 +230,7 @@ fn parameters(
             interval: interval(quantity),
             unit: one.symbol.unit(),
             provenance: one.provenance.name(),
-            source: query.given.get(&one.symbol).and_then(|given| given.source.clone()),
+            source: query.parameters.get(&one.symbol).and_then(|given| given.source.clone()),
             variance_share: one.variance_share,
             elasticity: one.elasticity,
         })

@@ -39,7 +39,7 @@ pub(crate) fn with_device(query: &Query, name: &str) -> Result<Query, String> {
         (Symbol::L, quantity(stated.l, low.l, high.l)),
         (Symbol::A, quantity(stated.a, low.a, high.a)),
     ] {
-        offloaded.given.insert(symbol, Parameter::new(quantity, source.clone()));
+        offloaded.parameters.insert(symbol, Parameter::new(quantity, source.clone()));
     }
     offloaded.notes.push(format!(
         "{name}: o0 is the mean submission, L what a job takes whatever its size beyond that, A \
@@ -214,10 +214,10 @@ mod tests {
             quantity: Quantity::exact(value, Provenance::Configured),
             source: None,
         };
-        query.given.insert(Symbol::C, exact(2e9));
-        query.given.insert(Symbol::Alpha, exact(0.3));
-        query.given.insert(Symbol::N, exact(5_000.0));
-        let histogram = SizeHistogram::of_sizes([(4_096, 1.0), (16_384, 1.0)]).expect("sizes");
+        query.parameters.insert(Symbol::C, exact(2e9));
+        query.parameters.insert(Symbol::Alpha, exact(0.3));
+        query.parameters.insert(Symbol::N, exact(5_000.0));
+        let histogram = SizeHistogram::from_sizes([(4_096, 1.0), (16_384, 1.0)]).expect("sizes");
         let (provenance, source) = (Provenance::Configured, None);
         query.sizes = Some(Sizes { histogram, provenance, source });
         query

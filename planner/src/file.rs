@@ -75,7 +75,7 @@ fn query(table: &Table, id: &str, folder: Option<&Path>) -> Result<Query, String
         if let Some(value) = table.get(symbol.name()) {
             let given = given(symbol.name(), value, source.as_deref())?;
             given.quantity.check(symbol).map_err(bad)?;
-            query.given.insert(symbol, given);
+            query.parameters.insert(symbol, given);
         }
     }
     if let Some(value) = table.get("sizes") {
@@ -161,7 +161,7 @@ fn queued(value: &Value) -> Result<Queueing, String> {
     let list = "a list of the cycles that offloads queued, such as [0, 0, 400]";
     let cycles = value.as_array().ok_or_else(|| must(OFFLOADS, value, list))?;
     let cycles: Result<_, _> = cycles.iter().map(|each| number(OFFLOADS, each)).collect();
-    Queueing::of_offloads(cycles?).map_err(|error| error.to_string())
+    Queueing::from_offloads(cycles?).map_err(|error| error.to_string())
 }
 
 fn provenance(table: &Table) -> Result<Option<Provenance>, String> {
@@ -221,7 +221,7 @@ fn read_sizes(value: &Value, folder: Option<&Path>, op: &str) -> Result<sizes::R
                 .clone()
                 .try_into()
                 .map_err(|error: toml::de::Error| place(error.message().to_owned()))?;
-            sizes::of_entries(&entries).map_err(place)
+            sizes::from_entries(&entries).map_err(place)
         }
         _ => Err(must("sizes", value, SIZES)),
     }
@@ -296,8 +296,8 @@ mod tests {
         let queries = read(GOOD, None).expect("valid");
         let [one, two] = queries.as_slice() else { panic!("{queries:?}") };
         assert_eq!((one.id.as_str(), two.id.as_str()), ("one", "2"));
-        assert_eq!(one.given[&Symbol::L].quantity.stated, 2_000.0);
-        assert_eq!(one.given[&Symbol::Alpha].quantity.provenance, Provenance::Measured);
+        assert_eq!(one.parameters[&Symbol::L].quantity.stated, 2_000.0);
+        assert_eq!(one.parameters[&Symbol::Alpha].quantity.provenance, Provenance::Measured);
         assert_eq!(two.stated(Symbol::C), Some(2e9));
         assert_eq!(two.design.threading.name(), "Sync-OS");
         let sizes = two.sizes.as_ref().expect("given");
@@ -316,7 +316,7 @@ mod tests {
     fn queueing_may_be_a_distribution_and_nothing_else_may() {
         let read = |given: &str| read(&format!("threading = \"Sync\"\n{given}"), None);
         let queries = read("Q = { offloads = [400, 0, 0, 0], provenance = \"measured\" }");
-        let queueing = &queries.expect("valid")[0].given[&Symbol::Q].quantity;
+        let queueing = &queries.expect("valid")[0].parameters[&Symbol::Q].quantity;
         assert_eq!(queueing.stated, 100.0);
         assert_eq!(queueing.spread, model::Spread::Interval { low: 0.0, high: 296.0 });
         for (given, text) in [

@@ -156,7 +156,7 @@ pub fn query(profile: &CpuProfile, kernel: &str, threading: &str) -> Result<Quer
         }
         false => format!("{} samples, taken as independent", plain(samples as f64)),
     };
-    query.given.insert(Symbol::Alpha, Parameter::new(alpha, source));
+    query.parameters.insert(Symbol::Alpha, Parameter::new(alpha, source));
     query.notes.extend(counts(profile));
     // The profile covers an unknown number of seconds and cores.
     query.is_of_a_second = false;
@@ -165,7 +165,7 @@ pub fn query(profile: &CpuProfile, kernel: &str, threading: &str) -> Result<Quer
     if profile.counts_cycles {
         let cycles = Quantity::exact(profile.total.weight as f64, Provenance::Measured);
         let source = "the weight of the profile's samples";
-        query.given.insert(Symbol::C, Parameter::new(cycles, source));
+        query.parameters.insert(Symbol::C, Parameter::new(cycles, source));
     }
     Ok(query)
 }

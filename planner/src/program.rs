@@ -40,7 +40,7 @@ pub(crate) fn read(text: &str, name: &str) -> Result<Query, String> {
     for (place, (words, symbol)) in lines.iter().zip(PLACES).enumerate() {
         let given = given(symbol, words[1]);
         let given = given.map_err(|error| format!("line {}: {error}", place + 1))?;
-        query.given.insert(symbol, given);
+        query.parameters.insert(symbol, given);
         let named = PLACES.iter().find(|one| one.name().eq_ignore_ascii_case(words[0]));
         // The program's name for alpha is `a`, and A is the accelerator's speedup.
         let is_alphas_name = symbol == Symbol::Alpha && words[0] == "a";
@@ -52,7 +52,7 @@ pub(crate) fn read(text: &str, name: &str) -> Result<Query, String> {
     }
     let takes = query.stated(Symbol::Alpha) > Some(0.0);
     if takes && query.stated(Symbol::N) == Some(0.0) {
-        query.given.remove(&Symbol::N);
+        query.parameters.remove(&Symbol::N);
         query.notes.push("n is 0, and calls take alpha: alpha alone is asked of".to_owned());
     }
     Ok(query)

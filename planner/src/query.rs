@@ -70,7 +70,7 @@ pub struct Query {
     /// Whether the host waits until an offload has arrived, if stated. Otherwise it follows from the strategy.
     pub awaits_transfer: Option<bool>,
     /// The parameters that are known.
-    pub given: BTreeMap<Symbol, Parameter>,
+    pub parameters: BTreeMap<Symbol, Parameter>,
     /// The number of calls by size, if known.
     pub sizes: Option<Sizes>,
     /// How alpha shrinks with the calls that do not pay.
@@ -89,7 +89,7 @@ pub struct Query {
     pub is_of_a_second: bool,
     /// Device profiles with whose costs the model is evaluated as well.
     pub devices: Vec<String>,
-    /// The device profile whose costs are in `given`.
+    /// The device profile whose costs are in `parameters`.
     pub device: Option<String>,
     /// Results that others computed or measured for the same query.
     pub published: Option<Published>,
@@ -107,7 +107,7 @@ impl Query {
             name: name.into(),
             design,
             awaits_transfer: None,
-            given: BTreeMap::new(),
+            parameters: BTreeMap::new(),
             sizes: None,
             counted: Counted::default(),
             objective: Objective::default(),
@@ -126,7 +126,7 @@ impl Query {
 
     /// Returns the stated value of a symbol. If n is not stated, it is the number of calls that the sizes count.
     pub fn stated(&self, symbol: Symbol) -> Option<f64> {
-        let given = self.given.get(&symbol).map(|given| given.quantity.stated);
+        let given = self.parameters.get(&symbol).map(|given| given.quantity.stated);
         let counted = || self.sizes.as_ref().map(|sizes| sizes.histogram.calls());
         if symbol == Symbol::N { given.or_else(counted) } else { given }
     }
@@ -147,20 +147,21 @@ impl Query {
             let valid = "above 0 where alpha is: calls take it; without n, alpha alone is asked of";
             return Err(BadParameter { field: "n", value: "0".to_owned(), valid });
         }
-        if let (false, Some(sizes)) = (self.given.contains_key(&Symbol::N), &self.sizes) {
+        if let (false, Some(sizes)) = (self.parameters.contains_key(&Symbol::N), &self.sizes) {
             let calls = Quantity::exact(sizes.histogram.calls(), sizes.provenance);
-            self.given.insert(Symbol::N, Parameter::new(calls, "the calls that the sizes count"));
+            self.parameters
+                .insert(Symbol::N, Parameter::new(calls, "the calls that the sizes count"));
         }
         for symbol in [Symbol::O0, Symbol::Q, Symbol::O1] {
             let used = symbol != Symbol::O1 || switches(self.design.threading);
             let provenance = if used { Provenance::Assumed } else { Provenance::Configured };
             let source = if used { "not stated: none" } else { "this design switches no thread" };
             let none = Parameter::new(Quantity::exact(0.0, provenance), source);
-            self.given.entry(symbol).or_insert(none);
+            self.parameters.entry(symbol).or_insert(none);
         }
         let required = Symbol::ALL.into_iter().filter(|symbol| *symbol != Symbol::Cb);
         for symbol in required {
-            if !self.given.contains_key(&symbol) {
+            if !self.parameters.contains_key(&symbol) {
                 let value = "missing".to_owned();
                 return Err(BadParameter { field: symbol.name(), value, valid: symbol.valid() });
             }
@@ -175,13 +176,13 @@ impl Query {
         for (symbol, value) in
             [(Symbol::N, 0.0), (Symbol::O0, 0.0), (Symbol::Q, 0.0), (Symbol::L, 0.0)]
         {
-            self.given.insert(symbol, Parameter::new(exact(value), source));
+            self.parameters.insert(symbol, Parameter::new(exact(value), source));
         }
-        self.given.insert(Symbol::O1, Parameter::new(exact(0.0), source));
+        self.parameters.insert(Symbol::O1, Parameter::new(exact(0.0), source));
         let cycles = Parameter::new(exact(1.0), "a share alone: the unit");
-        self.given.entry(Symbol::C).or_insert(cycles);
+        self.parameters.entry(Symbol::C).or_insert(cycles);
         let unbounded = Parameter::new(exact(f64::INFINITY), "not stated: no bound");
-        self.given.entry(Symbol::A).or_insert(unbounded);
+        self.parameters.entry(Symbol::A).or_insert(unbounded);
     }
 
     /// Returns the model's case for a completed query.
@@ -190,14 +191,14 @@ impl Query {
     /// A parameter is outside its range.
     pub fn case(&self) -> Result<Case, BadParameter> {
         let quantity = |symbol: Symbol| {
-            let given: Option<&Parameter> = self.given.get(&symbol);
+            let given: Option<&Parameter> = self.parameters.get(&symbol);
             given.map_or(Quantity::exact(f64::NAN, Provenance::Assumed), |parameter| {
                 parameter.quantity.clone()
             })
         };
         use Symbol::{A, Alpha, C, L, N, O0, O1, Q};
         let mut case = Case::new([C, Alpha, N, O0, Q, L, O1, A].map(quantity), self.design)?;
-        if let Some(given) = self.given.get(&Symbol::Cb) {
+        if let Some(given) = self.parameters.get(&Symbol::Cb) {
             case = case.with_cycles_per_byte(given.quantity.clone())?;
         }
         if let Some(sizes) = &self.sizes {
@@ -276,7 +277,7 @@ mod tests {
             [(Symbol::C, 2e9), (Symbol::Alpha, 0.15), (Symbol::L, 0.0), (Symbol::A, 27.0)]
         {
             let quantity = Quantity::exact(value, Provenance::Configured);
-            query.given.insert(symbol, Parameter { quantity, source: None });
+            query.parameters.insert(symbol, Parameter { quantity, source: None });
         }
         query
     }
@@ -298,7 +299,7 @@ mod tests {
             let mut query = query();
             for (symbol, value) in [(Symbol::N, n), (Symbol::Alpha, alpha)] {
                 let quantity = Quantity::exact(value, Provenance::Configured);
-                query.given.insert(symbol, Parameter { quantity, source: None });
+                query.parameters.insert(symbol, Parameter { quantity, source: None });
             }
             query.complete()
         };
@@ -309,11 +310,11 @@ mod tests {
 
     #[test]
     fn calls_are_as_sure_as_the_sizes_that_count_them() {
-        let histogram = SizeHistogram::of_sizes([(100, 3.0)]).expect("sizes");
+        let histogram = SizeHistogram::from_sizes([(100, 3.0)]).expect("sizes");
         for provenance in [Provenance::Measured, Provenance::Configured, Provenance::Assumed] {
             let sizes = Sizes { histogram: histogram.clone(), provenance, source: None };
             let completed = Query { sizes: Some(sizes), ..query() }.complete().expect("complete");
-            assert_eq!(completed.given[&Symbol::N].quantity, Quantity::exact(3.0, provenance));
+            assert_eq!(completed.parameters[&Symbol::N].quantity, Quantity::exact(3.0, provenance));
         }
     }
 
@@ -325,7 +326,7 @@ mod tests {
             [(Symbol::Cb, 4.0), (Symbol::L, 2_000.0), (Symbol::O0, 300.0), (Symbol::A, 20.0)]
         {
             let quantity = Quantity::exact(value, Provenance::Configured);
-            known.given.insert(symbol, Parameter { quantity, source: None });
+            known.parameters.insert(symbol, Parameter { quantity, source: None });
         }
         let logca = known.logca().expect("Cb is known");
         // 4 g (1 - 1/20) = 2,300, and 4 g (1/10 - 1/20) = 2,300.

@@ -173,7 +173,7 @@ impl Request {
         {
             if let Some(value) = value {
                 let quantity = Quantity::exact(value, Provenance::Configured);
-                query.given.insert(symbol, Parameter::new(quantity, flag));
+                query.parameters.insert(symbol, Parameter::new(quantity, flag));
             }
         }
         if query.stated(Symbol::N).is_some() {
@@ -260,7 +260,7 @@ fn on_devices(
     if !devices.is_empty() && on_devices.is_empty() {
         return Err(std::mem::take(left_out).join("; "));
     }
-    let has_costs = query.given.contains_key(&Symbol::L);
+    let has_costs = query.parameters.contains_key(&Symbol::L);
     let mut answers = Vec::new();
     if devices.is_empty() || has_costs {
         answers.push(evaluate(query, seed)?);

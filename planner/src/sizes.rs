@@ -50,13 +50,13 @@ impl Entry {
 /// The problem and its line.
 pub(crate) fn read(text: &str, op: Option<&str>) -> Result<Read, String> {
     if text.lines().any(|line| line.starts_with(FAMILY)) {
-        return of_metrics(text, op);
+        return from_metrics(text, op);
     }
     let list = text.trim_start().strip_prefix('[');
     if list.is_some_and(|rest| rest.trim_start().starts_with('{')) {
         let entries =
             serde_json::from_str::<Vec<Entry>>(text).map_err(|error| error.to_string())?;
-        return of_entries(&entries);
+        return from_entries(&entries);
     }
     let mut found = Parser::default();
     for (index, line) in text.lines().enumerate() {
@@ -87,7 +87,7 @@ pub(crate) fn read(text: &str, op: Option<&str>) -> Result<Read, String> {
 ///
 /// # Errors
 /// The problem.
-pub(crate) fn of_entries(entries: &[Entry]) -> Result<Read, String> {
+pub(crate) fn from_entries(entries: &[Entry]) -> Result<Read, String> {
     let bins = entries.iter().map(|entry| entry.bin()).collect::<Result<Vec<Bin>, String>>()?;
     let sizes = SizeHistogram::new(bins).map_err(|error| error.to_string())?;
     let (provenance, what) = (Provenance::Configured, "a list of sizes");
@@ -95,7 +95,7 @@ pub(crate) fn of_entries(entries: &[Entry]) -> Result<Read, String> {
 }
 
 /// Reads the jobs of one op from a saved page of metrics.
-fn of_metrics(text: &str, op: Option<&str>) -> Result<Read, String> {
+fn from_metrics(text: &str, op: Option<&str>) -> Result<Read, String> {
     let mut ops: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     let mut uptime_s = None;
     for (index, line) in text.lines().enumerate() {
@@ -116,7 +116,8 @@ fn of_metrics(text: &str, op: Option<&str>) -> Result<Read, String> {
     };
     let buckets = ops.remove(op.as_str());
     let buckets = buckets.ok_or_else(|| format!("no job of {op:?}; there are {names}"))?;
-    let sizes = SizeHistogram::new(of_buckets(buckets)?).map_err(|error| error.to_string())?;
+    let sizes =
+        SizeHistogram::new(bins_from_buckets(buckets)?).map_err(|error| error.to_string())?;
     let since = uptime_s.map_or(String::new(), |uptime_s: f64| format!(" {uptime_s:.0} s before"));
     let note = format!("the sizes are of all jobs since the process's start{since}");
     let (provenance, what) = (Provenance::Measured, "a page of metrics");
@@ -142,7 +143,7 @@ fn bucket(sample: &str) -> Option<(&str, f64, f64)> {
 
 /// Turns cumulative buckets into bins between adjacent bounds. If one page has several processes, each bound counts the
 /// jobs of all of them.
-fn of_buckets(mut buckets: Vec<(f64, f64)>) -> Result<Vec<Bin>, String> {
+fn bins_from_buckets(mut buckets: Vec<(f64, f64)>) -> Result<Vec<Bin>, String> {
     buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
     let mut bins = Vec::new();
     let (mut low_bytes, mut below) = (0.0, 0.0);
@@ -206,7 +207,11 @@ impl Parser {
 
     /// Takes a line `bytes,calls` or `low,high,calls`. A first line that has only words is a header.
     fn csv(&mut self, line: &str) -> Result<(), String> {
-        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+        let mut reader = csv::ReaderBuilder::new();
+        let reader = reader.has_headers(false).trim(csv::Trim::All);
+        let record = reader.from_reader(line.as_bytes()).into_records().next();
+        let record = record.transpose().map_err(|error| error.to_string())?.unwrap_or_default();
+        let fields: Vec<&str> = record.iter().collect();
         let numbers: Result<Vec<f64>, String> = fields.iter().map(|field| number(field)).collect();
         let is_word = |field: &&str| !field.contains(|letter: char| letter.is_ascii_digit());
         if !self.has_header && self.bins.is_empty() && fields.iter().all(is_word) {
@@ -267,6 +272,8 @@ Attaching 1 probe...
         );
         assert_eq!(csv.sizes.bins()[0], json.sizes.bins()[0]);
         assert_eq!(csv.sizes.bins()[1].high_bytes, 1_024.0);
+        let quoted = read_one("\"bytes, or more\",\"calls\"\n\"100\",\"3\"\n512,1K,5\n");
+        assert_eq!(quoted.sizes, csv.sizes);
         assert_eq!(bpftrace.provenance, Provenance::Measured);
         assert_eq!([csv.provenance, json.provenance], [Provenance::Configured; 2]);
     }

@@ -15,7 +15,7 @@ impl Policy for Batch {
         "batch"
     }
 
-    fn steady_for(&self, _: usize) -> Option<Range<usize>> {
+    fn valid_sizes(&self, _: usize) -> Option<Range<usize>> {
         Some(0..usize::MAX)
     }
 
@@ -38,7 +38,7 @@ mod tests {
         let place = |depth| {
             let devices = [software(1), DeviceState { depth, ..device(1, 1) }];
             let job = JobFacts { work_bytes: 0, ..job() };
-            Batch.place(&job, &Snapshot::of(&devices), 0)
+            Batch.place(&job, &Snapshot::new(&devices), 0)
         };
         let there = Choice::to(1, Placement::Async, Reason::Policy);
         assert_eq!(place(7), there);

@@ -24,7 +24,7 @@ impl Policy for BoundedOffload {
         "bounded-offload"
     }
 
-    fn steady_for(&self, work_bytes: usize) -> Option<Range<usize>> {
+    fn valid_sizes(&self, work_bytes: usize) -> Option<Range<usize>> {
         let mut bounds = [self.offload_bytes_min, self.inline_bytes_max.saturating_add(1)];
         bounds.sort_unstable();
         Some(part(&bounds, work_bytes))
@@ -73,14 +73,14 @@ mod tests {
             BoundedOffload { accelerators: 1, offload_bytes_min: 1_000, inline_bytes_max: 9_000 };
         let job = JobFacts {
             op: Op::Compress,
-            dialect: Some(Dialect::of(Codec::Deflate)),
+            dialect: Some(Dialect::new(Codec::Deflate)),
             work_bytes,
             class: Class::Batch,
             tenant: TenantId(0),
             time_left: None,
             last: None,
         };
-        policy.place(&job, &Snapshot::of(&[open, accelerator, open]), 0)
+        policy.place(&job, &Snapshot::new(&[open, accelerator, open]), 0)
     }
 
     #[test]

@@ -184,7 +184,7 @@ mod tests {
     fn place(policy: &FittedOffload, work_bytes: usize, depths: [usize; 2], draw: u64) -> Choice {
         let accelerator = |depth| DeviceState { depth, ..device(1, 1) };
         let devices = [software(1), accelerator(depths[0]), accelerator(depths[1]), accelerator(0)];
-        policy.place(&JobFacts { work_bytes, ..job() }, &Snapshot::of(&devices), draw)
+        policy.place(&JobFacts { work_bytes, ..job() }, &Snapshot::new(&devices), draw)
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(place(&policy, 9_001, [8, 0], NO_PROBE), to(3, Reason::QueueFull));
         let other = JobFacts { op: Op::Decompress, work_bytes: 1_999, ..job() };
         let devices = [software(1), device(1, 1), device(1, 1)];
-        let small = policy.place(&other, &Snapshot::of(&devices), NO_PROBE);
+        let small = policy.place(&other, &Snapshot::new(&devices), NO_PROBE);
         assert_eq!(small, Choice::software(Reason::Small));
     }
 

@@ -24,7 +24,7 @@ impl Policy for LatencyCritical {
         "latency-critical"
     }
 
-    fn steady_for(&self, work_bytes: usize) -> Option<Range<usize>> {
+    fn valid_sizes(&self, work_bytes: usize) -> Option<Range<usize>> {
         Some(part(&[self.software_bytes_max.saturating_add(1)], work_bytes))
     }
 
@@ -50,7 +50,7 @@ mod tests {
         let place = |work_bytes, depth| {
             let devices = [software(1), DeviceState { depth, ..device(1, 1) }];
             let job = JobFacts { work_bytes, ..job() };
-            LatencyCritical::default().place(&job, &Snapshot::of(&devices), 0)
+            LatencyCritical::default().place(&job, &Snapshot::new(&devices), 0)
         };
         let there = Choice::to(1, Placement::Sync, Reason::Policy);
         assert_eq!(place(256, 0), Choice::software(Reason::Small));

@@ -1,7 +1,7 @@
 //! The places open to one job, the cost of each, and the choice among them that `LeastLatency` and `LeastHostCycles`
 //! share: the least cost within a latency, with hysteresis and a bounded share of probes. The policies define the cost.
-//! Every job for which no answer stands pays for the choice, so places are looked at once, and the values that are kept
-//! of them fit in registers. Only a probe, one job in some hundred, looks again.
+//! Every job for which no earlier choice is valid pays for the choice, so places are looked at once, and the values
+//! that are kept of them fit in registers. Only a probe, one job in some hundred, looks again.
 
 use device::Class;
 use units::Nanos;
@@ -172,16 +172,16 @@ pub(crate) fn choose(
     Choice::to(place.device(), place.placement(), Reason::Policy)
 }
 
-/// Does what [`crate::Policy::stands`] says. The choice stands if every other place, as it is at `least`, costs no less
-/// than the chosen one as it is at `most`, and holds the core for no less. Three facts make that enough. The cost of a
-/// place never falls with its times. The extra cost of a place that holds the core for longer than another never falls
-/// with the jobs that wait or come, and those are fewest at `least`. The extra cost of waiting for a device never falls
-/// with the time that it takes. So the chosen place is the best of all between the two, except for rounding: that is a
-/// part in 10^15, and no place is left for less than a sixteenth.
+/// Does what [`crate::Policy::valid_between`] says. The choice is valid if every other place, as it is at `least`,
+/// costs no less than the chosen one as it is at `most`, and holds the core for no less. Three facts make that enough.
+/// The cost of a place never falls with its times. The extra cost of a place that holds the core for longer than
+/// another never falls with the jobs that wait or come, and those are fewest at `least`. The extra cost of waiting for
+/// a device never falls with the time that it takes. So the chosen place is the best of all between the two, except for
+/// rounding: that is a part in 10^15, and no place is left for less than a sixteenth.
 ///
 /// There is no answer for jobs in a hurry, for a choice that holds the core, or if a place is not known, because that
 /// is tried too often.
-pub(crate) fn stands(
+pub(crate) fn valid_between(
     policy: &impl CostObjective,
     choice: Choice,
     job: &JobFacts,
@@ -444,7 +444,7 @@ pub(crate) mod tests {
     }
 
     fn place(job: &JobFacts, devices: &[DeviceState], draw: u64) -> Choice {
-        LeastLatency { inline_bytes_max: 1_000 }.place(job, &Snapshot::of(devices), draw)
+        LeastLatency { inline_bytes_max: 1_000 }.place(job, &Snapshot::new(devices), draw)
     }
 
     /// Returns the number of lower halves of draws per probe.
@@ -567,7 +567,9 @@ pub(crate) mod tests {
             let [least, most] =
                 ends.each_ref().map(|devices| Snapshot { devices, waiting, gap: Some(gap) });
             let choice = policy.place(&facts, &least, NO_PROBE);
-            let Some(draws_from) = policy.stands(choice, &facts, &least, &most) else { continue };
+            let Some(draws_from) = policy.valid_between(choice, &facts, &least, &most) else {
+                continue;
+            };
             stood[at] += 1;
             for _ in 0..50 {
                 let devices = between.any(choice.device());
@@ -589,14 +591,15 @@ pub(crate) mod tests {
     fn no_answer_stands_for_hurried_jobs() {
         let policy = LeastLatency { inline_bytes_max: 1_000 };
         let devices = [software(9_000), device(5_000, 1_000)];
-        let snapshot = Snapshot { gap: Some(Nanos(10_000)), ..Snapshot::of(&devices) };
+        let snapshot = Snapshot { gap: Some(Nanos(10_000)), ..Snapshot::new(&devices) };
         let choice = Choice::to(1, Placement::Async, Reason::Policy);
-        let stands = |choice, facts: JobFacts| policy.stands(choice, &facts, &snapshot, &snapshot);
-        assert_eq!(stands(choice, job()), Some(1 << 24), "one in 256 draws is a probe");
-        assert_eq!(stands(choice, JobFacts { class: Class::Batch, ..job() }), None);
-        assert_eq!(stands(choice, JobFacts { time_left: Some(Nanos::secs(1)), ..job() }), None);
-        assert_eq!(stands(Choice::to(1, Placement::Sync, Reason::Policy), job()), None);
-        assert_eq!(stands(Choice::software(Reason::Policy), job()), None);
+        let valid =
+            |choice, facts: JobFacts| policy.valid_between(choice, &facts, &snapshot, &snapshot);
+        assert_eq!(valid(choice, job()), Some(1 << 24), "one in 256 draws is a probe");
+        assert_eq!(valid(choice, JobFacts { class: Class::Batch, ..job() }), None);
+        assert_eq!(valid(choice, JobFacts { time_left: Some(Nanos::secs(1)), ..job() }), None);
+        assert_eq!(valid(Choice::to(1, Placement::Sync, Reason::Policy), job()), None);
+        assert_eq!(valid(Choice::software(Reason::Policy), job()), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl Policy for LeastHostCycles {
         "least-host-cycles"
     }
 
-    fn weighs_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         true
     }
 
@@ -28,14 +28,14 @@ impl Policy for LeastHostCycles {
         least_cost::choose(self, job, snapshot, draw)
     }
 
-    fn stands(
+    fn valid_between(
         &self,
         choice: Choice,
         job: &JobFacts,
         least: &Snapshot<'_>,
         most: &Snapshot<'_>,
     ) -> Option<u32> {
-        least_cost::stands(self, choice, job, [least, most])
+        least_cost::valid_between(self, choice, job, [least, most])
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
         let place = |estimated_us: u64, time_left: Option<u64>| {
             let devices = [software(6_000), device(estimated_us * 1_000, 1_000)];
             let job = JobFacts { time_left: time_left.map(Nanos::micros), ..job() };
-            let choice = policy.place(&job, &Snapshot::of(&devices), NO_PROBE);
+            let choice = policy.place(&job, &Snapshot::new(&devices), NO_PROBE);
             (choice.device(), choice.placement)
         };
         let (here, there) = ((0, Placement::Software), (1, Placement::Async));

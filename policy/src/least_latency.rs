@@ -18,13 +18,13 @@
 //! hundred nanoseconds of mean latency at little load. The effect of all of that on the runtime's own loop in virtual
 //! time (`runtime/tests/costs.rs`) is in docs/measurements/offload-runtime.md.
 //!
-//! An answer stands while it is clear (`least_cost::stands`). The extra cost of one place over another has three parts:
-//! the difference of their latencies, which rises with the one and falls with the other; the difference of their times
-//! on the core, times the jobs that wait; and the difference of the squares of these times, times the jobs that come.
-//! If the first place holds the core for no less, the extra cost never falls as more jobs wait or come. So if the
-//! cheapest place is a device that the core does not wait for, it stays the cheapest in all states in which its queue
-//! is no longer, the queues of others are no shorter, no fewer jobs wait, and jobs are no farther apart. The other way
-//! round nothing follows: a place that holds the core for longer gains from every job that does not come.
+//! A choice stays valid while it is clear (`least_cost::valid_between`). The extra cost of one place over another has
+//! three parts: the difference of their latencies, which rises with the one and falls with the other; the difference of
+//! their times on the core, times the jobs that wait; and the difference of the squares of these times, times the jobs
+//! that come. If the first place holds the core for no less, the extra cost never falls as more jobs wait or come. So
+//! if the cheapest place is a device that the core does not wait for, it stays the cheapest in all states in which its
+//! queue is no longer, the queues of others are no shorter, no fewer jobs wait, and jobs are no farther apart. The
+//! other way round nothing follows: a place that holds the core for longer gains from every job that does not come.
 //!
 //! The delay that a job adds to those behind it in a device is left out: they choose by that queue themselves.
 //!
@@ -52,7 +52,7 @@ impl Policy for LeastLatency {
         "least-latency"
     }
 
-    fn weighs_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         true
     }
 
@@ -60,14 +60,14 @@ impl Policy for LeastLatency {
         least_cost::choose(self, job, snapshot, draw)
     }
 
-    fn stands(
+    fn valid_between(
         &self,
         choice: Choice,
         job: &JobFacts,
         least: &Snapshot<'_>,
         most: &Snapshot<'_>,
     ) -> Option<u32> {
-        least_cost::stands(self, choice, job, [least, most])
+        least_cost::valid_between(self, choice, job, [least, most])
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
     fn a_long_queue_sends_jobs_to_software() {
         let place = |time_left, estimated_ns| {
             let devices = [software(6_000), device(estimated_ns, 1_000)];
-            let snapshot = Snapshot { waiting: 2, ..Snapshot::of(&devices) };
+            let snapshot = Snapshot { waiting: 2, ..Snapshot::new(&devices) };
             POLICY.place(&JobFacts { time_left, ..job() }, &snapshot, NO_PROBE).device()
         };
         let left = |us| Some(Nanos::micros(us));
@@ -187,7 +187,7 @@ mod tests {
             let slow = device(60_000, 1_000);
             let devices = [software(6_000), DeviceState { depth, ..slow }];
             let choice =
-                POLICY.place(job, &Snapshot { waiting, ..Snapshot::of(&devices) }, NO_PROBE);
+                POLICY.place(job, &Snapshot { waiting, ..Snapshot::new(&devices) }, NO_PROBE);
             (choice.device(), choice.placement)
         };
         let here = (0, Placement::Software);

@@ -12,7 +12,7 @@ pub trait Policy: Send + Sync {
 
     /// Returns whether the policy looks at costs, waiters and the past: estimates and host times of devices, `waiting`
     /// and `gap` of the snapshot, `last` of the job. If not, the caller may leave them out.
-    fn weighs_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 
@@ -22,11 +22,11 @@ pub trait Policy: Send + Sync {
     /// Returns the sizes, this one (bytes) among them, of the jobs that are placed alike while the same devices are
     /// open to them. A caller that asks for every job may then use one answer again. Returns none if more counts:
     /// draws, depths, costs, or other facts of a job.
-    fn steady_for(&self, _work_bytes: usize) -> Option<Range<usize>> {
+    fn valid_sizes(&self, _work_bytes: usize) -> Option<Range<usize>> {
         None
     }
 
-    /// Returns the same for a policy that weighs costs. It says whether this choice is the answer to every job that is
+    /// Returns the same for a policy that uses costs. It says whether this choice is the answer to every job that is
     /// like this one, or larger, from any tenant, in every state between `least` and `most`, if the last such job went
     /// there. Then the caller may use it again, for draws whose lower half is not below the returned number.
     ///
@@ -34,7 +34,7 @@ pub trait Policy: Send + Sync {
     /// them; if estimate, host time and depth of the chosen device lie between those of the two, and the others' are at
     /// least those of `least`; and if at least `least.waiting` wait, and the gap is at most `least.gap`. None is always
     /// right.
-    fn stands(
+    fn valid_between(
         &self,
         _choice: Choice,
         _job: &JobFacts,
@@ -86,7 +86,7 @@ pub(crate) fn part(bounds: &[usize], work_bytes: usize) -> Range<usize> {
 
 impl<'a> Snapshot<'a> {
     /// Makes a snapshot of devices whose core nobody waits for.
-    pub const fn of(devices: &'a [DeviceState]) -> Self {
+    pub const fn new(devices: &'a [DeviceState]) -> Self {
         Self { devices, waiting: 0, gap: None }
     }
 
@@ -271,10 +271,7 @@ impl Reason {
 mod tests {
     use super::*;
     use crate::least_cost::tests::job;
-    use crate::{
-        AlwaysSoftware, AsyncOffload, Batch, BoundedInline, BoundedOffload, LatencyCritical,
-        LeastLatency, SyncOffload,
-    };
+    use crate::list;
 
     #[test]
     fn indices_match_the_tables() {
@@ -302,31 +299,17 @@ mod tests {
     #[test]
     fn what_is_said_to_be_placed_alike_is() {
         let bounds = [0, 1, 255, 256, 257, 999, 1_000, 8_999, 9_000, 9_001, usize::MAX - 1];
-        let policies: [Box<dyn Policy>; 8] = [
-            Box::new(AlwaysSoftware),
-            Box::new(SyncOffload { work_bytes_min: 1_000 }),
-            Box::new(AsyncOffload { work_bytes_min: 257 }),
-            Box::new(Batch),
-            Box::new(LatencyCritical::default()),
-            Box::new(BoundedInline { inline_bytes_max: 9_000 }),
-            Box::new(BoundedOffload {
-                accelerators: 1,
-                offload_bytes_min: 1_000,
-                inline_bytes_max: 9_000,
-            }),
-            Box::new(LeastLatency { inline_bytes_max: 9_000 }),
-        ];
-        for policy in &policies {
+        for policy in list::tests::all() {
             for (devices, size) in machines().flat_map(|machine| bounds.map(|size| (machine, size)))
             {
-                let Some(sizes) = policy.steady_for(size) else {
-                    assert!(policy.weighs_costs(), "{}", policy.name());
+                let Some(sizes) = policy.valid_sizes(size) else {
+                    assert!(policy.uses_costs(), "{}", policy.name());
                     continue;
                 };
                 assert!(sizes.contains(&size), "{}: {size} not in {sizes:?}", policy.name());
                 let place = |work_bytes| {
                     let facts = JobFacts { work_bytes, ..job() };
-                    policy.place(&facts, &Snapshot::of(&devices), work_bytes as u64)
+                    policy.place(&facts, &Snapshot::new(&devices), work_bytes as u64)
                 };
                 let alike = bounds.into_iter().filter(|other| sizes.contains(other));
                 for other in alike {

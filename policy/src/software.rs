@@ -13,7 +13,7 @@ impl Policy for AlwaysSoftware {
         "always-software"
     }
 
-    fn steady_for(&self, _: usize) -> Option<Range<usize>> {
+    fn valid_sizes(&self, _: usize) -> Option<Range<usize>> {
         Some(0..usize::MAX)
     }
 

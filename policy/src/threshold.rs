@@ -17,7 +17,7 @@ impl Policy for SyncOffload {
         "sync-offload"
     }
 
-    fn steady_for(&self, work_bytes: usize) -> Option<Range<usize>> {
+    fn valid_sizes(&self, work_bytes: usize) -> Option<Range<usize>> {
         Some(part(&[self.work_bytes_min], work_bytes))
     }
 
@@ -39,7 +39,7 @@ impl Policy for AsyncOffload {
         "async-offload"
     }
 
-    fn steady_for(&self, work_bytes: usize) -> Option<Range<usize>> {
+    fn valid_sizes(&self, work_bytes: usize) -> Option<Range<usize>> {
         Some(part(&[self.work_bytes_min], work_bytes))
     }
 
@@ -61,7 +61,7 @@ impl Policy for BoundedInline {
         "bounded-inline"
     }
 
-    fn steady_for(&self, work_bytes: usize) -> Option<Range<usize>> {
+    fn valid_sizes(&self, work_bytes: usize) -> Option<Range<usize>> {
         Some(part(&[self.inline_bytes_max.saturating_add(1)], work_bytes))
     }
 
@@ -96,7 +96,7 @@ mod tests {
     fn job(work_bytes: usize) -> JobFacts {
         JobFacts {
             op: Op::Compress,
-            dialect: Some(Dialect::of(Codec::Deflate)),
+            dialect: Some(Dialect::new(Codec::Deflate)),
             work_bytes,
             class: Class::LatencyCritical,
             tenant: TenantId(0),
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn small_jobs_stay_and_large_ones_go() {
         let devices = [state(true, 0), state(true, 1)];
-        let snapshot = Snapshot::of(&devices);
+        let snapshot = Snapshot::new(&devices);
         let policy = AsyncOffload { work_bytes_min: 100 };
         assert_eq!(policy.place(&job(99), &snapshot, 0), Choice::software(Reason::Small));
         let expected = Choice::to(1, Placement::Async, Reason::Policy);
@@ -124,7 +124,7 @@ mod tests {
         let policy = SyncOffload { work_bytes_min: 0 };
         let reason = |others: &[DeviceState]| {
             let devices = [&[state(true, 0)], others].concat();
-            policy.place(&job(1), &Snapshot::of(&devices), 0).reason
+            policy.place(&job(1), &Snapshot::new(&devices), 0).reason
         };
         assert_eq!(reason(&[]), Reason::OnlyDevice);
         assert_eq!(reason(&[state(true, 2)]), Reason::QueueFull);
@@ -138,9 +138,9 @@ mod tests {
     fn long_jobs_leave_the_core_for_open_devices() {
         let policy = BoundedInline { inline_bytes_max: 1_000 };
         let open = [state(true, 0), state(true, 0)];
-        assert_eq!(policy.place(&job(1_001), &Snapshot::of(&open), 0).device(), 1);
+        assert_eq!(policy.place(&job(1_001), &Snapshot::new(&open), 0).device(), 1);
         let full = [state(true, 0), state(true, 2)];
-        assert_eq!(policy.place(&job(1_001), &Snapshot::of(&full), 0).device(), 0);
-        assert_eq!(policy.place(&job(1_000), &Snapshot::of(&open), 0).device(), 0);
+        assert_eq!(policy.place(&job(1_001), &Snapshot::new(&full), 0).device(), 0);
+        assert_eq!(policy.place(&job(1_000), &Snapshot::new(&open), 0).device(), 0);
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn store<'a>(verb: StoreVerb, arguments: Tokens<'a>, limits: &Limits)
     let noreply = tokens[count - 1] == b"noreply";
     let bad = || Refusal::line(BAD_FORMAT).silent_if(noreply);
 
-    let key = Key::of_token(tokens[0]).ok_or_else(bad)?;
+    let key = Key::from_token(tokens[0]).ok_or_else(bad)?;
     let client_flags = number::unsigned_32(tokens[1]).ok_or_else(bad)?;
     let exptime_s = number::signed_32(tokens[2]).ok_or_else(bad)?;
     let cas = match verb {
@@ -67,14 +67,14 @@ pub(crate) fn delete<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
         return Err(Refusal::line(BAD_DELETE).silent_if(noreply));
     }
     let bad = || Refusal::line(BAD_FORMAT).silent_if(noreply);
-    Ok(Command::Delete { key: Key::of_token(tokens[0]).ok_or_else(bad)?, noreply })
+    Ok(Command::Delete { key: Key::from_token(tokens[0]).ok_or_else(bad)?, noreply })
 }
 
 /// `incr key delta [noreply]`
 pub(crate) fn arithmetic<'a>(direction: Direction, arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, noreply) = key_and_number(arguments)?;
     let bad = |reply| Refusal::line(reply).silent_if(noreply);
-    let key = Key::of_token(tokens[0]).ok_or_else(|| bad(BAD_FORMAT))?;
+    let key = Key::from_token(tokens[0]).ok_or_else(|| bad(BAD_FORMAT))?;
     let delta = number::unsigned_64(tokens[1]).ok_or_else(|| bad(BAD_DELTA))?;
     Ok(Command::Arithmetic(Arithmetic { direction, key, delta, noreply }))
 }
@@ -83,7 +83,7 @@ pub(crate) fn arithmetic<'a>(direction: Direction, arguments: Tokens<'a>) -> Out
 pub(crate) fn touch<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, noreply) = key_and_number(arguments)?;
     let bad = |reply| Refusal::line(reply).silent_if(noreply);
-    let key = Key::of_token(tokens[0]).ok_or_else(|| bad(BAD_FORMAT))?;
+    let key = Key::from_token(tokens[0]).ok_or_else(|| bad(BAD_FORMAT))?;
     let exptime_s = number::signed_32(tokens[1]).ok_or_else(|| bad(BAD_EXPTIME))?;
     Ok(Command::Touch { key, exptime_s, noreply })
 }
@@ -132,7 +132,7 @@ pub(crate) fn admin<'a>(verb: AdminVerb, arguments: Tokens<'a>) -> Outcome<'a> {
 fn keys<'a>(arguments: Tokens<'a>) -> Result<Keys<'a>, Refusal<'a>> {
     let mut tokens = arguments;
     let short = arguments.token_bytes_max() <= KEY_BYTES_MAX;
-    if short || tokens.all(|token| Key::of_token(token).is_some()) {
+    if short || tokens.all(|token| Key::from_token(token).is_some()) {
         Ok(Keys(arguments))
     } else {
         Err(Refusal::line(BAD_FORMAT))

@@ -117,7 +117,7 @@ impl<'a> Keys<'a> {
 impl<'a> Iterator for Keys<'a> {
     type Item = Key<'a>;
     fn next(&mut self) -> Option<Key<'a>> {
-        self.0.next().and_then(Key::of_token)
+        self.0.next().and_then(Key::from_token)
     }
 }
 

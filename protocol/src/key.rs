@@ -53,7 +53,7 @@ impl<'a> Key<'a> {
     }
 
     /// A token of a parsed line: only its length is still in question.
-    pub(crate) fn of_token(token: &'a [u8]) -> Option<Self> {
+    pub(crate) fn from_token(token: &'a [u8]) -> Option<Self> {
         (token.len() <= KEY_BYTES_MAX).then_some(Self(token))
     }
 
@@ -81,12 +81,12 @@ impl<'a> MetaKey<'a> {
         Ok(Self { bytes: Cow::Borrowed(bytes), binary })
     }
 
-    pub(crate) fn of_key(key: Key<'a>) -> Self {
+    pub(crate) fn from_key(key: Key<'a>) -> Self {
         Self { bytes: Cow::Borrowed(key.0), binary: false }
     }
 
     /// The key behind base64 `text`; none where memcached cannot decode it.
-    pub(crate) fn of_base64(text: Key<'_>) -> Option<Self> {
+    pub(crate) fn from_base64(text: Key<'_>) -> Option<Self> {
         base64::decode(&text).map(|bytes| Self { bytes: Cow::Owned(bytes), binary: true })
     }
 
@@ -118,7 +118,7 @@ impl<'a> MetaKey<'a> {
 
 impl<'a> From<Key<'a>> for MetaKey<'a> {
     fn from(key: Key<'a>) -> Self {
-        Self::of_key(key)
+        Self::from_key(key)
     }
 }
 

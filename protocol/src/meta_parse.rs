@@ -79,10 +79,10 @@ pub(crate) fn set<'a>(arguments: Tokens<'a>, limits: &Limits) -> Outcome<'a> {
 /// `me key [b]`
 pub(crate) fn debug<'a>(mut arguments: Tokens<'a>) -> Outcome<'a> {
     let bad = || Refusal::line(BAD_FORMAT);
-    let key = arguments.next().and_then(Key::of_token).ok_or_else(bad)?;
+    let key = arguments.next().and_then(Key::from_token).ok_or_else(bad)?;
     let key = match arguments.next() {
-        Some(b"b") => MetaKey::of_base64(key).ok_or_else(bad)?,
-        _ => MetaKey::of_key(key),
+        Some(b"b") => MetaKey::from_base64(key).ok_or_else(bad)?,
+        _ => MetaKey::from_key(key),
     };
     Ok(Command::MetaDebug { key })
 }
@@ -115,7 +115,7 @@ const PLAIN: Letters = Letters::from_text(b"lOPLkstcfvhuqI");
 
 fn key<'a>(mut arguments: Tokens<'a>) -> Result<(Key<'a>, Tokens<'a>), Refusal<'a>> {
     let token = arguments.next().ok_or(Refusal::line(ERROR))?;
-    let key = Key::of_token(token).ok_or(Refusal::line(BAD_FORMAT))?;
+    let key = Key::from_token(token).ok_or(Refusal::line(BAD_FORMAT))?;
     Ok((key, arguments))
 }
 
@@ -150,7 +150,7 @@ fn refuse_long_opaque<'a>(flags: &MetaFlags<'_>) -> Result<(), Refusal<'a>> {
 /// other errors the last one is told, and a bad `F` has no words of its own.
 fn flags<'a>(key: Key<'a>, rest: Tokens<'a>) -> Result<Meta<'a>, &'static [u8]> {
     let mut meta = Meta {
-        key: MetaKey::of_key(key),
+        key: MetaKey::from_key(key),
         flags: MetaFlags { all: Flags(rest), ..MetaFlags::default() },
     };
     let mut error = None;
@@ -160,7 +160,7 @@ fn flags<'a>(key: Key<'a>, rest: Tokens<'a>) -> Result<Meta<'a>, &'static [u8]> 
         }
         meta.flags.seen.insert(letter);
         let read = match letter {
-            b'b' => match MetaKey::of_base64(key) {
+            b'b' => match MetaKey::from_base64(key) {
                 Some(decoded) => {
                     meta.key = decoded;
                     Ok(())

@@ -70,7 +70,7 @@ pub(crate) fn project<'py>(
     let counted = planner::counted(counted).map_err(value_error)?;
     let objective = planner::objective(objective).map_err(value_error)?;
     if let Some(sizes) = sizes {
-        let sizes = SizeHistogram::of_sizes(sizes).map_err(value_error)?;
+        let sizes = SizeHistogram::from_sizes(sizes).map_err(value_error)?;
         case = case.with_sizes(SizeRule { sizes, counted, objective });
     }
     let projection = py.detach(|| case.project(seed)).map_err(value_error)?;

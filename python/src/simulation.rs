@@ -4,7 +4,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +14,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sim::{
-    Entries, Interval, Plan, RECORDING_BYTES_MAX, Recordings, Report, SPEC_BYTES_MAX, System,
-    SystemError, Verdict,
-};
+use sim::{Assignment, Entries, Interval, Plan, Recordings, Report, System, SystemError, Verdict};
 
 use crate::value_error;
 
@@ -53,7 +49,11 @@ pub(crate) fn sources(
     set: Vec<(String, String)>,
     files: Option<BTreeMap<String, String>>,
 ) -> PyResult<Vec<(String, String, String, String)>> {
-    let entries = keys(spec, &set, files.as_ref())?;
+    let read = |path: &Path, bytes_max| text(path, bytes_max, files.as_ref());
+    let mut entries = sim::entries(spec, &read).map_err(value_error)?;
+    for (key, value) in &set {
+        entries.set(key, value).map_err(value_error)?;
+    }
     let row = |(key, value, kind, source): (&str, String, &str, &str)| {
         (key.to_owned(), value, kind.to_owned(), source.to_owned())
     };
@@ -69,19 +69,15 @@ pub(crate) fn files(
     sets: Vec<Vec<(String, String)>>,
 ) -> PyResult<BTreeMap<String, String>> {
     let read = RefCell::new(BTreeMap::new());
-    let open = |bytes_max: usize| {
-        let read = &read;
-        move |path: &Path| {
-            let text = text(path, bytes_max)?;
-            read.borrow_mut().insert(path.display().to_string(), text.clone());
-            Ok(text)
-        }
+    let open = |path: &Path, bytes_max: usize| {
+        let text = sim::file_text(path, bytes_max)?;
+        read.borrow_mut().insert(path.display().to_string(), text.clone());
+        Ok(text)
     };
-    let entries = sim::entries(spec, &open(SPEC_BYTES_MAX)).map_err(value_error)?;
+    let entries = sim::entries(spec, &open).map_err(value_error)?;
     let mut known = Recordings::default();
     for set in sets {
-        let recorded = with(entries.clone(), &set)?.record(&mut known, &open(RECORDING_BYTES_MAX));
-        recorded.map_err(value_error)?;
+        sim::set(entries.clone(), &assignments(&set), &mut known, &open).map_err(value_error)?;
     }
     Ok(read.into_inner())
 }
@@ -132,49 +128,29 @@ pub(crate) fn simulate<'py>(
     (0..reports.len()).map(one).collect()
 }
 
-/// Returns the keys of a specification with these set.
-fn keys(
-    spec: &str,
-    set: &[(String, String)],
-    files: Option<&BTreeMap<String, String>>,
-) -> PyResult<Entries> {
-    let read = |path: &Path| found(path, SPEC_BYTES_MAX, files);
-    with(sim::entries(spec, &read).map_err(value_error)?, set)
-}
-
-/// Returns the keys together with the recording that they name.
+/// Returns the keys of a specification with these set, and the recording that they name.
 fn entries(
     spec: &str,
     set: &[(String, String)],
     files: Option<&BTreeMap<String, String>>,
 ) -> PyResult<Entries> {
-    let mut entries = keys(spec, set, files)?;
-    let read = |path: &Path| found(path, RECORDING_BYTES_MAX, files);
-    entries.record(&mut Recordings::default(), &read).map_err(value_error)?;
-    Ok(entries)
+    let read = |path: &Path, bytes_max| text(path, bytes_max, files);
+    sim::read_entries(spec, &assignments(set), &read).map_err(value_error)
 }
 
-fn with(mut entries: Entries, set: &[(String, String)]) -> PyResult<Entries> {
-    for (key, value) in set {
-        entries.set(key, value).map_err(value_error)?;
-    }
-    Ok(entries)
+fn assignments(set: &[(String, String)]) -> Vec<Assignment> {
+    set.iter().map(|(key, value)| Assignment::new(key, value)).collect()
 }
 
-/// Reads the text of a file: from the given texts, if there are any.
-fn found(
+/// Returns the text of a file: from the given texts, if there are any.
+fn text(
     path: &Path,
     bytes_max: usize,
     files: Option<&BTreeMap<String, String>>,
 ) -> Result<String, String> {
-    let Some(files) = files else { return text(path, bytes_max) };
+    let Some(files) = files else { return sim::file_text(path, bytes_max) };
     let found = files.get(&path.display().to_string()).cloned();
     found.ok_or_else(|| "not among the files that were sent".to_owned())
-}
-
-fn text(path: &Path, bytes_max: usize) -> Result<String, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    sim::text_within(file, bytes_max)
 }
 
 /// Converts a system's error into a Python exception.

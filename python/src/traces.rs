@@ -3,7 +3,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use trace::{Arm, Base, Draft, Fault, Format, Head, Owner, TextError};
+use trace::{Base, BranchArm, Draft, Fault, Format, Head, Owner, TextError};
 use units::{Nanos, Op};
 
 use crate::conditions::Asked;
@@ -27,7 +27,7 @@ enum Side<'py> {
 }
 
 impl Side<'_> {
-    fn arm(&self) -> Arm {
+    fn arm(&self) -> BranchArm {
         match self {
             Side::Block(block) => block.0.clone().into(),
             Side::Path(path) => path.0.clone().into(),

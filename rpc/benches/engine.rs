@@ -11,7 +11,7 @@ use rpc::flat::{Build, View};
 use rpc::idl::{Interpreter, parse};
 use rpc::services::memcached::{Found, GetResult, Memcached, SetArgs};
 use rpc::services::post_storage::{Post, PostStorageService, StorePostArgs};
-use rpc::wire::{Out, Wire};
+use rpc::wire::{Wire, Writer};
 use rpc::{Code, DataPage, Engine, Functions, Interface, Limits, Record, Reply, api, call};
 use serde_json::json;
 
@@ -117,7 +117,7 @@ fn post() -> Vec<u8> {
 
 fn written(functions: &dyn Functions, function: u32, block: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; BUFFER_BYTES];
-    let mut out = Out::framed(&mut bytes).expect("room");
+    let mut out = Writer::framed(&mut bytes).expect("room");
     functions.call(function, View::new(block), &mut out).expect("whole");
     let length = out.frame().expect("short");
     bytes[4..length].to_vec()
@@ -138,7 +138,7 @@ fn write(functions: &dyn Functions, function: u32, block: &[u8], rounds: u32) ->
     let mut bytes = vec![0; BUFFER_BYTES];
     let begun = Instant::now();
     for _ in 0..rounds {
-        let mut out = Out::framed(&mut bytes).expect("room");
+        let mut out = Writer::framed(&mut bytes).expect("room");
         functions.call(function, View::new(black_box(block)), &mut out).expect("whole");
         black_box(out.frame()).expect("short");
     }

@@ -17,7 +17,7 @@ use rpc::idl::{Interpreter, parse};
 use rpc::services::memcached::Memcached;
 use rpc::services::post_storage::PostStorageService;
 use rpc::services::unique_id::UniqueIdService;
-use rpc::wire::{FRAME_HEAD_BYTES, Message, MessageKind, Out, Wire};
+use rpc::wire::{FRAME_HEAD_BYTES, Message, MessageKind, Wire, Writer};
 use rpc::{Code, Functions};
 
 /// Messages that lie one behind the other, as those of a busy connection do; the other sides read as many.
@@ -102,7 +102,7 @@ fn written_again(functions: &dyn Functions, message: &[u8]) -> Result<String, Co
     let used = build.used();
     let record = View::new(&bytes[block..used]);
     let mut frame = vec![0; RECORD_BYTES];
-    let mut out = Out::framed(&mut frame)?;
+    let mut out = Writer::framed(&mut frame)?;
     out.message(&head)?;
     match head.kind {
         MessageKind::Call => functions.call(function, record, &mut out)?,

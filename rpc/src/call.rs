@@ -3,7 +3,7 @@
 use crate::command::Code;
 use crate::flat::{Build, View};
 use crate::functions::Functions;
-use crate::wire::{Message, MessageKind, Out, Wire, kind};
+use crate::wire::{Message, MessageKind, Wire, Writer, kind};
 
 /// Writes a call of `function` into `frame`; `args` builds the arguments' block. Returns the frame's length.
 pub fn frame(
@@ -30,7 +30,7 @@ pub fn write(
 ) -> Result<usize, Code> {
     let described = functions.function(function).ok_or(Code::UnknownFunction)?;
     let kind = if described.oneway { MessageKind::Oneway } else { MessageKind::Call };
-    let mut out = Out::framed(frame)?;
+    let mut out = Writer::framed(frame)?;
     out.message(&Message { kind, name: described.name.as_bytes(), sequence })?;
     functions.call(function, args, &mut out)?;
     out.frame()

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use crate::command::Code;
 use crate::flat::{Build, View};
-use crate::wire::{Out, Wire};
+use crate::wire::{Wire, Writer};
 
 /// A function of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +31,10 @@ pub trait Functions: Debug + Send + Sync {
     fn recv(&self, function: u32, wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code>;
 
     /// Writes a result from its block onto the wire: the engine's way out.
-    fn resp(&self, function: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code>;
+    fn resp(&self, function: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code>;
 
     /// Writes arguments from their block onto the wire: a client's way out.
-    fn call(&self, function: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code>;
+    fn call(&self, function: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code>;
 
     /// Reads a result off the wire into a block: a client's way in.
     fn answer(&self, function: u32, wire: &mut Wire<'_>, to: &mut Build<'_>)

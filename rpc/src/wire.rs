@@ -229,13 +229,13 @@ impl<'a> Wire<'a> {
 
 /// Writes values into a buffer. A value that does not fit is [`Code::Oversized`].
 #[derive(Debug)]
-pub struct Out<'a> {
+pub struct Writer<'a> {
     bytes: &'a mut [u8],
     used: usize,
 }
 
-impl<'a> Out<'a> {
-    /// Begins to write into this buffer. It leaves room for the frame's length, which [`Out::frame`] writes.
+impl<'a> Writer<'a> {
+    /// Begins to write into this buffer. It leaves room for the frame's length, which [`Writer::frame`] writes.
     pub fn framed(bytes: &'a mut [u8]) -> Result<Self, Code> {
         let mut out = Self { bytes, used: 0 };
         out.i32(0)?;
@@ -333,7 +333,7 @@ pub fn refusal(packet: &[u8], code: Code, out: &mut [u8]) -> Option<usize> {
 
 /// Writes a `TApplicationException` as a frame.
 pub fn exception(name: &[u8], sequence: i32, code: Code, out: &mut [u8]) -> Result<usize, Code> {
-    let mut out = Out::framed(out)?;
+    let mut out = Writer::framed(out)?;
     out.message(&Message { kind: MessageKind::Exception, name, sequence })?;
     out.field(kind::STRING, 1)?;
     out.string(code.to_string().as_bytes())?;
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(wire(strict).message(), Ok(expected));
         assert_eq!(wire(old).message(), Ok(expected));
         let mut bytes = [0; 64];
-        let mut out = Out::framed(&mut bytes).expect("room");
+        let mut out = Writer::framed(&mut bytes).expect("room");
         out.message(&expected).expect("room");
         let length = out.frame().expect("short");
         assert_eq!(&bytes[..length], [b"\x00\x00\x00\x0f", &strict[..]].concat());

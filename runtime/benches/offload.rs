@@ -20,7 +20,7 @@ use runtime::{CoreConfig, CoreLoop, Runtime, RuntimeConfig, TokioRuntime};
 use units::{ByteCount, Clock, SystemClock};
 
 fn main() {
-    let options = Options::of_arguments();
+    let options = Options::from_arguments();
     let jobs = options.jobs.unwrap_or(if options.quick { 1 << 15 } else { 1 << 20 });
     let mut rows = Rows::default();
     for outstanding in [1, 32] {
@@ -29,7 +29,7 @@ fn main() {
             ("core_loop", on_core_loop as fn(usize, usize) -> Measured, bar(40.0)),
             ("tokio", in_tokio, bar(100.0)),
             ("bare_core", on_bare_core, None),
-            ("core_loop_weighing_costs", weighing_costs, None),
+            ("core_loop_weighing_costs", using_costs, None),
             ("core_loop_jobs_not_shown", with_jobs_not_shown, None),
             ("core_loop_verified", verified, None),
         ] {
@@ -76,7 +76,7 @@ fn on_core_loop(outstanding: usize, jobs: usize) -> Measured {
 }
 
 /// The same with a policy that looks at what is learnt of costs, and none to choose but the device.
-fn weighing_costs(outstanding: usize, jobs: usize) -> Measured {
+fn using_costs(outstanding: usize, jobs: usize) -> Measured {
     let policy = Arc::new(policy::LeastLatency { inline_bytes_max: 0 });
     on_loop_of(RuntimeConfig { policy, ..config() }, outstanding, jobs)
 }
@@ -282,7 +282,7 @@ fn policy_alone(count: usize) -> f64 {
         time_left: None,
         last: None,
     };
-    let place = || policy.place(black_box(&facts), &policy::Snapshot::of(&states), 1);
+    let place = || policy.place(black_box(&facts), &policy::Snapshot::new(&states), 1);
     Measured::over(count, || {
         (0..count).for_each(|_| {
             black_box(place());

@@ -30,13 +30,13 @@ STAGES = [
     (r"^runtime/src/run\.rs", r"", "the future: submitted, polled twice"),
     (r"^runtime/src/core_loop/join", r"", "the task's own body"),
     (r"^runtime/src/(core_loop|tokio_adapter)", r"", "tasks: ready queue, poll, wake, passes"),
-    (r"^runtime/src/core/answers", r"", PLACEMENT),
-    (r"^runtime/src/slot", r"submit|update|estimate|watch|accepts|ask|^of$|is_full|is_inline", PLACEMENT),
+    (r"^runtime/src/core/(submit|decision_cache)", r"", PLACEMENT),
+    (r"^runtime/src/core/complete", r"", COMPLETION),
+    (r"^runtime/src/slot", r"submit|update|estimate|sample|accepts|ask|is_full|is_inline", PLACEMENT),
     (r"^runtime/src/slot", r"", COMPLETION),
     (r"^runtime/src/(time|history|costs)|^units/", r"", "clock, draws and history"),
     (r"^runtime/src/core", r"claim", "books: opened, finished, claimed"),
-    (r"^runtime/src/core", r"submit|choose|ask_policy|see|place|dispatch|hand_over|facts|enter|"
-     r"is_sampled|is_limited|on$|fallback", PLACEMENT),
+    (r"^runtime/src/core", r"admit|enter|is_limited|fallback", PLACEMENT),
     (r"^runtime/src/core", r"", COMPLETION),
     (r"/tokio-[0-9]", r"", "tokio's tasks"),
 ]

@@ -16,7 +16,7 @@ use runtime::{Core, CoreConfig, Cores, CoresConfig};
 use units::ByteCount;
 
 fn main() {
-    let options = Options::of_arguments();
+    let options = Options::from_arguments();
     let tasks = if options.quick { 100 } else { 2_000 };
     let mut rows = Rows::default();
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(16);

@@ -33,7 +33,7 @@ use units::{ByteCount, Prng};
 use workload::DeviceProfile;
 
 fn main() {
-    let options = Options::of_arguments();
+    let options = Options::from_arguments();
     let each = Duration::from_millis(if options.quick { 30 } else { 400 });
     let mut rows = Rows::default();
     for device in ["software", "workers", "virtual_qat"] {
@@ -258,7 +258,7 @@ impl Requests {
             inputs.push(input);
         }
         let maker = Maker {
-            dialect: Dialect::of(Codec::Deflate),
+            dialect: Dialect::new(Codec::Deflate),
             level: Level::Fast,
             pool: Pool::heap(ByteCount::mib(4)),
             payload_bytes_max: 1 << 20,

@@ -48,7 +48,7 @@ impl Known {
 
     /// Does the same as [`CostFit::due`], and asks it only for every other job of a device that behaves as expected.
     #[inline]
-    fn is_due(&mut self, now: Nanos) -> bool {
+    fn tick(&mut self, now: Nanos) -> bool {
         if self.passes > 0 && now.since(self.asked) < ASK_AFTER {
             self.passes -= 1;
             return false;
@@ -73,10 +73,10 @@ pub(crate) struct SubmitSample {
 }
 
 impl Costs {
-    /// Returns whether the cost of the next job of this op is worth a look. The runtime asks once for each job.
+    /// Counts a job of this op, and returns whether its cost is worth a look.
     #[inline]
-    pub(crate) fn due(&mut self, op: Op, now: Nanos) -> bool {
-        self.known[op.index() % OPS].as_mut().is_none_or(|known| known.is_due(now))
+    pub(crate) fn tick(&mut self, op: Op, now: Nanos) -> bool {
+        self.known[op.index() % OPS].as_mut().is_none_or(|known| known.tick(now))
     }
 
     /// A job was not yet done at `before`, and was at `by`. Where those are close, it was done in between. Else what
@@ -111,7 +111,7 @@ impl Costs {
         let seen = Observation { at: by, bytes, latency, depth_jobs, backlog_bytes, host };
         let changes = known.fit.observe(&seen);
         if changes {
-            known.estimates = Estimates::of(known.fit.curve());
+            known.estimates = Estimates::new(known.fit.curve());
         }
         known.is_enough = known.fit.curve().observations >= KNOWN_AFTER;
         changes
@@ -159,7 +159,7 @@ fn first(bytes: usize, sample: &SubmitSample, took: Nanos) -> Box<Known> {
     let turns = 1.0 + sample.depth_jobs as f64;
     let prior = CostCurve::prior(line(took.0 as f64 / turns), line(sample.host.0 as f64), 1.0);
     let fit = CostFit::new(prior.expect("within the bounds of a curve"));
-    let estimates = Estimates::of(fit.curve());
+    let estimates = Estimates::new(fit.curve());
     let (asked, passes) = (Nanos(0), 0);
     Box::new(Known { estimates, is_enough: false, learnt: 0, asked, passes, fit })
 }
@@ -268,7 +268,7 @@ mod tests {
         for _ in 0..1_100 {
             costs.record(JOB, &sample(0), [Nanos(6_000); 2], 0);
         }
-        let looks = |costs: &mut Costs| (0..320).filter(|_| costs.due(OP, Nanos(9_000))).count();
+        let looks = |costs: &mut Costs| (0..320).filter(|_| costs.tick(OP, Nanos(9_000))).count();
         assert_eq!(looks(&mut costs), 10);
         costs.record(JOB, &sample(0), [Nanos(60_000); 2], 0);
         assert!((19..=20).contains(&looks(&mut costs)));

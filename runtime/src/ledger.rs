@@ -15,7 +15,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// A place for a new job.
+    /// Returns a place for a new job.
     #[inline]
     pub(crate) fn open(&mut self) -> (Ticket, &mut Entry) {
         let key = self.free;
@@ -28,7 +28,7 @@ impl Ledger {
         (Ticket::new(key, entry.generation), entry)
     }
 
-    /// One more place, the one that is free: `free` is its index already.
+    /// Adds one place, which is free. `free` is its index already.
     #[cold]
     fn grow(&mut self) {
         let next_free = self.free + 1;
@@ -53,7 +53,7 @@ impl Ledger {
         Poll::Ready(finished)
     }
 
-    /// The entry, unless its job is gone.
+    /// Returns the entry, unless its job is gone.
     #[inline]
     pub(crate) fn get(&self, ticket: Ticket) -> Option<&Entry> {
         let entry = self.entries.get(ticket.index())?;
@@ -76,7 +76,7 @@ impl Ledger {
         entry.end(&mut self.free, ticket);
     }
 
-    /// The tickets of the jobs that pass the test.
+    /// Returns the tickets of the jobs that pass the test.
     pub(crate) fn find(&self, test: impl Fn(&Entry) -> bool) -> Vec<Ticket> {
         let entries = self.entries.iter().enumerate();
         let found = entries.filter(|(_, entry)| test(entry));
@@ -85,7 +85,7 @@ impl Ledger {
 }
 
 impl Entry {
-    /// The place is free: `free` leads to it.
+    /// Frees the place: `free` leads to it.
     #[inline]
     fn end(&mut self, free: &mut u32, ticket: Ticket) {
         self.generation = self.generation.wrapping_add(1);

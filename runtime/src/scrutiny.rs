@@ -30,9 +30,9 @@ impl Scrutiny {
         self.every.is_some()
     }
 
-    /// Returns whether this result is to be read back. Until one is, the next is due too.
+    /// Counts a result, and returns whether it is to be read back. Until one is, the next is due too.
     #[inline]
-    pub(crate) fn is_due(&mut self) -> bool {
+    pub(crate) fn tick(&mut self) -> bool {
         let is_due = self.left <= 1;
         self.left -= u32::from(!is_due);
         is_due
@@ -100,7 +100,7 @@ mod tests {
     fn read_back(scrutiny: &mut Scrutiny, results: usize, draws: &mut Prng) -> Vec<usize> {
         (0..results)
             .filter(|_| {
-                let is_due = scrutiny.is_due();
+                let is_due = scrutiny.tick();
                 if is_due {
                     scrutiny.passed(draws);
                 }

@@ -93,7 +93,7 @@ impl TaskShape {
         Self(task.op().index() as u32 | rest << 8)
     }
 
-    /// Apart, so that the codecs' tasks need not look through those of the kernels.
+    /// Returns the part for kernels. It is a function, so that the codecs' tasks need not look through the kernels.
     #[inline(never)]
     fn rest_of_kernel(task: &Task) -> u32 {
         match task {
@@ -132,7 +132,7 @@ pub(crate) struct Retired {
 }
 
 impl Slot {
-    /// One result in `verify_every` is read back in the end; none: no result at all.
+    /// Opens a queue. One result in `verify_every` is read back in the end, or no result at all.
     pub(crate) fn open(
         device: &Arc<dyn Device>,
         waker: Waker,
@@ -195,15 +195,15 @@ impl Slot {
         polled
     }
 
-    /// Returns whether the next poll is to be timed. Polls of devices that must be polled are cheap, and made while the
-    /// core has nothing better to do.
+    /// Counts a poll, and returns whether it is to be timed. Polls of devices that must be polled are cheap, and made
+    /// while the core has nothing better to do.
     #[inline]
-    pub(crate) fn is_timed(&mut self, learns: bool) -> bool {
+    pub(crate) fn tick_poll(&mut self, records_costs: bool) -> bool {
         if self.capabilities.waiting != Waiting::Signalled {
             return false;
         }
         self.polls = self.polls.wrapping_add(1);
-        learns || self.polls.is_multiple_of(TIMED_ONE_IN)
+        records_costs || self.polls.is_multiple_of(TIMED_ONE_IN)
     }
 
     /// Does the same as `poll`, and times it.
@@ -220,7 +220,7 @@ impl Slot {
         Nanos(self.way_back.per_job_ns) + SWITCHES
     }
 
-    /// Completions for the next turn; the memory is used again.
+    /// Keeps completions for the next turn. The memory is used again.
     #[inline]
     pub(crate) fn keep(&mut self, polled: Vec<Completion>) {
         self.polled = polled;
@@ -252,7 +252,7 @@ impl Slot {
         self.queue.cancel(tag);
     }
 
-    /// The job of this tag, if the queue shows it.
+    /// Returns the job of this tag, if the queue shows it.
     pub(crate) fn shown(&self, tag: u64) -> Option<&Job> {
         let polled = self.polled.iter().map(|completion| completion.job.as_ref());
         let mut polled = polled.filter(|job| job.tag == tag);
@@ -305,11 +305,10 @@ impl Slot {
         state.host = known.map(|(latency, host)| if is_inline { latency } else { host });
     }
 
-    /// Returns whether the conditions and the cost of the next job are worth a look. The runtime asks once for each
-    /// job.
+    /// Counts a job, and returns whether its conditions and its cost are worth a look.
     #[inline]
-    pub(crate) fn is_watched(&mut self, op: Op, now: Nanos) -> bool {
-        !self.is_inline() && self.costs.due(op, now)
+    pub(crate) fn tick_sample(&mut self, op: Op, now: Nanos) -> bool {
+        !self.is_inline() && self.costs.tick(op, now)
     }
 
     /// Returns the conditions for a job that is handed over at `at`.
@@ -318,8 +317,8 @@ impl Slot {
         SubmitSample { at, host: Nanos(0), depth_jobs, backlog_bytes }
     }
 
-    /// A job on the calling core went well, and held it for its service; whether it may say something else now of
-    /// such jobs.
+    /// Records a job on the calling core that went well and held it for its service. Returns whether the costs of such
+    /// jobs changed.
     #[inline(never)]
     pub(crate) fn record_held_cost(
         &mut self,
@@ -329,10 +328,10 @@ impl Slot {
         arrivals: u64,
     ) -> bool {
         let work = (job.task.op(), job.work_bytes());
-        self.costs.due(work.0, now) && self.costs.record_held(work, service, now, arrivals)
+        self.costs.tick(work.0, now) && self.costs.record_held(work, service, now, arrivals)
     }
 
-    /// A job that was watched came back well, with the last poll; whether it may say something else now of such.
+    /// Records a sampled job that came back well with the last poll. Returns whether the costs of such jobs changed.
     #[cold]
     pub(crate) fn record_cost(&mut self, job: &Job, sample: &SubmitSample, arrivals: u64) -> bool {
         let [before, found] = self.polled_at;
@@ -349,7 +348,7 @@ impl Slot {
         self.capabilities.waiting == Waiting::Inline
     }
 
-    /// The sizes of the jobs that the device has; those that it is done with are taken to be like them.
+    /// Returns the sizes of the jobs that the device has, together. Those that it is done with are taken to be alike.
     #[inline]
     pub(crate) fn backlog_bytes(&self) -> usize {
         match self.polled.len() {
@@ -380,7 +379,7 @@ impl Slot {
         self.ask(job_shape.task, job_shape.shape, job_shape.work_bytes)
     }
 
-    /// The sizes for which [`Slot::update`] says the same as it just said of this job.
+    /// Returns the sizes for which [`Slot::update`] says the same as it just said of this job.
     pub(crate) fn alike(&self, job_shape: &JobShape<'_>) -> Range<usize> {
         let known = &self.eligible[job_shape.task.op().index() % OPS];
         match job_shape.work_bytes < known.accepted_below {
@@ -413,7 +412,7 @@ impl Slot {
         was_healthy
     }
 
-    /// Takes the device out of service until a probe that is due at that time; whether it was in service.
+    /// Takes the device out of service until a probe that is due at that time. Returns whether it was in service.
     pub(crate) fn distrust(&mut self, probe_at: Nanos) -> bool {
         let was_healthy = self.retired.is_none();
         let retired = self.retired.get_or_insert(Retired::until(probe_at, Nanos(0)));

@@ -22,7 +22,7 @@ pub(crate) struct Time {
 }
 
 impl Time {
-    /// A time that is looked up for every use.
+    /// Creates a time that is looked up for every use.
     pub(crate) fn exact(clock: Arc<dyn Clock>) -> Self {
         let now = clock.now();
         let resolution = Nanos(0);
@@ -34,7 +34,7 @@ impl Time {
         self.resolution = resolution;
     }
 
-    /// A turn's look at the clock.
+    /// Looks at the clock for a turn.
     #[inline]
     pub(crate) fn refresh(&mut self) -> Nanos {
         self.is_turned = true;
@@ -50,7 +50,7 @@ impl Time {
         now
     }
 
-    /// A look at the clock outside turns: it says nothing of when the next one will be, so the next use looks again.
+    /// Looks at the clock outside turns. That says nothing of when the next look will be, so the next use looks again.
     #[inline]
     pub(crate) fn refresh_once(&mut self) -> Nanos {
         self.now = self.clock.now();
@@ -58,12 +58,12 @@ impl Time {
         self.now
     }
 
-    /// The clock itself, to measure something by: no look that others are served by.
+    /// Reads the clock, to measure something. No other use is served by that.
     pub(crate) fn read(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// The time for one use.
+    /// Returns the time for one use.
     #[inline]
     pub(crate) fn now(&mut self) -> Nanos {
         if self.served_left == 0 {
@@ -73,7 +73,7 @@ impl Time {
         self.now
     }
 
-    /// The time of the last look.
+    /// Returns the time of the last look.
     pub(crate) fn last(&self) -> Nanos {
         self.now
     }

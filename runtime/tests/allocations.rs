@@ -1,5 +1,5 @@
 //! That a job in steady state takes no allocation: on the bare core where the policy's answer is known, on our own loop
-//! and in tokio. The device and the jobs are those of the benches. What a policy that weighs costs takes is in
+//! and in tokio. The device and the jobs are those of the benches. What a policy that uses costs takes is in
 //! `costs.rs`.
 
 #[path = "../benches/common/mod.rs"]
@@ -21,7 +21,7 @@ fn job_slots() -> Rc<Vec<Cell<Option<Box<Job>>>>> {
 }
 
 /// Returns the allocations of a round of few jobs for each task, and of one of many, after one that fills what is kept.
-fn of_rounds(mut round: impl FnMut(usize)) -> [u64; 2] {
+fn count_rounds(mut round: impl FnMut(usize)) -> [u64; 2] {
     round(100);
     [100, 1_000].map(|each| allocation_counter::measure(|| round(each)).count_total)
 }
@@ -32,7 +32,7 @@ fn a_job_whose_answer_is_known_takes_none() {
     let pool = Pool::heap(ByteCount::mib(4));
     let mut tickets: Vec<_> = (0..OUTSTANDING).map(|_| core.submit(bench::job(&pool))).collect();
     let mut context = Context::from_waker(Waker::noop());
-    let counted = of_rounds(|each| {
+    let counted = count_rounds(|each| {
         for _ in 0..each {
             core.turn();
             for ticket in &mut tickets {
@@ -53,7 +53,7 @@ fn a_job_of_a_task_on_our_loop_takes_none() {
     config.job_timeout = Nanos::secs(600);
     let core_loop = CoreLoop::new(CoreConfig::new(config)).expect("the devices open");
     let (core, all) = (core_loop.core().clone(), job_slots());
-    let counted = of_rounds(|each| {
+    let counted = count_rounds(|each| {
         for place in 0..OUTSTANDING {
             let (job_core, all) = (core.clone(), Rc::clone(&all));
             core.spawn(async move {
@@ -76,7 +76,7 @@ fn a_job_of_a_task_in_tokio_takes_none() {
     let executor = builder.enable_all().build_local(Default::default()).expect("tokio starts");
     let runtime = executor.block_on(async { TokioRuntime::start(bench::config()) });
     let (runtime, all) = (runtime.expect("the devices open"), job_slots());
-    let counted = of_rounds(|each| {
+    let counted = count_rounds(|each| {
         let start = |place: usize| {
             let (runtime, all) = (runtime.clone(), Rc::clone(&all));
             executor.spawn_local(async move {

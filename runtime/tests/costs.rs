@@ -136,10 +136,10 @@ fn it_holds_a_busy_core_for_less() {
     assert!(least <= 1.08 * offloads, "{least} against {offloads}");
 }
 
-/// Counts how often it is asked; whether it says what stands can be left out.
+/// Counts how often it is asked; whether it says what stays valid can be left out.
 struct JobShape {
     inner: Arc<dyn Policy>,
-    says_what_stands: bool,
+    says_what_is_valid: bool,
     times: AtomicUsize,
 }
 
@@ -148,8 +148,8 @@ impl Policy for JobShape {
         self.inner.name()
     }
 
-    fn weighs_costs(&self) -> bool {
-        self.inner.weighs_costs()
+    fn uses_costs(&self) -> bool {
+        self.inner.uses_costs()
     }
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
@@ -157,14 +157,14 @@ impl Policy for JobShape {
         self.inner.place(job, snapshot, draw)
     }
 
-    fn stands(
+    fn valid_between(
         &self,
         choice: Choice,
         job: &JobFacts,
         least: &Snapshot<'_>,
         most: &Snapshot<'_>,
     ) -> Option<u32> {
-        self.inner.stands(choice, job, least, most).filter(|_| self.says_what_stands)
+        self.inner.valid_between(choice, job, least, most).filter(|_| self.says_what_is_valid)
     }
 }
 
@@ -178,9 +178,9 @@ fn an_answer_that_stands_is_the_one_that_would_be_given() {
         [(least_latency(), 50e3), (least_latency(), 300e3), (host_cycles, 300e3)]
     {
         let load = beside(per_second, 10_000);
-        let run = |says_what_stands| {
+        let run = |says_what_is_valid| {
             let (inner, times) = (Arc::clone(&policy), AtomicUsize::new(0));
-            let policy = Arc::new(JobShape { inner, says_what_stands, times });
+            let policy = Arc::new(JobShape { inner, says_what_is_valid, times });
             let took = on_loop::run(Arc::clone(&policy) as _, load);
             (took, policy.times.load(Ordering::Relaxed))
         };
@@ -300,7 +300,7 @@ impl Policy for Shown {
         "shown"
     }
 
-    fn weighs_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         true
     }
 

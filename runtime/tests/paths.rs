@@ -491,14 +491,14 @@ fn a_cached_decision_is_what_the_policy_would_answer() {
 
 /// A policy that says that the device stays the choice whatever comes, and counts how often it is asked.
 #[derive(Default)]
-struct Stands(AtomicUsize);
+struct AlwaysValid(AtomicUsize);
 
-impl Policy for Stands {
+impl Policy for AlwaysValid {
     fn name(&self) -> &'static str {
-        "stands"
+        "always-valid"
     }
 
-    fn weighs_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         true
     }
 
@@ -508,7 +508,7 @@ impl Policy for Stands {
         if is_open { ON_DEVICE } else { Choice::software(snapshot.reason_for_software()) }
     }
 
-    fn stands(
+    fn valid_between(
         &self,
         choice: Choice,
         _job: &JobFacts,
@@ -521,7 +521,7 @@ impl Policy for Stands {
 
 #[test]
 fn a_decision_is_valid_only_for_similar_jobs() {
-    let (device, policy) = (Script::polled(), Arc::new(Stands::default()));
+    let (device, policy) = (Script::polled(), Arc::new(AlwaysValid::default()));
     let mut rig =
         Rig::with(Arc::clone(&device) as _, |config| config.policy = Arc::clone(&policy) as _);
     // Where such a job went, and whether the policy was asked.
@@ -536,9 +536,9 @@ fn a_decision_is_valid_only_for_similar_jobs() {
         }
         (rig.finished(ticket).path, policy.0.load(Ordering::Relaxed) > before)
     };
-    let await_standing = |rig: &mut Rig| {
+    let await_cached = |rig: &mut Rig| {
         let is_used = (0..500).any(|_| went(rig, |_| {}) == (on_device(), false));
-        assert!(is_used, "no answer is used again");
+        assert!(is_used, "no decision is used again");
     };
     let others: [fn(&mut Job); 3] = [
         |job| job.class = Class::Batch,
@@ -549,16 +549,16 @@ fn a_decision_is_valid_only_for_similar_jobs() {
         },
     ];
     for change in others {
-        await_standing(&mut rig);
-        assert!(went(&mut rig, change).1, "an answer that is not its own");
+        await_cached(&mut rig);
+        assert!(went(&mut rig, change).1, "a decision for other jobs");
     }
-    await_standing(&mut rig);
+    await_cached(&mut rig);
     rig.core.set_policy(Arc::new(AlwaysSoftware));
     assert_eq!(went(&mut rig, |_| {}).0, in_software(Reason::Policy));
     rig.core.set_policy(Arc::clone(&policy) as _);
-    await_standing(&mut rig);
+    await_cached(&mut rig);
     device.state().is_dead = true;
     let lost = [went(&mut rig, |_| {}), went(&mut rig, |_| {})];
     assert_eq!(lost.map(|(path, _)| path), [in_software(Reason::DeviceLost); 2]);
-    assert!(lost[1].1, "an answer that stands for a device that is gone");
+    assert!(lost[1].1, "a decision for a device that is gone");
 }

@@ -127,7 +127,7 @@ fn in_tokio<T, F: Future<Output = T>>(
 
 /// A job of some tens of milliseconds.
 fn long(pool: &Pool) -> Box<Job> {
-    let task = Task::Compress { dialect: Dialect::of(Codec::Zstd), level: Level::High };
+    let task = Task::Compress { dialect: Dialect::new(Codec::Zstd), level: Level::High };
     let input = Input::heap(original(1).repeat(500).into());
     Box::new(Job::new(task, input, pool.take(4 << 20)))
 }

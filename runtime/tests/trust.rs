@@ -334,7 +334,7 @@ fn long_streams_are_read_back_too() {
     let device = Liar::new(|_, completion| spoil(completion));
     let mut rig = rig(&device, 1_000);
     let input = device::contract::payload::Payload::Text.bytes(600_000, 1);
-    let dialect = Dialect::of(device::Codec::Deflate);
+    let dialect = Dialect::new(device::Codec::Deflate);
     let task = Task::Compress { dialect, level: Level::Fast };
     let output = rig.pool.take(input.len());
     let ticket = rig.core.submit(Box::new(Job::new(task, Input::heap(input.into()), output)));
@@ -373,7 +373,7 @@ fn lost_after(good: u64, seed: u64) -> usize {
     let original: Vec<u8> = original(2)[..200].to_vec();
     let mut lost = 0;
     for job in 0.. {
-        let dialect = Dialect::of(device::Codec::Lz4);
+        let dialect = Dialect::new(device::Codec::Lz4);
         let task = Task::Compress { dialect, level: Level::Fast };
         let output = pool.take(400);
         let job_done = Job::new(task, Input::heap(original.clone().into()), output);

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use policy::NamedPolicy;
 use serde::{Deserialize, Serialize};
 use units::{ByteCount, limits};
 
@@ -394,21 +395,14 @@ impl Services {
     }
 }
 
-/// A placement policy; see the `policy` crate.
+/// A placement policy of [`policy::POLICIES`], or the one that suits the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub enum PolicyName {
     Auto,
-    AlwaysSoftware,
-    BoundedInline,
-    BoundedOffload,
-    SyncOffload,
-    AsyncOffload,
-    LatencyCritical,
-    Batch,
-    LeastLatency,
-    LeastHostCycles,
+    #[serde(untagged)]
+    Named(#[serde(with = "named_policy")] &'static NamedPolicy),
 }
 
 /// Where the parameters that a scheduler sends come from.
@@ -420,21 +414,34 @@ pub enum ParametersWord {
     Fitted,
 }
 
-/// A policy that a scheduler may send, or none.
+/// A policy that a scheduler sends, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub enum PolicyWord {
     Own,
-    AlwaysSoftware,
-    BoundedInline,
-    BoundedOffload,
-    SyncOffload,
-    AsyncOffload,
-    LatencyCritical,
-    Batch,
-    LeastLatency,
-    LeastHostCycles,
+    #[serde(untagged)]
+    Named(#[serde(with = "named_policy")] &'static NamedPolicy),
+}
+
+mod named_policy {
+    use policy::NamedPolicy;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        policy: &&'static NamedPolicy,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(policy.name)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<&'static NamedPolicy, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        NamedPolicy::find(&name).ok_or_else(|| D::Error::custom("no policy has this name"))
+    }
 }
 
 /// Whether software may stand in for a device.

@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Codec, Level};
-use policy::{
-    AlwaysSoftware, AsyncOffload, Batch, BoundedInline, BoundedOffload, FormPolicy,
-    LatencyCritical, LeastHostCycles, LeastLatency, Policy, SyncOffload,
-};
+use policy::{FormPolicy, NamedPolicy, Parameters, Policy};
 use runtime::{Fallback, Limits};
 use units::Nanos;
 
@@ -62,39 +59,24 @@ pub(crate) fn limits(runtime: &RuntimeSection) -> Limits {
     }
 }
 
-/// The policy of this configuration, `accelerators` being the devices behind software that are worth a trip.
+/// Returns the policy of this configuration. `accelerators` is the number of devices, the first ones behind software,
+/// that are worth a trip.
 pub fn policy(
     name: PolicyName,
     runtime: &RuntimeSection,
     devices: usize,
     accelerators: usize,
 ) -> Arc<dyn Policy> {
-    let inline_bytes_max = runtime.inline_bytes_max.as_usize();
-    let offload_bytes_min = runtime.offload_bytes_min.as_usize();
-    match name {
-        PolicyName::Auto if accelerators > 0 => {
-            policy(PolicyName::BoundedOffload, runtime, devices, accelerators)
-        }
-        PolicyName::Auto if devices > 1 => {
-            policy(PolicyName::BoundedInline, runtime, devices, accelerators)
-        }
-        PolicyName::Auto | PolicyName::AlwaysSoftware => Arc::new(AlwaysSoftware),
-        PolicyName::BoundedInline => Arc::new(BoundedInline { inline_bytes_max }),
-        PolicyName::BoundedOffload => {
-            Arc::new(BoundedOffload { accelerators, offload_bytes_min, inline_bytes_max })
-        }
-        PolicyName::SyncOffload => Arc::new(SyncOffload { work_bytes_min: offload_bytes_min }),
-        PolicyName::AsyncOffload => Arc::new(AsyncOffload { work_bytes_min: offload_bytes_min }),
-        PolicyName::LatencyCritical => {
-            Arc::new(LatencyCritical { software_bytes_max: offload_bytes_min.saturating_sub(1) })
-        }
-        PolicyName::Batch => Arc::new(Batch),
-        PolicyName::LeastLatency => Arc::new(LeastLatency { inline_bytes_max }),
-        PolicyName::LeastHostCycles => {
-            let latency_max = Nanos::micros(runtime.latency_max_us);
-            Arc::new(LeastHostCycles { latency_max, inline_bytes_max })
-        }
-    }
+    let named = match name {
+        PolicyName::Auto => NamedPolicy::automatic(devices, accelerators),
+        PolicyName::Named(named) => named,
+    };
+    named.build(&Parameters {
+        accelerators,
+        offload_bytes_min: runtime.offload_bytes_min.as_usize(),
+        inline_bytes_max: runtime.inline_bytes_max.as_usize(),
+        latency_max: Nanos::micros(runtime.latency_max_us),
+    })
 }
 
 pub(crate) fn timing(store: &StoreConfig) -> Timing {

@@ -578,7 +578,7 @@ mod tests {
         fn name(&self) -> &'static str {
             "defective"
         }
-        fn weighs_costs(&self) -> bool {
+        fn uses_costs(&self) -> bool {
             panic!("a defect")
         }
         fn place(&self, _: &JobFacts, _: &Snapshot<'_>, _: u64) -> Choice {

@@ -234,7 +234,7 @@ impl Client {
 const ITEM_BYTES: ByteCount = ByteCount::kib(64);
 
 fn job(pool: &Pool, tenant: u16, bytes: usize) -> Box<Job> {
-    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    let task = Task::Compress { dialect: Dialect::new(Codec::Lz4), level: Level::Fast };
     let input = Input::heap(Bytes::from(vec![7; bytes]));
     let mut job = Job::new(task, input, pool.take(bytes));
     job.tenant = TenantId(tenant);

@@ -89,7 +89,8 @@ impl Cache {
         config.server.listen = vec!["127.0.0.1:0".to_owned()];
         config.server.admin_listen = "127.0.0.1:0".to_owned();
         config.server.threads = 1;
-        config.runtime.policy = PolicyName::AsyncOffload;
+        config.runtime.policy =
+            PolicyName::Named(policy::NamedPolicy::find("async-offload").expect("it is listed"));
         config.runtime.offload_bytes_min = ByteCount(0);
         config.runtime.verify_every = verify_every;
         config.runtime.fallback_decompress = fallback;

@@ -40,7 +40,8 @@ fn start(other: Option<Arc<dyn Device>>, change: impl FnOnce(&mut Config)) -> Se
     config.server.roles = vec![RoleName::Traces];
     config.server.admin_listen = "127.0.0.1:0".to_owned();
     config.server.threads = 1;
-    config.runtime.policy = PolicyName::AsyncOffload;
+    config.runtime.policy =
+        PolicyName::Named(policy::NamedPolicy::find("async-offload").expect("it is listed"));
     config.runtime.offload_bytes_min = ByteCount(0);
     config.runtime.job_timeout_ms = 60_000;
     config.traces.listen = vec!["127.0.0.1:0".to_owned()];

@@ -25,7 +25,7 @@ fn main() {
     let catalog = trace::accelflow();
     let spec = Spec::read(&entries, &catalog).expect("valid");
     if let Some(name) = value("--only") {
-        let architecture = Architecture::of_name(&name).expect("an architecture's name");
+        let architecture = Architecture::from_name(&name).expect("an architecture's name");
         let count = value("--requests").map_or(10_000, |count| count.parse().expect("a number"));
         let model = AccelFlow::new(&spec, architecture, &catalog).expect("a model");
         let sample = model.replicate(&Streams::new(1, 0), Extent::Requests(count), 1 << 40);

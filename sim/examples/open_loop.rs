@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use policy::{AlwaysSoftware, AsyncOffload, LeastHostCycles, LeastLatency, Policy, SyncOffload};
-use sim::OpenLoop;
+use sim::RuntimeModel;
 use units::Nanos;
 use workload::{DeviceProfile, Preset, Sizes, Weighting};
 
@@ -60,12 +60,12 @@ fn measure(policy: &Arc<dyn Policy>, per_s: f64) -> Option<[f64; 2]> {
     Some(sum)
 }
 
-fn plan(policy: Arc<dyn Policy>, rate_per_s: f64) -> OpenLoop {
+fn plan(policy: Arc<dyn Policy>, rate_per_s: f64) -> RuntimeModel {
     let profile = |name| DeviceProfile::find(name).expect("compiled in");
     let preset = Preset::find("accelerometer-cache1").expect("compiled in");
     let sizes = Sizes::new(&preset.value_bytes.value, Weighting::Calls).expect("a preset is valid");
     let at = |index: usize| sizes.at((index as f64 + 0.5) / INPUTS as f64) as u64;
-    OpenLoop {
+    RuntimeModel {
         policy,
         software: profile("epyc7542-isal"),
         device: profile("bluefield2"),

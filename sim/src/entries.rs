@@ -2,14 +2,18 @@
 //! name another as its `base` and then says only what differs. Reading files is the caller's; what a key means is
 //! the model's whose `spec` takes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toml::{Table, Value};
 
-use crate::recording::{Recording, Recordings};
+use crate::recording::{RECORDING_BYTES_MAX, Recording, Recordings};
+
+/// Returns the text of a file, which has at most so many bytes, or says why there is none. [`file_text`] is one.
+pub type ReadText<'a> = &'a dyn Fn(&Path, usize) -> Result<String, String>;
 
 /// The keys of a specification.
 #[derive(Clone, Debug, Default)]
@@ -86,19 +90,19 @@ impl Entries {
         spec: &str,
         scenarios: &[&str],
         builtin: &dyn Fn(&str) -> Option<&'static str>,
-        read: &dyn Fn(&Path) -> Result<String, String>,
+        read: ReadText<'_>,
     ) -> Result<Self, SpecError> {
         let compiled_in = builtin(spec).filter(|_| scenarios.contains(&spec));
         let text = match compiled_in {
             Some(text) => text.to_owned(),
-            None => read(Path::new(spec)).map_err(|problem| {
+            None => read(Path::new(spec), SPEC_BYTES_MAX).map_err(|problem| {
                 let known = scenarios.join(", ");
                 SpecError::at(spec, 0, format!("{problem}; compiled in are {known}"))
             })?,
         };
         let folder = Path::new(spec).parent().filter(|_| compiled_in.is_none());
         let folder = folder.unwrap_or(Path::new(""));
-        let open = |base: &str| match (read(&folder.join(base)), builtin(base)) {
+        let open = |base: &str| match (read(&folder.join(base), SPEC_BYTES_MAX), builtin(base)) {
             (Ok(text), _) if compiled_in.is_none() => Ok(text),
             (_, Some(text)) => Ok(text.to_owned()),
             (result, None) => result.map_err(|problem| format!("{base}: {problem}")),
@@ -120,13 +124,9 @@ impl Entries {
     ///
     /// # Errors
     /// What is wrong with it, with its file and line.
-    pub fn record(
-        &mut self,
-        known: &mut Recordings,
-        read: &dyn Fn(&Path) -> Result<String, String>,
-    ) -> Result<(), SpecError> {
+    pub fn record(&mut self, known: &mut Recordings, read: ReadText<'_>) -> Result<(), SpecError> {
         let text = |path: &Path| {
-            read(path).map_err(|problem| {
+            read(path, RECORDING_BYTES_MAX).map_err(|problem| {
                 self.refuse(RECORDING, &format!("{RECORDING} {}: {problem}", path.display()))
             })
         };
@@ -364,20 +364,35 @@ impl Entries {
         format!("unknown key {key}; {}", self.hint(key))
     }
 
-    /// The keys with the same last word or the same section.
+    /// Returns the nearest key, all keys of its section, and the sections.
     fn hint(&self, key: &str) -> String {
-        let (section, last) = (key.split('.').next(), key.rsplit('.').next());
-        let alike = |other: &&String| {
-            *other != key
-                && (other.rsplit('.').next() == last || other.split('.').next() == section)
+        let others = self.map.keys().map(String::as_str).filter(|other| *other != key);
+        let distance = |other: &&str| match split(other).1 == split(key).1 {
+            true => 1,
+            false => strsim::damerau_levenshtein(other, key),
         };
-        let mut alike: Vec<&str> = self.map.keys().filter(alike).map(String::as_str).collect();
-        if alike.is_empty() {
-            alike = self.map.keys().map(String::as_str).collect();
-        }
-        alike.truncate(HINTS_MAX);
-        format!("there are {}", alike.join(", "))
+        let Some(nearest) = others.clone().min_by_key(distance) else {
+            return "there are no keys".to_owned();
+        };
+        let is_near = distance(&nearest) <= TYPOS_MAX;
+        let meant = if is_near { format!("did you mean {nearest}? ") } else { String::new() };
+        let has_section = others.clone().any(|other| split(other).0 == split(key).0);
+        let section = split(if has_section { key } else { nearest }).0;
+        let keys: Vec<&str> = others
+            .clone()
+            .map(split)
+            .filter(|(other, _)| *other == section)
+            .map(|(_, last)| last)
+            .collect();
+        let sections: BTreeSet<&str> = others.map(|other| split(other).0).collect();
+        let sections = Vec::from_iter(sections).join(", ");
+        format!("{meant}{section} has {}; there are the sections {sections}", keys.join(", "))
     }
+}
+
+/// Returns a key's section and its last word.
+fn split(key: &str) -> (&str, &str) {
+    key.rsplit_once('.').unwrap_or(("", key))
 }
 
 impl Entry {
@@ -393,11 +408,16 @@ impl Text {
     }
 }
 
-/// The text that `from` gives. More than `bytes_max` are refused before they are read.
+/// Returns the text of a file.
 ///
 /// # Errors
-/// Why there is none.
-pub fn text_within(from: impl Read, bytes_max: usize) -> Result<String, String> {
+/// The file cannot be read, or is larger than that.
+pub fn file_text(path: &Path, bytes_max: usize) -> Result<String, String> {
+    text_within(File::open(path).map_err(|error| error.to_string())?, bytes_max)
+}
+
+/// The text that `from` gives. More than `bytes_max` are refused before they are read.
+fn text_within(from: impl Read, bytes_max: usize) -> Result<String, String> {
     let mut text = String::new();
     let read = from.take(bytes_max as u64 + 1).read_to_string(&mut text);
     match read.map_err(|error| error.to_string())? {
@@ -430,14 +450,15 @@ const MODELS: [&str; 3] = ["accelflow", "arcalis", "relief"];
 const LEAF: [&str; 3] = ["value", "kind", "source"];
 const COMMAND_LINE: &str = "command line";
 /// The most bytes of a specification, and of each of its bases.
-pub const SPEC_BYTES_MAX: usize = 1 << 20;
+const SPEC_BYTES_MAX: usize = 1 << 20;
 const PROCESS: &str = "load.process";
 const RECORDED: &str = "recorded";
 const RECORDING: &str = "load.recording";
 const TIMES: &str = "the path of a text of ascending times (us), one a line";
 const BASES_MAX: usize = 4;
 const LIST_MAX: usize = 64;
-const HINTS_MAX: usize = 12;
+/// The letters by which a key may differ from the one that was meant.
+const TYPOS_MAX: usize = 3;
 
 #[cfg(test)]
 mod tests {
@@ -488,7 +509,7 @@ mod tests {
         let text = "[load]\n\
                    process = { value = \"recorded\", kind = \"assumed\", source = \"s\" }\n\
                    recording = { value = \"a.txt\", kind = \"assumed\", source = \"s\" }";
-        let files = |path: &Path| match path.to_str() {
+        let files = |path: &Path, _: usize| match path.to_str() {
             Some("in/own.toml") => Ok(text.to_owned()),
             Some("in/a.txt") => Ok("0\n1\n3\n".to_owned()),
             Some("b.txt") => Ok("0\n1\n1x\n".to_owned()),
@@ -513,6 +534,27 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_key_is_answered_with_the_nearest_one() {
+        let leaf = "{ value = 1, kind = \"assumed\", source = \"s\" }";
+        let keys = ["hardware.pes", "hardware.cores", "costs.manager_ns", "run.requests"];
+        let text: String = keys.iter().map(|key| format!("{key} = {leaf}\n")).collect();
+        let unknown =
+            |key: &str| read(&text).expect("valid").set(key, "3").expect_err(key).to_string();
+        let sections = "there are the sections costs, hardware, run";
+        for (key, hint) in [
+            ("hardware.pess", "did you mean hardware.pes? hardware has cores, pes"),
+            ("hardwar.pse", "did you mean hardware.pes? hardware has cores, pes"),
+            ("costs.pes", "did you mean hardware.pes? costs has manager_ns"),
+            ("run.something", "run has requests"),
+        ] {
+            assert_eq!(
+                unknown(key),
+                format!("command line: unknown key {key}; {hint}; {sections}")
+            );
+        }
+    }
+
+    #[test]
     fn faults_say_where_they_are() {
         let bad = [
             ("[a\n", "own.toml:1: "),
@@ -533,6 +575,9 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
         }
         let error = read(BASE).expect("valid").set("a.y", "1").expect_err("unknown").to_string();
-        assert_eq!(error, "command line: unknown key a.y; there are a.x");
+        assert_eq!(
+            error,
+            "command line: unknown key a.y; did you mean a.x? a has x; there are the sections a"
+        );
     }
 }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A simulation is a function of (seed, specification, version): no clock, no hash order, no thread count and no
-//! mathematical library of the platform has a part in it. This crate reads no files and prints nothing; where a job
-//! should run is asked of the `policy` crate, never decided here.
+//! mathematical library of the platform has a part in it. This crate prints nothing and reads files only where a
+//! caller passes `file_text`. The `policy` crate decides where a job should run.
 
 pub mod accelflow;
 mod agenda;
@@ -23,17 +23,17 @@ mod draws;
 mod durations;
 mod entries;
 mod heap;
-mod kept;
 mod laxity;
 mod link;
 mod network;
-mod offload;
 mod picos;
 mod points;
 mod recording;
 pub mod relief;
+mod runtime_model;
 mod servers;
 mod statistics;
+mod stored;
 mod streams;
 mod study;
 pub mod sweep;
@@ -43,19 +43,19 @@ pub use agenda::{Agenda, End, Model, run};
 pub use arrivals::{ArrivalSpec, Arrivals};
 pub use draws::Draws;
 pub use durations::{BadValue, DurationSpec, Durations};
-pub use entries::{Entries, KINDS, SPEC_BYTES_MAX, SpecError, text_within};
+pub use entries::{Entries, KINDS, ReadText, SpecError, file_text};
 pub use heap::FourAry;
-pub use kept::KeptReport;
 pub use link::Link;
 pub use network::{
     Discipline, Network, NetworkSpec, RouteSpec, SourceSpec, StationKind, StationSpec,
 };
-pub use offload::{OpenLoop, OpenLoopRun};
 pub use picos::Picos;
-pub use points::{Assignment, Sweep, points, set};
-pub use recording::{RECORDING_BYTES_MAX, Recordings};
+pub use points::{Assignment, Sweep, points, read_entries, set};
+pub use recording::Recordings;
+pub use runtime_model::{RuntimeModel, RuntimeRun};
 pub use servers::{Offer, Servers, ServersCounts};
 pub use statistics::{Interval, KEPT_MIN, drift, mean, quantile, student, warm_up};
+pub use stored::StoredReport;
 pub use streams::Streams;
 pub use study::{
     Across, BadPlan, Difference, Extent, Fact, Names, Plan, Reduction, Report, Response, RunError,

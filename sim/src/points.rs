@@ -1,10 +1,10 @@
 //! Values for keys other than those that a specification gives them, and the points of sweeps over such values.
 
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 
-use crate::{Entries, Recordings};
+use crate::entries::ReadText;
+use crate::{Entries, Recordings, entries};
 
 /// `key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,13 +91,26 @@ pub fn set(
     mut entries: Entries,
     point: &[Assignment],
     known: &mut Recordings,
-    read: &dyn Fn(&Path) -> Result<String, String>,
+    read: ReadText<'_>,
 ) -> Result<Entries, String> {
     for Assignment { key, value } in point {
         entries.set(key, value).map_err(|error| error.to_string())?;
     }
     entries.record(known, read).map_err(|error| error.to_string())?;
     Ok(entries)
+}
+
+/// Returns the keys of a specification, which is compiled in or a file, with these set, and its recording.
+///
+/// # Errors
+/// The first fault, with its place.
+pub fn read_entries(
+    spec: &str,
+    point: &[Assignment],
+    read: ReadText<'_>,
+) -> Result<Entries, String> {
+    let entries = entries(spec, read).map_err(|error| error.to_string())?;
+    set(entries, point, &mut Recordings::default(), read)
 }
 
 const POINTS_MAX: usize = 10_000;

@@ -87,7 +87,7 @@ impl Recording {
 }
 
 /// The most bytes of a recording's text.
-pub const RECORDING_BYTES_MAX: usize = 32 << 20;
+pub(crate) const RECORDING_BYTES_MAX: usize = 32 << 20;
 /// 8 MiB.
 const GAPS_MAX: usize = 1 << 20;
 /// The most gaps of all recordings of a sweep.

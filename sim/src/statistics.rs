@@ -16,7 +16,7 @@ impl Interval {
     /// Computes the interval from one number of each replication, by Student's t. Replications are independent, so
     /// neither the autocorrelation within a run nor the shape of what was measured has to be known. The result is none
     /// for fewer than five numbers.
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub fn from_replications(values: &[f64]) -> Option<Self> {
         if values.len() < REPLICATIONS_MIN {
             return None;
         }
@@ -160,11 +160,12 @@ mod tests {
 
     #[test]
     fn an_interval_is_the_textbooks() {
-        let interval = Interval::of(&[8.0, 9.0, 10.0, 11.0, 12.0]).expect("five values");
+        let interval =
+            Interval::from_replications(&[8.0, 9.0, 10.0, 11.0, 12.0]).expect("five values");
         // A variance of 2.5, a standard error of the root of a half.
         assert!((interval.ci95[1] - 10.0 - 2.7764 * 0.5f64.sqrt()).abs() < 1e-3, "{interval:?}");
         assert!(interval.holds(10.0) && !interval.holds(12.0));
-        assert_eq!(Interval::of(&[1.0; 4]), None);
+        assert_eq!(Interval::from_replications(&[1.0; 4]), None);
     }
 
     #[test]

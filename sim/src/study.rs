@@ -455,7 +455,7 @@ impl Plan {
         let named = names.facts.into_iter().enumerate();
         let facts = named.map(|(index, name)| {
             let values: Vec<f64> = done.iter().map(|one| one.facts[index]).collect();
-            Fact { name, value: Interval::of(&values).filter(|_| !overload) }
+            Fact { name, value: Interval::from_replications(&values).filter(|_| !overload) }
         });
         let facts = facts.collect();
         let mut report = Report {
@@ -546,8 +546,8 @@ impl Response {
             name,
             requests: reduced.clone().map(|one| one.kept as u64).sum(),
             warm_up: reduced.map(|one| one.cut as u64).sum(),
-            mean_ns: Interval::of(&means_ns),
-            p99_ns: Interval::of(&p99s_ns),
+            mean_ns: Interval::from_replications(&means_ns),
+            p99_ns: Interval::from_replications(&p99s_ns),
             means_ns,
             p99s_ns,
         }
@@ -585,7 +585,9 @@ impl Report {
         let (ours, theirs) = (self.response(response)?, other.response(response)?);
         let paired = |ours: &[f64], theirs: &[f64]| {
             let pairs = ours.iter().zip(theirs);
-            Interval::of(&pairs.map(|(ours, theirs)| ours - theirs).collect::<Vec<_>>())
+            Interval::from_replications(
+                &pairs.map(|(ours, theirs)| ours - theirs).collect::<Vec<_>>(),
+            )
         };
         let mean_ns = paired(&ours.means_ns, &theirs.means_ns)?;
         Some(Difference { mean_ns, p99_ns: paired(&ours.p99s_ns, &theirs.p99s_ns) })
@@ -593,9 +595,9 @@ impl Report {
 
     /// All responses together; none where one has no times.
     pub fn across(&self) -> Option<Across> {
-        let mean_ns = Interval::of(&self.averages(|response| &response.means_ns)?)?;
+        let mean_ns = Interval::from_replications(&self.averages(|response| &response.means_ns)?)?;
         let p99s = self.averages(|response| &response.p99s_ns);
-        Some(Across { mean_ns, p99_ns: p99s.and_then(|p99s| Interval::of(&p99s)) })
+        Some(Across { mean_ns, p99_ns: p99s.and_then(|p99s| Interval::from_replications(&p99s)) })
     }
 
     /// Every number as a row of a table: what it is of, what it is, and its value. What holds for all responses
@@ -621,7 +623,9 @@ impl Report {
         let paired = |pick: fn(&Response) -> &Vec<f64>| {
             let (ours, theirs) = (self.averages(pick)?, other.averages(pick)?);
             let pairs = ours.iter().zip(&theirs);
-            Interval::of(&pairs.map(|(ours, theirs)| 1.0 - ours / theirs).collect::<Vec<_>>())
+            Interval::from_replications(
+                &pairs.map(|(ours, theirs)| 1.0 - ours / theirs).collect::<Vec<_>>(),
+            )
         };
         let mean = paired(|response| &response.means_ns)?;
         Some(Reduction { mean, p99: paired(|response| &response.p99s_ns) })

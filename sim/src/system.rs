@@ -1,11 +1,11 @@
 //! The systems that a specification can describe, and what can be simulated of them: AccelFlow's server under an
 //! architecture, Arcalis with its engine at an attachment, or RELIEF's applications under an orchestrator.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::accelflow::{self, AccelFlow, Architecture};
 use crate::arcalis::{self, Arcalis, Attachment};
+use crate::entries::ReadText;
 use crate::relief::{self, Applications, Orchestrator};
 use crate::{Entries, Extent, Names, Plan, Report, RunError, Sample, Simulate, SpecError, Streams};
 
@@ -46,10 +46,7 @@ pub fn builtin(name: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// The first fault, with file, line and key.
-pub fn entries(
-    spec: &str,
-    read: &dyn Fn(&Path) -> Result<String, String>,
-) -> Result<Entries, SpecError> {
+pub fn entries(spec: &str, read: ReadText<'_>) -> Result<Entries, SpecError> {
     Entries::open(spec, &scenarios(), &builtin, read)
 }
 
@@ -161,18 +158,18 @@ impl System {
         let unknown = || SystemError::Invalid(format!("there is no architecture {architecture}"));
         let report = match self {
             Self::AccelFlow(spec) => {
-                let architecture = Architecture::of_name(architecture).ok_or_else(unknown)?;
+                let architecture = Architecture::from_name(architecture).ok_or_else(unknown)?;
                 let model = AccelFlow::new(spec, architecture, &trace::accelflow());
                 let model = model.map_err(SystemError::Invalid)?;
                 plan.run(&Stoppable { model, stopped }, progress)
             }
             Self::Arcalis(spec) => {
-                let attachment = Attachment::of_name(architecture).ok_or_else(unknown)?;
+                let attachment = Attachment::from_name(architecture).ok_or_else(unknown)?;
                 let model = Arcalis::new(spec, attachment).map_err(SystemError::Invalid)?;
                 plan.run(&Stoppable { model, stopped }, progress)
             }
             Self::Relief(spec) => {
-                let orchestrator = Orchestrator::of_name(architecture).ok_or_else(unknown)?;
+                let orchestrator = Orchestrator::from_name(architecture).ok_or_else(unknown)?;
                 let model = Applications::new(spec, orchestrator).map_err(SystemError::Invalid)?;
                 plan.run(&Stoppable { model, stopped }, progress)
             }

@@ -2,7 +2,7 @@
 //! queue, and results that do not depend on threads.
 
 use sim::accelflow::{AccelFlow, Architecture, Entries, Spec, builtin};
-use sim::{Extent, KeptReport, Plan, Recordings, Report, Sample, Simulate, Streams, Verdict};
+use sim::{Extent, Plan, Recordings, Report, Sample, Simulate, StoredReport, Streams, Verdict};
 
 fn entries(scenario: &str) -> Entries {
     let open = |name: &str| builtin(name).map(str::to_owned).ok_or_else(|| name.to_owned());
@@ -142,8 +142,8 @@ fn reports_do_not_depend_on_threads() {
     let one = report(1);
     assert_eq!(one, report(3));
     // A report that is stored in a file comes back to the last bit.
-    let kept = serde_json::to_string(&KeptReport::from(&one)).expect("JSON");
-    let kept: KeptReport = serde_json::from_str(&kept).expect("as it was written");
+    let kept = serde_json::to_string(&StoredReport::from(&one)).expect("JSON");
+    let kept: StoredReport = serde_json::from_str(&kept).expect("as it was written");
     assert_eq!(Report::from(kept), one);
     assert_eq!(one.verdict, Verdict::Window);
     assert!(one.responses.iter().all(|response| response.p99_ns.is_some()));
@@ -172,7 +172,7 @@ fn recorded_arrivals_keep_their_shape_at_any_load() {
         let mut entries = entries("steady");
         entries.set("load.process", "recorded").expect("a key");
         entries.set("load.recording", "times.txt").expect("a key");
-        entries.record(&mut Recordings::default(), &|_| Ok(times.to_owned())).expect("times");
+        entries.record(&mut Recordings::default(), &|_, _| Ok(times.to_owned())).expect("times");
         let spec = Spec::read(&entries, &trace::accelflow()).expect("valid");
         let model = AccelFlow::new(&spec, Architecture::AccelFlow, &trace::accelflow());
         let sample = model.expect("a model").replicate(

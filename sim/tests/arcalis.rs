@@ -268,7 +268,7 @@ fn bad_keys_name_their_place_and_valid_values() {
         ("memory.fault_share", "0.9", "memory.fault_share is 0.9; it must be a number from 0 to"),
         ("workloads.memc_low.set", "0.9", "workloads.memc_low: its shares are 1.7 together; they"),
         ("workloads.unique_id.compose_unique_id", "0.5", "workloads.unique_id: its shares are 0.5"),
-        ("engine.speed", "1", "unknown key engine.speed; there are engine.cache_kib"),
+        ("engine.speed", "1", "unknown key engine.speed; engine has cache_kib"),
     ] {
         let error = refused(key, value);
         assert!(error.starts_with("command line: ") && error.contains(expected), "{error}");

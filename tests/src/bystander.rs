@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use harness::rss_bytes;
+
 use crate::Client;
 use crate::payload::text;
 
@@ -174,12 +176,4 @@ impl Drop for MemoryWatch {
             let _ = thread.join();
         }
     }
-}
-
-/// Resident memory of a process now (bytes), from /proc.
-pub fn rss_bytes(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
 }

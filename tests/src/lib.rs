@@ -8,35 +8,19 @@ pub mod client;
 pub mod http;
 pub mod load;
 pub mod payload;
-pub mod process;
 pub mod runner;
 pub mod server;
 pub mod table;
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use answer::{Answer, Ending, shown};
 pub use bystander::{Bystander, MemoryWatch};
 pub use client::Client;
-pub use harness::Port;
+pub use harness::{Port, Process, poll_for};
 pub use load::Load;
 pub use server::{Server, rebate_binary, rebate_command};
 
 /// Longest wait for anything that should happen at once on an idle machine. It ends what hangs, and is no measure of
 /// pace: a busy host may take a core away for seconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Asks `probe` until it has an answer; `None` when `limit` has passed without one.
-pub fn poll_for<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = probe() {
-            return Some(found);
-        }
-        if start.elapsed() >= limit {
-            return None;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-}

@@ -1,14 +1,14 @@
 //! The servers under test and their oracle: memcached and `rebate`, each on a port of its own choosing.
 //! Nothing here knows what a right answer is.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::process::Process;
+use harness::Process;
+
 use crate::{Client, PATIENCE};
 
 /// A server that accepts connections.
@@ -25,17 +25,7 @@ impl Server {
     /// # Panics
     /// If memcached is not installed or does not come up.
     pub fn memcached(args: &[&str]) -> Self {
-        let folder =
-            tempfile::tempdir().unwrap_or_else(|error| panic!("temporary folder: {error}"));
-        let port_file = folder.path().join("port");
-        let mut command = memcached_command(-1, args);
-        command.env("MEMCACHED_PORT_FILENAME", &port_file);
-        let mut process = Process::start(&mut command);
-        let port = process.await_ready(PATIENCE, "port file", |_| {
-            let text = fs::read_to_string(&port_file).ok()?;
-            text.lines().find_map(|line| line.strip_prefix("TCP INET: "))?.trim().parse().ok()
-        });
-        Self::accepting(process, local(port), None)
+        Self::memcached_on(None, args)
     }
 
     /// Starts memcached on a port that is held for it ([`crate::Port`]), as after a crash.
@@ -43,8 +33,13 @@ impl Server {
     /// # Panics
     /// If memcached does not come up.
     pub fn memcached_at(port: u16, args: &[&str]) -> Self {
-        let process = Process::start(&mut memcached_command(i32::from(port), args));
-        Self::accepting(process, local(port), None)
+        Self::memcached_on(Some(port), args)
+    }
+
+    fn memcached_on(port: Option<u16>, args: &[&str]) -> Self {
+        let started = harness::memcached(port, None, Stdio::piped(), args);
+        let (process, port) = started.unwrap_or_else(|error| panic!("{error}"));
+        Self::accepting(process, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None)
     }
 
     /// Starts `rebate` with `args` and waits for the line `listening on ADDR`.
@@ -60,11 +55,13 @@ impl Server {
     /// # Panics
     /// As [`Server::rebate`].
     pub fn rebate_with(command: &mut Command, stderr: impl Into<Stdio>) -> Self {
-        let mut process = Process::start_with(command, stderr);
+        let process = Process::start_with(command, stderr);
+        let mut process = process.unwrap_or_else(|error| panic!("{error}"));
         let addr = process
             .await_ready(PATIENCE, "line `listening on ADDR`", |process| {
                 process.printed("listening on ")
             })
+            .unwrap_or_else(|error| panic!("{error}"))
             .parse()
             .unwrap_or_else(|error| panic!("`listening on` without an address: {error}"));
         let admin = process.printed("admin on ").and_then(|text| text.parse().ok());
@@ -116,9 +113,9 @@ impl Server {
     }
 
     fn accepting(mut process: Process, addr: SocketAddr, admin: Option<SocketAddr>) -> Self {
-        process.await_ready(PATIENCE, "accepted connection", |_| {
-            TcpStream::connect_timeout(&addr, Duration::from_secs(1)).ok()
-        });
+        let connect = |_: &Process| TcpStream::connect_timeout(&addr, Duration::from_secs(1)).ok();
+        let accepted = process.await_ready(PATIENCE, "accepted connection", connect);
+        accepted.unwrap_or_else(|error| panic!("{error}"));
         Self { process, addr, admin }
     }
 }
@@ -174,15 +171,3 @@ pub fn rebate_command() -> Command {
 
 /// Beyond our patience: what ends within that did not end by a limit.
 const LIMIT_MS: &str = "120000";
-
-fn memcached_command(port: i32, args: &[&str]) -> Command {
-    let binary = std::env::var_os("MEMCACHED_BIN").unwrap_or_else(|| "memcached".into());
-    let mut command = Command::new(binary);
-    // memcached refuses to run as root without -u and ignores -u for anyone else.
-    command.args(["-p", &port.to_string(), "-l", "127.0.0.1", "-U", "0", "-u", "root"]).args(args);
-    command
-}
-
-fn local(port: u16) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
-}

@@ -204,7 +204,7 @@ fn without_descriptors_clients_wait_and_others_are_served() {
     let since = Instant::now();
     limit_descriptors(&ours, next_descriptor(&ours));
     let waiting: Vec<_> = (0..32).map(|_| ours.client()).collect();
-    ours.await_printed("accepting failed");
+    ours.await_printed("accepting failed").expect("it prints that");
     // An acceptor tries a hundred times a second, and the log has room for other lines.
     thread::sleep(Duration::from_millis(1_500));
     for _ in 0..100 {
@@ -251,7 +251,7 @@ fn more_connections_than_the_system_allows_are_lowered() {
     let mut ours = serve("embedded", &args, Stdio::piped());
     let max = metric(&ours, "rebate_connections_max").expect("it is shown");
     assert!((1.0..2e9).contains(&max), "{max}");
-    ours.await_printed("instead of 2000000000");
+    ours.await_printed("instead of 2000000000").expect("it prints that");
     reload(&ours, &file, "high");
     assert_eq!(metric(&ours, "rebate_connections_max"), Some(max), "a reload does not raise it");
     end(&mut ours);
@@ -275,7 +275,7 @@ fn readiness_follows_stopped_servers_by_its_rule() {
         }
     };
     expect("all up", [200; 3]);
-    stores[0].stop();
+    stores[0].stop().expect("it stands still");
     expect("one stopped", [200, 200, 503]);
     let names = |server: &Server| {
         let (_, body) = page(admin_of(server), "/readyz")?;
@@ -284,9 +284,9 @@ fn readiness_follows_stopped_servers_by_its_rule() {
     for server in &servers {
         assert!(poll_for(PATIENCE, || names(server)).is_some(), "the server is not named");
     }
-    stores[1].stop();
+    stores[1].stop().expect("it stands still");
     expect("two stopped", [200, 503, 503]);
-    stores[2].stop();
+    stores[2].stop().expect("it stands still");
     expect("all stopped", [503; 3]);
     for server in &servers {
         assert_eq!(status(server, "/healthz"), Some(200));
@@ -379,7 +379,7 @@ fn admin_pages_refuse_names_of_others() {
 fn many_probes_at_once_are_answered() {
     let store = Server::memcached(&[]);
     let ours = serve(&store.as_store(), &IMPATIENT, Stdio::piped());
-    store.stop();
+    store.stop().expect("it stands still");
     await_ready(&ours, 503);
     let ask = || {
         thread::spawn({

@@ -9,8 +9,8 @@ use api::tonic::Code;
 use api::v1::compression_client::CompressionClient;
 use api::v1::run_response::Outcome;
 use api::v1::{Codec, DescribeRequest, EchoRequest, Op, RunManyRequest, RunRequest, RunResponse};
+use rebate_tests::Process;
 use rebate_tests::payload::payload;
-use rebate_tests::process::Process;
 use rebate_tests::server::rebate_binary;
 use rebate_tests::{Load, PATIENCE, Port, Server, poll_for, rebate_command};
 use rustix::process::Signal;
@@ -30,9 +30,11 @@ impl Service {
     fn start_at(address: &str, args: &[&str]) -> Self {
         let ours = ["serve", "--role", "compression", "--threads", "1", "--grpc-listen", address];
         let admin = ["--admin-listen", "127.0.0.1:0"];
-        let mut process = Process::start(rebate_command().args(ours).args(admin).args(args));
+        let mut process =
+            Process::start(rebate_command().args(ours).args(admin).args(args)).expect("it starts");
         let address = process
-            .await_ready(PATIENCE, "line `grpc on ADDR`", |process| process.printed("grpc on "));
+            .await_ready(PATIENCE, "line `grpc on ADDR`", |process| process.printed("grpc on "))
+            .expect("it serves");
         let admin = process.printed("admin on ").expect("printed before `grpc on`");
         Self { process, address, admin: admin.parse().expect("an address") }
     }
@@ -111,7 +113,7 @@ fn values_come_back_and_both_ends_count_the_jobs() {
     let service = Service::start(&[]);
     let ours = frontend(&service, &[]);
     // The frontend tries the service first, and does not count that.
-    ours.await_printed("qualified in");
+    ours.await_printed("qualified in").expect("it prints that");
     let tried = service.jobs();
     let mut client = ours.client();
     let mut keys = Vec::new();
@@ -172,7 +174,7 @@ fn a_stopped_service_delays_a_request_by_the_timeout() {
     load.await_good(100);
     await_offload(&ours);
     let before = redone(&ours, "timeout");
-    service.process.stop();
+    service.process.stop().expect("it stands still");
     let value = payload("text", 9_000).expect("a known class");
     assert_eq!(ours.client().set("a", &value).as_deref(), Ok("STORED"));
     load.await_good(300);

@@ -57,7 +57,7 @@ fn stopped_memcached_gives_an_error_in_time_and_recovers() {
     let mut client = ours.client();
     let is_set = || (client.set("a", b"1").as_deref() == Ok("STORED")).then_some(());
     assert!(poll_for(PATIENCE, is_set).is_some(), "nothing is stored");
-    store.stop();
+    store.stop().expect("it stands still");
     let answer = client.get("a");
     store.go_on();
     let error = answer.expect_err("a stopped memcached cannot answer");
@@ -73,7 +73,7 @@ fn late_answers_never_reach_another_request() {
     let load = Load::start(ours.addr());
     for _ in 0..2 {
         load.await_good(200);
-        store.stop();
+        store.stop().expect("it stands still");
         load.await_errors(4);
         store.go_on();
     }
@@ -214,7 +214,7 @@ fn sigterm_answers_what_is_in_flight_and_exits_with_zero() {
     let mut client = ours.client();
     let large = value("large", 1_000);
     assert_eq!(client.set("large", &large).as_deref(), Ok("STORED"));
-    store.stop();
+    store.stop().expect("it stands still");
     client.send(b"get large\r\n").expect("the server reads");
     // Round trips on another connection of the one thread: by their end the request above has been read and sent on.
     let mut probe = ours.client();

@@ -72,7 +72,7 @@ fn fitted_parameters_are_followed_and_kept() {
         decided("compress").and(decided("decompress"))
     });
     assert!(both.is_some(), "{}", scheduler.output());
-    server.await_printed("policy fitted-offload");
+    server.await_printed("policy fitted-offload").expect("it prints that");
     let curve = "rebate_scheduler_curve_seconds{op=\"compress\",device=\"software\"";
     let gain = "rebate_scheduler_gain_ratio{op=\"compress\",kind=\"";
     let shown = poll_for(PATIENCE, || {

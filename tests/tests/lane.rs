@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rebate_tests::Process;
 use rebate_tests::payload::{random, text};
-use rebate_tests::process::Process;
 use rebate_tests::{Load, PATIENCE, Server, poll_for, rebate_command};
 use services::metrics;
 
@@ -24,9 +24,11 @@ impl Service {
     fn start(path: &Path) -> Self {
         let ours = ["serve", "--role", "compression", "--threads", "1"];
         let admin = ["--admin-listen", "127.0.0.1:0", "--lane-listen"];
-        let mut process = Process::start(rebate_command().args(ours).args(admin).arg(path));
+        let mut process =
+            Process::start(rebate_command().args(ours).args(admin).arg(path)).expect("it starts");
         let printed = process
-            .await_ready(PATIENCE, "line `lane on PATH`", |process| process.printed("lane on "));
+            .await_ready(PATIENCE, "line `lane on PATH`", |process| process.printed("lane on "))
+            .expect("it serves");
         assert_eq!(printed, path.display().to_string());
         let admin = process.printed("admin on ").expect("printed before `lane on`");
         Self { process, path: path.to_owned(), admin: admin.parse().expect("an address") }
@@ -83,7 +85,7 @@ fn device_counter(server: &Server, path: &Path, counter: &str) -> f64 {
 
 /// Waits until the frontend has tried the service, over a lane of its own that is closed again.
 fn await_qualified(ours: &Server, service: &Service) {
-    ours.await_printed("qualified in");
+    ours.await_printed("qualified in").expect("it prints that");
     let is_one = poll_for(PATIENCE, || (service.lanes() == 1.0).then_some(()));
     assert!(is_one.is_some(), "{} lanes are open", service.lanes());
 }
@@ -106,7 +108,7 @@ fn values_go_over_the_lane_and_both_sides_say_so() {
     let results = device_counter(&ours, &service.path, "results_copied");
     assert!(results > 0.0 && results <= service.jobs(), "{results} of {} jobs", service.jobs());
     assert!(metrics(service.admin)["rebate_lane_copies_total"] >= service.jobs());
-    ours.await_printed(": a lane");
+    ours.await_printed(": a lane").expect("it prints that");
     drop(ours);
     let gone = poll_for(PATIENCE, || (service.lanes() == 0.0).then_some(()));
     assert!(gone.is_some(), "the lane of a frontend that is gone stays open");
@@ -161,7 +163,7 @@ fn a_frontend_over_grpc_suggests_a_lane() {
     let offload = ["--compression", &address, "--set", "runtime.offload_bytes_min=0"];
     let pages = ["--admin-listen", "127.0.0.1:0"];
     let ours = Server::rebate_serve("embedded", "on", &[&ours[..], &offload, &pages].concat());
-    ours.await_printed(": gRPC; it is on this host: a lane");
+    ours.await_printed(": gRPC; it is on this host: a lane").expect("it prints that");
     let mut client = ours.client();
     let value = rebate_tests::load::value("key", 2);
     let device = format!("device=\"remote-{address}\"");
@@ -242,12 +244,12 @@ fn service_faults(rounds: usize) {
         service = Service::start(&path);
         service.await_jobs();
 
-        service.process.stop();
+        service.process.stop().expect("it stands still");
         load.await_good(50);
         service.process.go_on();
         service.await_jobs();
 
-        ours.stop();
+        ours.stop().expect("it stands still");
         std::thread::sleep(Duration::from_millis(20));
         ours.go_on();
         load.await_good(50);
@@ -276,7 +278,7 @@ fn frontend_faults(rounds: usize) {
         let mut ours = frontend(&service.path);
         let load = Load::start(ours.addr());
         service.await_jobs();
-        ours.stop();
+        ours.stop().expect("it stands still");
         std::thread::sleep(Duration::from_millis(20));
         ours.go_on();
         load.await_good(50);

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crate and layer. The base is -1; the end-to-end tests drive a binary and may use anything.
-const LAYERS: [(&str, i32); 24] = [
+const LAYERS: [(&str, i32); 23] = [
     ("units", -1),
     ("api", 0),
     ("protocol", 0),
@@ -28,7 +28,6 @@ const LAYERS: [(&str, i32); 24] = [
     ("load", 4),
     ("rpc-server", 4),
     ("planner", 4),
-    ("bench-service", 4),
     ("harness", 4),
     ("experiments", 5),
     ("cli", 6),

@@ -183,7 +183,7 @@ fn a_killed_scheduler_is_missed_by_nobody_and_counts_resume() {
     load.await_good(300);
     assert_eq!(load.stop(), Vec::<String>::new());
     await_gathered(&scheduler, "one", &counted(admin(&server)));
-    server.await_printed("takes reports again");
+    server.await_printed("takes reports again").expect("it prints that");
     let warnings = server.output().matches("does not take reports").count();
     assert_eq!(warnings, 1, "one warning per outage:\n{}", server.output());
 }
@@ -235,7 +235,7 @@ fn parameters_reach_a_frontend_without_a_restart() {
     // What is not valid is not sent.
     write("policy = \"magic\"");
     scheduler.signal(Signal::HUP);
-    scheduler.await_printed("not reloaded");
+    scheduler.await_printed("not reloaded").expect("it prints that");
     assert_eq!(revision(), 3.0);
 }
 

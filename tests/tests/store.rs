@@ -251,7 +251,7 @@ fn a_stopped_service_gives_errors_in_time_and_recovers() {
     let load = Load::start(ours.addr());
     for _ in 0..2 {
         load.await_good(200);
-        service.stop();
+        service.stop().expect("it stands still");
         load.await_errors(20);
         let error = ours.client().get("a").expect_err("a stopped service cannot answer");
         assert!(error.starts_with("SERVER_ERROR the store "), "{error}");
@@ -278,7 +278,7 @@ fn a_killed_memcached_behind_the_service_gives_clear_errors() {
     assert!(error.starts_with("SERVER_ERROR the store "), "{error}");
     let memcached = Server::memcached_at(port.number(), &[]);
     load.await_good(300);
-    memcached.stop();
+    memcached.stop().expect("it stands still");
     load.await_errors(20);
     memcached.go_on();
     load.await_good(300);
@@ -303,7 +303,7 @@ fn a_hanging_store_does_not_stop_the_others() {
         keys[at.expect("it is at one of them")].push(key);
     }
     let [served, lost] = keys;
-    stores[1].stop();
+    stores[1].stop().expect("it stands still");
     for quiet in [true, false] {
         let mut other = ours.client();
         let key = lost[0].clone();

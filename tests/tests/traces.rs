@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use rebate_tests::process::Process;
+use rebate_tests::Process;
 use rebate_tests::{PATIENCE, Port, rebate_binary, rebate_command};
 use rustix::process::Signal;
 
@@ -43,9 +43,11 @@ fn it_is_started_called_and_ended() {
     let listen = port.address().to_string();
     let serve = ["serve", "--role", "traces", "--trace-listen", &listen];
     let secrets_of_all = ["--trace-secrets", secrets];
-    let mut server = Process::start(rebate_command().args(serve).args(secrets_of_all));
+    let mut server =
+        Process::start(rebate_command().args(serve).args(secrets_of_all)).expect("it starts");
     let address = server
-        .await_ready(PATIENCE, "line `traces on ADDR`", |server| server.printed("traces on "));
+        .await_ready(PATIENCE, "line `traces on ADDR`", |server| server.printed("traces on "))
+        .expect("it serves");
     let call = |function: &str, json: &str, more: &[&str]| {
         let ours = ["trace", "call", "--within", "30s", &address, function, json];
         said(&rebate(&[&ours[..], more].concat()))

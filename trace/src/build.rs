@@ -25,7 +25,7 @@ pub struct Path(Nodes);
 /// An arm of a branch, open or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Arm(Nodes);
+pub struct BranchArm(Nodes);
 
 /// Nodes with their number, arms included, and their depth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,15 +74,15 @@ impl Nodes {
     }
 }
 
-impl From<Block> for Arm {
-    fn from(block: Block) -> Arm {
-        Arm(block.0)
+impl From<Block> for BranchArm {
+    fn from(block: Block) -> BranchArm {
+        BranchArm(block.0)
     }
 }
 
-impl From<Path> for Arm {
-    fn from(path: Path) -> Arm {
-        Arm(path.0)
+impl From<Path> for BranchArm {
+    fn from(path: Path) -> BranchArm {
+        BranchArm(path.0)
     }
 }
 
@@ -134,8 +134,8 @@ impl Block {
     pub fn branch(
         mut self,
         condition: Condition,
-        on_true: impl Into<Arm>,
-        on_false: impl Into<Arm>,
+        on_true: impl Into<BranchArm>,
+        on_false: impl Into<BranchArm>,
     ) -> Block {
         self.choice(condition, on_true.into().0, on_false.into().0);
         self

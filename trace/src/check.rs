@@ -277,11 +277,11 @@ impl<'a> Walk<'a> {
         if from == to {
             self.fault(at, What::EmptyTransform(from.name()));
         }
-        if state.formats.iter().any(|format| *format != Format::of(from)) {
+        if state.formats.iter().any(|format| *format != Format::new(from)) {
             let what = What::TransformMismatch { from: from.to_string(), payload: state.payload() };
             self.fault(at, what);
         }
-        state.formats = BTreeSet::from([Format::of(to)]);
+        state.formats = BTreeSet::from([Format::new(to)]);
         state
     }
 

@@ -8,7 +8,7 @@ use crate::condition::{Comparison, Condition};
 use crate::encode::{
     Head, Kind, LOGIC_AND, LOGIC_NOT, LOGIC_OR, SIDE_DEADLINES, SIDE_TAKES, SIDE_TENANT,
     SIDE_UNITS, SIDE_VERSION, TAIL_AT_ONCE, TAIL_AWAITED, TAIL_AWAITED_WITHIN, TEST_FLAG, VERSION,
-    WORD_BYTES, op_of_code,
+    WORD_BYTES, op_from_code,
 };
 use crate::fault::What;
 use crate::limits::{DEPTH_MAX, INVOCATIONS_MAX};
@@ -59,7 +59,7 @@ pub(crate) fn decode(
     let ops = op_codes(word(bytes, 0).ok_or(length(bytes, 2))?)?;
     let head = head(side, ops.len())?;
     let takes = (side >> SIDE_TAKES) as u16;
-    let takes = Format::of_bits(takes).ok_or(DecodeError::Format(takes))?;
+    let takes = Format::from_bits(takes).ok_or(DecodeError::Format(takes))?;
     let count = usize::from((side >> SIDE_UNITS) as u8);
     let with_deadlines = side >> SIDE_DEADLINES & 1 == 1;
     let dues_at = WORD_BYTES * (2 + count.div_ceil(4));
@@ -119,7 +119,7 @@ fn op_codes(word: u64) -> Result<Vec<Op>, DecodeError> {
         if ops.len() < step {
             return Err(DecodeError::Gap(step));
         }
-        ops.push(op_of_code(code).ok_or(DecodeError::OpCode { step, code })?);
+        ops.push(op_from_code(code).ok_or(DecodeError::OpCode { step, code })?);
     }
     Ok(ops)
 }
@@ -247,7 +247,7 @@ impl Reader<'_> {
     }
 
     fn transform(&mut self, operand: u16) -> Result<Node, DecodeError> {
-        match (Base::of_code((operand & 0xF) as u8), Base::of_code((operand >> 4) as u8)) {
+        match (Base::from_code((operand & 0xF) as u8), Base::from_code((operand >> 4) as u8)) {
             (Some(from), Some(to)) => Ok(Node::Trans(from, to)),
             _ => self.wrong("no such base"),
         }

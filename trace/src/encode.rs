@@ -67,7 +67,7 @@ pub(crate) fn op_code(op: Op) -> u64 {
 }
 
 /// Returns the op of a 4-bit code above 0.
-pub(crate) fn op_of_code(code: u64) -> Option<Op> {
+pub(crate) fn op_from_code(code: u64) -> Option<Op> {
     let op = *Op::ALL.get(usize::try_from(code).ok()?.checked_sub(1)?)?;
     (op != Op::Notify).then_some(op)
 }

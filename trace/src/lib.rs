@@ -7,7 +7,7 @@
 //! use units::Op;
 //!
 //! // \[AccelFlow\] listing 1: a request comes in, and its data may be compressed.
-//! let request = Format::of(Base::Protobuf)
+//! let request = Format::new(Base::Protobuf)
 //!     .within(Wrap::Message)
 //!     .and_then(|message| message.within(Wrap::Encrypted))
 //!     .expect("two wraps fit");
@@ -46,7 +46,7 @@ mod text;
 mod tree;
 mod walk;
 
-pub use build::{Arm, Block, Path, seq, trans};
+pub use build::{Block, BranchArm, Path, seq, trans};
 pub use catalog::{Catalog, Draft};
 pub use condition::{Comparison, Condition};
 pub use decode::DecodeError;

@@ -35,7 +35,7 @@ impl Base {
     }
 
     /// Returns the base with this code (4 bits of the encoding).
-    pub fn of_code(code: u8) -> Option<Base> {
+    pub fn from_code(code: u8) -> Option<Base> {
         Base::ALL.into_iter().find(|base| *base as u8 == code)
     }
 }
@@ -69,7 +69,7 @@ impl Wrap {
         }
     }
 
-    fn of_code(code: u8) -> Option<Wrap> {
+    fn from_code(code: u8) -> Option<Wrap> {
         Wrap::ALL.into_iter().find(|wrap| *wrap as u8 == code)
     }
 }
@@ -91,7 +91,7 @@ impl Format {
     pub const WRAPS_MAX: usize = 3;
 
     /// Returns `base` with nothing around it.
-    pub const fn of(base: Base) -> Format {
+    pub const fn new(base: Base) -> Format {
         Format(base as u16)
     }
 
@@ -103,7 +103,7 @@ impl Format {
 
     /// Returns the outermost wrap.
     pub fn wrap(self) -> Option<Wrap> {
-        Wrap::of_code((self.0 & 0xF) as u8)
+        Wrap::from_code((self.0 & 0xF) as u8)
     }
 
     /// Returns the format without the outermost wrap, if that is `wrap`.
@@ -113,7 +113,7 @@ impl Format {
 
     /// Returns the base, if nothing is around it.
     pub fn bare(self) -> Option<Base> {
-        Base::of_code((self.0 & 0xF) as u8)
+        Base::from_code((self.0 & 0xF) as u8)
     }
 
     /// Returns the 16 bits of the encoding.
@@ -122,12 +122,12 @@ impl Format {
     }
 
     /// Returns the format that these bits encode.
-    pub fn of_bits(bits: u16) -> Option<Format> {
+    pub fn from_bits(bits: u16) -> Option<Format> {
         let mut rest = bits;
-        while Wrap::of_code((rest & 0xF) as u8).is_some() {
+        while Wrap::from_code((rest & 0xF) as u8).is_some() {
             rest >>= 4;
         }
-        let base = Base::of_code(u8::try_from(rest).ok()?)?;
+        let base = Base::from_code(u8::try_from(rest).ok()?)?;
         debug_assert_eq!(rest, base as u16);
         Some(Format(bits))
     }
@@ -161,12 +161,12 @@ impl Format {
             Op::Serialize => match (self.wrap(), self.bare()) {
                 (Some(Wrap::Compressed), _)
                 | (_, Some(Base::Json | Base::Bson | Base::String | Base::Bytes)) => {
-                    Ok(Format::of(Base::Protobuf))
+                    Ok(Format::new(Base::Protobuf))
                 }
                 _ => Err("json, bson, string, bytes or compressed(...)"),
             },
             Op::Deserialize => match self.bare() {
-                Some(Base::Protobuf) => Ok(Format::of(Base::Json)),
+                Some(Base::Protobuf) => Ok(Format::new(Base::Json)),
                 _ => Err("protobuf"),
             },
             Op::Rpc => match self.wrap() {
@@ -215,7 +215,7 @@ impl FromStr for Format {
         }
         let base = Base::ALL.into_iter().find(|base| base.name() == inner).ok_or_else(bad)?;
         let wrapped = |format: Format, wrap: Wrap| format.within(wrap).ok_or_else(bad);
-        wraps.into_iter().rev().try_fold(Format::of(base), wrapped)
+        wraps.into_iter().rev().try_fold(Format::new(base), wrapped)
     }
 }
 
@@ -230,14 +230,14 @@ mod tests {
     use super::*;
 
     fn message() -> Format {
-        Format::of(Base::Protobuf).within(Wrap::Message).expect("one wrap")
+        Format::new(Base::Protobuf).within(Wrap::Message).expect("one wrap")
     }
 
     #[test]
     fn a_request_is_unwrapped_in_the_order_it_was_wrapped() {
         let sent = [Op::Serialize, Op::Rpc, Op::Encrypt, Op::Tcp];
         let received = [Op::Tcp, Op::Decrypt, Op::Rpc, Op::Deserialize];
-        let mut format = Format::of(Base::Json);
+        let mut format = Format::new(Base::Json);
         for op in sent {
             format = format.after(op).expect("fits");
         }
@@ -245,7 +245,7 @@ mod tests {
         for op in received {
             format = format.after(op).expect("fits");
         }
-        assert_eq!(format, Format::of(Base::Json));
+        assert_eq!(format, Format::new(Base::Json));
     }
 
     #[test]
@@ -260,10 +260,10 @@ mod tests {
 
     #[test]
     fn bits_are_a_format_or_none() {
-        let valid = (0..=u16::MAX).filter_map(Format::of_bits);
+        let valid = (0..=u16::MAX).filter_map(Format::from_bits);
         let mut count = 0;
         for format in valid {
-            assert_eq!(Format::of_bits(format.bits()), Some(format));
+            assert_eq!(Format::from_bits(format.bits()), Some(format));
             assert_eq!(format.to_string().parse(), Ok(format));
             count += 1;
         }

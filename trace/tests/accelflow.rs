@@ -88,7 +88,7 @@ fn the_example_of_the_format_is_t1() {
 
 #[test]
 fn listing_1_builds_t1() {
-    let request = Format::of(Base::Protobuf)
+    let request = Format::new(Base::Protobuf)
         .within(Wrap::Message)
         .and_then(|message| message.within(Wrap::Encrypted))
         .expect("two wraps fit");

@@ -242,7 +242,7 @@ fn services_run_existing_traces_in_a_possible_order() {
 
 #[test]
 fn the_builder_is_checked_as_the_text_is() {
-    let json = Format::of(Base::Json);
+    let json = Format::new(Base::Json);
     let check = |path| Draft::default().flag("a").trace(Trace::new("x", json, path)).check();
     let first = |path| check(path).expect_err("it has a fault")[0].what.clone();
     assert_eq!(first(seq([Op::Copy, Op::Notify]).notify()), What::NotifyWithin);

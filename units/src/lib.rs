@@ -10,5 +10,5 @@ pub mod random;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use op::Op;
-pub use quantity::{ByteCount, Nanos, NotATime};
+pub use quantity::{ByteCount, Nanos, NotAByteCount, NotATime};
 pub use random::Prng;

@@ -112,24 +112,49 @@ impl From<Duration> for Nanos {
     }
 }
 
-/// The text is not a byte count such as `4096`, `64k`, `64KiB`, `1m` or `2GiB`.
+/// A text that is no byte count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotAByteCount(pub String);
+pub struct NotAByteCount {
+    /// The text.
+    pub text: String,
+    /// What is wrong with it; the words follow the text.
+    pub problem: &'static str,
+}
 
 impl fmt::Display for NotAByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a byte count; write 4096, 64KiB, 1MiB or 2GiB", self.0)
+        write!(f, "{:?} {}; give a size {}", self.text, self.problem, ByteCount::FORMS)
     }
 }
 
 impl std::error::Error for NotAByteCount {}
 
+impl ByteCount {
+    /// The valid forms; the words follow "a size".
+    pub const FORMS: &str = "in bytes or with k, m or g (4096, 64KiB, 1m, 2GiB)";
+
+    /// Returns advice about a unit that will not be read in the next version. `KB`, `MB` and `GB` are 1024-based here,
+    /// as memcached's `k`, `m` and `g` are, and powers of ten elsewhere.
+    pub fn outdated_unit(text: &str) -> Option<String> {
+        let text = text.trim();
+        let (number, unit) =
+            text.split_at(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len());
+        let is_outdated = ["kb", "mb", "gb"].contains(&unit.to_ascii_lowercase().as_str());
+        let letter = unit.get(..1).filter(|_| is_outdated && text.parse::<Self>().is_ok())?;
+        let current = format!("{}{}iB", number.trim_end(), letter.to_ascii_uppercase());
+        Some(format!(
+            "{text} is read as {current}; the next version will refuse it: write {current}"
+        ))
+    }
+}
+
 impl FromStr for ByteCount {
     type Err = NotAByteCount;
 
-    /// Parses plain bytes, or a whole number with a binary unit (`k`, `KB` and `KiB` all mean 1024, as in memcached).
+    /// Parses plain bytes, or a whole number with a binary unit (`k` and `KiB` both mean 1024, as in memcached). For
+    /// one version more it also takes what [`ByteCount::outdated_unit`] tells about.
     fn from_str(text: &str) -> Result<Self, NotAByteCount> {
-        let fail = || NotAByteCount(text.to_owned());
+        let fail = |problem| NotAByteCount { text: text.to_owned(), problem };
         let trimmed = text.trim();
         let digits = trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let shift = match trimmed[digits.len()..].to_ascii_lowercase().as_str() {
@@ -137,10 +162,14 @@ impl FromStr for ByteCount {
             "k" | "kb" | "kib" => 10,
             "m" | "mb" | "mib" => 20,
             "g" | "gb" | "gib" => 30,
-            _ => return Err(fail()),
+            _ => return Err(fail("has an unknown unit")),
         };
-        let count: u64 = digits.trim_end().parse().map_err(|_| fail())?;
-        count.checked_mul(1 << shift).map(ByteCount).ok_or_else(fail)
+        let digits = digits.trim_end();
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(fail("is not a whole number of bytes"));
+        }
+        let count = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift));
+        count.map(ByteCount).ok_or_else(|| fail("is above 2^64 bytes"))
     }
 }
 
@@ -191,9 +220,32 @@ mod tests {
     }
 
     #[test]
-    fn byte_counts_refuse_other_text() {
-        for text in ["", "k", "12 parsecs", "-1", "1.5m", "99999999999g"] {
-            assert!(text.parse::<ByteCount>().is_err(), "{text:?}");
+    fn errors_of_byte_counts_say_what_is_wrong() {
+        for (text, problem) in [
+            ("", "is not a whole number"),
+            ("k", "is not a whole number"),
+            ("-1", "is not a whole number"),
+            ("1.5m", "is not a whole number"),
+            ("12 parsecs", "has an unknown unit"),
+            ("1TiB", "has an unknown unit"),
+            ("99999999999g", "is above 2^64 bytes"),
+            ("99999999999999999999", "is above 2^64 bytes"),
+        ] {
+            let error = text.parse::<ByteCount>().expect_err("refused").to_string();
+            assert!(error.starts_with(&format!("{text:?} {problem}")), "{error}");
+            assert!(error.ends_with(ByteCount::FORMS), "{error}");
+        }
+    }
+
+    #[test]
+    fn outdated_units_are_read_with_advice() {
+        for (text, current) in [("1GB", "1GiB"), ("64 kb", "64KiB"), ("3mB", "3MiB")] {
+            assert_eq!(text.parse::<ByteCount>(), current.parse());
+            let advice = ByteCount::outdated_unit(text).expect("advice");
+            assert!(advice.ends_with(&format!(": write {current}")), "{advice}");
+        }
+        for text in ["1GiB", "1g", "4096", "12b", "", "xGB", "GB"] {
+            assert_eq!(ByteCount::outdated_unit(text), None, "{text:?}");
         }
     }
 }

@@ -2,6 +2,7 @@
 //! value is a function of the key and need not be remembered.
 
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, Normal};
 use units::Prng;
 
 /// A distribution of sizes; fields are in bytes. Draws are rounded and kept within its bounds.
@@ -122,7 +123,8 @@ impl SizeDist {
                 (*min_bytes as f64 + (u * span).floor()).min(*max_bytes as f64)
             }
             Self::LogNormal { mean_bytes, sigma, min_bytes, max_bytes } => {
-                let log = mean_bytes.ln() - sigma * sigma / 2.0 + sigma * normal_quantile(u);
+                let z = Normal::standard().inverse_cdf(u.max(f64::MIN_POSITIVE));
+                let log = mean_bytes.ln() - sigma * sigma / 2.0 + sigma * z;
                 clip(log.exp(), *min_bytes, *max_bytes)
             }
             Self::GeneralizedPareto { location, scale, shape, min_bytes, max_bytes } => {
@@ -281,24 +283,6 @@ fn check_parts(parts: &[SizePart]) -> Result<(), BadSizes> {
     Ok(())
 }
 
-/// Returns the quantile of the standard normal distribution (Acklam's rational approximation; relative error below
-/// 2e-9).
-fn normal_quantile(u: f64) -> f64 {
-    let horner = |terms: &[f64], x: f64| terms.iter().fold(0.0, |sum, term| sum * x + term);
-    let tail = |u: f64| {
-        let x = (-2.0 * u.max(f64::MIN_POSITIVE).ln()).sqrt();
-        horner(&TAIL_NUMERATOR, x) / horner(&TAIL_DENOMINATOR, x)
-    };
-    if u < TAIL_BELOW {
-        tail(u)
-    } else if u > 1.0 - TAIL_BELOW {
-        -tail(1.0 - u)
-    } else {
-        let x = u - 0.5;
-        x * horner(&CENTRE_NUMERATOR, x * x) / horner(&CENTRE_DENOMINATOR, x * x)
-    }
-}
-
 /// The cells of the even part of the grid. Sums over the presets change by less than 0.1 % with twice as many.
 const GRID_CELLS: usize = 4_096;
 /// The refinements of the last cell: down to one call in four billion.
@@ -308,39 +292,6 @@ const SIZE_BYTES_MAX: u64 = 1 << 30;
 const UNIT_BELOW_ONE: f64 = 1.0 - f64::EPSILON / 2.0;
 
 const _: () = assert!(SIZE_BYTES_MAX == units::limits::ITEM_BYTES_MAX_HIGHEST.0);
-
-const TAIL_BELOW: f64 = 0.02425;
-const CENTRE_NUMERATOR: [f64; 6] = [
-    -3.969683028665376e+01,
-    2.209460984245205e+02,
-    -2.759285104469687e+02,
-    1.38357751867269e+02,
-    -3.066479806614716e+01,
-    2.506628277459239e+00,
-];
-const CENTRE_DENOMINATOR: [f64; 6] = [
-    -5.447609879822406e+01,
-    1.615858368580409e+02,
-    -1.556989798598866e+02,
-    6.680131188771972e+01,
-    -1.328068155288572e+01,
-    1.0,
-];
-const TAIL_NUMERATOR: [f64; 6] = [
-    -7.784894002430293e-03,
-    -3.223964580411365e-01,
-    -2.400758277161838e+00,
-    -2.549732539343734e+00,
-    4.374664141464968e+00,
-    2.938163982698783e+00,
-];
-const TAIL_DENOMINATOR: [f64; 5] = [
-    7.784695709041462e-03,
-    3.224671290700398e-01,
-    2.445134137142996e+00,
-    3.754408661907416e+00,
-    1.0,
-];
 
 #[cfg(test)]
 mod tests {
@@ -356,10 +307,13 @@ mod tests {
     }
 
     #[test]
-    fn normal_quantiles_match_the_tables() {
-        for (u, z) in [(0.5, 0.0), (0.975, 1.959964), (0.001, -3.090232), (0.99999, 4.264891)] {
-            assert!((normal_quantile(u) - z).abs() < 1e-6, "{u}: {}", normal_quantile(u));
-        }
+    fn log_normal_sizes_are_finite_at_the_ends() {
+        let (mean_bytes, min_bytes, max_bytes) = (1030.0, 1, 1 << 20);
+        let at = |sigma, u| {
+            calls(&SizeDist::LogNormal { mean_bytes, sigma, min_bytes, max_bytes }).at(u)
+        };
+        assert_eq!([0.0, UNIT_BELOW_ONE].map(|u| at(0.0, u)), [1030, 1030]);
+        assert_eq!((at(1.0, 0.0), at(3.0, UNIT_BELOW_ONE)), (1, 1 << 20));
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl Saved {
 
 impl Spread {
     fn from_values(values: Vec<f64>) -> Self {
-        let found = experiments::Spread::of(values);
+        let found = experiments::Spread::from_values(values);
         found.map_or_else(Self::default, |spread| Self {
             median: spread.median,
             min: spread.low,

@@ -14,15 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
-use load::{LoadSpec, Pace, Phase, Progress};
+use load::{LoadSpec, Pace, Phase};
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, Preset, Sizes, Weighting};
 
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::{EXIT_FAILED, EXIT_USAGE, byte_count, print_line};
 use comparison::{Comparison, Side};
 use experiments::testbed::Backing;
-use harness::memcached_is_here;
+use harness::{Progress, memcached_is_here};
 use serde::Serialize;
 use services::Services;
 use variant::{Sample, Variant, item_overhead_bytes};
@@ -45,7 +44,7 @@ pub(crate) struct Demo {
           default_values_t = [String::from("cachelib-cdn"), String::from("twitter-c12")])]
     preset: Vec<String>,
     /// The cache's memory, the same for both sides.
-    #[arg(long, default_value = "64MiB")]
+    #[arg(long, default_value = "64MiB", value_parser = byte_count)]
     memory: ByteCount,
     /// How many times the memory all values together are.
     #[arg(long, default_value_t = 8.0, value_name = "FACTOR")]
@@ -128,7 +127,7 @@ impl Demo {
                 let sample = self.measure(spec, side, backing, &bar, &stop);
                 if stop.load(Ordering::Relaxed) {
                     // Ctrl-C reaches the servers too, so the numbers of this side mean nothing.
-                    bar.0.finish_and_clear();
+                    bar.0.end();
                     eprintln!("rebate: stopped; finished comparisons follow");
                     return Ok(Results { memory: comparisons, services: None });
                 }
@@ -138,7 +137,7 @@ impl Demo {
         }
         let step = |what: &str| bar.step(what);
         let services = Services::measure(backing, step, &stop).map_err(CliError::Failed)?;
-        bar.0.finish_and_clear();
+        bar.0.end();
         if services.is_none() {
             eprintln!("rebate: stopped; finished comparisons follow");
         }
@@ -228,27 +227,25 @@ enum CliError {
 }
 
 /// A progress bar over all sides of all presets. It appears on stderr and only on a terminal.
-struct DemoProgress(ProgressBar);
+struct DemoProgress(Progress);
 
 impl DemoProgress {
     fn new(sides: usize, steps: usize) -> Self {
-        let bar = ProgressBar::new((sides as u64 * SIDE_STEPS) + steps as u64 * STEP_STEPS);
-        let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {msg}");
-        Self(style.map_or(bar.clone(), |style| bar.with_style(style)))
+        Self(Progress::new((sides as u64 * SIDE_STEPS) + steps as u64 * STEP_STEPS))
     }
 
     /// Shows that one of the last steps begins.
     fn step(&self, what: &str) {
-        self.0.set_prefix(what.to_owned());
+        self.0.set_part(what.to_owned());
         self.0.set_message("");
-        self.0.inc(STEP_STEPS);
+        self.0.advance(STEP_STEPS);
     }
 
     fn begin(&self, preset: &str, side: Side) {
-        self.0.set_prefix(format!("{preset} {}", side.name()));
+        self.0.set_part(format!("{preset} {}", side.name()));
     }
 
-    fn show(&self, progress: &Progress) {
+    fn show(&self, progress: &load::Progress) {
         let (start, message) = match progress.phase {
             Phase::Populate => (0.0, "filling"),
             Phase::WarmUp => (0.3, "warming up"),

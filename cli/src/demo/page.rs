@@ -6,7 +6,7 @@ use report::{
 };
 
 use experiments::command;
-use experiments::testbed::{Place, Work};
+use experiments::testbed::{Compressor, Topology};
 use harness::Machine;
 
 use super::comparison::Comparison;
@@ -107,16 +107,17 @@ fn stages(services: &Services) -> Figure {
         name: format!("{} values", stage.value_bytes),
         origin: Origin::Emulated,
     };
-    let p50 = |size, place, work| {
+    let p50 = |size, topology, compressor| {
         let found = services.points.iter().find(|point| {
             let configuration = point.configuration;
-            point.value_bytes == size && (configuration.place, configuration.work) == (place, work)
+            point.value_bytes == size
+                && (configuration.topology, configuration.compressor) == (topology, compressor)
         });
         found.map_or(f64::NAN, |point| point.p50_us)
     };
     let difference = |stage: &super::services::StagePoint| {
-        p50(stage.value_bytes, Place::Microservice, Work::Iaa)
-            - p50(stage.value_bytes, Place::Monolith, Work::Software)
+        p50(stage.value_bytes, Topology::Microservice, Compressor::Iaa)
+            - p50(stage.value_bytes, Topology::Monolith, Compressor::Software)
     };
     Figure {
         id: "stages".into(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use units::{ByteCount, Op};
 
 use experiments::testbed::{
-    Backing, Configuration, Deployment, Door, Load, Place, Probe, Sample, Site, Work,
+    Backing, Compressor, Configuration, Deployment, Load, Probe, Sample, Site, StoreRoute, Topology,
 };
 use harness::{Awake, Machine};
 
@@ -65,8 +65,9 @@ impl Services {
         step("starting five configurations");
         let _awake = Awake::start();
         let site = Site { backing, machine: &machine, scheduler: None, qpl_library: None };
-        let start =
-            |(place, work)| Deployment::start(Configuration::new(place, work, Door::Grpc), &site);
+        let start = |(topology, compressor)| {
+            Deployment::start(Configuration::new(topology, compressor, StoreRoute::Grpc), &site)
+        };
         let deployments: Vec<_> = SHOWN.into_iter().map(start).collect::<Result<_, _>>()?;
         let mut services = Self {
             store: match backing {
@@ -187,9 +188,9 @@ impl StagePoint {
     fn measure(value_bytes: ByteCount, deployments: &[Deployment]) -> Result<Self, String> {
         let probe =
             Probe { value_bytes, op: Op::Decompress, rate_per_s: RATE_PER_S, jobs: STAGE_JOBS };
-        let hop = |place| {
+        let hop = |topology| {
             let deployment =
-                deployments.iter().find(|deployment| deployment.configuration.place == place);
+                deployments.iter().find(|deployment| deployment.configuration.topology == topology);
             let way = deployment.and_then(Deployment::compression);
             probe.hop(way.ok_or("no deployment has a compression service")?)
         };
@@ -197,19 +198,19 @@ impl StagePoint {
             value_bytes,
             software_us: probe.software()?.p50_us,
             device_us: probe.device()?.p50_us,
-            hop_us: hop(Place::Microservice)?.p50_us,
-            lane_us: hop(Place::Lane)?.p50_us,
+            hop_us: hop(Topology::Microservice)?.p50_us,
+            lane_us: hop(Topology::Lane)?.p50_us,
         })
     }
 }
 
 /// The two configurations of \[CacheTax\], the two that cross them, and the microservice on the same host.
-const SHOWN: [(Place, Work); 5] = [
-    (Place::Monolith, Work::Software),
-    (Place::Monolith, Work::Iaa),
-    (Place::Microservice, Work::Software),
-    (Place::Microservice, Work::Iaa),
-    (Place::Lane, Work::Iaa),
+const SHOWN: [(Topology, Compressor); 5] = [
+    (Topology::Monolith, Compressor::Software),
+    (Topology::Monolith, Compressor::Iaa),
+    (Topology::Microservice, Compressor::Software),
+    (Topology::Microservice, Compressor::Iaa),
+    (Topology::Lane, Compressor::Iaa),
 ];
 
 const SIZES: [ByteCount; 2] = [ByteCount::kib(4), ByteCount::kib(64)];

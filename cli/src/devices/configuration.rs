@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use drivers::host::Machine;
+use policy::POLICIES;
 use server::config::Config;
 use server::config_source::{self, Flag, Sources};
 
@@ -23,9 +24,7 @@ pub(crate) struct DeviceFlags {
     /// Let devices that only emulate an accelerator serve.
     #[arg(long)]
     allow_virtual: bool,
-    /// Where jobs run: auto, always-software, bounded-inline, bounded-offload, sync-offload, async-offload,
-    /// latency-critical, batch, least-latency or least-host-cycles.
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", help = policy_help())]
     policy: Option<String>,
     /// The server's TOML file; without it, the file that REBATE_CONFIG names.
     #[arg(long, value_name = "FILE")]
@@ -43,6 +42,12 @@ pub(crate) struct Configuration {
     /// Where /sys, /proc and /dev are looked for.
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
     root: PathBuf,
+}
+
+fn policy_help() -> String {
+    let names = POLICIES.each_ref().map(|policy| policy.name);
+    let [names @ .., last] = &names;
+    format!("Where jobs run: auto, {} or {last}", names.join(", "))
 }
 
 impl DeviceFlags {
@@ -89,6 +94,7 @@ impl Configuration {
             let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
             lines.join("\nrebate: ")
         })?;
+        loaded.warnings.iter().for_each(|warning| eprintln!("rebate: {warning}"));
         check(&loaded.config.runtime)?;
         Ok(loaded.config)
     }

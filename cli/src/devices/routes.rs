@@ -7,7 +7,7 @@ use policy::{
     Choice, DeviceState, Form, FormPolicy, JobFacts, Placement, Policy, Reason, Snapshot,
 };
 use serde::Serialize;
-use server::config::{Config, FallbackName, PolicyName, RuntimeSection};
+use server::config::{Config, FallbackName, RuntimeSection};
 use server::rules;
 use units::{ByteCount, Op};
 
@@ -62,8 +62,7 @@ pub(super) fn routes(config: &Config, devices: &server::Devices) -> Result<Route
             }
         }
     }
-    let learns = matches!(runtime.policy, PolicyName::LeastLatency | PolicyName::LeastHostCycles);
-    let learns = learns.then(|| LEARNS.to_owned());
+    let learns = policy.uses_costs().then(|| LEARNS.to_owned());
     let hints = bound_to_window(&form, devices).into_iter().chain(learns).collect();
     Ok(Routes { policy: policy.name(), routes, hints })
 }
@@ -124,7 +123,7 @@ fn choose(
 ) -> Choice {
     let states: Vec<DeviceState> =
         devices.all.iter().map(|device| state(device.capabilities(), task, work_bytes)).collect();
-    let snapshot = Snapshot::of(&states);
+    let snapshot = Snapshot::new(&states);
     let to = |device, reason| Choice::to(device, Placement::Async, reason);
     let fallback = match task {
         Task::Compress { .. } => runtime.fallback_compress,

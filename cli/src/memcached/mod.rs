@@ -130,10 +130,12 @@ fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
 }
 
 fn load(sources: &Sources) -> Result<Loaded, Failure> {
-    config_source::load(sources).map_err(|errors| {
+    let loaded = config_source::load(sources).map_err(|errors| {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
         Failure::new(EX_USAGE, lines.join("\n"))
-    })
+    })?;
+    loaded.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+    Ok(loaded)
 }
 
 /// Makes a path absolute, so that it still holds after a daemon has changed its directory.

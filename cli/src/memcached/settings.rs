@@ -168,12 +168,12 @@ mod tests {
     #[test]
     fn sizes_out_of_range_name_the_flag() {
         for (line, text) in [
-            ("-m 0", "flag -m: store.memory: \"0\" is not valid; give a size from 64KiB"),
+            ("-m 0", "flag -m: store.memory: \"0\" is below 64KiB; give a size from 64KiB"),
             (
                 "-I 512",
-                "flag -I: store.item_bytes_max: \"512\" is not valid; give a size from 1KiB",
+                "flag -I: store.item_bytes_max: \"512\" is below 1KiB; give a size from 1KiB",
             ),
-            ("-I 1025m -m 8192", "flag -I: store.item_bytes_max: \"1074790400\" is not valid"),
+            ("-I 1025m -m 8192", "flag -I: store.item_bytes_max: \"1074790400\" is above 1GiB;"),
             ("-m 1", "flag -m: store.memory: 1MiB is too little for store.item_bytes_max = 1MiB"),
             (
                 "-I 64m",

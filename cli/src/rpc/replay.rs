@@ -19,7 +19,7 @@ use super::CliError;
 use super::flags::{Layout, MIX_FLAGS, MixFlags, problem_of, service};
 use super::player::{Player, Tally};
 use super::rows::{HopRow, LayoutRow, Replayed};
-use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
+use crate::{EXIT_FAILED, EXIT_USAGE, byte_count, print_line};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -47,10 +47,10 @@ pub(super) struct Replay {
     #[arg(long)]
     check: bool,
     /// Budget of each copy's store.
-    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = byte_count)]
     memory: ByteCount,
     /// The longest message, in and out: 1KiB to 64MiB.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = byte_count)]
     message_bytes_max: ByteCount,
     #[command(flatten)]
     mix: MixFlags,

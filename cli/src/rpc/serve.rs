@@ -13,7 +13,7 @@ use units::{ByteCount, SystemClock};
 use super::CliError;
 use super::flags::{Layout, problem_of};
 use crate::load::stop_on_signal;
-use crate::{EXIT_FAILED, print_line};
+use crate::{EXIT_FAILED, byte_count, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Serve {
@@ -31,10 +31,10 @@ pub(super) struct Serve {
     #[arg(long, value_name = "CORES", default_value = "auto")]
     cores: RpcCores,
     /// Budget of the store that memcached and post-storage keep things in.
-    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = byte_count)]
     memory: ByteCount,
     /// The longest message, in and out: 1KiB to 64MiB.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = byte_count)]
     message_bytes_max: ByteCount,
     /// Connections at once; more are closed as they come.
     #[arg(long, value_name = "N", default_value_t = 1024)]

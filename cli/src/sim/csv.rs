@@ -9,7 +9,8 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sim::{Interval, Sweep};
+use csv::{ReaderBuilder, StringRecord, Writer};
+use sim::Sweep;
 
 use super::{Outcome, StudyKey};
 
@@ -19,7 +20,7 @@ pub(super) struct Csv {
     /// The time at which everything written before was on the disk.
     synced: Instant,
     /// The first columns of the rows that the file already has.
-    done: BTreeSet<String>,
+    done: BTreeSet<Vec<String>>,
 }
 
 impl Csv {
@@ -27,10 +28,9 @@ impl Csv {
     /// kept.
     pub(super) fn open(path: &Path, sweeps: &[Sweep], resume: bool) -> Result<Self, String> {
         let bad = |error: std::io::Error| format!("--csv {}: {error}", path.display());
-        let keys: String = sweeps.iter().map(|sweep| format!("{},", quoted(&sweep.key))).collect();
-        let header = format!(
-            "spec,{keys}architecture,seed,runs,inputs,verdict,name,metric,value,low,high\n"
-        );
+        let keys = sweeps.iter().map(|sweep| sweep.key.as_str());
+        let columns: Vec<&str> = ["spec"].into_iter().chain(keys).chain(COLUMNS).collect();
+        let header = text([columns]);
         let mut done = BTreeSet::new();
         let mut open = OpenOptions::new();
         let open = open.append(true).create(resume).create_new(!resume);
@@ -77,55 +77,63 @@ impl Csv {
 }
 
 /// Returns the length of the rows of whole studies, and the first columns of those studies.
-fn whole(rows: &str) -> (usize, BTreeSet<String>) {
-    let (mut at, mut length, mut done) = (0, 0, BTreeSet::new());
-    for row in rows.split_inclusive('\n') {
-        at += row.len();
-        if let Some((start, _)) = row.split_once(END)
-            && row.ends_with('\n')
+fn whole(rows: &str) -> (usize, BTreeSet<Vec<String>>) {
+    let (mut length, mut done, mut row) = (0, BTreeSet::new(), StringRecord::new());
+    let mut reader =
+        ReaderBuilder::new().has_headers(false).flexible(true).from_reader(rows.as_bytes());
+    while let Ok(true) = reader.read_record(&mut row) {
+        let end = reader.position().byte() as usize;
+        let columns: Vec<&str> = row.iter().collect();
+        if let [start @ .., _, "all", "events", _, "", ""] = &columns[..]
+            && rows[..end].ends_with('\n')
         {
-            // The columns in front of the verdict, which is a word.
-            done.extend(start.rsplit_once(',').map(|(start, _)| start.to_owned()));
-            length = at;
+            done.insert(start.iter().map(|&column| column.to_owned()).collect());
+            length = end;
         }
     }
     (length, done)
 }
 
 /// Returns the columns that name a study.
-fn start(here: &StudyKey<'_>, architecture: &str) -> String {
-    let values: String = here.point.iter().map(|one| format!("{},", quoted(&one.value))).collect();
-    let spec = quoted(here.spec);
+fn start(here: &StudyKey<'_>, architecture: &str) -> Vec<String> {
     let StudyKey { seed, runs, inputs, .. } = here;
-    format!("{spec},{values}{architecture},{seed},{runs},{inputs:016x}")
+    let values = here.point.iter().map(|one| one.value.clone());
+    let last =
+        [architecture.to_owned(), seed.to_string(), runs.to_string(), format!("{inputs:016x}")];
+    [here.spec.to_owned()].into_iter().chain(values).chain(last).collect()
 }
 
 fn rows(here: &StudyKey<'_>, outcome: &Outcome) -> String {
     let report = &outcome.report;
-    let start = format!("{},{}", start(here, outcome.architecture), report.verdict.name());
-    let row = |name: &str, metric: &str, found: Option<Interval>| match found {
-        Some(Interval { value, ci95: [low, high] }) => {
-            format!("{start},{name},{metric},{value},{low},{high}\n")
-        }
-        None => format!("{start},{name},{metric},,,\n"),
+    let mut start = start(here, outcome.architecture);
+    start.push(report.verdict.name().to_owned());
+    let row = |name: &str, metric: &str, numbers: [String; 3]| {
+        [&start[..], &[name.to_owned(), metric.to_owned()], &numbers].concat()
     };
-    let rows = report.rows();
-    let rows: String =
-        rows.into_iter().map(|(name, metric, found)| row(name, metric, found)).collect();
-    let precise = report.precise.map(|yes| format!("{start},all,precise,{},,\n", u8::from(yes)));
-    rows + &precise.unwrap_or_default() + &format!("{start}{END}{},,\n", report.events)
+    let one = |number: u64| [number.to_string(), String::new(), String::new()];
+    let found = report.rows().into_iter().map(|(name, metric, found)| {
+        let numbers = found.map(|found| [found.value, found.ci95[0], found.ci95[1]]);
+        row(
+            &name,
+            metric,
+            numbers.map_or_else(Default::default, |all| all.map(|one| one.to_string())),
+        )
+    });
+    let precise = report.precise.map(|yes| row("all", "precise", one(yes.into())));
+    text(found.chain(precise).chain([row("all", "events", one(report.events))]))
 }
 
-/// Quotes a field for CSV.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
+/// Returns rows as CSV.
+fn text(rows: impl IntoIterator<Item = impl IntoIterator<Item = impl AsRef<[u8]>>>) -> String {
+    let mut writer = Writer::from_writer(Vec::new());
+    rows.into_iter().for_each(|row| writer.write_record(row).expect("rows of one length"));
+    let bytes = writer.into_inner().expect("a vector takes every write");
+    String::from_utf8(bytes).expect("its fields are text")
 }
 
-const END: &str = ",all,events,";
+/// The columns behind those of the sweeps.
+const COLUMNS: [&str; 10] =
+    ["architecture", "seed", "runs", "inputs", "verdict", "name", "metric", "value", "low", "high"];
 
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
@@ -136,10 +144,20 @@ mod tests {
     #[test]
     fn what_was_cut_off_is_dropped() {
         let rows = "s,2,relief,1,10,f,steady,a,mean_ns,1,1,1\ns,2,relief,1,10,f,steady,all,events,9,,\n\
-                    s,4,relief,1,10,f,steady,a,mean_ns,1,1,1\ns,4,relief,1,10,f,steady,all,events,9";
+                    s,4,relief,1,10,f,steady,a,mean_ns,1,1,1\ns,4,relief,1,10,f,steady,all,events,9,,";
         let (length, done) = whole(rows);
         assert_eq!(rows[..length].lines().count(), 2);
-        assert_eq!(done.into_iter().collect::<Vec<_>>(), ["s,2,relief,1,10,f"]);
-        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(
+            done,
+            BTreeSet::from([["s", "2", "relief", "1", "10", "f"].map(Into::into).into()])
+        );
+    }
+
+    #[test]
+    fn names_with_commas_quotes_and_lines_are_read_back() {
+        let name = "a,\"b\"\nc";
+        let rows = text([[name, "1", "f", "steady", "all", "events", "9", "", ""]]);
+        let (length, done) = whole(&rows);
+        assert_eq!((length, done.first().map(|start| start[0].as_str())), (rows.len(), Some(name)));
     }
 }

@@ -7,7 +7,7 @@ mod page;
 mod show;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use harness::Progress;
 use serde_json::json;
 use sim::{
-    Assignment, BadPlan, Entries, Plan, RECORDING_BYTES_MAX, Recordings, Report, Response,
-    SPEC_BYTES_MAX, Sweep, System, SystemError, sweep,
+    Assignment, BadPlan, Entries, Plan, Recordings, Report, Response, Sweep, System, SystemError,
+    sweep,
 };
 
+use self::csv::Csv;
 use crate::load::fail;
 use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
-use csv::Csv;
 use experiments::inputs;
 
 /// The flags of `rebate sim`.
@@ -150,8 +150,7 @@ impl Sim {
     ) -> Result<Vec<(System, u64)>, CliError> {
         let mut known = Recordings::default();
         let spec = |point: &Vec<Assignment>| {
-            let entries =
-                sim::set(entries.clone(), point, &mut known, &text_within(RECORDING_BYTES_MAX));
+            let entries = sim::set(entries.clone(), point, &mut known, &sim::file_text);
             let entries = entries.map_err(CliError::Usage)?;
             let spec = System::read(&entries).map_err(CliError::Usage)?;
             self.plan(&spec).check().map_err(|bad| CliError::Usage(flagged(&bad)))?;
@@ -177,13 +176,13 @@ impl Sim {
         }
         let kept_count = cases.len() - left.len();
         let runs = u64::from(self.runs);
-        let bar = StudyProgress::new(cases.len() as u64 * runs);
-        bar.skip((cases.len() - left.len()) as u64 * runs);
+        let bar = Progress::delayed(cases.len() as u64 * runs);
+        bar.advance((cases.len() - left.len()) as u64 * runs);
         let study = |index: usize| {
             let case = left[index];
-            bar.name_study(case.point, case.architecture);
+            bar.set_part(study_name(case.point, case.architecture));
             let plan = self.plan(case.spec);
-            Ok(case.spec.simulate(case.architecture, &plan, &|_| bar.done())?)
+            Ok(case.spec.simulate(case.architecture, &plan, &|_| bar.advance(1))?)
         };
         let found = Summary { kept, kept_count, ..Summary::default() };
         let mut results =
@@ -333,7 +332,7 @@ fn cases<'a>(
 /// The results of the studies.
 struct Results<'a> {
     sim: &'a Sim,
-    bar: &'a StudyProgress,
+    bar: &'a Progress,
     csv: &'a mut Option<Csv>,
     found: Summary,
     /// The outcomes of the point in progress.
@@ -361,14 +360,15 @@ impl Results<'_> {
             } else {
                 let mut lines = show::lines(case.spec, case.point, &outcomes, self.sim.precision);
                 lines.extend(show::kept(&kept));
-                self.bar.hide(|| lines.iter().for_each(|line| print_line(line)));
+                self.bar.suspend(|| lines.iter().for_each(|line| print_line(line)));
             }
         }
         ControlFlow::Continue(())
     }
 
     fn add(&mut self, case: &Case<'_>, report: Report) -> Result<(), CliError> {
-        self.bar.made(report.replications, self.sim.runs);
+        // A study may take more replications than planned.
+        self.bar.expect_more(u64::from(report.replications.saturating_sub(self.sim.runs)));
         self.found.totals.add(&report);
         let outcome = Outcome { architecture: case.architecture, report };
         if let Some(csv) = self.csv {
@@ -412,72 +412,16 @@ impl Totals {
 /// # Errors
 /// The problem and its place.
 pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, CliError> {
-    let entries = sim::entries(spec, &text_within(SPEC_BYTES_MAX));
-    let entries = entries.map_err(|error| CliError::Usage(error.to_string()))?;
-    let recording = text_within(RECORDING_BYTES_MAX);
-    sim::set(entries, set, &mut Recordings::default(), &recording).map_err(CliError::Usage)
+    sim::read_entries(spec, set, &sim::file_text).map_err(CliError::Usage)
 }
 
-/// Returns a reader of files that refuses a text beyond so many bytes.
-fn text_within(bytes_max: usize) -> impl Fn(&Path) -> Result<String, String> {
-    move |path| {
-        let file = File::open(path).map_err(|error| error.to_string())?;
-        sim::text_within(file, bytes_max)
-    }
-}
-
-/// A progress bar over all replications. It appears on stderr, on a terminal, after two seconds.
-struct StudyProgress {
-    bar: ProgressBar,
-    started: Instant,
-}
-
-impl StudyProgress {
-    fn new(replications: u64) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(replications), ProgressDrawTarget::hidden());
-        let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {pos}/{len} {eta}");
-        let bar = style.map_or(bar.clone(), |style| bar.with_style(style));
-        Self { bar, started: Instant::now() }
-    }
-
-    fn name_study(&self, point: &[Assignment], architecture: &str) {
-        let point: Vec<String> = point.iter().map(Assignment::to_string).collect();
-        self.bar.set_prefix(format!("{} {architecture}", point.join(" ")).trim().to_owned());
-    }
-
-    /// Notes one more replication.
-    fn done(&self) {
-        if self.bar.is_hidden()
-            && self.started.elapsed() > BAR_AFTER
-            && std::io::stderr().is_terminal()
-        {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        self.bar.inc(1);
-    }
-
-    /// Notes that a study took more replications than planned.
-    fn made(&self, replications: u32, planned: u32) {
-        self.bar.inc_length(u64::from(replications.saturating_sub(planned)));
-    }
-
-    fn skip(&self, replications: u64) {
-        self.bar.inc(replications);
-    }
-
-    /// Prints while the bar is hidden.
-    fn hide(&self, print: impl FnOnce()) {
-        self.bar.suspend(print);
-    }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
-    }
+fn study_name(point: &[Assignment], architecture: &str) -> String {
+    let point: Vec<String> = point.iter().map(Assignment::to_string).collect();
+    format!("{} {architecture}", point.join(" ")).trim().to_owned()
 }
 
 /// The most times that --runs are made to reach a precision.
 const RUNS_MORE: u32 = 20;
-const BAR_AFTER: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "Examples:
   rebate sim --spec steady

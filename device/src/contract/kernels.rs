@@ -189,7 +189,7 @@ fn expect_same(fresh: &mut Harness, used: &mut Harness, task: &Task, stream: Byt
 /// Returns streams whose matches begin before the output does, or reach back by nothing.
 fn back_references() -> [(Task, &'static [u8]); 3] {
     let read =
-        |codec, original_bytes| Task::Decompress { dialect: Dialect::of(codec), original_bytes };
+        |codec, original_bytes| Task::Decompress { dialect: Dialect::new(codec), original_bytes };
     [
         // One literal, eight bytes from a distance of 0, and five literals that end the block.
         (read(Codec::Lz4, 14), b"\x14a\x00\x00\x50bcdef"),

@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_result_that_just_fits_is_written() {
-        let plain = Dialect::of(Codec::Lz4);
+        let plain = Dialect::new(Codec::Lz4);
         for bytes in [300, 5_000, 65_534, 65_535, 1 << 20] {
             let original = Payload::Text.bytes(bytes, 1);
             let mut ample = vec![0; get_maximum_output_size(bytes)];
@@ -134,9 +134,9 @@ mod tests {
         let mut lz4 = Lz4::default();
         let original = vec![0; 4 << 20];
         let mut output = vec![0; 100_000];
-        lz4.compress(Dialect::of(Codec::Lz4), Level::Fast, &original, &mut output).expect("zeros");
+        lz4.compress(Dialect::new(Codec::Lz4), Level::Fast, &original, &mut output).expect("zeros");
         assert_eq!(lz4.scratch.capacity(), 0);
-        lz4.compress(Dialect::of(Codec::Lz4), Level::Fast, &original[..9_999], &mut output[..99])
+        lz4.compress(Dialect::new(Codec::Lz4), Level::Fast, &original[..9_999], &mut output[..99])
             .expect("zeros");
         assert!(lz4.scratch.capacity() > 0);
     }

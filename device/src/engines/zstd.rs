@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn frames_state_neither_size_nor_checksum_nor_dictionary() {
         for level in [Level::Fast, Level::Default, Level::High] {
-            assert_eq!(header(Dialect::of(Codec::Zstd), level).0, 0, "{level:?}");
+            assert_eq!(header(Dialect::new(Codec::Zstd), level).0, 0, "{level:?}");
         }
     }
 

@@ -370,7 +370,7 @@ fn it_refuses_what_the_hardware_would_refuse() {
     assert_eq!(refused(read(deflate(Some(13)), 4_097)), unsupported);
     assert_eq!(refused(read(deflate(None), 4_096)), None, "no stream of it reaches further");
     assert_eq!(refused(read(deflate(Some(12)), 4_097)), None);
-    assert_eq!(refused(read(Dialect::of(Codec::Zstd), 10)), unsupported);
+    assert_eq!(refused(read(Dialect::new(Codec::Zstd), 10)), unsupported);
     assert_eq!(refused(read(Dialect::IAA, (2 << 20) + 1)), unsupported);
     assert_eq!(refused(compress((2 << 20) + 1, 1)), unsupported);
     assert_eq!(refused(compress(2 << 20, 1)), None);

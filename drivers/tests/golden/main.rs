@@ -114,7 +114,7 @@ impl Matrix {
         for tool in &self.tools {
             for (value, bytes) in tool.write(&self.values).into_iter().enumerate() {
                 let Some(bytes) = bytes else { continue };
-                let stream = Stream { dialect: Dialect::of(self.codec), value, bytes };
+                let stream = Stream { dialect: Dialect::new(self.codec), value, bytes };
                 self.streams.entry(stream).or_default().push(tool.name.to_owned());
             }
         }

@@ -245,7 +245,7 @@ pub(crate) fn attack_client(path: &Path, draw: &mut dyn FnMut() -> u64, steps: u
 }
 
 fn job(tag: u64, pool: &Pool, draw: &mut dyn FnMut() -> u64) -> Box<Job> {
-    let dialect = Dialect::of(Codec::Deflate);
+    let dialect = Dialect::new(Codec::Deflate);
     let bytes = 1 + (draw() % 2_000) as usize;
     let input = Input::heap(Bytes::from(vec![7; bytes]));
     let task = match draw() % 2 {

@@ -205,7 +205,7 @@ fn an_input_that_finds_no_block_is_refused_as_full() {
     let placed = Placed::start(Manner::Hang);
     let mut queue = open(&Lane::new(&placed.path(), &LaneOptions::default()));
     let input = Bytes::from(vec![7; 1 << 20]);
-    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    let task = Task::Compress { dialect: Dialect::new(Codec::Lz4), level: Level::Fast };
     let mut taken = 0;
     let reason = loop {
         let job = Job::new(task.clone(), Input::heap(input.clone()), pool().take(400));
@@ -232,7 +232,7 @@ fn an_input_in_lane_memory_is_not_copied() {
     let lane = lane(&placed.path());
     let inputs = Pool::registered(lane.input_memory().expect("a lane has some"), ByteCount(0));
     let mut queue = open(&lane);
-    let dialect = Dialect::of(Codec::Lz4);
+    let dialect = Dialect::new(Codec::Lz4);
     let task = Task::Compress { dialect, level: Level::Fast };
     queue.try_submit(placed_job(&inputs, TEXT, task)).expect("room");
     let stream = wait(queue.as_mut(), 1).remove(0).job.output;
@@ -250,7 +250,7 @@ fn an_input_in_place_is_held_until_answered() {
     let lane = lane(&placed.path());
     let inputs = Pool::registered(lane.input_memory().expect("a lane has some"), ByteCount(0));
     let mut queue = open(&lane);
-    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    let task = Task::Compress { dialect: Dialect::new(Codec::Lz4), level: Level::Fast };
     queue.try_submit(placed_job(&inputs, TEXT, task)).expect("room");
     queue.cancel(0);
     assert_eq!(outcomes(queue.as_mut(), 1), [Outcome::Failed(DeviceError::Cancelled)]);
@@ -274,7 +274,7 @@ fn copied_inputs_find_room_beside_stalled_clients() {
     }
     let held = stalled.iter().map(device::Buffer::capacity).sum::<usize>();
     assert_eq!(held, 48 << 20, "a quarter of 64 MiB is left to copies");
-    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    let task = Task::Compress { dialect: Dialect::new(Codec::Lz4), level: Level::Fast };
     let input = Bytes::from(vec![7; 1 << 20]);
     for _ in 0..16 {
         let job = Job::new(task.clone(), Input::heap(input.clone()), pool().take(8_000));

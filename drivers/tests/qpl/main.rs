@@ -142,7 +142,7 @@ fn its_software_too_refuses_a_wider_window() {
     assert_eq!(device.capabilities().reads, [Dialect::IAA]);
     let mut queue = device.open_queue(Waker::noop().clone()).expect("opens");
     let original = Payload::FarRepeat.bytes(64 << 10, 1);
-    let stream = written(&mut *isal::engine(), Dialect::of(Codec::Deflate), &original);
+    let stream = written(&mut *isal::engine(), Dialect::new(Codec::Deflate), &original);
     let refused = run(&mut *queue, decompress(original.len()), stream, original.len());
     let Outcome::Failed(DeviceError::InvalidInput(what)) = refused.outcome else {
         panic!("{:?}", refused.outcome)

@@ -67,13 +67,13 @@ pub(crate) fn job(task: Task, input: Bytes, room: usize) -> Box<Job> {
 
 /// Compresses [`TEXT`] into memory of that pool.
 pub(crate) fn compress(pool: &Pool) -> Box<Job> {
-    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    let task = Task::Compress { dialect: Dialect::new(Codec::Lz4), level: Level::Fast };
     Box::new(Job::new(task, Input::heap(Bytes::from_static(TEXT)), pool.take(400)))
 }
 
 /// Decompresses a stream into memory of that pool.
 pub(crate) fn decompress(pool: &Pool, stream: Bytes, original_bytes: usize) -> Box<Job> {
-    let task = Task::Decompress { dialect: Dialect::of(Codec::Lz4), original_bytes };
+    let task = Task::Decompress { dialect: Dialect::new(Codec::Lz4), original_bytes };
     Box::new(Job::new(task, Input::heap(stream), pool.take(original_bytes)))
 }
 

@@ -4,6 +4,7 @@
 
 mod ab;
 mod published;
+mod service;
 
 use harness::Machine;
 use report::Report;
@@ -44,7 +45,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let mut sections = vec![published::section(&rows)];
     let found = ab::measure(options, session, &machine)?;
     found.write(&mut rows);
-    session.say(rows.bars.iter().map(Criterion::line));
+    session.say(rows.criteria.iter().map(Criterion::line));
     sections.extend(found.sections());
     let facts = [
         ("machine", rows.machine.clone()),

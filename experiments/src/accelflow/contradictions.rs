@@ -47,7 +47,8 @@ impl Inputs<'_> {
         part / self.each(time).iter().sum::<f64>()
     }
 
-    /// Returns what 13.4 K requests/s for each service would need (A.7.2).
+    /// Returns what 13.4 K requests/s for each service (section VI) would need of table III's cores, and of a manager
+    /// that takes 1.5 us each time (section VII-A1).
     fn load(&self) -> [Row; 2] {
         let per_s = self.key("load.total_per_s");
         let busy =
@@ -72,7 +73,8 @@ impl Inputs<'_> {
         ]
     }
 
-    /// Returns what eight TCP PEs can do at most (A.7.4).
+    /// Returns what eight TCP PEs (table III) can do at most, by TCP's share of the time in figure 1. Section VII-A3
+    /// has a throughput of 8.3 times that of Non-acc.
     fn ceiling(&self) -> [Row; 2] {
         let most = self.key("hardware.pes") * self.key("accelerators.tcp.speedup")
             / self.weighted("tcp")
@@ -89,7 +91,7 @@ impl Inputs<'_> {
         ]
     }
 
-    /// Returns the averages of figure 1 (A.5).
+    /// Returns the averages of figure 1's bars. Section III prints others.
     fn figure_1(&self) -> Vec<Row> {
         let printed = [("tcp", 25.6), ("app", 20.7)];
         let row = |(category, printed): (&str, f64)| {
@@ -105,7 +107,7 @@ impl Inputs<'_> {
         printed.into_iter().flat_map(row).collect()
     }
 
-    /// Returns the contradictions between figures 11 and 14 (A.7.5).
+    /// Returns the contradictions between figures 11 and 14. Section VII-A3 has the objective that figure 14 rests on.
     fn objective(&self, published: &Published) -> Vec<Row> {
         let factor = self.key("work.slo_factor");
         let times = |name: &str, column: &str| {
@@ -141,7 +143,7 @@ impl Inputs<'_> {
     }
 }
 
-/// Returns the cuts of the mean latency (A.6), which are printed as numbers and drawn as stars.
+/// Returns the cuts of the mean latency, which section VII-A1 prints as numbers and figure 11 draws as stars.
 fn means(published: &Published) -> Vec<Row> {
     let cuts = [("non-acc", 77.2), ("cpu-centric", 53.9), ("relief", 40.7), ("cohort", 37.9)];
     let row = |(other, cut): (&str, f64)| {

@@ -20,8 +20,6 @@ mod sweeps;
 mod throughput;
 mod unreachable;
 
-use std::sync::Arc;
-
 use harness::Machine;
 use sim::Entries;
 
@@ -53,8 +51,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let (steady, published) = (base("steady")?, published::published());
     rows.rows.extend(arithmetic::rows());
     rows.rows.extend(contradictions::rows(&steady, &published));
-    let stop = Arc::clone(&session.stop);
-    let runner = Runner::new(options.quick, options.runs, &session.out, stop)?;
+    let runner = Runner::new(options.quick, options.runs, session)?;
     let (simulated, checkpoint) = runner.rows()?;
     rows.rows.extend(simulated);
     rows.rows.extend(unreachable::rows(&published));
@@ -74,13 +71,15 @@ fn services(base: &Entries) -> Vec<Service> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use super::*;
 
     #[test]
     fn every_row_has_a_unique_id_and_a_number_or_reason() {
         let folder = tempfile::tempdir().expect("a folder");
-        let runner = Runner::new(true, Some(5), folder.path(), Arc::default());
+        let session = Session::new(folder.path(), Arc::default(), |_| ());
+        let runner = Runner::new(true, Some(5), &session);
         let runner = runner.unwrap_or_else(|_| panic!("a folder"));
         let (mut all, published) = (arithmetic::rows(), published::published());
         let steady = base("steady").unwrap_or_else(|_| panic!("compiled in"));

@@ -124,14 +124,14 @@ impl ScenarioReports<'_> {
     fn order(&self, service: &str, reason: Option<String>) -> bool {
         let figure = &self.runner.published.p99_ms;
         let p99 = |report: &Report| Some(report.response(service)?.p99_ns?.value);
-        let ours = |name: &str| p99(self.report(Architecture::of_name(name)?)?);
+        let ours = |name: &str| p99(self.report(Architecture::from_name(name)?)?);
         let (theirs, ours) = (
             order(figure, &|name| figure.bar(service, name)).unwrap_or_default(),
             order(figure, &ours),
         );
         let mut tally = Tally::default();
         let sorted: Vec<Architecture> =
-            theirs.iter().filter_map(|name| Architecture::of_name(name)).collect();
+            theirs.iter().filter_map(|name| Architecture::from_name(name)).collect();
         for (index, lower) in sorted.iter().enumerate() {
             for higher in &sorted[index + 1..] {
                 if let Some(gap) = self.gap(*lower, *higher, service) {
@@ -157,7 +157,7 @@ impl ScenarioReports<'_> {
         let mut text = String::new();
         for (index, name) in order.iter().enumerate() {
             if index > 0 {
-                let two = [order[index - 1], name].map(Architecture::of_name);
+                let two = [order[index - 1], name].map(Architecture::from_name);
                 let gap = match two {
                     [Some(lower), Some(higher)] => self.gap(lower, higher, service),
                     _ => None,
@@ -179,7 +179,7 @@ impl ScenarioReports<'_> {
                 for service in services {
                     let a_is_lower = figure.bar(service, a) < figure.bar(service, b);
                     let two = if a_is_lower { [a, b] } else { [b, a] };
-                    let two = two.map(|name| Architecture::of_name(name));
+                    let two = two.map(|name| Architecture::from_name(name));
                     if let [Some(lower), Some(higher)] = two
                         && let Some(gap) = self.gap(lower, higher, service)
                     {

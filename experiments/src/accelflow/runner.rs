@@ -3,18 +3,14 @@
 //! a run that continues an interrupted one simulates only what is missing. The other modules decide what is compared.
 
 use std::cell::RefCell;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use indicatif::ProgressBar;
 use sim::accelflow::{Architecture, SCENARIOS};
-use sim::{Entries, Interval, KeptReport, Report, System};
+use sim::{Entries, Interval, Report, StoredReport, System};
 
 use super::published::{Published, published};
-use crate::base::Kept;
+use crate::base::Checkpoint;
 use crate::base::rows::{Kind, Row};
-use crate::base::{Problem, entries, inputs, progress_bar, study};
+use crate::base::{Problem, Session, entries, inputs, replications, study};
 
 /// Runs studies and collects their rows.
 pub(super) struct Runner {
@@ -22,33 +18,27 @@ pub(super) struct Runner {
     pub(super) quick: bool,
     replications: u32,
     requests: u32,
-    progress: ProgressBar,
     rows: RefCell<Vec<Row>>,
-    checkpoint: RefCell<Kept>,
-    stop: Arc<AtomicBool>,
+    checkpoint: RefCell<Checkpoint>,
+    session: Session,
 }
 
 impl Runner {
-    /// Reads what an interrupted run saved in this folder. The runner stops between two studies once the flag is set.
+    /// Reads what an interrupted run saved in the session's folder. The runner stops between two studies if the session
+    /// is interrupted.
     ///
     /// # Errors
     /// `runs` is out of range, or the saved studies cannot be read.
     pub(super) fn new(
         quick: bool,
         runs: Option<usize>,
-        folder: &Path,
-        stop: Arc<AtomicBool>,
+        session: &Session,
     ) -> Result<Self, Problem> {
-        let default = if quick { 5 } else { 10 };
-        let replications = u32::try_from(runs.unwrap_or(default)).unwrap_or(u32::MAX);
-        if !(5..=100).contains(&replications) {
-            return Err(Problem::Usage(format!("--runs is {replications}; it must be 5 to 100")));
-        }
+        let replications = replications(runs, quick)?;
         // The requests are of eight services. The warm-up may take half of them, and a percentile needs a thousand of
         // each service.
         let requests = if quick { 24_000 } else { 40_000 };
-        let progress = progress_bar();
-        let checkpoint = Kept::open(folder, "accelflow").map_err(Problem::Failed)?;
+        let checkpoint = Checkpoint::open(&session.out, "accelflow").map_err(Problem::Failed)?;
         if checkpoint.len() > 0 {
             eprintln!("{} studies of an interrupted run are there already", checkpoint.len());
         }
@@ -57,15 +47,14 @@ impl Runner {
             quick,
             replications,
             requests,
-            progress,
             rows: RefCell::default(),
             checkpoint: RefCell::new(checkpoint),
-            stop,
+            session: session.clone(),
         })
     }
 
     /// Simulates everything. Returns the rows, and the checkpoint, which can be removed once the rows are written.
-    pub(super) fn rows(self) -> Result<(Vec<Row>, Kept), Problem> {
+    pub(super) fn rows(self) -> Result<(Vec<Row>, Checkpoint), Problem> {
         for scenario in SCENARIOS {
             self.begin(scenario);
             self.scenario(scenario, &base(scenario)?)?;
@@ -78,7 +67,7 @@ impl Runner {
         self.peak(&steady)?;
         self.throughputs(&steady)?;
         self.figure_15()?;
-        self.progress.finish_and_clear();
+        self.session.progress.end();
         Ok((self.rows.into_inner(), self.checkpoint.into_inner()))
     }
 
@@ -97,7 +86,7 @@ impl Runner {
 
     /// Shows which part is simulated now.
     pub(super) fn begin(&self, part: &'static str) {
-        self.progress.set_prefix(part);
+        self.session.progress.set_part(part);
     }
 
     /// Returns the number of requests for one of RELIEF's applications.
@@ -141,27 +130,27 @@ impl Runner {
         let (name, runs) = (&entries.name, self.replications);
         let inputs = inputs(&entries, None).map_err(Problem::Failed)?;
         let key = format!("{name} {architecture} {runs} runs {inputs:016x}");
-        let saved = self.checkpoint.borrow().get::<KeptReport>(&key);
+        let saved = self.checkpoint.borrow().get::<StoredReport>(&key);
         if let Some(saved) = saved {
             return Ok(saved.into());
         }
-        if self.stop.load(Ordering::Relaxed) {
+        if self.session.is_stopped() {
             return Err(self.interrupted());
         }
-        self.progress.inc_length(1);
-        self.progress.set_message(architecture);
+        self.session.progress.expect_more(1);
+        self.session.progress.set_message(architecture);
         let system = System::read(&entries).map_err(Problem::Failed)?;
         let report = study(&system, architecture, self.replications, system.extent())?;
         self.checkpoint
             .borrow_mut()
-            .put(&key, &KeptReport::from(&report))
+            .put(&key, &StoredReport::from(&report))
             .map_err(Problem::Failed)?;
-        self.progress.inc(1);
+        self.session.progress.advance(1);
         Ok(report)
     }
 
     fn interrupted(&self) -> Problem {
-        self.progress.finish_and_clear();
+        self.session.progress.end();
         let checkpoint = self.checkpoint.borrow();
         let (count, path) = (checkpoint.len(), checkpoint.path().display());
         let rest = "the same command goes on with the rest";
@@ -277,10 +266,15 @@ pub(super) const TOO_FEW: &str = "fewer than 1,000 requests after the warm-up";
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     fn short(folder: &Path) -> Runner {
-        let runner = Runner::new(true, Some(5), folder, Arc::default());
+        let session = Session::new(folder, Arc::default(), |_| ());
+        let runner = Runner::new(true, Some(5), &session);
         Runner { requests: 300, ..runner.unwrap_or_else(|_| panic!("a folder")) }
     }
 
@@ -297,7 +291,7 @@ mod tests {
         let first = short(folder.path());
         let found = study(&first, "4");
         // After an interruption, saved studies are returned and missing ones are not begun.
-        first.stop.store(true, Ordering::Relaxed);
+        first.session.stop.store(true, Ordering::Relaxed);
         assert_eq!(study(&first, "4"), found);
         let base = base("steady").unwrap_or_else(|_| panic!("compiled in"));
         let set = [("hardware.pes", "2".to_owned())];

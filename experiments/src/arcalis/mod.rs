@@ -53,16 +53,16 @@ pub struct Options {
 /// # Errors
 /// The problem says why there are no results, or not all.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
-    let runner = Runner::new(options.quick, options.runs, &session.stop)?;
+    let runner = Runner::new(options.quick, options.runs, session)?;
     session.make_folder()?;
     let mut rows = Rows::new("arcalis", &Machine::here(), CONDITIONS);
     let mut interrupted_at = None;
     for (name, part) in PARTS {
-        runner.show_part(name);
+        session.progress.set_part(name);
         let mut added = Vec::new();
         match part(&runner, &mut added) {
             Ok(()) => rows.rows.extend(added),
-            Err(_) if runner.is_stopped() => {
+            Err(_) if session.is_stopped() => {
                 interrupted_at = Some(name);
                 break;
             }
@@ -75,9 +75,9 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let count = Count::new(&rows.rows);
     let stages = if interrupted_at.is_none() { page::stages(&runner)? } else { Vec::new() };
     if interrupted_at.is_none() {
-        interrupted_at = measure(&runner, options, &mut rows.rows);
+        interrupted_at = measure(session, options, &mut rows.rows);
     }
-    runner.end();
+    session.progress.end();
     rows.rows.extend(arithmetic::rows());
     rows.rows.extend(unreachable::rows());
     session.say(rows.rows.iter().map(Row::line));
@@ -92,15 +92,15 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
 }
 
 /// Adds the rows of the functional engine on this machine. Returns the part at which it was interrupted, if it was.
-fn measure(runner: &Runner, options: &Options, rows: &mut Vec<Row>) -> Option<&'static str> {
-    runner.show_part("timed");
-    rows.extend(timed::rows(options.quick, &runner.stop_flag()));
-    if runner.is_stopped() {
+fn measure(session: &Session, options: &Options, rows: &mut Vec<Row>) -> Option<&'static str> {
+    session.progress.set_part("timed");
+    rows.extend(timed::rows(options.quick, &session.stop));
+    if session.is_stopped() {
         return Some("timed");
     }
-    runner.show_part("counted");
-    rows.extend(counted::rows(options.quick, &|| runner.is_stopped()));
-    runner.is_stopped().then_some("counted")
+    session.progress.set_part("counted");
+    rows.extend(counted::rows(options.quick, &|| session.is_stopped()));
+    session.is_stopped().then_some("counted")
 }
 
 /// Counts the model's rows: all, those that are not tuned to published numbers, and those beside a published number.
@@ -137,10 +137,16 @@ impl Count {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
     use super::*;
+
+    fn session(is_stopped: bool) -> Session {
+        let stop = Arc::new(AtomicBool::new(is_stopped));
+        Session::new(Path::new(""), stop, |_| ())
+    }
 
     fn rows(runner: &Runner) -> Result<Vec<Row>, Problem> {
         let mut rows = Vec::new();
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn all_orders_but_one_and_most_numbers_are_as_published() {
-        let runner = Runner::with(5, 600, Arc::default());
+        let runner = Runner::with(5, 600, &session(false));
         let rows = rows(&runner).unwrap_or_else(|_| panic!("the committed specifications run"));
         let pairs = || rows.iter().filter_map(|row| Some((row, row.published?, row.ours?)));
         let order = |row: &Row| row.id.starts_with("order.");
@@ -203,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_stopped_runner_simulates_nothing_more() {
-        let runner = Runner::with(5, 1_000, Arc::new(AtomicBool::new(true)));
-        assert!(rows(&runner).is_err() && runner.is_stopped());
+        let session = session(true);
+        assert!(rows(&Runner::with(5, 1_000, &session)).is_err() && session.is_stopped());
     }
 }

@@ -3,14 +3,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use indicatif::ProgressBar;
 use sim::arcalis::Attachment;
 use sim::{Assignment, Extent, Report, System};
 
-use crate::base::{Problem, entries, progress_bar, study};
+use crate::base::{Problem, Session, entries, replications, study};
 
 /// The workloads of figure 11.
 pub(super) const WORKLOADS: [&str; 7] =
@@ -32,8 +29,7 @@ pub(super) struct Case {
 pub(super) struct Runner {
     replications: u32,
     requests: u64,
-    progress: ProgressBar,
-    stop: Arc<AtomicBool>,
+    session: Session,
     done: RefCell<BTreeMap<Case, Report>>,
 }
 
@@ -65,43 +61,21 @@ impl Runner {
     pub(super) fn new(
         quick: bool,
         runs: Option<usize>,
-        stop: &Arc<AtomicBool>,
+        session: &Session,
     ) -> Result<Self, Problem> {
-        let replications = runs.unwrap_or(if quick { 5 } else { 10 });
-        if !(5..=100).contains(&replications) {
-            return Err(Problem::Usage(format!("--runs is {replications}; it must be 5 to 100")));
-        }
         let requests = if quick { 2_000 } else { 10_000 };
-        Ok(Self::with(replications as u32, requests, Arc::clone(stop)))
+        Ok(Self::with(replications(runs, quick)?, requests, session))
     }
 
-    /// Returns a runner that makes `replications` runs of `requests` requests for each case, until `stop` is set.
-    pub(super) fn with(replications: u32, requests: u64, stop: Arc<AtomicBool>) -> Self {
-        let (progress, done) = (progress_bar(), RefCell::default());
-        Self { replications, requests, progress, stop, done }
+    /// Returns a runner that makes `replications` runs of `requests` requests for each case, until the session is
+    /// interrupted.
+    pub(super) fn with(replications: u32, requests: u64, session: &Session) -> Self {
+        Self { replications, requests, session: session.clone(), done: RefCell::default() }
     }
 
     /// Returns how much is simulated, as text.
     pub(super) fn extent(&self) -> String {
         format!("{} runs of {} requests each, seed 1", self.replications, self.requests)
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Returns the flag that a signal sets.
-    pub(super) fn stop_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.stop)
-    }
-
-    /// Shows which part runs now.
-    pub(super) fn show_part(&self, part: &'static str) {
-        self.progress.set_prefix(part);
-    }
-
-    pub(super) fn end(&self) {
-        self.progress.finish_and_clear();
     }
 
     /// Returns a fact of a case.
@@ -129,16 +103,16 @@ impl Runner {
         if let Some(report) = self.done.borrow().get(case) {
             return Ok(report.clone());
         }
-        if self.is_stopped() {
+        if self.session.is_stopped() {
             return Err(Problem::Failed("interrupted".to_owned()));
         }
-        self.progress.inc_length(1);
+        self.session.progress.expect_more(1);
         let set = case.set.iter().map(|(key, value)| Assignment::new(key, value));
         let entries = entries(case.scenario, &set.collect::<Vec<_>>())?;
         let system = System::read(&entries).map_err(Problem::Failed)?;
         let extent = Extent::Requests(self.requests);
         let report = study(&system, case.attachment, self.replications, extent)?;
-        self.progress.inc(1);
+        self.session.progress.advance(1);
         self.done.borrow_mut().insert(case.clone(), report.clone());
         Ok(report)
     }

@@ -57,7 +57,7 @@ fn as_rows(measured: &[Vec<Stages>; 3], reason: Option<&str>) -> Vec<Row> {
             let mut row = |id: &str, unit, values: Vec<f64>| {
                 let id = format!("{id}.{workload}.{stage}");
                 let reason = reason.map(str::to_owned);
-                rows.push(Row::of(id, what.clone(), unit, values, Vec::new(), reason));
+                rows.push(Row::from_values(id, what.clone(), unit, values, Vec::new(), reason));
             };
             row("time", "ns", runs.iter().map(|run| run[index]).collect());
             row("share", "%", runs.iter().map(|run| share(run, index)).collect());
@@ -66,7 +66,10 @@ fn as_rows(measured: &[Vec<Stages>; 3], reason: Option<&str>) -> Vec<Row> {
     let network = measured.iter().flatten().map(|run| share(run, 0));
     let what = "figure 6: the kernel's network, of all CPU time; ours at all three ratios";
     let reason = Some(reason.unwrap_or(OURS).to_owned());
-    rows.push(Row::of(NETWORK.into(), what.into(), "%", network, Vec::new(), reason).beside(50.0));
+    rows.push(
+        Row::from_values(NETWORK.into(), what.into(), "%", network, Vec::new(), reason)
+            .beside(50.0),
+    );
     rows
 }
 

@@ -52,6 +52,6 @@ pub(crate) fn table<'a>(caption: &str, rows: impl Iterator<Item = &'a Row>) -> T
 
 /// Returns the median with the range over runs, or None without a finite value.
 pub(crate) fn point(x: f64, values: impl IntoIterator<Item = f64>) -> Option<Point> {
-    let spread = Spread::of(values)?;
+    let spread = Spread::from_values(values)?;
     Some(Point::with_spread(x, spread.median, spread.low, spread.high))
 }

@@ -29,8 +29,8 @@ pub(crate) struct Rows {
     pub(crate) unfinished: Option<String>,
     pub(crate) rows: Vec<Row>,
     /// The criteria that some of the rows have to meet.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) bars: Vec<Criterion>,
+    #[serde(rename = "bars", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) criteria: Vec<Criterion>,
 }
 
 fn stolen_since<S: Serializer>(begun: &Option<CoreTime>, to: S) -> Result<S::Ok, S::Error> {
@@ -53,14 +53,15 @@ pub(crate) struct Criterion {
     /// Is true when the limit holds and None when that is not known. The median decides, if more than half of the runs
     /// have a number. For `over_scheduler.*` every run decides: the limit is missed if one run misses it, and otherwise
     /// not known if one run has no number.
-    pub(crate) met: Option<bool>,
+    #[serde(rename = "met")]
+    pub(crate) passed: Option<bool>,
 }
 
 impl Criterion {
     /// Returns the criterion as one line of text.
     pub(crate) fn line(&self) -> String {
-        let [id, ours, spread, limit, met] = self.cells();
-        format!("{id:<72} {ours:>8} {spread:>26} {limit:>8} {met}")
+        let [id, ours, spread, limit, verdict] = self.cells();
+        format!("{id:<72} {ours:>8} {spread:>26} {limit:>8} {verdict}")
     }
 
     /// Returns the id, the median, the range with the number of runs behind it, the limit and the verdict.
@@ -69,12 +70,12 @@ impl Criterion {
         let spread = self.spread.map(|[low, high]| format!("{low:.2} to {high:.2}"));
         let runs = self.runs.map(|[valid, planned]| format!("{valid} of {planned}"));
         let spread: Vec<String> = spread.into_iter().chain(runs).collect();
-        let met = match self.met {
+        let verdict = match self.passed {
             Some(true) => "met",
             Some(false) => "missed",
             None => "not known",
         };
-        [self.id.clone(), ours, spread.join(", "), self.limit.clone(), met.to_owned()]
+        [self.id.clone(), ours, spread.join(", "), self.limit.clone(), verdict.to_owned()]
     }
 }
 
@@ -166,7 +167,7 @@ pub(crate) enum Kind {
 
 impl Row {
     /// Returns the row of what was found over runs. Without a finite value the row says that nothing was found.
-    pub(crate) fn of(
+    pub(crate) fn from_values(
         id: String,
         what: String,
         unit: &'static str,
@@ -174,7 +175,7 @@ impl Row {
         devices: Vec<String>,
         reason: Option<String>,
     ) -> Self {
-        let spread = Spread::of(values);
+        let spread = Spread::from_values(values);
         let kind = match (&spread, devices.is_empty()) {
             (None, _) => Kind::Unreachable,
             (Some(_), true) => Kind::Measured,
@@ -294,7 +295,7 @@ pub struct Spread {
 
 impl Spread {
     /// Returns the spread of the finite values; none without one.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let (low, high) = (*values.first()?, *values.last()?);
@@ -312,8 +313,8 @@ pub(crate) struct Runs {
 
 impl Runs {
     /// Keeps the finite values.
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>, planned: usize) -> Self {
-        Self { spread: Spread::of(values), planned }
+    pub(crate) fn new(values: impl IntoIterator<Item = f64>, planned: usize) -> Self {
+        Self { spread: Spread::from_values(values), planned }
     }
 
     fn valid(self) -> usize {
@@ -349,7 +350,7 @@ impl Rows {
             begun: Some(machine.begun),
             unfinished: None,
             rows: Vec::new(),
-            bars: Vec::new(),
+            criteria: Vec::new(),
         }
     }
 
@@ -363,7 +364,7 @@ impl Rows {
         devices: Vec<String>,
         reason: Option<String>,
     ) {
-        self.rows.push(Row::of(id, what, unit, values, devices, reason));
+        self.rows.push(Row::from_values(id, what, unit, values, devices, reason));
     }
 
     /// Adds a row that must keep to a limit, with the runs that it is made of, if any. The row is not judged unless
@@ -373,16 +374,16 @@ impl Rows {
         self.set(row, runs, limit, ours.map(|ours| limit.holds(ours)));
     }
 
-    /// Adds a row whose verdict comes from the caller, because the median does not settle it. `met` is None if it is
+    /// Adds a row whose verdict comes from the caller, because the median does not settle it. `passed` is None if it is
     /// not known.
-    pub(crate) fn set(&mut self, row: Row, runs: Option<Runs>, limit: Limit, met: Option<bool>) {
-        self.bars.push(Criterion {
+    pub(crate) fn set(&mut self, row: Row, runs: Option<Runs>, limit: Limit, passed: Option<bool>) {
+        self.criteria.push(Criterion {
             id: row.id.clone(),
             limit: limit.to_string(),
             ours: row.ours,
             spread: runs.and_then(|runs| runs.spread).map(|spread| [spread.low, spread.high]),
             runs: runs.map(|runs| [runs.valid(), runs.planned]),
-            met,
+            passed,
         });
         let reason = row.reason.clone().or_else(|| runs?.reason(limit));
         self.rows.push(Row { reason, ..row });
@@ -407,33 +408,34 @@ mod tests {
 
     #[test]
     fn a_spread_ignores_values_that_are_not_finite() {
-        let spread = Spread::of([3.0, f64::NAN, 1.0, 2.0, f64::INFINITY]).expect("three values");
+        let spread =
+            Spread::from_values([3.0, f64::NAN, 1.0, 2.0, f64::INFINITY]).expect("three values");
         assert_eq!(spread, Spread { median: 2.0, low: 1.0, high: 3.0, count: 3 });
-        assert_eq!(Spread::of([1.0, 2.0]).map(|spread| spread.median), Some(1.5));
-        assert_eq!(Spread::of([f64::NAN]), None);
+        assert_eq!(Spread::from_values([1.0, 2.0]).map(|spread| spread.median), Some(1.5));
+        assert_eq!(Spread::from_values([f64::NAN]), None);
     }
 
     #[test]
     fn the_median_decides_a_criterion() {
         let mut rows = Rows::new("cache", &Machine::here(), "idle");
         let mut judge = |values: [f64; 3], limit| {
-            let row = Row::of("a".into(), "b".into(), "ratio", values, Vec::new(), None);
-            rows.judge(row, Some(Runs::of(values, values.len())), limit);
+            let row = Row::from_values("a".into(), "b".into(), "ratio", values, Vec::new(), None);
+            rows.judge(row, Some(Runs::new(values, values.len())), limit);
         };
         judge([0.7, 0.74, 0.8], Limit::AtMost(0.75));
         judge([0.7, 0.74, 0.75], Limit::AtLeast(0.76));
         judge([f64::NAN; 3], Limit::Below(1.0));
         judge([0.7, f64::NAN, f64::INFINITY], Limit::Below(1.0));
         judge([0.7, 0.7, f64::NAN], Limit::Below(1.0));
-        let met: Vec<_> = rows.bars.iter().map(|criterion| criterion.met).collect();
-        assert_eq!(met, [Some(true), Some(false), None, None, Some(true)]);
+        let passed: Vec<_> = rows.criteria.iter().map(|criterion| criterion.passed).collect();
+        assert_eq!(passed, [Some(true), Some(false), None, None, Some(true)]);
         let said: Vec<_> = rows.rows.iter().map(|row| row.reason.is_some()).collect();
         assert_eq!(said, [true, false, true, true, false]);
-        let runs: Vec<_> = rows.bars.iter().filter_map(|criterion| criterion.runs).collect();
+        let runs: Vec<_> = rows.criteria.iter().filter_map(|criterion| criterion.runs).collect();
         assert_eq!(runs, [[3, 3], [3, 3], [0, 3], [1, 3], [2, 3]]);
-        assert!(rows.bars[3].line().contains("1 of 3"));
-        assert_eq!(rows.bars[0].spread, Some([0.7, 0.8]));
-        assert_eq!(rows.bars[0].limit, "<= 0.75");
+        assert!(rows.criteria[3].line().contains("1 of 3"));
+        assert_eq!(rows.criteria[0].spread, Some([0.7, 0.8]));
+        assert_eq!(rows.criteria[0].limit, "<= 0.75");
     }
 
     #[test]

@@ -2,21 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use harness::CoreTime;
-use indicatif::{ProgressBar, ProgressStyle};
+use harness::{CoreTime, Progress};
 use report::Report;
-use sim::{Entries, Extent, RECORDING_BYTES_MAX, SPEC_BYTES_MAX, System, SystemError};
+use sim::{Entries, Extent, System, SystemError};
 
 use super::lines;
 use super::rows::Rows;
 
-/// A run of an experiment.
-#[derive(Debug)]
+/// A run of an experiment. Clones belong to the same run.
+#[derive(Clone, Debug)]
 pub struct Session {
     pub(crate) out: PathBuf,
     pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) progress: Progress,
     print: fn(&str),
 }
 
@@ -42,7 +42,39 @@ impl Session {
     /// Makes a run whose results go to the folder `out`, which is made if it is not there. The run ends early and in
     /// good order once `stop` is set. `print` gets each line of the summary.
     pub fn new(out: &Path, stop: Arc<AtomicBool>, print: fn(&str)) -> Self {
-        Self { out: out.to_owned(), stop, print }
+        Self { out: out.to_owned(), stop, progress: Progress::new(0), print }
+    }
+
+    /// Returns whether the run was interrupted.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Returns an error if the run was interrupted.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.is_stopped() { Err("stopped".to_owned()) } else { Ok(()) }
+    }
+
+    /// Announces a part of so many samples.
+    pub(crate) fn begin(&self, part: &'static str, samples: usize) {
+        self.progress.set_part(part);
+        self.progress.restart(samples as u64);
+    }
+
+    /// Takes one sample, unless the run was interrupted.
+    ///
+    /// # Errors
+    /// The sample failed, and the text says which; or the run was interrupted.
+    pub(crate) fn take<T>(
+        &self,
+        what: &str,
+        sample: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        self.progress.set_message(what.to_owned());
+        self.check()?;
+        let taken = sample().map_err(|error| format!("{what}: {error}"));
+        self.progress.advance(1);
+        taken
     }
 
     /// Prints lines of the summary.
@@ -90,16 +122,7 @@ impl Session {
 /// # Errors
 /// The text says what is wrong, and where.
 pub(crate) fn entries(spec: &str, set: &[sim::Assignment]) -> Result<Entries, Problem> {
-    let text = |bytes_max: usize| {
-        move |path: &Path| {
-            let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-            sim::text_within(file, bytes_max)
-        }
-    };
-    let entries = sim::entries(spec, &text(SPEC_BYTES_MAX));
-    let entries = entries.map_err(|error| Problem::Failed(error.to_string()))?;
-    let recording = text(RECORDING_BYTES_MAX);
-    sim::set(entries, set, &mut sim::Recordings::default(), &recording).map_err(Problem::Failed)
+    sim::read_entries(spec, set, &sim::file_text).map_err(Problem::Failed)
 }
 
 /// Simulates so many replications, on as many threads as the machine has, at most 64.
@@ -124,11 +147,16 @@ pub(crate) fn study(
 /// The share of the cores' time from which the run notes it. Any system takes less than this.
 const STOLEN_NOTED: f64 = 0.01;
 
-/// Returns a bar for the whole run. It is visible on a terminal only.
-pub(crate) fn progress_bar() -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {eta} {msg}");
-    style.map_or(bar.clone(), |style| bar.with_style(style))
+/// Returns how many replications a study has: `runs`, or as many as are usual.
+///
+/// # Errors
+/// `runs` is out of range.
+pub(crate) fn replications(runs: Option<usize>, quick: bool) -> Result<u32, Problem> {
+    let replications = runs.unwrap_or(if quick { 5 } else { 10 });
+    match u32::try_from(replications) {
+        Ok(replications @ 5..=100) => Ok(replications),
+        _ => Err(Problem::Usage(format!("--runs is {replications}; it must be 5 to 100"))),
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use units::{ByteCount, Op};
 
 use super::results::{Point, Quantile, Results, id, mix, verb};
 use crate::base::rows::{Rows, Spread};
-use crate::testbed::{Configuration, Sample, Work};
+use crate::testbed::{Compressor, Configuration, Sample};
 
 impl Results {
     /// Adds the sum of the stages, divided by the difference to the monolith in software.
@@ -33,10 +33,11 @@ impl Results {
         let reason = self
             .invalid(&Point::at_size(configuration, size, gets))
             .or_else(|| self.invalid(&base));
-        let whole = Spread::of(differences.clone());
+        let whole = Spread::from_values(differences.clone());
         // The ratio is one of medians: with a difference near zero the ratio of a single run means nothing.
-        let ratio =
-            whole.zip(Spread::of(sums.clone())).map(|(whole, sum)| sum.median / whole.median);
+        let ratio = whole
+            .zip(Spread::from_values(sums.clone()))
+            .map(|(whole, sum)| sum.median / whole.median);
         let near_zero = whole.is_some_and(|whole| whole.low < 0.0 && whole.high > 0.0);
         let near_zero = near_zero.then(|| "the runs differ in the difference's sign".to_owned());
         let remark = reason.clone().or(near_zero);
@@ -73,7 +74,7 @@ impl Results {
             };
             samples.map(|sample| sample.map_or((f64::NAN, f64::NAN), sample_means)).collect()
         };
-        if configuration.work == Work::Nothing {
+        if configuration.compressor == Compressor::Nothing {
             return;
         }
         let found = means(configuration);
@@ -93,8 +94,8 @@ impl Results {
         let differences: Vec<(f64, f64)> =
             differences.map(|(ours, base)| (ours.0 - base.0, ours.1 - base.1)).collect();
         let what = format!("{name}: difference of mean latencies to the monolith in software");
-        let latency = Spread::of(differences.iter().map(|difference| difference.0));
-        let job = Spread::of(differences.iter().map(|difference| difference.1));
+        let latency = Spread::from_values(differences.iter().map(|difference| difference.0));
+        let job = Spread::from_values(differences.iter().map(|difference| difference.1));
         let latencies = differences.iter().map(|difference| difference.0);
         rows.add(format!("difference.{at}"), what, "us", latencies, devices(), reason.clone());
         let what = format!("{name}: difference of jobs in place over the difference of latencies");
@@ -106,7 +107,7 @@ impl Results {
     /// the monolith was measured too.
     fn is_compared(&self, configuration: Configuration) -> bool {
         let is_other = configuration != configuration.base()
-            && !matches!(configuration.work, Work::Best | Work::Nothing);
+            && !matches!(configuration.compressor, Compressor::Best | Compressor::Nothing);
         is_other && self.plan.measures(configuration.base())
     }
 
@@ -120,7 +121,7 @@ impl Results {
         op: Op,
     ) -> Option<Vec<Attribution>> {
         if !self.is_compared(configuration)
-            || !matches!(configuration.work, Work::Software | Work::Iaa)
+            || !matches!(configuration.compressor, Compressor::Software | Compressor::Iaa)
         {
             return None;
         }
@@ -131,14 +132,14 @@ impl Results {
         let runs = p50(configuration).into_iter().zip(p50(configuration.base())).zip(stages);
         Some(
             runs.map(|((ours, base), stages)| {
-                let (software_us, device_us) = if configuration.work == Work::Iaa {
+                let (software_us, device_us) = if configuration.compressor == Compressor::Iaa {
                     (stages.software.p50_us, stages.device.p50_us)
                 } else {
                     (0.0, 0.0)
                 };
                 Attribution {
                     difference_us: ours - base,
-                    stages_us: stages.way_us(configuration.place) + device_us - software_us,
+                    stages_us: stages.way_us(configuration.topology) + device_us - software_us,
                 }
             })
             .collect(),

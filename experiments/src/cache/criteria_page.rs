@@ -4,23 +4,23 @@
 use report::{BarSeries, Category, Column, Figure, Origin, Panel, Section, Table};
 use units::Op;
 
-use super::bars::{Metric, is_by_size};
-use super::figures::{door_id, door_name, doors, origin};
+use super::criteria::{Metric, is_by_size};
+use super::figures::{origin, route_id, route_name, routes};
 use super::results::{LOAD_BYTES, Results};
 use crate::base::rows::{Criterion, Rows, Spread};
-use crate::testbed::{Configuration, Door};
+use crate::testbed::{Configuration, StoreRoute};
 
 /// Returns the section, or None without a criterion.
 pub(super) fn section(results: &Results, rows: &Rows) -> Option<Section> {
-    if rows.bars.is_empty() {
+    if rows.criteria.is_empty() {
         return None;
     }
     let (by_size, others): (Vec<&Criterion>, Vec<&Criterion>) =
-        rows.bars.iter().partition(|criterion| is_by_size(criterion));
+        rows.criteria.iter().partition(|criterion| is_by_size(criterion));
     let tables = [("At one load", others), ("By value size", by_size)];
     let tables = tables.into_iter().filter(|(_, criteria)| !criteria.is_empty());
     Some(Section {
-        heading: "The compression service next door".into(),
+        heading: "The compression service next route".into(),
         prose: vec![
             "A ratio is made of two samples of one run, taken in turn with all others; the median \
              over runs is held against the bar. Host CPU is that of frontend and compression \
@@ -31,25 +31,25 @@ pub(super) fn section(results: &Results, rows: &Rows) -> Option<Section> {
              the stages, measured alone, say so (rows break_even)."
                 .into(),
         ],
-        figures: doors(results).flat_map(|door| figures(results, door)).collect(),
+        figures: routes(results).flat_map(|route| figures(results, route)).collect(),
         tables: tables.map(|(caption, criteria)| table(caption, &criteria)).collect(),
         ..Section::default()
     })
 }
 
 /// Returns the figures of latency and cost, or none where the criteria were not measured.
-fn figures(results: &Results, door: Door) -> Vec<Figure> {
+fn figures(results: &Results, route: StoreRoute) -> Vec<Figure> {
     let is_measured = |configuration: &Configuration| {
         let mut mixes = results.plan.criteria_gets();
         mixes.any(|gets| !results.numbers(Metric::Maximum, *configuration, gets, OP).is_empty())
     };
-    let all: Vec<Configuration> = results.plan.by_door(door).filter(is_measured).collect();
+    let all: Vec<Configuration> = results.plan.by_route(route).filter(is_measured).collect();
     if all.is_empty() {
         return Vec::new();
     }
     let figure = |name: &str, what: &str, metrics: &[Metric]| Figure {
-        id: format!("{name}-{}", door_id(door)),
-        caption: format!("Values of {LOAD_BYTES}, {}: {what}.", door_name(door)),
+        id: format!("{name}-{}", route_id(route)),
+        caption: format!("Values of {LOAD_BYTES}, {}: {what}.", route_name(route)),
         panels: metrics.iter().map(|metric| panel(results, &all, *metric)).collect(),
     };
     let [p50, p90, host, maximum] = Metric::ALL;
@@ -70,21 +70,21 @@ fn panel(results: &Results, all: &[Configuration], metric: Metric) -> Panel {
     };
     let series = results.plan.criteria_gets().enumerate().map(|(colour, gets)| {
         let values = all.iter().map(|configuration| median(results, metric, *configuration, gets));
-        let name = series_name(results, all[0].door, gets);
+        let name = series_name(results, all[0].route, gets);
         BarSeries::new(name, Origin::Measured, colour, values)
     });
     Panel::groups(metric.name(), metric.unit(), all.iter().map(category), series)
 }
 
-fn series_name(results: &Results, door: Door, gets: u32) -> String {
-    let per_s = results.carried_per_s.get(&(door, gets));
+fn series_name(results: &Results, route: StoreRoute, gets: u32) -> String {
+    let per_s = results.carried_per_s.get(&(route, gets));
     let load = per_s.map_or("no load carried".to_owned(), |per_s| format!("{per_s}/s"));
     format!("{gets} % gets, {load}")
 }
 
 fn median(results: &Results, metric: Metric, configuration: Configuration, gets: u32) -> f64 {
     let values = results.numbers(metric, configuration, gets, OP);
-    Spread::of(values).map_or(f64::NAN, |spread| spread.median)
+    Spread::from_values(values).map_or(f64::NAN, |spread| spread.median)
 }
 
 fn table(caption: &str, criteria: &[&Criterion]) -> Table {

@@ -11,7 +11,7 @@ use super::results::{LOAD_BYTES, LOAD_GETS, Point as At, Quantile, Results, ops,
 use super::{Part, criteria_page};
 use crate::base::figures::{all_rows, point, table};
 use crate::base::rows::{Rows, Spread};
-use crate::testbed::{Configuration, Door, Place, Work};
+use crate::testbed::{Compressor, Configuration, StoreRoute, Topology};
 
 /// The page.
 pub(super) fn report(results: &Results, rows: &Rows) -> Report {
@@ -71,10 +71,10 @@ const QUANTILES: [Quantile; 2] = [Quantile::P50, Quantile::P90];
 
 fn sizes(results: &Results) -> Section {
     let mut figures = Vec::new();
-    for door in doors(results) {
+    for route in routes(results) {
         for &gets in &results.plan.gets {
             for op in ops(gets) {
-                figures.push(size_figure(results, door, gets, op));
+                figures.push(size_figure(results, route, gets, op));
             }
         }
     }
@@ -95,7 +95,7 @@ fn sizes(results: &Results) -> Section {
     }
 }
 
-fn size_figure(results: &Results, door: Door, gets: u32, op: Op) -> Figure {
+fn size_figure(results: &Results, route: StoreRoute, gets: u32, op: Op) -> Figure {
     let panel = |quantile: Quantile| {
         let line = |configuration: Configuration| {
             let points = results.plan.sizes.iter().filter_map(|&size| {
@@ -105,19 +105,19 @@ fn size_figure(results: &Results, door: Door, gets: u32, op: Op) -> Figure {
             });
             series(configuration, points.collect())
         };
-        let lines = results.plan.by_door(door).map(line).collect();
+        let lines = results.plan.by_route(route).map(line).collect();
         let (x, y) = (Axis::bytes("value size"), Axis::log10("latency (us)"));
         Panel::lines(quantile.name(), x, y, lines)
     };
     Figure {
-        id: format!("size-{}-get{gets}-{}", door_id(door), verb(op)),
-        caption: format!("{}s, {gets} % gets, {}.", capital(verb(op)), door_name(door)),
+        id: format!("size-{}-get{gets}-{}", route_id(route), verb(op)),
+        caption: format!("{}s, {gets} % gets, {}.", capital(verb(op)), route_name(route)),
         panels: QUANTILES.map(panel).into(),
     }
 }
 
 fn loads(results: &Results) -> Section {
-    let figure = |door: Door| {
+    let figure = |route: StoreRoute| {
         let panel = |quantile: Quantile| {
             let line = |configuration: Configuration| {
                 let points = results.plan.loads_per_s.iter().filter_map(|&per_s| {
@@ -126,23 +126,23 @@ fn loads(results: &Results) -> Section {
                 });
                 series(configuration, points.collect())
             };
-            let lines = results.plan.by_door(door).map(line).collect();
+            let lines = results.plan.by_route(route).map(line).collect();
             let (x, y) = (Axis::linear("offered load (requests/s)"), Axis::log10("latency (us)"));
             Panel::lines(quantile.name(), x, y, lines)
         };
         Figure {
-            id: format!("load-{}", door_id(door)),
-            caption: format!("Gets of {LOAD_BYTES}, {LOAD_GETS} % gets, {}.", door_name(door)),
+            id: format!("load-{}", route_id(route)),
+            caption: format!("Gets of {LOAD_BYTES}, {LOAD_GETS} % gets, {}.", route_name(route)),
             panels: QUANTILES.map(panel).into(),
         }
     };
     let row = |configuration: Configuration| {
         let knees = results.knees.get(&configuration.id()).map(Vec::as_slice).unwrap_or_default();
-        let spread = Spread::of(knees.iter().map(|knee| knee.per_s));
+        let spread = Spread::from_values(knees.iter().map(|knee| knee.per_s));
         let knee = spread.map_or("-".into(), |spread| format!("{:.0}", spread.median));
         let range =
             spread.map_or("-".into(), |spread| format!("{:.0} to {:.0}", spread.low, spread.high));
-        vec![configuration.name(), door_name(configuration.door).to_owned(), knee, range]
+        vec![configuration.name(), route_name(configuration.route).to_owned(), knee, range]
     };
     let all = results.plan.configurations.iter().copied();
     Section {
@@ -153,7 +153,7 @@ fn loads(results: &Results) -> Section {
              of the run."
                 .into(),
         ],
-        figures: doors(results).map(figure).collect(),
+        figures: routes(results).map(figure).collect(),
         tables: vec![Table {
             caption: "The knee: the highest load kept up with".into(),
             header: vec![
@@ -170,8 +170,9 @@ fn loads(results: &Results) -> Section {
 
 fn attribution(results: &Results) -> Section {
     let mut figures = Vec::new();
-    for place in [Place::Microservice, Place::Lane] {
-        let both = doors(results).map(|door| Configuration::new(place, Work::Iaa, door));
+    for topology in [Topology::Microservice, Topology::Lane] {
+        let both =
+            routes(results).map(|route| Configuration::new(topology, Compressor::Iaa, route));
         let mut both = both.filter(|configuration| results.plan.measures(*configuration));
         let Some(configuration) = both.next() else { continue };
         for &gets in &results.plan.gets {
@@ -201,25 +202,25 @@ fn stage_figure(results: &Results, configuration: Configuration, gets: u32, op: 
     let bars = |name: &str, origin, colour, stage: Stage<'_>| {
         let median = |size: &ByteCount| {
             let runs = results.stages.get(&(*size, op.name())).map(Vec::as_slice);
-            let spread = Spread::of(runs.unwrap_or_default().iter().map(stage));
+            let spread = Spread::from_values(runs.unwrap_or_default().iter().map(stage));
             spread.map_or(f64::NAN, |spread| spread.median)
         };
         BarSeries::new(name, origin, colour, sizes.iter().map(median))
     };
     let difference = |size: &ByteCount| {
         let found = results.attribution(configuration, *size, gets, op).unwrap_or_default();
-        Spread::of(found.iter().map(|run| run.difference_us))
+        Spread::from_values(found.iter().map(|run| run.difference_us))
             .map_or(f64::NAN, |spread| spread.median)
     };
     let category = |size: &ByteCount| Category { name: size.to_string(), origin: Origin::Emulated };
-    let way = if configuration.place == Place::Lane { "stages-lane" } else { "stages" };
+    let way = if configuration.topology == Topology::Lane { "stages-lane" } else { "stages" };
     Figure {
         id: format!("{way}-get{gets}-{}", verb(op)),
         caption: format!(
             "{}: {}s, {gets} % gets, {}.",
             capital(&configuration.name()),
             verb(op),
-            door_name(configuration.door)
+            route_name(configuration.route)
         ),
         panels: vec![Panel {
             title: "stages and measured difference".into(),
@@ -228,7 +229,9 @@ fn stage_figure(results: &Results, configuration: Configuration, gets: u32, op: 
                 layout: Layout::Stacked,
                 categories: sizes.iter().map(category).collect(),
                 series: vec![
-                    bars("hop", Origin::Measured, 0, &|stages| stages.way_us(configuration.place)),
+                    bars("hop", Origin::Measured, 0, &|stages| {
+                        stages.way_us(configuration.topology)
+                    }),
                     bars("device", Origin::Emulated, 1, &|stages| stages.device.p50_us),
                     bars("software codec, saved", Origin::Measured, 2, &|stages| {
                         -stages.software.p50_us
@@ -299,8 +302,8 @@ pub(super) const fn origin(configuration: Configuration) -> Origin {
 }
 
 /// Returns the routes to the store that are measured.
-pub(super) fn doors(results: &Results) -> impl Iterator<Item = Door> + '_ {
-    Door::ALL.into_iter().filter(|door| results.plan.by_door(*door).next().is_some())
+pub(super) fn routes(results: &Results) -> impl Iterator<Item = StoreRoute> + '_ {
+    StoreRoute::ALL.into_iter().filter(|route| results.plan.by_route(*route).next().is_some())
 }
 
 fn capital(word: &str) -> String {
@@ -310,16 +313,16 @@ fn capital(word: &str) -> String {
         .map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
 }
 
-pub(super) const fn door_id(door: Door) -> &'static str {
-    match door {
-        Door::Grpc => "grpc",
-        Door::Direct => "direct",
+pub(super) const fn route_id(route: StoreRoute) -> &'static str {
+    match route {
+        StoreRoute::Grpc => "grpc",
+        StoreRoute::Direct => "direct",
     }
 }
 
-pub(super) const fn door_name(door: Door) -> &'static str {
-    match door {
-        Door::Grpc => "store over gRPC",
-        Door::Direct => "memcached directly",
+pub(super) const fn route_name(route: StoreRoute) -> &'static str {
+    match route {
+        StoreRoute::Grpc => "store over gRPC",
+        StoreRoute::Direct => "memcached directly",
     }
 }

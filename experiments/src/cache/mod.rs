@@ -2,27 +2,24 @@
 //! on all of them in turn, so that drift of the machine affects all alike.
 
 mod attribution;
-pub(crate) mod bars;
+mod criteria;
 mod criteria_page;
 mod figures;
 mod plan;
 mod results;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use harness::{Awake, Machine, Process, memcached_is_here};
-use indicatif::ProgressBar;
 use units::{ByteCount, Nanos, Op};
 
 use crate::base::rows::Rows;
-use crate::base::{Problem, Session, progress_bar};
+use crate::base::{ACHIEVED_MIN, Problem, Session};
 use crate::testbed::{
-    Backing, Configuration, Deployment, Door, Load, PROCESSES, Place, Probe, Sample, Site, Work,
-    unavailable_reason,
+    Backing, Compressor, Configuration, Deployment, Load, PROCESSES, Probe, Sample, Site,
+    StoreRoute, Topology, unavailable_reason,
 };
-use bars::{ACHIEVED_MIN, RATES_PER_S};
+use criteria::RATES_PER_S;
 use plan::Plan;
 use results::{Knee, LOAD_BYTES, LOAD_GETS, Point, Results, Stages};
 
@@ -69,11 +66,12 @@ pub enum Part {
     /// Latency against offered load, and the highest load kept up with.
     Loads,
     /// The lane against the monolith at 64 KiB, at the paper's load and as fast as answers come.
-    Bars,
+    #[value(name = "bars")]
+    Criteria,
 }
 
 impl Part {
-    const ALL: [Part; 3] = [Part::Sizes, Part::Loads, Part::Bars];
+    const ALL: [Part; 3] = [Part::Sizes, Part::Loads, Part::Criteria];
 }
 
 /// Runs the parts that are asked for, and writes `cache.json` and `report.html`.
@@ -94,15 +92,14 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
         return Err(failed("no configuration is left".to_owned()));
     }
     let library = options.qpl_library.as_deref();
-    let experiment =
-        Experiment::start(plan, machine, library, Arc::clone(&session.stop)).map_err(failed)?;
+    let experiment = Experiment::start(plan, machine, library, session.clone()).map_err(failed)?;
     let (results, unfinished) = experiment.run().map_err(failed)?;
     let results = Results { left_out, ..results };
     let mut rows = Rows::new("cache", &experiment.machine, &experiment.conditions());
     rows.unfinished = unfinished;
     results.write(&mut rows);
     session.say([results.summary()]);
-    session.say(bars::summary(&rows.bars));
+    session.say(criteria::summary(&rows.criteria));
     session.write(&rows, "report.html", &figures::report(&results, &rows))
 }
 
@@ -111,10 +108,10 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
 fn leave_out(plan: &mut Plan, library: Option<&Path>) -> Vec<(Configuration, String)> {
     let mut left_out: Vec<(Configuration, String)> = Vec::new();
     for configuration in &plan.configurations {
-        let known = left_out.iter().find(|(other, _)| other.work == configuration.work);
+        let known = left_out.iter().find(|(other, _)| other.compressor == configuration.compressor);
         let why = known
             .map(|(_, why)| why.clone())
-            .or_else(|| unavailable_reason(configuration.work, library));
+            .or_else(|| unavailable_reason(configuration.compressor, library));
         left_out.extend(why.map(|why| (*configuration, why)));
     }
     for (configuration, why) in &left_out {
@@ -134,8 +131,7 @@ struct Experiment {
     awake: Option<Awake>,
     /// Ends last, because the others report to it.
     _scheduler: Process,
-    stop: Arc<AtomicBool>,
-    progress: ProgressBar,
+    session: Session,
 }
 
 impl Experiment {
@@ -143,7 +139,7 @@ impl Experiment {
         plan: Plan,
         machine: Machine,
         qpl_library: Option<&Path>,
-        stop: Arc<AtomicBool>,
+        session: Session,
     ) -> Result<Self, String> {
         let args = "serve --role scheduler --grpc-listen 127.0.0.1:0 --threads 1";
         let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
@@ -153,10 +149,9 @@ impl Experiment {
         let site = Site { backing, machine: &machine, scheduler: Some(&address), qpl_library };
         let start = |configuration: &Configuration| Deployment::start(*configuration, &site);
         let deployments = plan.configurations.iter().map(start).collect::<Result<_, _>>()?;
-        let progress = progress_bar();
         machine.keep_to_first_core(PROCESSES);
         let awake = Awake::start();
-        Ok(Self { plan, machine, deployments, awake, _scheduler: scheduler, stop, progress })
+        Ok(Self { plan, machine, deployments, awake, _scheduler: scheduler, session })
     }
 
     /// Returns what a reader has to know about the use of the machine.
@@ -176,14 +171,14 @@ impl Experiment {
     fn run(&self) -> Result<(Results, Option<String>), String> {
         let mut results = Results::new(self.plan.clone());
         let end = self.measure(&mut results);
-        self.progress.finish_and_clear();
+        self.session.progress.end();
         match end {
             Ok(()) => Ok((results, None)),
-            Err(_) if self.not_stopped().is_err() && !results.points.is_empty() => {
+            Err(_) if self.session.is_stopped() && !results.points.is_empty() => {
                 let at = format!(
                     "interrupted at {}, {}",
-                    self.progress.prefix(),
-                    self.progress.message()
+                    self.session.progress.part(),
+                    self.session.progress.message()
                 );
                 Ok((results, Some(at)))
             }
@@ -193,10 +188,10 @@ impl Experiment {
 
     fn measure(&self, results: &mut Results) -> Result<(), String> {
         let plan = &self.plan;
-        self.progress.set_length((plan.runs * self.samples()) as u64);
+        self.session.progress.restart((plan.runs * self.samples()) as u64);
         for run in 0..plan.runs {
-            self.progress.set_prefix(format!("run {} of {}", run + 1, plan.runs));
-            if plan.has(Part::Bars) {
+            self.session.progress.set_part(format!("run {} of {}", run + 1, plan.runs));
+            if plan.has(Part::Criteria) {
                 self.criteria(results, run)?;
             }
             if plan.has(Part::Sizes) {
@@ -222,29 +217,29 @@ impl Experiment {
         let criteria = 2 * self.deployments.len() * plan.criteria_gets().count();
         if_planned(Part::Sizes, sizes)
             + if_planned(Part::Loads, loads)
-            + if_planned(Part::Bars, criteria)
+            + if_planned(Part::Criteria, criteria)
     }
 
     /// Measures one size, for each route to the store separately. The load is that of \[CacheTax\], or the highest that
     /// all judged configurations carry; then it is as fast as answers come.
     fn criteria(&self, results: &mut Results, run: usize) -> Result<(), String> {
-        for door in Door::ALL {
-            if !self.plan.measures(Configuration::new(Place::Lane, Work::Iaa, door)) {
+        for route in StoreRoute::ALL {
+            if !self.plan.measures(Configuration::new(Topology::Lane, Compressor::Iaa, route)) {
                 continue;
             }
             for gets in self.plan.criteria_gets() {
                 if run == 0 {
-                    let carried = self.carried(door, gets)?;
-                    results.carried_per_s.extend(carried.map(|per_s| ((door, gets), per_s)));
+                    let carried = self.carried(route, gets)?;
+                    results.carried_per_s.extend(carried.map(|per_s| ((route, gets), per_s)));
                 }
-                let rate = results.carried_per_s.get(&(door, gets)).copied();
+                let rate = results.carried_per_s.get(&(route, gets)).copied();
                 let maximum = Load {
                     warmup: self.plan.warmup,
                     duration: self.plan.duration,
                     ..Load::saturating(LOAD_BYTES, f64::from(gets) / 100.0)
                 };
                 for deployment in
-                    self.turns(run).filter(|deployment| deployment.configuration.door == door)
+                    self.turns(run).filter(|deployment| deployment.configuration.route == route)
                 {
                     let configuration = deployment.configuration;
                     if let Some(per_s) = rate {
@@ -262,9 +257,9 @@ impl Experiment {
     }
 
     /// Returns the highest of the loads that every judged configuration carries.
-    fn carried(&self, door: Door, gets: u32) -> Result<Option<f64>, String> {
+    fn carried(&self, route: StoreRoute, gets: u32) -> Result<Option<f64>, String> {
         let judged = |deployment: &&Deployment| {
-            deployment.configuration.door == door && is_judged(deployment)
+            deployment.configuration.route == route && is_judged(deployment)
         };
         for rate_per_s in RATES_PER_S {
             let mut all = true;
@@ -285,7 +280,7 @@ impl Experiment {
 
     /// Measures one size: each stage alone, every mix at the fixed load, and what the codec costs a busy frontend.
     fn size(&self, results: &mut Results, run: usize, size: ByteCount) -> Result<(), String> {
-        self.progress.set_message(format!("{size}: stages"));
+        self.session.progress.set_message(format!("{size}: stages"));
         for op in [Op::Compress, Op::Decompress] {
             results.stages.entry((size, op.name())).or_default().push(self.stages(size, op)?);
         }
@@ -308,10 +303,11 @@ impl Experiment {
             for deployment in self.turns(run) {
                 let configuration = deployment.configuration;
                 // What the accelerator frees in a frontend does not depend on the place of its store.
-                let is_of_freed = matches!(configuration.work, Work::Software | Work::Iaa);
+                let is_of_freed =
+                    matches!(configuration.compressor, Compressor::Software | Compressor::Iaa);
                 if configuration.is_microservice()
                     || !is_of_freed
-                    || configuration.door == Door::Grpc
+                    || configuration.route == StoreRoute::Grpc
                 {
                     continue;
                 }
@@ -325,18 +321,23 @@ impl Experiment {
 
     /// Returns the load with a longer warm-up where a policy learns.
     fn learning(&self, deployment: &Deployment, load: Load) -> Load {
-        let times = if deployment.configuration.work == Work::LeastLatency { LEARNING } else { 1 };
+        let times = if deployment.configuration.compressor == Compressor::LeastLatency {
+            LEARNING
+        } else {
+            1
+        };
         Load { warmup: Nanos(self.plan.warmup.0 * times), ..load }
     }
 
     fn stages(&self, value_bytes: ByteCount, op: Op) -> Result<Stages, String> {
         let (rate_per_s, jobs) = (self.plan.rate_per_s, self.plan.stage_jobs);
         let probe = Probe { value_bytes, op, rate_per_s, jobs };
-        let hop = |place| {
-            let of_place = |deployment: &&Deployment| deployment.configuration.place == place;
+        let hop = |topology| {
+            let of_topology =
+                |deployment: &&Deployment| deployment.configuration.topology == topology;
             // Where a service runs with a device and in software, the one in software is taken, so that the device's
             // time is not part of the hop.
-            let services = self.deployments.iter().filter(of_place);
+            let services = self.deployments.iter().filter(of_topology);
             let service = services.min_by_key(|deployment| deployment.configuration.is_emulated());
             let way = service.and_then(Deployment::compression);
             way.map(|way| probe.hop(way)).transpose()
@@ -346,10 +347,10 @@ impl Experiment {
             busy: probe.busy_software()?,
             best: probe.best_software()?,
             device: probe.device()?,
-            hop: hop(Place::Microservice)?,
-            lane: hop(Place::Lane)?,
+            hop: hop(Topology::Microservice)?,
+            lane: hop(Topology::Lane)?,
         };
-        self.not_stopped()?;
+        self.session.check()?;
         Ok(stages)
     }
 
@@ -360,7 +361,7 @@ impl Experiment {
             let mut search = Search::default();
             for &rate_per_s in &self.plan.loads_per_s {
                 if search.bad.is_some() {
-                    self.progress.inc(1);
+                    self.session.progress.advance(1);
                     continue;
                 }
                 let sample = self.at_load(deployment, LOAD_GETS, rate_per_s)?;
@@ -409,22 +410,18 @@ impl Experiment {
     }
 
     fn take(&self, deployment: &Deployment, load: &Load, what: &str) -> Result<Sample, String> {
-        self.progress.set_message(format!("{}: {what}", deployment.configuration.id()));
+        self.session.progress.set_message(format!("{}: {what}", deployment.configuration.id()));
         // With other policies the load's sets make the device remember its results. This policy may run them in
         // software.
-        if deployment.configuration.work == Work::LeastLatency
+        if deployment.configuration.compressor == Compressor::LeastLatency
             && let Some(way) = deployment.compression()
         {
             Probe::warm(load.value_bytes, way)?;
         }
-        let sample = Sample::take(deployment, load, &self.stop);
-        self.not_stopped()?;
-        self.progress.inc(1);
+        let sample = Sample::take(deployment, load, &self.session.stop);
+        self.session.check()?;
+        self.session.progress.advance(1);
         sample.map_err(|error| format!("{}: {error}", deployment.configuration.id()))
-    }
-
-    fn not_stopped(&self) -> Result<(), String> {
-        if self.stop.load(Ordering::Relaxed) { Err("stopped".to_owned()) } else { Ok(()) }
     }
 
     /// Returns all deployments. Each run begins with another one.
@@ -441,8 +438,12 @@ fn keeps_up(sample: &Sample) -> bool {
 
 /// Returns whether a criterion is about the deployment.
 fn is_judged(deployment: &Deployment) -> bool {
-    let Configuration { place, work, .. } = deployment.configuration;
-    matches!((place, work), (Place::Monolith, Work::Best | Work::Iaa) | (Place::Lane, Work::Iaa))
+    let Configuration { topology, compressor, .. } = deployment.configuration;
+    matches!(
+        (topology, compressor),
+        (Topology::Monolith, Compressor::Best | Compressor::Iaa)
+            | (Topology::Lane, Compressor::Iaa)
+    )
 }
 
 /// The loads that are known to be kept up with, and not to be.

@@ -5,7 +5,7 @@ use units::{ByteCount, Nanos};
 
 use super::{Options, Part};
 use crate::base::Problem;
-use crate::testbed::{Configuration, Door};
+use crate::testbed::{Configuration, StoreRoute};
 
 /// The points of `reproduce cache`.
 #[derive(Clone, Debug)]
@@ -95,8 +95,11 @@ impl Plan {
     }
 
     /// Returns the configurations that reach the store by this route.
-    pub(crate) fn by_door(&self, door: Door) -> impl Iterator<Item = Configuration> + '_ {
-        self.configurations.iter().copied().filter(move |configuration| configuration.door == door)
+    pub(crate) fn by_route(&self, route: StoreRoute) -> impl Iterator<Item = Configuration> + '_ {
+        self.configurations
+            .iter()
+            .copied()
+            .filter(move |configuration| configuration.route == route)
     }
 
     /// Returns whether a configuration is measured.
@@ -137,7 +140,8 @@ impl Plan {
 
 /// Returns the configurations with these ids, or all if there are no ids.
 fn configurations(ids: &[String]) -> Result<Vec<Configuration>, String> {
-    let all: Vec<Configuration> = Door::ALL.into_iter().flat_map(Configuration::all).collect();
+    let all: Vec<Configuration> =
+        StoreRoute::ALL.into_iter().flat_map(Configuration::all).collect();
     if let Some(id) = ids.iter().find(|id| Configuration::named(id).is_none()) {
         let valid: Vec<String> = all.iter().map(|configuration| configuration.id()).collect();
         return Err(format!("--configurations is {id}; valid are {}", valid.join(", ")));

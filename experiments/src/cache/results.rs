@@ -8,7 +8,7 @@ use units::{ByteCount, Op};
 use super::Part;
 use super::plan::Plan;
 use crate::base::rows::{Rows, Spread};
-use crate::testbed::{Configuration, Door, Place, Sample, Stage, Usage, Work};
+use crate::testbed::{Compressor, Configuration, Sample, Stage, StoreRoute, Topology, Usage};
 
 /// All measurements, run by run.
 pub(super) struct Results {
@@ -18,8 +18,9 @@ pub(super) struct Results {
     pub(super) stages: BTreeMap<(ByteCount, &'static str), Vec<Stages>>,
     /// The knees by configuration.
     pub(super) knees: BTreeMap<String, Vec<Knee>>,
-    /// The load of the criteria by door and mix (1/s): the highest of [`super::bars::RATES_PER_S`] that was carried.
-    pub(super) carried_per_s: BTreeMap<(Door, u32), f64>,
+    /// The load of the criteria by route and mix (1/s): the highest of [`super::criteria::RATES_PER_S`]
+    /// that was carried.
+    pub(super) carried_per_s: BTreeMap<(StoreRoute, u32), f64>,
     /// The configurations that could not be measured here, with the reasons.
     pub(super) left_out: Vec<(Configuration, String)>,
 }
@@ -49,11 +50,11 @@ pub(super) struct Stages {
 
 impl Stages {
     /// Returns the time of the way to a job's place and back. It is NaN where it was not measured.
-    pub(super) fn way_us(&self, place: Place) -> f64 {
-        let way = match place {
-            Place::Monolith => return 0.0,
-            Place::Microservice => self.hop,
-            Place::Lane => self.lane,
+    pub(super) fn way_us(&self, topology: Topology) -> f64 {
+        let way = match topology {
+            Topology::Monolith => return 0.0,
+            Topology::Microservice => self.hop,
+            Topology::Lane => self.lane,
         };
         way.map_or(f64::NAN, |way| way.p50_us)
     }
@@ -256,8 +257,10 @@ impl Results {
     /// microservice of \[CacheTax\] with an accelerator, over either transport, the monolith with the library that the
     /// paper uses is another, where that was measured.
     fn bases(&self, configuration: Configuration) -> Vec<Configuration> {
-        let exact = Configuration::new(Place::Monolith, Work::QplSoftware, configuration.door);
-        let is_papers = configuration.is_microservice() && configuration.work == Work::Iaa;
+        let exact =
+            Configuration::new(Topology::Monolith, Compressor::QplSoftware, configuration.route);
+        let is_papers =
+            configuration.is_microservice() && configuration.compressor == Compressor::Iaa;
         let both =
             [(configuration.base(), configuration != configuration.base()), (exact, is_papers)];
         let wanted = both.into_iter().filter(|(base, wanted)| *wanted && self.plan.measures(*base));
@@ -350,7 +353,9 @@ impl Results {
 
     /// Writes the accelerator's saving of what the codec costs a busy frontend.
     fn write_freed(&self, rows: &mut Rows, configuration: Configuration) {
-        if configuration != Configuration::new(Place::Monolith, Work::Iaa, configuration.door) {
+        if configuration
+            != Configuration::new(Topology::Monolith, Compressor::Iaa, configuration.route)
+        {
             return;
         }
         for &size in &self.plan.sizes {
@@ -399,14 +404,18 @@ impl Results {
                 ("busy_software", |stages| stages.busy.p50_us, false),
                 ("best_software", |stages| stages.best.p50_us, false),
                 ("device", |stages| stages.device.p50_us, true),
-                ("hop", |stages| stages.way_us(Place::Microservice), false),
-                ("lane", |stages| stages.way_us(Place::Lane), false),
+                ("hop", |stages| stages.way_us(Topology::Microservice), false),
+                ("lane", |stages| stages.way_us(Topology::Lane), false),
             ];
-            let places: Vec<Place> =
-                self.plan.configurations.iter().map(|configuration| configuration.place).collect();
+            let topologies: Vec<Topology> = self
+                .plan
+                .configurations
+                .iter()
+                .map(|configuration| configuration.topology)
+                .collect();
             let is_there = |stage: &str| match stage {
-                "hop" => places.contains(&Place::Microservice),
-                "lane" => places.contains(&Place::Lane),
+                "hop" => topologies.contains(&Topology::Microservice),
+                "lane" => topologies.contains(&Topology::Lane),
                 _ => true,
             };
             for (stage, time, is_virtual) in
@@ -442,15 +451,16 @@ impl Results {
         for &configuration in &self.plan.configurations {
             let point = Point::at_size(configuration, size, gets);
             let median = |quantile| {
-                let spread = Spread::of(self.latency_us(&point, Op::Decompress, quantile));
+                let spread = Spread::from_values(self.latency_us(&point, Op::Decompress, quantile));
                 spread.map_or("-".to_owned(), |spread| format!("{:.1}", spread.median))
             };
             let knees = self.knees.get(&configuration.id()).map(Vec::as_slice).unwrap_or_default();
-            let knee = Spread::of(knees.iter().map(|knee| knee.per_s))
+            let knee = Spread::from_values(knees.iter().map(|knee| knee.per_s))
                 .map_or("-".to_owned(), |knee| format!("{:.0}", knee.median));
             let (p50, p90) = (median(Quantile::P50), median(Quantile::P90));
-            let door = if configuration.door == Door::Direct { ", memcached directly" } else { "" };
-            let name = format!("{}{door}", configuration.name());
+            let route =
+                if configuration.route == StoreRoute::Direct { ", memcached directly" } else { "" };
+            let name = format!("{}{route}", configuration.name());
             lines.push(format!("{name:<72} {p50:>8} {p90:>8} {knee:>10}"));
         }
         lines.push("virtual IAA: emulated from published figures, not hardware".to_owned());

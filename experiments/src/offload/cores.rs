@@ -5,11 +5,11 @@ use std::num::NonZeroUsize;
 use report::Section;
 
 use super::closed::warm;
-use super::lab::Lab;
 use super::mode::Mode;
 use super::modes::FEW;
 use super::platform::Platform;
 use super::sample::{Sample, invalid};
+use super::setup::Setup;
 use super::work::Work;
 use crate::base::figures::table;
 use crate::base::rows::Rows;
@@ -18,21 +18,21 @@ use crate::base::rows::Rows;
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
-pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
+pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     let first = rows.rows.len();
-    let work = Work::web_server(&lab.stock)?;
-    let platforms = [&lab.published, &lab.own_codec];
+    let work = Work::web_server(&setup.stock)?;
+    let platforms = [&setup.published, &setup.own_codec];
     platforms.into_iter().try_for_each(|platform| warm(platform, &work))?;
-    lab.begin("cores", lab.plan.runs * platforms.len() * MODES.len() * CORES.len());
+    setup.session.begin("cores", setup.plan.runs * platforms.len() * MODES.len() * CORES.len());
     for platform in platforms {
         let mut samples = vec![[Vec::new(), Vec::new()]; MODES.len()];
-        for _ in 0..lab.plan.runs {
+        for _ in 0..setup.plan.runs {
             for (mode, samples) in MODES.into_iter().zip(&mut samples) {
                 for (cores, samples) in CORES.into_iter().zip(samples) {
-                    let closed = lab.closed(FEW);
+                    let closed = setup.closed(FEW);
                     let what = format!("{} on {cores}, {}", mode.id(), platform.id);
                     let sample = || closed.run_on(cores, platform, mode, &work);
-                    samples.push(lab.take(&what, sample)?);
+                    samples.push(setup.session.take(&what, sample)?);
                 }
             }
         }

@@ -4,18 +4,18 @@
 use std::collections::BTreeMap;
 
 use report::{Axis, Figure, Panel, Section};
-use sim::{OpenLoop, OpenLoopRun};
+use sim::{RuntimeModel, RuntimeRun};
 use units::Nanos;
 use workload::PayloadClass;
 
 use super::closed::warm;
-use super::lab::Lab;
 use super::mode::Mode;
 use super::modes::CACHE1;
 use super::open::{Open, WARM_UP};
 use super::page::{colour, figure, line, origin};
 use super::platform::Platform;
 use super::sample::{Sample, behind, invalid};
+use super::setup::Setup;
 use super::simulated;
 use super::work::Work;
 use crate::base::Spread;
@@ -27,15 +27,15 @@ use crate::base::rows::{Kind, Row, Rows};
 ///
 /// # Errors
 /// A job failed, or the run has to stop and none has gone through all loads.
-pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
-    let work = Work::of_preset(&lab.stock, CACHE1, PayloadClass::Html)?;
+pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
+    let work = Work::of_preset(&setup.stock, CACHE1, PayloadClass::Html)?;
     let (mut figures, mut tables) = (Vec::new(), Vec::new());
-    for platform in lab.platforms() {
+    for platform in setup.platforms() {
         let found = match warm(platform, &work)
-            .and_then(|()| Measurements::measure(lab, platform, &work))
+            .and_then(|()| Measurements::measure(setup, platform, &work))
         {
             Ok(found) => found,
-            Err(_) if lab.is_to_stop() && !figures.is_empty() => break,
+            Err(_) if setup.session.is_stopped() && !figures.is_empty() => break,
             Err(error) => return Err(error),
         };
         found.write(rows);
@@ -45,17 +45,17 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
         let caption = format!("{}: beside the best static policy", platform.name);
         tables.push(table(&caption, rows.rows[first..].iter()));
         let first = rows.rows.len();
-        found.write_simulated(rows, &work, lab.plan.window);
+        found.write_simulated(rows, &work, setup.plan.window);
         let caption = format!("{}: the simulator's answer over the runtime's", platform.name);
         if rows.rows.len() > first {
             let over = rows.rows[first..].iter().filter(|row| row.unit == "ratio");
             tables.push(table(&caption, over));
         }
-        if lab.is_to_stop() {
+        if setup.session.is_stopped() {
             break;
         }
     }
-    if lab.is_to_stop() {
+    if setup.session.is_stopped() {
         rows.unfinished = Some("interrupted within loads: the runs that were whole".into());
     }
     Ok(Section {
@@ -91,17 +91,17 @@ struct Measurements<'a> {
 }
 
 impl<'a> Measurements<'a> {
-    fn measure(lab: &Lab, platform: &'a Platform, work: &Work) -> Result<Self, String> {
-        let plan = &lab.plan;
+    fn measure(setup: &Setup, platform: &'a Platform, work: &Work) -> Result<Self, String> {
+        let plan = &setup.plan;
         let mut loads_per_s = plan.loads_per_s.clone();
         loads_per_s.sort_by(f64::total_cmp);
         loads_per_s.dedup_by_key(|per_s| *per_s as u64);
-        lab.begin("loads", plan.runs * Mode::ALL.len() * loads_per_s.len());
+        setup.session.begin("loads", plan.runs * Mode::ALL.len() * loads_per_s.len());
         let mut found = Self { platform, loads_per_s, runs: 0, samples: BTreeMap::new() };
         for run in 0..plan.runs {
-            let taken = match found.run_through(lab, work, run) {
+            let taken = match found.run_through(setup, work, run) {
                 Ok(taken) => taken,
-                Err(_) if lab.is_to_stop() && run > 0 => break,
+                Err(_) if setup.session.is_stopped() && run > 0 => break,
                 Err(error) => return Err(error),
             };
             for (at, sample) in taken {
@@ -113,7 +113,7 @@ impl<'a> Measurements<'a> {
     }
 
     /// Makes one run through all loads.
-    fn run_through(&self, lab: &Lab, work: &Work, run: usize) -> Result<Vec<Taken>, String> {
+    fn run_through(&self, setup: &Setup, work: &Work, run: usize) -> Result<Vec<Taken>, String> {
         let mut taken = Vec::new();
         // Beyond the load at which a mode falls behind, only the queue grows.
         let mut open: Vec<Mode> = Mode::ALL.to_vec();
@@ -122,12 +122,12 @@ impl<'a> Measurements<'a> {
             for mode in Mode::ALL {
                 let what = format!("{}, {rate_per_s}/s, {}", mode.id(), self.platform.id);
                 if !open.contains(&mode) {
-                    lab.take(&what, || Ok(()))?;
+                    setup.session.take(&what, || Ok(()))?;
                     continue;
                 }
-                let (window, seed) = (lab.plan.window, seed(run, rate_per_s));
+                let (window, seed) = (setup.plan.window, seed(run, rate_per_s));
                 let open = Open { rate_per_s, window, batch: None, seed };
-                let sample = lab.take(&what, || open.run(self.platform, mode, work))?;
+                let sample = setup.session.take(&what, || open.run(self.platform, mode, work))?;
                 if sample.kept_up() {
                     kept_up.push(mode);
                 }
@@ -149,7 +149,7 @@ impl<'a> Measurements<'a> {
 
     /// Returns the 99th percentile, where all runs kept up.
     fn p99_us(&self, mode: Mode, per_s: f64) -> Option<Spread> {
-        let spread = Spread::of(self.quantile_us(mode, per_s, 0.99));
+        let spread = Spread::from_values(self.quantile_us(mode, per_s, 0.99));
         spread.filter(|spread| spread.count == self.runs)
     }
 
@@ -233,10 +233,10 @@ impl<'a> Measurements<'a> {
                 let Some(plan) = simulated::open_loop(self.platform, mode, work, load) else {
                     return;
                 };
-                let runs = |plan: &OpenLoop| -> Vec<OpenLoopRun> {
+                let runs = |plan: &RuntimeModel| -> Vec<RuntimeRun> {
                     (0..samples.len()).map(|run| plan.run(seed(run, per_s))).collect()
                 };
-                let p99_us = |runs: &[OpenLoopRun]| {
+                let p99_us = |runs: &[RuntimeRun]| {
                     runs.iter().filter_map(|run| run.quantile_us(0.99)).collect::<Vec<f64>>()
                 };
                 let found = runs(&plan);
@@ -263,11 +263,12 @@ impl<'a> Measurements<'a> {
         values: Vec<f64>,
     ) {
         let what = format!("{}, {what}", mode.name());
-        let row = Row::of(id.to_owned(), what, unit, values, self.platform.virtuals(mode), None);
+        let row =
+            Row::from_values(id.to_owned(), what, unit, values, self.platform.virtuals(mode), None);
         rows.rows.push(row.by(Kind::Computed));
     }
 
-    fn write_ratios(&self, rows: &mut Rows, mode: Mode, per_s: f64, runs: &[OpenLoopRun]) {
+    fn write_ratios(&self, rows: &mut Rows, mode: Mode, per_s: f64, runs: &[RuntimeRun]) {
         let samples = self.samples(mode, per_s);
         let mut add = |metric: &str, what: &str, ratios: Vec<f64>| {
             let id = format!("simulated_over_measured.{metric}.{}", self.at(mode, per_s));

@@ -5,11 +5,11 @@ use report::Section;
 use workload::PayloadClass;
 
 use super::closed::warm;
-use super::lab::Lab;
 use super::mode::Mode;
 use super::modes::CACHE1;
 use super::open::Open;
 use super::sample::{Sample, behind, invalid};
+use super::setup::Setup;
 use super::work::Work;
 use crate::base::figures::table;
 use crate::base::rows::Rows;
@@ -18,26 +18,26 @@ use crate::base::rows::Rows;
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
-pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
+pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     let first = rows.rows.len();
-    let work = Work::of_preset(&lab.stock, CACHE1, PayloadClass::Html)?;
-    let batch = Work::of_preset(&lab.stock, "accelerometer-feed1", PayloadClass::Html)?.batch();
-    let platforms = lab.platforms();
-    lab.begin("mix", lab.plan.runs * platforms.len() * Mode::ALL.len());
+    let work = Work::of_preset(&setup.stock, CACHE1, PayloadClass::Html)?;
+    let batch = Work::of_preset(&setup.stock, "accelerometer-feed1", PayloadClass::Html)?.batch();
+    let platforms = setup.platforms();
+    setup.session.begin("mix", setup.plan.runs * platforms.len() * Mode::ALL.len());
     for platform in platforms {
         warm(platform, &work)?;
         warm(platform, &batch)?;
         let mut samples = vec![Vec::new(); Mode::ALL.len()];
-        for run in 0..lab.plan.runs {
+        for run in 0..setup.plan.runs {
             for (mode, samples) in Mode::ALL.into_iter().zip(&mut samples) {
                 let open = Open {
                     rate_per_s: RATE_PER_S,
-                    window: lab.plan.window,
+                    window: setup.plan.window,
                     batch: Some(&batch),
                     seed: run as u64,
                 };
                 let what = format!("{} of a mix, {}", mode.id(), platform.id);
-                samples.push(lab.take(&what, || open.run(platform, mode, &work))?);
+                samples.push(setup.session.take(&what, || open.run(platform, mode, &work))?);
             }
         }
         for (mode, samples) in Mode::ALL.into_iter().zip(&samples) {

@@ -4,7 +4,6 @@
 
 mod closed;
 mod cores;
-mod lab;
 mod loads;
 mod mix;
 mod mode;
@@ -16,6 +15,7 @@ mod platform;
 mod predicted;
 mod published;
 mod sample;
+mod setup;
 mod simulated;
 mod sizes;
 mod sweeps;
@@ -23,8 +23,6 @@ mod web;
 mod work;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use clap::ValueEnum;
 use harness::Machine;
@@ -32,13 +30,13 @@ use report::{Report, Section};
 use units::{ByteCount, Nanos};
 
 use crate::base::rows::{Criterion, Rows};
-use crate::base::{Problem, Session, figures, progress_bar};
-use lab::Lab;
+use crate::base::{Problem, Session, figures};
 use plan::Plan;
 use platform::Platform;
+use setup::Setup;
 
 /// Measures one part, adds its rows and returns its section of the page.
-type Experiment = fn(&Lab, &mut Rows) -> Result<Section, String>;
+type Experiment = fn(&Setup, &mut Rows) -> Result<Section, String>;
 
 const EXPERIMENTS: [(Part, Experiment); 7] = [
     (Part::Sizes, sizes::run),
@@ -114,37 +112,36 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let plan = Plan::new(options)?;
     session.make_folder()?;
     let failed = |error: String| Problem::Failed(error);
-    let stop = Arc::clone(&session.stop);
     // The libraries are opened only for the parts that use them, so that one that does not open affects no other part.
     let libraries = match plan.parts.iter().any(|part| matches!(part, Part::Sizes | Part::Modes)) {
         true => Platform::libraries(options.qpl_library.as_deref()).map_err(failed)?,
         false => Vec::new(),
     };
-    let lab = Lab::new(plan, libraries, stop.clone(), progress_bar()).map_err(failed)?;
-    let mut rows = Rows::new("runtime", &Machine::here(), &lab.conditions());
-    let asked = EXPERIMENTS.iter().filter(|(part, _)| lab.plan.parts.contains(part));
+    let setup = Setup::new(plan, libraries, session).map_err(failed)?;
+    let mut rows = Rows::new("runtime", &Machine::here(), &setup.conditions());
+    let asked = EXPERIMENTS.iter().filter(|(part, _)| setup.plan.parts.contains(part));
     let mut sections = Vec::new();
     for (part, experiment) in asked {
-        let done = (rows.rows.len(), rows.bars.len());
-        match experiment(&lab, &mut rows) {
+        let done = (rows.rows.len(), rows.criteria.len());
+        match experiment(&setup, &mut rows) {
             Ok(section) => {
                 sections.push(section);
                 if rows.unfinished.is_some() {
                     break;
                 }
             }
-            Err(_) if stop.load(Ordering::Relaxed) && !sections.is_empty() => {
+            Err(_) if session.is_stopped() && !sections.is_empty() => {
                 rows.rows.truncate(done.0);
-                rows.bars.truncate(done.1);
+                rows.criteria.truncate(done.1);
                 rows.unfinished = Some(format!("interrupted within {}", part.word()));
                 break;
             }
             Err(error) => return Err(failed(error)),
         }
     }
-    lab.end();
+    session.progress.end();
     session.say(summary(&rows));
-    session.write(&rows, "runtime.html", &report(&lab.plan, &rows, sections))
+    session.write(&rows, "runtime.html", &report(&setup.plan, &rows, sections))
 }
 
 /// Returns the rows with a published number, the break-even sizes and the scaling, and then the criteria.
@@ -166,7 +163,7 @@ fn summary(rows: &Rows) -> Vec<String> {
         format!("{:<44} {published:>10} {ours:>10} {} {kind}", row.id, row.unit)
     }));
     lines.push("calibrated: an input; it proves nothing. emulated: a virtual device".to_owned());
-    lines.extend(rows.bars.iter().map(Criterion::line));
+    lines.extend(rows.criteria.iter().map(Criterion::line));
     lines
 }
 

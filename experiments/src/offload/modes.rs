@@ -8,13 +8,13 @@ use units::Nanos;
 use workload::PayloadClass;
 
 use super::closed::warm;
-use super::lab::Lab;
 use super::mode::Mode;
 use super::page::{colour, figure, line, origin};
 use super::platform::Platform;
 use super::predicted;
 use super::published::{self, DEVIATION_MAX, Range, medians};
 use super::sample::{Sample, invalid};
+use super::setup::Setup;
 use super::work::Work;
 use crate::base::Spread;
 use crate::base::figures::table;
@@ -24,9 +24,9 @@ use crate::base::rows::{Kind, Row, Rows};
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
-pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
+pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     let first = rows.rows.len();
-    let found = Measurements::measure(lab)?;
+    let found = Measurements::measure(setup)?;
     found.write(rows)?;
     Ok(found.section(&rows.rows[first..]))
 }
@@ -88,23 +88,24 @@ struct Measurements<'a> {
 }
 
 impl<'a> Measurements<'a> {
-    fn measure(lab: &'a Lab) -> Result<Self, String> {
-        let variants = variants(lab);
+    fn measure(setup: &'a Setup) -> Result<Self, String> {
+        let variants = variants(setup);
         let (mut works, mut samples) = (BTreeMap::new(), BTreeMap::<Key, Vec<Sample>>::new());
-        lab.begin("workloads", lab.plan.runs * WORKLOADS.len() * variants.len());
+        setup.session.begin("workloads", setup.plan.runs * WORKLOADS.len() * variants.len());
         for workload in &WORKLOADS {
             for class in [PayloadClass::Html, PayloadClass::Numeric] {
-                let work = Work::of_preset(&lab.stock, workload.preset, class)?;
-                platforms(lab).try_for_each(|platform| warm(platform, &work))?;
+                let work = Work::of_preset(&setup.stock, workload.preset, class)?;
+                platforms(setup).try_for_each(|platform| warm(platform, &work))?;
                 works.insert((workload.id, class.name()), work);
             }
-            for _ in 0..lab.plan.runs {
+            for _ in 0..setup.plan.runs {
                 for variant in &variants {
                     let work = &works[&(workload.id, variant.class.name())];
-                    let closed = lab.closed(variant.in_flight);
+                    let closed = setup.closed(variant.in_flight);
                     let what = variant.at(workload);
-                    let sample =
-                        lab.take(&what, || closed.run(variant.platform, variant.mode, work))?;
+                    let sample = setup
+                        .session
+                        .take(&what, || closed.run(variant.platform, variant.mode, work))?;
                     samples.entry((workload.id, what)).or_default().push(sample);
                 }
             }
@@ -153,7 +154,7 @@ impl<'a> Measurements<'a> {
             variant.name()
         );
         let id = format!("off_published.{}.cache1_and_feed1", variant.mode.id());
-        let row = Row::of(id, what, "share", [off], variant.devices(), None);
+        let row = Row::from_values(id, what, "share", [off], variant.devices(), None);
         range.judge(rows, row, WORKLOADS.each_ref().map(|workload| workload.name), ratios);
     }
 
@@ -163,7 +164,7 @@ impl<'a> Measurements<'a> {
         let name = format!("{}, {}", workload.name, variant.name());
         let row = |metric: &str, what: &str, unit, values: Vec<f64>| {
             let (id, what) = (format!("{metric}.{at}"), format!("{name}: {what}"));
-            Row::of(id, what, unit, values, variant.devices(), invalid(samples))
+            Row::from_values(id, what, unit, values, variant.devices(), invalid(samples))
         };
         let values = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
         let per_s = row("throughput", "requests done", "1/s", values(&Sample::per_s));
@@ -237,14 +238,14 @@ impl<'a> Measurements<'a> {
             measured.zip(&predicted).map(|(ours, expected)| ours / expected).collect();
         let what = format!("{name}: throughput over software's, by the model");
         let id = format!("predicted_ratio.{at}");
-        let row = Row::of(id, what, "ratio", predicted, variant.devices(), None);
+        let row = Row::from_values(id, what, "ratio", predicted, variant.devices(), None);
         rows.rows.push(row.by(Kind::Computed));
         let what = format!("{name}: throughput ratio over the model's");
         rows.add(format!("over_predicted.{at}"), what, "ratio", over, variant.devices(), None);
         for (part, us) in parts_us(work, profile) {
             let what = format!("{name}: {part} of the mean request, by the profile");
             let id = format!("{part}_per_request.{at}");
-            let row = Row::of(id, what, "us", [us], variant.devices(), None);
+            let row = Row::from_values(id, what, "us", [us], variant.devices(), None);
             rows.rows.push(row.by(Kind::Computed));
         }
         Ok(())
@@ -288,7 +289,8 @@ impl<'a> Measurements<'a> {
                 let samples = self.samples(workload, variant);
                 let at = |percent: i32| {
                     let share = f64::from(percent) / 100.0;
-                    let us = Spread::of(samples.iter().map(|sample| sample.quantile_us(share)));
+                    let us =
+                        Spread::from_values(samples.iter().map(|sample| sample.quantile_us(share)));
                     (us.map_or(f64::NAN, |us| us.median), vec![f64::from(percent)])
                 };
                 let points = [1].into_iter().chain((5..=95).step_by(5)).chain([98, 99]).map(at);
@@ -309,7 +311,7 @@ impl<'a> Measurements<'a> {
             let median_per_s = |platform: &Platform, mode| {
                 let (class, in_flight) = (PayloadClass::Html, ALL);
                 let samples = self.samples(workload, &Variant { platform, class, in_flight, mode });
-                let spread = Spread::of(samples.iter().map(Sample::per_s));
+                let spread = Spread::from_values(samples.iter().map(Sample::per_s));
                 spread.map_or(f64::NAN, |spread| spread.median / 1e3)
             };
             let mut platforms: Vec<&Platform> = Vec::new();
@@ -377,22 +379,22 @@ impl Variant<'_> {
     }
 }
 
-fn platforms(lab: &Lab) -> impl Iterator<Item = &Platform> {
-    lab.platforms().into_iter().chain(&lab.libraries)
+fn platforms(setup: &Setup) -> impl Iterator<Item = &Platform> {
+    setup.platforms().into_iter().chain(&setup.libraries)
 }
 
-fn variants(lab: &Lab) -> Vec<Variant<'_>> {
+fn variants(setup: &Setup) -> Vec<Variant<'_>> {
     let html = PayloadClass::Html;
     let on = |platform, class, in_flight, modes: &[Mode]| {
         let variant = |mode: &Mode| Variant { platform, class, in_flight, mode: *mode };
         modes.iter().map(variant).collect::<Vec<_>>()
     };
     let mut variants = Vec::new();
-    for platform in platforms(lab) {
+    for platform in platforms(setup) {
         variants.extend(on(platform, html, ALL, &Mode::ALL));
     }
-    variants.extend(on(&lab.published, PayloadClass::Numeric, ALL, &Mode::PAPER));
-    variants.extend(on(&lab.published, html, FEW, &[Mode::Async, Mode::Batch]));
+    variants.extend(on(&setup.published, PayloadClass::Numeric, ALL, &Mode::PAPER));
+    variants.extend(on(&setup.published, html, FEW, &[Mode::Async, Mode::Batch]));
     variants
 }
 
@@ -490,8 +492,11 @@ mod tests {
         assert!(row("under_10us.software.feed1").what.ends_with("requests under 10 us"));
         let off = row("throughput.software.feed1").reason.as_deref().expect("it is off by 40 %");
         assert!(off.contains("+40 %") && off.contains("specs/workloads"), "{off}");
-        let criteria: Vec<_> =
-            rows.bars.iter().map(|criterion| (criterion.id.as_str(), criterion.met)).collect();
+        let criteria: Vec<_> = rows
+            .criteria
+            .iter()
+            .map(|criterion| (criterion.id.as_str(), criterion.passed))
+            .collect();
         assert_eq!(criteria, [("off_published.async.cache1_and_feed1", Some(true))]);
     }
 }

@@ -95,13 +95,19 @@ impl Range {
             Self::Between(_) => format!("published: {words}; nearer ends: {}", assigned.join(", ")),
         };
         let said = row.ours.is_some().then_some(said);
-        rows.judge(with(row, said), Some(Runs::of(of_runs, planned)), Limit::AtMost(DEVIATION_MAX));
+        rows.judge(
+            with(row, said),
+            Some(Runs::new(of_runs, planned)),
+            Limit::AtMost(DEVIATION_MAX),
+        );
     }
 }
 
 /// Returns the medians of both workloads. A median is NaN where no run holds.
 pub(super) fn medians(ratios: [&[f64]; 2]) -> [f64; 2] {
-    ratios.map(|runs| Spread::of(runs.iter().copied()).map_or(f64::NAN, |spread| spread.median))
+    ratios.map(|runs| {
+        Spread::from_values(runs.iter().copied()).map_or(f64::NAN, |spread| spread.median)
+    })
 }
 
 /// Returns a row next to its published number. A row that is off by more than a tenth says so, with what is known of
@@ -134,7 +140,7 @@ mod tests {
 
     fn row(ours: f64) -> Row {
         let devices = vec!["virtual-bluefield2".to_owned()];
-        Row::of("a".into(), "b".into(), "ratio", [ours], devices, None)
+        Row::from_values("a".into(), "b".into(), "ratio", [ours], devices, None)
     }
 
     #[test]
@@ -173,14 +179,14 @@ mod tests {
         judge([3.07; 3], [3.07; 3]);
         judge([f64::NAN; 3], [3.4; 3]);
         assert_eq!(
-            rows.bars.iter().map(|criterion| criterion.met).collect::<Vec<_>>(),
+            rows.criteria.iter().map(|criterion| criterion.passed).collect::<Vec<_>>(),
             [Some(true), Some(false), None]
         );
         let said = rows.rows[0].reason.as_deref().expect("an assignment");
         assert!(said.contains("Cache-1's 4.10 beside 3.8, Feed-1's 3.07 beside 3.4"), "{said}");
         // The runs lie on both sides of the limit: 4.3 is off by 13 %.
         assert!(
-            rows.bars[0]
+            rows.criteria[0]
                 .spread
                 .is_some_and(|[low, high]| low < DEVIATION_MAX && high > DEVIATION_MAX)
         );

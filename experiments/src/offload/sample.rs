@@ -3,6 +3,8 @@
 use device::virtual_device::{LATE_SHARE_MAX, VirtualCounters};
 use units::Nanos;
 
+use crate::base::ACHIEVED_MIN_P99;
+
 /// The results of one run of one load.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
@@ -48,7 +50,7 @@ impl Sample {
 
     /// Returns true if nearly all offered requests were answered in time. Otherwise latency is the length of a queue.
     pub(super) fn kept_up(&self) -> bool {
-        self.achieved >= ACHIEVED_MIN
+        self.achieved >= ACHIEVED_MIN_P99
     }
 
     /// Returns a latency, or NaN where the sample did not keep up (us).
@@ -102,9 +104,6 @@ pub(super) fn behind(samples: &[Sample]) -> Option<String> {
     let late = samples.iter().filter(|sample| !sample.kept_up()).count();
     (late > 0).then(|| format!("{late} of {} runs did not keep up", samples.len()))
 }
-
-/// This allows half of the percent beyond the 99th percentile to be late.
-const ACHIEVED_MIN: f64 = 0.995;
 
 #[cfg(test)]
 mod tests {

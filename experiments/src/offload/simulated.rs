@@ -1,7 +1,7 @@
 //! The open loop in the simulator: the same profiles, sizes, policy object and window, and the measured times of the
 //! runtime's own work. Its numbers are compared with those of the runtime.
 
-use sim::OpenLoop;
+use sim::RuntimeModel;
 use units::Nanos;
 
 use super::mode::Mode;
@@ -14,9 +14,9 @@ pub(super) fn open_loop(
     mode: Mode,
     work: &Work,
     (rate_per_s, window, warm_up): (f64, Nanos, Nanos),
-) -> Option<OpenLoop> {
+) -> Option<RuntimeModel> {
     let (software, device) = platform.profiles()?;
-    Some(OpenLoop {
+    Some(RuntimeModel {
         policy: mode.policy(),
         software: software.clone(),
         device: device.clone(),
@@ -26,7 +26,7 @@ pub(super) fn open_loop(
         warm_up,
         grace: super::open::GRACE,
         poll_interval: POLL_INTERVAL,
-        place: if mode.policy().weighs_costs() { PLACE + WEIGH } else { PLACE },
+        place: if mode.policy().uses_costs() { PLACE + WEIGH } else { PLACE },
         emulate: EMULATE,
         hand_back: HAND_BACK,
     })
@@ -34,8 +34,8 @@ pub(super) fn open_loop(
 
 /// Returns the same load with a policy whose choice takes no more time than a known answer. It returns None for a
 /// policy of which that is true already.
-pub(super) fn unweighed(plan: &OpenLoop) -> Option<OpenLoop> {
-    (plan.place > PLACE).then(|| OpenLoop { place: PLACE, ..plan.clone() })
+pub(super) fn unweighed(plan: &RuntimeModel) -> Option<RuntimeModel> {
+    (plan.place > PLACE).then(|| RuntimeModel { place: PLACE, ..plan.clone() })
 }
 
 /// Returns the simulator's median latency over the model's, at a load where no request waits for another. It returns

@@ -13,11 +13,11 @@ use units::ByteCount;
 use workload::PayloadClass;
 
 use super::closed::warm;
-use super::lab::Lab;
 use super::mode::Mode;
 use super::page::{figure, line, origin, size_id};
 use super::platform::Platform;
 use super::published;
+use super::setup::Setup;
 use super::work::{CLASSES, Work};
 use crate::base::Spread;
 use crate::base::rows::{Kind, Row, Rows};
@@ -26,8 +26,8 @@ use crate::base::rows::{Kind, Row, Rows};
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
-pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
-    let found = Measurements::measure(lab)?;
+pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
+    let found = Measurements::measure(setup)?;
     found.write(rows);
     Ok(found.section())
 }
@@ -65,35 +65,36 @@ const ON_CHIP: &str = "bluefield2_arm";
 const WORKER: &str = "worker";
 
 impl<'a> Measurements<'a> {
-    fn measure(lab: &'a Lab) -> Result<Self, String> {
+    fn measure(setup: &'a Setup) -> Result<Self, String> {
         let variant = |id, name, platform, mode| Variant { id, name, platform, mode };
         let mut variants = vec![
-            variant(EPYC, "software, EPYC 7542", &lab.published, Mode::Software),
-            variant(OWN_CODEC, "software, own codec", &lab.own_codec, Mode::Software),
-            variant(BLUEFIELD, "BlueField-2, off-chip", &lab.published, Mode::Async),
-            variant(ON_CHIP, "BlueField-2, on-chip", &lab.on_chip, Mode::Async),
-            variant(WORKER, "worker thread", &lab.worker, Mode::Async),
+            variant(EPYC, "software, EPYC 7542", &setup.published, Mode::Software),
+            variant(OWN_CODEC, "software, own codec", &setup.own_codec, Mode::Software),
+            variant(BLUEFIELD, "BlueField-2, off-chip", &setup.published, Mode::Async),
+            variant(ON_CHIP, "BlueField-2, on-chip", &setup.on_chip, Mode::Async),
+            variant(WORKER, "worker thread", &setup.worker, Mode::Async),
         ];
-        let libraries = lab.libraries.iter();
+        let libraries = setup.libraries.iter();
         variants.extend(
             libraries.map(|platform| variant(platform.id, platform.name, platform, Mode::Async)),
         );
-        let plan = &lab.plan;
+        let plan = &setup.plan;
         let mut sizes = plan.sizes.clone();
         sizes.sort();
         sizes.dedup();
         let mut splits = BTreeMap::<Key, Vec<Split>>::new();
-        lab.begin("chapter 2", plan.runs * variants.len() * sizes.len() * CLASSES.len());
+        setup.session.begin("chapter 2", plan.runs * variants.len() * sizes.len() * CLASSES.len());
         for &size in &sizes {
             for class in CLASSES {
-                let work = Work::of_size(&lab.stock, size, class)?;
-                let platforms = [&lab.published, &lab.own_codec, &lab.on_chip, &lab.worker];
-                let mut platforms = platforms.into_iter().chain(&lab.libraries);
+                let work = Work::of_size(&setup.stock, size, class)?;
+                let platforms = [&setup.published, &setup.own_codec, &setup.on_chip, &setup.worker];
+                let mut platforms = platforms.into_iter().chain(&setup.libraries);
                 platforms.try_for_each(|platform| warm(platform, &work))?;
                 for _ in 0..plan.runs {
                     for variant in &variants {
                         let what = format!("{}, {class}, {size}", variant.id);
-                        let split = lab.take(&what, || variant.measure(&work, plan.size_jobs))?;
+                        let split =
+                            setup.session.take(&what, || variant.measure(&work, plan.size_jobs))?;
                         splits.entry((variant.id, class.name(), size)).or_default().push(split);
                     }
                 }
@@ -146,7 +147,7 @@ impl<'a> Measurements<'a> {
             let found = self.break_even(device, software);
             let devices = virtuals([device, software]);
             let values = found.iter().copied().map(Crossing::bytes);
-            let row = Row::of(id, what, "B", values, devices, self.open_end(&found));
+            let row = Row::from_values(id, what, "B", values, devices, self.open_end(&found));
             rows.rows.push(match software.id {
                 EPYC => {
                     let input = Some("an input of both profiles".to_owned());
@@ -160,7 +161,7 @@ impl<'a> Measurements<'a> {
         let id = "off_chip_over_on_chip.from_8KiB".to_owned();
         let what = "latency off-chip over on-chip, setups aside, the highest from 8 KiB on";
         let devices = virtuals([BLUEFIELD, ON_CHIP].map(|id| self.variant(id)));
-        let row = Row::of(id, what.to_owned(), "ratio", self.off_chip(), devices, None);
+        let row = Row::from_values(id, what.to_owned(), "ratio", self.off_chip(), devices, None);
         let reason = Some("published: at most; an input of both profiles at 8 KiB".to_owned());
         rows.rows.push(Row { reason, ..row.beside(1.25).by(Kind::Calibrated) });
     }
@@ -191,7 +192,7 @@ impl<'a> Measurements<'a> {
         let classes = CLASSES.map(|class| self.values(variant, class, size, part));
         let runs = classes.iter().map(Vec::len).min().unwrap_or(0);
         let median = |run: usize| {
-            let spread = Spread::of(classes.iter().map(|values| values[run]));
+            let spread = Spread::from_values(classes.iter().map(|values| values[run]));
             spread.map_or(f64::NAN, |spread| spread.median)
         };
         (0..runs).map(median).collect()
@@ -202,7 +203,7 @@ impl<'a> Measurements<'a> {
         let widest = |run: usize| {
             let at = |size: &ByteCount| {
                 let values = CLASSES.map(|class| self.values(variant, class, *size, total)[run]);
-                let spread = Spread::of(values);
+                let spread = Spread::from_values(values);
                 spread.map_or(f64::NAN, |spread| spread.high / spread.low)
             };
             self.sizes.iter().map(at).fold(f64::NAN, f64::max)
@@ -253,7 +254,7 @@ impl<'a> Measurements<'a> {
         let [device, software] =
             [device, software].map(|variant| self.middle(variant, size, total));
         let gaps = software.iter().zip(device).map(|(software, device)| software - device);
-        let gap = Spread::of(gaps).map_or(String::new(), |gap| {
+        let gap = Spread::from_values(gaps).map_or(String::new(), |gap| {
             format!(": there software's time less the device's is {:+.2} us", gap.median)
         });
         format!(
@@ -325,7 +326,8 @@ impl<'a> Measurements<'a> {
         let variant = self.variant(BLUEFIELD);
         let bars = |(colour, (part, time)): (usize, &(&str, Part))| {
             let median = |size: &ByteCount| {
-                let spread = Spread::of(self.values(variant, PayloadClass::Html, *size, *time));
+                let spread =
+                    Spread::from_values(self.values(variant, PayloadClass::Html, *size, *time));
                 spread.map_or(f64::NAN, |spread| spread.median)
             };
             BarSeries::new(*part, Origin::Emulated, colour, self.sizes.iter().map(median))
@@ -395,7 +397,7 @@ impl Variant<'_> {
             Ok(splits)
         })?;
         let median = |part: fn(&Split) -> f64| {
-            Spread::of(splits.iter().map(part)).map_or(f64::NAN, |spread| spread.median)
+            Spread::from_values(splits.iter().map(part)).map_or(f64::NAN, |spread| spread.median)
         };
         Ok(Split {
             setup_us: median(|split| split.setup_us),
@@ -487,10 +489,10 @@ mod tests {
     /// Returns measurements from latencies of one job (us). They are alike for all classes, at 64 B, 256 B and 1 KiB,
     /// with two runs of each.
     fn found<'a>(
-        lab: &'a [Platform; 2],
+        setup: &'a [Platform; 2],
         latencies_us: &[(&'static str, [f64; 3])],
     ) -> Measurements<'a> {
-        let [published, own_codec] = lab;
+        let [published, own_codec] = setup;
         let variant = |id: &'static str| match id {
             EPYC => Variant { id, name: id, platform: published, mode: Mode::Software },
             OWN_CODEC => Variant { id, name: id, platform: own_codec, mode: Mode::Software },
@@ -513,10 +515,10 @@ mod tests {
 
     #[test]
     fn a_break_even_says_what_the_sizes_leave_open() {
-        let lab = [Platform::published(), Platform::own_codec()];
-        let lab = lab.map(|platform| platform.expect("its profiles ship"));
+        let setup = [Platform::published(), Platform::own_codec()];
+        let setup = setup.map(|platform| platform.expect("its profiles ship"));
         let found = found(
-            &lab,
+            &setup,
             &[
                 (EPYC, [2.0, 3.3, 9.0]),
                 (OWN_CODEC, [3.5, 4.0, 9.0]),

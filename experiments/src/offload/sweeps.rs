@@ -6,12 +6,12 @@ use units::Nanos;
 use workload::PayloadClass;
 
 use super::closed::{Closed, warm};
-use super::lab::Lab;
 use super::mode::Mode;
 use super::modes::{CACHE1, FEW};
 use super::page::{figure, line};
 use super::plan::TASKS;
 use super::sample::{Sample, invalid};
+use super::setup::Setup;
 use super::work::Work;
 use crate::base::rows::Rows;
 
@@ -19,14 +19,14 @@ use crate::base::rows::Rows;
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
-pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
-    let work = Work::of_preset(&lab.stock, CACHE1, PayloadClass::Html)?;
-    warm(&lab.published, &work)?;
-    let plan = &lab.plan;
+pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
+    let work = Work::of_preset(&setup.stock, CACHE1, PayloadClass::Html)?;
+    warm(&setup.published, &work)?;
+    let plan = &setup.plan;
     let intervals = plan.intervals.iter().map(|setting| Point::Interval(*setting)).collect();
     let batches = plan.batches.iter().map(|setting| Point::Batch(*setting)).collect();
-    let sweeps = [Sweep::measure(lab, &work, intervals)?, Sweep::measure(lab, &work, batches)?];
-    sweeps.iter().for_each(|sweep| sweep.write(lab, rows));
+    let sweeps = [Sweep::measure(setup, &work, intervals)?, Sweep::measure(setup, &work, batches)?];
+    sweeps.iter().for_each(|sweep| sweep.write(setup, rows));
     let axis = |label: &str| Axis::log10(label);
     Ok(Section {
         heading: "Polling (the paper's sections 4.3 and 4.4)".into(),
@@ -61,31 +61,31 @@ struct Sweep {
 const IN_FLIGHT: [usize; 2] = [TASKS, FEW];
 
 impl Sweep {
-    fn measure(lab: &Lab, work: &Work, points: Vec<Point>) -> Result<Self, String> {
-        lab.begin("polling", lab.plan.runs * points.len() * IN_FLIGHT.len());
+    fn measure(setup: &Setup, work: &Work, points: Vec<Point>) -> Result<Self, String> {
+        setup.session.begin("polling", setup.plan.runs * points.len() * IN_FLIGHT.len());
         let mut points: Vec<_> =
             points.into_iter().map(|point| (point, Default::default())).collect();
-        for _ in 0..lab.plan.runs {
+        for _ in 0..setup.plan.runs {
             for (point, samples) in &mut points {
                 let samples: &mut [Vec<Sample>; 2] = samples;
                 for (in_flight, samples) in IN_FLIGHT.into_iter().zip(samples) {
-                    let closed = point.closed(lab.closed(in_flight));
-                    let sample = || closed.run(&lab.published, Mode::Async, work);
-                    samples.push(lab.take(&point.id(), sample)?);
+                    let closed = point.closed(setup.closed(in_flight));
+                    let sample = || closed.run(&setup.published, Mode::Async, work);
+                    samples.push(setup.session.take(&point.id(), sample)?);
                 }
             }
         }
         Ok(Self { points })
     }
 
-    fn write(&self, lab: &Lab, rows: &mut Rows) {
+    fn write(&self, setup: &Setup, rows: &mut Rows) {
         for (point, samples) in &self.points {
             for (in_flight, samples) in IN_FLIGHT.into_iter().zip(samples) {
                 let at = format!("async.cache1.{}.in_flight_{in_flight}", point.id());
                 let mut add = |metric: &str, unit, value: &dyn Fn(&Sample) -> f64| {
                     let what = format!("Cache-1, Async, {in_flight} under way: {}", point.name());
                     let (id, values) = (format!("{metric}.{at}"), samples.iter().map(value));
-                    let devices = lab.published.virtuals(Mode::Async);
+                    let devices = setup.published.virtuals(Mode::Async);
                     rows.add(id, what, unit, values.collect::<Vec<_>>(), devices, invalid(samples));
                 };
                 add("throughput", "1/s", &Sample::per_s);

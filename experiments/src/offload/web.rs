@@ -4,12 +4,12 @@
 use report::Section;
 
 use super::closed::warm;
-use super::lab::Lab;
 use super::mode::Mode;
 use super::modes::FEW;
 use super::platform::Platform;
 use super::published;
 use super::sample::{Sample, invalid};
+use super::setup::Setup;
 use super::work::Work;
 use crate::base::Spread;
 use crate::base::figures::table;
@@ -19,19 +19,19 @@ use crate::base::rows::{Kind, Row, Rows};
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
-pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
+pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     let first = rows.rows.len();
-    let work = Work::web_server(&lab.stock)?;
-    let platforms = lab.platforms();
+    let work = Work::web_server(&setup.stock)?;
+    let platforms = setup.platforms();
     platforms.into_iter().try_for_each(|platform| warm(platform, &work))?;
-    lab.begin("web server", lab.plan.runs * platforms.len() * Mode::ALL.len());
+    setup.session.begin("web server", setup.plan.runs * platforms.len() * Mode::ALL.len());
     let mut samples = vec![vec![Vec::new(); Mode::ALL.len()]; platforms.len()];
-    for _ in 0..lab.plan.runs {
+    for _ in 0..setup.plan.runs {
         for (platform, samples) in platforms.iter().zip(&mut samples) {
             for (mode, samples) in Mode::ALL.into_iter().zip(samples) {
-                let closed = lab.closed(FEW);
+                let closed = setup.closed(FEW);
                 let what = format!("web server, {}, {}", mode.id(), platform.id);
-                samples.push(lab.take(&what, || closed.run(platform, mode, &work))?);
+                samples.push(setup.session.take(&what, || closed.run(platform, mode, &work))?);
             }
         }
     }
@@ -52,8 +52,14 @@ fn write(rows: &mut Rows, platform: &Platform, mode: Mode, samples: &[Sample], b
     let devices = || platform.virtuals(mode);
     let mut add = |metric: &str, what: &str, unit, values: Vec<f64>, number: Option<Published>| {
         let what = format!("web server, {}, {}: {what}", mode.name(), platform.name);
-        let row =
-            Row::of(format!("{metric}.{at}"), what, unit, values, devices(), invalid(samples));
+        let row = Row::from_values(
+            format!("{metric}.{at}"),
+            what,
+            unit,
+            values,
+            devices(),
+            invalid(samples),
+        );
         rows.rows.push(match number {
             Some(number) => number.beside(row),
             None => row,
@@ -62,7 +68,8 @@ fn write(rows: &mut Rows, platform: &Platform, mode: Mode, samples: &[Sample], b
     let values = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
     let input = published.is_some_and(|row| row.input);
     let per_s = values(&Sample::per_s);
-    let median_per_s = Spread::of(per_s.iter().copied()).map_or(f64::NAN, |spread| spread.median);
+    let median_per_s =
+        Spread::from_values(per_s.iter().copied()).map_or(f64::NAN, |spread| spread.median);
     let number = |column: fn(&Line) -> f64, input| {
         published.map(|row| Published { value: column(row), input, cause: row.times(median_per_s) })
     };
@@ -170,7 +177,7 @@ mod tests {
         let line = TABLE_4_2.iter().find(|line| line.mode == Mode::Async).expect("of the table");
         let beside = |per_s: f64| {
             let devices = vec!["virtual-bluefield2".to_owned()];
-            let row = Row::of("a".into(), "b".into(), "1/s", [per_s], devices, None);
+            let row = Row::from_values("a".into(), "b".into(), "1/s", [per_s], devices, None);
             let number = Published { value: line.per_s, input: true, cause: line.times(per_s) };
             number.beside(row)
         };

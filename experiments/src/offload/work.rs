@@ -128,7 +128,7 @@ impl Work {
     }
 
     fn compression(&self, input: Input, pool: &Pool) -> Box<Job> {
-        let dialect = Dialect::of(Codec::Deflate);
+        let dialect = Dialect::new(Codec::Deflate);
         let output = pool.take(input.len() + input.len() / 8 + STREAM_SLACK_BYTES);
         let mut job = Job::new(Task::Compress { dialect, level: Level::Default }, input, output);
         job.class = self.class;

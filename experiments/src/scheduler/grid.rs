@@ -3,17 +3,14 @@
 //! are part of is judged. A policy that does not carry a load is worse than one that does, without a number.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use indicatif::ProgressBar;
 use units::ByteCount;
 
 use super::plan::Plan;
 use super::sample::{Load, Sample};
 use super::variant::{Variant, Variants};
-use crate::base::Spread;
 use crate::base::rows::{Limit, Row, Rows, Runs};
+use crate::base::{Session, Spread};
 use crate::testbed::VIRTUAL;
 
 /// The measured grid.
@@ -91,27 +88,26 @@ impl Grid {
     pub(super) fn measure(
         plan: Plan,
         variants: &mut Variants,
-        stop: &Arc<AtomicBool>,
-        progress: &ProgressBar,
+        session: &Session,
     ) -> Result<Self, String> {
-        let highest = Self::highest(&plan, variants, stop, progress)?;
+        let highest = Self::highest(&plan, variants, session)?;
         variants.start_scheduler()?;
         // The frontend finds the scheduler within two seconds. The scheduler decides once it knows
         // both software and the device.
         for _ in 0..FIRST_LOADS_MAX {
             let load = Load::open(plan.sizes[0], highest[0] * plan.loads[0]);
-            load.answered_per_s(variants.frontend(Variant::Fitted), stop)?;
+            load.answered_per_s(variants.frontend(Variant::Fitted), &session.stop)?;
             if !variants.active_parameters()?.is_empty() {
                 break;
             }
         }
         let samples = plan.sizes.len() * plan.loads.len() * plan.runs * Variant::ALL.len();
-        progress.set_length(samples as u64);
+        session.progress.restart(samples as u64);
         let mut grid =
             Self { plan, cells: Vec::new(), scheduler_share: f64::NAN, unfinished: None };
-        let end = grid.fill(&highest, variants, stop, progress);
-        progress.finish_and_clear();
-        grid.end(end, stop.load(Ordering::Relaxed), &progress.message())
+        let end = grid.fill(&highest, variants, session);
+        session.progress.end();
+        grid.end(end, session.is_stopped(), &session.progress.message())
     }
 
     /// Measures cell after cell.
@@ -119,8 +115,7 @@ impl Grid {
         &mut self,
         highest: &[f64],
         variants: &Variants,
-        stop: &Arc<AtomicBool>,
-        progress: &ProgressBar,
+        session: &Session,
     ) -> Result<(), String> {
         let cpu_s = || (variants.scheduler_cpu_s(), variants.frontend(Variant::Fitted).cpu_s());
         let before = cpu_s();
@@ -129,7 +124,7 @@ impl Grid {
             for &load in &plan.loads {
                 let rate_per_s = (most_per_s * load).round().max(1.0);
                 let mut cell = Cell::new(size, load, rate_per_s);
-                cell.measure(&plan, variants, stop, progress)?;
+                cell.measure(&plan, variants, session)?;
                 self.cells.push(cell);
                 // Both processes are still running here. The signal that stops this one may stop them as well.
                 let after = cpu_s();
@@ -158,18 +153,13 @@ impl Grid {
 
     /// Finds for each size the most requests per second that any static policy answers and the load generator can
     /// offer. Afterwards every virtual device has computed the results of all values.
-    fn highest(
-        plan: &Plan,
-        variants: &Variants,
-        stop: &Arc<AtomicBool>,
-        progress: &ProgressBar,
-    ) -> Result<Vec<f64>, String> {
+    fn highest(plan: &Plan, variants: &Variants, session: &Session) -> Result<Vec<f64>, String> {
         let highest = |size: &ByteCount| {
-            progress.set_message(format!("{size}: the highest load"));
+            session.progress.set_message(format!("{size}: the highest load"));
             let (mut most_per_s, mut best) = (0.0_f64, Variant::Software);
             for variant in Variant::ALL {
                 let frontend = variants.frontend(variant);
-                let per_s = Load::saturating(*size).answered_per_s(frontend, stop)?;
+                let per_s = Load::saturating(*size).answered_per_s(frontend, &session.stop)?;
                 if Variant::STATIC.contains(&variant) && per_s > most_per_s {
                     (most_per_s, best) = (per_s, variant);
                 }
@@ -177,7 +167,7 @@ impl Grid {
             let share = plan.loads.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
             for _ in 0..OFFERS_MAX {
                 let load = Load::open(*size, most_per_s * share);
-                let busy = load.generator_busy(variants.frontend(best), stop)?;
+                let busy = load.generator_busy(variants.frontend(best), &session.stop)?;
                 if busy <= GENERATOR_BUSY_MAX {
                     break;
                 }
@@ -203,7 +193,7 @@ impl Grid {
         for (policy, over) in self.over_statics() {
             let passed = all(over.iter().map(|ratio| (!ratio.is_nan()).then_some(*ratio > 1.0)));
             beaten.push(passed);
-            let runs = Runs::of(numbers(&over), self.plan.runs);
+            let runs = Runs::new(numbers(&over), self.plan.runs);
             let what = format!(
                 "{}: latency over the scheduler's, over all cells it carries; above 1 in every run",
                 policy.name()
@@ -253,7 +243,7 @@ impl Grid {
         unit: &'static str,
         values: impl IntoIterator<Item = f64>,
     ) -> Row {
-        Row::of(id, what, unit, values, vec![VIRTUAL.to_owned()], self.invalid())
+        Row::from_values(id, what, unit, values, vec![VIRTUAL.to_owned()], self.invalid())
     }
 
     /// Returns, by static policy and run, its latency over the scheduler's: the geometric mean of the cells whose load
@@ -331,7 +321,7 @@ impl Grid {
             ));
         }
         for (policy, over) in self.over_statics() {
-            let Some(spread) = Spread::of(numbers(&over)) else { continue };
+            let Some(spread) = Spread::from_values(numbers(&over)) else { continue };
             let (median, low, high) = (spread.median, spread.low, spread.high);
             let name = policy.name();
             lines.push(format!("{name:<40} {median:.3} ({low:.3} to {high:.3}) of the scheduler"));
@@ -350,21 +340,21 @@ impl Cell {
         &mut self,
         plan: &Plan,
         variants: &Variants,
-        stop: &Arc<AtomicBool>,
-        progress: &ProgressBar,
+        session: &Session,
     ) -> Result<(), String> {
         let load = Load::open(self.size, self.rate_per_s);
         let settle = Load { duration: plan.settle, ..load };
-        settle.answered_per_s(variants.frontend(Variant::Fitted), stop)?;
+        settle.answered_per_s(variants.frontend(Variant::Fitted), &session.stop)?;
         let load = Load { warmup: plan.warmup, duration: plan.duration, ..load };
         for run in 0..plan.runs {
             for variant in Variant::ALL.into_iter().cycle().skip(run).take(Variant::ALL.len()) {
                 let (size, per_s) = (self.size, self.rate_per_s);
-                progress.set_message(format!("{size} at {per_s}/s, {}", variant.name()));
-                let (sample, reruns) = load.take_undisturbed(variants.frontend(variant), stop)?;
+                session.progress.set_message(format!("{size} at {per_s}/s, {}", variant.name()));
+                let (sample, reruns) =
+                    load.take_undisturbed(variants.frontend(variant), &session.stop)?;
                 self.reruns += reruns;
                 self.samples.entry(variant).or_default().push(sample);
-                progress.inc(1);
+                session.progress.advance(1);
             }
         }
         self.active_parameters = variants.active_parameters()?;
@@ -461,10 +451,11 @@ impl Cell {
         let control = numbers(&self.over_offload(Variant::AaControl));
         let what = format!("{load}: the latency of a second process that always offloads over its");
         let devices = Variant::AaControl.devices();
-        let row = Row::of(format!("twin.{at}"), what, "ratio", control, devices, self.invalid());
+        let row =
+            Row::from_values(format!("twin.{at}"), what, "ratio", control, devices, self.invalid());
         rows.rows.push(row);
         let over = numbers(&self.over_best());
-        let runs = Runs::of(over.iter().copied(), self.samples(Variant::Fitted).len());
+        let runs = Runs::new(over.iter().copied(), self.samples(Variant::Fitted).len());
         let best = self.best().name();
         let what = format!("{load}: the scheduler's latency over that of the best, {best}");
         let devices = vec![VIRTUAL.to_owned()];
@@ -472,7 +463,7 @@ impl Cell {
         let active = format!("in force: {}", self.active_parameters);
         let reasons = self.invalid().into_iter().chain(overloaded).chain([active]);
         let reason = Some(reasons.collect::<Vec<_>>().join("; "));
-        let row = Row::of(format!("over_best.{at}"), what, "ratio", over, devices, reason);
+        let row = Row::from_values(format!("over_best.{at}"), what, "ratio", over, devices, reason);
         rows.set(row, Some(runs), Limit::AtMost(OVER_BEST_MAX), self.is_within());
     }
 }
@@ -579,8 +570,9 @@ mod tests {
         assert!((ratio("wait_from_1KiB") - 10.0 / scheduler).abs() < 1e-9);
         let mut rows = Rows::new("scheduler", &harness::Machine::here(), "idle");
         grid.write(&mut rows);
-        let passed =
-            |id: &str| rows.bars.iter().find(|criterion| criterion.id == id).expect("judged").met;
+        let passed = |id: &str| {
+            rows.criteria.iter().find(|criterion| criterion.id == id).expect("judged").passed
+        };
         assert_eq!(passed("cells_within"), Some(false));
         assert_eq!(passed("over_scheduler.software"), Some(true));
         assert_eq!(passed("over_scheduler.wait_from_1KiB"), Some(false));
@@ -589,7 +581,7 @@ mod tests {
     fn verdicts(grid: &Grid) -> BTreeMap<String, Option<bool>> {
         let mut rows = Rows::new("scheduler", &harness::Machine::here(), "idle");
         grid.write(&mut rows);
-        rows.bars.into_iter().map(|criterion| (criterion.id, criterion.met)).collect()
+        rows.criteria.into_iter().map(|criterion| (criterion.id, criterion.passed)).collect()
     }
 
     #[test]

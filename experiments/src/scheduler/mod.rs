@@ -11,7 +11,7 @@ use harness::{Awake, Machine};
 use units::{ByteCount, Nanos};
 
 use crate::base::rows::Rows;
-use crate::base::{Problem, Session, progress_bar};
+use crate::base::{Problem, Session};
 use grid::Grid;
 use plan::Plan;
 use variant::Variants;
@@ -46,7 +46,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let conditions = conditions(&machine, awake.is_some());
     let mut rows = Rows::new("scheduler", &machine, &conditions);
     let mut variants = Variants::start(&machine).map_err(Problem::Failed)?;
-    let grid = Grid::measure(plan, &mut variants, &session.stop, &progress_bar());
+    let grid = Grid::measure(plan, &mut variants, session);
     let grid = grid.map_err(Problem::Failed)?;
     grid.write(&mut rows);
     rows.unfinished.clone_from(&grid.unfinished);

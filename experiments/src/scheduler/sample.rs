@@ -9,7 +9,7 @@ use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, SizeDist};
 
 use super::variant::Frontend;
-use crate::cache::bars::ACHIEVED_MIN;
+use crate::base::ACHIEVED_MIN;
 
 /// The result of one run.
 #[derive(Clone, Debug)]

@@ -3,17 +3,17 @@
 /// One way to run the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Configuration {
-    /// The place where values are (de)compressed.
-    pub place: Place,
+    /// The process in which values are (de)compressed.
+    pub topology: Topology,
     /// The software or device that (de)compresses them.
-    pub work: Work,
-    /// The way in which the frontend reaches memcached.
-    pub door: Door,
+    pub compressor: Compressor,
+    /// The route by which the frontend reaches memcached.
+    pub route: StoreRoute,
 }
 
-/// The place where values are (de)compressed.
+/// The process in which values are (de)compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum Topology {
     /// The frontend.
     Monolith,
     /// A compression service, over gRPC.
@@ -24,7 +24,7 @@ pub enum Place {
 
 /// The software or device that (de)compresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Work {
+pub enum Compressor {
     /// Software that does what QPL's software path does: ISA-L, deflate within 4 KiB, dynamic Huffman codes.
     Software,
     /// The codec and the window that are fastest here for each size.
@@ -41,71 +41,78 @@ pub enum Work {
     Nothing,
 }
 
-/// The way in which the frontend reaches memcached.
+/// The route by which the frontend reaches memcached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Door {
+pub enum StoreRoute {
     /// Through the store service.
     Grpc,
     /// Without a service between them.
     Direct,
 }
 
-impl Door {
+impl StoreRoute {
     /// All routes.
-    pub const ALL: [Door; 2] = [Door::Grpc, Door::Direct];
+    pub const ALL: [StoreRoute; 2] = [StoreRoute::Grpc, StoreRoute::Direct];
 }
 
 impl Configuration {
     /// First the two of \[CacheTax\] and the two that cross them, then later ones. An index never changes, because
     /// figures take their colours from it.
-    const ALL: [(Place, Work); 11] = [
-        (Place::Monolith, Work::Software),
-        (Place::Monolith, Work::Iaa),
-        (Place::Microservice, Work::Software),
-        (Place::Microservice, Work::Iaa),
-        (Place::Monolith, Work::Best),
-        (Place::Lane, Work::Software),
-        (Place::Lane, Work::Iaa),
-        (Place::Lane, Work::LeastLatency),
-        (Place::Monolith, Work::QplSoftware),
-        (Place::Monolith, Work::QplHardware),
-        (Place::Monolith, Work::Nothing),
+    const ALL: [(Topology, Compressor); 11] = [
+        (Topology::Monolith, Compressor::Software),
+        (Topology::Monolith, Compressor::Iaa),
+        (Topology::Microservice, Compressor::Software),
+        (Topology::Microservice, Compressor::Iaa),
+        (Topology::Monolith, Compressor::Best),
+        (Topology::Lane, Compressor::Software),
+        (Topology::Lane, Compressor::Iaa),
+        (Topology::Lane, Compressor::LeastLatency),
+        (Topology::Monolith, Compressor::QplSoftware),
+        (Topology::Monolith, Compressor::QplHardware),
+        (Topology::Monolith, Compressor::Nothing),
     ];
 
     /// Returns all configurations that reach the store by this route.
-    pub fn all(door: Door) -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().map(move |(place, work)| Self { place, work, door })
+    pub fn all(route: StoreRoute) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().map(move |(topology, compressor)| Self {
+            topology,
+            compressor,
+            route,
+        })
     }
 
     /// Makes a configuration.
-    pub const fn new(place: Place, work: Work, door: Door) -> Self {
-        Self { place, work, door }
+    pub const fn new(topology: Topology, compressor: Compressor, route: StoreRoute) -> Self {
+        Self { topology, compressor, route }
     }
 
     /// Returns the index among [`Configuration::all`].
     pub fn index(self) -> usize {
-        let wanted = (self.place, self.work);
+        let wanted = (self.topology, self.compressor);
         Self::ALL.iter().position(|other| *other == wanted).unwrap_or(0)
     }
 
     /// Returns the configuration with this id.
     pub fn named(id: &str) -> Option<Self> {
-        Door::ALL.into_iter().flat_map(Self::all).find(|configuration| configuration.id() == id)
+        StoreRoute::ALL
+            .into_iter()
+            .flat_map(Self::all)
+            .find(|configuration| configuration.id() == id)
     }
 
     /// Returns the configuration that ratios divide by, unless their row names another.
     pub const fn base(self) -> Self {
-        Self::new(Place::Monolith, Work::Software, self.door)
+        Self::new(Topology::Monolith, Compressor::Software, self.route)
     }
 
     /// Returns whether a separate service (de)compresses.
     pub fn is_microservice(self) -> bool {
-        self.place != Place::Monolith
+        self.topology != Topology::Monolith
     }
 
     /// Returns whether a virtual device is in the path.
     pub const fn is_emulated(self) -> bool {
-        matches!(self.work, Work::Iaa | Work::LeastLatency)
+        matches!(self.compressor, Compressor::Iaa | Compressor::LeastLatency)
     }
 
     /// Returns the virtual devices in the path.
@@ -115,71 +122,71 @@ impl Configuration {
 
     /// Returns the only device that may do the jobs, or None where the policy chooses.
     pub const fn device(self) -> Option<&'static str> {
-        match self.work {
-            Work::Software | Work::Best | Work::Nothing => Some("software"),
-            Work::QplSoftware => Some(drivers::qpl::Path::Software.device()),
-            Work::QplHardware => Some(drivers::qpl::Path::Hardware.device()),
-            Work::Iaa => Some(VIRTUAL),
-            Work::LeastLatency => None,
+        match self.compressor {
+            Compressor::Software | Compressor::Best | Compressor::Nothing => Some("software"),
+            Compressor::QplSoftware => Some(drivers::qpl::Path::Software.device()),
+            Compressor::QplHardware => Some(drivers::qpl::Path::Hardware.device()),
+            Compressor::Iaa => Some(VIRTUAL),
+            Compressor::LeastLatency => None,
         }
     }
 
     /// Returns the id that rows use.
     pub fn id(self) -> String {
-        let place = match self.place {
-            Place::Monolith => "monolith",
-            Place::Microservice => "microservice",
-            Place::Lane => "lane",
+        let topology = match self.topology {
+            Topology::Monolith => "monolith",
+            Topology::Microservice => "microservice",
+            Topology::Lane => "lane",
         };
-        let work = match self.work {
-            Work::Software => "software",
-            Work::Best => "best",
-            Work::QplSoftware => "qpl_software",
-            Work::QplHardware => "qpl_hardware",
-            Work::Iaa => "iaa",
-            Work::LeastLatency => "least_latency",
-            Work::Nothing => "pass_through",
+        let compressor = match self.compressor {
+            Compressor::Software => "software",
+            Compressor::Best => "best",
+            Compressor::QplSoftware => "qpl_software",
+            Compressor::QplHardware => "qpl_hardware",
+            Compressor::Iaa => "iaa",
+            Compressor::LeastLatency => "least_latency",
+            Compressor::Nothing => "pass_through",
         };
-        let door = if self.door == Door::Direct { "_direct" } else { "" };
-        format!("{place}_{work}{door}")
+        let route = if self.route == StoreRoute::Direct { "_direct" } else { "" };
+        format!("{topology}_{compressor}{route}")
     }
 
     /// Returns the name for people.
     pub fn name(self) -> String {
-        let place = match self.place {
-            Place::Monolith => "monolith",
-            Place::Microservice => "microservice",
-            Place::Lane => "microservice over a lane",
+        let topology = match self.topology {
+            Topology::Monolith => "monolith",
+            Topology::Microservice => "microservice",
+            Topology::Lane => "microservice over a lane",
         };
-        let work = match self.work {
-            Work::Software => "software",
-            Work::Best => "best software",
-            Work::QplSoftware => "QPL's software path",
-            Work::QplHardware => "IAA through QPL",
-            Work::Iaa => "virtual IAA",
-            Work::LeastLatency => "virtual IAA where quicker",
-            Work::Nothing => "pass-through",
+        let compressor = match self.compressor {
+            Compressor::Software => "software",
+            Compressor::Best => "best software",
+            Compressor::QplSoftware => "QPL's software path",
+            Compressor::QplHardware => "IAA through QPL",
+            Compressor::Iaa => "virtual IAA",
+            Compressor::LeastLatency => "virtual IAA where quicker",
+            Compressor::Nothing => "pass-through",
         };
-        format!("{place}, {work}")
+        format!("{topology}, {compressor}")
     }
 
     /// Returns the name at the end of a line in a figure.
     pub fn label(self) -> String {
-        let place = match self.place {
-            Place::Monolith => "mono",
-            Place::Microservice => "micro",
-            Place::Lane => "lane",
+        let topology = match self.topology {
+            Topology::Monolith => "mono",
+            Topology::Microservice => "micro",
+            Topology::Lane => "lane",
         };
-        let work = match self.work {
-            Work::Software => "software",
-            Work::Best => "best",
-            Work::QplSoftware => "QPL",
-            Work::QplHardware => "QPL IAA",
-            Work::Iaa => "IAA",
-            Work::LeastLatency => "quicker",
-            Work::Nothing => "floor",
+        let compressor = match self.compressor {
+            Compressor::Software => "software",
+            Compressor::Best => "best",
+            Compressor::QplSoftware => "QPL",
+            Compressor::QplHardware => "QPL IAA",
+            Compressor::Iaa => "IAA",
+            Compressor::LeastLatency => "quicker",
+            Compressor::Nothing => "floor",
         };
-        format!("{place} {work}")
+        format!("{topology} {compressor}")
     }
 }
 
@@ -192,7 +199,7 @@ mod tests {
 
     #[test]
     fn every_configuration_is_found_by_its_id_alone() {
-        for configuration in Door::ALL.into_iter().flat_map(Configuration::all) {
+        for configuration in StoreRoute::ALL.into_iter().flat_map(Configuration::all) {
             assert_eq!(Configuration::named(&configuration.id()), Some(configuration));
         }
         assert_eq!(Configuration::named("lane"), None);

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use drivers::qpl;
-use harness::{Machine, Process, Spent, free_path, metrics, start_memcached};
+use harness::{CpuUsage, Machine, Process, free_path, metrics, start_memcached};
 use load::Address;
 use units::{ByteCount, Op};
 
-use super::configuration::{Configuration, Door, Place, VIRTUAL, Work};
+use super::configuration::{Compressor, Configuration, StoreRoute, Topology, VIRTUAL};
 
 /// The program that holds the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,19 +58,19 @@ impl Deployment {
     /// The text names the process that does not serve, and says why.
     pub fn start(configuration: Configuration, site: &Site<'_>) -> Result<Self, String> {
         let mut processes = Vec::new();
-        let store = site.store(configuration.door, &mut processes)?;
+        let store = site.store(configuration.route, &mut processes)?;
         let (mut compression, mut service_admin) = (None, None);
         if configuration.is_microservice() {
             let (transport, admin) = site.compression(configuration, &mut processes)?;
             (compression, service_admin) = (Some(transport), Some(admin));
         }
         let place = match &compression {
-            None => here(configuration.work),
-            Some(transport) => there(configuration.work, transport),
+            None => here(configuration.compressor),
+            Some(transport) => there(configuration.compressor, transport),
         };
         let args = words("serve --role frontend --listen 127.0.0.1:0 --threads 1");
         let more = vec![format!("--store={store}"), format!("--memory={MEMORY}")];
-        let form = words(form(configuration.work));
+        let form = words(form(configuration.compressor));
         let args = [args, more, form, place, site.reporting()].concat();
         let mut process = site.rebate("frontend", &args, 1)?;
         let [frontend_admin, address] = process.lines_after(["admin on ", "listening on "])?;
@@ -97,8 +97,11 @@ impl Deployment {
     }
 
     /// Returns the CPU time of each process so far, and its time without a core, by name.
-    pub fn cpu_usage(&self) -> Vec<(String, Spent)> {
-        self.processes.iter().map(|process| (process.name().to_owned(), process.spent())).collect()
+    pub fn cpu_usage(&self) -> Vec<(String, CpuUsage)> {
+        self.processes
+            .iter()
+            .map(|process| (process.name().to_owned(), process.cpu_usage()))
+            .collect()
     }
 
     /// Returns the number of the frontend's jobs of an op so far, and the sum of their times from submission to
@@ -121,10 +124,10 @@ impl Deployment {
     /// # Errors
     /// A page could not be read.
     pub fn misplaced_jobs(&self) -> Result<f64, String> {
-        let remote = match self.configuration.place {
-            Place::Monolith => None,
-            Place::Microservice => Some("device=\"remote-"),
-            Place::Lane => Some("device=\"lane-"),
+        let remote = match self.configuration.topology {
+            Topology::Monolith => None,
+            Topology::Microservice => Some("device=\"remote-"),
+            Topology::Lane => Some("device=\"lane-"),
         };
         let device = self.configuration.device();
         let local = format!("device=\"{}\"", device.unwrap_or(VIRTUAL));
@@ -180,7 +183,7 @@ impl Drop for Deployment {
 
 impl Site<'_> {
     /// Starts what holds the items, and returns the address for the frontend.
-    fn store(&self, door: Door, processes: &mut Vec<Process>) -> Result<String, String> {
+    fn store(&self, route: StoreRoute, processes: &mut Vec<Process>) -> Result<String, String> {
         let held = match self.backing {
             Backing::Memcached => {
                 let (memcached, port) = start_memcached(MEMORY, 1, self.core(4))?;
@@ -189,7 +192,7 @@ impl Site<'_> {
             }
             Backing::Embedded => "embedded".to_owned(),
         };
-        if door == Door::Direct {
+        if route == StoreRoute::Direct {
             return Ok(held);
         }
         let args = words("serve --role store --grpc-listen 127.0.0.1:0 --threads 1");
@@ -207,17 +210,17 @@ impl Site<'_> {
         processes: &mut Vec<Process>,
     ) -> Result<(Transport, String), String> {
         let lane = free_path();
-        let (listen, beginning) = match configuration.place {
-            Place::Lane => (format!("--lane-listen={}", lane.display()), "lane on "),
+        let (listen, beginning) = match configuration.topology {
+            Topology::Lane => (format!("--lane-listen={}", lane.display()), "lane on "),
             _ => ("--grpc-listen=127.0.0.1:0".to_owned(), "grpc on "),
         };
         let args = words("serve --role compression --threads 1");
-        let args = [args, vec![listen], here(configuration.work), self.reporting()].concat();
+        let args = [args, vec![listen], here(configuration.compressor), self.reporting()].concat();
         let mut process = self.rebate("compression", &args, 2)?;
         let [admin, address] = process.lines_after(["admin on ", beginning])?;
         processes.push(process);
-        let transport = match configuration.place {
-            Place::Lane => Transport::Lane(lane),
+        let transport = match configuration.topology {
+            Topology::Lane => Transport::Lane(lane),
             _ => Transport::Grpc(address.parse().map_err(|error| format!("{address:?}: {error}"))?),
         };
         Ok((transport, admin))
@@ -239,34 +242,38 @@ impl Site<'_> {
 }
 
 /// Returns the arguments of a process that (de)compresses itself.
-fn here(work: Work) -> Vec<String> {
-    let place = match work {
-        Work::Software | Work::Best | Work::Nothing => "--policy always-software".to_owned(),
-        Work::QplSoftware => format!("{OFFLOAD} --device {}", qpl::Path::Software.device()),
-        Work::QplHardware => format!("{OFFLOAD} --device {}", qpl::Path::Hardware.device()),
-        Work::Iaa | Work::LeastLatency => format!("{OFFLOAD} --device {VIRTUAL} --allow-virtual"),
+fn here(compressor: Compressor) -> Vec<String> {
+    let place = match compressor {
+        Compressor::Software | Compressor::Best | Compressor::Nothing => {
+            "--policy always-software".to_owned()
+        }
+        Compressor::QplSoftware => format!("{OFFLOAD} --device {}", qpl::Path::Software.device()),
+        Compressor::QplHardware => format!("{OFFLOAD} --device {}", qpl::Path::Hardware.device()),
+        Compressor::Iaa | Compressor::LeastLatency => {
+            format!("{OFFLOAD} --device {VIRTUAL} --allow-virtual")
+        }
     };
     [words(ALONE), words(&place)].concat()
 }
 
 /// Returns the arguments of a frontend that has a compression service.
-fn there(work: Work, transport: &Transport) -> Vec<String> {
+fn there(compressor: Compressor, transport: &Transport) -> Vec<String> {
     let address = match transport {
         Transport::Grpc(address) => address.to_string(),
         Transport::Lane(path) => format!("lane:{}", path.display()),
     };
-    let policy = match work {
-        Work::LeastLatency => "--policy least-latency",
+    let policy = match compressor {
+        Compressor::LeastLatency => "--policy least-latency",
         _ => OFFLOAD,
     };
     [vec![format!("--compression={address}")], words(ALONE), words(policy)].concat()
 }
 
 /// Returns the arguments for the form in which a frontend writes values.
-const fn form(work: Work) -> &'static str {
-    match work {
-        Work::Best => "--codec auto",
-        Work::Nothing => "--compress off",
+const fn form(compressor: Compressor) -> &'static str {
+    match compressor {
+        Compressor::Best => "--codec auto",
+        Compressor::Nothing => "--compress off",
         _ => "--codec deflate --set compress.readable_by=iaa",
     }
 }

@@ -7,7 +7,7 @@ mod qpl;
 mod sample;
 mod stages;
 
-pub use configuration::{Configuration, Door, Place, VIRTUAL, Work};
+pub use configuration::{Compressor, Configuration, StoreRoute, Topology, VIRTUAL};
 pub use deployment::{Backing, Deployment, PROCESSES, Site};
 pub use qpl::unavailable_reason;
 pub use sample::{Load, Sample, Usage};

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use drivers::{Qpl, QplOptions, qpl};
 
-use super::configuration::Work;
+use super::configuration::Compressor;
 
-/// Returns why the work cannot run here, or None if it can. The environment names the library where `library` does not.
-pub fn unavailable_reason(work: Work, library: Option<&Path>) -> Option<String> {
-    let path = match work {
-        Work::QplSoftware => qpl::Path::Software,
-        Work::QplHardware => qpl::Path::Hardware,
+/// Returns why this compressor cannot run here, or None if it can. The environment names the library where `library`
+/// does not.
+pub fn unavailable_reason(compressor: Compressor, library: Option<&Path>) -> Option<String> {
+    let path = match compressor {
+        Compressor::QplSoftware => qpl::Path::Software,
+        Compressor::QplHardware => qpl::Path::Hardware,
         _ => return None,
     };
     let options = QplOptions { library: library.map(Path::to_owned), ..QplOptions::default() };

@@ -10,10 +10,10 @@ use load::{LoadReport, LoadSpec, Pace, Payload, Phase, Progress};
 use units::{ByteCount, Nanos, Op};
 use workload::{ArrivalKind, PayloadClass, SizeDist};
 
-use super::configuration::Work;
+use super::configuration::Compressor;
 use super::deployment::Deployment;
 use super::stages::stored_bytes;
-use harness::Spent;
+use harness::CpuUsage;
 
 /// The load of a configuration at one point.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ impl Load {
     fn spec(&self, deployment: &Deployment) -> Result<LoadSpec, String> {
         let mut spec = LoadSpec::new(vec![deployment.address().clone()]);
         let mut value_bytes = self.value_bytes;
-        if deployment.configuration.work == Work::Nothing {
+        if deployment.configuration.compressor == Compressor::Nothing {
             // The bytes to which the values compress. They are as dense as compressed ones.
             value_bytes = stored_bytes(value_bytes)?;
             spec.payload = Payload::Class(PayloadClass::Random);
@@ -199,7 +199,7 @@ fn invalid(report: &LoadReport, before: &Counters, after: &Counters) -> Option<S
 /// The counters of a deployment at one moment.
 struct Counters {
     at: Instant,
-    cpu_usage: Vec<(String, Spent)>,
+    cpu_usage: Vec<(String, CpuUsage)>,
     /// The number of jobs and their time (s), by op.
     frontend_jobs: Vec<(&'static str, (f64, f64))>,
     jobs: f64,

@@ -12,7 +12,7 @@ use rpc::services::post_storage::{
     ServiceException, StorePostArgs, StorePostResult,
 };
 use rpc::services::unique_id::ComposeUniqueIdResult;
-use rpc::wire::{Message, MessageKind, Out, Wire};
+use rpc::wire::{Message, MessageKind, Wire, Writer};
 use rpc::{Code, Functions};
 
 /// The model of one service.
@@ -118,7 +118,7 @@ impl Oracle {
             }
         };
         let used = to.used();
-        let mut out = Out::framed(frame)?;
+        let mut out = Writer::framed(frame)?;
         out.message(&Message { kind: MessageKind::Reply, ..message })?;
         self.functions.resp(function, View::new(&block[result..used]), &mut out)?;
         let length = out.frame()?;

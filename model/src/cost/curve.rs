@@ -51,7 +51,7 @@ impl SizeCurve {
                 return Err(BadParameter::new(field, value, valid));
             }
         }
-        Ok(Self::of_knots(KNOT_BYTES.map(|bytes| fixed_ns + ns_per_byte * bytes)))
+        Ok(Self::from_knots(KNOT_BYTES.map(|bytes| fixed_ns + ns_per_byte * bytes)))
     }
 
     /// Makes a curve through these times (ns) at the bounds of the size classes, such as another process sent. A time
@@ -60,7 +60,7 @@ impl SizeCurve {
         let valid = "a number of at least 0 and at most 1e22";
         match knots_ns.iter().find(|value| !(0.0..=1e22).contains(*value)) {
             Some(value) => Err(BadParameter::new("knots_ns", value, valid)),
-            None => Ok(Self::of_knots(knots_ns)),
+            None => Ok(Self::from_knots(knots_ns)),
         }
     }
 
@@ -70,7 +70,7 @@ impl SizeCurve {
     }
 
     /// Makes a curve through these times at the class bounds. A time that falls is lifted.
-    pub(super) fn of_knots(mut knots_ns: [f64; KNOTS]) -> Self {
+    pub(super) fn from_knots(mut knots_ns: [f64; KNOTS]) -> Self {
         for index in 1..KNOTS {
             knots_ns[index] = knots_ns[index].max(knots_ns[index - 1]);
         }

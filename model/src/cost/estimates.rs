@@ -24,7 +24,7 @@ struct Class {
 
 impl Estimates {
     /// Makes the estimates of this curve.
-    pub fn of(curve: &CostCurve) -> Self {
+    pub fn new(curve: &CostCurve) -> Self {
         let (service, host) = (curve.service.classes(), curve.host.classes());
         let classes = std::array::from_fn(|class| {
             let [service, host] =
@@ -77,7 +77,7 @@ mod tests {
     use units::Nanos;
 
     fn agree(curve: &CostCurve) {
-        let estimates = Estimates::of(curve);
+        let estimates = Estimates::new(curve);
         for bytes in [0, 1, 255, 256, 1_000, 5_000, 70_000, 1 << 20, 5 << 20, 1 << 33] {
             for depth in [0, 1, 2, 3, 4, 5, 31, 256] {
                 let backlog = depth * 3_000;

@@ -287,6 +287,6 @@ impl<const K: usize> Fit<K> {
     }
 
     fn by_size(&self) -> SizeCurve {
-        SizeCurve::of_knots(std::array::from_fn(|knot| self.knot_ns(knot)))
+        SizeCurve::from_knots(std::array::from_fn(|knot| self.knot_ns(knot)))
     }
 }

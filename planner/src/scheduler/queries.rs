@@ -135,7 +135,7 @@ impl<'a> Work<'a> {
         let source = |what: &str| format!("{what} of {covered_s:.0} s");
         let cycles = Quantity::exact(c_ns / covered_s * ghz, Provenance::Measured);
         let cpu = source("the process's CPU time, and what its offloaded jobs would take of it,");
-        query.given.insert(Symbol::C, Parameter::new(cycles, cpu));
+        query.parameters.insert(Symbol::C, Parameter::new(cycles, cpu));
         if outside < elsewhere {
             query.notes.push(IN_PROCESS_NOTE.to_owned());
         }
@@ -149,10 +149,10 @@ impl<'a> Work<'a> {
             Provenance::Measured,
         );
         let counted = format!("{:.0} jobs in software, {:.0} in all,", self.software.jobs(), jobs);
-        query.given.insert(Symbol::Alpha, Parameter::new(alpha, source(&counted)));
+        query.parameters.insert(Symbol::Alpha, Parameter::new(alpha, source(&counted)));
         let n = (jobs / covered_s, Z * jobs.sqrt() / covered_s);
         let n = Quantity::within((n.0 - n.1).max(0.0), n.0, n.0 + n.1, Provenance::Measured);
-        query.given.insert(Symbol::N, Parameter::new(n, source(&format!("{jobs:.0} jobs"))));
+        query.parameters.insert(Symbol::N, Parameter::new(n, source(&format!("{jobs:.0} jobs"))));
         let source = Some(source("jobs by powers of two"));
         let (histogram, provenance) = (self.sizes(covered_s)?, Provenance::Measured);
         query.sizes = Some(Sizes { histogram, provenance, source });
@@ -187,9 +187,9 @@ impl<'a> Work<'a> {
                  from none to all of it"
             ));
         }
-        query.given.insert(Symbol::O0, Parameter::new(split.o0, split.source));
+        query.parameters.insert(Symbol::O0, Parameter::new(split.o0, split.source));
         let rest = format!("what is left of the time whatever the size; {source}");
-        query.given.insert(Symbol::L, Parameter::new(split.way, rest));
+        query.parameters.insert(Symbol::L, Parameter::new(split.way, rest));
         let waits = sums.sum(|class| class.queueing_ns) / sums.jobs() * ghz;
         let reach = Z * ((1.0 + cv2(&sums.queueing_log2_ns)) / sums.jobs()).sqrt();
         let q = Quantity::within(
@@ -198,8 +198,10 @@ impl<'a> Work<'a> {
             waits * (1.0 + reach),
             Provenance::Measured,
         );
-        query.given.insert(Symbol::Q, Parameter::new(q, source.clone()));
-        query.given.insert(Symbol::A, Parameter::new(peak(&line.ns_per_byte, software), source));
+        query.parameters.insert(Symbol::Q, Parameter::new(q, source.clone()));
+        query
+            .parameters
+            .insert(Symbol::A, Parameter::new(peak(&line.ns_per_byte, software), source));
         if line.ns_per_byte.stated > software.ns_per_byte.stated {
             let note = format!("{device} takes longer per byte than software: A is 1");
             query.notes.push(note);
@@ -458,7 +460,7 @@ mod tests {
             (size.host_jobs, size.host_ns) = (0, 0);
         }
         let unsampled = self::live(&unsampled, false);
-        let range = &unsampled.queries[0].given[&Symbol::O0].quantity;
+        let range = &unsampled.queries[0].parameters[&Symbol::O0].quantity;
         assert_eq!(range.provenance, Provenance::Assumed, "{range:?}");
         assert!(answer.speedup.value.expect("a value") > 1.5, "{answer:?}");
     }

@@ -5,14 +5,14 @@
 use model::cost::{CostCurve, Mean};
 use units::Nanos;
 
-use super::{Evidence, SizeSums};
+use super::{JobReport, SizeSums};
 
 /// The curves and the reports they are made from.
 #[derive(Debug)]
 pub(super) struct Curve {
     fits: Fits,
     reporters: Vec<Reporter>,
-    told: [Told; CLASSES],
+    recent: [RecentValues; CLASSES],
     /// The number of reports in a row that were far off, and since when.
     strange: u32,
     strange_since: Nanos,
@@ -33,8 +33,8 @@ struct Fits {
 
 /// The last few values of one class that reporters agreed on.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
-    last: [Option<Agreed>; TOLD_MAX],
+struct RecentValues {
+    last: [Option<Agreed>; RECENT_MAX],
     next: usize,
     at: Nanos,
 }
@@ -75,7 +75,7 @@ impl Curve {
         Self {
             fits: Fits::starting_from(&nothing),
             reporters: Vec::new(),
-            told: [Told::default(); CLASSES],
+            recent: [RecentValues::default(); CLASSES],
             strange: 0,
             strange_since: Nanos(0),
             last: Nanos(0),
@@ -116,14 +116,14 @@ impl Curve {
     /// whole tick: a reporter that says it took no time is heard neither more often nor with more jobs per second.
     pub(super) fn observe(
         &mut self,
-        evidence: &Evidence<'_>,
+        report: &JobReport<'_>,
         tick: Nanos,
         now: Nanos,
     ) -> Vec<usize> {
         let mut occurred = Vec::new();
-        let slot = self.reporter(evidence.reporter, now);
-        for sums in evidence.sizes.iter().filter(|sums| sums.jobs > 0) {
-            match Cell::from_sums(sums, evidence.covered.max(tick), now) {
+        let slot = self.reporter(report.reporter, now);
+        for sums in report.sizes.iter().filter(|sums| sums.jobs > 0) {
+            match Cell::from_sums(sums, report.covered.max(tick), now) {
                 None => self.refused_jobs = self.refused_jobs.saturating_add(sums.jobs),
                 Some((class, cell)) => {
                     if self.jobs == 0 {
@@ -136,7 +136,7 @@ impl Curve {
                 }
             }
         }
-        self.feed(&occurred, slot, evidence.covered.max(tick), now);
+        self.feed(&occurred, slot, report.covered.max(tick), now);
         occurred.into_iter().map(|(class, _)| class).collect()
     }
 
@@ -170,9 +170,9 @@ impl Curve {
                 self.doubted += 1;
             }
             // Many reporters say the same, so an agreed value is heard only as often as it is new.
-            let told = &mut self.told[*class];
-            if told.at.0 == 0 || now.since(told.at).0 >= covered.0 - covered.0 / 4 {
-                told.hear(Agreed { at: now, jobs: *jobs as f64, cell });
+            let recent = &mut self.recent[*class];
+            if recent.at.0 == 0 || now.since(recent.at).0 >= covered.0 - covered.0 / 4 {
+                recent.push(Agreed { at: now, jobs: *jobs as f64, cell });
                 agreed.push((self.fits.times_expected(&cell), *jobs));
             }
         }
@@ -193,7 +193,7 @@ impl Curve {
         // A reporter that alone reports some sizes is heard for those, and the line follows.
         if is_strange(overall(&self.reporters, &self.fits, now)) {
             let since = self.strange_since;
-            self.told.iter_mut().for_each(|told| told.forget_before(since));
+            self.recent.iter_mut().for_each(|recent| recent.forget_before(since));
             self.strange = 0;
         }
         self.draw(covered, now);
@@ -203,7 +203,10 @@ impl Curve {
     fn draw(&mut self, covered: Nanos, now: Nanos) {
         let age_max = Nanos(covered.0.saturating_mul(AGE_REPORTS).max(AGE_MIN.0));
         let means = |curve: &CostCurve, time_ns: TimeOf| -> Vec<Mean> {
-            self.told.iter().filter_map(|told| told.middle(curve, time_ns, age_max, now)).collect()
+            self.recent
+                .iter()
+                .filter_map(|recent| recent.middle(curve, time_ns, age_max, now))
+                .collect()
         };
         let through = |curve: &CostCurve, time_ns: TimeOf| {
             CostCurve::through_means(&means(curve, time_ns), curve.ahead())
@@ -218,11 +221,11 @@ impl Curve {
     }
 }
 
-impl Told {
-    fn hear(&mut self, agreed: Agreed) {
+impl RecentValues {
+    fn push(&mut self, agreed: Agreed) {
         self.at = agreed.at;
-        self.last[self.next % TOLD_MAX] = Some(agreed);
-        self.next = (self.next + 1) % TOLD_MAX;
+        self.last[self.next % RECENT_MAX] = Some(agreed);
+        self.next = (self.next + 1) % RECENT_MAX;
     }
 
     fn forget_before(&mut self, since: Nanos) {
@@ -356,7 +359,7 @@ pub(super) const CLASSES: usize = 31;
 const REPORTERS_MAX: usize = 16;
 
 /// The number of values of a class that are kept. Of seven, three may be far off.
-const TOLD_MAX: usize = 7;
+const RECENT_MAX: usize = 7;
 
 /// A value is forgotten after so many reports, but not before this time: sizes that are only probed are rare.
 const AGE_REPORTS: u64 = 10;

@@ -22,7 +22,7 @@ use curve::{CLASSES, Curve};
 
 /// The work of one process with one op on one device since its last report.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
+pub struct JobReport<'a> {
     /// The process.
     pub reporter: &'a str,
     /// The kind of work.
@@ -128,10 +128,10 @@ struct Rate {
 }
 
 impl Rate {
-    fn told(&mut self, evidence: &Evidence<'_>, tick: Nanos) {
-        let jobs = evidence.sizes.iter().map(|sums| sums.jobs as f64).sum::<f64>();
+    fn count(&mut self, report: &JobReport<'_>, tick: Nanos) {
+        let jobs = report.sizes.iter().map(|sums| sums.jobs as f64).sum::<f64>();
         // The first report of a process covers its life.
-        self.jobs += jobs * (tick.0 as f64 / evidence.covered.0.max(1) as f64).min(1.0);
+        self.jobs += jobs * (tick.0 as f64 / report.covered.0.max(1) as f64).min(1.0);
     }
 
     fn end(&mut self, now: Nanos) {
@@ -197,37 +197,37 @@ impl Scheduling {
     }
 
     /// Learns from a report.
-    pub fn observe(&mut self, evidence: &Evidence<'_>, now: Nanos) {
-        if !evidence.sizes.iter().any(|sums| sums.jobs > 0) || !self.has_room(evidence, now) {
+    pub fn observe(&mut self, report: &JobReport<'_>, now: Nanos) {
+        if !report.sizes.iter().any(|sums| sums.jobs > 0) || !self.has_room(report, now) {
             return;
         }
-        self.rate.told(evidence, self.tick);
-        let op = self.ops.entry(evidence.op).or_insert_with(|| OpState {
+        self.rate.count(report, self.tick);
+        let op = self.ops.entry(report.op).or_insert_with(|| OpState {
             since: now,
             seen: [Nanos(0); CLASSES],
             busy: 0.0,
             devices: BTreeMap::new(),
         });
-        op.busy += (evidence.busy.clamp(0.0, 1.0) - op.busy) / BUSY_REPORTS;
-        let name = evidence.device;
+        op.busy += (report.busy.clamp(0.0, 1.0) - op.busy) / BUSY_REPORTS;
+        let name = report.device;
         if !op.devices.contains_key(name) {
-            op.devices.insert(name.to_owned(), DeviceState::new(evidence.reporter));
+            op.devices.insert(name.to_owned(), DeviceState::new(report.reporter));
         }
         if let Some(state) = op.devices.get_mut(name) {
-            for class in state.curve.observe(evidence, self.tick, now) {
+            for class in state.curve.observe(report, self.tick, now) {
                 op.seen[class] = now;
             }
         }
     }
 
     /// Returns whether the curve is there or may be made. A curve that nothing was heard of for long makes room.
-    fn has_room(&mut self, evidence: &Evidence<'_>, now: Nanos) -> bool {
-        let known = self.ops.get(&evidence.op);
-        if known.is_some_and(|op| op.devices.contains_key(evidence.device)) {
+    fn has_room(&mut self, report: &JobReport<'_>, now: Nanos) -> bool {
+        let known = self.ops.get(&report.op);
+        if known.is_some_and(|op| op.devices.contains_key(report.device)) {
             return true;
         }
         let all = || self.ops.values().flat_map(|op| op.devices.values());
-        let is_reporters = |device: &DeviceState| *device.reporter == *evidence.reporter;
+        let is_reporters = |device: &DeviceState| *device.reporter == *report.reporter;
         let has_its_part =
             all().filter(|device| is_reporters(device)).count() >= REPORTER_CURVES_MAX;
         if !has_its_part && all().count() < CURVES_MAX {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use device::{Class, TenantId};
-use policy::scheduling::{Decision, Evidence, Gain, Scheduling, SizeSums};
+use policy::scheduling::{Decision, Gain, JobReport, Scheduling, SizeSums};
 use policy::{DeviceState, FittedOffload, JobFacts, Offload, Placement, Policy, Snapshot};
 use units::{Nanos, Op, Prng};
 
@@ -211,7 +211,7 @@ impl Fleet {
             time_left: None,
             last: None,
         };
-        let choice = self.policy.place(&facts, &Snapshot::of(&states), self.prng.bits());
+        let choice = self.policy.place(&facts, &Snapshot::new(&states), self.prng.bits());
         let outlier = self.prng.below(self.outlier_one_in) == 0;
         let noise = 0.8 + 0.4 * self.prng.unit();
         let service = self.prng.below(self.sums.len() as u64) as usize;
@@ -278,8 +278,8 @@ impl Fleet {
         for (device, sizes) in &by_device {
             let (covered, op) = (Nanos::secs(1), Op::Compress);
             let reporter = format!("service-{reporter}");
-            let evidence = Evidence { reporter: &reporter, op, device, covered, busy, sizes };
-            self.scheduling.observe(&evidence, now);
+            let report = JobReport { reporter: &reporter, op, device, covered, busy, sizes };
+            self.scheduling.observe(&report, now);
         }
         if self.scheduling.decide(now) {
             self.changes += 1;

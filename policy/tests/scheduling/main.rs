@@ -6,7 +6,7 @@
 mod fleet;
 
 use fleet::{Cores, Fleet, Line, Nonsense};
-use policy::scheduling::{Evidence, Scheduling, SizeSums};
+use policy::scheduling::{JobReport, Scheduling, SizeSums};
 use units::{Nanos, Op, Prng};
 
 const SOFTWARE: Line = Line { fixed_ns: 1_000.0, ns_per_byte: 4.0 };
@@ -252,8 +252,8 @@ fn software_alone_gains_nothing() {
         };
         let (op, covered) = (Op::Compress, Nanos::secs(1));
         let (reporter, device, sizes) = ("one", "software", std::slice::from_ref(&sums));
-        let evidence = Evidence { reporter, op, device, covered, busy: 0.3, sizes };
-        scheduling.observe(&evidence, Nanos::secs(second));
+        let report = JobReport { reporter, op, device, covered, busy: 0.3, sizes };
+        scheduling.observe(&report, Nanos::secs(second));
         window.jobs += sums.jobs;
         window.work_bytes += sums.work_bytes;
         window.service_ns += sums.service_ns;
@@ -292,7 +292,7 @@ fn too_few_jobs_decide_nothing() {
     for at in 1..2_000_u64 {
         let name = format!("device-{}", prng.bits());
         let reporter = reporters[at as usize / 400];
-        let evidence = |device| Evidence {
+        let report = |device| JobReport {
             reporter,
             op: Op::Compress,
             device,
@@ -301,9 +301,9 @@ fn too_few_jobs_decide_nothing() {
             sizes: std::slice::from_ref(&sums),
         };
         let now = Nanos::millis(at);
-        scheduling.observe(&evidence(&name), now);
+        scheduling.observe(&report(&name), now);
         if at < 20 {
-            scheduling.observe(&evidence("software"), now);
+            scheduling.observe(&report("software"), now);
         }
         scheduling.decide(now);
         if at == 399 {
@@ -331,8 +331,8 @@ fn a_lone_reporter_rescales_no_other_size() {
     };
     let observe = |scheduling: &mut Scheduling, reporter, covered, sizes: &[SizeSums], now| {
         let (op, device) = (Op::Compress, "software");
-        let evidence = Evidence { reporter, op, device, covered, busy: 0.0, sizes };
-        scheduling.observe(&evidence, now);
+        let report = JobReport { reporter, op, device, covered, busy: 0.0, sizes };
+        scheduling.observe(&report, now);
     };
     for at in 1..20 {
         for reporter in ["one", "two", "three"] {

@@ -4,7 +4,7 @@
 use crate::command::{Address, Code};
 use crate::memory::{Memory, Unmapped};
 use crate::record::Response;
-use crate::wire::{Message, MessageKind, Out, exception};
+use crate::wire::{Message, MessageKind, Writer, exception};
 
 use super::side::Ready;
 use super::{Engine, Half, State, Step, Work};
@@ -87,7 +87,7 @@ impl Engine {
         let length = match response.what {
             Err(code) => exception(name, sequence, code, frame)?,
             Ok(block) => {
-                let mut out = Out::framed(frame)?;
+                let mut out = Writer::framed(frame)?;
                 out.message(&Message { kind: MessageKind::Reply, name, sequence })?;
                 functions.resp(number, block, &mut out)?;
                 out.frame()?

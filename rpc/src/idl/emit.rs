@@ -44,7 +44,7 @@ impl Emitter<'_> {
         line!(self, "use crate::command::Code;");
         line!(self, "use crate::flat::{{Build, View}};");
         line!(self, "use crate::functions::{{Function, Functions}};");
-        line!(self, "use crate::wire::{{Out, Wire, kind}};");
+        line!(self, "use crate::wire::{{Wire, Writer, kind}};");
         line!(self, "");
     }
 
@@ -188,7 +188,7 @@ impl Emitter<'_> {
         line!(self, "");
         line!(
             self,
-            "fn {}(from: View<'_>, out: &mut Out<'_>) -> {} {{",
+            "fn {}(from: View<'_>, out: &mut Writer<'_>) -> {} {{",
             self.writer(place),
             WRITER.1
         );
@@ -245,7 +245,7 @@ impl Emitter<'_> {
 
     fn write_container(&mut self, name: &str, ty: &Type) {
         line!(self, "");
-        line!(self, "fn write_{name}(from: View<'_>, out: &mut Out<'_>) -> {} {{", WRITER.1);
+        line!(self, "fn write_{name}(from: View<'_>, out: &mut Writer<'_>) -> {} {{", WRITER.1);
         match ty {
             Type::Map(key, value) => {
                 let (key_kind, value_kind) = (kind_name(key), kind_name(value));
@@ -425,7 +425,7 @@ const KEYWORDS: [&str; 51] = [
     "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
 ];
 const READER: (&str, &str) = ("wire: &mut Wire<'_>, to: &mut Build<'_>", "Result<usize, Code>");
-const WRITER: (&str, &str) = ("from: View<'_>, out: &mut Out<'_>", "Result<(), Code>");
+const WRITER: (&str, &str) = ("from: View<'_>, out: &mut Writer<'_>", "Result<(), Code>");
 const COLUMNS_MAX: usize = 100;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use crate::command::Code;
 use crate::flat::{Build, View};
 use crate::functions::{Function, Functions};
-use crate::wire::{Out, Wire, kind};
+use crate::wire::{Wire, Writer, kind};
 
 use super::{Schema, Type};
 
@@ -104,7 +104,7 @@ impl Interpreter {
         Ok(())
     }
 
-    fn write_struct(&self, place: usize, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+    fn write_struct(&self, place: usize, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
         let fields = &self.0.structs[place].fields;
         if fields.iter().enumerate().any(|(slot, field)| field.required && !from.has(slot)) {
             return Err(Code::Malformed);
@@ -116,7 +116,13 @@ impl Interpreter {
         out.stop()
     }
 
-    fn write(&self, ty: &Type, from: View<'_>, slot: usize, out: &mut Out<'_>) -> Result<(), Code> {
+    fn write(
+        &self,
+        ty: &Type,
+        from: View<'_>,
+        slot: usize,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Code> {
         match ty {
             Type::Bool => out.byte(u8::from(from.word(slot)? != 0)),
             Type::Byte => out.byte(from.word(slot)? as u8),
@@ -162,13 +168,13 @@ impl Functions for Interpreter {
         self.read_struct(self.signature(function)?.args, wire, to)
     }
 
-    fn resp(&self, function: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+    fn resp(&self, function: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
         let signature = self.signature(function)?;
         from.check_result(signature.returns)?;
         self.write_struct(signature.result, from, out)
     }
 
-    fn call(&self, function: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+    fn call(&self, function: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
         self.write_struct(self.signature(function)?.args, from, out)
     }
 

@@ -4,7 +4,7 @@
 use crate::command::Code;
 use crate::flat::{Build, View};
 use crate::functions::{Function, Functions};
-use crate::wire::{Out, Wire, kind};
+use crate::wire::{Wire, Writer, kind};
 
 /// The functions of `Memcached`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +46,7 @@ impl Functions for Memcached {
         }
     }
 
-    fn resp(&self, number: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+    fn resp(&self, number: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
         match number {
             0 => resp_set(from, out),
             1 => resp_get(from, out),
@@ -54,7 +54,7 @@ impl Functions for Memcached {
         }
     }
 
-    fn call(&self, number: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+    fn call(&self, number: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
         match number {
             0 => call_set(from, out),
             1 => call_get(from, out),
@@ -98,7 +98,7 @@ fn read_cache_error(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Co
     Ok(block)
 }
 
-fn write_cache_error(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_cache_error(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.has(0) { out.field(kind::STRING, 1)?; out.string(from.string(0)?)?; }
     out.stop()
 }
@@ -143,7 +143,7 @@ fn read_found(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
     Ok(block)
 }
 
-fn write_found(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_found(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.head() & 0x1 != 0x1 {
         return Err(Code::Malformed);
     }
@@ -198,7 +198,7 @@ fn recv_set(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
     Ok(block)
 }
 
-fn call_set(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn call_set(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.head() & 0x3 != 0x3 {
         return Err(Code::Malformed);
     }
@@ -240,7 +240,7 @@ fn answer_set(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
     Ok(block)
 }
 
-fn resp_set(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn resp_set(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     from.check_result(false)?;
     if from.has(0) { out.field(kind::STRUCT, 1)?; write_cache_error(from.block(0)?, out)?; }
     out.stop()
@@ -276,7 +276,7 @@ fn recv_get(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
     Ok(block)
 }
 
-fn call_get(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn call_get(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.head() & 0x1 != 0x1 {
         return Err(Code::Malformed);
     }
@@ -315,7 +315,7 @@ fn answer_get(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
     Ok(block)
 }
 
-fn resp_get(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn resp_get(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     from.check_result(true)?;
     if from.has(0) { out.field(kind::STRUCT, 0)?; write_found(from.block(0)?, out)?; }
     out.stop()

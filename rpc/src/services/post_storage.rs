@@ -4,7 +4,7 @@
 use crate::command::Code;
 use crate::flat::{Build, View};
 use crate::functions::{Function, Functions};
-use crate::wire::{Out, Wire, kind};
+use crate::wire::{Wire, Writer, kind};
 
 /// The functions of `PostStorageService`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +51,7 @@ impl Functions for PostStorageService {
         }
     }
 
-    fn resp(&self, number: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+    fn resp(&self, number: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
         match number {
             0 => resp_store_post(from, out),
             1 => resp_read_post(from, out),
@@ -60,7 +60,7 @@ impl Functions for PostStorageService {
         }
     }
 
-    fn call(&self, number: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+    fn call(&self, number: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
         match number {
             0 => call_store_post(from, out),
             1 => call_read_post(from, out),
@@ -111,7 +111,7 @@ fn read_service_exception(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usi
     Ok(block)
 }
 
-fn write_service_exception(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_service_exception(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.has(0) { out.field(kind::I32, 1)?; out.i32(from.word(0)? as i32)?; }
     if from.has(1) { out.field(kind::STRING, 2)?; out.string(from.string(1)?)?; }
     out.stop()
@@ -149,7 +149,7 @@ fn read_creator(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code> 
     Ok(block)
 }
 
-fn write_creator(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_creator(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.has(0) { out.field(kind::I64, 1)?; out.i64(from.word(0)? as i64)?; }
     if from.has(1) { out.field(kind::STRING, 2)?; out.string(from.string(1)?)?; }
     out.stop()
@@ -187,7 +187,7 @@ fn read_media(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
     Ok(block)
 }
 
-fn write_media(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_media(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.has(0) { out.field(kind::I64, 1)?; out.i64(from.word(0)? as i64)?; }
     if from.has(1) { out.field(kind::I32, 2)?; out.i32(from.word(1)? as i32)?; }
     out.stop()
@@ -225,7 +225,7 @@ fn read_url(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
     Ok(block)
 }
 
-fn write_url(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_url(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.has(0) { out.field(kind::STRING, 1)?; out.string(from.string(0)?)?; }
     if from.has(1) { out.field(kind::STRING, 2)?; out.string(from.string(1)?)?; }
     out.stop()
@@ -263,7 +263,7 @@ fn read_user_mention(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, C
     Ok(block)
 }
 
-fn write_user_mention(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_user_mention(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.has(0) { out.field(kind::I64, 1)?; out.i64(from.word(0)? as i64)?; }
     if from.has(1) { out.field(kind::STRING, 2)?; out.string(from.string(1)?)?; }
     out.stop()
@@ -352,7 +352,7 @@ fn read_post(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
     Ok(block)
 }
 
-fn write_post(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.has(0) { out.field(kind::I64, 1)?; out.i64(from.word(0)? as i64)?; }
     if from.has(1) { out.field(kind::STRUCT, 2)?; write_creator(from.block(1)?, out)?; }
     if from.has(2) { out.field(kind::I64, 3)?; out.i64(from.word(2)? as i64)?; }
@@ -413,7 +413,7 @@ fn recv_store_post(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Cod
     Ok(block)
 }
 
-fn call_store_post(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn call_store_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.head() & 0x2 != 0x2 {
         return Err(Code::Malformed);
     }
@@ -454,7 +454,7 @@ fn answer_store_post(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, C
     Ok(block)
 }
 
-fn resp_store_post(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn resp_store_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     from.check_result(false)?;
     if from.has(0) { out.field(kind::STRUCT, 1)?; write_service_exception(from.block(0)?, out)?; }
     out.stop()
@@ -501,7 +501,7 @@ fn recv_read_post(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code
     Ok(block)
 }
 
-fn call_read_post(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn call_read_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.has(0) { out.field(kind::I64, 1)?; out.i64(from.word(0)? as i64)?; }
     if from.has(1) { out.field(kind::I64, 2)?; out.i64(from.word(1)? as i64)?; }
     if from.has(2) { out.field(kind::MAP, 3)?; write_map_string_string(from.block(2)?, out)?; }
@@ -548,7 +548,7 @@ fn answer_read_post(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Co
     Ok(block)
 }
 
-fn resp_read_post(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn resp_read_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     from.check_result(true)?;
     if from.has(0) { out.field(kind::STRUCT, 0)?; write_post(from.block(0)?, out)?; }
     if from.has(1) { out.field(kind::STRUCT, 1)?; write_service_exception(from.block(1)?, out)?; }
@@ -600,7 +600,7 @@ fn recv_read_posts(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Cod
     Ok(block)
 }
 
-fn call_read_posts(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn call_read_posts(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.has(0) { out.field(kind::I64, 1)?; out.i64(from.word(0)? as i64)?; }
     if from.has(1) { out.field(kind::LIST, 2)?; write_list_i64(from.block(1)?, out)?; }
     if from.has(2) { out.field(kind::MAP, 3)?; write_map_string_string(from.block(2)?, out)?; }
@@ -647,7 +647,7 @@ fn answer_read_posts(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, C
     Ok(block)
 }
 
-fn resp_read_posts(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn resp_read_posts(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     from.check_result(true)?;
     if from.has(0) { out.field(kind::LIST, 0)?; write_list_post(from.block(0)?, out)?; }
     if from.has(1) { out.field(kind::STRUCT, 1)?; write_service_exception(from.block(1)?, out)?; }
@@ -664,7 +664,7 @@ fn read_list_i64(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code>
     Ok(block)
 }
 
-fn write_list_i64(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_list_i64(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     let count = from.count();
     out.list(kind::I64, count)?;
     for slot in 0..count {
@@ -684,7 +684,7 @@ fn read_list_media(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Cod
     Ok(block)
 }
 
-fn write_list_media(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_list_media(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     let count = from.count();
     out.list(kind::STRUCT, count)?;
     for slot in 0..count {
@@ -704,7 +704,7 @@ fn read_list_post(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code
     Ok(block)
 }
 
-fn write_list_post(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_list_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     let count = from.count();
     out.list(kind::STRUCT, count)?;
     for slot in 0..count {
@@ -724,7 +724,7 @@ fn read_list_url(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code>
     Ok(block)
 }
 
-fn write_list_url(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_list_url(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     let count = from.count();
     out.list(kind::STRUCT, count)?;
     for slot in 0..count {
@@ -744,7 +744,7 @@ fn read_list_user_mention(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usi
     Ok(block)
 }
 
-fn write_list_user_mention(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_list_user_mention(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     let count = from.count();
     out.list(kind::STRUCT, count)?;
     for slot in 0..count {
@@ -764,7 +764,7 @@ fn read_map_string_string(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usi
     Ok(block)
 }
 
-fn write_map_string_string(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_map_string_string(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     let count = from.count() / 2;
     out.map(kind::STRING, kind::STRING, count)?;
     for entry in 0..count {

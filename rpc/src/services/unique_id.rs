@@ -4,7 +4,7 @@
 use crate::command::Code;
 use crate::flat::{Build, View};
 use crate::functions::{Function, Functions};
-use crate::wire::{Out, Wire, kind};
+use crate::wire::{Wire, Writer, kind};
 
 /// The functions of `UniqueIdService`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,14 +41,14 @@ impl Functions for UniqueIdService {
         }
     }
 
-    fn resp(&self, number: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+    fn resp(&self, number: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
         match number {
             0 => resp_compose_unique_id(from, out),
             _ => Err(Code::UnknownFunction),
         }
     }
 
-    fn call(&self, number: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+    fn call(&self, number: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
         match number {
             0 => call_compose_unique_id(from, out),
             _ => Err(Code::UnknownFunction),
@@ -104,7 +104,7 @@ fn recv_compose_unique_id(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usi
     Ok(block)
 }
 
-fn call_compose_unique_id(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn call_compose_unique_id(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     if from.has(0) { out.field(kind::I64, 1)?; out.i64(from.word(0)? as i64)?; }
     if from.has(1) { out.field(kind::I32, 2)?; out.i32(from.word(1)? as i32)?; }
     if from.has(2) { out.field(kind::MAP, 3)?; write_map_string_string(from.block(2)?, out)?; }
@@ -138,7 +138,7 @@ fn answer_compose_unique_id(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<u
     Ok(block)
 }
 
-fn resp_compose_unique_id(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn resp_compose_unique_id(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     from.check_result(true)?;
     if from.has(0) { out.field(kind::I64, 0)?; out.i64(from.word(0)? as i64)?; }
     out.stop()
@@ -155,7 +155,7 @@ fn read_map_string_string(wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usi
     Ok(block)
 }
 
-fn write_map_string_string(from: View<'_>, out: &mut Out<'_>) -> Result<(), Code> {
+fn write_map_string_string(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
     let count = from.count() / 2;
     out.map(kind::STRING, kind::STRING, count)?;
     for entry in 0..count {

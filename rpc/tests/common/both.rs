@@ -2,7 +2,7 @@
 //! refuse with the same code. For tests and for the fuzz target, which differ in where messages come from.
 
 use rpc::flat::{Build, View};
-use rpc::wire::{Out, Wire};
+use rpc::wire::{Wire, Writer};
 use rpc::{Code, Functions};
 
 /// The code that was generated for a service, and the interpreter of its schema.
@@ -60,7 +60,7 @@ fn write(
     block: &[u8],
 ) -> Result<Vec<u8>, Code> {
     let mut bytes = vec![0; MESSAGE_BYTES];
-    let mut out = Out::framed(&mut bytes)?;
+    let mut out = Writer::framed(&mut bytes)?;
     if answer {
         functions.resp(function, View::new(block), &mut out)?;
     } else {

@@ -170,7 +170,7 @@ pub fn job(pool: &Pool) -> Box<Job> {
     input.extend(&[7; INPUT_BYTES]);
     let mut output = pool.take(HEADER_BYTES + INPUT_BYTES);
     output.extend(&[1; HEADER_BYTES]);
-    let task = Task::Compress { dialect: Dialect::of(Codec::Deflate), level: Level::Fast };
+    let task = Task::Compress { dialect: Dialect::new(Codec::Deflate), level: Level::Fast };
     let mut job = Job::new(task, Input::pooled(input, 0..INPUT_BYTES), output);
     job.output_offset = HEADER_BYTES;
     Box::new(job)
@@ -242,7 +242,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn of_arguments() -> Self {
+    pub fn from_arguments() -> Self {
         let has = |flag: &str| std::env::args().any(|argument| argument == flag);
         let mut arguments = std::env::args().skip(1);
         let (mut jobs, mut only) = (None, None);

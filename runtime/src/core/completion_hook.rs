@@ -35,13 +35,13 @@ impl Runtime {
     /// # Panics
     /// Panics if there is a hook already: the owner of a job would not be known.
     pub(crate) fn set_completion_hook(&mut self, hook: Rc<RefCell<dyn CompletionHook>>) {
-        assert!(self.hooked.hook.is_none(), "a runtime has one executor of traces");
-        self.hooked.hook = Some(hook);
+        assert!(self.jobs.hooked.hook.is_none(), "a runtime has one executor of traces");
+        self.jobs.hooked.hook = Some(hook);
     }
 
     /// Hands the unfinished job to the hook instead of to the one that claims it.
     pub(crate) fn hand_to_hook(&mut self, ticket: Ticket) {
-        if let Some(entry) = self.jobs.get_mut(ticket) {
+        if let Some(entry) = self.jobs.ledger.get_mut(ticket) {
             entry.state = State::Hooked;
         }
     }
@@ -49,7 +49,7 @@ impl Runtime {
     /// Returns the next job that is back for the hook.
     pub(crate) fn next_hooked(&mut self) -> Option<Finished> {
         loop {
-            let ticket = self.hooked.finished.pop_front()?;
+            let ticket = self.jobs.hooked.finished.pop_front()?;
             // A job that was detached since has no entry any more.
             if let Some(finished) = self.take(ticket) {
                 return Some(finished);
@@ -59,15 +59,15 @@ impl Runtime {
 
     /// Returns the job if it is finished.
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Finished> {
-        let finished = self.jobs.get_mut(ticket)?.take_finished()?;
-        self.unclaimed -= 1;
-        self.jobs.close(ticket);
+        let finished = self.jobs.ledger.get_mut(ticket)?.take_finished()?;
+        self.jobs.unclaimed -= 1;
+        self.jobs.ledger.close(ticket);
         Some(finished)
     }
 
     /// Returns whether devices other than software would take the job and all of those are full.
     pub(crate) fn is_crowded(&self, job: &Job) -> bool {
-        let others = &self.slots[1..];
+        let others = &self.devices.slots[1..];
         if !others.iter().any(Slot::is_full) {
             return false;
         }
@@ -81,29 +81,29 @@ impl Runtime {
 
     /// Returns the time for one use.
     pub(crate) fn now(&mut self) -> Nanos {
-        self.time.now()
+        self.clock.time.now()
     }
 
     #[cold]
     pub(super) fn finished_hooked(&mut self, ticket: Ticket) {
-        self.hooked.finished.push_back(ticket);
+        self.jobs.hooked.finished.push_back(ticket);
     }
 
     pub(super) fn call_hook(&mut self) {
-        if let Some(hook) = &self.hooked.hook {
+        if let Some(hook) = &self.jobs.hooked.hook {
             let hook = Rc::clone(hook);
             hook.borrow_mut().on_completions(self);
         }
     }
 
     pub(super) fn has_hooked(&self) -> bool {
-        !self.hooked.finished.is_empty() || self.hook_due().is_some()
+        !self.jobs.hooked.finished.is_empty() || self.hook_due().is_some()
     }
 
     /// Adds what the hook waits for.
     pub(super) fn with_hooked(&self, mut outstanding: Outstanding) -> Outstanding {
-        if !self.hooked.finished.is_empty() {
-            outstanding.jobs += self.hooked.finished.len();
+        if !self.jobs.hooked.finished.is_empty() {
+            outstanding.jobs += self.jobs.hooked.finished.len();
             outstanding.polled = Some(Nanos(0));
         }
         match self.hook_due() {
@@ -113,7 +113,7 @@ impl Runtime {
                 outstanding.polled = Some(Nanos(0));
             }
             Some(due) => {
-                let left = due.since(self.time.last());
+                let left = due.since(self.clock.time.last());
                 let is_alone = outstanding.jobs == 0;
                 let sooner = outstanding.turn_within.min(left);
                 outstanding.turn_within = if is_alone { left } else { sooner };
@@ -124,6 +124,6 @@ impl Runtime {
     }
 
     fn hook_due(&self) -> Option<Nanos> {
-        self.hooked.hook.as_ref().and_then(|hook| hook.borrow().due())
+        self.jobs.hooked.hook.as_ref().and_then(|hook| hook.borrow().due())
     }
 }

@@ -1,41 +1,103 @@
-//! The policy's last decisions: while the same devices are open, the policy is not asked again for similar jobs.
-//! Nothing is decided here.
+//! The policy's decisions that hold for more than one job. This module remembers them and decides nothing.
+//!
+//! # Contract
+//!
+//! A decision that is found here is the one that the policy would make for the job. There are two kinds:
+//!
+//! - A *sized* decision belongs to a policy that uses no costs. It holds for tasks of one shape and for the sizes that
+//!   [`Policy::valid_sizes`] states. There is one per op. [`DecisionCache::get`] finds it before a device is looked at.
+//! - A *validated* decision belongs to a policy that uses costs. It holds for one op and one class of sizes while the
+//!   draw, the gap and the chosen queue stay within bounds, for at most [`JOBS_MAX`] jobs. This module chooses the
+//!   bounds, and [`Policy::valid_between`] says whether the choice is valid within them. While it is, nothing is
+//!   estimated. [`DecisionCache::get_validated`] finds it.
+//!
+//! Neither is found for a job that has a deadline. The caller has to call [`DecisionCache::forget`] whenever the open
+//! devices, the policy or the costs that it uses change. No other call ends a decision. [`DecisionCache::last`] returns
+//! the last choice for a kind of job, which a policy that uses costs is told whether it is still valid or not.
 
 use std::ops::Range;
 
-use device::Job;
-use policy::Choice;
+use device::{Class, Job};
+use policy::{Choice, DeviceState, JobFacts, Placement, Policy, Snapshot};
+use units::{Nanos, Op};
 
-use crate::slot::{OPS, TaskShape};
+use crate::history::History;
+use crate::slot::{JobShape, OPS, Slot, TaskShape};
 
-/// The last decision of each op that holds for other jobs too.
+/// The decisions of one runtime.
 pub(super) struct DecisionCache {
-    known: [Decision; OPS],
-    /// The number of changes of the open devices, the policy, or the costs that it uses.
+    sized: [SizedDecision; OPS],
+    /// The kinds of jobs, by op and class of sizes.
+    kinds: [[Kind; CLASSES]; OPS],
+    /// The number of calls of [`DecisionCache::forget`]. A decision of another epoch is not valid.
     epoch: u64,
+    /// The least and the greatest states of the last validation, kept for their memory.
+    ends: [Vec<DeviceState>; 2],
 }
 
 #[derive(Clone)]
-struct Decision {
+struct SizedDecision {
     shape: TaskShape,
     sizes: Range<usize>,
     epoch: u64,
     choice: Option<Choice>,
 }
 
-impl Default for DecisionCache {
-    fn default() -> Self {
-        let none = Decision { shape: TaskShape::NONE, sizes: 0..0, epoch: 0, choice: None };
-        // None was learnt in an epoch that is.
-        Self { known: std::array::from_fn(|_| none.clone()), epoch: 1 }
-    }
+/// The decisions for the jobs of one op and one class of sizes.
+#[derive(Clone, Copy, Default)]
+struct Kind {
+    last: Option<Choice>,
+    validated: Option<ValidatedDecision>,
+}
+
+/// The result of the last validation, and the bounds within which it holds.
+#[derive(Clone, Copy)]
+struct ValidatedDecision {
+    epoch: u64,
+    choice: Choice,
+    is_valid: bool,
+    shape: TaskShape,
+    /// The number of jobs that had come to the core when it was validated.
+    validated_at: u64,
+    /// Draws whose lower halves are at least this are no probes.
+    draws_from: u32,
+    gap_max: Nanos,
+    /// The most jobs that may be inside the chosen device.
+    depth_max: usize,
+    backlog_bytes_max: usize,
+}
+
+/// The inputs of a decision that are not the job's or a device's.
+#[derive(Clone, Copy)]
+pub(super) struct Drawn {
+    pub(super) draw: u64,
+    /// The time between jobs, where the policy uses costs.
+    pub(super) gap: Option<Nanos>,
+}
+
+/// A choice that a policy which uses costs has just made.
+pub(super) struct Fresh<'a> {
+    pub(super) facts: &'a JobFacts,
+    pub(super) shape: &'a JobShape<'a>,
+    pub(super) choice: Choice,
+    pub(super) gap: Nanos,
 }
 
 impl DecisionCache {
-    /// The answer for the job, if it is known.
+    pub(super) fn new(states: &[DeviceState]) -> Self {
+        let none = SizedDecision { shape: TaskShape::NONE, sizes: 0..0, epoch: 0, choice: None };
+        Self {
+            sized: std::array::from_fn(|_| none.clone()),
+            kinds: [[Kind::default(); CLASSES]; OPS],
+            epoch: 1,
+            ends: [states.to_vec(), states.to_vec()],
+        }
+    }
+
+    /// Returns the sized decision for the job.
     #[inline]
     pub(super) fn get(&self, job: &Job) -> Option<Choice> {
-        let decision = &self.known[job.task.op().index() % OPS];
+        let decision = &self.sized[job.task.op().index() % OPS];
         let holds = decision.epoch == self.epoch
             && decision.shape == TaskShape::from_task(&job.task)
             && decision.sizes.contains(&job.work_bytes())
@@ -43,22 +105,184 @@ impl DecisionCache {
         if holds { decision.choice } else { None }
     }
 
-    /// The answer holds for jobs of this shape and of these sizes.
+    /// Returns the validated decision for the job, after this many arrivals.
+    #[inline(always)]
+    pub(super) fn get_validated(
+        &self,
+        job: &Job,
+        drawn: Drawn,
+        slots: &[Slot],
+        arrivals: u64,
+    ) -> Option<Choice> {
+        let Kind { last, validated } = self.kind(job.task.op(), job.work_bytes());
+        let validated = validated.as_ref()?;
+        if !validated.is_valid || validated.epoch != self.epoch {
+            return None;
+        }
+        let slot = &slots[validated.choice.device()];
+        let holds = drawn.draw as u32 >= validated.draws_from
+            && drawn.gap.is_some_and(|gap| gap <= validated.gap_max)
+            && slot.depth() <= validated.depth_max
+            && slot.backlog_bytes() <= validated.backlog_bytes_max
+            && arrivals <= validated.validated_at + JOBS_MAX
+            && validated.shape == TaskShape::from_task(&job.task)
+            && job.class == Class::LatencyCritical
+            && job.deadline.is_none()
+            && *last == Some(validated.choice);
+        holds.then_some(validated.choice)
+    }
+
+    /// Returns the last choice for jobs of this op and of about this size.
+    #[inline]
+    pub(super) fn last(&self, op: Op, work_bytes: usize) -> Option<Choice> {
+        self.kind(op, work_bytes).last
+    }
+
+    /// Remembers a sized decision for jobs like this one and of these sizes.
     pub(super) fn insert(&mut self, job: &Job, sizes: Range<usize>, choice: Choice) {
         let (shape, epoch) = (TaskShape::from_task(&job.task), self.epoch);
         let choice = Some(choice);
-        self.known[job.task.op().index() % OPS] = Decision { shape, sizes, epoch, choice };
+        self.sized[job.task.op().index() % OPS] = SizedDecision { shape, sizes, epoch, choice };
     }
 
-    /// Changes whenever what was learnt may no longer hold.
+    /// Remembers the last choice for jobs of this op and of about this size.
     #[inline]
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
+    pub(super) fn set_last(&mut self, op: Op, work_bytes: usize, choice: Choice) {
+        self.kind_mut(op, work_bytes).last = Some(choice);
     }
 
-    /// Forgets all decisions, because the open devices, the policy or its knowledge of costs changed.
+    /// Ends all decisions. The last choices stay known.
     #[inline]
     pub(super) fn forget(&mut self) {
         self.epoch += 1;
+    }
+
+    /// Returns whether the policy is to be asked how long its choice stays valid. It is asked once per change, and not
+    /// again within [`JOBS_MIN`] jobs: a value that changes with every job must not be validated with every job. It is
+    /// not asked where the core is held, because holding the core takes so much longer than asking, next time too.
+    #[inline(always)]
+    pub(super) fn needs_validation(&self, fresh: &Fresh<'_>, arrivals: u64) -> bool {
+        let &Fresh { facts, shape, choice, .. } = fresh;
+        let last = self.kind(facts.op, shape.work_bytes).validated.as_ref();
+        let is_recent = last.is_some_and(|last| {
+            let holds = last.epoch == self.epoch
+                && last.shape == shape.shape
+                && (last.is_valid || last.choice == choice);
+            arrivals <= last.validated_at + if holds { JOBS_MAX } else { JOBS_MIN }
+        });
+        let is_calm = facts.class == Class::LatencyCritical && facts.time_left.is_none();
+        is_calm && choice.placement == Placement::Async && !is_recent
+    }
+
+    /// Validates the choice for all jobs of the kind, up to the longest of some queues for which it is valid.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn validate(
+        &mut self,
+        Fresh { facts, shape, choice, gap }: Fresh<'_>,
+        policy: &dyn Policy,
+        slots: &mut [Slot],
+        history: &History,
+    ) {
+        let Some([least_bytes, most_bytes]) = class_ends(shape.work_bytes) else { return };
+        let mut validated = ValidatedDecision {
+            epoch: self.epoch,
+            choice,
+            is_valid: false,
+            shape: shape.shape,
+            validated_at: history.arrivals(),
+            draws_from: 0,
+            gap_max: Nanos(gap.0 + gap.0 / GAP_DIVISOR),
+            depth_max: 0,
+            backlog_bytes_max: 0,
+        };
+        let until = validated.validated_at + JOBS_MAX;
+        let facts = JobFacts { work_bytes: least_bytes, ..*facts };
+        let [least, most] =
+            [least_bytes, most_bytes].map(|work_bytes| JobShape { work_bytes, ..*shape });
+        for (ends, shape) in self.ends.iter_mut().zip([&least, &most]) {
+            for (state, slot) in ends.iter_mut().zip(&mut *slots) {
+                slot.update(state, shape);
+                state.depth = 0;
+                slot.estimate(state, shape, 0, until);
+            }
+        }
+        let slot = &slots[choice.device()];
+        for depth in DEPTHS.into_iter().filter(|depth| *depth < slot.capabilities.queue_depth) {
+            let backlog_bytes = depth * MEANS * history.mean_bytes();
+            let state = &mut self.ends[1][choice.device()];
+            state.depth = depth;
+            slot.estimate(state, &most, backlog_bytes, until);
+            let gap = Some(validated.gap_max);
+            let ends = self.ends.each_ref();
+            let [least, most] = ends.map(|devices| Snapshot { devices, waiting: 0, gap });
+            let Some(draws_from) = policy.valid_between(choice, &facts, &least, &most) else {
+                break;
+            };
+            (validated.is_valid, validated.draws_from) = (true, draws_from);
+            (validated.depth_max, validated.backlog_bytes_max) = (depth, backlog_bytes);
+        }
+        self.kind_mut(facts.op, shape.work_bytes).validated = Some(validated);
+    }
+
+    #[inline]
+    fn kind(&self, op: Op, work_bytes: usize) -> &Kind {
+        &self.kinds[op.index() % OPS][class(work_bytes)]
+    }
+
+    #[inline]
+    fn kind_mut(&mut self, op: Op, work_bytes: usize) -> &mut Kind {
+        &mut self.kinds[op.index() % OPS][class(work_bytes)]
+    }
+}
+
+/// Returns the least and the greatest size of the class; none for the last class, which has no end.
+fn class_ends(bytes: usize) -> Option<[usize; 2]> {
+    let least = 1 << class(bytes);
+    (class(bytes) < CLASSES - 1).then_some([least & !1, 2 * least - 1])
+}
+
+/// Returns the class of a size, by powers of two up to 1 GiB and beyond.
+fn class(bytes: usize) -> usize {
+    ((bytes | 1).ilog2() as usize).min(CLASSES - 1)
+}
+
+const CLASSES: usize = 31;
+
+/// The jobs that may come until the policy is asked again. Costs that will be forgotten by then are taken as forgotten
+/// now.
+const JOBS_MAX: u64 = 1_024;
+
+/// The jobs that must have come before the policy is asked again, whatever changed.
+const JOBS_MIN: u64 = 32;
+
+/// The gap may become longer by so large a part.
+const GAP_DIVISOR: u64 = 4;
+
+/// The numbers of jobs in flight that are tried one after the other, each of `MEANS` times the mean size.
+const DEPTHS: [usize; 8] = [0, 1, 2, 4, 8, 16, 32, 64];
+const MEANS: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use policy::Reason;
+
+    use super::*;
+
+    #[test]
+    fn the_last_choice_is_kept_by_op_and_size() {
+        let mut cache = DecisionCache::new(&[]);
+        let choice = Choice::to(1, Placement::Sync, Reason::Policy);
+        cache.set_last(Op::Compress, 5_000, choice);
+        assert_eq!(cache.last(Op::Compress, 4_096), Some(choice));
+        assert_eq!(cache.last(Op::Compress, 4_095), None);
+        assert_eq!(cache.last(Op::Decompress, 5_000), None);
+    }
+
+    #[test]
+    fn classes_end_at_powers_of_two() {
+        assert_eq!(class_ends(5_000), Some([4_096, 8_191]));
+        assert_eq!([0, 1, 2].map(class_ends), [Some([0, 1]), Some([0, 1]), Some([2, 3])]);
+        assert_eq!([usize::MAX, 1 << 30].map(class_ends), [None, None]);
     }
 }

@@ -15,10 +15,13 @@ impl Runtime {
     pub fn set_limits(&mut self, limits: Limits) {
         // With none allowed in, the waiting jobs would wait for ever.
         let limits = Limits { tenant_jobs_max: limits.tenant_jobs_max.max(1), ..limits };
-        match &mut self.admission {
+        match &mut self.jobs.admission {
             Some(admission) => admission.set_limits(limits),
             None if limits == Limits::NONE => {}
-            None => self.admission = Some(Box::new(AdmissionQueue::new(limits, self.slots.len()))),
+            None => {
+                self.jobs.admission =
+                    Some(Box::new(AdmissionQueue::new(limits, self.devices.slots.len())))
+            }
         }
     }
 
@@ -26,17 +29,17 @@ impl Runtime {
     #[inline(never)]
     pub(super) fn admit(&mut self, job: Box<Job>, choice: Choice) {
         if !self.is_limited(choice) {
-            return self.hand_over_cold(job, choice);
+            return self.let_in(job, choice);
         }
         // With nothing inside, no turn would come that serves the waiting jobs.
-        let turns = self.slots.iter().any(|slot| slot.in_flight > 0);
+        let turns = self.devices.slots.iter().any(|slot| slot.in_flight > 0);
         let device = choice.device();
-        let is_full = self.slots[device].is_full();
-        let Some(admission) = self.admission.as_mut().filter(|_| turns) else {
-            return self.hand_over_cold(job, choice);
+        let is_full = self.devices.slots[device].is_full();
+        let Some(admission) = self.jobs.admission.as_mut().filter(|_| turns) else {
+            return self.let_in(job, choice);
         };
         if !is_full && !admission.is_at_cap(job.tenant) && !admission.has_waiting(device) {
-            return self.hand_over_cold(job, choice);
+            return self.let_in(job, choice);
         }
         if let Err(job) = admission.push(device, job) {
             self.refused(job, device, RefusedReason::Full);
@@ -45,13 +48,13 @@ impl Runtime {
 
     /// Hands over what waits and has room now.
     pub(super) fn serve_waiting(&mut self, now: Nanos) {
-        for device in 1..self.slots.len() {
+        for device in 1..self.devices.slots.len() {
             loop {
-                let is_lost = self.slots[device].retired.is_some();
-                if !is_lost && self.slots[device].is_full() {
+                let is_lost = self.devices.slots[device].retired.is_some();
+                if !is_lost && self.devices.slots[device].is_full() {
                     break;
                 }
-                let next = self.admission.as_mut().and_then(|admission| admission.pop(device));
+                let next = self.jobs.admission.as_mut().and_then(|admission| admission.pop(device));
                 let Some(job) = next else { break };
                 self.serve(job, is_lost, now);
             }
@@ -59,9 +62,9 @@ impl Runtime {
     }
 
     fn serve(&mut self, job: Box<Job>, is_lost: bool, now: Nanos) {
-        let entry = self.jobs.get(Ticket::from_mark(job.tag)).expect(BOOKED);
+        let entry = self.jobs.ledger.get(Ticket::from_mark(job.tag)).expect(BOOKED);
         let choice = entry.choice;
-        let falls_back = self.may_fall_back(&job.task);
+        let falls_back = self.decisions.may_fall_back(&job.task);
         if is_lost && falls_back {
             self.fall_back(job, Reason::DeviceLost);
         } else if is_lost {
@@ -69,16 +72,19 @@ impl Runtime {
         } else if falls_back && self.is_too_late_there(&job, choice.device(), now) {
             self.fall_back(job, Reason::Deadline);
         } else {
-            self.hand_over_cold(job, choice);
+            self.let_in(job, choice);
         }
     }
 
-    /// The choice, or software where that meets a deadline that the chosen device would miss.
+    /// Returns the choice, or software where that meets a deadline that the chosen device would miss.
     #[cold]
     pub(super) fn in_time(&mut self, choice: Choice, job: &Job, now: Nanos) -> Choice {
         let device = choice.device();
         let free = device != 0 && choice.reason != Reason::Probe;
-        if free && self.may_fall_back(&job.task) && self.is_too_late_there(job, device, now) {
+        if free
+            && self.decisions.may_fall_back(&job.task)
+            && self.is_too_late_there(job, device, now)
+        {
             return Choice::software(Reason::Deadline);
         }
         choice
@@ -89,12 +95,12 @@ impl Runtime {
         let Some(deadline) = job.deadline else { return false };
         let left = deadline.since(now);
         let job_shape = JobShape::new(job);
-        let arrivals = self.history.arrivals();
+        let arrivals = self.decisions.history.arrivals();
         let mut meets = |device: usize| {
             // These are not the states that the policy sees: this may be another job than the one that is placed.
-            let mut state = self.states[device];
-            self.slots[device].update(&mut state, &job_shape);
-            let slot = &self.slots[device];
+            let mut state = self.decisions.states[device];
+            self.devices.slots[device].update(&mut state, &job_shape);
+            let slot = &self.devices.slots[device];
             slot.estimate(&mut state, &job_shape, slot.backlog_bytes(), arrivals);
             (state.eligible, state.estimated.map(|estimated| estimated <= left))
         };
@@ -103,15 +109,17 @@ impl Runtime {
 
     /// Takes the job out of those that wait, if it does.
     pub(super) fn stop_waiting(&mut self, device: usize, ticket: Ticket) -> Option<Box<Job>> {
-        let admission = self.admission.as_mut().filter(|admission| admission.waiting() > 0)?;
+        let admission = self.jobs.admission.as_mut().filter(|admission| admission.waiting() > 0)?;
         admission.remove(device, ticket)
     }
 
-    /// A job goes into the device, or is refused there and leaves.
+    /// Counts a job that goes into the device, or is refused there and leaves.
     #[inline]
     pub(super) fn enter(&mut self, ticket: Ticket) {
-        let Some(admission) = &mut self.admission else { return };
-        if let Some(entry) = self.jobs.get_mut(ticket).filter(|entry| entry.choice.device() != 0) {
+        let Some(admission) = &mut self.jobs.admission else { return };
+        if let Some(entry) =
+            self.jobs.ledger.get_mut(ticket).filter(|entry| entry.choice.device() != 0)
+        {
             entry.is_counted = true;
             admission.enter(entry.again.tenant());
         }
@@ -123,11 +131,11 @@ impl Runtime {
     fn is_limited(&self, choice: Choice) -> bool {
         choice.placement == Placement::Async
             && choice.device() != 0
-            && self.slots[choice.device()].retired.is_none()
+            && self.devices.slots[choice.device()].retired.is_none()
     }
 }
 
-/// The job is no longer waited for where it was.
+/// Counts a job that is no longer waited for where it was.
 #[inline]
 pub(super) fn leave(admission: &mut Option<Box<AdmissionQueue>>, entry: &mut Entry) {
     if let Some(admission) = admission

@@ -12,7 +12,7 @@ use crate::breaker::Wrong;
 use crate::entry::{Entry, Ticket};
 
 impl Runtime {
-    /// The device did not take the job.
+    /// Handles a job that the device did not take.
     pub(super) fn refused(&mut self, job: Box<Job>, device: usize, reason: RefusedReason) {
         let why = match reason {
             RefusedReason::Full => Reason::QueueFull,
@@ -22,7 +22,7 @@ impl Runtime {
         if reason == RefusedReason::Lost {
             self.retire(device);
         }
-        if device != 0 && self.may_fall_back(&job.task) {
+        if device != 0 && self.decisions.may_fall_back(&job.task) {
             self.fall_back(job, why);
         } else {
             self.fail(job, DeviceError::Fault("the device refused the job"));
@@ -33,39 +33,40 @@ impl Runtime {
     pub(super) fn fall_back(&mut self, job: Box<Job>, reason: Reason) {
         let choice = Choice::software(reason);
         let ticket = Ticket::from_mark(job.tag);
-        let entry = self.jobs.get_mut(ticket).expect(BOOKED);
-        leave(&mut self.admission, entry);
+        let entry = self.jobs.ledger.get_mut(ticket).expect(BOOKED);
+        leave(&mut self.jobs.admission, entry);
         entry.sample = None;
         let from = std::mem::replace(&mut entry.choice, choice).device();
-        self.slots[from].waiting -= 1;
-        self.slots[0].waiting += 1;
+        self.devices.slots[from].waiting -= 1;
+        self.devices.slots[0].waiting += 1;
         self.metrics.count_fallback(from, reason);
-        if self.fallbacks.is_empty() && self.fallback_bytes_left > 0 {
+        if self.jobs.fallbacks.is_empty() && self.jobs.fallback_bytes_left > 0 {
             self.fall_back_now(job, choice);
         } else {
-            self.fallbacks.push_back(job);
+            self.jobs.fallbacks.push_back(job);
         }
     }
 
     fn fall_back_now(&mut self, job: Box<Job>, choice: Choice) {
-        self.fallback_bytes_left = self.fallback_bytes_left.saturating_sub(job.work_bytes().max(1));
-        self.hand_over_cold(job, choice);
+        self.jobs.fallback_bytes_left =
+            self.jobs.fallback_bytes_left.saturating_sub(job.work_bytes().max(1));
+        self.let_in(job, choice);
     }
 
     /// Redoes what earlier turns left, as much as one may.
     pub(super) fn serve_fallbacks(&mut self) {
-        while self.fallback_bytes_left > 0
-            && let Some(job) = self.fallbacks.pop_front()
+        while self.jobs.fallback_bytes_left > 0
+            && let Some(job) = self.jobs.fallbacks.pop_front()
         {
             let ticket = Ticket::from_mark(job.tag);
-            let entry = self.jobs.get(ticket).filter(|entry| !entry.is_finished());
+            let entry = self.jobs.ledger.get(ticket).filter(|entry| !entry.is_finished());
             let Some(entry) = entry else {
                 // Its device had done it after all, and it was counted then.
                 continue;
             };
             if entry.is_detached() {
-                self.slots[0].waiting -= 1;
-                self.jobs.close(ticket);
+                self.devices.slots[0].waiting -= 1;
+                self.jobs.ledger.close(ticket);
             } else {
                 let choice = entry.choice;
                 self.fall_back_now(job, choice);
@@ -73,37 +74,34 @@ impl Runtime {
         }
     }
 
-    /// A turn or a submission begins.
+    /// Allows more jobs to be redone, when a turn or a submission begins.
     pub(super) fn allow_fallbacks(&mut self) {
-        self.fallback_bytes_left = FALLBACK_BYTES_PER_TURN;
+        self.jobs.fallback_bytes_left = FALLBACK_BYTES_PER_TURN;
     }
 
     pub(super) fn retire(&mut self, device: usize) {
-        if device != 0 && self.slots[device].retire(self.time.last(), self.reprobe_after) {
-            self.retired += 1;
-            self.decision_cache.forget();
+        if device != 0
+            && self.devices.slots[device].retire(self.clock.time.last(), self.devices.reprobe_after)
+        {
+            self.devices.retired += 1;
+            self.decisions.cache.forget();
             self.metrics.count_lost(device);
         }
     }
 
-    /// The device serves again: it did a job of its new queue, or another runtime's probe passed.
+    /// Puts the device back into service: it did a job of its new queue, or another runtime's probe passed.
     pub(super) fn restore(&mut self, device: usize) {
-        let slot = &mut self.slots[device];
+        let slot = &mut self.devices.slots[device];
         slot.retired = None;
         slot.scrutiny.restart();
-        self.retired -= 1;
-        self.decision_cache.forget();
+        self.devices.retired -= 1;
+        self.decisions.cache.forget();
         self.metrics.count_restored(device);
     }
 
-    /// The end of a job that has no result, or of any while a device is retired.
+    /// Ends a job that has no result, one whose result was read back, or any while a device is retired.
     #[inline(never)]
-    pub(super) fn complete_oddly(&mut self, device: usize, completion: Completion) {
-        self.complete_judged(device, completion, Verdict::Unread);
-    }
-
-    /// Does the same as `complete_oddly`, for a job whose result may have been read back.
-    pub(super) fn complete_judged(
+    pub(super) fn complete_oddly(
         &mut self,
         device: usize,
         mut completion: Completion,
@@ -112,10 +110,10 @@ impl Runtime {
         let ticket = Ticket::from_mark(completion.job.tag);
         // A job that timed out and is to be redone is late too: its device gives back what it was told to cancel.
         let is_late = |entry: &Entry| entry.is_finished() || entry.choice.device() != device;
-        if self.jobs.get(ticket).is_none_or(is_late) {
+        if self.jobs.ledger.get(ticket).is_none_or(is_late) {
             return self.metrics.count_late();
         }
-        let has_passed = match self.slots[device].is_probed() {
+        let has_passed = match self.devices.slots[device].is_probed() {
             true => self.has_passed(device, &mut completion, &mut verdict),
             false => {
                 self.refuse_distrusted(device, &mut completion, verdict);
@@ -131,18 +129,20 @@ impl Runtime {
                 self.found_wrong(device, Wrong::Failed);
             }
             None if has_passed => {
-                self.reputation.close(device);
+                self.devices.reputation.close(device);
                 self.restore(device);
-                self.reputation_seen = self.reputation.changes();
+                self.devices.reputation_seen = self.devices.reputation.changes();
             }
             None | Some(_) => {}
         }
-        let owned = self.jobs.get(ticket).is_some_and(|entry| !entry.is_detached());
+        let owned = self.jobs.ledger.get(ticket).is_some_and(|entry| !entry.is_detached());
         match fault {
-            Some(reason) if device != 0 && owned && self.may_fall_back(&completion.job.task) => {
+            Some(reason)
+                if device != 0 && owned && self.decisions.may_fall_back(&completion.job.task) =>
+            {
                 self.fall_back(completion.job, reason);
             }
-            _ => self.finish_cold(completion),
+            _ => self.end(completion),
         }
     }
 
@@ -158,7 +158,7 @@ impl Runtime {
             return false;
         }
         let is_done = matches!(completion.outcome, Outcome::Done { .. });
-        let slot = &self.slots[device];
+        let slot = &self.devices.slots[device];
         let needs_proof = slot.is_distrusted() || (slot.scrutiny.is_on() && is_done);
         if *verdict == Verdict::Unread && needs_proof && is_done {
             *verdict = self.examine(device, completion);
@@ -166,53 +166,60 @@ impl Runtime {
         !needs_proof || *verdict == Verdict::Right
     }
 
-    /// A result of a device that is out of service for wrong results is not used, unless it was read back.
+    /// Fails the result of a device that is out of service for wrong results, unless it was read back.
     fn refuse_distrusted(&self, device: usize, completion: &mut Completion, verdict: Verdict) {
         let is_result = fault(&completion.outcome).is_none();
-        if is_result && self.slots[device].is_distrusted() && verdict == Verdict::Unread {
+        if is_result && self.devices.slots[device].is_distrusted() && verdict == Verdict::Unread {
             completion.outcome = Outcome::Failed(DeviceError::Lost);
         }
     }
 
     pub(super) fn fail(&mut self, job: Box<Job>, error: DeviceError) {
-        self.finish_cold(Completion { job, outcome: Outcome::Failed(error), service: Nanos(0) });
+        self.end(Completion { job, outcome: Outcome::Failed(error), service: Nanos(0) });
+    }
+
+    /// Finishes a job whose books say how large it is.
+    fn end(&mut self, completion: Completion) {
+        let work_bytes = completion.job.work_bytes();
+        self.finish(completion, work_bytes);
     }
 
     /// Redoes in software what a device has kept longer than the timeout; the device keeps the
     /// buffers it has.
     pub(super) fn expire(&mut self, now: Nanos) {
-        if now < self.next_expiry_check {
+        if now < self.clock.next_expiry_check {
             return;
         }
-        self.next_expiry_check = Nanos(now.0.saturating_add(self.expiry_check_every().0));
-        let timeout = self.job_timeout;
+        self.clock.next_expiry_check =
+            Nanos(now.0.saturating_add(self.clock.expiry_check_every().0));
+        let timeout = self.clock.job_timeout;
         let overdue = |entry: &Entry| entry.is_in_device() && now.since(entry.submitted) >= timeout;
-        for ticket in self.jobs.find(overdue) {
+        for ticket in self.jobs.ledger.find(overdue) {
             self.expire_one(ticket);
         }
     }
 
     pub(super) fn expire_one(&mut self, ticket: Ticket) {
-        let device = self.jobs.get(ticket).expect(BOOKED).choice.device();
+        let device = self.jobs.ledger.get(ticket).expect(BOOKED).choice.device();
         if let Some(job) = self.stop_waiting(device, ticket) {
             // No device kept it; it never came in.
             return self.refused(job, device, RefusedReason::Full);
         }
-        let entry = self.jobs.get_mut(ticket).expect(BOOKED);
-        leave(&mut self.admission, entry);
-        if let Some(job) = self.slots[device].shown(ticket.mark()) {
+        let entry = self.jobs.ledger.get_mut(ticket).expect(BOOKED);
+        leave(&mut self.jobs.admission, entry);
+        if let Some(job) = self.devices.slots[device].shown(ticket.mark()) {
             entry.again.keep_shown(job);
         }
         let again = entry.again.take(ticket.mark()).filter(|_| !entry.is_detached());
         self.metrics.count_timeout(device);
-        self.slots[device].cancel(ticket.mark());
+        self.devices.slots[device].cancel(ticket.mark());
         self.retire(device);
         let Some(job) = again else {
-            self.slots[device].waiting -= 1;
-            self.jobs.close(ticket);
+            self.devices.slots[device].waiting -= 1;
+            self.jobs.ledger.close(ticket);
             return;
         };
-        if self.may_fall_back(&job.task) {
+        if self.decisions.may_fall_back(&job.task) {
             self.fall_back(job, Reason::Timeout);
         } else {
             self.fail(job, DeviceError::Timeout);

@@ -19,35 +19,36 @@ pub(super) enum Verdict {
 }
 
 impl Runtime {
-    /// Returns whether the result of a device that is verified is one of those that are read back.
+    /// Counts a result of a device that is verified, and returns whether it is one of those that are read back.
     #[inline(never)]
-    pub(super) fn is_drawn(&mut self, device: usize, completion: &Completion) -> bool {
-        let scrutiny = &mut self.slots[device].scrutiny;
+    pub(super) fn tick_scrutiny(&mut self, device: usize, completion: &Completion) -> bool {
+        let scrutiny = &mut self.devices.slots[device].scrutiny;
         !matches!(completion.job.task, Task::Decompress { .. })
             && matches!(completion.outcome, Outcome::Done { .. })
-            && (scrutiny.is_due() || is_garbage(completion))
+            && (scrutiny.tick() || is_garbage(completion))
     }
 
-    /// The end of a job whose result is read back first.
+    /// Ends a job whose result is read back first.
     #[cold]
     pub(super) fn complete_drawn(&mut self, device: usize, mut completion: Completion) {
-        let slot = &mut self.slots[device];
-        let verdict = match slot.scrutiny.spares(completion.job.work_bytes(), &mut self.draws) {
-            true if !is_garbage(&completion) => {
-                slot.scrutiny.passed(&mut self.draws);
-                Verdict::Unread
-            }
-            // A result of a device that is out of service is done again in any case.
-            _ if slot.is_distrusted() && !slot.is_probed() => Verdict::Unread,
-            _ => self.examine(device, &mut completion),
-        };
-        self.complete_judged(device, completion, verdict);
+        let slot = &mut self.devices.slots[device];
+        let verdict =
+            match slot.scrutiny.spares(completion.job.work_bytes(), &mut self.decisions.draws) {
+                true if !is_garbage(&completion) => {
+                    slot.scrutiny.passed(&mut self.decisions.draws);
+                    Verdict::Unread
+                }
+                // A result of a device that is out of service is done again in any case.
+                _ if slot.is_distrusted() && !slot.is_probed() => Verdict::Unread,
+                _ => self.examine(device, &mut completion),
+            };
+        self.complete_oddly(device, completion, verdict);
     }
 
     /// Compares the result with what software makes of it. The job of a wrong one becomes a failed one.
     pub(super) fn examine(&mut self, device: usize, completion: &mut Completion) -> Verdict {
         let ticket = Ticket::from_mark(completion.job.tag);
-        let Some(entry) = self.jobs.get(ticket).filter(|entry| !entry.is_finished()) else {
+        let Some(entry) = self.jobs.ledger.get(ticket).filter(|entry| !entry.is_finished()) else {
             return Verdict::Unread;
         };
         let output_bytes = entry.again.output_bytes();
@@ -55,9 +56,9 @@ impl Runtime {
             None => Verdict::Unread,
             Some(true) => {
                 self.metrics.count_verified(device);
-                let slot = &mut self.slots[device];
-                slot.scrutiny.passed(&mut self.draws);
-                self.reputation.right(device, slot.untold());
+                let slot = &mut self.devices.slots[device];
+                slot.scrutiny.passed(&mut self.decisions.draws);
+                self.devices.reputation.right(device, slot.untold());
                 Verdict::Right
             }
             Some(false) => {
@@ -77,7 +78,7 @@ impl Runtime {
 
     /// A caller found by its checksum that the device decompressed a stream wrong which software reads.
     pub fn report_misread(&mut self, device: usize) {
-        if device != 0 && device < self.slots.len() {
+        if device != 0 && device < self.devices.slots.len() {
             self.metrics.count_misread(device);
             self.found_wrong(device, Wrong::Reported);
         }
@@ -86,25 +87,25 @@ impl Runtime {
     /// Takes a caller's report that the stream of the frame with this checksum cannot be read. That counts against the
     /// device which wrote it, if one of this process did.
     pub fn report_unreadable(&mut self, checksum: u32, stream_bytes: usize) {
-        if let Some(device) = self.reputation.writer(checksum, stream_bytes)
-            && device < self.slots.len()
+        if let Some(device) = self.devices.reputation.writer(checksum, stream_bytes)
+            && device < self.devices.slots.len()
         {
             self.metrics.count_corrupt(device);
             self.found_wrong(device, Wrong::Reported);
         }
     }
 
-    /// The device was wrong: it is looked at closely again, and kept from service if it was so too often.
+    /// Notes that the device was wrong. It is looked at closely again, and kept from service if it was wrong too often.
     pub(super) fn found_wrong(&mut self, device: usize, how: Wrong) {
-        if !self.reputation.is_foreign(device) {
+        if !self.devices.reputation.is_foreign(device) {
             return;
         }
-        let slot = &mut self.slots[device];
-        let (jobs, now) = (slot.untold(), self.time.last());
+        let slot = &mut self.devices.slots[device];
+        let (jobs, now) = (slot.untold(), self.clock.time.last());
         if how != Wrong::Failed {
             slot.scrutiny.restart();
         }
-        if self.reputation.wrong(device, how, jobs, now, self.reprobe_after) {
+        if self.devices.reputation.wrong(device, how, jobs, now, self.devices.reprobe_after) {
             self.metrics.count_distrusted(device);
         }
         self.follow_reputation();
@@ -113,13 +114,13 @@ impl Runtime {
     /// Takes over which devices all runtimes of the process keep from service.
     #[cold]
     pub(super) fn follow_reputation(&mut self) {
-        self.reputation_seen = self.reputation.changes();
-        for device in 1..self.slots.len() {
-            let slot = &mut self.slots[device];
-            match self.reputation.probe_at(device) {
+        self.devices.reputation_seen = self.devices.reputation.changes();
+        for device in 1..self.devices.slots.len() {
+            let slot = &mut self.devices.slots[device];
+            match self.devices.reputation.probe_at(device) {
                 Some(probe_at) if !slot.is_distrusted() => {
-                    self.retired += usize::from(slot.distrust(probe_at));
-                    self.decision_cache.forget();
+                    self.devices.retired += usize::from(slot.distrust(probe_at));
+                    self.decisions.cache.forget();
                 }
                 None if slot.is_distrusted() => self.restore(device),
                 Some(_) | None => {}
@@ -146,7 +147,7 @@ impl Runtime {
         let input = Input::pooled(input, 0..stream.len());
         let task = Task::Decompress { dialect, original_bytes };
         let aside = Job::new(task, input, pool.take(original_bytes));
-        let Completion { job: read, outcome, .. } = self.slots[0].aside(Box::new(aside))?;
+        let Completion { job: read, outcome, .. } = self.devices.slots[0].aside(Box::new(aside))?;
         let is_done =
             matches!(outcome, Outcome::Done { output_bytes } if output_bytes == original_bytes);
         Some(is_done && read.output.get(..original_bytes)? == &job.input[..])
@@ -157,7 +158,7 @@ impl Runtime {
         let job = &completion.job;
         let output = Pool::heap(ByteCount(0)).take(job.task.output_bytes(job.input.len())?);
         let aside = Job::new(job.task.clone(), job.input.clone(), output);
-        let again = self.slots[0].aside(Box::new(aside))?;
+        let again = self.devices.slots[0].aside(Box::new(aside))?;
         Some(result(completion) == Some(result(&again)?))
     }
 }

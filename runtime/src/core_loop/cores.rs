@@ -137,7 +137,7 @@ impl Spawner {
         T: Future<Output = ()> + 'static,
     {
         let shared = &self.0;
-        let ending = Ending::of_one_more(shared)?;
+        let ending = Ending::for_new_task(shared)?;
         if !shared.sleepers.one_more_waits(shared.waiting_max) {
             return Err(SpawnError::CoresFull { waiting_max: shared.waiting_max });
         }
@@ -261,7 +261,7 @@ struct Ending(Arc<Shared>);
 
 impl Ending {
     /// Counts a task that is accepted now, unless the cores are stopping.
-    fn of_one_more(shared: &Arc<Shared>) -> Result<Self, SpawnError> {
+    fn for_new_task(shared: &Arc<Shared>) -> Result<Self, SpawnError> {
         if !shared.sleepers.one_more_lives() {
             return Err(SpawnError::CoresEnded);
         }

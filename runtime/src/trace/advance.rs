@@ -8,7 +8,7 @@ use prost::bytes::Bytes;
 use trace::Wrap;
 use units::{Nanos, Op};
 
-use super::engine::{Engine, Failure, about};
+use super::engine::{Engine, Failure, origin};
 use super::error::{Cause, Malformed};
 use super::jobs::{Given, Made, given};
 use super::kernels::{self, Layout};
@@ -69,7 +69,7 @@ impl Engine {
                 let payload = kernels::transform(schema, &strand.payload, *from, *to);
                 strand.payload =
                     payload.map_err(|malformed| Failure::from_cause(malformed.into()))?;
-                strand.format = trace::Format::of(*to);
+                strand.format = trace::Format::new(*to);
                 strand.at += 1;
                 self.fits(strand.payload.len()).map_err(Failure::from_cause)?;
             }
@@ -119,7 +119,7 @@ impl Engine {
             Op::Tcp if is_first => {
                 let live = &self.runs[strand.run];
                 let message = strand.payload.clone();
-                let payload = self.tcp.receive(&about(strand, live), message)?;
+                let payload = self.tcp.receive(&origin(strand, live), message)?;
                 self.spend(PORT_BYTES);
                 payload
             }
@@ -129,7 +129,7 @@ impl Engine {
             }
             Op::LoadBalance => {
                 let live = &self.runs[strand.run];
-                let picked = self.load_balance.pick(&about(strand, live), &strand.payload)?;
+                let picked = self.load_balance.pick(&origin(strand, live), &strand.payload)?;
                 self.runs[strand.run].core = Some(picked);
                 self.spend(PORT_BYTES);
                 strand.payload.clone()
@@ -174,7 +174,7 @@ impl Engine {
         let awaits = program.awaits(strand.at + 1, &mut holds);
         strand.early = None;
         let answer = awaits.then(|| Answer::new(&self.inbox, strand.key));
-        self.tcp.send(&about(strand, live), strand.payload.clone(), answer)?;
+        self.tcp.send(&origin(strand, live), strand.payload.clone(), answer)?;
         Ok(())
     }
 

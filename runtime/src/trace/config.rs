@@ -39,7 +39,7 @@ impl TraceConfig {
             load_balance: Box::new(SameCore::default()),
             notify: Box::new(NoNotify),
             schema: Box::new(Documents),
-            dialect: Dialect::of(Codec::Deflate),
+            dialect: Dialect::new(Codec::Deflate),
             level: Level::Fast,
             pool: Pool::heap(ByteCount::mib(4)),
         }

@@ -19,7 +19,7 @@ use super::kernels::Schema;
 use super::live::{Fields, Join, Live, Reported, State, Strand};
 use super::memory::Memory;
 use super::metrics::{Counted, TraceMetrics};
-use super::ports::{About, Event, Inbox, LoadBalance, Notify, Received, Tcp};
+use super::ports::{Event, Inbox, LoadBalance, Notify, Origin, Received, Tcp};
 use crate::core::Runtime;
 use crate::core::completion_hook::CompletionHook;
 use crate::entry::Finished;
@@ -198,10 +198,10 @@ impl Engine {
     pub(super) fn ended(&mut self, strand: &Strand, now: Nanos) {
         let live = &mut self.runs[strand.run];
         let ended = live.end(strand.payload.clone(), strand.format, now);
-        let about = about(strand, live);
-        self.notify.ended(&about, &ended);
+        let origin = origin(strand, live);
+        self.notify.ended(&origin, &ended);
         if live.reported.tell(Ok(ended)) {
-            self.metrics.up(Counted::Told);
+            self.metrics.up(Counted::Reported);
         }
     }
 
@@ -468,9 +468,9 @@ impl Strand {
 }
 
 /// Returns whose payload it is, for a port.
-pub(super) fn about<'a>(strand: &'a Strand, live: &Live) -> About<'a> {
+pub(super) fn origin<'a>(strand: &'a Strand, live: &Live) -> Origin<'a> {
     let TraceInput { tenant, connection, .. } = live.input;
-    About { trace: &strand.program().name, tenant, connection }
+    Origin { trace: &strand.program().name, tenant, connection }
 }
 
 fn key_of(place: usize, serial: u32) -> u64 {

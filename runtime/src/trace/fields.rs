@@ -26,7 +26,7 @@ pub fn read_fields(
 ) -> Result<Vec<Option<u32>>, Malformed> {
     let of = |document: Value| names.iter().map(|name| member(&document, name)).collect();
     match (format.bare(), format.without(Wrap::Message)) {
-        (Some(Base::Json), _) => of_json(payload, names),
+        (Some(Base::Json), _) => read_json(payload, names),
         (Some(Base::Bson), _) => of(bson::read(payload)?),
         (Some(Base::Protobuf), _) => of(schema.deserialize(payload)?),
         (_, Some(inner)) => read_fields(schema, &called(payload)?.arguments, inner, names),
@@ -55,7 +55,7 @@ fn no_field(name: &str, found: impl fmt::Display) -> Malformed {
 }
 
 /// One pass over the text, which keeps nothing but the numbers. What is no object has no members.
-fn of_json(json: &[u8], names: &[String]) -> Result<Vec<Option<u32>>, Malformed> {
+fn read_json(json: &[u8], names: &[String]) -> Result<Vec<Option<u32>>, Malformed> {
     let mut values = vec![None; names.len()];
     let mut reader = serde_json::Deserializer::from_slice(json);
     let is_object = json.trim_ascii_start().first() == Some(&b'{');
@@ -173,21 +173,21 @@ mod tests {
         let read = |payload: &Bytes, format: Format| {
             read_fields(&Documents, payload, format, &names()).expect("readable")
         };
-        assert_eq!(read(&json, Format::of(Base::Json)), expected);
+        assert_eq!(read(&json, Format::new(Base::Json)), expected);
         let document = Value::from_json(&json).expect("JSON");
         let bson = bson::write(&document).expect("a map").into();
-        assert_eq!(read(&bson, Format::of(Base::Bson)), expected);
+        assert_eq!(read(&bson, Format::new(Base::Bson)), expected);
         let message = serialize(&Documents, &json, Layout::Bare(Base::Json)).expect("JSON");
-        assert_eq!(read(&message, Format::of(Base::Protobuf)), expected);
-        let wrapped = Format::of(Base::Protobuf).within(Wrap::Message).expect("one wrap");
+        assert_eq!(read(&message, Format::new(Base::Protobuf)), expected);
+        let wrapped = Format::new(Base::Protobuf).within(Wrap::Message).expect("one wrap");
         assert_eq!(read(&call("f", message), wrapped), expected);
-        assert_eq!(read(&json, Format::of(Base::String)), vec![None; 3]);
-        assert_eq!(read(&payload("[1]"), Format::of(Base::Json)), vec![None; 3]);
+        assert_eq!(read(&json, Format::new(Base::String)), vec![None; 3]);
+        assert_eq!(read(&payload("[1]"), Format::new(Base::Json)), vec![None; 3]);
     }
 
     #[test]
     fn the_last_member_of_a_name_counts() {
-        let values = of_json(br#"{"hit":1,"hit":null,"status":4294967295}"#, &names());
+        let values = read_json(br#"{"hit":1,"hit":null,"status":4294967295}"#, &names());
         assert_eq!(values.expect("JSON"), vec![Some(0), Some(u32::MAX), None]);
     }
 
@@ -201,7 +201,7 @@ mod tests {
             r#"{"hit":[]}"#,
             r#"{"hit":true"#,
         ] {
-            assert!(of_json(json.as_bytes(), &names()).is_err(), "{json}");
+            assert!(read_json(json.as_bytes(), &names()).is_err(), "{json}");
             if let Ok(document) = Value::from_json(json.as_bytes()) {
                 let name = if json.contains("hit") { "hit" } else { "status" };
                 assert!(member(&document, name).is_err(), "{json}");

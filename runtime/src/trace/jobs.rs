@@ -127,7 +127,7 @@ impl Maker {
             frame::Codec::Lz4 => Codec::Lz4,
         };
         let window_log2 = (header.window_log2 != 0).then_some(header.window_log2);
-        let dialect = Dialect { window_log2, ..Dialect::of(codec) };
+        let dialect = Dialect { window_log2, ..Dialect::new(codec) };
         let task = Task::Decompress { dialect, original_bytes };
         let job = Job::new(task, Input::heap(stream), self.pool.take(original_bytes));
         Ok(Made::Stream(Box::new(job), header))

@@ -25,7 +25,7 @@ pub enum Counted {
     /// A trace that was started.
     Started,
     /// A trace whose caller was told of an end.
-    Told,
+    Reported,
     /// A trace whose caller stopped waiting.
     GivenUp,
     /// A path that failed after the caller had been told.
@@ -88,7 +88,7 @@ impl Counted {
     fn index(self) -> usize {
         match self {
             Counted::Started => 0,
-            Counted::Told => 1,
+            Counted::Reported => 1,
             Counted::GivenUp => 2,
             Counted::FailedLater => 3,
             Counted::Overflowed => 4,
@@ -159,7 +159,7 @@ impl TraceMetrics {
 
 const ALONE: [Counted; 8] = [
     Counted::Started,
-    Counted::Told,
+    Counted::Reported,
     Counted::GivenUp,
     Counted::FailedLater,
     Counted::Overflowed,

@@ -36,7 +36,7 @@ pub use config::{TraceConfig, TraceLimits};
 pub use error::{Cause, CauseKind, Malformed, TraceError};
 pub use input::{Ended, Session, TraceInput};
 pub use metrics::{Counted, Ran, TraceMetrics};
-pub use ports::{About, Answer, LoadBalance, NoNotify, NoTcp, Notify, PortError, SameCore, Tcp};
+pub use ports::{Answer, LoadBalance, NoNotify, NoTcp, Notify, Origin, PortError, SameCore, Tcp};
 
 use crate::core::Runtime;
 use crate::core_loop::Core;
@@ -161,7 +161,7 @@ mod tests {
     impl Tcp for Holds {
         fn send(
             &mut self,
-            _: &About<'_>,
+            _: &Origin<'_>,
             _: Bytes,
             answer: Option<Answer>,
         ) -> Result<(), PortError> {

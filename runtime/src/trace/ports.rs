@@ -13,7 +13,7 @@ use super::input::Ended;
 
 /// The origin of the payload that a port is given.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct Origin<'a> {
     /// The trace under way.
     pub trace: &'a str,
     /// The tenant of the payload.
@@ -28,7 +28,7 @@ pub trait Tcp {
     ///
     /// # Errors
     /// It is no message.
-    fn receive(&mut self, _about: &About<'_>, message: Bytes) -> Result<Bytes, PortError> {
+    fn receive(&mut self, _origin: &Origin<'_>, message: Bytes) -> Result<Bytes, PortError> {
         Ok(message)
     }
 
@@ -39,7 +39,7 @@ pub trait Tcp {
     /// It was not taken.
     fn send(
         &mut self,
-        about: &About<'_>,
+        origin: &Origin<'_>,
         payload: Bytes,
         answer: Option<Answer>,
     ) -> Result<(), PortError>;
@@ -51,13 +51,13 @@ pub trait LoadBalance {
     ///
     /// # Errors
     /// None has room.
-    fn pick(&mut self, about: &About<'_>, payload: &Bytes) -> Result<usize, PortError>;
+    fn pick(&mut self, origin: &Origin<'_>, payload: &Bytes) -> Result<usize, PortError>;
 }
 
 /// Receives every path that ends, in addition to the caller's own `run_trace`.
 pub trait Notify {
     /// A path of the trace ended so.
-    fn ended(&mut self, about: &About<'_>, ended: &Ended);
+    fn ended(&mut self, origin: &Origin<'_>, ended: &Ended);
 }
 
 /// No peers: sending is refused, receiving takes all.
@@ -65,7 +65,7 @@ pub trait Notify {
 pub struct NoTcp;
 
 impl Tcp for NoTcp {
-    fn send(&mut self, _: &About<'_>, _: Bytes, _: Option<Answer>) -> Result<(), PortError> {
+    fn send(&mut self, _: &Origin<'_>, _: Bytes, _: Option<Answer>) -> Result<(), PortError> {
         Err(PortError("no tcp port is registered".to_owned()))
     }
 }
@@ -78,7 +78,7 @@ pub struct SameCore(
 );
 
 impl LoadBalance for SameCore {
-    fn pick(&mut self, _: &About<'_>, _: &Bytes) -> Result<usize, PortError> {
+    fn pick(&mut self, _: &Origin<'_>, _: &Bytes) -> Result<usize, PortError> {
         Ok(self.0)
     }
 }
@@ -88,7 +88,7 @@ impl LoadBalance for SameCore {
 pub struct NoNotify;
 
 impl Notify for NoNotify {
-    fn ended(&mut self, _: &About<'_>, _: &Ended) {}
+    fn ended(&mut self, _: &Origin<'_>, _: &Ended) {}
 }
 
 /// The reason why a port did not do its work.

@@ -125,7 +125,7 @@ pub fn original(tag: u64) -> Vec<u8> {
 
 /// A job whose payload follows from its tag, with a header already in place.
 pub fn compress(pool: &Pool, tag: u64) -> Box<Job> {
-    let dialect = Dialect::of(Codec::ALL[tag as usize % Codec::ALL.len()]);
+    let dialect = Dialect::new(Codec::ALL[tag as usize % Codec::ALL.len()]);
     let task = Task::Compress { dialect, level: Level::Fast };
     job(pool, tag, task, original(tag), 6_000)
 }

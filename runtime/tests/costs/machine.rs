@@ -186,7 +186,7 @@ impl Machine {
     }
 
     fn job_of(&self, input: Bytes) -> Box<Job> {
-        let task = Task::Compress { dialect: Dialect::of(Codec::Deflate), level: Level::Fast };
+        let task = Task::Compress { dialect: Dialect::new(Codec::Deflate), level: Level::Fast };
         Box::new(Job::new(task, Input::heap(input), self.pool.take(0)))
     }
 

@@ -200,7 +200,7 @@ fn emulated(name: &str, clock: &Looked) -> Arc<dyn Device> {
 
 fn job(input: Bytes, pool: &Pool) -> Box<Job> {
     let output = pool.take(input.len() + input.len() / 8 + 1_024);
-    let task = Task::Compress { dialect: Dialect::of(Codec::Deflate), level: Level::Default };
+    let task = Task::Compress { dialect: Dialect::new(Codec::Deflate), level: Level::Default };
     Box::new(Job::new(task, Input::heap(input), output))
 }
 

@@ -18,7 +18,7 @@ use crate::rig::{Reply, Rig, counted, devices, failed, fallbacks, until, with, w
 
 const COPIES: &str = "trace t takes bytes { copy copy notify }";
 
-fn of_tenant(rig: &Rig, tenant: u16) -> TraceInput {
+fn input_of(rig: &Rig, tenant: u16) -> TraceInput {
     TraceInput { tenant: TenantId(tenant), ..rig.input("payload") }
 }
 
@@ -36,7 +36,7 @@ fn by_hand_no_payload_grows_beyond_what_one_may_be() {
             let input = rig.input(rig.peer.seal(&kernels::call("echo", document)));
             let receive = async |payload_bytes_max| {
                 let maker = Maker {
-                    dialect: Dialect::of(Codec::Deflate),
+                    dialect: Dialect::new(Codec::Deflate),
                     level: Level::Fast,
                     pool: Pool::heap(ByteCount(0)),
                     payload_bytes_max,
@@ -61,13 +61,13 @@ fn traces_are_bounded_per_tenant_and_in_all() {
     };
     with(catalog(COPIES), Some(script.clone()), bound, |rig| async move {
         let traces = &rig.traces;
-        let first = traces.run_trace("t", of_tenant(&rig, 1));
-        let second = traces.run_trace("t", of_tenant(&rig, 1));
-        let error = traces.run_trace("t", of_tenant(&rig, 1)).await.expect_err("a third");
+        let first = traces.run_trace("t", input_of(&rig, 1));
+        let second = traces.run_trace("t", input_of(&rig, 1));
+        let error = traces.run_trace("t", input_of(&rig, 1)).await.expect_err("a third");
         assert_eq!((&error.cause, error.op), (&Cause::TenantFull { max: 2 }, None));
         assert_eq!((&error.input.payload[..], error.input.tenant), (&b"payload"[..], TenantId(1)));
-        let other = traces.run_trace("t", of_tenant(&rig, 2));
-        let error = traces.run_trace("t", of_tenant(&rig, 2)).await.expect_err("a fourth");
+        let other = traces.run_trace("t", input_of(&rig, 2));
+        let error = traces.run_trace("t", input_of(&rig, 2)).await.expect_err("a fourth");
         assert_eq!(error.cause, Cause::Full { max: 3 });
         assert_eq!(traces.live(), 3);
         let metrics = traces.metrics();
@@ -86,7 +86,7 @@ fn traces_are_bounded_per_tenant_and_in_all() {
         for run in [first, second, other] {
             assert_eq!(run.await.expect("it ends").payload, "payload");
         }
-        let again = traces.run_trace("t", of_tenant(&rig, 1));
+        let again = traces.run_trace("t", input_of(&rig, 1));
         assert_eq!(traces.live(), 1);
         drop(again);
         rig.settled().await;
@@ -203,7 +203,7 @@ fn an_answer_is_waited_for_so_long() {
         assert_eq!(rig.traces.live(), 1);
         rig.peer.held().give(rig.peer.seal(b"in time"), Vec::new());
         assert_eq!(long.await.expect("it is answered").payload, "in time");
-        let counts = counted(&rig.traces, [Counted::Unanswered, Counted::Told]);
+        let counts = counted(&rig.traces, [Counted::Unanswered, Counted::Reported]);
         assert_eq!((counts, failed(&rig.traces)), ([1, 2], 1));
     });
 }

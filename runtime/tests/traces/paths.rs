@@ -10,7 +10,7 @@ use bytes::Bytes;
 use device::{FaultPlan, Waiting};
 use runtime::trace::kernels::{Documents, transform};
 use runtime::trace::{
-    About, Cause, Counted, Ended, LoadBalance, Notify, PortError, TraceConfig, TraceInput, Traces,
+    Cause, Counted, Ended, LoadBalance, Notify, Origin, PortError, TraceConfig, TraceInput, Traces,
 };
 use runtime::{CoreConfig, CoreLoop};
 use trace::{Base, Catalog, read};
@@ -121,7 +121,7 @@ fn an_arm_that_fails_late_is_counted() {
             let ended = rig.traces.run_trace("t", input).await.expect("the first arm ends");
             assert_eq!(ended.payload, JSON);
             rig.settled().await;
-            let counts = counted(&rig.traces, [Counted::Told, Counted::FailedLater]);
+            let counts = counted(&rig.traces, [Counted::Reported, Counted::FailedLater]);
             assert_eq!((counts, failed(&rig.traces)), ([1, 1], 0));
         },
     );
@@ -147,7 +147,7 @@ fn an_arm_that_fails_first_ends_the_others() {
             );
             assert_eq!((&error.input.payload[..], error.input.fields.len()), (JSON.as_bytes(), 1));
             rig.settled().await;
-            let counts = counted(&rig.traces, [Counted::Told, Counted::FailedLater]);
+            let counts = counted(&rig.traces, [Counted::Reported, Counted::FailedLater]);
             assert_eq!((counts, failed(&rig.traces)), ([0, 0], 1));
         },
     );
@@ -184,8 +184,8 @@ struct Ports {
 }
 
 impl LoadBalance for Ports {
-    fn pick(&mut self, about: &About<'_>, payload: &Bytes) -> Result<usize, PortError> {
-        assert_eq!((about.trace, about.connection), ("t", 77));
+    fn pick(&mut self, origin: &Origin<'_>, payload: &Bytes) -> Result<usize, PortError> {
+        assert_eq!((origin.trace, origin.connection), ("t", 77));
         match self.refuses.get() {
             true => Err(PortError("no core has room; add one".to_owned())),
             false => Ok(payload.len()),
@@ -194,8 +194,8 @@ impl LoadBalance for Ports {
 }
 
 impl Notify for Ports {
-    fn ended(&mut self, about: &About<'_>, ended: &Ended) {
-        assert_eq!((about.trace, ended.core), ("t", Some(3)));
+    fn ended(&mut self, origin: &Origin<'_>, ended: &Ended) {
+        assert_eq!((origin.trace, ended.core), ("t", Some(3)));
         self.ended.set(self.ended.get() + 1);
     }
 }
@@ -284,7 +284,7 @@ fn on_our_own_loop_many_traces_run_side_by_side() {
             run.await;
         }
     });
-    assert_eq!(counted(&traces, [Counted::Started, Counted::Told]), [200, 200]);
+    assert_eq!(counted(&traces, [Counted::Started, Counted::Reported]), [200, 200]);
     assert_eq!((steps(&traces), traces.live()), (600, 0));
     assert!(fallbacks(&traces) > 0);
 }

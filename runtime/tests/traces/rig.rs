@@ -14,7 +14,7 @@ use policy::Reason;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use runtime::trace::jobs::{Given, Made, Maker, given};
 use runtime::trace::{
-    About, Answer, Counted, PortError, SameCore, Session, Tcp, TraceConfig, TraceInput, Traces,
+    Answer, Counted, Origin, PortError, SameCore, Session, Tcp, TraceConfig, TraceInput, Traces,
 };
 use runtime::{RuntimeConfig, TokioRuntime};
 use tokio::task::LocalSet;
@@ -75,7 +75,7 @@ impl Rig {
     /// Returns what the op's job makes of the payload, in software and without a trace.
     pub(crate) async fn by_job(&self, op: Op, payload: &[u8]) -> Bytes {
         let maker = Maker {
-            dialect: Dialect::of(Codec::Deflate),
+            dialect: Dialect::new(Codec::Deflate),
             level: Level::Fast,
             pool: Pool::heap(ByteCount(0)),
             payload_bytes_max: 1 << 20,
@@ -199,7 +199,7 @@ impl Peer {
 impl Tcp for Peer {
     fn send(
         &mut self,
-        about: &About<'_>,
+        origin: &Origin<'_>,
         payload: Bytes,
         answer: Option<Answer>,
     ) -> Result<(), PortError> {
@@ -213,7 +213,7 @@ impl Tcp for Peer {
             (Reply::Hang, answer) => drop(answer),
             (_, answer) => self.0.borrow_mut().held.extend(answer),
         }
-        self.0.borrow_mut().sent.push((about.trace.to_owned(), payload));
+        self.0.borrow_mut().sent.push((origin.trace.to_owned(), payload));
         Ok(())
     }
 }

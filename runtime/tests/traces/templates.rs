@@ -190,7 +190,7 @@ async fn database_reads(rig: &Rig) {
         r#"{"found":true,"cache-compressed":true,"text":"again and again and again and again"}"#;
     rig.peer.will_answer(message(found));
     rig.peer.will(Reply::Hold);
-    let [before] = counted(&rig.traces, [Counted::Told]);
+    let [before] = counted(&rig.traces, [Counted::Reported]);
     let ended = run(rig, "T4", "{}", &[]).await;
     assert_eq!(ended.payload, found);
     let sent = sent(rig, 3).await;
@@ -199,7 +199,7 @@ async fn database_reads(rig: &Rig) {
     assert_eq!(rig.traces.live(), 1);
     rig.peer.held().give(rig.peer.seal(&message(r#"{"exception":false}"#)), Vec::new());
     rig.settled().await;
-    assert_eq!(counted(&rig.traces, [Counted::Told]), [before + 1]);
+    assert_eq!(counted(&rig.traces, [Counted::Reported]), [before + 1]);
 
     // Neither store has it: the client is told of an error.
     rig.peer.will_answer(message(r#"{"hit":false}"#));

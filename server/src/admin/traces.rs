@@ -73,7 +73,7 @@ pub(super) fn executors(page: &mut Exposition, executors: &[Arc<TraceMetrics>]) 
 
 const ALONE: [(&str, &str, Counted); 6] = [
     ("rebate_traces_started_total", "Traces started.", Counted::Started),
-    ("rebate_traces_finished_total", "Traces whose caller has their end.", Counted::Told),
+    ("rebate_traces_finished_total", "Traces whose caller has their end.", Counted::Reported),
     ("rebate_traces_given_up_total", "Traces whose caller went away first.", Counted::GivenUp),
     (
         "rebate_traces_failed_later_total",

@@ -1,8 +1,9 @@
 //! The table of keys: for each its kind, its range and whether a running server can change it. The one place that
 //! says so; a test holds it against the fields of [`crate::config::Config`] and their comments.
 
+use policy::POLICIES;
 use toml::Value;
-use units::{ByteCount, limits};
+use units::{ByteCount, NotAByteCount, limits};
 
 use super::address::{CompressionAddress, HostPort, StoreUrl};
 
@@ -152,23 +153,18 @@ const ROLES: &[&str] = &["all", "frontend", "compression", "store", "scheduler",
 
 const FALLBACKS: &[&str] = &["prefer", "require", "forbid"];
 
-const POLICIES_AUTO: [&str; 10] = policies("auto");
+const POLICIES_AUTO: [&str; POLICIES.len() + 1] = policies("auto");
 
-const POLICIES_OWN: [&str; 10] = policies("own");
+const POLICIES_OWN: [&str; POLICIES.len() + 1] = policies("own");
 
-const fn policies(first: &'static str) -> [&'static str; 10] {
-    [
-        first,
-        "always-software",
-        "bounded-inline",
-        "bounded-offload",
-        "sync-offload",
-        "async-offload",
-        "latency-critical",
-        "batch",
-        "least-latency",
-        "least-host-cycles",
-    ]
+const fn policies(first: &'static str) -> [&'static str; POLICIES.len() + 1] {
+    let mut names = [first; POLICIES.len() + 1];
+    let mut at = 0;
+    while at < POLICIES.len() {
+        names[at + 1] = POLICIES[at].name;
+        at += 1;
+    }
+    names
 }
 
 const fn hot(name: &'static str, kind: Kind) -> Key {
@@ -208,18 +204,26 @@ impl Key {
 
     /// The value that `text` means, from the environment or a flag.
     pub(super) fn read(&self, text: &str) -> Result<Value, String> {
-        let refused = || self.refused(&format!("{text:?}"));
+        let refused = || self.refused(&format!("{text:?}"), &Value::from(text));
         let value = self.kind.read(text).ok_or_else(refused)?;
         if self.kind.admits(&value) { Ok(value) } else { Err(refused()) }
     }
 
-    /// Checks that the value is of the right kind and in range. The error message says what would be valid.
-    pub(super) fn check(&self, value: &Value) -> Result<(), String> {
-        if self.kind.admits(value) { Ok(()) } else { Err(self.refused(&value.to_string())) }
+    /// Returns advice about a value that the next version will refuse.
+    pub(super) fn advice(&self, value: &Value) -> Option<String> {
+        value
+            .as_str()
+            .filter(|_| matches!(self.kind, Kind::Bytes(..)))
+            .and_then(ByteCount::outdated_unit)
     }
 
-    fn refused(&self, value: &str) -> String {
-        format!("{value} is not valid; give {}", self.kind.valid())
+    /// Checks that the value is of the right kind and in range. The error message says what would be valid.
+    pub(super) fn check(&self, value: &Value) -> Result<(), String> {
+        if self.kind.admits(value) { Ok(()) } else { Err(self.refused(&value.to_string(), value)) }
+    }
+
+    fn refused(&self, text: &str, value: &Value) -> String {
+        format!("{text} {}; give {}", self.kind.problem(value), self.kind.valid())
     }
 }
 
@@ -230,7 +234,7 @@ impl Kind {
             Kind::Path => "a path".to_owned(),
             Kind::Mode => "permission bits in octal from 0 to 0o777, such as 0o700".to_owned(),
             Kind::Count(min, max) => format!("a whole number from {min} to {max}"),
-            Kind::Bytes(min, max) => format!("a size from {min} to {max}, such as 64KiB or 1MiB"),
+            Kind::Bytes(min, max) => format!("a size from {min} to {max}, {}", ByteCount::FORMS),
             Kind::Share => "a number from 0 to 1, such as 0.1".to_owned(),
             Kind::Switch => "true or false".to_owned(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
@@ -282,7 +286,7 @@ impl Kind {
                 value.as_integer().is_some_and(|count| (*min..=*max).contains(&count))
             }
             Kind::Bytes(min, max) => {
-                byte_count(value).is_some_and(|count| (*min..=*max).contains(&count))
+                byte_count(value).is_ok_and(|count| (*min..=*max).contains(&count))
             }
             Kind::Share => share(value).is_some_and(|share| (0.0..=1.0).contains(&share)),
             Kind::Switch => value.is_bool(),
@@ -292,6 +296,16 @@ impl Kind {
             Kind::Addresses => list_of(&address),
             Kind::StoreUrl => value.as_str().is_some_and(|url| url.parse::<StoreUrl>().is_ok()),
             Kind::NumaNode => value.as_str().is_some_and(is_numa_node),
+        }
+    }
+
+    /// Says what is wrong with a value that is not admitted.
+    fn problem(&self, value: &Value) -> String {
+        match (self, byte_count(value)) {
+            (Kind::Bytes(min, _), Ok(count)) if count < *min => format!("is below {min}"),
+            (Kind::Bytes(_, max), Ok(_)) => format!("is above {max}"),
+            (Kind::Bytes(..), Err(problem)) => problem.to_owned(),
+            _ => "is not valid".to_owned(),
         }
     }
 
@@ -338,11 +352,12 @@ fn is_numa_node(text: &str) -> bool {
     ["socket", "current", "any"].contains(&text) || text.parse::<u16>().is_ok()
 }
 
-fn byte_count(value: &Value) -> Option<ByteCount> {
+/// Returns the byte count that a value means, or what is wrong with the value.
+fn byte_count(value: &Value) -> Result<ByteCount, &'static str> {
     match value {
-        Value::String(text) => text.parse().ok(),
-        Value::Integer(count) => u64::try_from(*count).ok().map(ByteCount),
-        _ => None,
+        Value::String(text) => text.parse().map_err(|error: NotAByteCount| error.problem),
+        Value::Integer(count) => u64::try_from(*count).map(ByteCount).map_err(|_| "is negative"),
+        _ => Err("is not a size"),
     }
 }
 

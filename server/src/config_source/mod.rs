@@ -57,6 +57,8 @@ pub struct Flag {
 pub struct Loaded {
     /// The effective values, valid.
     pub config: Config,
+    /// What works in this version and will be refused in the next, each with its source.
+    pub warnings: Vec<String>,
     origins: BTreeMap<&'static str, Origin>,
 }
 
@@ -78,8 +80,12 @@ pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
     settings.extend(layers::from_flags(&sources.flags, &mut errors));
 
     let mut table = to_table(&sources.defaults).map_err(|error| vec![error])?;
-    let mut origins = BTreeMap::new();
+    let (mut origins, mut warnings) = (BTreeMap::new(), Vec::new());
     for setting in settings {
+        let advice = setting.key.advice(&setting.value);
+        warnings.extend(
+            advice.map(|advice| format!("{}: {}: {advice}", setting.origin, setting.key.name)),
+        );
         origins.insert(setting.key.name, setting.origin);
         insert(&mut table, setting.key, setting.value);
     }
@@ -91,7 +97,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
     }
     let config = Config::deserialize(Value::Table(table))
         .map_err(|error| vec![ConfigError::new(None, Origin::Default, error.message())])?;
-    let loaded = Loaded { config, origins };
+    let loaded = Loaded { config, warnings, origins };
     let errors: Vec<_> = validate(&loaded.config)
         .into_iter()
         .map(|error| error.placed(|key| loaded.origin(key).clone()))

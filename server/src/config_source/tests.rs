@@ -56,6 +56,18 @@ fn each_source_wins_over_the_ones_below_it() {
 }
 
 #[test]
+fn outdated_units_of_sizes_are_read_with_a_warning() {
+    let (_file, mut sources) = sources("[store]\nmemory = '1GB'\nitem_bytes_max = '1MiB'\n");
+    sources.flags = vec![flag("--instance", "scheduler.instance", "5kb")];
+    let loaded = load(&sources).unwrap();
+    assert_eq!(loaded.config.store.memory, ByteCount::mib(1_024));
+    let [warning] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
+    assert!(warning.ends_with(
+        ":2: store.memory: 1GB is read as 1GiB; the next version will refuse it: write 1GiB"
+    ));
+}
+
+#[test]
 fn the_environment_names_the_file_unless_a_flag_does() {
     let (named, chosen) = (file("[server]\nthreads = 2\n"), file("[server]\nthreads = 3\n"));
     let path = named.path().to_str().unwrap();
@@ -126,8 +138,18 @@ fn wrong_values_name_the_key_and_what_is_valid() {
         ),
         (
             "[store]\nitem_bytes_max = '1023'",
-            ":2: store.item_bytes_max: \"1023\" is not valid; give a size from 1KiB to 1GiB, \
-             such as 64KiB or 1MiB",
+            ":2: store.item_bytes_max: \"1023\" is below 1KiB; give a size from 1KiB to 1GiB, in bytes \
+             or with k, m or g (4096, 64KiB, 1m, 2GiB)",
+        ),
+        (
+            "[store]\nitem_bytes_max = '1.5m'",
+            ":2: store.item_bytes_max: \"1.5m\" is not a whole number of bytes; give a size from 1KiB \
+             to 1GiB, in bytes or with k, m or g (4096, 64KiB, 1m, 2GiB)",
+        ),
+        (
+            "[store]\nitem_bytes_max = true",
+            ":2: store.item_bytes_max: true is not a size; give a size from 1KiB to 1GiB, in bytes or \
+             with k, m or g (4096, 64KiB, 1m, 2GiB)",
         ),
         (
             "[compress]\nmode = 'maybe'",

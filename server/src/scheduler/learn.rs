@@ -1,4 +1,4 @@
-//! The way from what a report adds to evidence for `policy::scheduling`: sums over the ways that jobs were waited for
+//! Turns what a report adds into job reports for `policy::scheduling`: sums over the ways that jobs were waited for
 //! and the reasons why, for the ops that there are. What failed took no honest time, so a path on which much failed is
 //! left out; the few jobs that took far longer than the others, because a core was late or preempted, are cut to what
 //! is still usual.
@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use api::v1::ReportRequest;
-use policy::scheduling::{Evidence, SOFTWARE, Scheduling, SizeSums};
+use policy::scheduling::{JobReport, SOFTWARE, Scheduling, SizeSums};
 use units::{Nanos, Op};
 
 use super::counts::{self, Counts, Key};
@@ -20,8 +20,8 @@ pub(super) fn observe(fitted: &mut Scheduling, report: &ReportRequest, step: &St
     let more = step.more.iter().map(|(key, counts)| (&**key, counts));
     for ((op, device), sums) in by_device(more, true) {
         let sizes: Vec<SizeSums> = sums.into_values().collect();
-        let evidence = Evidence { reporter, op, device, covered, busy, sizes: &sizes };
-        fitted.observe(&evidence, now);
+        let job_report = JobReport { reporter, op, device, covered, busy, sizes: &sizes };
+        fitted.observe(&job_report, now);
     }
 }
 

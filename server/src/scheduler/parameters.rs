@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use api::v1::PolicyParameters;
+use policy::list::BOUNDED_OFFLOAD;
 use policy::scheduling::{Decision, Scheduling};
-use policy::{FittedOffload, Offload, Policy};
+use policy::{FittedOffload, NamedPolicy, Offload, POLICIES, Policy};
 use units::{ByteCount, Op, limits};
 
 use crate::config::{ParametersWord, PolicyName, PolicyWord, RuntimeSection, SchedulerConfig};
@@ -17,7 +18,10 @@ pub(super) fn to_send(
     fitted: &Scheduling,
     revision: u64,
 ) -> PolicyParameters {
-    let named = POLICIES.iter().find(|(word, ..)| *word == config.policy);
+    let policy = match config.policy {
+        PolicyWord::Own => None,
+        PolicyWord::Named(named) => Some(named.name.to_owned()),
+    };
     let is_fitted = config.parameters == ParametersWord::Fitted;
     let offload = |decision: &Decision| api::v1::Offload {
         op: decision.op.name().to_owned(),
@@ -30,7 +34,7 @@ pub(super) fn to_send(
         offloads: fitted.decisions().filter(|_| is_fitted).map(offload).collect(),
         probe_every: if is_fitted { fitted.probe_every() } else { 0 },
         revision,
-        policy: named.map(|(_, _, name)| (*name).to_owned()),
+        policy,
         offload_bytes_min: config.offload_bytes_min.map(|bytes| bytes.0),
         inline_bytes_max: config.inline_bytes_max.map(|bytes| bytes.0),
     }
@@ -50,7 +54,10 @@ pub(super) fn policy(
     let runtime = followed(sent, configured)?;
     let offloads = offloads(sent, devices)?;
     let is_fitted = sent.probe_every > 0 || !sent.offloads.is_empty();
-    let is_bounded = matches!(runtime.policy, PolicyName::Auto | PolicyName::BoundedOffload);
+    let is_bounded = match runtime.policy {
+        PolicyName::Auto => true,
+        PolicyName::Named(named) => named.name == BOUNDED_OFFLOAD,
+    };
     if !is_fitted || !is_bounded || accelerators == 0 {
         let policy = rules::policy(runtime.policy, &runtime, devices.len(), accelerators);
         return Ok((policy, runtime));
@@ -102,13 +109,12 @@ fn followed(
 ) -> Result<RuntimeSection, String> {
     let mut runtime = configured.clone();
     if let Some(text) = &parameters.policy {
-        let known = POLICIES.iter().find(|(_, _, name)| name == text);
-        let (_, policy, _) = known.ok_or_else(|| {
-            let valid: Vec<_> = POLICIES.iter().map(|(_, _, name)| *name).collect();
+        let named = NamedPolicy::find(text).ok_or_else(|| {
+            let valid: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
             let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
             format!("policy {shown:?} is not known here; valid is {}", valid.join(", "))
         })?;
-        runtime.policy = *policy;
+        runtime.policy = PolicyName::Named(named);
     }
     let bytes = |name: &str, sent: Option<u64>, configured: ByteCount| match sent.map(ByteCount) {
         None => Ok(configured),
@@ -125,19 +131,6 @@ fn followed(
     Ok(runtime)
 }
 
-/// Every policy that can be sent, with its name on the wire.
-const POLICIES: [(PolicyWord, PolicyName, &str); 9] = [
-    (PolicyWord::AlwaysSoftware, PolicyName::AlwaysSoftware, "always-software"),
-    (PolicyWord::BoundedInline, PolicyName::BoundedInline, "bounded-inline"),
-    (PolicyWord::BoundedOffload, PolicyName::BoundedOffload, "bounded-offload"),
-    (PolicyWord::SyncOffload, PolicyName::SyncOffload, "sync-offload"),
-    (PolicyWord::AsyncOffload, PolicyName::AsyncOffload, "async-offload"),
-    (PolicyWord::LatencyCritical, PolicyName::LatencyCritical, "latency-critical"),
-    (PolicyWord::Batch, PolicyName::Batch, "batch"),
-    (PolicyWord::LeastLatency, PolicyName::LeastLatency, "least-latency"),
-    (PolicyWord::LeastHostCycles, PolicyName::LeastHostCycles, "least-host-cycles"),
-];
-
 /// More than any scheduler fits.
 const OFFLOADS_MAX: usize = 1_024;
 
@@ -149,7 +142,7 @@ const SHOWN_CHARS_MAX: usize = 64;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use policy::scheduling::{Evidence, SizeSums};
+    use policy::scheduling::{JobReport, SizeSums};
     use units::Nanos;
 
     use super::*;
@@ -161,17 +154,17 @@ mod tests {
     #[test]
     fn what_is_sent_is_followed_by_its_name() {
         let configured = RuntimeSection::default();
-        for (word, policy, name) in POLICIES {
+        for named in &POLICIES {
             let config = SchedulerConfig {
-                policy: word,
+                policy: PolicyWord::Named(named),
                 offload_bytes_min: Some(ByteCount(7)),
                 ..SchedulerConfig::default()
             };
             let followed = followed(&to_send(&config, &nothing(), 3), &configured).unwrap();
-            assert_eq!(followed.policy, policy);
+            assert_eq!(followed.policy, PolicyName::Named(named));
             assert_eq!(followed.offload_bytes_min, ByteCount(7));
             assert_eq!(followed.inline_bytes_max, configured.inline_bytes_max);
-            assert_eq!(rules::policy(policy, &followed, 2, 1).name(), name);
+            assert_eq!(rules::policy(followed.policy, &followed, 2, 1).name(), named.name);
         }
         let nothing = to_send(&SchedulerConfig::default(), &nothing(), 1);
         assert_eq!(nothing, PolicyParameters { revision: 1, ..PolicyParameters::default() });
@@ -203,8 +196,8 @@ mod tests {
                 };
                 let sizes = [sums(10), sums(14)];
                 let (reporter, op, covered) = ("one", Op::Compress, Nanos::secs(1));
-                let evidence = Evidence { reporter, op, device, covered, busy: 0.0, sizes: &sizes };
-                fitted.observe(&evidence, Nanos::secs(second));
+                let report = JobReport { reporter, op, device, covered, busy: 0.0, sizes: &sizes };
+                fitted.observe(&report, Nanos::secs(second));
             }
             fitted.decide(Nanos::secs(second));
         }

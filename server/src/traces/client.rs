@@ -11,7 +11,7 @@ use bytes::Bytes;
 use device::{Software, TenantId};
 use policy::AlwaysSoftware;
 use runtime::trace::{
-    About, Answer, PortError, Session, Tcp, TraceConfig, TraceError, TraceInput, Traces,
+    Answer, Origin, PortError, Session, Tcp, TraceConfig, TraceError, TraceInput, Traces,
 };
 use runtime::{RuntimeConfig, TokioRuntime};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -106,7 +106,7 @@ struct Line {
 impl Tcp for Line {
     fn send(
         &mut self,
-        _: &About<'_>,
+        _: &Origin<'_>,
         payload: Bytes,
         answer: Option<Answer>,
     ) -> Result<(), PortError> {

@@ -24,7 +24,7 @@ use device::{Codec, Dialect, Job, Level, Pool, TenantId};
 use policy::Reason;
 use runtime::trace::jobs::Maker;
 use runtime::trace::{
-    About, Answer, Cause, PortError, SameCore, Session, Tcp, TraceConfig, TraceError, TraceInput,
+    Answer, Cause, Origin, PortError, SameCore, Session, Tcp, TraceConfig, TraceError, TraceInput,
     TraceLimits, TraceMetrics, Traces, by_hand,
 };
 use runtime::{Finished, TokioRuntime};
@@ -91,7 +91,7 @@ impl Traced {
         traces.tcp = Box::new(outbox.clone());
         traces.load_balance = Box::new(SameCore(worker));
         let maker = Maker {
-            dialect: Dialect::of(Codec::Deflate),
+            dialect: Dialect::new(Codec::Deflate),
             level: Level::Fast,
             pool: Pool::heap(POOL_RETAINED_MAX),
             payload_bytes_max: traces.limits.payload_bytes_max,
@@ -299,7 +299,7 @@ impl Outbox {
 impl Tcp for Outbox {
     fn send(
         &mut self,
-        about: &About<'_>,
+        origin: &Origin<'_>,
         payload: Bytes,
         answer: Option<Answer>,
     ) -> Result<(), PortError> {
@@ -307,7 +307,7 @@ impl Tcp for Outbox {
         if answer.is_some() {
             return refused("this service asks nobody");
         }
-        match self.0.borrow_mut().open.get_mut(&about.connection) {
+        match self.0.borrow_mut().open.get_mut(&origin.connection) {
             None => refused("the connection is closed"),
             Some(Some(_)) => refused("the request is answered already"),
             Some(place) => {

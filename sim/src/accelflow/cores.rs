@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::ids::TokenId;
 use crate::Picos;
 
 /// The work that a core does for a token.
@@ -21,7 +22,7 @@ pub(super) enum What {
 /// Work for a core.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CoreJob {
-    pub(super) token: u32,
+    pub(super) token: TokenId,
     pub(super) what: What,
     pub(super) time: Picos,
 }
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn visits_go_before_application_work() {
         let mut cores = Cores::new(1);
-        let job = |token, what| CoreJob { token, what, time: Picos(1) };
+        let job = |token, what| CoreJob { token: TokenId(token), what, time: Picos(1) };
         assert!(cores.offer(job(0, What::Segment)));
         for (token, what) in
             [(1, What::Segment), (2, What::Visit), (3, What::Fallback), (4, What::System)]
@@ -76,7 +77,7 @@ mod tests {
             assert!(!cores.offer(job(token, what)));
         }
         let order: Vec<u32> =
-            std::iter::from_fn(|| cores.release().map(|next| next.token)).collect();
+            std::iter::from_fn(|| cores.release().map(|next| next.token.0)).collect();
         assert_eq!(order, [2, 4, 1, 3]);
         assert!(cores.offer(job(5, What::Segment)), "the core is idle again");
     }

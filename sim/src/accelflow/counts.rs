@@ -1,7 +1,7 @@
 //! The counts of a run, and the single numbers made of them.
 
+use super::ids::{ByKind, KINDS};
 use super::spec::Spec;
-use super::topology::KINDS;
 use crate::Picos;
 
 /// Counted over a run; windows are summed up.
@@ -11,10 +11,10 @@ pub(super) struct Counts {
     pub(super) events: u64,
     pub(super) requests: u64,
     /// Invocations of accelerators, by accelerator, fallbacks among them.
-    pub(super) ops: [u64; KINDS.len()],
+    pub(super) ops: ByKind<u64>,
     pub(super) overflows: u64,
     /// The fallbacks, by accelerator as well.
-    pub(super) fallbacks: [u64; KINDS.len()],
+    pub(super) fallbacks: ByKind<u64>,
     /// Ops that took their payload from the scratchpad where it was made.
     pub(super) forwards: u64,
     pub(super) wipes: u64,
@@ -26,7 +26,7 @@ pub(super) struct Counts {
     pub(super) missed: u64,
     pub(super) dispatches: u64,
     pub(super) instructions: u64,
-    pub(super) pes_busy: [Picos; KINDS.len()],
+    pub(super) pes_busy: ByKind<Picos>,
     pub(super) cores_busy: Picos,
     /// The part of it in which cores decided what follows an accelerator.
     pub(super) visits: Picos,
@@ -67,10 +67,10 @@ impl Counts {
             (&mut self.moving, other.moving),
         ];
         times.into_iter().for_each(|(sum, more)| *sum += more);
-        self.pes_busy.iter_mut().zip(other.pes_busy).for_each(|(sum, more)| *sum += more);
-        let by_kind = [(&mut self.ops, other.ops), (&mut self.fallbacks, other.fallbacks)];
+        self.pes_busy.iter_mut().zip(other.pes_busy.iter()).for_each(|(sum, more)| *sum += *more);
+        let by_kind = [(&mut self.ops, &other.ops), (&mut self.fallbacks, &other.fallbacks)];
         for (sums, other) in by_kind {
-            sums.iter_mut().zip(other).for_each(|(sum, more)| *sum += more);
+            sums.iter_mut().zip(other.iter()).for_each(|(sum, more)| *sum += more);
         }
     }
 
@@ -110,7 +110,7 @@ impl Counts {
         ]);
         facts.extend([share(pes.0 as f64, handled), share(working.since(pes).0 as f64, handled)]);
         facts.extend(
-            self.fallbacks.iter().zip(self.ops).map(|(fallbacks, all)| of(*fallbacks, all)),
+            self.fallbacks.iter().zip(self.ops.iter()).map(|(fallbacks, all)| of(*fallbacks, *all)),
         );
         facts
     }

@@ -1,9 +1,17 @@
 //! The fabric that moves payloads: A-DMA engines, the network between chiplets, memory. Each is free at a known time,
 //! so a move needs no event. A mesh link is as fast as an engine, so there is no separate queue for it.
 
+use super::ids::Site;
 use super::spec::Spec;
-use super::topology::{PLACES, Topology};
+use super::topology::Topology;
 use crate::Picos;
+
+/// A payload: where it is, and from when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Payload {
+    pub(super) site: Site,
+    pub(super) ready: Picos,
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Fabric {
@@ -15,7 +23,7 @@ pub(super) struct Fabric {
     link: Pace,
     memory_latency: Picos,
     memory_pace: Pace,
-    ways: [[Way; PLACES]; PLACES],
+    ways: [[Way; Site::COUNT]; Site::COUNT],
     /// Time that engines were busy.
     pub(super) engines_busy: Picos,
     /// Time that links between chiplets were busy.
@@ -56,9 +64,10 @@ impl Fabric {
         }
     }
 
-    /// Moves `bytes` that are ready at `ready`; when they have landed. The engine that is free first takes them.
+    /// Moves `bytes` of a payload and returns when they have landed. The engine that is free first takes them.
     #[inline(always)]
-    pub(super) fn carry(&mut self, from: usize, to: usize, bytes: u32, ready: Picos) -> Picos {
+    pub(super) fn carry(&mut self, payload: Payload, to: Site, bytes: u32) -> Picos {
+        let Payload { site, ready } = payload;
         // One that is free already does as well as any, and mostly there is one.
         let free = self.engines.iter().position(|free| *free <= ready);
         let first = free.unwrap_or_else(|| self.first_free());
@@ -68,7 +77,7 @@ impl Fabric {
         let mut landed = start + hold;
         *engine = landed;
         self.engines_busy += hold;
-        let way = self.ways[from][to];
+        let way = self.ways[site.index()][to.index()];
         if let Some(link) = way.link {
             let link = &mut self.links[usize::from(link)];
             let sending = self.link.time(bytes);
@@ -113,8 +122,10 @@ const PARTS_LOG2: u32 = 20;
 
 #[cfg(test)]
 mod tests {
+    use units::Op;
+
+    use super::super::ids::Kind;
     use super::super::tests::spec;
-    use super::super::topology::CORES;
     use super::*;
 
     fn fabric(set: &[(&str, &str)]) -> Fabric {
@@ -126,13 +137,17 @@ mod tests {
     fn engines_are_shared_and_links_have_bandwidth() {
         let set = [("hardware.dma_engines", "2"), ("hardware.inter_chiplet_gb_per_s", "1")];
         let mut fabric = fabric(&set);
+        let tcp = |ready| Payload { site: Kind::TCP.into(), ready };
+        let encrypt = Site::from(Kind::from_op(Op::Encrypt).expect("an accelerator"));
+        let beside = |fabric: &mut Fabric| fabric.carry(tcp(Picos(0)), encrypt, 768);
+        let out = |fabric: &mut Fabric| fabric.carry(tcp(Picos::micros(1)), Site::CORES, 1_000);
         // 10 ns and 768 bytes at 38.4 GB/s, one hop of 1.25 ns.
-        assert_eq!(fabric.carry(0, 1, 768, Picos(0)), Picos(31_250));
-        assert_eq!(fabric.carry(0, 1, 768, Picos(0)), Picos(31_250));
-        assert_eq!(fabric.carry(0, 1, 768, Picos(0)), Picos(61_250), "both engines are busy");
-        let apart = fabric.carry(0, CORES, 1_000, Picos::micros(1));
+        assert_eq!(beside(&mut fabric), Picos(31_250));
+        assert_eq!(beside(&mut fabric), Picos(31_250));
+        assert_eq!(beside(&mut fabric), Picos(61_250), "both engines are busy");
+        let apart = out(&mut fabric);
         assert!(apart > Picos::micros(2) + Picos::nanos(25), "{apart:?}");
-        assert!(fabric.carry(0, CORES, 1_000, Picos::micros(1)) > apart + Picos::nanos(990));
+        assert!(out(&mut fabric) > apart + Picos::nanos(990));
     }
 
     #[test]

@@ -1,34 +1,38 @@
 //! AccelFlow's server: cores, nine accelerators with their queues and dispatchers, what moves payloads between them,
-//! and who orchestrates it (`orchestrators/`, one file each). A model is a function of a specification, an architecture
-//! and the traces; the specification reads no files and says of every number where it comes from.
+//! and who orchestrates it: one file for each orchestrator (`orchestrators/`) and each queueing discipline (`queues/`).
+//! A model is a function of a specification, an architecture and the traces; the specification reads no files and says
+//! of every number where it comes from.
 
 mod cores;
 mod counts;
 mod demand;
 mod fabric;
+mod ids;
 mod orchestrators;
 mod program;
+mod queues;
 mod run;
 mod sizes;
 mod spec;
 mod station;
+mod tokens;
 mod topology;
 
 pub use crate::entries::{Entries, KINDS, SpecError};
 pub use orchestrators::Architecture;
 pub use spec::Spec;
 
-use std::path::Path;
-
 use trace::Catalog;
 
-use orchestrators::Queues;
+use ids::ByKind;
 use program::{Program, Step};
+use queues::Queues;
+use run::Window;
 use sizes::SizeTable;
 use topology::Topology;
 
 use crate::study::{Extent, Names, REQUESTS_MAX, RunError, Sample, Simulate};
-use crate::{Agenda, Arrivals, DurationSpec, Durations, Picos, Streams};
+use crate::{Arrivals, DurationSpec, Durations, Picos, Streams};
 
 /// The specifications that are compiled in, each with its name.
 const BUILTIN: [(&str, &str); 3] = [
@@ -47,18 +51,6 @@ pub fn builtin(name: &str) -> Option<&'static str> {
     BUILTIN.iter().find(|(known, _)| *known == file).map(|(_, text)| *text)
 }
 
-/// Returns the keys of a scenario that is compiled in, or of the file at the path `spec`. `read` returns the text of
-/// that file and of its bases. A base next to a file goes before the one that is compiled in.
-///
-/// # Errors
-/// The first fault, with file, line and key.
-pub fn entries(
-    spec: &str,
-    read: &dyn Fn(&Path) -> Result<String, String>,
-) -> Result<Entries, SpecError> {
-    Entries::open(spec, &SCENARIOS, &builtin, read)
-}
-
 /// An architecture under a load, ready to be simulated any number of times from any thread.
 #[derive(Clone, Debug)]
 pub struct AccelFlow {
@@ -70,7 +62,7 @@ pub struct AccelFlow {
     /// The first step of each service.
     starts: Vec<u16>,
     arrivals: Vec<Arrivals>,
-    sizes: [SizeTable; topology::KINDS.len()],
+    sizes: ByKind<SizeTable>,
     topology: Topology,
     /// A core's time, as nanoseconds with a mean of a millisecond; none where it does not vary.
     app: Option<Durations>,
@@ -107,7 +99,7 @@ impl AccelFlow {
             arrivals: arrivals.collect::<Result<_, _>>()?,
             steps,
             starts,
-            sizes: std::array::from_fn(|kind| spec.kinds[kind].sizes.table()),
+            sizes: ByKind::from_fn(|kind| spec.accelerators[kind.index()].sizes.table()),
             topology: Topology::new(&spec.hardware.distances),
             app: app.map_err(|bad| bad.to_string())?,
             notify: Picos::from_ns(spec.hardware.notify_ns),
@@ -140,7 +132,7 @@ impl Simulate for AccelFlow {
 
     /// Certain where more work comes than can be done and none of it can go elsewhere.
     fn overload(&self) -> Option<String> {
-        demand::overload(self)
+        self.queues.overload(self)
     }
 
     fn replicate(
@@ -157,17 +149,14 @@ impl Simulate for AccelFlow {
         let mut counts = counts::Counts::default();
         let mut responses: Vec<Vec<u64>> = vec![Vec::new(); self.programs.len()];
         for window in 0..windows {
-            let mut run = run::Run::new(self, streams, extent, window);
-            let mut agenda = Agenda::with_capacity(AGENDA_CAPACITY);
-            run.start(&mut agenda);
-            let end = crate::run(&mut run, &mut agenda, events_max.saturating_sub(counts.events));
-            RunError::check(end, run.fault.take(), events_max)?;
-            run.close(&agenda);
-            counts.add(&run.counts);
+            let events_max = events_max.saturating_sub(counts.events);
+            let window = Window { streams, extent, number: window, events_max };
+            let found = self.queues.run(self, &window)?;
+            counts.add(&found.counts);
             if counts.requests > REQUESTS_MAX {
                 return Err(RunError::TooManyRequests { limit: REQUESTS_MAX });
             }
-            responses.iter_mut().zip(&run.responses).for_each(|(all, times)| all.extend(times));
+            responses.iter_mut().zip(&found.responses).for_each(|(all, times)| all.extend(times));
         }
         let duration = Picos(counts.duration.0 / u64::from(windows));
         Ok(Sample { facts: counts.facts(&self.spec), responses, events: counts.events, duration })
@@ -202,7 +191,6 @@ const KEPT_WINDOW: f64 = 1_300.0;
 const WINDOWS_MAX: f64 = 10_000.0;
 /// Requests of a replication of windows that are expected at most: half of those that are kept, since more may come.
 const EXPECTED_MAX: f64 = (REQUESTS_MAX / 2) as f64;
-const AGENDA_CAPACITY: usize = 1_024;
 
 #[cfg(test)]
 mod tests {

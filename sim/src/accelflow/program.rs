@@ -4,9 +4,9 @@
 use trace::{Catalog, End, Instruction, Stage, compile};
 use units::Op;
 
+use super::ids::Kind;
 use super::orchestrators::{Glue, Handoff, Orchestrator, Via};
 use super::spec::{APP, Service, Spec, category};
-use super::topology::{KINDS, kind_of};
 use crate::Picos;
 
 /// The steps of a service, from the first on.
@@ -35,7 +35,7 @@ pub(super) enum Step {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct OpStep {
-    pub(super) kind: u8,
+    pub(super) kind: Kind,
     pub(super) continuation: Continuation,
     /// A core or a message begins a trace with this op.
     pub(super) begins: bool,
@@ -44,7 +44,7 @@ pub(super) struct OpStep {
     /// The time for which it holds a PE.
     pub(super) pe: Picos,
     /// The accelerator that it hands its payload to, if it hands it to one.
-    pub(super) next: Option<u8>,
+    pub(super) next: Option<Kind>,
     /// The time by which it should be done, from the request's start.
     pub(super) due: Picos,
     /// The component that handles what follows: for a payload that fits an entry, and for one that does not.
@@ -58,7 +58,7 @@ pub(super) struct OpStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Continuation {
     /// The next step.
-    On,
+    Next,
     /// The next step, once the answer to what was sent is here.
     Await,
     /// A core is told, then the next step.
@@ -244,11 +244,11 @@ impl Compiler<'_> {
     }
 
     fn op(&mut self, op: Op) -> Result<usize, String> {
-        let kind = kind_of(op).ok_or_else(|| format!("no accelerator does {}", op.name()))?;
+        let kind = Kind::from_op(op).ok_or_else(|| format!("no accelerator does {}", op.name()))?;
         let none = Handoff { via: Via::Core, time: Picos(0), instructions: 0 };
         Ok(self.push(Step::Op(OpStep {
             kind,
-            continuation: Continuation::On,
+            continuation: Continuation::Next,
             begins: false,
             cpu_ps: 0.0,
             pe: Picos(0),
@@ -274,7 +274,7 @@ impl Step {
     fn category(&self) -> Option<usize> {
         match self {
             Step::Core { .. } => Some(APP),
-            Step::Op(op) => Some(category(KINDS[usize::from(op.kind)])),
+            Step::Op(op) => Some(category(op.kind.op())),
             Step::Fork { .. } | Step::Notify | Step::Arrive | Step::Done => None,
         }
     }
@@ -302,9 +302,9 @@ impl Program {
                     passed_ps += *ps;
                 }
                 Step::Op(op) => {
-                    let kind = usize::from(op.kind);
-                    op.cpu_ps = each_ps(category(KINDS[kind]));
-                    let pe_ps = spec.costs.occupancy * op.cpu_ps / spec.kinds[kind].speedup;
+                    op.cpu_ps = each_ps(category(op.kind.op()));
+                    let speedup = spec.accelerators[op.kind.index()].speedup;
+                    let pe_ps = spec.costs.occupancy * op.cpu_ps / speedup;
                     op.pe = Picos((pe_ps + 0.5) as u64);
                     passed_ps += pe_ps;
                 }
@@ -340,7 +340,7 @@ impl Program {
                         to,
                         branches: op.branches,
                         transforms: op.transforms,
-                        ends: op.tail || op.continuation != Continuation::On,
+                        ends: op.tail || op.continuation != Continuation::Next,
                         loads: op.tail || op.continuation == Continuation::Await,
                         large,
                     };
@@ -351,9 +351,9 @@ impl Program {
     }
 
     /// The accelerator that the op at `step` hands its payload to, if it hands it to one.
-    fn kind_behind(&self, step: usize) -> Option<u8> {
+    fn kind_behind(&self, step: usize) -> Option<Kind> {
         match (&self.steps[step], self.steps.get(step + 1)) {
-            (Step::Op(OpStep { continuation: Continuation::On, .. }), Some(Step::Op(next))) => {
+            (Step::Op(OpStep { continuation: Continuation::Next, .. }), Some(Step::Op(next))) => {
                 Some(next.kind)
             }
             _ => None,

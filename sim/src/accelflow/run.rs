@@ -1,5 +1,6 @@
-//! One run: requests come, make the steps of their programs, and are done. Stations decide who waits; this decides what
-//! happens next. An op costs one event where its dispatcher hands over, two where a manager or a core does.
+//! One run: requests come, make the steps of their programs, and are done. The discipline decides which op gets a PE
+//! and when; this decides what happens next. An op costs one event where its dispatcher hands over, two where a manager
+//! or a core does.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -7,15 +8,14 @@ use std::ops::ControlFlow;
 use super::AccelFlow;
 use super::cores::{CoreJob, Cores, What};
 use super::counts::Counts;
-use super::fabric::Fabric;
-use super::orchestrators::{Listed, Queues, Via};
+use super::fabric::{Fabric, Payload};
+use super::ids::{ByKind, Kind, Site, TokenId, Unit};
+use super::orchestrators::{Handoff, Via};
 use super::program::{Continuation, OpStep, Step};
-use super::sizes::{SizePoint, SizeTable};
-use super::spec::Order;
-use super::station::{NOBODY, Pe, Shape, Station, Taken, Waiting};
-use super::topology::{CORES, KINDS};
-use crate::draws::ln;
-use crate::laxity::Laxities;
+use super::queues::Discipline;
+use super::sizes::SizePoint;
+use super::station::{Pe, Span, Station, Waiting};
+use super::tokens::{Draw, NOT_DRAWN, Token, Tokens};
 use crate::study::{Extent, REQUESTS_MAX, RunError};
 use crate::{Agenda, Draws, Model, Picos, Streams, arrivals};
 
@@ -24,106 +24,111 @@ mod tests;
 mod traces;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
+pub(super) enum Event<E> {
     /// A service's next request comes.
     Arrive { service: u16 },
-    /// A PE is done.
-    Done { kind: u8, pe: u8, token: u32 },
-    /// A PE that waited for an output entry is free.
-    Free { kind: u8, pe: u8 },
+    /// A PE is done, or another thing happens to it that the discipline knows. Nothing is larger than this variant, and
+    /// the event queue copies events.
+    Pe { event: E, unit: Unit, token: TokenId },
     /// A core is done.
-    Core { what: What, token: u32 },
+    Core { what: What, token: TokenId },
     /// The manager has decided what follows.
-    Decided { token: u32 },
-    /// A payload that the manager had moved is in the scratchpad of a PE.
-    Loaded { kind: u8, pe: u8, token: u32 },
-    /// The manager has seen that a PE is done.
-    Retired { kind: u8, pe: u8, token: u32 },
-    /// The output of a PE is in memory.
-    Written { kind: u8, pe: u8 },
+    Decided { token: TokenId },
     /// The answer to what was sent is here.
-    Answer { token: u32 },
+    Answer { token: TokenId },
     /// A core knows that a trace has ended.
-    Notified { token: u32 },
+    Notified { token: TokenId },
     /// A core knows that no answer came in time.
-    Failed { token: u32 },
+    Failed { token: TokenId },
 }
 
-/// A request, or a part of one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Token {
-    pub(super) born: Picos,
-    /// The key of its draws, which is the same for all architectures.
-    key: u64,
-    /// A core's time as a multiple of the mean.
-    app: f64,
-    /// The request that this is a part of, or [`WHOLE`].
-    parent: u32,
-    /// Parts under way.
-    parts: u32,
-    pub(super) at: u16,
-    /// The step that its last draws were for, and they.
-    drawn: u16,
-    hash: u64,
-    point: SizePoint,
-    service: u16,
-    tenant: u16,
-    /// Its tenant's live traces count it.
-    traced: bool,
-    failed: bool,
-}
+/// The agenda of a run with a discipline.
+pub(super) type Schedule<D> = Agenda<Event<<D as Discipline>::Event>>;
 
-pub(super) struct Run<'a> {
+pub(super) struct Run<'a, D> {
     pub(super) model: &'a AccelFlow,
+    pub(super) discipline: D,
     extent: Extent,
     sources: Vec<(arrivals::Source, Draws)>,
-    pub(super) tokens: Vec<Token>,
-    /// Places of tokens that are no more.
-    vacant: Vec<u32>,
-    pub(super) stations: [Station; KINDS.len()],
-    /// The manager's one list, where there is one.
-    central: VecDeque<(u8, Waiting)>,
-    /// The manager's lists by laxity, where there are such.
-    pub(super) ready: Vec<Laxities<Listed>>,
+    pub(super) tokens: Tokens,
+    pub(super) stations: ByKind<Station>,
     cores: Cores,
     pub(super) fabric: Fabric,
     pub(super) manager_free: Picos,
     tenants: Vec<Tenant>,
-    pub(super) responses: Vec<Vec<u64>>,
+    responses: Vec<Vec<u64>>,
     pub(super) counts: Counts,
-    pub(super) fault: Option<RunError>,
+    fault: Option<RunError>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Tenant {
     live: u32,
-    /// Traces that may not start yet, and where their payloads are.
-    held: VecDeque<(u32, usize)>,
+    /// Traces that may not start yet.
+    held: VecDeque<Held>,
 }
 
-impl Model for Run<'_> {
-    type Event = Event;
+/// A trace that may not start yet, and the place of its payload.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    token: TokenId,
+    site: Site,
+}
 
-    fn handle(&mut self, event: Event, agenda: &mut Agenda<Event>) -> ControlFlow<()> {
+/// The part of a replication to simulate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window<'a> {
+    pub(super) streams: &'a Streams,
+    pub(super) extent: Extent,
+    /// The number of the window, which tells the streams of several apart.
+    pub(super) number: u32,
+    pub(super) events_max: u64,
+}
+
+/// The results of a window.
+#[derive(Debug)]
+pub(super) struct WindowResult {
+    pub(super) counts: Counts,
+    /// The response times of each service's requests (ps).
+    pub(super) responses: Vec<Vec<u64>>,
+}
+
+/// Simulates a window from empty.
+pub(super) fn window<D: Discipline>(
+    model: &AccelFlow,
+    window: &Window<'_>,
+) -> Result<WindowResult, RunError> {
+    let mut run = Run::<D>::new(model, window);
+    let mut agenda = Agenda::with_capacity(AGENDA_CAPACITY);
+    run.start(&mut agenda);
+    let end = crate::run(&mut run, &mut agenda, window.events_max);
+    RunError::check(end, run.fault.take(), window.events_max)?;
+    run.counts.duration = agenda.now();
+    run.counts.events = agenda.fired();
+    run.counts.engines_busy = run.fabric.engines_busy;
+    run.counts.links_busy = run.fabric.links_busy;
+    Ok(WindowResult { counts: run.counts, responses: run.responses })
+}
+
+impl<D: Discipline> Model for Run<'_, D> {
+    type Event = Event<D::Event>;
+
+    fn handle(&mut self, event: Event<D::Event>, agenda: &mut Schedule<D>) -> ControlFlow<()> {
         let now = agenda.now();
         match event {
             Event::Arrive { service } => self.arrive(service, agenda),
-            Event::Done { kind, pe, token } => self.done(kind, pe, token, agenda),
-            Event::Free { kind, pe } => self.free(kind, pe, agenda),
+            Event::Pe { event, unit, token } => D::handle(self, event, unit, token, agenda),
             Event::Core { what, token } => self.core_done(what, token, agenda),
             Event::Decided { token } => {
                 let op = self.op(token);
-                self.after_op(token, op, usize::from(op.kind), now, agenda);
+                self.after_op(token, op, Payload { site: op.kind.into(), ready: now }, agenda);
             }
-            Event::Loaded { kind, pe, token } => self.loaded(kind, pe, token, agenda),
-            Event::Retired { kind, pe, token } => self.retired(kind, pe, token, agenda),
-            Event::Written { kind, pe } => self.written(kind, pe, agenda),
             Event::Answer { token } => self.answer(token, agenda),
             Event::Failed { token } => self.fail(token, agenda),
             Event::Notified { token } => {
-                self.tokens[token as usize].at += 1;
+                self.tokens[token].at += 1;
                 self.end_trace(token, agenda);
-                self.advance(token, CORES, now, agenda);
+                self.advance(token, Payload { site: Site::CORES, ready: now }, agenda);
             }
         }
         if self.extent.is_reached(self.counts.requests) || self.fault.is_some() {
@@ -134,43 +139,25 @@ impl Model for Run<'_> {
     }
 }
 
-impl<'a> Run<'a> {
-    /// A run from empty; `window` tells the streams of several windows apart.
-    pub(super) fn new(
-        model: &'a AccelFlow,
-        streams: &Streams,
-        extent: Extent,
-        window: u32,
-    ) -> Self {
-        let hardware = &model.spec.hardware;
-        let hardware_queues = model.queues == Queues::Hardware;
-        let shape = Shape {
-            pes: hardware.pes,
-            entries: if hardware_queues { hardware.input_entries } else { usize::MAX },
-            overflow_max: hardware.overflow_entries,
-            output_entries: hardware.output_entries,
-            ranked: hardware_queues && model.spec.dispatcher.discipline != Order::Fifo,
-            // The manager chooses a PE before it has data moved there.
-            awaits_data: hardware_queues,
-        };
+impl<'a, D: Discipline> Run<'a, D> {
+    fn new(model: &'a AccelFlow, window: &Window<'_>) -> Self {
+        let Window { streams, extent, number, .. } = *window;
         let sources = model.spec.services.iter().zip(&model.arrivals).map(|(service, arrivals)| {
-            let name = if window == 0 {
+            let name = if number == 0 {
                 service.name.clone()
             } else {
-                format!("{}.{window}", service.name)
+                format!("{}.{number}", service.name)
             };
             (arrivals.start(streams, &name), streams.named(&format!("work.{name}")))
         });
         Self {
             model,
+            discipline: D::default(),
             extent,
             sources: sources.collect(),
-            tokens: Vec::with_capacity(TOKENS_CAPACITY),
-            vacant: Vec::with_capacity(TOKENS_CAPACITY),
-            stations: std::array::from_fn(|_| Station::new(shape)),
-            central: VecDeque::new(),
-            ready: vec![Laxities::new(); KINDS.len()],
-            cores: Cores::new(hardware.cores),
+            tokens: Tokens::new(),
+            stations: ByKind::from_fn(|_| Station::new(D::shape(&model.spec))),
+            cores: Cores::new(model.spec.hardware.cores),
             fabric: Fabric::new(&model.spec, &model.topology),
             manager_free: Picos(0),
             tenants: vec![Tenant::default(); model.spec.tenants.count as usize],
@@ -180,21 +167,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    pub(super) fn start(&mut self, agenda: &mut Agenda<Event>) {
+    fn start(&mut self, agenda: &mut Schedule<D>) {
         for service in 0..self.sources.len() {
             self.schedule_arrival(service as u16, agenda);
         }
     }
 
-    /// Ends the books.
-    pub(super) fn close(&mut self, agenda: &Agenda<Event>) {
-        self.counts.duration = agenda.now();
-        self.counts.events = agenda.fired();
-        self.counts.engines_busy = self.fabric.engines_busy;
-        self.counts.links_busy = self.fabric.links_busy;
-    }
-
-    fn schedule_arrival(&mut self, service: u16, agenda: &mut Agenda<Event>) {
+    fn schedule_arrival(&mut self, service: u16, agenda: &mut Schedule<D>) {
         let index = usize::from(service);
         let time = agenda.now() + self.model.arrivals[index].gap(&mut self.sources[index].0);
         let comes = match self.extent {
@@ -206,7 +185,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn arrive(&mut self, service: u16, agenda: &mut Agenda<Event>) {
+    fn arrive(&mut self, service: u16, agenda: &mut Schedule<D>) {
         self.schedule_arrival(service, agenda);
         let draws = &mut self.sources[usize::from(service)].1;
         let key = draws.below(u64::MAX);
@@ -215,143 +194,120 @@ impl<'a> Run<'a> {
             born: agenda.now(),
             key,
             app,
-            parent: WHOLE,
+            parent: TokenId::NONE,
             parts: 0,
             at: self.model.starts[usize::from(service)],
             drawn: NOT_DRAWN,
-            hash: 0,
-            point: SizePoint::default(),
+            last_draw: Draw::default(),
             service,
             tenant: (key % u64::from(self.model.spec.tenants.count)) as u16,
             traced: false,
             failed: false,
         };
         if let Some(token) = self.add(token, agenda) {
-            // A request comes in at TCP, without a core.
-            let tcp = 0;
-            self.advance(token, tcp, agenda.now(), agenda);
+            // A request comes in without a core.
+            let payload = Payload { site: Kind::TCP.into(), ready: agenda.now() };
+            self.advance(token, payload, agenda);
         }
     }
 
-    fn add(&mut self, token: Token, agenda: &Agenda<Event>) -> Option<u32> {
+    fn add(&mut self, token: Token, agenda: &Schedule<D>) -> Option<TokenId> {
         let limit = self.model.spec.tokens_max;
-        if self.live() >= limit {
+        if self.tokens.live() >= limit {
             let at_ns = agenda.now().0 / 1_000;
             self.fault = Some(RunError::TooManyTokens { limit, at_ns });
             return None;
         }
-        if let Some(place) = self.vacant.pop() {
-            self.tokens[place as usize] = token;
-            return Some(place);
-        }
-        self.tokens.push(token);
-        Some(self.tokens.len() as u32 - 1)
+        Some(self.tokens.add(token))
     }
 
-    /// Requests and parts of requests under way.
-    fn live(&self) -> usize {
-        self.tokens.len() - self.vacant.len()
+    /// Returns the step that the token is at.
+    #[inline(always)]
+    pub(super) fn step(&self, token: TokenId) -> &'a Step {
+        &self.model.steps[usize::from(self.tokens[token].at)]
     }
 
-    /// The step that the token is at.
-    fn step(&self, token: u32) -> &'a Step {
-        &self.model.steps[usize::from(self.tokens[token as usize].at)]
+    /// Returns the step behind the token's.
+    pub(super) fn step_behind(&self, token: TokenId) -> &'a Step {
+        &self.model.steps[usize::from(self.tokens[token].at) + 1]
     }
 
-    /// The step after the token's.
-    pub(super) fn step_behind(&self, token: u32) -> &'a Step {
-        let state = &self.tokens[token as usize];
-        &self.model.steps[usize::from(state.at) + 1]
-    }
-
-    pub(super) fn op(&self, token: u32) -> &'a OpStep {
+    #[inline(always)]
+    pub(super) fn op(&self, token: TokenId) -> &'a OpStep {
         match self.step(token) {
             Step::Op(op) => op,
             _ => unreachable!("who waits for an accelerator, a manager or an answer is at an op"),
         }
     }
 
-    /// The token stands at a step, its payload at `place`. When an output entry that held it is clear.
-    fn advance(
+    /// Does the step that the token has come to. Returns when an output entry that held its payload is clear.
+    pub(super) fn advance(
         &mut self,
-        token: u32,
-        place: usize,
-        ready: Picos,
-        agenda: &mut Agenda<Event>,
+        token: TokenId,
+        payload: Payload,
+        agenda: &mut Schedule<D>,
     ) -> Picos {
-        let model = self.model;
-        let state = &mut self.tokens[token as usize];
-        match &model.steps[usize::from(state.at)] {
-            Step::Core { .. } | Step::Op(_) | Step::Notify if model.queues == Queues::None => {
-                self.run_on_core(token, agenda);
+        match self.step(token) {
+            Step::Core { .. } | Step::Op(_) | Step::Notify => {
+                return D::step(self, token, payload, agenda);
             }
+            Step::Fork { arms, .. } => return self.fork(token, arms, payload, agenda),
+            Step::Arrive => self.join(token, agenda),
+            Step::Done => self.complete(token, agenda),
+        }
+        payload.ready
+    }
+
+    /// The same where there are accelerators: cores do the application's work, and accelerators the ops.
+    #[inline(always)]
+    pub(super) fn accelerated_step(
+        &mut self,
+        token: TokenId,
+        payload: Payload,
+        agenda: &mut Schedule<D>,
+    ) -> Picos {
+        match self.step(token) {
             Step::Core { ps, submits_ps } => {
+                let state = &mut self.tokens[token];
                 let time = Picos((ps * state.app + submits_ps + 0.5) as u64);
                 state.at += 1;
                 self.offer_core(CoreJob { token, what: What::Segment, time }, agenda);
             }
-            Step::Op(op) => return self.submit(token, op, place, ready, agenda),
-            Step::Fork { arms, .. } => return self.fork(token, arms, place, ready, agenda),
-            Step::Notify if place == CORES => {
-                state.at += 1;
-                return self.advance(token, CORES, ready, agenda);
-            }
-            Step::Notify => return self.notify(token, place, ready, agenda),
-            Step::Arrive => self.join(token, agenda),
-            Step::Done => self.complete(token, agenda),
+            Step::Op(op) => return self.submit(token, op, payload, agenda),
+            Step::Notify => match payload.site.accelerator() {
+                Some(from) => return self.notify(token, from, payload.ready, agenda),
+                None => {
+                    self.tokens[token].at += 1;
+                    return self.advance(token, payload, agenda);
+                }
+            },
+            Step::Fork { .. } | Step::Arrive | Step::Done => {}
         }
-        ready
+        payload.ready
     }
 
     /// The token's parts begin.
     fn fork(
         &mut self,
-        token: u32,
+        token: TokenId,
         arms: &[u16],
-        place: usize,
-        ready: Picos,
-        agenda: &mut Agenda<Event>,
+        payload: Payload,
+        agenda: &mut Schedule<D>,
     ) -> Picos {
-        let whole = self.tokens[token as usize];
-        self.tokens[token as usize].parts = arms.len() as u32;
-        let mut clear = ready;
+        let whole = self.tokens[token];
+        self.tokens[token].parts = arms.len() as u32;
+        let mut clear = payload.ready;
         for (arm, start) in (1..).zip(arms) {
             let key = crate::streams::mix(whole.key ^ arm);
             let (drawn, traced) = (NOT_DRAWN, false);
             let part = Token { key, parent: token, parts: 0, at: *start, drawn, traced, ..whole };
             let Some(part) = self.add(part, agenda) else { return clear };
-            clear = clear.max(self.advance(part, place, ready, agenda));
+            clear = clear.max(self.advance(part, payload, agenda));
         }
         clear
     }
 
-    /// Without accelerators a core goes on until the request ends, forks or waits.
-    fn run_on_core(&mut self, token: u32, agenda: &mut Agenda<Event>) {
-        let state = self.tokens[token as usize];
-        let steps = &self.model.steps;
-        let (mut at, mut ps) = (state.at, 0.0);
-        loop {
-            match &steps[usize::from(at)] {
-                Step::Core { ps: own_ps, .. } => ps += own_ps * state.app,
-                Step::Op(op) => {
-                    ps += op.cpu_ps * state.draw(at, op.kind, &self.model.sizes).1.factor();
-                    if op.continuation == Continuation::Await
-                        && self.model.spec.work.remote_ns > 0.0
-                    {
-                        break;
-                    }
-                }
-                Step::Notify => {}
-                Step::Fork { .. } | Step::Arrive | Step::Done => break,
-            }
-            at += 1;
-        }
-        self.tokens[token as usize].at = at;
-        let time = Picos((ps + 0.5) as u64);
-        self.offer_core(CoreJob { token, what: What::Segment, time }, agenda);
-    }
-
-    fn offer_core(&mut self, job: CoreJob, agenda: &mut Agenda<Event>) {
+    pub(super) fn offer_core(&mut self, job: CoreJob, agenda: &mut Schedule<D>) {
         self.counts.cores_busy += job.time;
         if job.what == What::Visit {
             self.counts.visits += job.time;
@@ -361,146 +317,62 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn core_done(&mut self, what: What, token: u32, agenda: &mut Agenda<Event>) {
+    fn core_done(&mut self, what: What, token: TokenId, agenda: &mut Schedule<D>) {
         if let Some(next) = self.cores.release() {
             agenda.after(next.time, Event::Core { what: next.what, token: next.token });
         }
-        let now = agenda.now();
         match what {
             What::System => {}
-            What::Segment => match self.step(token) {
-                Step::Op(_) if self.model.queues == Queues::None => {
-                    // It has sent something and waits for the answer.
-                    self.tokens[token as usize].at += 1;
-                    self.wait(token, now, agenda);
-                }
-                _ => {
-                    self.advance(token, CORES, now, agenda);
-                }
-            },
+            What::Segment => D::segment_done(self, token, agenda),
             What::Visit | What::Fallback => {
-                self.after_op(token, self.op(token), CORES, now, agenda);
+                let payload = Payload { site: Site::CORES, ready: agenda.now() };
+                self.after_op(token, self.op(token), payload, agenda);
             }
         }
     }
 
-    /// The size of the token's own step or the one behind it, drawn once.
+    /// Returns the size for the token's step or the one behind it, which is drawn once.
     #[inline(always)]
-    pub(super) fn drawn(&mut self, token: u32, at: u16, kind: u8) -> SizePoint {
-        let state = &mut self.tokens[token as usize];
+    pub(super) fn drawn(&mut self, token: TokenId, at: u16, kind: Kind) -> SizePoint {
+        let state = &mut self.tokens[token];
         if state.drawn != at {
-            (state.hash, state.point) = state.draw(at, kind, &self.model.sizes);
+            state.last_draw = state.draw(at, kind, &self.model.sizes);
             state.drawn = at;
         }
-        state.point
+        state.last_draw.point
     }
 
     /// A core, a message or an accelerator brings the payload of `op`.
     #[inline(always)]
     fn submit(
         &mut self,
-        token: u32,
+        token: TokenId,
         op: &'a OpStep,
-        place: usize,
-        ready: Picos,
-        agenda: &mut Agenda<Event>,
+        payload: Payload,
+        agenda: &mut Schedule<D>,
     ) -> Picos {
-        if op.begins && self.held(token, place) {
-            return ready;
+        if op.begins && self.is_held(token, payload.site) {
+            return payload.ready;
         }
-        let to = usize::from(op.kind);
-        let mut landed = ready;
-        if place != to {
-            let bytes = self.drawn(token, self.tokens[token as usize].at, op.kind).bytes;
+        let to = Site::from(op.kind);
+        let mut ready = payload.ready;
+        if payload.site != to {
+            let bytes = self.drawn(token, self.tokens[token].at, op.kind).bytes;
             let inline = bytes.min(self.model.spec.hardware.inline_bytes);
-            landed = self.fabric.carry(place, to, inline, ready);
-            self.counts.moving += landed.since(ready);
+            ready = self.fabric.carry(payload, to, inline);
+            self.counts.moving += ready.since(payload.ready);
         }
-        self.enqueue(token, op, landed, place == CORES, agenda);
-        landed
+        let by_core = payload.site == Site::CORES;
+        D::enqueue(self, op, Waiting { token, turn: 0, ready }, by_core, agenda);
+        ready
     }
 
-    /// An op waits for a PE of its accelerator, or takes one.
+    /// Returns the time for which a PE works on an entry: from the landing of its data on it loads, then it computes.
     #[inline(always)]
-    fn enqueue(
-        &mut self,
-        token: u32,
-        op: &'a OpStep,
-        ready: Picos,
-        by_core: bool,
-        agenda: &mut Agenda<Event>,
-    ) {
-        self.counts.ops[usize::from(op.kind)] += 1;
-        if self.model.queues == Queues::Central {
-            self.central.push_back((op.kind, Waiting { token, place: 0, ready }));
-            self.drain_central(agenda);
-            return;
-        }
-        if self.model.queues == Queues::Laxity {
-            self.list(token, ready, agenda);
-            return;
-        }
-        let rank = self.rank(token, op);
-        let station = &mut self.stations[usize::from(op.kind)];
-        let entry = Waiting { token, place: station.allocate(), ready };
-        match station.offer(entry, rank, !by_core) {
-            Taken::Pe(pe) => self.begin(op, pe, entry, agenda),
-            Taken::Instead(pe) => {
-                self.displace(op.kind, pe);
-                self.begin(op, pe, entry, agenda);
-            }
-            Taken::Waits => {}
-            Taken::Overflows => self.counts.overflows += 1,
-            Taken::Refused => self.fall_back(token, op, by_core, agenda),
-        }
-    }
-
-    /// Returns the rank of a ready op. The smaller one goes first.
-    #[inline(always)]
-    fn rank(&self, token: u32, op: &OpStep) -> u64 {
-        let state = &self.tokens[token as usize];
-        match self.model.spec.dispatcher.discipline {
-            Order::Fifo => 0,
-            Order::Priority => {
-                u64::from(self.model.spec.services[usize::from(state.service)].priority)
-            }
-            Order::Deadline => (state.born + op.due).0,
-        }
-    }
-
-    /// Another op's data lands before that of the op which a PE was given to: this one waits again.
-    #[inline(never)]
-    fn displace(&mut self, kind: u8, pe: u8) {
-        let entry = self.stations[usize::from(kind)].displace(pe);
-        let rank = self.rank(entry.token, self.op(entry.token));
-        self.stations[usize::from(kind)].put_back(rank, entry);
-    }
-
-    /// The op finds no place and runs on a core.
-    fn fall_back(&mut self, token: u32, op: &OpStep, by_core: bool, agenda: &mut Agenda<Event>) {
-        self.counts.fallbacks[usize::from(op.kind)] += 1;
-        let factor = self.drawn(token, self.tokens[token as usize].at, op.kind).factor();
-        let tries = if by_core { self.model.spec.hardware.enqueue } else { Picos(0) };
-        let time = Picos((op.cpu_ps * factor + 0.5) as u64) + tries;
-        self.offer_core(CoreJob { token, what: What::Fallback, time }, agenda);
-    }
-
-    /// The head of the manager's one list waits for a PE of its kind, and so do those behind it.
-    fn drain_central(&mut self, agenda: &mut Agenda<Event>) {
-        while let Some((kind, entry)) = self.central.front().copied() {
-            let Some(pe) = self.stations[usize::from(kind)].take() else { return };
-            self.central.pop_front();
-            self.begin(self.op(entry.token), pe, entry, agenda);
-        }
-    }
-
-    /// A PE begins with an entry, once its data has landed: load, compute.
-    #[inline(never)]
-    fn begin(&mut self, op: &OpStep, pe: u8, entry: Waiting, agenda: &mut Agenda<Event>) {
+    pub(super) fn service(&mut self, op: &OpStep, entry: Waiting, now: Picos) -> Span {
         let hardware = &self.model.spec.hardware;
-        let at = self.tokens[entry.token as usize].at;
+        let at = self.tokens[entry.token].at;
         let point = self.drawn(entry.token, at, op.kind);
-        let now = agenda.now();
         let start = now.max(entry.ready);
         let inline = point.bytes.min(hardware.inline_bytes);
         let load = hardware.scratchpad + hardware.scratchpad_pace.time(inline);
@@ -509,26 +381,18 @@ impl<'a> Run<'a> {
             let there = self.fabric.read(point.bytes - inline, now, start);
             end += there.since(start);
         }
-        // Under a manager a PE is held while its data comes.
-        let from = if self.model.queues == Queues::Hardware { start } else { now };
-        self.compute(op.kind, pe, entry, (from, end), agenda);
+        Span { start, end }
     }
 
-    /// A PE computes what was drawn last for the token, from a start to an end or somewhat longer.
+    /// A PE works on what was drawn last for the entry's token, for this time or somewhat longer. Returns the end.
     #[inline(always)]
-    pub(super) fn compute(
-        &mut self,
-        kind: u8,
-        pe: u8,
-        entry: Waiting,
-        (start, mut end): (Picos, Picos),
-        agenda: &mut Agenda<Event>,
-    ) {
+    pub(super) fn occupy(&mut self, unit: Unit, entry: Waiting, span: Span) -> Picos {
         let hardware = &self.model.spec.hardware;
-        let state = &self.tokens[entry.token as usize];
-        let (hash, tenant) = (state.hash, state.tenant);
-        let station = &mut self.stations[usize::from(kind)];
-        if station.pes[usize::from(pe)].tenant != tenant {
+        let state = &self.tokens[entry.token];
+        let (hash, tenant) = (state.last_draw.hash, state.tenant);
+        let station = &mut self.stations[unit.kind];
+        let Span { start, mut end } = span;
+        if station.pes[unit.pe.index()].tenant != tenant {
             end += hardware.wipe;
         }
         if hardware.tlb_misses.has(hash) {
@@ -537,80 +401,83 @@ impl<'a> Run<'a> {
         if hardware.page_faults.is_any() && hardware.page_faults.has(crate::streams::mix(hash)) {
             end += hardware.page_fault;
         }
-        station.give_to(pe, entry, tenant, (start, end));
-        agenda.at(end, Event::Done { kind, pe, token: entry.token });
+        station.give_to(unit.pe, entry, tenant, Span { start, end });
+        end
     }
 
-    /// Counts what a PE has done, which is certain only now.
+    /// Counts what a PE has done, which is certain only now. Returns false if the op was displaced from the PE before
+    /// its start.
     #[inline(always)]
-    fn count(&mut self, kind: u8, pe: &Pe, agenda: &mut Agenda<Event>) {
+    pub(super) fn ends_service(
+        &mut self,
+        unit: Unit,
+        token: TokenId,
+        agenda: &mut Schedule<D>,
+    ) -> bool {
+        let served = &mut self.stations[unit.kind].pes[unit.pe.index()];
+        if (served.token, served.end) != (token, agenda.now()) {
+            return false;
+        }
+        let was = *served;
+        served.token = TokenId::NONE;
+        self.count(unit.kind, &was, agenda);
+        true
+    }
+
+    #[inline(always)]
+    fn count(&mut self, kind: Kind, pe: &Pe, agenda: &mut Schedule<D>) {
         let hardware = &self.model.spec.hardware;
-        let hash = self.tokens[pe.token as usize].hash;
-        self.counts.pes_busy[usize::from(kind)] += pe.end.since(pe.start);
+        let hash = self.tokens[pe.token].last_draw.hash;
+        self.counts.pes_busy[kind] += pe.end.since(pe.start);
         self.counts.wipes += u64::from(pe.tenant != pe.tenant_before);
         self.counts.tlb_misses += u64::from(hardware.tlb_misses.has(hash));
         if hardware.page_faults.is_any() && hardware.page_faults.has(crate::streams::mix(hash)) {
             self.counts.page_faults += 1;
             let time = hardware.page_fault;
-            self.offer_core(CoreJob { token: NOBODY, what: What::System, time }, agenda);
+            self.offer_core(CoreJob { token: TokenId::NONE, what: What::System, time }, agenda);
         }
     }
 
+    /// Returns what handles the step behind the token's op.
     #[inline(always)]
-    fn free(&mut self, kind: u8, pe: u8, agenda: &mut Agenda<Event>) {
-        if self.model.queues == Queues::Laxity {
-            self.relaunch(kind, pe, agenda);
-            return;
-        }
-        let station = &mut self.stations[usize::from(kind)];
-        if self.model.queues == Queues::Central {
-            station.give(pe);
-            self.drain_central(agenda);
-        } else if let Some(next) = station.release(pe, agenda.now()) {
-            self.begin(self.op(next.token), pe, next, agenda);
-        }
+    pub(super) fn handoff(&mut self, token: TokenId) -> &'a Handoff {
+        let op = self.op(token);
+        &op.after[usize::from(self.carries_large(token, op))]
     }
 
-    /// A PE is done: its output needs an entry, and somebody decides what follows.
-    fn done(&mut self, kind: u8, pe: u8, token: u32, agenda: &mut Agenda<Event>) {
-        let served = &mut self.stations[usize::from(kind)].pes[usize::from(pe)];
-        if (served.token, served.end) != (token, agenda.now()) {
-            // It was displaced before its start, and is done at another time.
-            return;
-        }
-        let was = *served;
-        served.token = NOBODY;
-        self.count(kind, &was, agenda);
-        if self.model.queues == Queues::Laxity {
-            self.computed(kind, pe, token, agenda);
-            return;
-        }
-        let (now, index) = (agenda.now(), usize::from(kind));
-        let deposit = self.stations[index].deposit(now);
-        let op = self.op(token);
-        let handoff = &op.after[usize::from(self.carries_large(token, op))];
-        let clear = match handoff.via {
+    /// Lets a dispatcher, the manager or a core decide what follows the token's op, whose output is in its entry from
+    /// `deposit` on. Returns when the entry is clear.
+    #[inline(always)]
+    pub(super) fn hand_over(
+        &mut self,
+        kind: Kind,
+        token: TokenId,
+        handoff: &Handoff,
+        deposit: Picos,
+        agenda: &mut Schedule<D>,
+    ) -> Picos {
+        let now = agenda.now();
+        match handoff.via {
             Via::Dispatcher => {
-                let station = &mut self.stations[index];
+                let station = &mut self.stations[kind];
                 let end = station.dispatcher_free.max(deposit) + handoff.time;
                 station.dispatcher_free = end;
                 self.counts.dispatches += 1;
                 self.counts.instructions += u64::from(handoff.instructions);
                 self.counts.deciding += end.since(now);
+                let (op, payload) = (self.op(token), Payload { site: kind.into(), ready: end });
                 if op.next.is_some() {
                     // Most ops are followed by one: no look at what else could follow.
-                    self.tokens[token as usize].at += 1;
-                    self.submit(token, self.op(token), index, end, agenda)
+                    self.tokens[token].at += 1;
+                    self.submit(token, self.op(token), payload, agenda)
                 } else {
-                    self.after_op(token, op, index, end, agenda)
+                    self.after_op(token, op, payload, agenda)
                 }
             }
             Via::Manager => {
-                self.manager_free = self.manager_free.max(deposit) + handoff.time;
-                self.counts.manager_busy += handoff.time;
-                self.counts.deciding += self.manager_free.since(now);
-                agenda.at(self.manager_free, Event::Decided { token });
-                self.manager_free
+                let end = self.interrupt_manager(handoff.time, deposit, now);
+                agenda.at(end, Event::Decided { token });
+                end
             }
             Via::Core => {
                 self.counts.deciding += handoff.time;
@@ -618,21 +485,22 @@ impl<'a> Run<'a> {
                 self.offer_core(CoreJob { token, what, time }, agenda);
                 deposit
             }
-        };
-        if self.model.queues == Queues::Hardware {
-            self.stations[index].cleared(clear);
         }
-        if deposit > now {
-            agenda.at(deposit, Event::Free { kind, pe });
-        } else {
-            self.free(kind, pe, agenda);
-        }
+    }
+
+    /// Gives the manager work of this length, from `ready` on. Returns when it is done.
+    #[inline(always)]
+    pub(super) fn interrupt_manager(&mut self, time: Picos, ready: Picos, now: Picos) -> Picos {
+        self.manager_free = self.manager_free.max(ready) + time;
+        self.counts.manager_busy += time;
+        self.counts.deciding += self.manager_free.since(now);
+        self.manager_free
     }
 
     /// Returns whether the payload that the token's op hands on does not fit an entry.
     #[inline(always)]
-    pub(super) fn carries_large(&mut self, token: u32, op: &OpStep) -> bool {
-        let at = self.tokens[token as usize].at;
+    fn carries_large(&mut self, token: TokenId, op: &OpStep) -> bool {
+        let at = self.tokens[token].at;
         let carried = match op.next {
             Some(next) => self.drawn(token, at + 1, next),
             None => self.drawn(token, at, op.kind),
@@ -643,54 +511,52 @@ impl<'a> Run<'a> {
     /// Does what follows the op that the token is at. Returns when the output entry is clear.
     pub(super) fn after_op(
         &mut self,
-        token: u32,
+        token: TokenId,
         op: &'a OpStep,
-        place: usize,
-        ready: Picos,
-        agenda: &mut Agenda<Event>,
+        payload: Payload,
+        agenda: &mut Schedule<D>,
     ) -> Picos {
-        let state = &mut self.tokens[token as usize];
-        match op.continuation {
-            Continuation::On => {
-                state.at += 1;
-                self.advance(token, place, ready, agenda)
+        match (op.continuation, payload.site.accelerator()) {
+            (Continuation::Next, _) => {
+                self.tokens[token].at += 1;
+                self.advance(token, payload, agenda)
             }
-            Continuation::Await => {
-                state.at += 1;
-                self.wait(token, ready, agenda);
-                ready
+            (Continuation::Await, _) => {
+                self.tokens[token].at += 1;
+                self.wait(token, payload.ready, agenda);
+                payload.ready
             }
-            Continuation::Notify if place == CORES => {
-                state.at += 1;
+            (Continuation::Notify, None) => {
+                self.tokens[token].at += 1;
                 self.end_trace(token, agenda);
-                self.advance(token, CORES, ready, agenda)
+                self.advance(token, payload, agenda)
             }
-            Continuation::Notify => self.notify(token, place, ready, agenda),
+            (Continuation::Notify, Some(from)) => self.notify(token, from, payload.ready, agenda),
         }
     }
 
-    /// The payload goes from an accelerator to memory, and a core is told. When the output entry is clear.
+    /// The payload goes from an accelerator to memory, and a core is told. Returns when the output entry is clear.
     fn notify(
         &mut self,
-        token: u32,
-        place: usize,
+        token: TokenId,
+        from: Kind,
         ready: Picos,
-        agenda: &mut Agenda<Event>,
+        agenda: &mut Schedule<D>,
     ) -> Picos {
-        let at = self.tokens[token as usize].at;
-        let bytes = self.drawn(token, at, place as u8).bytes;
+        let bytes = self.drawn(token, self.tokens[token].at, from).bytes;
         let inline = bytes.min(self.model.spec.hardware.inline_bytes);
-        let landed = self.fabric.carry(place, CORES, inline, ready) + self.model.notify;
+        let payload = Payload { site: from.into(), ready };
+        let landed = self.fabric.carry(payload, Site::CORES, inline) + self.model.notify;
         self.counts.moving += landed.since(ready);
         agenda.at(landed, Event::Notified { token });
         landed
     }
 
     /// A part is through; with the last one the request goes on, or ends if one has failed.
-    fn join(&mut self, token: u32, agenda: &mut Agenda<Event>) {
-        let part = self.tokens[token as usize];
-        self.vacant.push(token);
-        let whole = &mut self.tokens[part.parent as usize];
+    fn join(&mut self, token: TokenId, agenda: &mut Schedule<D>) {
+        let part = self.tokens[token];
+        self.tokens.remove(token);
+        let whole = &mut self.tokens[part.parent];
         whole.parts -= 1;
         whole.failed |= part.failed;
         if whole.parts > 0 {
@@ -704,12 +570,12 @@ impl<'a> Run<'a> {
             whole.at = *join;
         }
         self.end_trace(part.parent, agenda);
-        self.advance(part.parent, CORES, agenda.now(), agenda);
+        self.advance(part.parent, Payload { site: Site::CORES, ready: agenda.now() }, agenda);
     }
 
-    fn complete(&mut self, token: u32, agenda: &Agenda<Event>) {
-        let state = self.tokens[token as usize];
-        self.vacant.push(token);
+    fn complete(&mut self, token: TokenId, agenda: &Schedule<D>) {
+        let state = self.tokens[token];
+        self.tokens.remove(token);
         let time = agenda.now().since(state.born);
         let service = usize::from(state.service);
         self.counts.requests += 1;
@@ -723,22 +589,6 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Token {
-    /// The size for the op at step `at`, with the hash it is drawn by.
-    #[inline]
-    fn draw(&self, at: u16, kind: u8, sizes: &[SizeTable; KINDS.len()]) -> (u64, SizePoint) {
-        let hash =
-            crate::streams::mix(self.key.wrapping_add(u64::from(at).wrapping_mul(STEP_STRIDE)));
-        (hash, sizes[usize::from(kind)].draw(hash))
-    }
-}
-
-/// The step of a token for which nothing was drawn yet.
-const NOT_DRAWN: u16 = u16::MAX;
-/// The parent of a token that is no part of another.
-const WHOLE: u32 = u32::MAX;
 /// After what else happens at the same time, which may free what an arrival needs.
 const ARRIVALS_LAST: u8 = 255;
-const TOKENS_CAPACITY: usize = 1_024;
-/// Odd, so that steps have different draws.
-const STEP_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+const AGENDA_CAPACITY: usize = 1_024;

@@ -7,8 +7,9 @@ use trace::Catalog;
 use units::Op;
 
 use super::fabric::Pace;
+use super::ids::{KINDS, Kind};
 use super::sizes::SizeShape;
-use super::topology::{Distances, KINDS, kind_of};
+use super::topology::Distances;
 use crate::entries::{Entries, SpecError};
 use crate::{ArrivalSpec, Arrivals, BadValue, Extent, Picos};
 
@@ -29,7 +30,7 @@ pub struct Spec {
     pub(super) tenants: Tenants,
     pub(super) work: Work,
     pub(super) load: Load,
-    pub(super) kinds: Vec<Kind>,
+    pub(super) accelerators: Vec<Accelerator>,
     pub(super) services: Vec<Service>,
 }
 
@@ -93,7 +94,7 @@ pub(super) struct Costs {
     pub(super) interrupt_ns: f64,
     pub(super) cohort_ns: f64,
     pub(super) enqueue_ns: f64,
-    pub(super) cohort_pairs: Vec<(u8, u8)>,
+    pub(super) cohort_pairs: Vec<(Kind, Kind)>,
 }
 
 #[derive(Clone, Debug)]
@@ -131,7 +132,7 @@ enum Process {
 
 /// One accelerator.
 #[derive(Clone, Debug)]
-pub(super) struct Kind {
+pub(super) struct Accelerator {
     pub(super) speedup: f64,
     pub(super) sizes: SizeShape,
 }
@@ -194,7 +195,7 @@ impl Spec {
                 slo_factor: from.number("work.slo_factor", 1e-3, 1e6)?,
             },
             load: load(&mut from, extent)?,
-            kinds: kinds(&mut from)?,
+            accelerators: accelerators(&mut from)?,
             services: services(&mut from, catalog)?,
         };
         from.finish(entries)?;
@@ -333,7 +334,7 @@ fn dispatcher(from: &mut Entries, cycle_ns: f64) -> Result<Dispatcher, SpecError
 fn costs(from: &mut Entries) -> Result<Costs, SpecError> {
     let pair = |text: &str| {
         let (first, second) = text.split_once('>')?;
-        let kind = |name: &str| kind_of(KINDS.into_iter().find(|kind| kind.name() == name)?);
+        let kind = |name: &str| Kind::all().find(|kind| kind.op().name() == name);
         Some((kind(first)?, kind(second)?))
     };
     let names = KINDS.map(Op::name).join(", ");
@@ -379,10 +380,10 @@ fn load(from: &mut Entries, extent: Extent) -> Result<Load, SpecError> {
     })
 }
 
-fn kinds(from: &mut Entries) -> Result<Vec<Kind>, SpecError> {
+fn accelerators(from: &mut Entries) -> Result<Vec<Accelerator>, SpecError> {
     let upper_share = from.number("work.upper_share", 0.51, 0.999)?;
     let size_share = from.number("work.size_share", 0.0, 1.0)?;
-    let kind = |op: &Op| -> Result<Kind, SpecError> {
+    let accelerator = |op: &Op| -> Result<Accelerator, SpecError> {
         let key = |what: &str| format!("accelerators.{}.{what}", op.name());
         let max_kb = from.number(&key("max_kb"), 1e-3, 1e6)?;
         let median_kb = from.number(&key("median_kb"), 1e-3, max_kb)?;
@@ -390,9 +391,9 @@ fn kinds(from: &mut Entries) -> Result<Vec<Kind>, SpecError> {
         let [min_bytes, median_bytes, max_bytes] =
             [min_kb, median_kb, max_kb].map(|kb| kb * BYTES_PER_KB);
         let sizes = SizeShape { min_bytes, median_bytes, max_bytes, upper_share, size_share };
-        Ok(Kind { speedup: from.number(&key("speedup"), 1e-3, 1e6)?, sizes })
+        Ok(Accelerator { speedup: from.number(&key("speedup"), 1e-3, 1e6)?, sizes })
     };
-    KINDS.iter().map(kind).collect()
+    KINDS.iter().map(accelerator).collect()
 }
 
 fn services(from: &mut Entries, catalog: &Catalog) -> Result<Vec<Service>, SpecError> {

@@ -8,14 +8,15 @@
 
 use std::collections::VecDeque;
 
+use super::ids::{PeId, TokenId};
 use crate::{FourAry, Picos};
 
 /// An op that waits for a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
-    pub(super) token: u32,
-    /// Its place in the order of allocation.
-    pub(super) place: u32,
+    pub(super) token: TokenId,
+    /// The number of its turn, in the order of allocation.
+    pub(super) turn: u32,
     /// The time at which its data has landed.
     pub(super) ready: Picos,
 }
@@ -23,9 +24,9 @@ pub(super) struct Waiting {
 /// A PE, and what it works on or is given to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pe {
-    /// The op's token, or [`NOBODY`].
-    pub(super) token: u32,
-    place: u32,
+    /// The op's token, or [`TokenId::NONE`].
+    pub(super) token: TokenId,
+    turn: u32,
     /// The time from which it is served. Before that, the PE is free.
     pub(super) start: Picos,
     pub(super) end: Picos,
@@ -35,13 +36,20 @@ pub(super) struct Pe {
     pub(super) tenant_before: u16,
 }
 
+/// The time from a start to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: Picos,
+    pub(super) end: Picos,
+}
+
 /// The result of offering an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// A PE takes it.
-    Pe(u8),
+    Pe(PeId),
     /// A PE takes it that was given to another whose data lands later: that one is to be put back.
-    Instead(u8),
+    Instead(PeId),
     /// The entry waits.
     Waits,
     /// The entry waits in the overflow area.
@@ -52,14 +60,13 @@ pub(super) enum Taken {
 
 #[derive(Clone, Debug)]
 pub(super) struct Station {
-    free: Vec<u8>,
+    free: Vec<PeId>,
     pub(super) pes: Vec<Pe>,
     /// The latest start that a PE was ever given.
     latest_start: Picos,
     queue: Queue,
-    places: u32,
+    turns: u32,
     entries: usize,
-    awaits_data: bool,
     overflow: VecDeque<(u64, Waiting)>,
     overflow_max: usize,
     /// Entries held by traces that wait for an answer.
@@ -87,8 +94,13 @@ pub(super) struct Shape {
     pub(super) overflow_max: usize,
     pub(super) output_entries: usize,
     pub(super) ranked: bool,
-    /// PEs take what is ready. Otherwise a PE is given to what is first and held while its data comes.
-    pub(super) awaits_data: bool,
+}
+
+impl Shape {
+    /// A station that only has PEs: ops wait elsewhere.
+    pub(super) fn without_queues(pes: u32) -> Self {
+        Self { pes, entries: 0, overflow_max: 0, output_entries: 0, ranked: false }
+    }
 }
 
 impl Station {
@@ -99,13 +111,12 @@ impl Station {
             Queue::InOrder(VecDeque::new())
         };
         Self {
-            free: (0..shape.pes as u8).rev().collect(),
+            free: (0..shape.pes as u8).rev().map(PeId).collect(),
             pes: vec![Pe::IDLE; shape.pes as usize],
             latest_start: Picos(0),
             queue,
-            places: 0,
+            turns: 0,
             entries: shape.entries,
-            awaits_data: shape.awaits_data,
             overflow: VecDeque::new(),
             overflow_max: shape.overflow_max,
             asleep: 0,
@@ -116,12 +127,12 @@ impl Station {
         }
     }
 
-    /// The next place in the order of allocation.
+    /// Returns the next turn in the order of allocation.
     #[inline(always)]
     pub(super) fn allocate(&mut self) -> u32 {
         // Wraps after more ops than a run may have.
-        self.places = self.places.wrapping_add(1);
-        self.places
+        self.turns = self.turns.wrapping_add(1);
+        self.turns
     }
 
     /// An entry comes; `may_overflow` unless a core brings it. The smaller `rank` goes first where ranks matter.
@@ -132,7 +143,6 @@ impl Station {
         }
         if self.overflow.is_empty() && self.waiting() + self.asleep < self.entries {
             if entry.ready < self.latest_start
-                && self.awaits_data
                 && let Some(pe) = self.landing_after(entry.ready)
             {
                 return Taken::Instead(pe);
@@ -149,56 +159,50 @@ impl Station {
 
     /// The PE given to the entry that lands last, if that is after `ready`, which is no earlier than now.
     #[inline(never)]
-    fn landing_after(&self, ready: Picos) -> Option<u8> {
+    fn landing_after(&self, ready: Picos) -> Option<PeId> {
         let (pe, last) = (0..).zip(&self.pes).max_by_key(|(_, pe)| pe.start)?;
-        (last.start > ready).then_some(pe)
+        (last.start > ready).then_some(PeId(pe))
     }
 
     /// Takes from a PE, before its start, the op that it was given to.
-    pub(super) fn displace(&mut self, pe: u8) -> Waiting {
-        let served = &mut self.pes[usize::from(pe)];
+    pub(super) fn displace(&mut self, pe: PeId) -> Waiting {
+        let served = &mut self.pes[pe.index()];
         served.tenant = served.tenant_before;
-        Waiting { token: served.token, place: served.place, ready: served.start }
+        Waiting { token: served.token, turn: served.turn, ready: served.start }
     }
 
     /// An entry that was displaced waits again, before all that were allocated after it.
     pub(super) fn put_back(&mut self, rank: u64, entry: Waiting) {
         match &mut self.queue {
             Queue::InOrder(queue) => {
-                let at = queue.iter().position(|other| other.place > entry.place);
+                let at = queue.iter().position(|other| other.turn > entry.turn);
                 queue.insert(at.unwrap_or(queue.len()), entry);
             }
             Queue::Ranked(..) => self.push(rank, entry),
         }
     }
 
-    /// A PE works on an op, from the first time to the second.
+    /// A PE works on an op.
     #[inline(always)]
-    pub(super) fn give_to(
-        &mut self,
-        pe: u8,
-        op: Waiting,
-        tenant: u16,
-        (start, end): (Picos, Picos),
-    ) {
-        let served = &mut self.pes[usize::from(pe)];
-        let (token, place, tenant_before) = (op.token, op.place, served.tenant);
-        *served = Pe { token, place, start, end, tenant, tenant_before };
+    pub(super) fn give_to(&mut self, pe: PeId, op: Waiting, tenant: u16, span: Span) {
+        let Span { start, end } = span;
+        let served = &mut self.pes[pe.index()];
+        let (token, turn, tenant_before) = (op.token, op.turn, served.tenant);
+        *served = Pe { token, turn, start, end, tenant, tenant_before };
         self.latest_start = self.latest_start.max(start);
     }
 
     /// `pe` is free at `now`: the entry that it takes next, which is ready or the first to be. One from the overflow
     /// area follows into the queue.
     #[inline(always)]
-    pub(super) fn release(&mut self, pe: u8, now: Picos) -> Option<Waiting> {
-        let by = if self.awaits_data { now } else { Picos(u64::MAX) };
+    pub(super) fn release(&mut self, pe: PeId, now: Picos) -> Option<Waiting> {
         let next = match &mut self.queue {
             Queue::InOrder(queue) => match queue.front() {
-                Some(first) if first.ready <= by => queue.pop_front(),
-                Some(_) => first_landed(queue, by),
+                Some(first) if first.ready <= now => queue.pop_front(),
+                Some(_) => first_landed(queue, now),
                 None => None,
             },
-            Queue::Ranked(queue, passed) => first_ranked(queue, passed, by),
+            Queue::Ranked(queue, passed) => first_ranked(queue, passed, now),
         };
         // When the queue is empty and all entries are asleep, the overflow area's head is next.
         let next = next.or_else(|| self.overflow.pop_front().map(|(_, entry)| entry));
@@ -209,8 +213,8 @@ impl Station {
         next
     }
 
-    /// Takes a PE for the manager's queue, if one is free.
-    pub(super) fn take(&mut self) -> Option<u8> {
+    /// Takes a PE for a queue of the manager's, if one is free.
+    pub(super) fn take(&mut self) -> Option<PeId> {
         self.free.pop()
     }
 
@@ -220,7 +224,7 @@ impl Station {
     }
 
     /// Gives a PE back without looking at the queue.
-    pub(super) fn give(&mut self, pe: u8) {
+    pub(super) fn give(&mut self, pe: PeId) {
         self.free.push(pe);
     }
 
@@ -239,7 +243,7 @@ impl Station {
         match &mut self.queue {
             Queue::InOrder(queue) => queue.push_back(entry),
             Queue::Ranked(queue, _) => {
-                queue.push(u128::from(rank) << 64 | u128::from(entry.place), entry);
+                queue.push(u128::from(rank) << 64 | u128::from(entry.turn), entry);
             }
         }
     }
@@ -277,8 +281,8 @@ impl Station {
 
 impl Pe {
     const IDLE: Self = Self {
-        token: NOBODY,
-        place: 0,
+        token: TokenId::NONE,
+        turn: 0,
         start: Picos(0),
         end: Picos(0),
         tenant: 0,
@@ -316,36 +320,28 @@ fn first_ranked(
     found
 }
 
-/// The token of no op: of a PE that does nothing, or of work that no token waits for.
-pub(super) const NOBODY: u32 = u32::MAX;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape {
-        pes: 1,
-        entries: 2,
-        overflow_max: 1,
-        output_entries: 2,
-        ranked: false,
-        awaits_data: true,
-    };
+    const SHAPE: Shape =
+        Shape { pes: 1, entries: 2, overflow_max: 1, output_entries: 2, ranked: false };
 
     fn entry(token: u32) -> Waiting {
         landing(token, 0)
     }
 
     fn landing(token: u32, ready: u64) -> Waiting {
-        Waiting { token, place: token, ready: Picos(ready) }
+        Waiting { token: TokenId(token), turn: token, ready: Picos(ready) }
     }
 
-    fn begin(station: &mut Station, pe: u8, entry: Waiting) {
-        station.give_to(pe, entry, 0, (entry.ready, entry.ready + Picos(100)));
+    fn begin(station: &mut Station, pe: PeId, entry: Waiting) {
+        let span = Span { start: entry.ready, end: entry.ready + Picos(100) };
+        station.give_to(pe, entry, 0, span);
     }
 
-    fn next(station: &mut Station, pe: u8, now: u64) -> Option<u32> {
-        station.release(pe, Picos(now)).map(|next| next.token)
+    fn next(station: &mut Station, pe: PeId, now: u64) -> Option<u32> {
+        station.release(pe, Picos(now)).map(|next| next.token.0)
     }
 
     #[test]
@@ -353,11 +349,11 @@ mod tests {
         let mut station = Station::new(SHAPE);
         let taken: Vec<Taken> = (0..5).map(|n| station.offer(entry(n), 0, true)).collect();
         use Taken::{Overflows, Pe, Refused, Waits};
-        assert_eq!(taken, [Pe(0), Waits, Waits, Overflows, Refused]);
+        assert_eq!(taken, [Pe(PeId(0)), Waits, Waits, Overflows, Refused]);
         assert_eq!(station.offer(entry(9), 0, false), Refused, "cores have no overflow area");
-        let order: Vec<u32> = std::iter::from_fn(|| next(&mut station, 0, 0)).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| next(&mut station, PeId(0), 0)).collect();
         assert_eq!(order, [1, 2, 3]);
-        assert_eq!(station.offer(entry(6), 0, true), Pe(0));
+        assert_eq!(station.offer(entry(6), 0, true), Pe(PeId(0)));
     }
 
     #[test]
@@ -367,11 +363,11 @@ mod tests {
         for (token, rank) in [(1, 5), (2, 3), (3, 4)] {
             assert_eq!(station.offer(entry(token), rank, true), Taken::Waits);
         }
-        assert_eq!(next(&mut station, 0, 0), Some(2));
+        assert_eq!(next(&mut station, PeId(0), 0), Some(2));
         station.asleep = 1;
         assert_eq!(station.offer(entry(4), 0, true), Taken::Overflows);
-        assert_eq!(next(&mut station, 0, 0), Some(3));
-        assert_eq!(next(&mut station, 0, 0), Some(4), "it came in and goes first");
+        assert_eq!(next(&mut station, PeId(0), 0), Some(3));
+        assert_eq!(next(&mut station, PeId(0), 0), Some(4), "it came in and goes first");
     }
 
     #[test]
@@ -379,19 +375,13 @@ mod tests {
         for ranked in [false, true] {
             let mut station = Station::new(Shape { entries: 8, ranked, ..SHAPE });
             station.offer(entry(0), 0, true);
-            begin(&mut station, 0, entry(0));
+            begin(&mut station, PeId(0), entry(0));
             for (token, ready) in [(1, 500), (2, 90), (3, 80), (4, 300)] {
                 assert_eq!(station.offer(landing(token, ready), 0, true), Taken::Waits);
             }
-            let order = [100, 200, 250, 260].map(|now| next(&mut station, 0, now));
+            let order = [100, 200, 250, 260].map(|now| next(&mut station, PeId(0), now));
             assert_eq!(order, [Some(2), Some(3), Some(4), Some(1)], "ranked: {ranked}");
         }
-        // A PE that is held while its data comes takes what is first.
-        let mut held = Station::new(Shape { entries: 8, awaits_data: false, ..SHAPE });
-        held.offer(entry(0), 0, true);
-        held.offer(landing(1, 500), 0, true);
-        held.offer(landing(2, 90), 0, true);
-        assert_eq!(next(&mut held, 0, 100), Some(1));
     }
 
     #[test]
@@ -414,7 +404,7 @@ mod tests {
         begin(&mut station, pe, landing(4, 450));
         assert_eq!(station.offer(landing(5, 450), 0, true), Taken::Waits);
         assert_eq!(next(&mut station, pe, 550), Some(1));
-        assert_eq!(next(&mut station, 1 - pe, 560), Some(5), "it was ready before 3");
+        assert_eq!(next(&mut station, PeId(1 - pe.0), 560), Some(5), "it was ready before 3");
     }
 
     #[test]

@@ -1,33 +1,11 @@
 //! The places of the accelerators and the distances between them: a mesh in each chiplet, links between any two
 //! chiplets.
 
-use units::Op;
-
-/// The accelerators, in the order of their numbers.
-pub(super) const KINDS: [Op; 9] = [
-    Op::Tcp,
-    Op::Encrypt,
-    Op::Decrypt,
-    Op::Rpc,
-    Op::Serialize,
-    Op::Deserialize,
-    Op::Compress,
-    Op::Decompress,
-    Op::LoadBalance,
-];
-/// The place of the cores, after the accelerators.
-pub(super) const CORES: usize = KINDS.len();
-/// Places: accelerators and cores.
-pub(super) const PLACES: usize = CORES + 1;
-
-/// The number of an accelerator; none for ops that have none.
-pub(super) fn kind_of(op: Op) -> Option<u8> {
-    KINDS.iter().position(|kind| *kind == op).map(|kind| kind as u8)
-}
+use super::ids::Site;
 
 /// The chiplet of each place: section VII-C1 for 1, 2, 3, 4 and 6; for 5 (De)Ser are with RPC, which is ours. LdB is
 /// always with the cores.
-const CHIPLETS: [[u8; PLACES]; 6] = [
+const CHIPLETS: [[u8; Site::COUNT]; 6] = [
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     [1, 1, 1, 1, 1, 1, 1, 1, 0, 0],
     [1, 1, 1, 2, 2, 2, 2, 2, 0, 0],
@@ -44,9 +22,9 @@ const WAY_OUT: (i32, i32) = (2, 1);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Topology {
     /// The latency from place to place (ns).
-    pub(super) latency_ns: [[f64; PLACES]; PLACES],
+    pub(super) latency_ns: [[f64; Site::COUNT]; Site::COUNT],
     /// The link that a way takes, by place and place; none within a chiplet.
-    pub(super) link: [[Option<u8>; PLACES]; PLACES],
+    pub(super) link: [[Option<u8>; Site::COUNT]; Site::COUNT],
     /// The number of links.
     pub(super) links: usize,
 }
@@ -69,12 +47,12 @@ impl Topology {
             None => distances.core_hops,
         };
         let mut ways = Self {
-            latency_ns: [[0.0; PLACES]; PLACES],
-            link: [[None; PLACES]; PLACES],
+            latency_ns: [[0.0; Site::COUNT]; Site::COUNT],
+            link: [[None; Site::COUNT]; Site::COUNT],
             links: (distances.chiplets * distances.chiplets) as usize,
         };
-        for from in 0..PLACES {
-            for to in 0..PLACES {
+        for from in 0..Site::COUNT {
+            for to in 0..Site::COUNT {
                 let beside = from.min(to) >= PLACE.len();
                 let mesh = match (PLACE.get(from), PLACE.get(to)) {
                     (Some(a), Some(b)) if chiplet[from] == chiplet[to] => hops(*a, *b),
@@ -100,6 +78,9 @@ fn hops(from: (i32, i32), to: (i32, i32)) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use units::Op;
+
+    use super::super::ids::Kind;
     use super::*;
 
     fn ways(chiplets: u32) -> Topology {
@@ -110,14 +91,21 @@ mod tests {
 
     #[test]
     fn more_chiplets_are_longer_ways() {
-        let at = |op| usize::from(kind_of(op).expect("an accelerator"));
+        let at = |op| Kind::from_op(op).expect("an accelerator").index();
         let (tcp, decrypt, balance) = (at(Op::Tcp), at(Op::Decrypt), at(Op::LoadBalance));
         assert_eq!(ways(2).latency_ns[tcp][decrypt], 2.5);
         assert_eq!(ways(2).link[tcp][decrypt], None);
         assert!(ways(6).latency_ns[tcp][decrypt] > 25.0);
-        assert!(ways(2).latency_ns[tcp][CORES] > 25.0 && ways(1).latency_ns[tcp][CORES] < 25.0);
+        assert!(
+            ways(2).latency_ns[tcp][Site::CORES.index()] > 25.0
+                && ways(1).latency_ns[tcp][Site::CORES.index()] < 25.0
+        );
         for chiplets in 1..=6 {
-            assert_eq!(ways(chiplets).link[balance][CORES], None, "LdB is with the cores");
+            assert_eq!(
+                ways(chiplets).link[balance][Site::CORES.index()],
+                None,
+                "LdB is with the cores"
+            );
             let total = |ways: Topology| ways.latency_ns.concat().iter().sum::<f64>();
             if chiplets > 1 {
                 assert!(total(ways(chiplets)) > total(ways(chiplets - 1)));
@@ -126,6 +114,6 @@ mod tests {
             let highest = ways(chiplets).link.concat().into_iter().flatten().max();
             assert!(highest.is_none_or(|link| usize::from(link) < links));
         }
-        assert_eq!(kind_of(Op::Copy), None);
+        assert_eq!(Kind::from_op(Op::Copy), None);
     }
 }

@@ -10,7 +10,7 @@ use rpc::services::post_storage::{
     ReadPostsResult, StorePostArgs, StorePostResult, Url, UserMention,
 };
 use rpc::services::unique_id::{ComposeUniqueIdArgs, ComposeUniqueIdResult, UniqueIdService};
-use rpc::wire::{Message, MessageKind, Out, Wire};
+use rpc::wire::{Message, MessageKind, Wire, Writer};
 use rpc::{Code, Functions, RECORD_HEAD_BYTES, call};
 
 /// A function that requests call.
@@ -140,7 +140,7 @@ impl Messages {
         let used = build.used();
         let result = scratch[..used].to_vec();
         let mut frame = vec![0; buffer_bytes];
-        let mut out = Out::framed(&mut frame)?;
+        let mut out = Writer::framed(&mut frame)?;
         let name = functions.function(number).ok_or(Code::UnknownFunction)?.name.as_bytes();
         out.message(&Message { kind: MessageKind::Reply, name, sequence: SEQUENCE })?;
         functions.resp(number, View::new(&result), &mut out)?;

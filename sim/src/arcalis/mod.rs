@@ -77,7 +77,7 @@ impl Attachment {
     }
 
     /// The attachment of this name.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|attachment| attachment.name() == name)
     }
 }

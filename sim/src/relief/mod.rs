@@ -47,7 +47,7 @@ impl Orchestrator {
     }
 
     /// The one of this name.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|orchestrator| orchestrator.name() == name)
     }
 }

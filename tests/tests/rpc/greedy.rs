@@ -101,7 +101,7 @@ fn who_leaves_within_a_frame_takes_no_place() {
     for layout in LAYOUTS {
         let service = ours("memcached", layout, &["--connections-max", "4"]);
         // Bytes and end are there before it looks, so it is told of both at once.
-        service.process.stop();
+        service.process.stop().expect("it stands still");
         for _ in 0..4 {
             connect(&service).write_all(b"\0\0").expect("it is sent");
         }

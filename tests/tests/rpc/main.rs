@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rebate_tests::process::Process;
+use rebate_tests::Process;
 use rebate_tests::{PATIENCE, poll_for, rebate_binary};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -24,11 +24,11 @@ struct Service {
 }
 
 fn started(command: &mut Command) -> Service {
-    let mut process = Process::start(command);
+    let mut process = Process::start(command).expect("it starts");
     let address = process.await_ready(PATIENCE, "address", |process| {
         process.printed("listening on ").and_then(|text| text.parse().ok())
     });
-    Service { process, address }
+    Service { address: address.expect("it serves"), process }
 }
 
 fn ours(service: &str, layout: &str, flags: &[&str]) -> Service {
@@ -113,17 +113,18 @@ fn loads_end_with_no_wrong_byte_in_every_layout() {
 #[test]
 fn a_load_that_is_stopped_goes_on_where_it_was() {
     let service = ours("memcached", "inline", &[]);
-    service.process.stop();
+    service.process.stop().expect("it stands still");
     let address = service.address.to_string();
     let mut command = Command::new(rebate_binary());
     let flags = ["--requests", "400", "--keys", "40", "--duration", "600s"];
-    let mut load = Process::start(command.args(["rpc", "load", &address]).args(flags));
+    let mut load =
+        Process::start(command.args(["rpc", "load", &address]).args(flags)).expect("it starts");
     // Its clients wait for answers from then on.
     let has_asked = || waiting_bytes(service.address).filter(|bytes| *bytes > 0);
     assert!(poll_for(PATIENCE, has_asked).is_some(), "{}", load.output());
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(10));
-        load.stop();
+        load.stop().expect("it stands still");
         load.go_on();
     }
     service.process.go_on();

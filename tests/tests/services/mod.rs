@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
 
-use rebate_tests::process::Process;
+use rebate_tests::Process;
 use rebate_tests::{PATIENCE, rebate_command};
 
 /// A process of `rebate serve` with gRPC and admin pages.
@@ -24,10 +24,11 @@ impl Service {
         let ours = ["serve", "--role", role, "--grpc-listen", &grpc, "--threads", "2"];
         let mut command = rebate_command();
         command.args(ours).args(["--admin-listen", "127.0.0.1:0"]).args(args);
-        let mut process = Process::start(&mut command);
+        let mut process = Process::start(&mut command).expect("it starts");
         let grpc = process.await_ready(PATIENCE, "line `grpc on ADDR`", |process| {
             process.printed("grpc on ")?.parse().ok()
         });
+        let grpc = grpc.expect("it serves");
         let admin = process.printed("admin on ").and_then(|text| text.parse().ok());
         let admin = admin.expect("the admin address is printed before that of gRPC");
         Self { process, grpc, admin }

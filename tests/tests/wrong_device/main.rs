@@ -7,10 +7,10 @@ mod liar;
 use std::net::SocketAddr;
 
 use liar::{Liar, Manner};
+use rebate_tests::Process;
 use rebate_tests::bystander::Report;
 use rebate_tests::http::page;
 use rebate_tests::payload::random;
-use rebate_tests::process::Process;
 use rebate_tests::{Bystander, Client, PATIENCE, Server, poll_for, rebate_command};
 
 /// Sets of compressible values, each another one.
@@ -31,9 +31,11 @@ impl Rig {
     fn start(manner: Manner, args: &[&str]) -> Self {
         let service = ["serve", "--role", "compression", "--threads", "1"];
         let listen = ["--grpc-listen", "127.0.0.1:0"];
-        let mut honest = Process::start(rebate_command().args(service).args(listen));
+        let mut honest =
+            Process::start(rebate_command().args(service).args(listen)).expect("it starts");
         let address = honest
-            .await_ready(PATIENCE, "line `grpc on ADDR`", |process| process.printed("grpc on "));
+            .await_ready(PATIENCE, "line `grpc on ADDR`", |process| process.printed("grpc on "))
+            .expect("it serves");
         let liar = Liar::start(&address, manner);
         let frontend = ["--role", "frontend", "--threads", "2", "--compression", liar.address()];
         let pages = ["--admin-listen", "127.0.0.1:0", "--set", "runtime.offload_bytes_min=0"];
@@ -180,7 +182,7 @@ fn a_service_of_garbage_that_also_hangs_loses_no_value() {
 #[test]
 fn the_start_says_that_a_service_is_wrong() {
     let rig = Rig::start(Manner::Garbage { from: 0 }, &[]);
-    rig.ours.await_printed("WRONG RESULT");
+    rig.ours.await_printed("WRONG RESULT").expect("it prints that");
     let list = rebate_command()
         .args(["devices", "--compression", rig.liar.address()])
         .output()

@@ -254,7 +254,7 @@ impl<'a> Parser<'a> {
                 self.need(")")?;
             }
             let wrapped = |format: Format, wrap: &Wrap| format.within(*wrap).unwrap_or(format);
-            return Ok(wraps.iter().rev().fold(Format::of(base), wrapped));
+            return Ok(wraps.iter().rev().fold(Format::new(base), wrapped));
         }
     }
 

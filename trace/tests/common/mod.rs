@@ -12,7 +12,7 @@ pub(crate) fn format() -> impl Strategy<Value = Format> {
     let wraps = vec(proptest::sample::select(&Wrap::ALL[..]), 0..=3);
     (proptest::sample::select(&Base::ALL[..]), wraps).prop_map(|(base, wraps)| {
         let within = |format: Format, wrap| format.within(wrap).expect("at most three");
-        wraps.into_iter().fold(Format::of(base), within)
+        wraps.into_iter().fold(Format::new(base), within)
     })
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn grown(choices: &[u8], steps: usize) -> Draft {
     for index in 0..FLAGS {
         draft = draft.flag(format!("f{index}")).number(format!("n{index}"));
     }
-    let json = Format::of(Base::Json);
+    let json = Format::new(Base::Json);
     let encrypted = json.within(Wrap::Encrypted).expect("one wrap");
     let simple = |name: &str, takes, op| {
         let body = vec![Node::Run(Run { op, due: None }), Node::End(End::Notify)];
@@ -203,7 +203,7 @@ impl Growth<'_> {
             }
         }
         let end = match self.pick(4) {
-            0 if format == Format::of(Base::Json) => End::Tail("plain".to_owned()),
+            0 if format == Format::new(Base::Json) => End::Tail("plain".to_owned()),
             1 if self.left > 0 => {
                 nodes.push(self.run(Op::Tcp));
                 let within = (self.pick(2) == 0).then_some(Nanos::micros(500));

@@ -1,14 +1,87 @@
-//! Reads pprof's profiles: protobuf, usually gzipped, straight from its bytes. It reads tables of strings, functions
-//! and locations by their ids, then sample by sample. The format is
-//! <https://github.com/google/pprof/blob/main/proto/profile.proto>. Only the parts that a stack and its weight need are
-//! read.
+//! Reads pprof's profiles: protobuf, usually gzipped. It reads tables of strings, functions and locations by their ids,
+//! then sample by sample. The format is <https://github.com/google/pprof/blob/main/proto/profile.proto>.
 
 use std::collections::HashMap;
 use std::io::Read;
 
 use libdeflater::Decompressor;
+use prost::bytes::Bytes;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
+use prost::{DecodeError, Message};
 
 use super::read::CpuProfileError;
+
+/// The parts of `profile.proto` that a stack and its weight need. Texts stay bytes, because symbols need not be UTF-8.
+/// Samples and locations stay encoded until their lengths are checked.
+mod proto {
+    use prost::Message;
+    use prost::bytes::Bytes;
+
+    #[derive(Message)]
+    pub(super) struct Profile {
+        #[prost(message, repeated, tag = "1")]
+        pub(super) sample_types: Vec<ValueType>,
+        #[prost(bytes = "bytes", repeated, tag = "2")]
+        pub(super) samples: Vec<Bytes>,
+        #[prost(message, repeated, tag = "3")]
+        pub(super) mappings: Vec<Mapping>,
+        #[prost(bytes = "bytes", repeated, tag = "4")]
+        pub(super) locations: Vec<Bytes>,
+        #[prost(message, repeated, tag = "5")]
+        pub(super) functions: Vec<Function>,
+        #[prost(bytes = "bytes", repeated, tag = "6")]
+        pub(super) strings: Vec<Bytes>,
+        #[prost(int64, tag = "14")]
+        pub(super) default_sample_type: i64,
+    }
+
+    #[derive(Message)]
+    pub(super) struct ValueType {
+        #[prost(int64, tag = "1")]
+        pub(super) name: i64,
+    }
+
+    #[derive(Message)]
+    pub(super) struct Sample {
+        #[prost(uint64, repeated, tag = "1")]
+        pub(super) locations: Vec<u64>,
+        #[prost(int64, repeated, tag = "2")]
+        pub(super) values: Vec<i64>,
+    }
+
+    #[derive(Message)]
+    pub(super) struct Mapping {
+        #[prost(uint64, tag = "1")]
+        pub(super) id: u64,
+        #[prost(int64, tag = "5")]
+        pub(super) file: i64,
+    }
+
+    #[derive(Message)]
+    pub(super) struct Location {
+        #[prost(uint64, tag = "1")]
+        pub(super) id: u64,
+        #[prost(uint64, tag = "2")]
+        pub(super) mapping: u64,
+        /// The functions, innermost first.
+        #[prost(message, repeated, tag = "4")]
+        pub(super) lines: Vec<Line>,
+    }
+
+    #[derive(Message)]
+    pub(super) struct Line {
+        #[prost(uint64, tag = "1")]
+        pub(super) function: u64,
+    }
+
+    #[derive(Message)]
+    pub(super) struct Function {
+        #[prost(uint64, tag = "1")]
+        pub(super) id: u64,
+        #[prost(int64, tag = "2")]
+        pub(super) name: i64,
+    }
+}
 
 /// One sample. Its frames go from the leaf outwards: symbol and library.
 pub(super) struct Sample<'p> {
@@ -19,26 +92,19 @@ pub(super) struct Sample<'p> {
 }
 
 /// A profile's tables, and its samples' bytes.
-pub(super) struct Pprof<'p> {
+pub(super) struct Pprof {
     /// The unit of the weights.
     pub(super) event: String,
-    strings: Vec<&'p [u8]>,
+    strings: Vec<Bytes>,
     /// The names by id.
-    functions: HashMap<u64, u64>,
+    functions: HashMap<u64, i64>,
     /// The file names by id.
-    mappings: HashMap<u64, u64>,
-    locations: HashMap<u64, Location>,
-    samples: Vec<&'p [u8]>,
+    mappings: HashMap<u64, i64>,
+    locations: HashMap<u64, proto::Location>,
+    samples: Vec<Bytes>,
     weight_at: usize,
     samples_at: Option<usize>,
     instructions_at: Option<usize>,
-}
-
-#[derive(Default)]
-struct Location {
-    mapping: u64,
-    /// The functions, innermost first.
-    functions: Vec<u64>,
 }
 
 /// Returns all of the bytes, unpacked if they are gzipped.
@@ -75,93 +141,55 @@ pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
 pub(super) fn may_be(head: &[u8]) -> bool {
     // The first field is one of a profile's, most often a type of samples.
     let tag = head.first().copied().unwrap_or(0);
-    head.starts_with(GZIP) || (FIELDS.contains(&(tag >> 3)) && matches!(tag & 7, VARINT | BYTES))
+    head.starts_with(GZIP)
+        || (FIELDS.contains(&(tag >> 3)) && matches!(tag & 7, VARINT | LENGTH_DELIMITED))
 }
 
-impl<'p> Pprof<'p> {
+impl Pprof {
     /// Reads the tables.
     ///
     /// # Errors
     /// The bytes are no profile.
-    pub(super) fn new(bytes: &'p [u8]) -> Result<Self, CpuProfileError> {
-        let mut profile = Self {
-            event: String::new(),
-            strings: Vec::new(),
-            functions: HashMap::new(),
-            mappings: HashMap::new(),
-            locations: HashMap::new(),
-            samples: Vec::new(),
-            weight_at: 0,
-            samples_at: None,
-            instructions_at: None,
-        };
-        let mut types = Vec::new();
-        let mut preferred = 0;
-        profile.tables(bytes, &mut types, &mut preferred)?;
-        profile.choose(&types, preferred);
-        let none = CpuProfileError::Binary("no text, and no pprof profile with samples");
-        if profile.samples.is_empty() || types.is_empty() { Err(none) } else { Ok(profile) }
-    }
-
-    fn tables(
-        &mut self,
-        bytes: &'p [u8],
-        types: &mut Vec<u64>,
-        preferred: &mut u64,
-    ) -> Result<(), CpuProfileError> {
-        let broken = || CpuProfileError::Binary(BROKEN);
-        let mut fields = Fields(bytes);
-        let mut entries = 0;
-        while let Some((number, value)) = fields.next().ok_or_else(broken)? {
-            if let (14, Value::Number(text)) = (number, value) {
-                *preferred = text;
-            }
-            if let Value::Bytes(message) = value {
-                entries += self.entry(number, message, types).ok_or_else(broken)?;
-            }
+    pub(super) fn new(bytes: Vec<u8>) -> Result<Self, CpuProfileError> {
+        let broken = |_: DecodeError| CpuProfileError::Binary(BROKEN);
+        let mut entries = count_entries(&bytes).map_err(broken)?;
+        if entries > ENTRIES_MAX {
+            return Err(CpuProfileError::Binary(TOO_MANY));
+        }
+        // Its texts and samples are slices of the bytes.
+        let profile = proto::Profile::decode(Bytes::from(bytes)).map_err(broken)?;
+        if profile.samples.is_empty() || profile.sample_types.is_empty() {
+            return Err(CpuProfileError::Binary("no text, and no pprof profile with samples"));
+        }
+        let mut locations = HashMap::new();
+        for location in profile.locations.iter().filter(|one| one.len() <= MESSAGE_BYTES_MAX) {
+            let location = proto::Location::decode(&location[..]).map_err(broken)?;
+            entries += location.lines.len();
             if entries > ENTRIES_MAX {
                 return Err(CpuProfileError::Binary(TOO_MANY));
             }
+            locations.insert(location.id, location);
         }
-        Ok(())
-    }
-
-    /// Adds to a table, and returns how many entries that takes.
-    fn entry(&mut self, number: u64, message: &'p [u8], types: &mut Vec<u64>) -> Option<usize> {
-        match number {
-            1 => types.push(numbers(message, [1])?[0]),
-            2 => self.samples.push(message),
-            3 => {
-                let [id, name] = numbers(message, [1, 5])?;
-                self.mappings.insert(id, name);
-            }
-            4 => {
-                let (id, location) = location(message)?;
-                let entries = 1 + location.functions.len();
-                self.locations.insert(id, location);
-                return Some(entries);
-            }
-            5 => {
-                let [id, name] = numbers(message, [1, 2])?;
-                self.functions.insert(id, name);
-            }
-            6 => self.strings.push(message),
-            _ => return Some(0),
-        }
-        Some(1)
-    }
-
-    /// Finds the meaning of a sample's values.
-    fn choose(&mut self, types: &[u64], preferred: u64) {
-        let names: Vec<&[u8]> = types.iter().map(|name| self.text(*name)).collect();
-        let find = |word: &[u8]| names.iter().position(|name| *name == word);
-        let default = types.iter().position(|name| *name == preferred && preferred > 0);
-        let weight_at = find(b"cycles").or(find(b"cpu")).or(default);
-        let weight_at = weight_at.unwrap_or(types.len().saturating_sub(1));
-        let event = names.get(weight_at).map(|name| String::from_utf8_lossy(name).into_owned());
-        let (samples_at, instructions_at) = (find(b"samples"), find(b"instructions"));
-        (self.weight_at, self.event) = (weight_at, event.unwrap_or_default());
-        (self.samples_at, self.instructions_at) = (samples_at, instructions_at);
+        let types: Vec<&[u8]> =
+            profile.sample_types.iter().map(|one| text(&profile.strings, one.name)).collect();
+        let find = |word: &[u8]| types.iter().position(|name| *name == word);
+        let default = Some(profile.default_sample_type).filter(|default| *default > 0);
+        let default = profile
+            .sample_types
+            .iter()
+            .position(|one| default.is_some_and(|name| one.name == name));
+        let weight_at = find(b"cycles").or(find(b"cpu")).or(default).unwrap_or(types.len() - 1);
+        Ok(Self {
+            event: String::from_utf8_lossy(types[weight_at]).into_owned(),
+            weight_at,
+            samples_at: find(b"samples"),
+            instructions_at: find(b"instructions"),
+            functions: profile.functions.into_iter().map(|one| (one.id, one.name)).collect(),
+            mappings: profile.mappings.into_iter().map(|one| (one.id, one.file)).collect(),
+            locations,
+            samples: profile.samples,
+            strings: profile.strings,
+        })
     }
 
     /// Returns how many samples there are.
@@ -170,30 +198,27 @@ impl<'p> Pprof<'p> {
     }
 
     /// Returns one of the samples. Returns none if it cannot be read, or has more frames than any stack that was taken.
-    pub(super) fn sample(&self, index: usize) -> Option<Sample<'p>> {
-        let (mut ids, mut values) = (Vec::new(), Vec::new());
-        let mut fields = Fields(self.samples.get(index)?);
-        while let Some((number, value)) = fields.next()? {
-            match number {
-                1 => value.repeated(&mut ids)?,
-                2 => value.repeated(&mut values)?,
-                _ => {}
-            }
+    pub(super) fn sample(&self, index: usize) -> Option<Sample<'_>> {
+        let bytes = self.samples.get(index).filter(|bytes| bytes.len() <= MESSAGE_BYTES_MAX)?;
+        let proto::Sample { locations, values } = proto::Sample::decode(&bytes[..]).ok()?;
+        if locations.len().max(values.len()) > FRAMES_MAX {
+            return None;
         }
-        let value = |at: usize| values.get(at).map(|value| (*value as i64).max(0) as u64);
+        let value = |at: usize| values.get(at).map(|value| (*value).max(0) as u64);
         let mut frames = Vec::new();
-        for id in ids {
+        for id in locations {
             let location = self.locations.get(&id)?;
-            if frames.len() + location.functions.len().max(1) > FRAMES_MAX {
+            if frames.len() + location.lines.len().max(1) > FRAMES_MAX {
                 return None;
             }
-            let library = self.mappings.get(&location.mapping).map_or(&b""[..], |n| self.text(*n));
-            let names = location.functions.iter().map(|function| {
-                self.functions.get(function).map_or(&b""[..], |name| self.text(*name))
+            let library = self.mappings.get(&location.mapping).copied().unwrap_or(NO_TEXT);
+            let library = text(&self.strings, library);
+            let names = location.lines.iter().map(|line| {
+                text(&self.strings, self.functions.get(&line.function).copied().unwrap_or(NO_TEXT))
             });
             frames
                 .extend(names.map(|name| (if name.is_empty() { UNKNOWN } else { name }, library)));
-            if location.functions.is_empty() {
+            if location.lines.is_empty() {
                 frames.push((UNKNOWN, library));
             }
         }
@@ -204,126 +229,34 @@ impl<'p> Pprof<'p> {
             frames,
         })
     }
-
-    fn text(&self, index: u64) -> &'p [u8] {
-        usize::try_from(index)
-            .ok()
-            .and_then(|index| self.strings.get(index))
-            .copied()
-            .unwrap_or(b"")
-    }
 }
 
-fn location(bytes: &[u8]) -> Option<(u64, Location)> {
-    let (mut id, mut location) = (0, Location::default());
-    let mut fields = Fields(bytes);
-    while let Some((number, value)) = fields.next()? {
-        match (number, value) {
-            (1, Value::Number(number)) => id = number,
-            (2, Value::Number(number)) => location.mapping = number,
-            // This is one more than a sample may have: it is refused when it is met.
-            (4, Value::Bytes(line)) if location.functions.len() <= FRAMES_MAX => {
-                location.functions.push(numbers(line, [1])?[0]);
-            }
-            _ => {}
-        }
-    }
-    Some((id, location))
+fn text(strings: &[Bytes], index: i64) -> &[u8] {
+    let text = usize::try_from(index).ok().and_then(|index| strings.get(index));
+    text.map_or(b"", |text| text)
 }
 
-/// Returns the numbers of these fields of a message, and 0 for those that are not set.
-fn numbers<const N: usize>(bytes: &[u8], wanted: [u64; N]) -> Option<[u64; N]> {
-    let mut found = [0; N];
-    let mut fields = Fields(bytes);
-    while let Some((number, value)) = fields.next()? {
-        if let (Some(at), Value::Number(value)) = (wanted.iter().position(|n| *n == number), value)
-        {
-            found[at] = value;
-        }
+/// Counts the entries of the tables before they take memory: an empty one has two bytes, and takes tens when decoded.
+fn count_entries(mut bytes: &[u8]) -> Result<usize, DecodeError> {
+    let mut entries = 0;
+    while !bytes.is_empty() {
+        let (tag, wire_type) = decode_key(&mut bytes)?;
+        skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?;
+        entries += usize::from(TABLES.contains(&tag));
     }
-    Some(found)
+    Ok(entries)
 }
 
-/// The fields of a message, one after the other.
-struct Fields<'p>(&'p [u8]);
-
-#[derive(Clone, Copy)]
-enum Value<'p> {
-    Number(u64),
-    Bytes(&'p [u8]),
-    /// The field is of a kind that profiles do not use.
-    Fixed,
-}
-
-impl<'p> Fields<'p> {
-    /// Returns the next field, or the end. Returns nothing if the message breaks off.
-    #[allow(clippy::option_option, reason = "an end is no break")]
-    fn next(&mut self) -> Option<Option<(u64, Value<'p>)>> {
-        if self.0.is_empty() {
-            return Some(None);
-        }
-        let tag = varint(&mut self.0)?;
-        let value = match tag as u8 & 7 {
-            VARINT => Value::Number(varint(&mut self.0)?),
-            BYTES => {
-                let count = usize::try_from(varint(&mut self.0)?).ok()?;
-                let (field, rest) = self.0.split_at_checked(count)?;
-                self.0 = rest;
-                Value::Bytes(field)
-            }
-            FIXED_64 => self.skip(8)?,
-            FIXED_32 => self.skip(4)?,
-            _ => return None,
-        };
-        Some(Some((tag >> 3, value)))
-    }
-
-    fn skip(&mut self, count: usize) -> Option<Value<'p>> {
-        self.0 = self.0.get(count..)?;
-        Some(Value::Fixed)
-    }
-}
-
-impl Value<'_> {
-    /// Adds the numbers of a repeated field, packed or not. Adds nothing if they are more than a sample may have.
-    fn repeated(self, all: &mut Vec<u64>) -> Option<()> {
-        match self {
-            Value::Number(number) => all.push(number),
-            Value::Bytes(mut packed) => {
-                while !packed.is_empty() {
-                    if all.len() > FRAMES_MAX {
-                        return None;
-                    }
-                    all.push(varint(&mut packed)?);
-                }
-            }
-            Value::Fixed => return None,
-        }
-        (all.len() <= FRAMES_MAX).then_some(())
-    }
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (first, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(first & 0x7f) << shift;
-        if *first < 0x80 {
-            return Some(value);
-        }
-    }
-    None
-}
+/// The index of no string.
+const NO_TEXT: i64 = -1;
 
 const GZIP: &[u8] = b"\x1f\x8b";
 const VARINT: u8 = 0;
-const FIXED_64: u8 = 1;
-const BYTES: u8 = 2;
-const FIXED_32: u8 = 5;
+const LENGTH_DELIMITED: u8 = 2;
 
-/// The fields that a profile has.
+/// The fields that a profile has, and those of them that are tables.
 const FIELDS: std::ops::RangeInclusive<u8> = 1..=15;
+const TABLES: std::ops::RangeInclusive<u32> = 1..=6;
 
 const BROKEN: &str = "no text, and no pprof profile that can be read to its end";
 const UNKNOWN: &[u8] = b"[unknown]";
@@ -339,6 +272,9 @@ pub(super) const ALL_FRAMES_MAX: usize = 128 << 20;
 
 /// The most frames of a sample: some times the deepest stacks that profilers take.
 const FRAMES_MAX: usize = 4_096;
+/// The most bytes of a sample or location. Decoded it takes up to eight times as many, and 4,096 frames take a tenth of
+/// it at most.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// The most entries of the tables. Each takes some tens of bytes beside its own: with all of them the tables are within
 /// 128 MiB.
 const ENTRIES_MAX: usize = 1 << 20;

@@ -107,8 +107,7 @@ fn read_pprof(
     rules: &Rules,
     limits: Limits,
 ) -> Result<CpuProfile, CpuProfileError> {
-    let bytes = pprof::bytes(input)?;
-    let profile = Pprof::new(&bytes)?;
+    let profile = Pprof::new(pprof::bytes(input)?)?;
     let mut tally = Tally::new(rules, limits.symbols_max);
     let kind = tally.events.kind(profile.event.as_bytes()).unwrap_or(Kind::Other);
     // Instructions that are the weights of a profile count as another unit.

@@ -294,13 +294,15 @@ fn a_sample_has_no_more_frames_than_a_stack() {
     let line = field(4, &numbers(&[(1, 1)]));
     let mut all = pprof();
     all.extend(field(4, &[numbers(&[(1, 70)]), line.repeat(4_000)].concat()));
+    all.extend(field(4, &[numbers(&[(1, 71)]), line.repeat(400_000)].concat()));
+    all.extend(field(2, &[field(1, &[71]), numbers(&[(2, 1), (2, 10_000)])].concat()));
     // Inlined functions of a few places multiply, and so do the frames of one sample.
-    for count in [1, 2, 1_000_000] {
+    for count in [1, 2, 1_000_000, 2_000_000] {
         let ids = vec![70; count];
         all.extend(field(2, &[field(1, &ids), numbers(&[(2, 1), (2, 10_000)])].concat()));
     }
     let profile = read(all.as_slice(), &rules()).expect("a profile");
-    assert_eq!((profile.total.samples, profile.malformed.lines), (5, 3));
+    assert_eq!((profile.total.samples, profile.malformed.lines), (5, 5));
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn profile(name: &str) -> DeviceProfile {
     DeviceProfile::find(name).expect("compiled in")
 }
 
-const DEFLATE: Dialect = Dialect::of(Codec::Deflate);
+const DEFLATE: Dialect = Dialect::new(Codec::Deflate);
 const CRC32C: Task = Task::Checksum { polynomial: Polynomial::Crc32c };
 
 /// Makes a job of those bytes at either ratio: the stored writer shrinks nothing, and an input that fits a window whole

@@ -3,7 +3,7 @@
 
 mod held_out;
 
-use bench_service::{Kernel, Mix};
+use crate::accelerometer::service::{Kernel, Mix};
 use model::{Design, Strategy, Threading};
 use units::Op;
 use workload::{PayloadClass, SizeDist};

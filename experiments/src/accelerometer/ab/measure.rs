@@ -1,7 +1,7 @@
 //! The measurement of one case. In each round both sides, the watched slices and the microbenchmark take turns, so that
 //! a change on the machine affects all of them.
 
-use bench_service::{Calls, QUARTERS, Sample, Stage, Task, Team, What, switch_ns};
+use crate::accelerometer::service::{Calls, QUARTERS, Sample, Stage, Task, Team, What, switch_ns};
 use model::Threading;
 
 use super::cases::{Case, Per};

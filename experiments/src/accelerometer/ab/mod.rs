@@ -11,9 +11,6 @@ mod plan;
 mod results;
 mod sides;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use indicatif::ProgressBar;
 use report::Section;
 
 use super::Options;
@@ -54,23 +51,21 @@ pub(super) fn measure(
     machine: &Machine,
 ) -> Result<Cases, Problem> {
     let plan = Plan::new(options)?;
-    let stop = &session.stop;
-    let progress = crate::base::progress_bar();
     let (cases, asked) = (every(), asked(options)?);
-    progress.set_length((asked.len() * plan.rounds * SLICES) as u64);
+    session.progress.restart((asked.len() * plan.rounds * SLICES) as u64);
     let (mut found, mut stopped_at) = (Vec::new(), None);
     for case in &cases {
         let measured = match stopped_at {
             _ if !asked.contains(&case.id) => Err("not asked for".to_owned()),
-            None => measure_case(case, plan, machine, (&progress, stop)),
+            None => measure_case(case, plan, machine, session),
             Some(_) => Err("the run was stopped before it".to_owned()),
         };
-        if measured.is_err() && stop.load(Ordering::Relaxed) {
+        if measured.is_err() && session.is_stopped() {
             stopped_at = stopped_at.or(Some(case.id));
         }
         found.push(measured.unwrap_or_else(|why| Measurements::nothing(case, why)));
     }
-    progress.finish_and_clear();
+    session.progress.end();
     Ok(Cases { found, stopped_at })
 }
 
@@ -78,12 +73,12 @@ fn measure_case(
     case: &cases::Case,
     plan: Plan,
     machine: &Machine,
-    (progress, stop): (&ProgressBar, &AtomicBool),
+    session: &Session,
 ) -> Result<Measurements, String> {
-    progress.set_prefix(case.id);
+    session.progress.set_part(case.id);
     let mut tick = || {
-        progress.inc(1);
-        if stop.load(Ordering::Relaxed) { Err("stopped".to_owned()) } else { Ok(()) }
+        session.progress.advance(1);
+        session.check()
     };
     let sides = Sides::start(case, machine)?;
     Bench::new(case, sides, plan).run(plan.rounds, &mut tick)

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use bench_service::Stage;
+use crate::accelerometer::service::Stage;
 
 use super::cases::By;
 use super::interval::Interval;
@@ -38,7 +38,8 @@ fn totals(rows: &mut Rows, set: &str, found: Vec<&Measurements>) {
     let mut add = |id: &str, what: &str, unit, value: Option<f64>, limit: Limit| {
         let (id, devices) = (format!("ab.{set}{id}"), devices.iter().cloned().collect());
         let which = if set.is_empty() { "A/B" } else { "A/B, held out" };
-        let row = Row::of(id, format!("{which}: {what}"), unit, value, devices, reason.clone());
+        let row =
+            Row::from_values(id, format!("{which}: {what}"), unit, value, devices, reason.clone());
         let met = row.ours.filter(|_| is_whole).map(|ours| limit.holds(ours));
         rows.set(row, None, limit, met);
     };
@@ -61,7 +62,7 @@ fn case(rows: &mut Rows, found: &Measurements) {
         let what = format!("{}: {what}", found.case.name);
         let value = value.filter(|_| found.invalid.is_none());
         let (median, reason) = (value.map(|interval| interval.median), found.invalid.clone());
-        let row = Row::of(id(metric), what, unit, median, found.virtuals.clone(), reason);
+        let row = Row::from_values(id(metric), what, unit, median, found.virtuals.clone(), reason);
         Row { ci95: value.and_then(|interval| interval.ci95), ..row }
     };
     let per = found.case.per.name();
@@ -277,10 +278,10 @@ mod tests {
         write(&mut rows, found);
         let is_total = |id: &str| id.matches('.').count() == 1;
         let met = rows
-            .bars
+            .criteria
             .iter()
             .filter(|criterion| is_total(&criterion.id))
-            .map(|criterion| criterion.met)
+            .map(|criterion| criterion.passed)
             .collect();
         (rows.rows.into_iter().filter(|row| is_total(&row.id)).collect(), met)
     }

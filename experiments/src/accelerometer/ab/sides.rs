@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bench_service::{
+use crate::accelerometer::service::{
     Checksum, Cipher, KEY_BYTES, Kernel, Load, Offload, Ops, Runner, Service, Task, Team, What,
     keep_to,
 };

@@ -12,8 +12,8 @@ mod relief_artifact;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use relief_artifact::Listed;
-
+use super::ids::Kind;
+use super::queues::Queues;
 use super::spec::Spec;
 use crate::Picos;
 
@@ -85,7 +85,7 @@ impl Architecture {
     }
 
     /// The architecture of this name.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 
@@ -113,28 +113,13 @@ pub(super) struct Orchestrator {
     pub(super) after: fn(&Glue, &Spec) -> Handoff,
 }
 
-/// The place where ops wait for a PE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Queues {
-    /// Nowhere: there are no accelerators.
-    None,
-    /// Ops wait in one list of the manager's, first in, first out, whatever the accelerator.
-    Central,
-    /// Ops wait in a list of the manager's for each accelerator.
-    PerType,
-    /// Ops wait in a list of the manager's for each accelerator, least laxity first.
-    Laxity,
-    /// Ops wait in the accelerators' input queues, which are finite.
-    Hardware,
-}
-
 /// The operations that stand between an op and what follows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Glue {
     /// The accelerator that is done.
-    pub(super) from: u8,
+    pub(super) from: Kind,
     /// The one that follows, if one does.
-    pub(super) to: Option<u8>,
+    pub(super) to: Option<Kind>,
     pub(super) branches: u32,
     pub(super) transforms: u32,
     /// The trace ends: another is loaded, or a core is told.

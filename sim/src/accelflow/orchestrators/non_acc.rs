@@ -3,4 +3,4 @@
 use super::{Handoff, Orchestrator, Queues};
 
 pub(super) const ORCHESTRATOR: Orchestrator =
-    Orchestrator { queues: Queues::None, after: |_, _| Handoff::core(0.0) };
+    Orchestrator { queues: Queues::Software, after: |_, _| Handoff::core(0.0) };

@@ -1,6 +1,6 @@
 //! RELIEF as \[AccelFlow\] describes it: every completion interrupts one manager in hardware, which works on one at a
 //! time. Branches, transforms and large payloads cost it more. All ops wait in one queue; with queues for each
-//! accelerator it is the first step of the ablation. `relief_artifact.rs` has RELIEF as its public code implements it.
+//! accelerator it is the first step of the ablation. `queues/laxity.rs` has RELIEF as its public code implements it.
 
 use super::{Glue, Handoff, Orchestrator, Queues};
 use crate::accelflow::spec::Spec;

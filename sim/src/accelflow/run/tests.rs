@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::super::ids::KINDS;
 use super::super::orchestrators::Architecture;
+use super::super::queues::{Central, Hardware, Laxity, PerType, Queues, Software};
 use super::super::tests::spec;
 use super::*;
 
@@ -29,36 +31,58 @@ fn model(architecture: Architecture, per_s: &str, set: &[(&str, &str)]) -> Accel
 type Came = (Picos, u16, u64, u64);
 
 /// The kind of each step, and its time on a core.
-type Work = Vec<(u8, f64)>;
+type Work = Vec<(Option<Kind>, f64)>;
 
-/// All that happens to the requests of a window, and they.
-fn window(model: &AccelFlow, window: Picos) -> (Run<'_>, Vec<Came>) {
-    let mut run = Run::new(model, &Streams::new(7, 3), Extent::WindowPs(window), 0);
+/// The results of a window, and the requests that came in it.
+struct Seen {
+    counts: Counts,
+    responses: Vec<Vec<u64>>,
+    came: Vec<Came>,
+}
+
+/// Simulates a window until all its requests have ended.
+fn window(model: &AccelFlow, length: Picos) -> Seen {
+    match model.queues {
+        Queues::Software => window_under::<Software>(model, length),
+        Queues::Central => window_under::<Central>(model, length),
+        Queues::PerType => window_under::<PerType>(model, length),
+        Queues::Laxity => window_under::<Laxity>(model, length),
+        Queues::Hardware => window_under::<Hardware>(model, length),
+    }
+}
+
+fn window_under<D: Discipline>(model: &AccelFlow, length: Picos) -> Seen {
+    let streams = Streams::new(7, 3);
+    let extent = Extent::WindowPs(length);
+    let window = Window { streams: &streams, extent, number: 0, events_max: u64::MAX };
+    let mut run = Run::<D>::new(model, &window);
     let mut agenda = Agenda::with_capacity(8);
     run.start(&mut agenda);
     let mut came = Vec::new();
     while let Some(event) = agenda.fire() {
-        let place = run.vacant.last().map_or(run.tokens.len(), |place| *place as usize);
+        let next = run.tokens.next();
         assert!(run.handle(event, &mut agenda).is_continue(), "{:?}", run.fault);
         if let Event::Arrive { service } = event {
-            let state = &run.tokens[place];
+            let state = &run.tokens[next];
             came.push((agenda.now(), service, state.key, state.app.to_bits()));
         }
     }
-    (run, came)
+    assert_quiet(&run);
+    Seen { counts: run.counts, responses: run.responses, came }
 }
 
 /// Asserts that no token is under way, waits, sleeps or holds anything.
-fn assert_quiet(run: &Run<'_>, name: &str) {
-    assert_eq!(run.live(), 0, "{name}: requests or parts were lost");
-    assert!(run.central.is_empty() && run.ready.iter().all(Laxities::is_empty), "{name}");
+fn assert_quiet<D: Discipline>(run: &Run<'_, D>) {
+    let queues = run.model.queues;
+    assert_eq!(run.tokens.live(), 0, "{queues:?}: requests or parts were lost");
+    assert!(run.discipline.is_empty(), "{queues:?}");
     for (station, kind) in run.stations.iter().zip(KINDS) {
-        let pes = station.pes.iter().filter(|pe| pe.token != NOBODY).count();
+        let pes = station.pes.iter().filter(|pe| pe.token != TokenId::NONE).count();
         let idle = (station.idle(), station.asleep, pes);
-        assert_eq!(idle, (station.pes.len(), 0, 0), "{name}: {kind}");
+        assert_eq!(idle, (station.pes.len(), 0, 0), "{queues:?}: {kind}");
     }
     for tenant in &run.tenants {
-        assert_eq!((tenant.live, tenant.held.len()), (0, 0), "{name}");
+        assert_eq!((tenant.live, tenant.held.len()), (0, 0), "{queues:?}");
     }
 }
 
@@ -67,17 +91,15 @@ fn every_request_ends_whatever_falls_short() {
     for architecture in Architecture::ALL {
         let name = architecture.name();
         let model = model(architecture, "5000", &TIGHT);
-        let (run, came) = window(&model, Picos::millis(300));
-        assert_quiet(&run, name);
+        let Seen { counts, responses, came } = window(&model, Picos::millis(300));
         assert!(came.len() > 1_200, "{name}: {}", came.len());
-        let mut expected = vec![0; run.responses.len()];
+        let mut expected = vec![0; responses.len()];
         came.iter().for_each(|(_, service, ..)| expected[usize::from(*service)] += 1);
-        let done: Vec<usize> = run.responses.iter().map(Vec::len).collect();
+        let done: Vec<usize> = responses.iter().map(Vec::len).collect();
         assert_eq!(done, expected, "{name}");
-        assert_eq!(run.counts.requests as usize, came.len(), "{name}");
-        assert!(run.counts.failed > 0 && run.counts.failed <= run.counts.timeouts, "{name}");
+        assert_eq!(counts.requests as usize, came.len(), "{name}");
+        assert!(counts.failed > 0 && counts.failed <= counts.timeouts, "{name}");
         if architecture == Architecture::AccelFlow {
-            let counts = &run.counts;
             let rare =
                 [counts.overflows, counts.fallbacks.iter().sum(), counts.wipes, counts.page_faults];
             assert!(rare.iter().all(|count| *count > 0), "{rare:?}");
@@ -93,18 +115,17 @@ fn architectures_see_the_same_requests_and_the_same_work() {
     for architecture in Architecture::ALL {
         let name = architecture.name();
         let model = model(architecture, "2000", &[]);
-        let (run, came) = window(&model, Picos::millis(50));
-        assert_quiet(&run, name);
+        let Seen { counts, came, .. } = window(&model, Picos::millis(50));
         let expected: u64 =
             came.iter().map(|(_, service, ..)| invoked[usize::from(*service)]).sum();
         if architecture != Architecture::NonAcc {
-            assert_eq!(run.counts.ops.iter().sum::<u64>(), expected, "{name}");
+            assert_eq!(counts.ops.iter().sum::<u64>(), expected, "{name}");
         }
         // Sizes are a function of a request's key and the step, so the steps are to be the same as well.
         let work = |step: &Step| match step {
-            Step::Core { ps, .. } => (u8::MAX, *ps),
-            Step::Op(op) => (op.kind, op.cpu_ps),
-            _ => (u8::MAX - 1, 0.0),
+            Step::Core { ps, .. } => (None, *ps),
+            Step::Op(op) => (Some(op.kind), op.cpu_ps),
+            _ => (None, 0.0),
         };
         let work: Work = model.steps.iter().map(work).collect();
         let (requests, steps) = first.get_or_insert_with(|| (came.clone(), work.clone()));
@@ -123,20 +144,19 @@ fn who_gets_no_answer_ends_when_a_core_is_told() {
     for architecture in [Architecture::NonAcc, Architecture::Relief, Architecture::AccelFlow] {
         let name = architecture.name();
         let model = model(architecture, "2000", &set);
-        let (run, came) = window(&model, Picos::millis(50));
-        assert_quiet(&run, name);
+        let Seen { counts, responses, came } = window(&model, Picos::millis(50));
         let unique = model.spec.services().position(|name| name == "UniqId").expect("it is there");
         let asked = came.iter().filter(|(_, service, ..)| usize::from(*service) != unique).count();
         assert!(asked > 40 && asked < came.len(), "{name}: UniqId asks nobody");
-        assert_eq!(run.counts.failed as usize, asked, "{name}");
-        for (service, times) in run.responses.iter().enumerate().filter(|(at, _)| *at != unique) {
+        assert_eq!(counts.failed as usize, asked, "{name}");
+        for (service, times) in responses.iter().enumerate().filter(|(at, _)| *at != unique) {
             let shortest = times.iter().min().map(|time| Picos(*time));
             assert!(shortest >= Some(Picos::millis(1)), "{name} {service}: {shortest:?}");
         }
         // The steps that would have followed the answer are not done.
         let whole: u64 = 28 * came.len() as u64;
-        let ops: u64 = run.counts.ops.iter().sum();
+        let ops: u64 = counts.ops.iter().sum();
         assert!(ops < whole / 2, "{name}: {ops}");
-        assert!(run.counts.missed >= run.counts.failed, "{name}");
+        assert!(counts.missed >= counts.failed, "{name}");
     }
 }

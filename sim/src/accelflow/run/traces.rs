@@ -2,39 +2,44 @@
 //! what follows the wait.
 
 use super::*;
+use crate::draws::ln;
 
-impl Run<'_> {
+impl<D: Discipline> Run<'_, D> {
     /// The trace that receives an answer sleeps in TCP's input queue.
-    pub(super) fn wait(&mut self, token: u32, ready: Picos, agenda: &mut Agenda<Event>) {
-        let (op, state) = (self.op(token), self.tokens[token as usize]);
-        let kind = op.kind;
+    pub(in crate::accelflow) fn wait(
+        &mut self,
+        token: TokenId,
+        ready: Picos,
+        agenda: &mut Schedule<D>,
+    ) {
+        let (op, state) = (self.op(token), self.tokens[token]);
         if self.model.spec.work.remote_ns == 0.0 {
-            self.enqueue(token, op, ready, false, agenda);
+            D::enqueue(self, op, Waiting { token, turn: 0, ready }, false, agenda);
             return;
         }
-        let remote = self.remote(&state, kind);
+        let remote = self.remote(&state, op.kind);
         self.time_out(token, remote);
-        self.stations[usize::from(kind)].asleep += 1;
+        self.stations[op.kind].asleep += 1;
         let time = ready + remote.min(self.model.spec.work.timeout);
         agenda.at(time, Event::Answer { token });
     }
 
     /// Handles the end of a wait: the answer is here, or it has not come in time and a core is told.
-    pub(super) fn answer(&mut self, token: u32, agenda: &mut Agenda<Event>) {
+    pub(super) fn answer(&mut self, token: TokenId, agenda: &mut Schedule<D>) {
         let op = self.op(token);
-        self.stations[usize::from(op.kind)].asleep -= 1;
-        match (self.tokens[token as usize].failed, self.model.queues) {
-            (true, Queues::None) => self.fail(token, agenda),
-            (true, _) => agenda.after(self.model.notify, Event::Failed { token }),
-            (false, Queues::None) => self.run_on_core(token, agenda),
-            (false, _) => self.enqueue(token, op, agenda.now(), false, agenda),
+        self.stations[op.kind].asleep -= 1;
+        if self.tokens[token].failed {
+            D::unanswered(self, token, agenda);
+        } else {
+            let entry = Waiting { token, turn: 0, ready: agenda.now() };
+            D::enqueue(self, op, entry, false, agenda);
         }
     }
 
     /// The request ends without having been answered; a part of one does, and the others go on to their own ends.
-    pub(super) fn fail(&mut self, token: u32, agenda: &mut Agenda<Event>) {
+    pub(in crate::accelflow) fn fail(&mut self, token: TokenId, agenda: &mut Schedule<D>) {
         self.end_trace(token, agenda);
-        if self.tokens[token as usize].parent == WHOLE {
+        if self.tokens[token].parent == TokenId::NONE {
             self.complete(token, agenda);
         } else {
             self.join(token, agenda);
@@ -42,26 +47,26 @@ impl Run<'_> {
     }
 
     /// Returns the time that the other side takes, which is the same for all architectures.
-    fn remote(&self, state: &Token, kind: u8) -> Picos {
-        let hash = crate::streams::mix(state.draw(state.at, kind, &self.model.sizes).0 ^ REMOTE);
+    fn remote(&self, state: &Token, kind: Kind) -> Picos {
+        let hash = crate::streams::mix(state.draw(state.at, kind, &self.model.sizes).hash ^ REMOTE);
         let unit = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         Picos::from_ns(-ln(unit) * self.model.spec.work.remote_ns)
     }
 
-    fn time_out(&mut self, token: u32, remote: Picos) {
+    fn time_out(&mut self, token: TokenId, remote: Picos) {
         if remote > self.model.spec.work.timeout {
             self.counts.timeouts += 1;
-            self.tokens[token as usize].failed = true;
+            self.tokens[token].failed = true;
         }
     }
 
-    /// A trace starts: true if its tenant has as many as it may and this one is held back.
-    pub(super) fn held(&mut self, token: u32, place: usize) -> bool {
+    /// A trace starts. Returns whether it is held back, because its tenant has as many as it may.
+    pub(super) fn is_held(&mut self, token: TokenId, site: Site) -> bool {
         let Some(limit) = self.model.spec.tenants.traces_max else { return false };
-        let state = &mut self.tokens[token as usize];
+        let state = &mut self.tokens[token];
         let tenant = &mut self.tenants[usize::from(state.tenant)];
         if tenant.live >= limit {
-            tenant.held.push_back((token, place));
+            tenant.held.push_back(Held { token, site });
             return true;
         }
         tenant.live += 1;
@@ -69,16 +74,16 @@ impl Run<'_> {
         false
     }
 
-    pub(super) fn end_trace(&mut self, token: u32, agenda: &mut Agenda<Event>) {
-        let state = &mut self.tokens[token as usize];
+    pub(super) fn end_trace(&mut self, token: TokenId, agenda: &mut Schedule<D>) {
+        let state = &mut self.tokens[token];
         if !state.traced {
             return;
         }
         state.traced = false;
         let tenant = &mut self.tenants[usize::from(state.tenant)];
         tenant.live -= 1;
-        if let Some((held, place)) = tenant.held.pop_front() {
-            self.advance(held, place, agenda.now(), agenda);
+        if let Some(Held { token, site }) = tenant.held.pop_front() {
+            self.advance(token, Payload { site, ready: agenda.now() }, agenda);
         }
     }
 }

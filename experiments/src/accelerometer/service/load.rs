@@ -5,27 +5,27 @@ use bytes::Bytes;
 use units::Prng;
 use workload::{BadSizes, PayloadClass, SizeDist, Sizes, Values, Weighting};
 
-use crate::request::{COMPRESSED, ENCRYPTED, Request};
+use crate::accelerometer::service::request::{COMPRESSED, ENCRYPTED, Request};
 
 /// The requests of a load.
 #[derive(Clone, Debug)]
-pub struct Mix {
+pub(crate) struct Mix {
     /// The number of keys. All are asked for alike.
-    pub keys: usize,
+    pub(crate) keys: usize,
     /// The sizes of values.
-    pub sizes: SizeDist,
+    pub(crate) sizes: SizeDist,
     /// The class of data of the values.
-    pub payload: PayloadClass,
+    pub(crate) payload: PayloadClass,
     /// The fraction of gets. The other requests are sets.
-    pub gets: f64,
+    pub(crate) gets: f64,
     /// The fraction of keys whose values are compressed.
-    pub compressed: f64,
+    pub(crate) compressed: f64,
     /// The fraction of keys whose values are encrypted.
-    pub encrypted: f64,
+    pub(crate) encrypted: f64,
 }
 
 /// Every request that can be drawn.
-pub struct Load {
+pub(crate) struct Load {
     items: Vec<Item>,
     gets: f64,
 }
@@ -41,7 +41,7 @@ impl Load {
     ///
     /// # Errors
     /// The sizes cannot be drawn.
-    pub fn new(mix: &Mix) -> Result<Self, BadSizes> {
+    pub(crate) fn new(mix: &Mix) -> Result<Self, BadSizes> {
         let sizes = Sizes::new(&mix.sizes, Weighting::Calls)?;
         let length_max = mix.sizes.max_bytes() as usize;
         let values = Values::synthetic(mix.payload, sizes, length_max, SEED);
@@ -56,7 +56,7 @@ impl Load {
     }
 
     /// Draws a request.
-    pub fn draw(&self, random: &mut Prng) -> &Request {
+    pub(crate) fn draw(&self, random: &mut Prng) -> &Request {
         let item = &self.items[random.below(self.items.len() as u64) as usize];
         if random.unit() < self.gets { &item.get } else { &item.set }
     }
@@ -67,7 +67,7 @@ impl Load {
     }
 
     /// Returns a set of each key.
-    pub fn sets(&self) -> impl Iterator<Item = &Request> {
+    pub(crate) fn sets(&self) -> impl Iterator<Item = &Request> {
         self.items.iter().map(|item| &item.set)
     }
 }

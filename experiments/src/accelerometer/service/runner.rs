@@ -13,15 +13,15 @@ use rustix::time::{ClockId, clock_gettime};
 use slab::Slab;
 use units::{Op, Prng};
 
-use crate::load::Load;
-use crate::micro::{Call, Micro};
-use crate::request::{COMPRESSED, ENCRYPTED, Request};
-use crate::service::{HEADER_BYTES, Pending, Service, Step, seal};
-use crate::watch::{Clock, Off, Stage, Stages, Watch};
+use crate::accelerometer::service::cache::{HEADER_BYTES, Pending, Service, Step, seal};
+use crate::accelerometer::service::load::Load;
+use crate::accelerometer::service::micro::{Call, Micro};
+use crate::accelerometer::service::request::{COMPRESSED, ENCRYPTED, Request};
+use crate::accelerometer::service::watch::{Clock, Off, Stage, Stages, Watch};
 
 /// The tax that a case accelerates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kernel {
+pub(crate) enum Kernel {
     /// Encryption and decryption.
     Cipher,
     /// Checksums.
@@ -34,7 +34,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Returns the stage that has the kernel's time.
-    pub const fn stage(self) -> Stage {
+    pub(crate) const fn stage(self) -> Stage {
         match self {
             Kernel::Cipher => Stage::SecureIo,
             Kernel::Checksum => Stage::Checksum,
@@ -56,29 +56,29 @@ impl Kernel {
 
 /// The device that takes the jobs of one op instead of software.
 #[derive(Clone)]
-pub struct Offload {
+pub(crate) struct Offload {
     /// The op: compression or decompression.
-    pub op: Op,
+    pub(crate) op: Op,
     /// The device.
-    pub device: Arc<dyn Device>,
+    pub(crate) device: Arc<dyn Device>,
     /// The greatest number of jobs in flight. With one, the thread waits for each job.
-    pub window: usize,
+    pub(crate) window: usize,
 }
 
 /// The work of a thread, and how often it is done.
 #[derive(Clone, Copy, Debug)]
-pub struct Task {
+pub(crate) struct Task {
     /// The kind of work.
-    pub what: What,
+    pub(crate) what: What,
     /// The seed of the draws. The same seed gives the same requests.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// The number of requests, or of calls of a microbenchmark.
-    pub count: usize,
+    pub(crate) count: usize,
 }
 
 /// The kinds of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub(crate) enum What {
     /// Requests.
     Serve,
     /// Requests, with a clock read at every stage.
@@ -92,7 +92,7 @@ pub enum What {
 
 /// The treatment of the kernel's calls among other work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Calls {
+pub(crate) enum Calls {
     /// They are left out.
     None,
     /// They are made.
@@ -103,21 +103,21 @@ pub enum Calls {
 
 /// The measurements of a task.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// The number of requests or calls.
-    pub count: usize,
+    pub(crate) count: usize,
     /// The number of kernel calls among them.
-    pub calls: usize,
+    pub(crate) calls: usize,
     /// The bytes that those calls read in all.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// The time of the thread on its core (ns).
-    pub cpu_ns: f64,
+    pub(crate) cpu_ns: f64,
     /// The time of the process on all cores (ns).
-    pub process_ns: f64,
+    pub(crate) process_ns: f64,
     /// The time that a device reports for its jobs (ns).
-    pub device_ns: f64,
+    pub(crate) device_ns: f64,
     /// The time by stage, if it was watched.
-    pub stages: Stages,
+    pub(crate) stages: Stages,
 }
 
 impl Sample {
@@ -133,7 +133,7 @@ impl Sample {
 }
 
 /// The thread's service and what it needs to be loaded.
-pub struct Runner {
+pub(crate) struct Runner {
     service: Service,
     load: Arc<Load>,
     kernel: Kernel,
@@ -151,7 +151,7 @@ impl Runner {
     ///
     /// # Errors
     /// A device opens no queue.
-    pub fn new(
+    pub(crate) fn new(
         service: Service,
         load: Arc<Load>,
         kernel: Kernel,
@@ -422,15 +422,15 @@ impl Wake for Unpark {
 ///
 /// # Errors
 /// A thread cannot be started.
-pub fn switch_ns(core: Option<usize>, count: usize) -> Result<f64, String> {
+pub(crate) fn switch_ns(core: Option<usize>, count: usize) -> Result<f64, String> {
     let builder = || thread::Builder::new();
     let ping_pong = move || -> Result<f64, String> {
-        crate::team::keep_to(core);
+        crate::accelerometer::service::team::keep_to(core);
         let first = thread::current();
         let (turn, rounds) = (Arc::new(std::sync::atomic::AtomicUsize::new(0)), count);
         let other_turn = Arc::clone(&turn);
         let other = builder().spawn(move || {
-            crate::team::keep_to(core);
+            crate::accelerometer::service::team::keep_to(core);
             for round in 0..rounds {
                 while other_turn.load(std::sync::atomic::Ordering::Acquire) != 2 * round + 1 {
                     thread::park();

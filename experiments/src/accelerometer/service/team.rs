@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use crate::runner::{Runner, Sample, Task};
+use crate::accelerometer::service::runner::{Runner, Sample, Task};
 
 /// Makes the runner of a thread, on that thread.
 pub(crate) type Build = dyn Fn(usize) -> Result<Runner, String> + Send + Sync;
 
 /// The threads of a service. Dropping the team ends them.
-pub struct Team {
+pub(crate) struct Team {
     members: Vec<Member>,
 }
 
@@ -31,7 +31,7 @@ impl Team {
     ///
     /// # Errors
     /// A runner could not be built.
-    pub fn start(
+    pub(crate) fn start(
         threads: usize,
         core: Option<usize>,
         fill: bool,
@@ -71,7 +71,7 @@ impl Team {
     ///
     /// # Errors
     /// A request was not answered, a job failed, or a thread ended.
-    pub fn run(&self, task: Task) -> Result<(Sample, f64), String> {
+    pub(crate) fn run(&self, task: Task) -> Result<(Sample, f64), String> {
         self.share(task, &self.members)
     }
 
@@ -79,7 +79,7 @@ impl Team {
     ///
     /// # Errors
     /// A request was not answered, a job failed, or a thread ended.
-    pub fn run_alone(&self, task: Task) -> Result<Sample, String> {
+    pub(crate) fn run_alone(&self, task: Task) -> Result<Sample, String> {
         self.share(task, &self.members[..1]).map(|(sample, _)| sample)
     }
 
@@ -127,7 +127,7 @@ fn serve(runner: &mut Runner, todo: &Receiver<Task>, answer: &Sender<Result<Done
 }
 
 /// Keeps the calling thread, and the threads that it starts, on a core.
-pub fn keep_to(core: Option<usize>) {
+pub(crate) fn keep_to(core: Option<usize>) {
     // Without the core the measurement is less precise, and nothing else changes.
     let _ = core.map(device::cores::pin);
 }
@@ -141,9 +141,9 @@ mod tests {
     use workload::{PayloadClass, SizeDist};
 
     use super::*;
-    use crate::runner::{Calls, Kernel, Offload, What};
-    use crate::watch::Stage;
-    use crate::{Checksum, Cipher, Load, Mix, Ops, Service};
+    use crate::accelerometer::service::runner::{Calls, Kernel, Offload, What};
+    use crate::accelerometer::service::watch::Stage;
+    use crate::accelerometer::service::{Checksum, Cipher, Load, Mix, Ops, Service};
 
     /// Starts a team whose requests are half sets. All values are compressed, on another thread.
     fn team(threads: usize, window: usize) -> Team {

@@ -3,11 +3,11 @@
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 
-use crate::aes::Aes256;
-use crate::ghash::Ghash;
+use crate::accelerometer::service::aes::Aes256;
+use crate::accelerometer::service::ghash::Ghash;
 
 /// A key, and the way in which it is used.
-pub enum Cipher {
+pub(crate) enum Cipher {
     /// Tables for AES and for GHASH.
     Table(Box<Tables>),
     /// AES-NI and carry-less multiplication, where the processor has them.
@@ -15,27 +15,27 @@ pub enum Cipher {
 }
 
 /// A key's tables.
-pub struct Tables {
+pub(crate) struct Tables {
     aes: Aes256,
     ghash: Ghash,
 }
 
 impl Cipher {
     /// Makes a cipher that uses tables.
-    pub fn table(key: &[u8; KEY_BYTES]) -> Self {
+    pub(crate) fn table(key: &[u8; KEY_BYTES]) -> Self {
         let aes = Aes256::new(key);
         let ghash = Ghash::new(joined(aes.encrypt([0; 4])));
         Self::Table(Box::new(Tables { aes, ghash }))
     }
 
     /// Makes a cipher that uses the processor's instructions.
-    pub fn processor(key: &[u8; KEY_BYTES]) -> Self {
+    pub(crate) fn processor(key: &[u8; KEY_BYTES]) -> Self {
         let key = UnboundKey::new(&AES_256_GCM, key).expect("the length is the algorithm's");
         Self::Processor(Box::new(LessSafeKey::new(key)))
     }
 
     /// Encrypts in place and returns the tag.
-    pub fn seal(&self, nonce: [u8; NONCE_BYTES], text: &mut [u8]) -> [u8; TAG_BYTES] {
+    pub(crate) fn seal(&self, nonce: [u8; NONCE_BYTES], text: &mut [u8]) -> [u8; TAG_BYTES] {
         match self {
             Cipher::Table(tables) => {
                 tables.apply(nonce, text);
@@ -51,7 +51,12 @@ impl Cipher {
     }
 
     /// Decrypts in place. Returns false where the tag is wrong.
-    pub fn open(&self, nonce: [u8; NONCE_BYTES], text: &mut [u8], tag: [u8; TAG_BYTES]) -> bool {
+    pub(crate) fn open(
+        &self,
+        nonce: [u8; NONCE_BYTES],
+        text: &mut [u8],
+        tag: [u8; TAG_BYTES],
+    ) -> bool {
         match self {
             Cipher::Table(tables) => {
                 let right = tables.tag(nonce, text) == tag;
@@ -95,7 +100,7 @@ fn joined(block: [u32; 4]) -> u128 {
 }
 
 /// The size of a key (bytes).
-pub const KEY_BYTES: usize = 32;
+pub(crate) const KEY_BYTES: usize = 32;
 /// The size of a nonce (bytes).
 pub(crate) const NONCE_BYTES: usize = 12;
 /// The size of a tag (bytes).

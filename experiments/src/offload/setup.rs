@@ -1,17 +1,13 @@
-//! The state that every experiment shares: the plan, the platforms, the progress bar and the flag that stops the run.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use indicatif::ProgressBar;
+//! What every experiment of this folder shares: the session, the plan and the platforms.
 
 use super::closed::Closed;
 use super::plan::Plan;
 use super::platform::Platform;
 use super::work::Stock;
+use crate::base::Session;
 
 /// The plan and everything that its experiments run on.
-pub(super) struct Lab {
+pub(super) struct Setup {
     pub(super) plan: Plan,
     /// The machine of \[OffloadSched\], emulated. Then come our codec with the same device, and a worker thread.
     pub(super) published: Platform,
@@ -24,11 +20,10 @@ pub(super) struct Lab {
     pub(super) libraries: Vec<Platform>,
     /// The data that is compressed.
     pub(super) stock: Stock,
-    stop: Arc<AtomicBool>,
-    progress: ProgressBar,
+    pub(super) session: Session,
 }
 
-impl Lab {
+impl Setup {
     /// Opens every platform.
     ///
     /// # Errors
@@ -36,8 +31,7 @@ impl Lab {
     pub(super) fn new(
         plan: Plan,
         libraries: Vec<Platform>,
-        stop: Arc<AtomicBool>,
-        progress: ProgressBar,
+        session: &Session,
     ) -> Result<Self, String> {
         let (worker, worker_core) = Platform::worker()?;
         Ok(Self {
@@ -49,8 +43,7 @@ impl Lab {
             on_chip: Platform::on_chip()?,
             libraries,
             stock: Stock::new()?,
-            stop,
-            progress,
+            session: session.clone(),
         })
     }
 
@@ -72,40 +65,5 @@ impl Lab {
     pub(super) fn closed(&self, in_flight: usize) -> Closed {
         let requests = self.plan.requests;
         Closed { in_flight, requests, poll_interval: None, dequeue_batch: None }
-    }
-
-    /// Announces an experiment of so many samples.
-    pub(super) fn begin(&self, name: &str, samples: usize) {
-        self.progress.set_prefix(name.to_owned());
-        self.progress.set_position(0);
-        self.progress.set_length(samples as u64);
-    }
-
-    /// Takes one sample, unless the run has to stop.
-    ///
-    /// # Errors
-    /// The sample failed, and the text says which; or the run has to stop.
-    pub(super) fn take<T>(
-        &self,
-        what: &str,
-        sample: impl FnOnce() -> Result<T, String>,
-    ) -> Result<T, String> {
-        self.progress.set_message(what.to_owned());
-        if self.is_to_stop() {
-            return Err("stopped".to_owned());
-        }
-        let taken = sample().map_err(|error| format!("{what}: {error}"));
-        self.progress.inc(1);
-        taken
-    }
-
-    /// Returns whether the run was interrupted.
-    pub(super) fn is_to_stop(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Removes the progress bar.
-    pub(super) fn end(&self) {
-        self.progress.finish_and_clear();
     }
 }

@@ -10,20 +10,20 @@ use crate::study::{Extent, Fact, Report, Response, Verdict};
 /// A report to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct KeptReport {
+pub struct StoredReport {
     seed: u64,
     extent: Extent,
     replications: u32,
     events: u64,
     verdict: Verdict,
     precise: Option<bool>,
-    responses: Vec<KeptResponse>,
+    responses: Vec<StoredResponse>,
     facts: Vec<(String, Option<[u64; 3]>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct KeptResponse {
+struct StoredResponse {
     name: String,
     requests: u64,
     warm_up: u64,
@@ -33,10 +33,10 @@ struct KeptResponse {
     p99s: Vec<u64>,
 }
 
-impl From<&Report> for KeptReport {
+impl From<&Report> for StoredReport {
     fn from(report: &Report) -> Self {
         let all = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect();
-        let response = |one: &Response| KeptResponse {
+        let response = |one: &Response| StoredResponse {
             name: one.name.clone(),
             requests: one.requests,
             warm_up: one.warm_up,
@@ -62,10 +62,10 @@ impl From<&Report> for KeptReport {
     }
 }
 
-impl From<KeptReport> for Report {
-    fn from(kept: KeptReport) -> Self {
+impl From<StoredReport> for Report {
+    fn from(stored: StoredReport) -> Self {
         let all = |numbers: Vec<u64>| numbers.into_iter().map(f64::from_bits).collect();
-        let response = |one: KeptResponse| Response {
+        let response = |one: StoredResponse| Response {
             name: one.name,
             requests: one.requests,
             warm_up: one.warm_up,
@@ -78,14 +78,14 @@ impl From<KeptReport> for Report {
             |(name, value): (String, Option<[u64; 3]>)| Fact { name, value: value.map(interval) };
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            seed: kept.seed,
-            extent: kept.extent,
-            replications: kept.replications,
-            events: kept.events,
-            verdict: kept.verdict,
-            precise: kept.precise,
-            responses: kept.responses.into_iter().map(response).collect(),
-            facts: kept.facts.into_iter().map(fact).collect(),
+            seed: stored.seed,
+            extent: stored.extent,
+            replications: stored.replications,
+            events: stored.events,
+            verdict: stored.verdict,
+            precise: stored.precise,
+            responses: stored.responses.into_iter().map(response).collect(),
+            facts: stored.facts.into_iter().map(fact).collect(),
         }
     }
 }

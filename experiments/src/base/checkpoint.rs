@@ -1,4 +1,4 @@
-//! The finished parts of a long experiment. They are kept next to its results until those are written, so that an
+//! The finished parts of a long experiment. They are stored next to its results until those are written, so that an
 //! interrupted run can go on with the rest. Each part is one line, which is added when the part is done. A part is
 //! found by a key that names everything that determines it. The caller says what a value means. A line that was cut off
 //! is dropped.
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 /// The parts that are done.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct Checkpoint {
     path: PathBuf,
     file: File,
     done: BTreeMap<String, Value>,
 }
 
-impl Kept {
+impl Checkpoint {
     /// Reads the whole lines of `FOLDER/NAME.unfinished`. It makes the file if there is none.
     ///
     /// # Errors
@@ -113,22 +113,26 @@ mod tests {
     #[test]
     fn whole_parts_are_read_again() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut kept = Kept::open(folder.path(), "name").expect("new");
-        kept.put("a", &[1, 2]).expect("written");
-        kept.put("b", &u64::MAX).expect("written");
+        let mut checkpoint = Checkpoint::open(folder.path(), "name").expect("new");
+        checkpoint.put("a", &[1, 2]).expect("written");
+        checkpoint.put("b", &u64::MAX).expect("written");
         let path = folder.path().join("name.unfinished");
         let text = std::fs::read_to_string(&path).expect("a file");
         for cut in [text.len() - 1, text.len() - 5] {
             std::fs::write(&path, &text[..cut]).expect("written");
-            let kept = Kept::open(folder.path(), "name").expect("whole in part");
-            assert_eq!((kept.get("a"), kept.get::<u64>("b")), (Some([1, 2]), None), "{cut}");
+            let checkpoint = Checkpoint::open(folder.path(), "name").expect("whole in part");
+            assert_eq!(
+                (checkpoint.get("a"), checkpoint.get::<u64>("b")),
+                (Some([1, 2]), None),
+                "{cut}"
+            );
         }
-        let mut kept = Kept::open(folder.path(), "name").expect("whole");
-        kept.put("b", &u64::MAX).expect("written");
+        let mut checkpoint = Checkpoint::open(folder.path(), "name").expect("whole");
+        checkpoint.put("b", &u64::MAX).expect("written");
         assert_eq!(std::fs::read_to_string(&path).expect("a file"), text, "as if never cut");
-        assert_eq!((kept.len(), kept.get("b")), (2, Some(u64::MAX)));
-        assert_eq!(kept.get::<String>("b"), None, "another form is not taken");
-        kept.finish().expect("removed");
+        assert_eq!((checkpoint.len(), checkpoint.get("b")), (2, Some(u64::MAX)));
+        assert_eq!(checkpoint.get::<String>("b"), None, "another form is not taken");
+        checkpoint.finish().expect("removed");
         assert!(!path.exists());
     }
 
@@ -137,7 +141,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("name.unfinished");
         std::fs::write(&path, "notes\nof mine\n").expect("written");
-        let error = Kept::open(folder.path(), "name").expect_err("refused");
+        let error = Checkpoint::open(folder.path(), "name").expect_err("refused");
         assert!(error.contains("no part of ours"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).expect("a file"), "notes\nof mine\n");
     }

@@ -4,7 +4,7 @@ use crc::{CRC_32_ISCSI, Crc, Table};
 
 /// The way in which a checksum is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checksum {
+pub(crate) enum Checksum {
     /// A table of 1 KiB.
     Table,
     /// The instruction of SSE 4.2, three streams at once.
@@ -13,7 +13,7 @@ pub enum Checksum {
 
 impl Checksum {
     /// Returns the checksum of these bytes.
-    pub fn crc32c(self, bytes: &[u8]) -> u32 {
+    pub(crate) fn crc32c(self, bytes: &[u8]) -> u32 {
         match self {
             Checksum::Table => TABLE.checksum(bytes),
             Checksum::Processor => crc32c::crc32c(bytes),

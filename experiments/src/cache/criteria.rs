@@ -7,15 +7,13 @@ use units::{ByteCount, Op};
 use super::Part;
 use super::plan::PAPER_RATE_PER_S;
 use super::results::{LOAD_BYTES, Point, Quantile, Results, id, mix, ops, verb};
+use crate::base::ACHIEVED_MIN;
 use crate::base::rows::{Criterion, Limit, Row, Rows, Runs, Spread};
-use crate::testbed::{Configuration, Door, Place, Sample, VIRTUAL, Work};
+use crate::testbed::{Compressor, Configuration, Sample, StoreRoute, Topology, VIRTUAL};
 
 /// The loads that are tried for the criteria, that of \[CacheTax\] first (1/s).
 pub(super) const RATES_PER_S: [f64; 6] =
     [PAPER_RATE_PER_S, 3_000.0, 2_000.0, 1_500.0, 1_000.0, 500.0];
-
-/// A configuration keeps up while it answers at least this share of what is offered.
-pub(crate) const ACHIEVED_MIN: f64 = 0.98;
 
 /// A number of a sample that criteria use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,19 +103,19 @@ impl Results {
         if self.plan.has(Part::Sizes) && self.plan.configurations.iter().any(is_lane_iaa) {
             self.write_break_even(rows);
         }
-        for door in Door::ALL {
-            let configured = |place, work| Configuration::new(place, work, door);
-            let lane = configured(Place::Lane, Work::Iaa);
-            for gets in self.plan.criteria_gets().filter(|_| self.plan.has(Part::Bars)) {
+        for route in StoreRoute::ALL {
+            let configured = |topology, compressor| Configuration::new(topology, compressor, route);
+            let lane = configured(Topology::Lane, Compressor::Iaa);
+            for gets in self.plan.criteria_gets().filter(|_| self.plan.has(Part::Criteria)) {
                 if self.plan.measures(lane) {
                     self.plan
-                        .by_door(door)
+                        .by_route(route)
                         .for_each(|configuration| self.write_numbers(rows, configuration, gets));
                 }
                 for (metric, limit) in OVER_BEST {
                     self.judge(
                         rows,
-                        [lane, configured(Place::Monolith, Work::Best)],
+                        [lane, configured(Topology::Monolith, Compressor::Best)],
                         gets,
                         metric,
                         limit,
@@ -126,7 +124,7 @@ impl Results {
                 for (metric, limit) in OVER_SAME {
                     self.judge(
                         rows,
-                        [lane, configured(Place::Monolith, Work::Iaa)],
+                        [lane, configured(Topology::Monolith, Compressor::Iaa)],
                         gets,
                         metric,
                         limit,
@@ -134,8 +132,8 @@ impl Results {
                 }
             }
             if self.plan.has(Part::Sizes) {
-                let either = configured(Place::Lane, Work::LeastLatency);
-                self.judge_sizes(rows, either, configured(Place::Monolith, Work::Best));
+                let either = configured(Topology::Lane, Compressor::LeastLatency);
+                self.judge_sizes(rows, either, configured(Topology::Monolith, Compressor::Best));
             }
         }
     }
@@ -219,8 +217,10 @@ impl Results {
             );
             let at = format!("{}.{}", id(LOAD_BYTES), mix(gets, op));
             let id = format!("bar.{}.{}.over_{}.{at}", metric.id(), configuration.id(), base.id());
-            let runs = Some(Runs::of(ratios.iter().copied(), self.plan.runs));
-            let row = |reason| Row::of(id, what, "ratio", ratios, configuration.devices(), reason);
+            let runs = Some(Runs::new(ratios.iter().copied(), self.plan.runs));
+            let row = |reason| {
+                Row::from_values(id, what, "ratio", ratios, configuration.devices(), reason)
+            };
             if let Some(why) = self.limited(metric, base, gets) {
                 let why = format!("not judged: {} does at least that: {why}", base.name());
                 rows.set(row(Some(why)), runs, limit, None);
@@ -243,7 +243,7 @@ impl Results {
     /// Returns the text that says what is measured, and at which load.
     fn subject(&self, metric: Metric, configuration: Configuration, gets: u32, op: Op) -> String {
         let name = metric.name();
-        let per_s = self.carried_per_s.get(&(configuration.door, gets));
+        let per_s = self.carried_per_s.get(&(configuration.route, gets));
         let load = match per_s {
             _ if metric == Metric::Maximum => String::new(),
             Some(per_s) if *per_s < PAPER_RATE_PER_S => {
@@ -266,7 +266,7 @@ impl Results {
         let limited = self.limited(metric, configuration, gets);
         let maximum = limited.map(|why| format!("at least; not its own limit: {why}"));
         let unfound = metric != Metric::Maximum
-            && !self.carried_per_s.contains_key(&(configuration.door, gets));
+            && !self.carried_per_s.contains_key(&(configuration.route, gets));
         let unfound = unfound.then(|| {
             let lowest = RATES_PER_S[RATES_PER_S.len() - 1];
             format!("not even {lowest}/s were carried by all that are compared")
@@ -322,8 +322,9 @@ impl Results {
         let mut judge = |name: &str, over: &str, unit, values: Vec<f64>, limit| {
             let (id, what) =
                 (format!("bar.{name}.{at}"), format!("{what}, {over} {}", base.name()));
-            let runs = Runs::of(values.iter().copied(), self.plan.runs);
-            let row = Row::of(id, what, unit, values, configuration.devices(), reason.clone());
+            let runs = Runs::new(values.iter().copied(), self.plan.runs);
+            let row =
+                Row::from_values(id, what, unit, values, configuration.devices(), reason.clone());
             rows.judge(row, Some(runs), limit);
         };
         let excess = both.iter().map(|(ours, base)| ours - EXCESS_RATIO * base).collect();
@@ -358,9 +359,9 @@ impl Results {
         let mut found = None;
         for ((size, _), runs) in stages {
             let gains = runs.iter().map(|stages| {
-                stages.best.p50_us - stages.way_us(Place::Lane) - stages.device.p50_us
+                stages.best.p50_us - stages.way_us(Topology::Lane) - stages.device.p50_us
             });
-            match Spread::of(gains) {
+            match Spread::from_values(gains) {
                 Some(gain) if gain.median > 0.0 => found = found.or(Some(*size)),
                 _ => found = None,
             }
@@ -376,12 +377,12 @@ pub(super) fn summary(criteria: &[Criterion]) -> Vec<String> {
         criteria.iter().partition(|criterion| is_by_size(criterion));
     let mut lines: Vec<String> = others.into_iter().map(Criterion::line).collect();
     if !by_size.is_empty() {
-        let met = by_size.iter().filter(|criterion| criterion.met == Some(true)).count();
+        let met = by_size.iter().filter(|criterion| criterion.passed == Some(true)).count();
         lines.push(format!("bars by size: {met} of {} met", by_size.len()));
         lines.extend(
             by_size
                 .into_iter()
-                .filter(|criterion| criterion.met != Some(true))
+                .filter(|criterion| criterion.passed != Some(true))
                 .map(Criterion::line),
         );
     }
@@ -394,7 +395,7 @@ pub(super) fn is_by_size(criterion: &Criterion) -> bool {
 }
 
 fn is_lane_iaa(configuration: &Configuration) -> bool {
-    (configuration.place, configuration.work) == (Place::Lane, Work::Iaa)
+    (configuration.topology, configuration.compressor) == (Topology::Lane, Compressor::Iaa)
 }
 
 /// The greatest value size that criteria use.
@@ -415,8 +416,8 @@ mod tests {
 
     fn nothing_measured() -> Results {
         Results::new(Plan {
-            configurations: Configuration::all(Door::Direct).collect(),
-            parts: vec![Part::Bars, Part::Sizes],
+            configurations: Configuration::all(StoreRoute::Direct).collect(),
+            parts: vec![Part::Criteria, Part::Sizes],
             sizes: vec![LOAD_BYTES],
             gets: vec![90],
             rate_per_s: 500.0,
@@ -457,13 +458,18 @@ mod tests {
     fn a_criterion_without_a_number_is_not_judged() {
         let mut rows = Rows::new("cache", &harness::Machine::here(), "idle");
         nothing_measured().write_criteria(&mut rows);
-        let count =
-            |part: &str| rows.bars.iter().filter(|criterion| criterion.id.contains(part)).count();
-        assert!(rows.bars.iter().all(|criterion| criterion.met.is_none()));
+        let count = |part: &str| {
+            rows.criteria.iter().filter(|criterion| criterion.id.contains(part)).count()
+        };
+        assert!(rows.criteria.iter().all(|criterion| criterion.passed.is_none()));
         // These compare with the best software and with the same accelerator. Latencies are judged for gets and for
         // sets.
         assert_eq!((count(".p50.lane"), count(".max.lane")), (4, 2));
         assert_eq!((count("bar.host_cpu."), count("bar.excess.")), (1, 4));
-        assert_eq!(summary(&rows.bars).len(), rows.bars.len() + 1, "one line is of all sizes");
+        assert_eq!(
+            summary(&rows.criteria).len(),
+            rows.criteria.len() + 1,
+            "one line is of all sizes"
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 /// A part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// The load's part: choosing a request.
     Load,
     /// Reading the command line.
@@ -30,7 +30,7 @@ pub enum Stage {
 
 impl Stage {
     /// Every stage, in the order of a request.
-    pub const ALL: [Stage; 10] = [
+    pub(crate) const ALL: [Stage; 10] = [
         Stage::Load,
         Stage::Parse,
         Stage::KeyValue,
@@ -44,7 +44,7 @@ impl Stage {
     ];
 
     /// Returns the name in figures.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Stage::Load => "load",
             Stage::Parse => "parse",
@@ -107,25 +107,25 @@ impl Watch for Clock {
 
 /// The time by stage (ns).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stages {
+pub(crate) struct Stages {
     ns: [f64; Stage::ALL.len()],
     laps: [u64; Stage::ALL.len()],
 }
 
 impl Stages {
     /// Returns the time of one stage (ns).
-    pub fn ns(&self, stage: Stage) -> f64 {
+    pub(crate) fn ns(&self, stage: Stage) -> f64 {
         self.ns[stage as usize]
     }
 
     /// Returns how often the stage has ended.
-    pub fn laps(&self, stage: Stage) -> u64 {
+    pub(crate) fn laps(&self, stage: Stage) -> u64 {
         self.laps[stage as usize]
     }
 
     /// Scales the stages so that those on the core add up to `cpu_ns`. What the system ran in between is then in no
     /// stage.
-    pub fn within(mut self, cpu_ns: f64) -> Self {
+    pub(crate) fn within(mut self, cpu_ns: f64) -> Self {
         self.ns[Stage::Blocked as usize] = 0.0;
         let all: f64 = self.ns.iter().sum();
         let clocks = cost_ns() * self.laps.iter().sum::<u64>() as f64;

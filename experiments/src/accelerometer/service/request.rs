@@ -3,19 +3,19 @@
 use bytes::Bytes;
 
 /// A get or a set.
-pub struct Request {
+pub(crate) struct Request {
     /// The bytes as from a socket; a set has its value.
-    pub bytes: Bytes,
+    pub(crate) bytes: Bytes,
     /// The key.
-    pub key: Bytes,
+    pub(crate) key: Bytes,
     /// The key's value.
-    pub value: Bytes,
+    pub(crate) value: Bytes,
     /// The client's flags: 1 for compressed values, 2 for encrypted ones.
-    pub flags: u32,
+    pub(crate) flags: u32,
     /// Is true for a get and false for a set.
-    pub is_get: bool,
+    pub(crate) is_get: bool,
     /// The index among the load's requests.
-    pub index: usize,
+    pub(crate) index: usize,
 }
 
 /// The flag of values that are compressed.

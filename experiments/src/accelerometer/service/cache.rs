@@ -11,21 +11,21 @@ use protocol::{Command, Limits, Parse};
 use store::embedded::{Embedded, Fetch, Mode, NewItem};
 use units::ByteCount;
 
-use crate::checksum::Checksum;
-use crate::cipher::{Cipher, NONCE_BYTES, TAG_BYTES};
-use crate::request::{COMPRESSED, ENCRYPTED};
-use crate::watch::{Stage, Watch};
+use crate::accelerometer::service::checksum::Checksum;
+use crate::accelerometer::service::cipher::{Cipher, NONCE_BYTES, TAG_BYTES};
+use crate::accelerometer::service::request::{COMPRESSED, ENCRYPTED};
+use crate::accelerometer::service::watch::{Stage, Watch};
 
 /// The implementations of the two taxes that are no jobs.
-pub struct Ops {
+pub(crate) struct Ops {
     /// The cipher of encryption.
-    pub cipher: Cipher,
+    pub(crate) cipher: Cipher,
     /// The way of checksums.
-    pub checksum: Checksum,
+    pub(crate) checksum: Checksum,
 }
 
 /// The service of one thread, over a store that may be shared.
-pub struct Service {
+pub(crate) struct Service {
     store: Arc<Embedded>,
     ops: Ops,
     pool: Pool,
@@ -53,7 +53,7 @@ pub(crate) enum Pending {
 
 impl Service {
     /// Makes a service over this store. Its encryptions count nonces from `first_nonce` on.
-    pub fn new(store: Arc<Embedded>, ops: Ops, first_nonce: u64) -> Self {
+    pub(crate) fn new(store: Arc<Embedded>, ops: Ops, first_nonce: u64) -> Self {
         let pool = Pool::heap(ByteCount::mib(4));
         Self { store, ops, pool, nonce: first_nonce, reply: Vec::new() }
     }
@@ -297,7 +297,7 @@ mod tests {
     use store::embedded::Options;
 
     use super::*;
-    use crate::watch::Off;
+    use crate::accelerometer::service::watch::Off;
 
     fn service(cipher: Cipher, checksum: Checksum, store: &Arc<Embedded>) -> Service {
         Service::new(Arc::clone(store), Ops { cipher, checksum }, 0)

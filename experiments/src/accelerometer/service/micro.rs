@@ -7,11 +7,11 @@ use std::ops::Range;
 use bytes::Bytes;
 use units::Prng;
 
-use crate::filler::Filler;
-use crate::load::Load;
-use crate::request::{ENCRYPTED, Request};
-use crate::runner::Kernel;
-use crate::service::{HEADER_BYTES, Header, Service};
+use crate::accelerometer::service::cache::{HEADER_BYTES, Header, Service};
+use crate::accelerometer::service::filler::Filler;
+use crate::accelerometer::service::load::Load;
+use crate::accelerometer::service::request::{ENCRYPTED, Request};
+use crate::accelerometer::service::runner::Kernel;
 
 /// A microbenchmark's inputs, and the work that replaces the service.
 pub(crate) struct Micro {
@@ -163,4 +163,4 @@ const CALLS_SEED: u64 = 5;
 /// The greatest number of draws per input. A kernel that fewer requests call has fewer inputs.
 const DRAWS_MAX: usize = 64;
 /// The parts into which the calls are divided by size.
-pub const QUARTERS: usize = 4;
+pub(crate) const QUARTERS: usize = 4;

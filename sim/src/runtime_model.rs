@@ -24,7 +24,7 @@ use crate::agenda::{Agenda, Model, run};
 
 /// The parameters of the simulated loop.
 #[derive(Clone)]
-pub struct OpenLoop {
+pub struct RuntimeModel {
     /// The policy that decides.
     pub policy: Arc<dyn Policy>,
     /// Software on the core: a profile without an accelerator.
@@ -54,7 +54,7 @@ pub struct OpenLoop {
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct OpenLoopRun {
+pub struct RuntimeRun {
     /// The latencies of the requests due after the warm-up, from due to answered or given up (ns), ascending.
     pub latency_ns: Vec<u64>,
     /// Requests answered in the window or its grace, over those due in it.
@@ -63,7 +63,7 @@ pub struct OpenLoopRun {
     pub offloaded: f64,
 }
 
-impl OpenLoopRun {
+impl RuntimeRun {
     /// Returns the latency that this share of the requests does not exceed (us); none without requests.
     pub fn quantile_us(&self, share: f64) -> Option<f64> {
         let last = self.latency_ns.len().checked_sub(1)?;
@@ -72,12 +72,12 @@ impl OpenLoopRun {
     }
 }
 
-impl OpenLoop {
+impl RuntimeModel {
     /// Simulates one run. Everything random follows from the seed.
     ///
     /// # Panics
     /// Without sizes, or where a profile has no compression or the device no accelerator: whoever asks has them.
-    pub fn run(&self, seed: u64) -> OpenLoopRun {
+    pub fn run(&self, seed: u64) -> RuntimeRun {
         let accelerator = self.device.accelerator.as_ref().expect("a device has an accelerator");
         let mut arrivals = Arrivals::new(ArrivalKind::Poisson, self.rate_per_s, 0.0);
         let mut random = Prng::new(seed);
@@ -132,7 +132,7 @@ enum Event {
 
 /// The core, the device and who waits for them.
 struct Machine<'a> {
-    plan: &'a OpenLoop,
+    plan: &'a RuntimeModel,
     timeline: Timeline,
     entries: usize,
     is_busy: bool,
@@ -226,7 +226,7 @@ impl Machine<'_> {
                 Snapshot { devices: &states, waiting: self.due.len(), gap: self.gap.known() };
             let job = JobFacts {
                 op: Op::Compress,
-                dialect: Some(Dialect::of(Codec::Deflate)),
+                dialect: Some(Dialect::new(Codec::Deflate)),
                 work_bytes: request.bytes as usize,
                 class: Class::LatencyCritical,
                 tenant: TenantId::default(),
@@ -331,17 +331,17 @@ struct Log {
 }
 
 impl Log {
-    fn waited(&mut self, plan: &OpenLoop, request: Request, until: Nanos) {
+    fn waited(&mut self, plan: &RuntimeModel, request: Request, until: Nanos) {
         if request.due >= plan.warm_up {
             self.latency_ns.push(until.since(request.due).0);
         }
     }
 
-    fn finish(mut self) -> OpenLoopRun {
+    fn finish(mut self) -> RuntimeRun {
         self.latency_ns.sort_unstable();
         let of_offered = |count: usize| count as f64 / self.offered.max(1) as f64;
         let (achieved, offloaded) = (of_offered(self.in_window), of_offered(self.offloaded));
-        OpenLoopRun { latency_ns: self.latency_ns, achieved, offloaded }
+        RuntimeRun { latency_ns: self.latency_ns, achieved, offloaded }
     }
 }
 
@@ -368,9 +368,9 @@ const DRAWS: u64 = 0x9e37_79b9;
 mod tests {
     use super::*;
 
-    fn plan(policy: Arc<dyn Policy>, rate_per_s: f64) -> OpenLoop {
+    fn plan(policy: Arc<dyn Policy>, rate_per_s: f64) -> RuntimeModel {
         let find = |name| DeviceProfile::find(name).expect("compiled in");
-        OpenLoop {
+        RuntimeModel {
             policy,
             software: find("epyc7542-isal"),
             device: find("bluefield2"),
@@ -405,7 +405,7 @@ mod tests {
     fn a_half_loaded_core_waits_as_theory_says() {
         let profile = DeviceProfile::find("epyc7542-isal").expect("compiled in");
         let service_ns = profile.compress().expect("compresses").latency(8 << 10).0 as f64;
-        let plan = OpenLoop {
+        let plan = RuntimeModel {
             window: Nanos::secs(60),
             ..plan(Arc::new(policy::AlwaysSoftware), 0.5e9 / service_ns)
         };

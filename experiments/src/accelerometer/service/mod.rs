@@ -1,0 +1,26 @@
+//! An example service for A/B runs: a cache whose values are compressed, checked and encrypted, with the load made in
+//! the same thread. Each of the three taxes can be paid in more than one way, so that two runs differ in one thing
+//! alone. It draws no conclusions: the A/B runs do. It must not serve real clients, and no
+//! socket leads to it: its table AES leaks keys through the processor's cache.
+
+mod aes;
+mod cache;
+mod checksum;
+mod cipher;
+mod filler;
+mod ghash;
+mod load;
+mod micro;
+mod request;
+mod runner;
+mod team;
+mod watch;
+
+pub(crate) use cache::{Ops, Service};
+pub(crate) use checksum::Checksum;
+pub(crate) use cipher::{Cipher, KEY_BYTES};
+pub(crate) use load::{Load, Mix};
+pub(crate) use micro::QUARTERS;
+pub(crate) use runner::{Calls, Kernel, Offload, Runner, Sample, Task, What, switch_ns};
+pub(crate) use team::{Team, keep_to};
+pub(crate) use watch::Stage;

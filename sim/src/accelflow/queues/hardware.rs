@@ -1,0 +1,160 @@
+//! The accelerators' input queues, which are finite: an op that finds no entry goes to the overflow area, and one that
+//! finds no place there falls back to a core. A PE takes entries whose data has landed, in the dispatcher's order, and
+//! leaves its output in an entry of the output queue.
+
+use super::Discipline;
+use crate::Picos;
+use crate::accelflow::cores::{CoreJob, What};
+use crate::accelflow::demand::Demand;
+use crate::accelflow::ids::{TokenId, Unit};
+use crate::accelflow::program::OpStep;
+use crate::accelflow::run::{Event, Run, Schedule};
+use crate::accelflow::spec::{self, Order, Spec};
+use crate::accelflow::station::{Shape, Taken, Waiting};
+
+/// There are no further lists, because the stations have the queues.
+#[derive(Debug, Default)]
+pub(in crate::accelflow) struct Hardware;
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::accelflow) enum PeEvent {
+    /// A PE is done.
+    Done,
+    /// A PE that waited for an output entry is free.
+    Free,
+}
+
+impl Discipline for Hardware {
+    type Event = PeEvent;
+
+    fn shape(spec: &Spec) -> Shape {
+        let hardware = &spec.hardware;
+        Shape {
+            pes: hardware.pes,
+            entries: hardware.input_entries,
+            overflow_max: hardware.overflow_entries,
+            output_entries: hardware.output_entries,
+            ranked: spec.dispatcher.discipline != Order::Fifo,
+        }
+    }
+
+    #[inline(always)]
+    fn enqueue(
+        run: &mut Run<'_, Self>,
+        op: &OpStep,
+        mut entry: Waiting,
+        by_core: bool,
+        agenda: &mut Schedule<Self>,
+    ) {
+        run.counts.ops[op.kind] += 1;
+        let (kind, rank) = (op.kind, rank(run, entry.token, op));
+        let station = &mut run.stations[kind];
+        entry.turn = station.allocate();
+        match station.offer(entry, rank, !by_core) {
+            Taken::Pe(pe) => begin(run, op, Unit { kind, pe }, entry, agenda),
+            Taken::Instead(pe) => {
+                displace(run, Unit { kind, pe });
+                begin(run, op, Unit { kind, pe }, entry, agenda);
+            }
+            Taken::Waits => {}
+            Taken::Overflows => run.counts.overflows += 1,
+            Taken::Refused => fall_back(run, entry.token, op, by_core, agenda),
+        }
+    }
+
+    #[inline(always)]
+    fn handle(
+        run: &mut Run<'_, Self>,
+        event: PeEvent,
+        unit: Unit,
+        token: TokenId,
+        agenda: &mut Schedule<Self>,
+    ) {
+        match event {
+            PeEvent::Done => done(run, unit, token, agenda),
+            PeEvent::Free => free(run, unit, agenda),
+        }
+    }
+
+    /// Cores do what the accelerators cannot.
+    fn overloaded(demand: &Demand, hardware: &spec::Hardware) -> Option<String> {
+        let pes = f64::from(hardware.pes);
+        let loads = demand.accelerators.iter().zip(demand.instead.iter());
+        let fallen = loads.map(|(load, instead)| instead * f64::max(0.0, 1.0 - pes / load));
+        demand.over_servers(fallen.sum(), hardware)
+    }
+}
+
+/// Returns the rank of a ready op. The smaller one goes first.
+#[inline(always)]
+fn rank(run: &Run<'_, Hardware>, token: TokenId, op: &OpStep) -> u64 {
+    let state = &run.tokens[token];
+    match run.model.spec.dispatcher.discipline {
+        Order::Fifo => 0,
+        Order::Priority => u64::from(run.model.spec.services[usize::from(state.service)].priority),
+        Order::Deadline => (state.born + op.due).0,
+    }
+}
+
+/// Another op's data lands before that of the op which a PE was given to: this one waits again.
+#[inline(never)]
+fn displace(run: &mut Run<'_, Hardware>, unit: Unit) {
+    let entry = run.stations[unit.kind].displace(unit.pe);
+    let rank = rank(run, entry.token, run.op(entry.token));
+    run.stations[unit.kind].put_back(rank, entry);
+}
+
+/// The op finds no place and runs on a core.
+fn fall_back(
+    run: &mut Run<'_, Hardware>,
+    token: TokenId,
+    op: &OpStep,
+    by_core: bool,
+    agenda: &mut Schedule<Hardware>,
+) {
+    run.counts.fallbacks[op.kind] += 1;
+    let factor = run.drawn(token, run.tokens[token].at, op.kind).factor();
+    let tries = if by_core { run.model.spec.hardware.enqueue } else { Picos(0) };
+    let time = Picos((op.cpu_ps * factor + 0.5) as u64) + tries;
+    run.offer_core(CoreJob { token, what: What::Fallback, time }, agenda);
+}
+
+/// A PE begins with an entry, once its data has landed.
+#[inline(never)]
+fn begin(
+    run: &mut Run<'_, Hardware>,
+    op: &OpStep,
+    unit: Unit,
+    entry: Waiting,
+    agenda: &mut Schedule<Hardware>,
+) {
+    let span = run.service(op, entry, agenda.now());
+    let end = run.occupy(unit, entry, span);
+    agenda.at(end, Event::Pe { event: PeEvent::Done, unit, token: entry.token });
+}
+
+/// A PE is done: its output needs an entry, and somebody decides what follows.
+#[inline(always)]
+fn done(run: &mut Run<'_, Hardware>, unit: Unit, token: TokenId, agenda: &mut Schedule<Hardware>) {
+    if !run.ends_service(unit, token, agenda) {
+        // It was displaced before its start, and is done at another time.
+        return;
+    }
+    let now = agenda.now();
+    let deposit = run.stations[unit.kind].deposit(now);
+    let handoff = run.handoff(token);
+    let clear = run.hand_over(unit.kind, token, handoff, deposit, agenda);
+    run.stations[unit.kind].cleared(clear);
+    if deposit > now {
+        agenda.at(deposit, Event::Pe { event: PeEvent::Free, unit, token });
+    } else {
+        free(run, unit, agenda);
+    }
+}
+
+#[inline(always)]
+fn free(run: &mut Run<'_, Hardware>, unit: Unit, agenda: &mut Schedule<Hardware>) {
+    if let Some(next) = run.stations[unit.kind].release(unit.pe, agenda.now()) {
+        begin(run, run.op(next.token), unit, next, agenda);
+    }
+}

@@ -1,0 +1,107 @@
+//! The requests and parts of requests that are under way, and what is drawn for them.
+
+use std::ops::{Index, IndexMut};
+
+use super::ids::{ByKind, Kind, TokenId};
+use super::sizes::{SizePoint, SizeTable};
+use crate::Picos;
+
+/// A request, or a part of one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token {
+    pub(super) born: Picos,
+    /// The key of its draws, which is the same for all architectures.
+    pub(super) key: u64,
+    /// A core's time as a multiple of the mean.
+    pub(super) app: f64,
+    /// The request that this is a part of, if it is one.
+    pub(super) parent: TokenId,
+    /// Parts under way.
+    pub(super) parts: u32,
+    pub(super) at: u16,
+    /// The step that the last draw was for.
+    pub(super) drawn: u16,
+    pub(super) last_draw: Draw,
+    pub(super) service: u16,
+    pub(super) tenant: u16,
+    /// Its tenant's live traces count it.
+    pub(super) traced: bool,
+    pub(super) failed: bool,
+}
+
+/// The size of a payload, and the hash that it was drawn by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Draw {
+    pub(super) hash: u64,
+    pub(super) point: SizePoint,
+}
+
+/// The tokens under way, by number.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    all: Vec<Token>,
+    /// The numbers of tokens that are no more.
+    vacant: Vec<TokenId>,
+}
+
+impl Token {
+    /// Returns the draw for the op at step `at`.
+    #[inline(always)]
+    pub(super) fn draw(&self, at: u16, kind: Kind, sizes: &ByKind<SizeTable>) -> Draw {
+        let hash =
+            crate::streams::mix(self.key.wrapping_add(u64::from(at).wrapping_mul(STEP_STRIDE)));
+        Draw { hash, point: sizes[kind].draw(hash) }
+    }
+}
+
+impl Tokens {
+    pub(super) fn new() -> Self {
+        let (all, vacant) = (Vec::with_capacity(CAPACITY), Vec::with_capacity(CAPACITY));
+        Self { all, vacant }
+    }
+
+    pub(super) fn add(&mut self, token: Token) -> TokenId {
+        let next = self.next();
+        match self.vacant.pop() {
+            Some(_) => self[next] = token,
+            None => self.all.push(token),
+        }
+        next
+    }
+
+    /// Returns the number that the next token gets.
+    pub(super) fn next(&self) -> TokenId {
+        self.vacant.last().copied().unwrap_or(TokenId(self.all.len() as u32))
+    }
+
+    pub(super) fn remove(&mut self, token: TokenId) {
+        self.vacant.push(token);
+    }
+
+    /// Returns how many requests and parts of requests are under way.
+    pub(super) fn live(&self) -> usize {
+        self.all.len() - self.vacant.len()
+    }
+}
+
+impl Index<TokenId> for Tokens {
+    type Output = Token;
+
+    #[inline(always)]
+    fn index(&self, token: TokenId) -> &Token {
+        &self.all[token.index()]
+    }
+}
+
+impl IndexMut<TokenId> for Tokens {
+    #[inline(always)]
+    fn index_mut(&mut self, token: TokenId) -> &mut Token {
+        &mut self.all[token.index()]
+    }
+}
+
+/// The step of a token for which nothing was drawn yet.
+pub(super) const NOT_DRAWN: u16 = u16::MAX;
+const CAPACITY: usize = 1_024;
+/// Odd, so that steps have different draws.
+const STEP_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
