@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Command};
 use clap_complete::Shell;
-use clap_mangen::Man;
 
 use crate::terminal::{CliError, print, print_line};
 
@@ -45,24 +44,10 @@ impl ManPages {
         std::fs::create_dir_all(&self.out).map_err(unwritten)?;
         // The pages of `rebate help` would repeat all others.
         let command = command.disable_help_subcommand(true);
-        let count = write(&self.out, command, "").map_err(unwritten)?;
-        print_line(&format!("wrote {count} pages to {}", self.out.display()));
+        clap_mangen::generate_to(command, &self.out).map_err(unwritten)?;
+        print_line(&format!("wrote the man pages to {}", self.out.display()));
         Ok(())
     }
-}
-
-fn write(folder: &std::path::Path, command: Command, parent: &str) -> std::io::Result<usize> {
-    let name = format!("{parent}{}", command.get_name());
-    let mut count = 1;
-    for subcommand in command.get_subcommands() {
-        let subcommand = subcommand.clone().disable_help_subcommand(true);
-        count += write(folder, subcommand, &format!("{name}-"))?;
-    }
-    let command = command.name(name.clone());
-    let mut page = Vec::new();
-    Man::new(command).render(&mut page)?;
-    std::fs::write(folder.join(format!("{name}.1")), page)?;
-    Ok(count)
 }
 
 const COMPLETIONS: &str = "Examples:
