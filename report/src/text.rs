@@ -1,47 +1,28 @@
-//! Text as HTML: escaping, anchors, numbers and line breaks. A caller's text gets into the page only through this
-//! module, which lets no markup through but its own.
+//! Text for pages: code, anchors, numbers and line breaks. The templates escape what they are given.
 
+use maud::{Markup, html};
 use units::ByteCount;
 
 use super::Ticks;
 
-/// Returns the text as HTML character data, which is also safe inside quoted attributes.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(c),
-            // HTML has no way to write a control character, and one that turns the text around can forge what is read.
-            c if c.is_control() || is_bidi_control(c) => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
+/// Replaces characters that HTML has no way to write, and those that turn the text around and so can forge what is read.
+pub(super) fn clean(html: String) -> String {
+    let is_bidi = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_bad = |c: char| is_bidi(c) || (c.is_control() && !matches!(c, '\n' | '\t'));
+    if html.contains(is_bad) { html.replace(is_bad, "\u{fffd}") } else { html }
 }
 
-fn is_bidi_control(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Returns escaped text in which the parts between backticks are code. A backtick without a partner stays one.
-pub(super) fn rich(text: &str) -> String {
+/// Returns the text with the parts between backticks as code. A backtick without a partner stays one.
+pub(super) fn rich(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
-        return escape(text);
+        return html! { (text) };
     }
-    let mut out = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        match index % 2 {
-            0 => out.push_str(&escape(part)),
-            _ => out.push_str(&format!("<code>{}</code>", escape(part))),
+    html! {
+        @for (index, part) in parts.iter().enumerate() {
+            @if index % 2 == 0 { (part) } @else { code { (part) } }
         }
     }
-    out
 }
 
 /// Returns an anchor: letters, digits and hyphens.
@@ -117,16 +98,20 @@ fn bytes(value: f64) -> String {
     format!("{} B", plain(value))
 }
 
-/// Breaks at spaces so that lines stay within `columns` where words allow.
+/// Breaks at spaces so that lines stay within `columns`, and within words that are longer.
 pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                line.push(' ');
-                line.push_str(word);
+        let letters: Vec<char> = word.chars().collect();
+        for part in letters.chunks(columns.max(1)) {
+            let is_start = std::ptr::eq(part.as_ptr(), letters.as_ptr());
+            match lines.last_mut() {
+                Some(line) if is_start && line.chars().count() + 1 + part.len() <= columns => {
+                    line.push(' ');
+                    line.extend(part);
+                }
+                _ => lines.push(part.iter().collect()),
             }
-            _ => lines.push(String::from(word)),
         }
     }
     lines
