@@ -8,6 +8,7 @@ pub(crate) mod rows;
 mod session;
 
 pub use build::inputs;
+pub use figures::page_facts;
 pub(crate) use kept::Kept;
 pub use rows::{Spread, command};
 pub use session::{Problem, Session};
