@@ -236,11 +236,11 @@ impl<'a> Drawing<'a> {
 /// page's own definitions.
 pub(super) fn fill([x, y, width, height]: [f64; 4], colour: usize, origin: Origin) -> Markup {
     let hatch = format!("url(#hatch_{})", colour % svg::COLOURS);
-    let hatches = [None, (origin == Origin::Emulated).then_some(hatch)];
-    html! {
-        @for hatch in hatches.iter().take(1 + usize::from(hatches[1].is_some())) {
-            rect class=(if hatch.is_some() { "hatch" } else { "bar" }) x=(Length(x)) y=(Length(y))
-                width=(Length(width)) height=(Length(height)) fill=[hatch] {}
+    let rect = |class: &str, fill: Option<&str>| {
+        html! {
+            rect class=(class) x=(Length(x)) y=(Length(y)) width=(Length(width))
+                height=(Length(height)) fill=[fill] {}
         }
-    }
+    };
+    html! { (rect("bar", None)) @if origin == Origin::Emulated { (rect("hatch", Some(&hatch))) } }
 }

@@ -55,11 +55,10 @@ fn plain(value: f64) -> String {
         s => (3 - s.log10().floor() as i32).clamp(0, 15) as usize,
     };
     let digits = format!("{scaled:.decimals$}");
-    let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
-    let fraction = fraction.trim_end_matches('0');
-    let point = if fraction.is_empty() { "" } else { "." };
-    let sign = if value < 0.0 { "\u{2212}" } else { "" };
-    format!("{sign}{}{point}{fraction}{letter}", thousands(whole))
+    let is_whole = decimals == 0;
+    let digits =
+        if is_whole { &digits } else { digits.trim_end_matches('0').trim_end_matches('.') };
+    signed(value, digits) + letter
 }
 
 /// Returns a number to be read below others: all have as many decimals as give the smallest three digits.
@@ -69,17 +68,15 @@ pub(super) fn aligned(value: f64, smallest: f64, ticks: Ticks) -> String {
     }
     let digits = if smallest > 0.0 { 2 - smallest.log10().floor() as i32 } else { 0 };
     let decimals = digits.clamp(0, 6) as usize;
-    let text = format!("{:.decimals$}", value.abs());
-    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
-    let point = if fraction.is_empty() { "" } else { "." };
-    let sign = if value < 0.0 { "\u{2212}" } else { "" };
-    format!("{sign}{}{point}{fraction}", thousands(whole))
+    signed(value, &format!("{:.decimals$}", value.abs()))
 }
 
-fn thousands(digits: &str) -> String {
-    let mut out = String::new();
+/// Returns the digits with the sign of `value` and with thousands set apart.
+fn signed(value: f64, digits: &str) -> String {
+    let whole = digits.find('.').unwrap_or(digits.len());
+    let mut out = String::from(if value < 0.0 { "\u{2212}" } else { "" });
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+        if index > 0 && index < whole && (whole - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

@@ -1,7 +1,7 @@
 //! The part of the scheduler's page that shows what was fitted: per op the cost curves by size on logarithmic axes, the
 //! sizes from which devices pay, and the gain as predicted and as measured. It computes no cost.
 
-use report::{Axis, Figure, Origin, Panel, Plot, Point, Section, Series, Style, Threshold};
+use report::{Axis, Figure, Lines, Origin, Panel, Plot, Point, Section, Series, Style, Threshold};
 
 use super::scheduler::table;
 use crate::scheduler::view::{CurvePoint, OpCurves, View};
@@ -91,11 +91,8 @@ fn figure(op: &OpCurves) -> Figure {
             })
         });
         let (x, y) = (Axis::bytes("size"), Axis::log10("time of a job (us)"));
-        let mut panel = Panel::lines(title, x, y, series.collect());
-        if let Plot::Lines(lines) = &mut panel.plot {
-            lines.thresholds = thresholds.collect();
-        }
-        panel
+        let (series, thresholds) = (series.collect(), thresholds.collect());
+        Panel { title: title.to_owned(), plot: Plot::Lines(Lines { x, y, series, thresholds }) }
     };
     Figure {
         id: format!("cost of {}", op.op),
