@@ -318,7 +318,10 @@ mod tests {
             cells.iter().map(|cell| format!("<td class=\"n\">{cell}</td>")).collect()
         };
         assert!(page.contains(&cells(&["4", "2.00", "0", "1.0 us", "2.0 us"])), "{page}");
-        assert!(page.contains("from 4KiB, 1.0 us") && page.contains("x, x: 4</title>"), "{page}");
+        assert!(
+            page.contains("from 4KiB, 0 each") && page.contains("each, x: 4</title>"),
+            "{page}"
+        );
         assert!(page.contains("1.0 s ago"), "{page}");
         // 4 us of work, and 1 us of the core for the one job sampled, in 2 s.
         let row =
