@@ -46,9 +46,9 @@ fn value(values: &[f64], index: usize) -> Option<f64> {
     values.get(index).and_then(|value| drawable(*value, Scale::Linear))
 }
 
-/// Returns the ends of a value's interval, if both can be drawn.
+/// Returns the ends of a value's interval, if both can be drawn. An exact value has none.
 pub(super) fn spread(series: &BarSeries, index: usize) -> Option<[f64; 2]> {
-    let [low, high] = (*series.spreads.get(index)?)?;
+    let [low, high] = series.spreads.get(index)?.filter(|[low, high]| low < high)?;
     Some([drawable(low, Scale::Linear)?, drawable(high, Scale::Linear)?])
 }
 

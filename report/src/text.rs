@@ -5,7 +5,7 @@ use units::ByteCount;
 
 use super::Ticks;
 
-/// Replaces characters that HTML has no way to write, and those that turn the text around and so can forge what is read.
+/// Replaces characters that HTML cannot write, and those that turn the text around and so can forge what is read.
 pub(super) fn clean(html: String) -> String {
     let is_bidi = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_bad = |c: char| is_bidi(c) || (c.is_control() && !matches!(c, '\n' | '\t'));

@@ -1,5 +1,6 @@
 //! The results as one page that needs no network: percentiles and means of all response times, and what was busy. Times
-//! are bars or, over the first swept key whose values are numbers, lines, both with their intervals. It computes nothing. A value that a run does not support is a gap.
+//! are bars or, over the first swept key whose values are numbers, lines, both with their intervals. It computes
+//! nothing. A value that a run does not support is a gap.
 
 use std::collections::BTreeMap;
 

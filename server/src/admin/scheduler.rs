@@ -251,14 +251,15 @@ const REFRESH_S: u32 = 5;
 /// An instance is shown as late after this many missed reports.
 const LATE_REPORTS: u64 = 3;
 
-const PATHS_NOTE: &str = "Service and queueing are means per job. Jobs are counted in classes of time, each twice as long \
-     as the one before: `p99 < 65.5 us` says that 99 of 100 jobs took less, a bound and not a \
-     measurement. MB/s is of uncompressed bytes; `no gain` are values that did not compress to less \
-     than they may take.";
+const PATHS_NOTE: &str = "Service and queueing are means per job. Jobs are counted in classes of time, each twice \
+                          as long as the one before: `p99 < 65.5 us` says that 99 of 100 jobs took less, a bound \
+                          and not a measurement. MB/s is of uncompressed bytes; `no gain` are values that did not \
+                          compress to less than they may take.";
 
-const OCCUPANCY_NOTE: &str = "Means of this window at any one time: jobs between submission and completion, and of these the \
-     ones that the device works on, which is how many of its engines are busy, or of `software` how \
-     many cores. Beside it what an offloaded job takes of the core that submits it, as sampled.";
+const OCCUPANCY_NOTE: &str = "Means of this window at any one time: jobs between submission and completion, and of \
+                              these the ones that the device works on, which is how many of its engines are busy, \
+                              or of `software` how many cores. Beside it what an offloaded job takes of the core \
+                              that submits it, as sampled.";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
