@@ -11,4 +11,4 @@ pub mod offload;
 pub mod scheduler;
 pub mod testbed;
 
-pub use base::{Problem, Session, Spread, command, inputs};
+pub use base::{Problem, Session, Spread, command, inputs, page_facts};

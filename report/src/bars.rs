@@ -1,27 +1,37 @@
-//! A panel of bars: stacked stages or groups side by side, always from zero. A value that cannot be drawn is a gap.
+//! A panel of bars: stacked stages or groups, always from zero. They lie, with their names on the left, because names
+//! of any length and any number of bars then have room. A value that cannot be drawn is a gap.
 
 use std::fmt::Write;
 
+use maud::{Markup, html};
+
 use super::axis::{Span, drawable};
-use super::svg::{self, Area, CHAR_WIDTH};
-use super::text::{escape, number, wrap};
+use super::svg::{self, Area, CHAR_WIDTH, Length};
+use super::text::{number, wrap};
 use super::{BarSeries, Bars, Category, Layout, Marker, Origin, Scale, Ticks, lines};
 
-/// The most bars with numbers. Above this the numbers over each would overlap.
-const NUMBERED_BARS_MAX: usize = 12;
-const CATEGORY_LINES_MAX: usize = 3;
+/// The longest line of a category's name.
+const NAME_COLUMNS: usize = 20;
+const NAME_LINE: f64 = 15.0;
+/// The thickness of bars: as much as few of them need to fill the room, within these bounds.
+const ROOM: f64 = 210.0;
+const THICK: [f64; 2] = [16.0, 30.0];
+/// The space between categories.
+const GAP: f64 = 10.0;
 
 /// Returns how many numbers cannot be drawn or are missing.
 pub(super) fn gaps(bars: &Bars) -> usize {
-    let series = bars.series.iter().map(|series| &series.values);
-    let all = series.chain(bars.mark.iter().map(|mark| &mark.values));
-    let present = |values: &Vec<f64>| {
-        (0..bars.categories.len()).filter(|n| value(values, *n).is_none()).count()
+    let all = 0..bars.categories.len();
+    let missing = |series: &BarSeries| {
+        let is_gap =
+            |n: &usize| value(&series.values, *n).is_none() && spread(series, *n).is_none();
+        all.clone().filter(is_gap).count()
     };
-    all.map(present).sum()
+    let mark = bars.mark.iter().flat_map(|mark| all.clone().map(|n| value(&mark.values, n)));
+    bars.series.iter().map(missing).sum::<usize>() + mark.filter(Option::is_none).count()
 }
 
-/// Returns whether a stack hangs below zero somewhere, so that its sum has to be shown.
+/// Returns whether a stack goes to the left of zero somewhere, so that its sum has to be shown.
 pub(super) fn has_sums(bars: &Bars) -> bool {
     let negative = |series: &BarSeries| series.values.iter().any(|value| *value < 0.0);
     bars.layout == Layout::Stacked && bars.series.iter().any(negative)
@@ -36,29 +46,35 @@ fn value(values: &[f64], index: usize) -> Option<f64> {
     values.get(index).and_then(|value| drawable(*value, Scale::Linear))
 }
 
-/// Returns the panel as SVG.
-pub(super) fn svg(id: &str, title: &str, bars: &Bars) -> String {
-    let y = Span::holding(Scale::Linear, &heights(bars));
-    let area = Area::new(&y, Ticks::Plain, 0.0);
-    let drawing = Drawing { bars, area, y };
-    let mut body = svg::vertical(&area, &drawing.y, Ticks::Plain, &bars.y_label, title);
-    for index in 0..bars.categories.len() {
-        body += &match bars.layout {
-            Layout::Stacked => drawing.stack(index),
-            Layout::Grouped => drawing.group(index),
-        };
-        body += &drawing.mark(index);
-        body += &drawing.category(index);
-    }
-    let list = |names: Vec<String>| names.join("; ");
-    let series = bars.series.iter().map(|series| svg::full_name(&series.name, series.origin));
-    let categories = bars.categories.iter().map(|c| svg::full_name(&c.name, c.origin));
-    let about = format!("Bars: {}. For: {}.", list(series.collect()), list(categories.collect()));
-    svg::element(id, &format!("{title}: {}", bars.y_label), &about, &body)
+/// Returns the ends of a value's interval, if both can be drawn. An exact value has none.
+pub(super) fn spread(series: &BarSeries, index: usize) -> Option<[f64; 2]> {
+    let [low, high] = series.spreads.get(index)?.filter(|[low, high]| low < high)?;
+    Some([drawable(low, Scale::Linear)?, drawable(high, Scale::Linear)?])
 }
 
-/// Returns every height that the axis has to hold.
-fn heights(bars: &Bars) -> Vec<f64> {
+/// Returns the panel as SVG.
+pub(super) fn svg(id: &str, title: &str, bars: &Bars) -> Markup {
+    let drawing = Drawing::new(bars);
+    let body = html! {
+        (svg::horizontal(&drawing.area, &drawing.x, Ticks::Plain, &bars.label, true))
+        @for (index, block) in drawing.blocks.iter().enumerate() {
+            (drawing.names(block))
+            @match bars.layout {
+                Layout::Stacked => (drawing.stack(index, block)),
+                Layout::Grouped => (drawing.group(index, block)),
+            }
+            (drawing.mark(index, block))
+        }
+    };
+    let series = bars.series.iter().map(|series| svg::full_name(&series.name, series.origin));
+    let categories = bars.categories.iter().map(|c| svg::full_name(&c.name, c.origin));
+    let [series, categories] = [series.collect::<Vec<_>>(), categories.collect()];
+    let about = format!("Bars: {}. For: {}.", series.join("; "), categories.join("; "));
+    svg::element(id, title, [&bars.label, &about], drawing.area.bottom, &body)
+}
+
+/// Returns every value that the axis has to hold.
+fn extents(bars: &Bars) -> Vec<f64> {
     let mut all: Vec<f64> = Vec::new();
     for index in 0..bars.categories.len() {
         let values = bars.series.iter().filter_map(|series| value(&series.values, index));
@@ -69,133 +85,162 @@ fn heights(bars: &Bars) -> Vec<f64> {
                 all.extend([up.iter().sum::<f64>(), down.iter().sum::<f64>()]);
             }
         }
+        all.extend(bars.series.iter().filter_map(|series| spread(series, index)).flatten());
         all.extend(bars.mark.iter().filter_map(|mark| value(&mark.values, index)));
     }
     all
 }
 
+/// The room of a category.
+struct Block {
+    top: f64,
+    height: f64,
+    /// The lines of its name.
+    names: Vec<String>,
+}
+
 struct Drawing<'a> {
     bars: &'a Bars,
     area: Area,
-    y: Span,
+    x: Span,
+    thick: f64,
+    blocks: Vec<Block>,
 }
 
-impl Drawing<'_> {
-    /// Returns the left end and width of a category's room.
-    fn slot(&self, index: usize) -> (f64, f64) {
-        let width = (self.area.right - self.area.left) / self.bars.categories.len() as f64;
-        (self.area.left + index as f64 * width, width)
-    }
-
-    fn height(&self, value: f64) -> f64 {
-        self.area.y(self.y.place(value))
-    }
-
-    fn stack(&self, index: usize) -> String {
-        let (left, width) = self.slot(index);
-        let (x, wide) = (left + width * 0.22, width * 0.56);
-        let (mut up, mut down) = (0.0, 0.0);
-        let mut out = String::new();
-        for series in &self.bars.series {
-            let Some(value) = value(&series.values, index) else { continue };
-            let base = if value >= 0.0 { &mut up } else { &mut down };
-            out += &self.bar(index, series, x, wide, (*base, *base + value));
-            *base += value;
+impl<'a> Drawing<'a> {
+    fn new(bars: &'a Bars) -> Drawing<'a> {
+        let x = Span::holding(Scale::Linear, &extents(bars));
+        let rows = if bars.layout == Layout::Grouped { bars.series.len().max(1) } else { 1 };
+        let thick = (ROOM / (rows * bars.categories.len()).max(1) as f64).clamp(THICK[0], THICK[1]);
+        let mut top = svg::TOP;
+        let mut blocks = Vec::new();
+        for category in &bars.categories {
+            let mut names = wrap(&category.name, NAME_COLUMNS);
+            names.extend(svg::origin_word(category.origin).map(|word| format!("({word})")));
+            let height = (rows as f64 * thick).max(names.len() as f64 * NAME_LINE) + GAP;
+            blocks.push(Block { top, height, names });
+            top += height;
         }
-        if has_sums(self.bars) {
-            let at = self.height(up + down);
-            out += &svg::line("sum", x - 5.0, at, x + wide + 5.0, at);
-        }
-        out
+        let lines = blocks.iter().flat_map(|block| &block.names);
+        let columns = lines.map(|line| line.chars().count()).max().unwrap_or(0);
+        let is_numbered = bars.layout == Layout::Grouped;
+        let values = bars.series.iter().flat_map(|series| &series.values);
+        let numbers = values.filter(|value| is_numbered && value.is_finite());
+        let digits = numbers.map(|value| number(*value, Ticks::Plain).chars().count()).max();
+        let area = Area {
+            left: 14.0 + columns as f64 * CHAR_WIDTH * 0.9,
+            right: svg::WIDTH - digits.map_or(20.0, |digits| 12.0 + digits as f64 * CHAR_WIDTH),
+            top: svg::TOP,
+            bottom: top,
+        };
+        Drawing { bars, area, x, thick, blocks }
     }
 
-    fn group(&self, index: usize) -> String {
-        let (left, width) = self.slot(index);
-        let wide = width * 0.8 / self.bars.series.len().max(1) as f64;
-        let numbered = self.bars.series.len() * self.bars.categories.len() <= NUMBERED_BARS_MAX;
-        let mut out = String::new();
-        for (place, series) in self.bars.series.iter().enumerate() {
-            let x = left + width * 0.1 + place as f64 * wide;
-            let Some(value) = value(&series.values, index) else {
-                out += &svg::words("middle", x + wide / 2.0, self.height(0.0) - 4.0, "\u{2013}");
-                continue;
-            };
-            out += &self.bar(index, series, x + wide * 0.04, wide * 0.92, (0.0, value));
-            let text = number(value, Ticks::Plain);
-            if numbered && text.chars().count() as f64 * CHAR_WIDTH * 0.9 <= wide + 4.0 {
-                let gap = if value >= 0.0 { -5.0 } else { 13.0 };
-                let at = self.height(value) + gap;
-                out += &svg::words("middle", x + wide / 2.0, at, &text).replacen(
-                    "<text",
-                    "<text class=\"small\"",
-                    1,
-                );
+    /// Returns where a value stands.
+    fn at(&self, value: f64) -> f64 {
+        self.area.x(self.x.place(value))
+    }
+
+    fn names(&self, block: &Block) -> Markup {
+        let first = block.top + (block.height - block.names.len() as f64 * NAME_LINE) / 2.0 + 12.0;
+        html! {
+            @for (line, name) in block.names.iter().enumerate() {
+                (svg::words("end", self.area.left - 8.0, first + line as f64 * NAME_LINE, name))
             }
         }
-        out
     }
 
-    fn bar(&self, index: usize, series: &BarSeries, x: f64, wide: f64, ends: (f64, f64)) -> String {
+    fn stack(&self, index: usize, block: &Block) -> Markup {
+        let y = block.top + (block.height - self.thick) / 2.0;
+        let (mut up, mut down) = (0.0, 0.0);
+        html! {
+            @for series in &self.bars.series {
+                @if let Some(value) = value(&series.values, index) {
+                    @let base = if value >= 0.0 { &mut up } else { &mut down };
+                    @let from = std::mem::replace(base, *base + value);
+                    (self.bar(index, series, y, Some([from, from + value])))
+                }
+            }
+            @if has_sums(self.bars) {
+                @let at = self.at(up + down);
+                (svg::line("sum", at, y - 4.0, at, y + self.thick + 4.0))
+            }
+        }
+    }
+
+    fn group(&self, index: usize, block: &Block) -> Markup {
+        let rows = self.bars.series.len() as f64;
+        let first = block.top + (block.height - rows * self.thick) / 2.0;
+        html! {
+            @for (place, series) in self.bars.series.iter().enumerate() {
+                @let y = first + place as f64 * self.thick;
+                @let found = value(&series.values, index);
+                (self.bar(index, series, y, found.map(|value| [0.0, value])))
+                @let ends = spread(series, index).into_iter().flatten().chain(found);
+                @let beside = self.at(ends.fold(0.0, f64::max)) + 6.0;
+                @let text = found.map_or("\u{2013}".to_owned(), |value| number(value, Ticks::Plain));
+                (svg::small_words("start", beside, y + self.thick / 2.0 + 4.5, &text))
+            }
+        }
+    }
+
+    /// Draws the bar between two values, with its whisker.
+    fn bar(&self, index: usize, series: &BarSeries, y: f64, ends: Option<[f64; 2]>) -> Markup {
         let category = &self.bars.categories[index];
         let origin = origin(category, series);
-        let (from, to) = (self.height(ends.0), self.height(ends.1));
-        let shape = format!(
-            "x=\"{x:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{:.1}\"",
-            from.min(to),
-            (from - to).abs()
-        );
-        let hint = format!(
-            "{}, {}: {}",
-            category.name,
-            svg::full_name(&series.name, origin),
-            number(ends.1 - ends.0, Ticks::Plain)
-        );
-        format!(
-            "<g class=\"{}\" data-series=\"{}\">{}<title>{}</title></g>",
-            svg::class(series.colour, origin),
-            escape(&series.name),
-            fill(&shape, series.colour, origin),
-            escape(&hint)
-        )
-    }
-
-    fn mark(&self, index: usize) -> String {
-        let Some(mark) = &self.bars.mark else { return String::new() };
-        let Some(value) = value(&mark.values, index) else { return String::new() };
-        let (left, width) = self.slot(index);
-        let hint = format!(
-            "{}, {}: {}",
-            self.bars.categories[index].name,
-            mark.name,
-            number(value, Ticks::Plain)
-        );
-        let shape = lines::marker(Marker::Diamond, left + width / 2.0, self.height(value), &hint);
-        format!("<g class=\"mark\">{shape}</g>")
-    }
-
-    fn category(&self, index: usize) -> String {
-        let (left, width) = self.slot(index);
-        let category = &self.bars.categories[index];
-        let mut names = wrap(&category.name, (width / CHAR_WIDTH) as usize);
-        names.truncate(CATEGORY_LINES_MAX);
-        names.extend(svg::origin_word(category.origin).map(|word| format!("({word})")));
-        let mut out = String::new();
-        for (line, name) in names.iter().enumerate() {
-            let y = self.area.bottom + 18.0 + line as f64 * 15.0;
-            let _ = write!(out, "{}", svg::words("middle", left + width / 2.0, y, name));
+        let number = |value| number(value, Ticks::Plain);
+        let mut hint = format!("{}, {}:", category.name, svg::full_name(&series.name, origin));
+        if let Some([from, to]) = ends {
+            let _ = write!(hint, " {}", number(to - from));
         }
-        out
+        let spread = spread(series, index);
+        if let Some([low, high]) = spread {
+            let _ = write!(hint, " ({} to {})", number(low), number(high));
+        }
+        if ends.is_none() && spread.is_none() {
+            return Markup::default();
+        }
+        html! {
+            g class=(svg::class(series.colour, origin)) data-series=(series.name) {
+                @if let Some(ends) = ends {
+                    @let [from, to] = ends.map(|end| self.at(end));
+                    @let (left, wide) = (from.min(to), (from - to).abs());
+                    (fill([left, y + 1.0, wide, self.thick - 2.0], series.colour, origin))
+                }
+                @if let Some(ends) = spread {
+                    @let [low, high] = ends.map(|end| self.at(end));
+                    @let (top, bottom) = (y + self.thick * 0.28, y + self.thick * 0.72);
+                    path class="error" d=(format!(
+                        "M{low:.1} {top:.1}V{bottom:.1}M{low:.1} {0:.1}H{high:.1}\
+                         M{high:.1} {top:.1}V{bottom:.1}",
+                        (top + bottom) / 2.0
+                    )) {}
+                }
+                title { (hint) }
+            }
+        }
+    }
+
+    fn mark(&self, index: usize, block: &Block) -> Markup {
+        let found = self.bars.mark.as_ref();
+        let found = found.and_then(|mark| Some((mark, value(&mark.values, index)?)));
+        let Some((mark, value)) = found else { return Markup::default() };
+        let text = number(value, Ticks::Plain);
+        let hint = format!("{}, {}: {text}", self.bars.categories[index].name, mark.name);
+        let y = block.top + block.height / 2.0;
+        html! { g class="mark" { (lines::marker(Marker::Diamond, self.at(value), y, &hint)) } }
     }
 }
 
-/// Returns a rectangle filled as its origin demands. The pattern of an emulated one is in the page's own definitions.
-pub(super) fn fill(shape: &str, colour: usize, origin: Origin) -> String {
-    let body = format!("<rect class=\"bar\" {shape}/>");
-    match origin {
-        Origin::Emulated => {
-            let pattern = colour % svg::COLOURS;
-            format!("{body}<rect class=\"hatch\" {shape} fill=\"url(#hatch_{pattern})\"/>")
+/// Returns a rectangle (x, y, width, height) filled as its origin demands. The pattern of an emulated one is in the
+/// page's own definitions.
+pub(super) fn fill([x, y, width, height]: [f64; 4], colour: usize, origin: Origin) -> Markup {
+    let hatch = format!("url(#hatch_{})", colour % svg::COLOURS);
+    let rect = |class: &str, fill: Option<&str>| {
+        html! {
+            rect class=(class) x=(Length(x)) y=(Length(y)) width=(Length(width))
+                height=(Length(height)) fill=[fill] {}
         }
-        Origin::Measured | Origin::Computed | Origin::Published => body,
-    }
+    };
+    html! { (rect("bar", None)) @if origin == Origin::Emulated { (rect("hatch", Some(&hatch))) } }
 }

@@ -28,8 +28,24 @@ pub struct Report {
 impl Report {
     /// Returns the whole page. Values that cannot be drawn are gaps, and the figure says how many there are.
     pub fn html(&self) -> String {
-        page::html(self)
+        page::html(self, None, &[])
     }
+
+    /// Returns a page of a server: with links to other pages, and reloaded by the browser every `refresh_s` if given.
+    pub fn served(&self, refresh_s: Option<u32>, links: &[Link<'_>]) -> String {
+        page::html(self, refresh_s, links)
+    }
+}
+
+/// A link to another page of the same server.
+#[derive(Debug, Clone, Copy)]
+pub struct Link<'a> {
+    /// The address, from the server's root.
+    pub href: &'a str,
+    /// The text.
+    pub text: &'a str,
+    /// True if it leads to the page that it is on.
+    pub is_here: bool,
 }
 
 /// A part of the page, in this order: prose, figures, tables, notes.
@@ -70,18 +86,19 @@ pub struct Panel {
 impl Panel {
     /// Makes a panel of lines.
     pub fn lines(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
-        Panel { title: title.into(), plot: Plot::Lines(Lines { x, y, series }) }
+        let lines = Lines { x, y, series, thresholds: Vec::new() };
+        Panel { title: title.into(), plot: Plot::Lines(lines) }
     }
 
-    /// Makes a panel of bars beside each other, without a mark.
+    /// Makes a panel of bars below each other, without a mark.
     pub fn groups(
         title: impl Into<String>,
-        y_label: impl Into<String>,
+        label: impl Into<String>,
         categories: impl IntoIterator<Item = Category>,
         series: impl IntoIterator<Item = BarSeries>,
     ) -> Panel {
         let bars = Bars {
-            y_label: y_label.into(),
+            label: label.into(),
             layout: Layout::Grouped,
             categories: categories.into_iter().collect(),
             series: series.into_iter().collect(),
@@ -109,6 +126,19 @@ pub struct Lines {
     pub y: Axis,
     /// The lines. A name used in several panels is one entry of the legend.
     pub series: Vec<Series>,
+    /// Values of x from which something changes.
+    pub thresholds: Vec<Threshold>,
+}
+
+/// A dotted line across a panel of lines, named when it is pointed at.
+#[derive(Debug, Clone)]
+pub struct Threshold {
+    /// Says what begins here.
+    pub name: String,
+    /// The position along the horizontal axis.
+    pub x: f64,
+    /// An index into the seven colours; it wraps around.
+    pub colour: usize,
 }
 
 /// One axis.
@@ -245,31 +275,31 @@ impl Point {
     }
 }
 
-/// Bars by category, from zero on a linear axis.
+/// Bars by category, from zero to the right on a linear axis. They lie, so that any name has room beside its bars.
 #[derive(Debug, Clone)]
 pub struct Bars {
-    /// The vertical axis' quantity with its unit.
-    pub y_label: String,
-    /// The layout: beside each other or on top of each other.
+    /// The quantity with its unit.
+    pub label: String,
+    /// The layout of a category's bars.
     pub layout: Layout,
-    /// The categories along the horizontal axis.
+    /// The categories from top to bottom.
     pub categories: Vec<Category>,
     /// The series, with one colour each: the stages of a stack, or the members of a group.
     pub series: Vec<BarSeries>,
-    /// A mark over each category to compare the bars with, such as the measured difference.
+    /// A mark in each category to compare the bars with, such as the measured difference.
     pub mark: Option<Mark>,
 }
 
 /// The layout of the bars of a category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// The bars are on top of each other. Negative values hang below zero, and a line then shows the sum.
+    /// The bars follow each other. Negative values go to the left of zero, and a line then shows the sum.
     Stacked,
-    /// The bars are beside each other, each with its number.
+    /// The bars are below each other, each with its number.
     Grouped,
 }
 
-/// One place along the horizontal axis of bars.
+/// One group of bars.
 #[derive(Debug, Clone)]
 pub struct Category {
     /// Its name.
@@ -296,6 +326,8 @@ pub struct BarSeries {
     pub colour: usize,
     /// One value per category, in their order. One that is missing is a gap.
     pub values: Vec<f64>,
+    /// The ends of each value's interval, drawn as a whisker on its bar; empty if there are none.
+    pub spreads: Vec<Option<[f64; 2]>>,
 }
 
 impl BarSeries {
@@ -306,11 +338,18 @@ impl BarSeries {
         colour: usize,
         values: impl IntoIterator<Item = f64>,
     ) -> BarSeries {
-        BarSeries { name: name.into(), origin, colour, values: values.into_iter().collect() }
+        let (name, values) = (name.into(), values.into_iter().collect());
+        BarSeries { name, origin, colour, values, spreads: Vec::new() }
+    }
+
+    /// Adds the ends of each value's interval. A value may be missing where only its ends are known.
+    #[must_use]
+    pub fn with_spreads(self, spreads: impl IntoIterator<Item = Option<[f64; 2]>>) -> BarSeries {
+        BarSeries { spreads: spreads.into_iter().collect(), ..self }
     }
 }
 
-/// A mark over each category.
+/// A mark in each category.
 #[derive(Debug, Clone)]
 pub struct Mark {
     /// The name in the legend.

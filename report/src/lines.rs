@@ -3,10 +3,15 @@
 
 use std::fmt::Write;
 
+use maud::{Markup, html};
+
 use super::axis::{Span, drawable};
 use super::svg::{self, Area, CHAR_WIDTH};
-use super::text::{escape, number};
-use super::{Axis, Lines, Marker, Point, Series};
+use super::text::number;
+use super::{Axis, Lines, Marker, Point, Series, Threshold};
+
+/// The end of the data, from the top of the picture.
+const BOTTOM: f64 = 284.0;
 
 /// Returns how many numbers cannot be drawn.
 pub(super) fn gaps(lines: &Lines) -> usize {
@@ -22,28 +27,32 @@ pub(super) fn gaps(lines: &Lines) -> usize {
 }
 
 /// Returns the panel as SVG.
-pub(super) fn svg(id: &str, title: &str, lines: &Lines) -> String {
+pub(super) fn svg(id: &str, title: &str, lines: &Lines) -> Markup {
     let points = || lines.series.iter().flat_map(|series| &series.points);
-    let xs: Vec<f64> = points().filter_map(|point| drawable(point.x, lines.x.scale)).collect();
+    let thresholds = lines.thresholds.iter().map(|threshold| threshold.x);
+    let xs = points().map(|point| point.x).chain(thresholds);
+    let xs: Vec<f64> = xs.filter_map(|x| drawable(x, lines.x.scale)).collect();
     let ys: Vec<f64> = points()
         .flat_map(|point| [Some(point.y), point.low, point.high])
         .filter_map(|value| drawable(value?, lines.y.scale))
         .collect();
     let plot = Drawing::new(lines, &xs, &ys);
-    let mut body = svg::vertical(&plot.area, &plot.y, lines.y.ticks, &lines.y.label, title);
-    body += &svg::horizontal(&plot.area, &plot.x, lines.x.ticks, &lines.x.label);
-    if xs.is_empty() || ys.is_empty() {
-        let middle = (plot.area.left + plot.area.right) / 2.0;
-        body += &svg::words("middle", middle, plot.area.y(0.5), "no data");
-    }
-    for series in &lines.series {
-        body += &plot.series(series);
-    }
-    body += &plot.labels();
+    let middle = (plot.area.left + plot.area.right) / 2.0;
+    let body = html! {
+        (svg::vertical(&plot.area, &plot.y, lines.y.ticks, &lines.y.label))
+        (svg::horizontal(&plot.area, &plot.x, lines.x.ticks, &lines.x.label, false))
+        @if xs.is_empty() || ys.is_empty() {
+            (svg::words("middle", middle, plot.area.y(0.5), "no data"))
+        }
+        @for threshold in &lines.thresholds { (plot.threshold(threshold)) }
+        @for series in &lines.series { (plot.series(series)) }
+        (plot.labels())
+    };
     let names: Vec<String> =
         lines.series.iter().map(|series| svg::full_name(&series.name, series.origin)).collect();
-    let name = format!("{title}: {} against {}", lines.y.label, lines.x.label);
-    svg::element(id, &name, &format!("Lines: {}.", names.join("; ")), &body)
+    let name = format!("{} against {}", lines.y.label, lines.x.label);
+    let about = format!("Lines: {}.", names.join("; "));
+    svg::element(id, title, [&name, &about], BOTTOM, &body)
 }
 
 struct Drawing<'a> {
@@ -58,8 +67,14 @@ impl<'a> Drawing<'a> {
         let y = Span::holding(lines.y.scale, ys);
         let longest = lines.series.iter().map(label_columns).max().unwrap_or(0);
         let room = if longest == 0 { 0.0 } else { longest as f64 * CHAR_WIDTH + 14.0 };
-        // A long label may run out of the picture, but it cannot take the picture's place.
-        let area = Area::new(&y, lines.y.ticks, room.min(svg::WIDTH / 3.0));
+        let ticks = y.ticks.iter().map(|tick| number(*tick, lines.y.ticks).chars().count()).max();
+        let area = Area {
+            left: 34.0 + ticks.unwrap_or(0) as f64 * CHAR_WIDTH,
+            // A long label may run out of the picture, but it cannot take the picture's place.
+            right: svg::WIDTH - room.clamp(14.0, svg::WIDTH / 3.0),
+            top: svg::TOP,
+            bottom: BOTTOM,
+        };
         Drawing { lines, area, x: Span::holding(lines.x.scale, xs), y }
     }
 
@@ -70,11 +85,10 @@ impl<'a> Drawing<'a> {
         Some((self.area.x(self.x.place(x)), self.area.y(self.y.place(y))))
     }
 
-    fn series(&self, series: &Series) -> String {
-        let class = svg::class(series.style.colour, series.origin);
+    fn series(&self, series: &Series) -> Markup {
         let mut path = String::new();
         let mut whiskers = String::new();
-        let mut markers = String::new();
+        let mut markers = Vec::new();
         let mut pen = 'M';
         for point in &series.points {
             let Some((x, y)) = self.at(point.x, point.y) else {
@@ -84,13 +98,27 @@ impl<'a> Drawing<'a> {
             let _ = write!(path, "{pen}{x:.1} {y:.1}");
             pen = 'L';
             whiskers += &self.whisker(point);
-            markers += &marker(series.style.marker, x, y, &self.hint(series, point));
+            markers.push(marker(series.style.marker, x, y, &self.hint(series, point)));
         }
-        format!(
-            "<g class=\"{class}\" data-series=\"{}\"><path class=\"line\" d=\"{path}\"/>\
-             <path class=\"whisker\" d=\"{whiskers}\"/>{markers}</g>",
-            escape(&series.name)
-        )
+        html! {
+            g class=(svg::class(series.style.colour, series.origin)) data-series=(series.name) {
+                path class="line" d=(path) {}
+                path class="whisker" d=(whiskers) {}
+                @for marker in markers { (marker) }
+            }
+        }
+    }
+
+    fn threshold(&self, threshold: &Threshold) -> Markup {
+        let Some(x) = drawable(threshold.x, self.lines.x.scale) else { return Markup::default() };
+        let (at, area) = (self.area.x(self.x.place(x)), &self.area);
+        html! {
+            g class={ "c" (threshold.colour % svg::COLOURS) } {
+                path class="threshold" d=(format!("M{at:.1} {:.1}V{:.1}", area.top, area.bottom)) {
+                    title { (threshold.name) ": " (number(x, self.lines.x.ticks)) }
+                }
+            }
+        }
     }
 
     fn whisker(&self, point: &Point) -> String {
@@ -117,7 +145,7 @@ impl<'a> Drawing<'a> {
     }
 
     /// Draws labels at the lines' ends, moved apart where they would overlap.
-    fn labels(&self) -> String {
+    fn labels(&self) -> Markup {
         let mut labels: Vec<(f64, &Series)> = Vec::new();
         for series in self.lines.series.iter().filter(|series| !series.label.is_empty()) {
             let ends = series.points.iter().rev();
@@ -129,21 +157,17 @@ impl<'a> Drawing<'a> {
         let heights: Vec<f64> = labels.iter().map(|(_, series)| label_height(series)).collect();
         let wanted: Vec<f64> = labels.iter().map(|(y, _)| *y).collect();
         let placed = apart(&wanted, &heights, self.area.bottom);
-        let mut out = String::new();
-        for ((_, series), y) in labels.iter().zip(placed) {
-            let class = svg::class(series.style.colour, series.origin);
-            let x = self.area.right + 10.0;
-            let mut text = svg::words("start", x, y + 4.5, &series.label);
-            if let Some(word) = svg::origin_word(series.origin) {
-                text += &svg::words("start", x, y + 17.5, word).replacen(
-                    "<text",
-                    "<text class=\"small\"",
-                    1,
-                );
+        let x = self.area.right + 10.0;
+        html! {
+            @for ((_, series), y) in labels.iter().zip(placed) {
+                g class={ "ends " (svg::class(series.style.colour, series.origin)) } {
+                    (svg::words("start", x, y + 4.5, &series.label))
+                    @if let Some(word) = svg::origin_word(series.origin) {
+                        (svg::small_words("start", x, y + 17.5, word))
+                    }
+                }
             }
-            let _ = write!(out, "<g class=\"ends {class}\">{text}</g>");
         }
-        out
     }
 }
 
@@ -177,7 +201,7 @@ fn apart(wanted: &[f64], heights: &[f64], bottom: f64) -> Vec<f64> {
 }
 
 /// Draws a marker with the text that a pointer over it shows.
-pub(super) fn marker(marker: Marker, x: f64, y: f64, hint: &str) -> String {
+pub(super) fn marker(marker: Marker, x: f64, y: f64, hint: &str) -> Markup {
     let shape = match marker {
         Marker::Circle => {
             format!("M{:.1} {y:.1}a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0 -8.4 0z", x - 4.2)
@@ -186,5 +210,5 @@ pub(super) fn marker(marker: Marker, x: f64, y: f64, hint: &str) -> String {
         Marker::Triangle => format!("M{x:.1} {:.1}l4.8 8.4h-9.6z", y - 5.4),
         Marker::Diamond => format!("M{x:.1} {:.1}l5.2 5.2l-5.2 5.2l-5.2 -5.2z", y - 5.2),
     };
-    format!("<path class=\"dot\" d=\"{shape}\"><title>{}</title></path>", escape(hint))
+    html! { path class="dot" d=(shape) { @if !hint.is_empty() { title { (hint) } } } }
 }

@@ -2,10 +2,13 @@
 //! who cannot see it. It draws nothing itself.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
-use super::text::{aligned, escape, number, rich, slug};
-use super::{Bars, Column, Figure, Lines, Origin, Panel, Plot, Report, Section, Table, Ticks};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::text::{aligned, clean, number, rich, slug};
+use super::{
+    Bars, Column, Figure, Lines, Link, Origin, Panel, Plot, Report, Section, Table, Ticks,
+};
 use super::{bars, lines, svg};
 
 const STYLE: &str = include_str!("style.css");
@@ -16,31 +19,54 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 const FACT_COLUMNS: usize = 28;
 
 /// Returns the whole page.
-pub(super) fn html(report: &Report) -> String {
+pub(super) fn html(report: &Report, refresh_s: Option<u32>, links: &[Link<'_>]) -> String {
     let mut page = Page::default();
-    let mut body = String::new();
-    let mut contents = String::new();
-    for section in &report.sections {
+    let sections = report.sections.iter().map(|section| {
         let id = page.anchor(&section.heading);
-        let heading = rich(&section.heading);
-        let _ = write!(contents, "<li><a href=\"#{id}\">{heading}</a></li>");
-        let _ = writeln!(body, "<section aria-labelledby=\"{id}\"><h2 id=\"{id}\">{heading}</h2>");
-        body += &page.section(section);
-        body += "</section>\n";
-    }
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\
-         <title>{title}</title>\n<style>{STYLE}</style></head>\n<body>{patterns}\n\
-         <header><h1>{heading}</h1><p class=\"subtitle\">{subtitle}</p>{facts}\
-         <nav aria-label=\"Sections\"><ul>{contents}</ul></nav></header>\n<main>\n{body}</main></body></html>\n",
-        title = escape(&report.title),
-        patterns = patterns(),
-        heading = rich(&report.title),
-        subtitle = rich(&report.subtitle),
-        facts = facts(&report.facts),
-    )
+        (id, rich(&section.heading), page.section(section))
+    });
+    let sections: Vec<(String, Markup, Markup)> = sections.collect();
+    let html = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width,initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                @if let Some(refresh_s) = refresh_s { meta http-equiv="refresh" content=(refresh_s); }
+                title { (report.title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (patterns())
+                header {
+                    h1 { (rich(&report.title)) }
+                    p class="subtitle" { (rich(&report.subtitle)) }
+                    @if !links.is_empty() {
+                        nav class="links" aria-label="Pages" {
+                            ul { @for link in links { li {
+                                a href=(link.href) aria-current=[link.is_here.then_some("page")] {
+                                    (link.text)
+                                }
+                            } } }
+                        }
+                    }
+                    (facts(&report.facts))
+                    nav aria-label="Sections" {
+                        ul { @for (id, heading, _) in &sections {
+                            li { a href={ "#" (id) } { (heading) } }
+                        } }
+                    }
+                }
+                main {
+                    @for (id, heading, body) in &sections {
+                        section aria-labelledby=(id) { h2 id=(id) { (heading) } (body) }
+                    }
+                }
+            }
+        }
+    };
+    clean(html.into_string() + "\n")
 }
 
 /// The numbers and names that have been given so far.
@@ -64,34 +90,31 @@ impl Page {
         anchor
     }
 
-    fn section(&mut self, section: &Section) -> String {
-        let mut out = String::new();
-        for paragraph in &section.prose {
-            let _ = writeln!(out, "<p>{}</p>", rich(paragraph));
+    fn section(&mut self, section: &Section) -> Markup {
+        html! {
+            @for paragraph in &section.prose { p { (rich(paragraph)) } }
+            @for figure in &section.figures { (self.figure(figure)) }
+            @for listed in &section.tables {
+                @let name = self.table_name();
+                (table(&html! { b { (name) "." } " " (rich(&listed.caption)) }, &name, listed))
+            }
+            @if !section.notes.is_empty() {
+                ul class="notes" { @for note in &section.notes { li { (rich(note)) } } }
+            }
         }
-        for figure in &section.figures {
-            out += &self.figure(figure);
-        }
-        for listed in &section.tables {
-            self.tables += 1;
-            let caption = format!("<b>Table {}.</b> {}", self.tables, rich(&listed.caption));
-            out += &table(&caption, &format!("Table {}", self.tables), listed);
-        }
-        if !section.notes.is_empty() {
-            let notes = section.notes.iter().map(|note| format!("<li>{}</li>", rich(note)));
-            let _ = writeln!(out, "<ul class=\"notes\">{}</ul>", notes.collect::<String>());
-        }
-        out
     }
 
-    fn figure(&mut self, figure: &Figure) -> String {
+    fn table_name(&mut self) -> String {
+        self.tables += 1;
+        format!("Table {}", self.tables)
+    }
+
+    fn figure(&mut self, figure: &Figure) -> Markup {
         self.figures += 1;
         let id = self.anchor(&figure.id);
-        let caption = format!("<b>Figure {}.</b> {}", self.figures, rich(&figure.caption));
-        let mut panels = String::new();
-        let mut numbers = String::new();
+        let mut numbers = Vec::new();
         let mut gaps = 0;
-        for (index, panel) in figure.panels.iter().enumerate() {
+        let panels = figure.panels.iter().enumerate().map(|(index, panel)| {
             let panel_id = format!("{id}_panel_{}", index + 1);
             let (drawn, listed, lost) = match &panel.plot {
                 Plot::Lines(plot) => (
@@ -105,57 +128,70 @@ impl Page {
                     bars::gaps(plot),
                 ),
             };
-            panels += &drawn;
-            numbers += &table(&escape(&listed.caption), &listed.caption, &listed);
+            numbers.push(table(&html! { (listed.caption) }, &listed.caption, &listed));
             gaps += lost;
+            drawn
+        });
+        let panels: Vec<Markup> = panels.collect();
+        html! {
+            figure id=(id) {
+                figcaption { b { "Figure " (self.figures) "." } " " (rich(&figure.caption)) }
+                ul class="legend" {
+                    @for (name, key) in legend(&figure.panels) { li { (key) (name) } }
+                }
+                div class="panels" { @for panel in &panels { (panel) } }
+                @if gaps > 0 {
+                    p class="gaps" {
+                        @if gaps == 1 { "1 value is missing or cannot be drawn; it is" }
+                        @else { (gaps) " values are missing or cannot be drawn; they are" }
+                        " left out of the picture."
+                    }
+                }
+                details {
+                    summary { "The numbers of figure " (self.figures) }
+                    @for table in &numbers { (table) }
+                }
+            }
         }
-        format!(
-            "<figure id=\"{id}\"><figcaption>{caption}</figcaption>{}<div class=\"panels\">{panels}</div>{}\
-             <details><summary>The numbers of figure {}</summary>{numbers}</details></figure>\n",
-            legend(&figure.panels),
-            gap_note(gaps),
-            self.figures
-        )
     }
-}
-
-fn gap_note(gaps: usize) -> String {
-    let what = match gaps {
-        0 => return String::new(),
-        1 => String::from("1 value is missing or cannot be drawn; it is"),
-        _ => format!("{gaps} values are missing or cannot be drawn; they are"),
-    };
-    format!("<p class=\"gaps\">{what} left out of the picture.</p>")
 }
 
 /// Returns the fills of emulated bars, one per colour, for every figure of the page.
-fn patterns() -> String {
-    let mut out = String::from("<svg class=\"defs\" aria-hidden=\"true\"><defs>");
-    for colour in 0..svg::COLOURS {
-        let _ = write!(
-            out,
-            "<pattern id=\"hatch_{colour}\" class=\"c{colour}\" width=\"7\" height=\"7\" \
-             patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
-             <path class=\"hatching\" d=\"M0 0V7\"/></pattern>"
-        );
+fn patterns() -> Markup {
+    html! {
+        svg class="defs" aria-hidden="true" {
+            defs {
+                @for colour in 0..svg::COLOURS {
+                    pattern id={ "hatch_" (colour) } class={ "c" (colour) } width="7" height="7"
+                        patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
+                        path class="hatching" d="M0 0V7" {}
+                    }
+                }
+            }
+        }
     }
-    out + "</defs></svg>"
 }
 
-fn facts(facts: &[(String, String)]) -> String {
-    let mut out = String::new();
-    for (name, value) in facts {
-        let class = if value.chars().count() > FACT_COLUMNS { " class=\"wide\"" } else { "" };
-        let (name, value) = (escape(name), rich(value));
-        let _ = write!(out, "<div{class}><dt>{name}</dt><dd>{value}</dd></div>");
+fn facts(facts: &[(String, String)]) -> Markup {
+    let is_wide = |value: &str| value.chars().count() > FACT_COLUMNS;
+    html! {
+        @if !facts.is_empty() {
+            dl class="facts" {
+                @for (name, value) in facts {
+                    div class=[is_wide(value).then_some("wide")] {
+                        dt { (name) }
+                        dd { (rich(value)) }
+                    }
+                }
+            }
+        }
     }
-    if out.is_empty() { out } else { format!("<dl class=\"facts\">{out}</dl>") }
 }
 
 /// Returns the legend with one entry per name, over all panels.
-fn legend(panels: &[Panel]) -> String {
-    let mut entries: Vec<(String, String)> = Vec::new();
-    let mut add = |name: String, sample: String| {
+fn legend(panels: &[Panel]) -> Vec<(String, Markup)> {
+    let mut entries: Vec<(String, Markup)> = Vec::new();
+    let mut add = |name: String, sample: Markup| {
         if !entries.iter().any(|(known, _)| *known == name) {
             entries.push((name, sample));
         }
@@ -165,7 +201,7 @@ fn legend(panels: &[Panel]) -> String {
             Plot::Lines(plot) => {
                 for series in &plot.series {
                     let marker = lines::marker(series.style.marker, 19.0, 8.0, "");
-                    let sample = format!("{}{marker}", svg::line("line", 0.0, 8.0, 38.0, 8.0));
+                    let sample = html! { (svg::line("line", 0.0, 8.0, 38.0, 8.0)) (marker) };
                     let class = svg::class(series.style.colour, series.origin);
                     add(svg::full_name(&series.name, series.origin), key(&class, &sample));
                 }
@@ -173,27 +209,26 @@ fn legend(panels: &[Panel]) -> String {
             Plot::Bars(plot) => bar_entries(plot, &mut add),
         }
     }
-    let items = entries.iter().map(|(name, key)| format!("<li>{key}{}</li>", escape(name)));
-    format!("<ul class=\"legend\">{}</ul>", items.collect::<String>())
+    entries
 }
 
-fn bar_entries(plot: &Bars, add: &mut impl FnMut(String, String)) {
-    let shape = "x=\"8\" y=\"1\" width=\"22\" height=\"14\"";
+fn bar_entries(plot: &Bars, add: &mut impl FnMut(String, Markup)) {
+    let fill = |colour, origin| bars::fill([8.0, 1.0, 22.0, 14.0], colour, origin);
     for series in &plot.series {
-        let sample = bars::fill(shape, series.colour, series.origin);
         let class = svg::class(series.colour, series.origin);
+        let sample = fill(series.colour, series.origin);
         add(svg::full_name(&series.name, series.origin), key(&class, &sample));
     }
     for origin in [Origin::Emulated, Origin::Computed, Origin::Published] {
         let grey = svg::COLOURS - 1;
         if plot.categories.iter().any(|category| category.origin == origin) {
-            let class = svg::class(grey, origin);
             let word = svg::origin_word(origin).unwrap_or_default();
-            add(format!("any colour: {word}"), key(&class, &bars::fill(shape, grey, origin)));
+            let sample = fill(grey, origin);
+            add(format!("any colour: {word}"), key(&svg::class(grey, origin), &sample));
         }
     }
     if bars::has_sums(plot) {
-        add(String::from("sum"), key("", &svg::line("sum", 6.0, 8.0, 32.0, 8.0)));
+        add(String::from("sum"), key("", &svg::line("sum", 19.0, 1.0, 19.0, 15.0)));
     }
     if let Some(mark) = &plot.mark {
         let sample = lines::marker(super::Marker::Diamond, 19.0, 8.0, "");
@@ -201,11 +236,8 @@ fn bar_entries(plot: &Bars, add: &mut impl FnMut(String, String)) {
     }
 }
 
-fn key(class: &str, sample: &str) -> String {
-    let sample = sample.replace("<title></title>", "");
-    format!(
-        "<svg viewBox=\"0 0 38 16\" aria-hidden=\"true\"><g class=\"{class}\">{sample}</g></svg>"
-    )
+fn key(class: &str, sample: &Markup) -> Markup {
+    html! { svg viewBox="0 0 38 16" aria-hidden="true" { g class=(class) { (sample) } } }
 }
 
 /// Returns the numbers of a panel of lines, one row per value of x.
@@ -236,20 +268,23 @@ fn bars_table(title: &str, plot: &Bars) -> Table {
     let names = plot.series.iter().map(|series| svg::full_name(&series.name, series.origin));
     let mut header = vec![Column::text("category")];
     header.extend(names.chain(plot.mark.iter().map(|m| m.name.clone())).map(Column::number));
-    let lists: Vec<&Vec<f64>> =
-        plot.series.iter().map(|s| &s.values).chain(plot.mark.iter().map(|m| &m.values)).collect();
-    let smallest = smallest(lists.iter().flat_map(|values| values.iter().copied()));
+    let lists = plot.series.iter().map(|series| (&series.values, Some(series)));
+    let lists: Vec<_> = lists.chain(plot.mark.iter().map(|mark| (&mark.values, None))).collect();
+    let smallest = smallest(lists.iter().flat_map(|(values, _)| values.iter().copied()));
+    let aligned = |value| aligned(value, smallest, Ticks::Plain);
     let mut rows = Vec::new();
     for (index, category) in plot.categories.iter().enumerate() {
         let mut row = vec![svg::full_name(&category.name, category.origin)];
-        for values in &lists {
+        for (values, series) in &lists {
             let value = values.get(index).filter(|value| value.is_finite());
-            let text = value.map(|value| aligned(*value, smallest, Ticks::Plain));
-            row.push(text.unwrap_or_default());
+            let ends = series.and_then(|series| bars::spread(series, index));
+            let ends = ends.map(|[low, high]| format!("({} to {})", aligned(low), aligned(high)));
+            let parts = value.map(|value| aligned(*value)).into_iter().chain(ends);
+            row.push(parts.collect::<Vec<_>>().join(" "));
         }
         rows.push(row);
     }
-    Table { caption: format!("{title}: {}", plot.y_label), header, rows }
+    Table { caption: format!("{title}: {}", plot.label), header, rows }
 }
 
 /// Returns the smallest size that is not zero, or zero if there is none.
@@ -258,31 +293,28 @@ fn smallest(values: impl Iterator<Item = f64>) -> f64 {
     sizes.reduce(f64::min).unwrap_or(0.0)
 }
 
-/// Returns a table in a box that scrolls sideways on a narrow screen. `caption` is HTML, and `name` is text.
-fn table(caption: &str, name: &str, table: &Table) -> String {
-    let class = |numeric: bool| if numeric { " class=\"n\"" } else { "" };
-    let mut head = String::new();
-    for column in &table.header {
-        let _ =
-            write!(head, "<th scope=\"col\"{}>{}</th>", class(column.numeric), rich(&column.name));
-    }
-    let mut body = String::new();
-    for row in &table.rows {
-        body += "<tr>";
-        for index in 0..row.len().max(table.header.len()) {
-            let cell = row.get(index).map_or("", String::as_str);
-            let class = class(table.header.get(index).is_some_and(|column| column.numeric));
-            let text = if cell.is_empty() { String::from("\u{2013}") } else { rich(cell) };
-            body += &match index {
-                0 => format!("<th scope=\"row\"{class}>{text}</th>"),
-                _ => format!("<td{class}>{text}</td>"),
-            };
+/// Returns a table in a box that scrolls sideways on a narrow screen.
+fn table(caption: &Markup, name: &str, table: &Table) -> Markup {
+    let class =
+        |index: usize| table.header.get(index).is_some_and(|column| column.numeric).then_some("n");
+    html! {
+        div class="scroll" role="region" tabindex="0" aria-label=(name) {
+            table {
+                caption { (caption) }
+                thead { tr {
+                    @for (index, column) in table.header.iter().enumerate() {
+                        th scope="col" class=[class(index)] { (rich(&column.name)) }
+                    }
+                } }
+                tbody { @for row in &table.rows { tr {
+                    @for index in 0..row.len().max(table.header.len()) {
+                        @let cell = row.get(index).filter(|cell| !cell.is_empty());
+                        @let text = rich(cell.map_or("\u{2013}", String::as_str));
+                        @if index == 0 { th scope="row" class=[class(index)] { (text) } }
+                        @else { td class=[class(index)] { (text) } }
+                    }
+                } } }
+            }
         }
-        body += "</tr>\n";
     }
-    format!(
-        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table><caption>{caption}</caption>\
-         <thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n",
-        escape(name)
-    )
 }

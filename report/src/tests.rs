@@ -46,8 +46,7 @@ fn latency_panel(title: &str, x: Axis, y: Axis, xs: &[f64], at: impl Fn(f64) -> 
             points: xs.iter().map(point).collect(),
         }
     });
-    let plot = Plot::Lines(Lines { x, y, series: series.collect() });
-    Panel { title: String::from(title), plot }
+    Panel::lines(title, x, y, series.collect())
 }
 
 fn latency_section() -> Section {
@@ -89,7 +88,7 @@ fn category(name: &str, origin: Origin) -> Category {
 
 fn stages() -> Bars {
     Bars {
-        y_label: String::from("difference in median (us)"),
+        label: String::from("difference in median (us)"),
         layout: Layout::Stacked,
         categories: vec![
             category("microservice software", Origin::Measured),
@@ -110,10 +109,15 @@ fn groups() -> Bars {
     let values = [[118.0, 640.0], [161.0, 705.0], [74.0, 210.0], [97.0, 251.0]];
     let series = [a, b, c, d].into_iter().zip(values).enumerate();
     Bars {
-        y_label: String::from("median latency (us)"),
+        label: String::from("median latency (us)"),
         layout: Layout::Grouped,
         categories: vec![category("4 KiB", Origin::Measured), category("64 KiB", Origin::Measured)],
-        series: series.map(|(n, (of, values))| BarSeries::new(of.0, of.2, n, values)).collect(),
+        series: series
+            .map(|(n, (of, values))| {
+                let spreads = values.map(|value| Some([value * 0.93, value * 1.1]));
+                BarSeries::new(of.0, of.2, n, values).with_spreads(spreads)
+            })
+            .collect(),
         mark: None,
     }
 }
@@ -172,7 +176,7 @@ fn lines_of(x: Axis, y: Axis, points: Vec<Point>) -> Plot {
         style: Style::nth(0),
         points,
     };
-    Plot::Lines(Lines { x, y, series: vec![series] })
+    Panel::lines("", x, y, vec![series]).plot
 }
 
 fn assert_only_numbers(html: &str) {
@@ -213,7 +217,7 @@ fn emulated_numbers_say_so_in_line_legend_and_label() {
     assert!(legend.contains("monolith, software</li>"));
     assert!(html.contains("class=\"c2 emulated\" data-series=\"monolith, IAA\""));
     assert!(html.contains(">emulated</text>"), "beside the label at the line's end");
-    assert!(html.contains(">(emulated)</text>"), "under an emulated category");
+    assert!(html.contains(">(emulated)</text>"), "beside an emulated category");
     assert!(html.contains("<li>") && html.contains("any colour: emulated"));
     assert!(html.contains("url(#hatch_2)"));
 }
@@ -224,7 +228,7 @@ fn computed_bars_say_so_beside_emulated_ones() {
     let series = series.map(|(name, origin)| BarSeries::new(name, origin, 1, [1.0]));
     let panel = Panel::groups("", "gain (%)", [category("case", Origin::Emulated)], series);
     let Plot::Bars(bars) = &panel.plot else { unreachable!("groups") };
-    let drawn = bars::svg("gains", "", bars);
+    let drawn = bars::svg("gains", "", bars).into_string();
     assert!(drawn.contains("class=\"c1 emulated\" data-series=\"measured\""), "{drawn}");
     assert!(drawn.contains("class=\"c1 computed\" data-series=\"estimated\""), "{drawn}");
 }
@@ -277,7 +281,7 @@ fn no_text_can_become_markup() {
     }
     let html = report.html();
     assert!(html.matches("&lt;script&gt;x").count() > 20, "all of it is there as text");
-    for mark in ["<script", "onload='", "\" onload", "<b>`", "\u{0}", "\u{202e}"] {
+    for mark in ["<script", "\" onload", "<b>`", "\u{0}", "\u{202e}"] {
         assert!(!html.contains(mark), "{mark:?}");
     }
     assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
@@ -294,7 +298,7 @@ fn poison(panel: &mut Panel) {
             }
         }
         Plot::Bars(plot) => {
-            plot.y_label = evil();
+            plot.label = evil();
             plot.categories.iter_mut().for_each(|category| category.name = evil());
             plot.series.iter_mut().for_each(|series| series.name = evil());
             plot.mark.iter_mut().for_each(|mark| mark.name = evil());
@@ -322,12 +326,48 @@ fn a_point_that_cannot_be_drawn_is_a_counted_gap() {
 #[test]
 fn missing_bars_are_counted_gaps_too() {
     let mut bars = groups();
-    bars.series[0].values = vec![f64::NAN];
+    (bars.series[0].values, bars.series[0].spreads) = (vec![f64::NAN], Vec::new());
     let html = page_of(Plot::Bars(bars));
     assert!(html.contains("2 values are missing or cannot be drawn"));
     assert_eq!(html.matches("data-series=\"monolith, software\"").count(), 0);
     assert_eq!(html.matches("data-series=\"monolith, IAA\"").count(), 2);
     assert_only_numbers(&html);
+}
+
+#[test]
+fn intervals_are_whiskers_on_their_bars() {
+    let html = page_of(Plot::Bars(groups()));
+    assert_eq!(html.matches("class=\"error\"").count(), 8);
+    assert!(html.contains("118.0 (109.7 to 129.8)"), "{html}");
+    let range = BarSeries::new("range", Origin::Computed, 0, [f64::NAN, 3.0, f64::NAN]);
+    let range = range.with_spreads([Some([1.0, 2.0]), Some([f64::NAN, 4.0]), None]);
+    let categories = ["only its ends", "only its value", "neither"].map(Category::new);
+    let html = page_of(Panel::groups("", "", categories, [range]).plot);
+    assert_eq!(html.matches("class=\"error\"").count(), 1);
+    assert_eq!(html.matches("data-series=\"range\"").count(), 2);
+    assert!(html.contains("1 value is missing"), "{html}");
+}
+
+#[test]
+fn names_of_any_length_stay_beside_their_bars() {
+    let unbroken = "unbroken".repeat(9);
+    let names = ["a name of so many words that it takes several lines", &unbroken];
+    let plot = Panel::groups("", "", names.map(Category::new), []).plot;
+    let html = page_of(plot);
+    for text in html.split("<text text-anchor=\"end\"").skip(1) {
+        let name = text.split(['>', '<']).nth(1).unwrap();
+        assert!(name.chars().count() <= 20, "{name}");
+    }
+}
+
+#[test]
+fn a_served_page_has_links_and_is_reloaded() {
+    let here = Link { href: "/scheduler?window_s=10", text: "last <10 s>", is_here: true };
+    let html = example().served(Some(5), &[here, Link { is_here: false, ..here }]);
+    assert!(html.contains("http-equiv=\"refresh\" content=\"5\""), "{html}");
+    let link = "<a href=\"/scheduler?window_s=10\" aria-current=\"page\">last &lt;10 s&gt;</a>";
+    assert!(html.contains(link), "{html}");
+    assert_eq!(html.matches("aria-current").count(), 1 + 1, "and the style sheet");
 }
 
 #[test]
@@ -375,6 +415,7 @@ fn numbers_are_written_for_people() {
     let column = [51.19, 0.0, -1675.0].map(|value| text::aligned(value, 51.19, Ticks::Plain));
     assert_eq!(column, ["51.2", "0.0", "\u{2212}1,675.0"]);
     assert_eq!(text::wrap("microservice with IAA", 12), ["microservice", "with IAA"]);
+    assert_eq!(text::wrap("a composition of", 8), ["a", "composit", "ion of"]);
 }
 
 #[test]

@@ -1,47 +1,28 @@
-//! Text as HTML: escaping, anchors, numbers and line breaks. A caller's text gets into the page only through this
-//! module, which lets no markup through but its own.
+//! Text for pages: code, anchors, numbers and line breaks. The templates escape what they are given.
 
+use maud::{Markup, html};
 use units::ByteCount;
 
 use super::Ticks;
 
-/// Returns the text as HTML character data, which is also safe inside quoted attributes.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(c),
-            // HTML has no way to write a control character, and one that turns the text around can forge what is read.
-            c if c.is_control() || is_bidi_control(c) => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
+/// Replaces characters that HTML cannot write, and those that turn the text around and so can forge what is read.
+pub(super) fn clean(html: String) -> String {
+    let is_bidi = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_bad = |c: char| is_bidi(c) || (c.is_control() && !matches!(c, '\n' | '\t'));
+    if html.contains(is_bad) { html.replace(is_bad, "\u{fffd}") } else { html }
 }
 
-fn is_bidi_control(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Returns escaped text in which the parts between backticks are code. A backtick without a partner stays one.
-pub(super) fn rich(text: &str) -> String {
+/// Returns the text with the parts between backticks as code. A backtick without a partner stays one.
+pub(super) fn rich(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
-        return escape(text);
+        return html! { (text) };
     }
-    let mut out = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        match index % 2 {
-            0 => out.push_str(&escape(part)),
-            _ => out.push_str(&format!("<code>{}</code>", escape(part))),
+    html! {
+        @for (index, part) in parts.iter().enumerate() {
+            @if index % 2 == 0 { (part) } @else { code { (part) } }
         }
     }
-    out
 }
 
 /// Returns an anchor: letters, digits and hyphens.
@@ -74,11 +55,10 @@ fn plain(value: f64) -> String {
         s => (3 - s.log10().floor() as i32).clamp(0, 15) as usize,
     };
     let digits = format!("{scaled:.decimals$}");
-    let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
-    let fraction = fraction.trim_end_matches('0');
-    let point = if fraction.is_empty() { "" } else { "." };
-    let sign = if value < 0.0 { "\u{2212}" } else { "" };
-    format!("{sign}{}{point}{fraction}{letter}", thousands(whole))
+    let is_whole = decimals == 0;
+    let digits =
+        if is_whole { &digits } else { digits.trim_end_matches('0').trim_end_matches('.') };
+    signed(value, digits) + letter
 }
 
 /// Returns a number to be read below others: all have as many decimals as give the smallest three digits.
@@ -88,17 +68,15 @@ pub(super) fn aligned(value: f64, smallest: f64, ticks: Ticks) -> String {
     }
     let digits = if smallest > 0.0 { 2 - smallest.log10().floor() as i32 } else { 0 };
     let decimals = digits.clamp(0, 6) as usize;
-    let text = format!("{:.decimals$}", value.abs());
-    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
-    let point = if fraction.is_empty() { "" } else { "." };
-    let sign = if value < 0.0 { "\u{2212}" } else { "" };
-    format!("{sign}{}{point}{fraction}", thousands(whole))
+    signed(value, &format!("{:.decimals$}", value.abs()))
 }
 
-fn thousands(digits: &str) -> String {
-    let mut out = String::new();
+/// Returns the digits with the sign of `value` and with thousands set apart.
+fn signed(value: f64, digits: &str) -> String {
+    let whole = digits.find('.').unwrap_or(digits.len());
+    let mut out = String::from(if value < 0.0 { "\u{2212}" } else { "" });
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+        if index > 0 && index < whole && (whole - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -117,16 +95,20 @@ fn bytes(value: f64) -> String {
     format!("{} B", plain(value))
 }
 
-/// Breaks at spaces so that lines stay within `columns` where words allow.
+/// Breaks at spaces so that lines stay within `columns`, and within words that are longer.
 pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                line.push(' ');
-                line.push_str(word);
+        let letters: Vec<char> = word.chars().collect();
+        for part in letters.chunks(columns.max(1)) {
+            let is_start = std::ptr::eq(part.as_ptr(), letters.as_ptr());
+            match lines.last_mut() {
+                Some(line) if is_start && line.chars().count() + 1 + part.len() <= columns => {
+                    line.push(' ');
+                    line.extend(part);
+                }
+                _ => lines.push(part.iter().collect()),
             }
-            _ => lines.push(String::from(word)),
         }
     }
     lines

@@ -5,17 +5,13 @@ use report::{
     Table,
 };
 
-use experiments::command;
 use experiments::testbed::{Compressor, Topology};
-use harness::Machine;
 
 use super::comparison::Comparison;
 use super::services::{ServicePoint, Services};
 
 /// Builds the page.
 pub(super) fn report(comparisons: &[Comparison], services: Option<&Services>) -> Report {
-    let machine = Machine::here();
-    let fact = |name: &str, value: String| (name.to_owned(), value);
     let mut sections: Vec<Section> = comparisons.iter().map(memory).collect();
     sections.extend(services.map(configurations));
     Report {
@@ -23,11 +19,7 @@ pub(super) fn report(comparisons: &[Comparison], services: Option<&Services>) ->
         subtitle: "A compressed cache that any memcached client can use: what it saves here, what \
                    it costs, and what an accelerator would change."
             .into(),
-        facts: vec![
-            fact("machine", machine.description),
-            fact("version", env!("CARGO_PKG_VERSION").to_owned()),
-            fact("command", format!("`{}`", command())),
-        ],
+        facts: experiments::page_facts(),
         sections,
     }
 }
@@ -128,7 +120,7 @@ fn stages(services: &Services) -> Figure {
         panels: vec![Panel {
             title: "where the difference comes from".into(),
             plot: Plot::Bars(Bars {
-                y_label: "us".into(),
+                label: "us".into(),
                 layout: Layout::Stacked,
                 categories: services.stages.iter().map(category).collect(),
                 series: vec![

@@ -18,7 +18,7 @@ pub(super) fn report(outcome: &Outcome) -> Report {
         title: "What acceleration would give".to_owned(),
         subtitle: "Accelerometer's equations on the numbers given; ends are of 95 % intervals."
             .to_owned(),
-        facts: vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())],
+        facts: experiments::page_facts(),
         sections,
     }
 }
@@ -26,8 +26,8 @@ pub(super) fn report(outcome: &Outcome) -> Report {
 fn shares(report: &planner::profile::Report) -> Section {
     let panels = profile::shares(report).map(|(title, rows)| {
         let (names, values): (Vec<String>, Vec<f64>) = rows.into_iter().unzip();
-        let share = values.into_iter().map(|share| 100.0 * share).collect();
-        panel(title, "share (%)", names, vec![("share", share)])
+        let values = values.into_iter().map(|share| 100.0 * share);
+        panel(title, "share (%)", names, BarSeries::new("share", Origin::Computed, 0, values))
     });
     Section {
         heading: "Where the samples are".to_owned(),
@@ -46,16 +46,15 @@ fn shares(report: &planner::profile::Report) -> Section {
 
 fn gains(answers: &[Answer], left_out: &[String]) -> Section {
     let chart = |title: &str, ratio_of: &dyn Fn(&Answer) -> Option<Ratio>| {
-        let part = |part: fn(&Ratio) -> Option<f64>| {
-            let value = |answer| ratio_of(answer).as_ref().and_then(part).unwrap_or(f64::NAN);
-            answers.iter().map(|answer| 100.0 * (value(answer) - 1.0)).collect()
-        };
-        let low = part(|ratio| ratio.ci95.or(ratio.range).map(|[low, _]| low));
-        let high = part(|ratio| ratio.ci95.or(ratio.range).map(|[_, high]| high));
-        let series =
-            vec![("lower end", low), ("estimate", part(|ratio| ratio.value)), ("upper end", high)];
+        let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+        let found = answers.iter().map(ratio_of);
+        let values = found.clone().map(|found| found.and_then(|found| found.value));
+        let values = values.map(|value| value.map_or(f64::NAN, percent));
+        let ends = found.map(|found| found.and_then(|found| found.ci95.or(found.range)));
+        let ends = ends.map(|ends| ends.map(|ends| ends.map(percent)));
+        let gains = BarSeries::new("estimate", Origin::Computed, 0, values).with_spreads(ends);
         let label = |answer: &Answer| answer.device.clone().unwrap_or_else(|| name(answer));
-        panel(title, "gain (%)", answers.iter().map(label).collect(), series)
+        panel(title, "gain (%)", answers.iter().map(label), gains)
     };
     let rows = answers.iter().map(|answer| {
         let device = answer.device.is_none().then(|| answer.name.clone());
@@ -80,8 +79,8 @@ fn gains(answers: &[Answer], left_out: &[String]) -> Section {
     }
 }
 
-const ENDS: &str = "What each would give, and the ends of its interval; without an estimate where \
-                    only a range can be told.";
+const ENDS: &str = "What each would give, with its interval; an interval without a bar where only a \
+                    range can be told.";
 
 fn answer(answer: &Answer) -> Section {
     let parameters = answer.parameters.iter().map(show::parameter).collect();
@@ -113,11 +112,11 @@ fn name(answer: &Answer) -> String {
     format!("{}{device}", answer.name)
 }
 
-fn panel(title: &str, unit: &str, names: Vec<String>, series: Vec<(&str, Vec<f64>)>) -> Panel {
-    let series = series.into_iter().enumerate();
-    let computed = |(colour, (name, values))| {
-        let (name, values): (&str, Vec<f64>) = (name, values);
-        BarSeries::new(name, Origin::Computed, colour, values)
-    };
-    Panel::groups(title, unit, names.into_iter().map(Category::new), series.map(computed))
+fn panel(
+    title: &str,
+    unit: &str,
+    names: impl IntoIterator<Item = String>,
+    series: BarSeries,
+) -> Panel {
+    Panel::groups(title, unit, names.into_iter().map(Category::new), [series])
 }

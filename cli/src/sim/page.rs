@@ -1,6 +1,6 @@
 //! The results as one page that needs no network: percentiles and means of all response times, and what was busy. Times
-//! are bars side by side with their intervals in tables, or lines with intervals over the first swept key whose values
-//! are numbers. It computes nothing. A value that a run does not support is a gap.
+//! are bars or, over the first swept key whose values are numbers, lines, both with their intervals. It computes
+//! nothing. A value that a run does not support is a gap.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ pub(super) fn report(title: &str, how: &str, rows: &[Row], kept: usize) -> Repor
     Report {
         title: title.to_owned(),
         subtitle: how.to_owned(),
-        facts: vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())],
+        facts: experiments::page_facts(),
         sections,
     }
 }
@@ -138,7 +138,7 @@ fn side_by_side(names: &[(String, [Option<Interval>; 2])], rows: &[Row]) -> Sect
         heading: "Response times".to_owned(),
         figures: vec![Figure {
             id: "responses".to_owned(),
-            caption: "Response times, simulated; their intervals are in the tables.".to_owned(),
+            caption: "Response times, simulated; 95 % intervals.".to_owned(),
             panels: TIMES.iter().enumerate().map(panel).collect(),
         }],
         tables: TIMES.iter().enumerate().map(table).collect(),
@@ -255,9 +255,9 @@ fn groups(
     series: impl IntoIterator<Item = (String, Vec<Option<Interval>>)>,
 ) -> Panel {
     let one = |(colour, (name, values)): (usize, (String, Vec<Option<Interval>>))| {
-        let values =
-            values.iter().map(|interval| interval.map_or(f64::NAN, |interval| interval.value));
-        BarSeries::new(name, Origin::Computed, colour, values)
+        let spreads = values.iter().map(|found| found.map(|found| found.ci95));
+        let values = values.iter().map(|found| found.map_or(f64::NAN, |found| found.value));
+        BarSeries::new(name, Origin::Computed, colour, values).with_spreads(spreads)
     };
     let series = series.into_iter().enumerate().map(one);
     Panel::groups(title, unit, names.into_iter().map(Category::new), series)
@@ -303,11 +303,18 @@ mod tests {
         let names: Vec<&str> = bars.categories.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["UniqId", "mean of all"]);
         assert_eq!((bars.series[0].name.as_str(), bars.series[0].values[1]), ("relief", 77.25));
+        assert_eq!(bars.series[0].spreads[1], Some([75.75, 78.75]));
         assert_eq!(bars.series[1].name, "accelflow");
         assert!(bars.series[1].values[0].is_nan(), "no steady state, no bar");
         let html = page.html();
-        for said in ["77.2 ±1.5", "accelflow: no steady state: the manager: too much.", "2 studies"]
-        {
+        for said in [
+            "77.2 ±1.5",
+            "accelflow: no steady state: the manager: too much.",
+            "2 studies",
+            "<dt>machine</dt>",
+            "<dt>date</dt>",
+            "<dt>command</dt>",
+        ] {
             assert!(html.contains(said), "{said}");
         }
     }

@@ -11,7 +11,7 @@ use report::Report;
 use units::Nanos;
 
 use crate::base::rows::{Criterion, Rows};
-use crate::base::{Problem, Session};
+use crate::base::{Problem, Session, figures};
 
 /// What is measured, and how long.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -47,18 +47,12 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     found.write(&mut rows);
     session.say(rows.criteria.iter().map(Criterion::line));
     sections.extend(found.sections());
-    let facts = [
-        ("machine", rows.machine.clone()),
-        ("class", rows.machine_class.clone()),
-        ("version", rows.version.to_owned()),
-        ("command", format!("`{}`", rows.command)),
-    ];
     let report = Report {
         title: "What acceleration gives: Accelerometer's numbers, and A/B runs here".to_owned(),
         subtitle: "The paper's estimates from the paper's inputs, and ours held against \
                    measurements on this machine."
             .to_owned(),
-        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        facts: figures::facts(&rows, []),
         sections,
     };
     session.write(&rows, "accelerometer.html", &report)?;

@@ -327,6 +327,6 @@ fn line(
     Series { name, label, origin, style: Style::nth(index), points }
 }
 
-fn bars(title: &str, y_label: &str, names: &[&str], series: Vec<BarSeries>) -> Panel {
-    Panel::groups(title, y_label, names.iter().map(|name| Category::new(*name)), series)
+fn bars(title: &str, label: &str, names: &[&str], series: Vec<BarSeries>) -> Panel {
+    Panel::groups(title, label, names.iter().map(|name| Category::new(*name)), series)
 }

@@ -8,13 +8,12 @@ use super::discrepancies;
 use super::figures::{self, Service};
 use super::orders::{BESIDE, SORTED};
 use super::row_index::{RowIndex, ends};
+use crate::base::figures::facts;
 use crate::base::rows::{Kind, Row, Rows};
 
 /// Returns the page.
 pub(super) fn report(rows: &Rows, services: &[Service]) -> Report {
-    let facts = [
-        ("version", rows.version.to_owned()),
-        ("command", format!("`{}`", rows.command)),
+    let more = [
         ("measured", "nothing: simulated, the same on any machine".to_owned()),
         ("rows", counts_by_kind(&rows.rows)),
     ];
@@ -33,7 +32,7 @@ pub(super) fn report(rows: &Rows, services: &[Service]) -> Report {
     Report {
         title: "AccelFlow, simulated".to_owned(),
         subtitle: "The paper's results beside a model of its server.".to_owned(),
-        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        facts: facts(rows, more),
         sections: vec![
             section("Latency", &SCENARIO_PROSE, figures::latency(&by_id, services)),
             order(&by_id, services),

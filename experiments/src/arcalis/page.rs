@@ -6,6 +6,7 @@ use report::{Column, Report, Section, Table};
 use super::Count;
 use super::runner::{Case, Runner, WORKLOADS};
 use crate::base::Problem;
+use crate::base::figures::facts;
 use crate::base::rows::{Row, Rows};
 
 /// Returns where a request's time goes, by workload: what the application core does and what it waits for.
@@ -21,12 +22,6 @@ pub(super) fn stages(runner: &Runner) -> Result<Vec<Vec<String>>, Problem> {
 
 /// Returns the page.
 pub(super) fn report(rows: &Rows, count: &Count, stages: Vec<Vec<String>>, extent: &str) -> Report {
-    let facts = [
-        ("version", rows.version.to_owned()),
-        ("command", format!("`{}`", rows.command)),
-        ("simulated", extent.to_owned()),
-        ("machine", rows.machine.clone()),
-    ];
     let all = Table {
         caption: "Published and ours".to_owned(),
         header: Row::columns(),
@@ -52,7 +47,7 @@ pub(super) fn report(rows: &Rows, count: &Count, stages: Vec<Vec<String>>, exten
         subtitle: "The paper's results beside a model whose engine is the functional one, and \
                    beside that engine on this machine."
             .to_owned(),
-        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        facts: facts(rows, [("simulated", extent.to_owned())]),
         sections: vec![
             section("The paper's numbers", intro, vec![all]),
             section("Where the time goes", WHERE.map(str::to_owned).to_vec(), vec![stages]),

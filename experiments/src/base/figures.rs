@@ -1,8 +1,37 @@
 //! Parts of pages that every experiment has: its rows as tables, and points with the range over runs.
 
+use std::time::SystemTime;
+
+use harness::Machine;
 use report::{Column, Point, Section, Table};
 
-use super::rows::{Row, Rows, Spread};
+use super::rows::{Row, Rows, Spread, command};
+
+/// Returns the facts that every page begins with: where, by which version, when and how it was made.
+pub fn page_facts() -> Vec<(String, String)> {
+    begin_facts(&Machine::here().description, &command())
+}
+
+fn begin_facts(machine: &str, command: &str) -> Vec<(String, String)> {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let facts = [
+        ("machine", machine.to_owned()),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("date", now.replace('T', " ").replace('Z', " UTC")),
+        ("command", format!("`{command}`")),
+    ];
+    facts.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Returns these facts of an experiment, and what else its page has to say.
+pub(crate) fn facts(
+    rows: &Rows,
+    more: impl IntoIterator<Item = (&'static str, String)>,
+) -> Vec<(String, String)> {
+    let class = ("class", rows.machine_class.clone());
+    let more = std::iter::once(class).chain(more).map(|(name, value)| (name.to_owned(), value));
+    begin_facts(&rows.machine, &rows.command).into_iter().chain(more).collect()
+}
 
 /// Returns the section with everything that the JSON file has.
 pub(crate) fn all_rows(rows: &Rows) -> Section {

@@ -9,6 +9,7 @@ mod session;
 
 pub use build::inputs;
 pub(crate) use checkpoint::Checkpoint;
+pub use figures::page_facts;
 pub use rows::{Spread, command};
 pub use session::{Problem, Session};
 pub(crate) use session::{entries, replications, study};

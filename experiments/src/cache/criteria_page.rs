@@ -69,9 +69,13 @@ fn panel(results: &Results, all: &[Configuration], metric: Metric) -> Panel {
         origin: origin(*configuration),
     };
     let series = results.plan.criteria_gets().enumerate().map(|(colour, gets)| {
-        let values = all.iter().map(|configuration| median(results, metric, *configuration, gets));
+        let found = |configuration: &Configuration| {
+            Spread::from_values(results.numbers(metric, *configuration, gets, OP))
+        };
+        let values = all.iter().map(|one| found(one).map_or(f64::NAN, |spread| spread.median));
+        let spreads = all.iter().map(|one| found(one).map(|spread| [spread.low, spread.high]));
         let name = series_name(results, all[0].route, gets);
-        BarSeries::new(name, Origin::Measured, colour, values)
+        BarSeries::new(name, Origin::Measured, colour, values).with_spreads(spreads)
     });
     Panel::groups(metric.name(), metric.unit(), all.iter().map(category), series)
 }
@@ -80,11 +84,6 @@ fn series_name(results: &Results, route: StoreRoute, gets: u32) -> String {
     let per_s = results.carried_per_s.get(&(route, gets));
     let load = per_s.map_or("no load carried".to_owned(), |per_s| format!("{per_s}/s"));
     format!("{gets} % gets, {load}")
-}
-
-fn median(results: &Results, metric: Metric, configuration: Configuration, gets: u32) -> f64 {
-    let values = results.numbers(metric, configuration, gets, OP);
-    Spread::from_values(values).map_or(f64::NAN, |spread| spread.median)
 }
 
 fn table(caption: &str, criteria: &[&Criterion]) -> Table {

@@ -9,18 +9,14 @@ use units::{ByteCount, Op};
 
 use super::results::{LOAD_BYTES, LOAD_GETS, Point as At, Quantile, Results, ops, verb};
 use super::{Part, criteria_page};
-use crate::base::figures::{all_rows, point, table};
+use crate::base::figures::{all_rows, facts, point, table};
 use crate::base::rows::{Rows, Spread};
 use crate::testbed::{Compressor, Configuration, StoreRoute, Topology};
 
 /// The page.
 pub(super) fn report(results: &Results, rows: &Rows) -> Report {
     let plan = &results.plan;
-    let facts = [
-        ("machine", rows.machine.clone()),
-        ("class", rows.machine_class.clone()),
-        ("version", rows.version.to_owned()),
-        ("command", format!("`{}`", rows.command)),
+    let more = [
         ("offered load of the size sweep", format!("{}/s (the paper: 4000/s)", plan.rate_per_s)),
         ("runs of each point", format!("{}, {} s each", plan.runs, plan.duration.0 as f64 / 1e9)),
         ("clients", "16 connections, evenly spaced requests, every value verified".to_owned()),
@@ -29,7 +25,7 @@ pub(super) fn report(results: &Results, rows: &Rows) -> Report {
         title: "The compressed cache: monolith or microservices, software or accelerator".into(),
         subtitle: "Each point is the median over runs on this machine; whiskers span the runs."
             .into(),
-        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        facts: facts(rows, more),
         sections: sections(results, rows),
     }
 }
@@ -225,7 +221,7 @@ fn stage_figure(results: &Results, configuration: Configuration, gets: u32, op: 
         panels: vec![Panel {
             title: "stages and measured difference".into(),
             plot: Plot::Bars(Bars {
-                y_label: "latency (us)".into(),
+                label: "latency (us)".into(),
                 layout: Layout::Stacked,
                 categories: sizes.iter().map(category).collect(),
                 series: vec![

@@ -168,11 +168,7 @@ fn summary(rows: &Rows) -> Vec<String> {
 }
 
 fn report(plan: &Plan, rows: &Rows, mut sections: Vec<Section>) -> Report {
-    let facts = [
-        ("machine", rows.machine.clone()),
-        ("class", rows.machine_class.clone()),
-        ("version", rows.version.to_owned()),
-        ("command", format!("`{}`", rows.command)),
+    let more = [
         ("runs of each point", plan.runs.to_string()),
         ("emulated devices", "from profiles in specs/devices; results made by software".to_owned()),
     ];
@@ -180,7 +176,7 @@ fn report(plan: &Plan, rows: &Rows, mut sections: Vec<Section>) -> Report {
     Report {
         title: "When and how to offload: software, waiting or not".into(),
         subtitle: "Points are medians over runs on this machine; whiskers span the runs.".into(),
-        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        facts: figures::facts(rows, more),
         sections,
     }
 }

@@ -335,7 +335,7 @@ impl<'a> Measurements<'a> {
         let shown =
             |size: &ByteCount| Category { name: size.to_string(), origin: Origin::Emulated };
         let plot = Bars {
-            y_label: "latency (us)".into(),
+            label: "latency (us)".into(),
             layout: Layout::Stacked,
             categories: self.sizes.iter().map(shown).collect(),
             series: PARTS.iter().enumerate().map(bars).collect(),

@@ -5,18 +5,14 @@ use report::{Axis, Figure, Origin, Panel, Report, Section, Series, Style};
 
 use super::grid::{Cell, Grid};
 use super::variant::Variant;
-use crate::base::figures::{all_rows, point, table};
+use crate::base::figures::{all_rows, facts, point, table};
 use crate::base::rows::Rows;
 
 /// Returns the page.
 pub(super) fn report(grid: &Grid, rows: &Rows) -> Report {
     let plan = &grid.plan;
     let seconds = plan.duration.0 as f64 / 1e9;
-    let facts = [
-        ("machine", rows.machine.clone()),
-        ("class", rows.machine_class.clone()),
-        ("version", rows.version.to_owned()),
-        ("command", format!("`{}`", rows.command)),
+    let more = [
         ("runs of each point", format!("{}, {seconds} s each, arms in turn", plan.runs)),
         (
             "requests",
@@ -27,7 +23,7 @@ pub(super) fn report(grid: &Grid, rows: &Rows) -> Report {
     Report {
         title: "The scheduler against every static policy".into(),
         subtitle: "Points are medians over runs on this machine; whiskers span the runs.".into(),
-        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        facts: facts(rows, more),
         sections: vec![loads(grid), cells(rows), policies(rows), all_rows(rows)],
     }
 }

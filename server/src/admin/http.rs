@@ -2,27 +2,30 @@
 //! does. Shares its thread with the acceptors and never waits on it but for sockets.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
+use axum::Router;
+use axum::extract::{RawQuery, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use hyper::StatusCode;
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use report::{Column, Link, Report, Section, Table};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
+use tower_service::Service;
 
 use super::hosts;
 use super::{Admin, exposition, metrics, scheduler};
 use crate::accept::AcceptErrors;
+use crate::scheduler::view::View;
 use crate::supervise::keep;
 
 /// Serves the pages for as long as it is polled.
@@ -32,13 +35,14 @@ pub(crate) async fn serve(
     errors: Arc<AcceptErrors>,
 ) {
     let mut acceptors = JoinSet::new();
+    let pages = pages(admin);
     for listener in listeners {
         match TcpListener::from_std(listener) {
             Ok(listener) => {
-                let (admin, errors) = (Arc::clone(&admin), Arc::clone(&errors));
+                let (pages, errors) = (pages.clone(), Arc::clone(&errors));
                 acceptors.spawn(async move {
                     let restarts = &errors.control.restarts_admin;
-                    keep("admin", restarts, || accept(&listener, &admin, &errors)).await;
+                    keep("admin", restarts, || accept(&listener, &pages, &errors)).await;
                 });
             }
             Err(error) => tracing::error!(%error, "the admin listener could not be taken over"),
@@ -49,7 +53,7 @@ pub(crate) async fn serve(
 
 /// Accepts connections. A new connection takes the place of the oldest, so a client that holds many cannot keep a probe
 /// from its answer.
-async fn accept(listener: &TcpListener, admin: &Arc<Admin>, errors: &AcceptErrors) {
+async fn accept(listener: &TcpListener, pages: &Router, errors: &AcceptErrors) {
     let mut connections = JoinSet::new();
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -62,18 +66,15 @@ async fn accept(listener: &TcpListener, admin: &Arc<Admin>, errors: &AcceptError
                 {
                     oldest.abort();
                 }
-                oldest_first.push_back(connections.spawn(attend(stream, Arc::clone(admin))));
+                oldest_first.push_back(connections.spawn(attend(stream, pages.clone())));
             }
             Err(error) => errors.pause(&error).await,
         }
     }
 }
 
-async fn attend(stream: TcpStream, admin: Arc<Admin>) {
-    let service = service_fn(|request| {
-        let admin = &admin;
-        async move { Ok::<_, Infallible>(answer(admin, &request).await) }
-    });
+async fn attend(stream: TcpStream, pages: Router) {
+    let service = service_fn(move |request| pages.clone().call(request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
@@ -88,70 +89,87 @@ async fn attend(stream: TcpStream, admin: Arc<Admin>) {
     }
 }
 
-async fn answer<B>(admin: &Admin, request: &hyper::Request<B>) -> Response<Full<Bytes>> {
-    if let Err((status, why)) = hosts::check(request, &admin.config.read().server) {
-        return page(status, TEXT, format!("{why}\n"));
-    }
-    let path = request.uri().path();
-    if !PAGES.iter().any(|(known, _)| *known == path) {
-        return page(StatusCode::NOT_FOUND, TEXT, "no such page\n".to_owned());
-    }
-    if ![Method::GET, Method::HEAD].contains(request.method()) {
-        let mut refusal = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET\n".to_owned());
-        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return refusal;
-    }
-    match path {
-        "/metrics" => page(StatusCode::OK, exposition::CONTENT_TYPE, metrics::render(admin)),
-        "/healthz" => health(admin.plan.vitals.problem().map_or(Ok("ok".to_owned()), Err)),
-        "/readyz" => health(admin.readiness().check().await),
-        "/config" => page(StatusCode::OK, TEXT, admin.config()),
-        "/scheduler" | "/scheduler.json" => snapshot(admin, path, request.uri().query()),
-        _ => page(StatusCode::OK, HTML, index()),
-    }
+fn pages(admin: Arc<Admin>) -> Router {
+    type Admins = State<Arc<Admin>>;
+    Router::new()
+        .route("/", get(async || Html(index())))
+        .route(
+            "/metrics",
+            get(async |State(admin): Admins| {
+                ([(CONTENT_TYPE, exposition::CONTENT_TYPE)], metrics::render(&admin))
+            }),
+        )
+        .route(
+            "/healthz",
+            get(async |State(admin): Admins| {
+                health(admin.plan.vitals.problem().map_or(Ok("ok".to_owned()), Err))
+            }),
+        )
+        .route("/readyz", get(async |State(admin): Admins| health(admin.readiness().check().await)))
+        .route("/config", get(async |State(admin): Admins| admin.config()))
+        .route("/scheduler", get(|admin, query| snapshot(admin, query, html)))
+        .route("/scheduler.json", get(|admin, query| snapshot(admin, query, json)))
+        .fallback((StatusCode::NOT_FOUND, "no such page\n"))
+        .layer(middleware::from_fn_with_state(Arc::clone(&admin), guard))
+        .with_state(admin)
 }
 
-fn health(answer: Result<String, String>) -> Response<Full<Bytes>> {
-    match answer {
-        Ok(text) => page(StatusCode::OK, TEXT, format!("{text}\n")),
-        Err(why) => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
-    }
-}
-
-/// The scheduler's pages, where this process is one.
-fn snapshot(admin: &Admin, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
-    let plan = &admin.plan;
-    let Some(gathering) = &plan.scheduler else {
-        let why = "this process is no scheduler: it needs the role and server.grpc_listen\n";
-        return page(StatusCode::NOT_FOUND, TEXT, why.to_owned());
+/// Refuses hosts that are not this server's, and tells browsers to keep, load and guess nothing.
+async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    let checked = hosts::check(&request, &admin.config.read().server);
+    let mut response = match checked {
+        Ok(()) => next.run(request).await,
+        Err((status, why)) => (status, why + "\n").into_response(),
     };
-    let view = gathering.view(scheduler::window_ms(query), plan.clock.now());
-    match path {
-        "/scheduler.json" => page(StatusCode::OK, JSON, scheduler::json(&view)),
-        _ => page(StatusCode::OK, HTML, scheduler::html(&view)),
-    }
-}
-
-fn page(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(body));
-    *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(NOTHING_BUT_STYLE));
     response
 }
 
-fn index() -> String {
-    let mut html = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
-         <title>rebate</title>\n<h1>rebate</h1>\n<ul>\n"
-        .to_owned();
-    for (path, what) in PAGES.iter().filter(|(path, _)| *path != "/") {
-        let _ = writeln!(html, "<li><a href=\"{path}\">{path}</a>: {what}</li>");
+fn health(answer: Result<String, String>) -> (StatusCode, String) {
+    match answer {
+        Ok(text) => (StatusCode::OK, text + "\n"),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
     }
-    html.push_str("</ul>\n</html>\n");
-    html
+}
+
+/// Answers with what the scheduler has gathered, where this process is one.
+async fn snapshot(
+    State(admin): State<Arc<Admin>>,
+    RawQuery(query): RawQuery,
+    show: fn(&View) -> Response,
+) -> Response {
+    let plan = &admin.plan;
+    let Some(gathering) = &plan.scheduler else {
+        let why = "this process is no scheduler: it needs the role and server.grpc_listen\n";
+        return (StatusCode::NOT_FOUND, why).into_response();
+    };
+    show(&gathering.view(scheduler::window_ms(query.as_deref()), plan.clock.now()))
+}
+
+fn html(view: &View) -> Response {
+    Html(scheduler::html(view)).into_response()
+}
+
+fn json(view: &View) -> Response {
+    ([(CONTENT_TYPE, "application/json")], scheduler::json(view)).into_response()
+}
+
+fn index() -> String {
+    let links = PAGES.map(|(href, _)| Link { href, text: href, is_here: href == "/" });
+    let rows = PAGES.map(|(path, what)| vec![path.to_owned(), what.to_owned()]);
+    let table = Table {
+        caption: "What each of them shows.".to_owned(),
+        header: ["page", "what"].map(Column::text).into(),
+        rows: rows.into(),
+    };
+    let section =
+        Section { heading: "Pages".to_owned(), tables: vec![table], ..Section::default() };
+    let report =
+        Report { title: "rebate".to_owned(), sections: vec![section], ..Report::default() };
+    report.served(None, &links)
 }
 
 const PAGES: [(&str, &str); 7] = [
@@ -163,10 +181,6 @@ const PAGES: [(&str, &str); 7] = [
     ("/scheduler", "what was reported to this process, where it is a scheduler"),
     ("/scheduler.json", "the same for programs"),
 ];
-
-const TEXT: &str = "text/plain; charset=utf-8";
-const HTML: &str = "text/html; charset=utf-8";
-const JSON: &str = "application/json";
 
 /// Pages load nothing further, from any host.
 const NOTHING_BUT_STYLE: &str = "default-src 'none'; style-src 'unsafe-inline'";

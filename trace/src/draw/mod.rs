@@ -5,8 +5,3 @@ mod svg;
 
 pub use dot::dot;
 pub use svg::svg;
-
-/// Returns the text with the characters escaped that XML and DOT use themselves.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}

@@ -1,8 +1,7 @@
 //! Traces as railroads in SVG: the path runs from left to right, and arms of a branch or fork are below each other.
 
-use std::fmt::Write;
+use maud::{Markup, PreEscaped, html};
 
-use super::escaped;
 use crate::tree::{Node, Trace};
 
 /// Draws the traces below each other.
@@ -16,11 +15,7 @@ pub fn svg(traces: &[&Trace]) -> String {
     let mut picture = Picture::default();
     let mut top = MARGIN;
     for ((trace, size), head) in traces.iter().zip(&sizes).zip(heads) {
-        picture.put(&format!(
-            "<text x=\"{MARGIN}\" y=\"{}\" class=\"name\">{}</text>",
-            top + 16,
-            escaped(&trace.name)
-        ));
+        picture.put(html! { text x=(MARGIN) y=(top + 16) class="name" { (trace.name) } });
         let y = top + TITLE - 8 + size.up;
         picture.label(MARGIN, y, &trace.takes.to_string(), "start");
         let x = MARGIN + head;
@@ -28,12 +23,15 @@ pub fn svg(traces: &[&Trace]) -> String {
         picture.block(&trace.body, x + GAP, y);
         top += TITLE + size.up + size.down;
     }
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\">\n{STYLE}<rect width=\"{width}\" height=\"{height}\" \
-         fill=\"#fff\"/>\n{}</svg>\n",
-        picture.out
-    )
+    let svg = html! {
+        svg xmlns="http://www.w3.org/2000/svg" width=(width) height=(height)
+            viewBox={ "0 0 " (width) " " (height) } {
+            (PreEscaped(STYLE))
+            rect width=(width) height=(height) fill="#fff" {}
+            (PreEscaped(picture.out))
+        }
+    };
+    svg.into_string() + "\n"
 }
 
 /// The space of a part: its width, and its reach above and below its rail.
@@ -96,19 +94,19 @@ struct Picture {
 }
 
 impl Picture {
-    fn put(&mut self, text: &str) {
-        writeln!(self.out, "{text}").expect("a string takes any text");
+    fn put(&mut self, part: Markup) {
+        self.out += &part.into_string();
+        self.out.push('\n');
     }
 
     fn rail(&mut self, x: i32, y: i32, to_x: i32, to_y: i32) {
         if (x, y) != (to_x, to_y) {
-            self.put(&format!("<path class=\"rail\" d=\"M{x} {y}L{to_x} {to_y}\"/>"));
+            self.put(html! { path class="rail" d=(format_args!("M{x} {y}L{to_x} {to_y}")) {} });
         }
     }
 
     fn label(&mut self, x: i32, y: i32, text: &str, anchor: &str) {
-        let (y, text) = (y + 4, escaped(text));
-        self.put(&format!("<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>"));
+        self.put(html! { text x=(x) y=(y + 4) text-anchor=(anchor) { (text) } });
     }
 
     /// Draws nodes from `x` on along the rail at `y`, and returns where they stop.
@@ -129,11 +127,10 @@ impl Picture {
                     Node::End(_) => ("end", HALF),
                     _ => ("trans", 0),
                 };
-                let (top, height) = (y - HALF, 2 * HALF);
-                self.put(&format!(
-                    "<rect class=\"{class}\" x=\"{x}\" y=\"{top}\" width=\"{width}\" \
-                     height=\"{height}\" rx=\"{round}\"/>"
-                ));
+                self.put(html! {
+                    rect class=(class) x=(x) y=(y - HALF) width=(width) height=(2 * HALF)
+                        rx=(round) {}
+                });
                 self.label(x + width / 2, y, &text, "middle");
                 if !matches!(node, Node::End(_)) {
                     self.rail(x + width, y, x + width + GAP, y);
@@ -145,10 +142,11 @@ impl Picture {
                 let width = text_width(&text) + 2 * POINT;
                 let (right, top, bottom) = (x + width, y - HALF, y + HALF);
                 let (inner, outer) = (x + POINT, right - POINT);
-                self.put(&format!(
-                    "<path class=\"ask\" d=\"M{x} {y}L{inner} {top}L{outer} {top}L{right} {y}\
-                     L{outer} {bottom}L{inner} {bottom}Z\"/>"
-                ));
+                let shape = format!(
+                    "M{x} {y}L{inner} {top}L{outer} {top}L{right} {y}L{outer} {bottom}L{inner} \
+                     {bottom}Z"
+                );
+                self.put(html! { path class="ask" d=(shape) {} });
                 self.label(x + width / 2, y, &text, "middle");
                 self.arms(&[&branch.on_true, &branch.on_false], right, y, &["yes", "no"], false)
             }
@@ -195,7 +193,7 @@ impl Picture {
     fn bar(&mut self, x: i32, y: i32, to_y: i32, thick: bool) {
         if thick {
             let (top, bottom) = (y - HALF, to_y + HALF);
-            self.put(&format!("<path class=\"bar\" d=\"M{x} {top}L{x} {bottom}\"/>"));
+            self.put(html! { path class="bar" d=(format_args!("M{x} {top}L{x} {bottom}")) {} });
         } else {
             self.rail(x, y, x, to_y);
         }

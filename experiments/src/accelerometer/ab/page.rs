@@ -121,11 +121,12 @@ fn cells(found: &Measurements) -> Vec<String> {
 }
 
 fn gains(found: &[Measurements]) -> Figure {
-    let median = |value: Option<Interval>| value.map_or(f64::NAN, |interval| interval.median);
     type Value<'a> = &'a dyn Fn(&Measurements) -> Option<Interval>;
     let series = |name: &str, origin, colour, value: Value<'_>| {
-        let median = |case: &Measurements| median(value(case).filter(|_| case.invalid.is_none()));
-        BarSeries::new(name, origin, colour, found.iter().map(median))
+        let valid = found.iter().map(|case| value(case).filter(|_| case.invalid.is_none()));
+        let medians = valid.clone().map(|found| found.map_or(f64::NAN, |found| found.median));
+        BarSeries::new(name, origin, colour, medians)
+            .with_spreads(valid.map(|found| found.and_then(|found| found.ci95)))
     };
     let estimated =
         |case: &Measurements| case.over_rounds(|round| 100.0 * (round.estimate.speedup - 1.0));
@@ -158,7 +159,7 @@ fn breakdown(found: &[Measurements]) -> Section {
         BarSeries::new(name, Origin::Measured, index, values)
     });
     let bars = Bars {
-        y_label: "of a request without acceleration (%)".to_owned(),
+        label: "of a request without acceleration (%)".to_owned(),
         layout: Layout::Stacked,
         categories: categories.collect(),
         series: series.collect(),
