@@ -255,7 +255,7 @@ const EXAMPLES: &str = "Examples:
   rebate load grpc://127.0.0.1:50051 --rate 5000 --value-size 64KiB
 
 Sizes are SIZE, MIN..MAX (every size alike), or a distribution as in preset files:
-  --value-size '{ log-normal = { mean_bytes = 900.0, sigma = 1.0, min_bytes = 1, max_bytes = 9999 } }'
+  --value-size '{log-normal = {mean_bytes = 900.0, sigma = 1.0, min_bytes = 1, max_bytes = 65536}}'
 Ctrl-C ends the run and reports what was measured. Exit code 1: wrong bytes, or no server.";
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ pub(crate) type Column = (&'static str, usize);
 /// bound. A longer text continues in the next line; a word is not broken, so that a path can be copied.
 pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
     let mut table = plain_table();
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH as u16);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width((WIDTH + GAP) as u16);
     table.set_header(columns.iter().map(|(title, _)| *title));
     table.add_rows(rows);
     for (index, (title, bound)) in columns.iter().enumerate() {

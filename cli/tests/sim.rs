@@ -246,7 +246,7 @@ fn errors_name_file_line_key_and_range() {
         format!("{path}:4: hardware.pes is 999; it must be a whole number from 1 to 255");
     assert!(error.contains(&expected), "{error}");
     let error = fault(&text_of_spec.replace("pes", "pez"), &["--spec", path]);
-    assert!(error.contains(":4: unknown key hardware.pez; there are hardware."), "{error}");
+    assert!(error.contains(":4: unknown key hardware.pez; did you mean hardware.pes?"), "{error}");
     assert!(fault("x = [", &["--spec", path]).contains(":1: "));
     assert!(fault("", &["--spec", "nowhere.toml"]).contains("compiled in are steady, window"));
     assert!(fault("", &["--spec", "steady", "--set", "a.b=1"]).contains("unknown key a.b"));

@@ -215,7 +215,10 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
         });
         let end = format!("{indent}}}");
         let one_line = code.ends_with('}') || code.ends_with(';');
-        if is_function && !one_line {
+        let closes = |line: &&&str| ***line == end || line.starts_with(&format!("{indent})"));
+        let is_declaration =
+            || lines[start..].iter().find(closes).is_some_and(|line| line.ends_with(';'));
+        if is_function && !one_line && !is_declaration() {
             let length = lines[start..].iter().position(|line| *line == end).map_or(0, |at| at + 1);
             found.push((start + 1, length));
         }
@@ -226,6 +229,8 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
 #[test]
 fn the_scan_measures_functions() {
     let body = "    x;\n".repeat(5);
-    let text = format!("fn short() {{}}\npub fn long(\n    a: u8,\n) {{\n{body}}}\nfn decl();\n");
+    let text = format!(
+        "fn short() {{}}\npub fn long(\n    a: u8,\n) {{\n{body}}}\nfn decl();\nfn long_decl(\n    a: u8,\n);\n{body}}}\n"
+    );
     assert_eq!(functions(&text), [(2, 9)]);
 }
