@@ -32,20 +32,19 @@ impl Health {
     /// Prints what the process reports. The exit code is 0 if it serves.
     pub(crate) fn run(self) -> Result<(), CliError> {
         // The answer is on stdout also if it is a bad one: there is nothing more to say on stderr.
-        let (fails, text): (Option<fn(String) -> CliError>, String) = match self.ask() {
-            Ok(ServingStatus::Serving) => (None, "serving".to_owned()),
-            Ok(ServingStatus::NotServing) => (Some(CliError::Failed), "not serving".to_owned()),
-            Ok(_) => (Some(CliError::Failed), "unknown".to_owned()),
+        let failed = || Err(CliError::Failed(String::new()));
+        let (done, text) = match self.ask() {
+            Ok(ServingStatus::Serving) => (Ok(()), "serving".to_owned()),
+            Ok(ServingStatus::NotServing) => (failed(), "not serving".to_owned()),
+            Ok(_) => (failed(), "unknown".to_owned()),
             Err(status) if status.code() == Code::NotFound => {
                 let text = format!("{} has no service {:?}", self.address, self.service);
-                (Some(CliError::Usage), text)
+                (Err(CliError::Usage(String::new())), text)
             }
-            Err(status) => {
-                (Some(CliError::Failed), format!("{}: {}", self.address, status.message()))
-            }
+            Err(status) => (failed(), format!("{}: {}", self.address, status.message())),
         };
         print_line(&text);
-        fails.map_or(Ok(()), |error| Err(error(String::new())))
+        done
     }
 
     fn ask(&self) -> Result<ServingStatus, Status> {

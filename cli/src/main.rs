@@ -37,7 +37,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve memcached clients from a compressed cache or before memcached servers.
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     /// The same behind memcached's own flags: stands where a memcached binary stood.
     Memcached(Memcached),
     /// Load a memcached endpoint at a fixed rate and report latency and hits.

@@ -244,7 +244,7 @@ fn fmt(files: &[PathBuf], check: bool) -> Result<(), CliError> {
 fn explain(catalog: &Catalog, chosen: &Chosen) -> Result<(), CliError> {
     let texts: Vec<String> =
         chosen.traces(catalog)?.into_iter().map(|trace| trace::explain(catalog, trace)).collect();
-    print(&texts.join("\n"));
+    print(texts.join("\n"));
     Ok(())
 }
 
@@ -259,7 +259,7 @@ fn encode(catalog: &Catalog, chosen: &Chosen, head: Head, json: bool) -> Result<
         if !json {
             let address = catalog.address(&trace.name).unwrap_or_default();
             print_line(&format!("{} at address {address}: {} bytes", trace.name, bytes.len()));
-            print(&trace::dump(&bytes));
+            print(trace::dump(&bytes));
         }
     }
     if json {

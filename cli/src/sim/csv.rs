@@ -114,7 +114,7 @@ fn rows(here: &StudyKey<'_>, outcome: &Outcome) -> String {
     let found = report.rows().into_iter().map(|(name, metric, found)| {
         let numbers = found.map(|found| [found.value, found.ci95[0], found.ci95[1]]);
         row(
-            &name,
+            name,
             metric,
             numbers.map_or_else(Default::default, |all| all.map(|one| one.to_string())),
         )
