@@ -138,7 +138,7 @@ class Simulator(unittest.TestCase):
 
     def test_bad_input_names_the_key_and_what_is_valid(self) -> None:
         bad = [
-            ({"set": {"hardware.pe": 4}}, "unknown key hardware.pe; did you mean hardware.pes? hardware has atm_ns"),
+            ({"set": {"hardware.pe": 4}}, "unknown key hardware.pe; did you mean hardware.pes\\? hardware has atm_ns"),
             ({"set": {"hardware.pes": 0}}, "hardware.pes is 0"),
             ({"architectures": ["relif"]}, "relif; there are non-acc"),
             ({"seed": -1}, "seed is -1; it must be 0 to"),
