@@ -1,5 +1,5 @@
-//! Text command lines: argument counts, numbers and `noreply` as memcached 1.6.18 checks them, in
-//! its order, because the first check that fails decides the answer.
+//! Parses the lines of text commands. Argument counts, numbers and `noreply` are checked as in
+//! memcached 1.6.18 and in its order, because the first check that fails decides the answer.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::parse::Limits;
 use crate::refusal::{BAD_DELETE, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, Refusal, TOO_LARGE};
 use crate::tokens::Tokens;
 
-/// `get key+`. One bad key refuses the whole line, as memcached drops the hits it had.
+/// `get key+`. One bad key refuses the whole line, because memcached then drops the hits before it.
 pub(crate) fn get<'a>(arguments: Tokens<'a>, with_cas: bool) -> Outcome<'a> {
     let keys = keys(arguments)?;
     if arguments.is_empty() {
@@ -31,7 +31,7 @@ pub(crate) fn get_and_touch<'a>(mut arguments: Tokens<'a>, with_cas: bool) -> Ou
     Ok(Command::Get(Get { keys, with_cas, touch_exptime_s: Some(exptime_s) }))
 }
 
-/// `set key flags exptime length [noreply]`, with the CAS before `noreply` for cas.
+/// `set key flags exptime length [noreply]`. In cas the CAS precedes `noreply`.
 pub(crate) fn store<'a>(verb: StoreVerb, arguments: Tokens<'a>, limits: &Limits) -> Outcome<'a> {
     let needed = if verb == StoreVerb::Cas { 5 } else { 4 };
     let (tokens, count) = split::<6>(arguments, needed, needed + 1)?;
@@ -54,7 +54,8 @@ pub(crate) fn store<'a>(verb: StoreVerb, arguments: Tokens<'a>, limits: &Limits)
     Ok(Command::Store(Store { verb, key, client_flags, exptime_s, value_bytes, cas, noreply }))
 }
 
-/// `delete key [0] [noreply]`; the zero is a delay of old, when deletes could wait.
+/// `delete key [0] [noreply]`. The zero is the delay of old versions, in which a delete could be
+/// delayed.
 pub(crate) fn delete<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, count) = split::<3>(arguments, 1, 3)?;
     let noreply = count > 1 && tokens[count - 1] == b"noreply";
@@ -109,7 +110,8 @@ pub(crate) fn verbosity<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::Verbosity { level: number::unsigned_32(tokens[0]).ok_or_else(bad)?, noreply })
 }
 
-/// An operator's command: only what memcached checks before it looks at the arguments.
+/// Parses an operator's command. It makes only the checks that memcached makes before it reads the
+/// arguments.
 pub(crate) fn admin<'a>(verb: AdminVerb, arguments: Tokens<'a>) -> Outcome<'a> {
     let count = arguments.take(3).count();
     let enough = match verb {
@@ -144,7 +146,8 @@ fn key_and_number<'a>(arguments: Tokens<'a>) -> Result<([&'a [u8]; 3], bool), Re
     Ok((tokens, tokens[count - 1] == b"noreply"))
 }
 
-/// Splits a line into between `min` and `max` (at most `MAX`) tokens and returns their count, or `ERROR`.
+/// Splits a line into between `min` and `max` (at most `MAX`) tokens. Returns the tokens and their
+/// count, or `ERROR`.
 fn split<'a, const MAX: usize>(
     arguments: Tokens<'a>,
     min: usize,
