@@ -36,7 +36,7 @@ pub enum Response<'a> {
         client_flags: u32,
         /// The value's length without its CR LF.
         value_bytes: u64,
-        /// The CAS, for gets and gats.
+        /// The CAS, in answers to gets and gats.
         cas: Option<u64>,
     },
     /// `VA`. The value and CR LF follow.
