@@ -65,7 +65,7 @@ fn main() {
     show("engine.inline.get_k16_v32", runs(|| engine(rounds)));
 }
 
-/// A name, generated code and interpreter of a service, the number of a function, and a message or
+/// A name, the generated code and the interpreter of a service, the number of a function, and the
 /// block of its arguments.
 type Message<'a> = (&'a str, &'a dyn Functions, &'a Interpreter, u32, Vec<u8>);
 

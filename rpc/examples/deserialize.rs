@@ -22,7 +22,7 @@ use rpc::wire::{FRAME_HEAD_BYTES, Message, MessageKind, Wire, Writer};
 use rpc::{Code, Functions};
 
 /// The number of copies of a message that lie one behind the other, as the messages of a busy
-/// connection do. The other sides of the comparison read as many.
+/// connection do. The other programs of the comparison read the same number.
 const COPIES: usize = 32;
 const RECORD_BYTES: usize = 1 << 16;
 

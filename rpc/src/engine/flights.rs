@@ -13,7 +13,7 @@ pub struct Flight {
     pub(super) generation: u32,
     /// The address of the request's packet.
     pub(super) packet: Address,
-    /// The function and the caller's number, once the application has the request.
+    /// The function and the caller's number. They are known once the application has the request.
     pub(super) received: Option<(u32, i32)>,
 }
 

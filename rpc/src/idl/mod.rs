@@ -40,11 +40,11 @@ pub struct Struct {
 /// A field. Its slot is its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The wire's number for it.
+    /// The number of the field on the wire.
     pub id: i16,
-    /// The IDL's name for it.
+    /// The name of the field in the IDL.
     pub name: String,
-    /// Its type.
+    /// The type of the field.
     pub ty: Type,
     /// Whether a message without this field is malformed.
     pub required: bool,
