@@ -14,7 +14,8 @@ use crate::parse::Limits;
 use crate::refusal::{BAD_DELETE, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, Refusal, TOO_LARGE};
 use crate::tokens::Tokens;
 
-/// `get key+`. One bad key refuses the whole line, because memcached then drops the hits before it.
+/// Parses `get key+`. One bad key refuses the whole line, because memcached then drops the hits
+/// before it.
 pub(crate) fn get<'a>(arguments: Tokens<'a>, with_cas: bool) -> Outcome<'a> {
     let keys = keys(arguments)?;
     if arguments.is_empty() {
@@ -23,7 +24,7 @@ pub(crate) fn get<'a>(arguments: Tokens<'a>, with_cas: bool) -> Outcome<'a> {
     Ok(Command::Get(Get { keys, with_cas, touch_exptime_s: None }))
 }
 
-/// `gat exptime key*`
+/// Parses `gat exptime key*`.
 pub(crate) fn get_and_touch<'a>(mut arguments: Tokens<'a>, with_cas: bool) -> Outcome<'a> {
     let exptime = arguments.next().ok_or(Refusal::line(ERROR))?;
     let exptime_s = number::signed_32(exptime).ok_or(Refusal::line(BAD_EXPTIME))?;
@@ -71,7 +72,7 @@ pub(crate) fn delete<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::Delete { key: Key::from_token(tokens[0]).ok_or_else(bad)?, noreply })
 }
 
-/// `incr key delta [noreply]`
+/// Parses `incr key delta [noreply]`.
 pub(crate) fn arithmetic<'a>(direction: Direction, arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, noreply) = key_and_number(arguments)?;
     let bad = |reply| Refusal::line(reply).silent_if(noreply);
@@ -80,7 +81,7 @@ pub(crate) fn arithmetic<'a>(direction: Direction, arguments: Tokens<'a>) -> Out
     Ok(Command::Arithmetic(Arithmetic { direction, key, delta, noreply }))
 }
 
-/// `touch key exptime [noreply]`
+/// Parses `touch key exptime [noreply]`.
 pub(crate) fn touch<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, noreply) = key_and_number(arguments)?;
     let bad = |reply| Refusal::line(reply).silent_if(noreply);
@@ -89,7 +90,7 @@ pub(crate) fn touch<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::Touch { key, exptime_s, noreply })
 }
 
-/// `flush_all [delay] [noreply]`
+/// Parses `flush_all [delay] [noreply]`.
 pub(crate) fn flush_all<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, count) = split::<2>(arguments, 0, 2)?;
     let noreply = count > 0 && tokens[count - 1] == b"noreply";
@@ -102,7 +103,7 @@ pub(crate) fn flush_all<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::FlushAll { delay_s, noreply })
 }
 
-/// `verbosity level [noreply]`
+/// Parses `verbosity level [noreply]`.
 pub(crate) fn verbosity<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, count) = split::<2>(arguments, 1, 2)?;
     let noreply = tokens[count - 1] == b"noreply";

@@ -10,20 +10,20 @@ use crate::tokens::Tokens;
 /// One command line. If a command has a body ([`Command::body_bytes`]), the body follows the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// get, gets, gat, gats.
+    /// The commands `get`, `gets`, `gat` and `gats`.
     Get(Get<'a>),
-    /// set, add, replace, append, prepend, cas.
+    /// The commands `set`, `add`, `replace`, `append`, `prepend` and `cas`.
     Store(Store<'a>),
-    /// delete.
+    /// The command `delete`.
     Delete {
         /// The key to delete.
         key: Key<'a>,
         /// Whether the client wants no answer.
         noreply: bool,
     },
-    /// incr, decr.
+    /// The commands `incr` and `decr`.
     Arithmetic(Arithmetic<'a>),
-    /// touch.
+    /// The command `touch`.
     Touch {
         /// The key to touch.
         key: Key<'a>,
@@ -32,50 +32,51 @@ pub enum Command<'a> {
         /// Whether the client wants no answer.
         noreply: bool,
     },
-    /// flush_all.
+    /// The command `flush_all`.
     FlushAll {
         /// The delay in seconds; zero or less means now.
         delay_s: i32,
         /// Whether the client wants no answer.
         noreply: bool,
     },
-    /// verbosity.
+    /// The command `verbosity`.
     Verbosity {
         /// The requested level.
         level: u32,
         /// Whether the client wants no answer.
         noreply: bool,
     },
-    /// version.
+    /// The command `version`.
     Version,
-    /// quit.
+    /// The command `quit`.
     Quit,
-    /// stats, with its arguments, which name the wanted page.
+    /// The command `stats`. Its arguments name the wanted page.
     Stats {
         /// The arguments that followed `stats`.
         arguments: Tokens<'a>,
     },
     /// An operator's command. The server decides which of these it supports.
     Admin(Admin<'a>),
-    /// mg.
+    /// The meta command `mg`.
     MetaGet(Meta<'a>),
-    /// ms.
+    /// The meta command `ms`.
     MetaSet(MetaSet<'a>),
-    /// md.
+    /// The meta command `md`.
     MetaDelete(Meta<'a>),
-    /// ma.
+    /// The meta command `ma`.
     MetaArithmetic(MetaArithmetic<'a>),
-    /// me.
+    /// The meta command `me`.
     MetaDebug {
         /// The item to describe.
         key: MetaKey<'a>,
     },
-    /// mn.
+    /// The meta command `mn`.
     MetaNoop,
 }
 
 impl Command<'_> {
-    /// Returns how many bytes follow the line: the value and its CR LF. None for a command without a value.
+    /// Returns how many bytes follow the line: the value and its CR LF. Returns none for a command
+    /// without a value.
     pub const fn body_bytes(&self) -> Option<usize> {
         match self {
             Command::Store(store) => Some(store.value_bytes + 2),
@@ -85,8 +86,8 @@ impl Command<'_> {
     }
 }
 
-/// get, gets, gat or gats. Every key has been checked. `gat 0` has no keys, and its answer is a
-/// plain `END`.
+/// The command `get`, `gets`, `gat` or `gats`. Every key has been checked. `gat 0` has no keys, and
+/// its answer is a plain `END`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get<'a> {
     /// The keys to look up, in order.
@@ -172,20 +173,20 @@ pub struct Store<'a> {
     pub noreply: bool,
 }
 
-/// incr or decr.
+/// The command `incr` or `decr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic<'a> {
     /// The direction.
     pub direction: Direction,
     /// The key.
     pub key: Key<'a>,
-    /// The amount.
+    /// The amount by which the number changes.
     pub delta: u64,
     /// Whether the client wants no answer.
     pub noreply: bool,
 }
 
-/// ms. Its value follows the line.
+/// The meta command `ms`. Its value follows the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaSet<'a> {
     /// The key and the flags.
@@ -197,7 +198,7 @@ pub struct MetaSet<'a> {
     pub value_bytes: usize,
 }
 
-/// ma.
+/// The meta command `ma`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaArithmetic<'a> {
     /// The key and the flags, which include the delta.

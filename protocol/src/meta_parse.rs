@@ -16,7 +16,7 @@ use crate::tokens::Tokens;
 
 pub(crate) type Outcome<'a> = Result<Command<'a>, Refusal<'a>>;
 
-/// `mg key flags*`
+/// Parses `mg key flags*`.
 pub(crate) fn get<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (key, rest) = key(arguments)?;
     refuse_many(rest, FLAGS_MAX, b"CLIENT_ERROR options flags are too long\r\n")?;
@@ -25,14 +25,14 @@ pub(crate) fn get<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::MetaGet(meta))
 }
 
-/// `md key flags*`
+/// Parses `md key flags*`.
 pub(crate) fn delete<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let meta = without_detail(arguments)?;
     refuse_long_opaque(&meta.flags)?;
     Ok(Command::MetaDelete(meta))
 }
 
-/// `ma key flags*`
+/// Parses `ma key flags*`.
 pub(crate) fn arithmetic<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let meta = without_detail(arguments)?;
     let direction = match meta.flags.mode {
@@ -44,7 +44,7 @@ pub(crate) fn arithmetic<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::MetaArithmetic(MetaArithmetic { meta, direction }))
 }
 
-/// `ms key length flags*`
+/// Parses `ms key length flags*`.
 pub(crate) fn set<'a>(arguments: Tokens<'a>, limits: &Limits) -> Outcome<'a> {
     let (key, mut rest) = key(arguments)?;
     let all = rest;
@@ -77,7 +77,7 @@ pub(crate) fn set<'a>(arguments: Tokens<'a>, limits: &Limits) -> Outcome<'a> {
     Ok(Command::MetaSet(MetaSet { meta, verb, value_bytes }))
 }
 
-/// `me key [b]`
+/// Parses `me key [b]`.
 pub(crate) fn debug<'a>(mut arguments: Tokens<'a>) -> Outcome<'a> {
     let bad = || Refusal::line(BAD_FORMAT);
     let key = arguments.next().and_then(Key::from_token).ok_or_else(bad)?;

@@ -46,21 +46,21 @@ pub enum Response<'a> {
         /// The return flags.
         flags: Flags<'a>,
     },
-    /// `HD`, `NF`, `NS` or `EX`.
+    /// `HD`, `NF`, `NS` or `EX`: the outcome of a meta command.
     Meta {
         /// The outcome.
         outcome: MetaOutcome,
         /// The return flags.
         flags: Flags<'a>,
     },
-    /// `EN`
+    /// `EN`: there is no item.
     MetaMiss {
         /// The return flags.
         flags: Flags<'a>,
     },
-    /// `MN`
+    /// `MN`: the answer to mn.
     MetaNoop,
-    /// `ME` and what follows it.
+    /// `ME`, with the text behind it.
     MetaDebug(&'a [u8]),
     /// `END`, after the values of a get or the lines of stats.
     End,
@@ -82,7 +82,7 @@ pub enum Response<'a> {
     Reset,
     /// The result of incr or decr.
     Number(u64),
-    /// `VERSION` and what follows it.
+    /// `VERSION`, with the text behind it.
     Version(&'a [u8]),
     /// One line of stats.
     Stat {
@@ -93,7 +93,7 @@ pub enum Response<'a> {
     },
     /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`.
     Error {
-        /// The kind of the error, which says who is to blame.
+        /// The kind of the error, which names the party to blame.
         kind: ErrorKind,
         /// The message of the server.
         message: &'a [u8],
@@ -105,7 +105,7 @@ pub enum Response<'a> {
 pub enum ErrorKind {
     /// The command is unknown to the server.
     Unknown,
-    /// The client's line is wrong.
+    /// The line of the client is wrong.
     Client,
     /// The server could not run the command.
     Server,

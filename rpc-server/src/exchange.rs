@@ -68,7 +68,7 @@ pub(super) struct SingleEngine<A> {
 /// Measures the time of frames from submission to answer. It includes words, buffers, engine and
 /// application.
 struct Stopwatch {
-    /// The sum over all frames (ns).
+    /// The time of all frames together (ns).
     took_ns: Arc<AtomicU64>,
     /// The time at which the frame in flight was submitted.
     begun: Instant,
@@ -206,8 +206,8 @@ impl Exchange {
     }
 }
 
-/// Passes the answer to a packet that the engine refused to `to`. The answer names the function. It
-/// is [`Answer::None`] if it would not fit into `buffer_bytes`.
+/// Calls `to` with the answer to a packet that the engine refused. The answer names the function.
+/// It is [`Answer::None`] if it would not fit into `buffer_bytes`.
 pub(super) fn refusal(
     packet: Option<&[u8]>,
     code: Code,

@@ -6,19 +6,19 @@ use crate::command::Code;
 
 /// The protocol's type numbers.
 pub mod kind {
-    /// Ends a struct.
+    /// The end of a struct.
     pub const STOP: u8 = 0;
     /// A byte, 0 or 1.
     pub const BOOL: u8 = 2;
-    /// One byte.
+    /// A number of one byte.
     pub const BYTE: u8 = 3;
     /// An IEEE 754 number of eight bytes.
     pub const DOUBLE: u8 = 4;
-    /// Two bytes.
+    /// A number of two bytes.
     pub const I16: u8 = 6;
-    /// Four bytes.
+    /// A number of four bytes.
     pub const I32: u8 = 8;
-    /// Eight bytes.
+    /// A number of eight bytes.
     pub const I64: u8 = 10;
     /// A length and this many bytes.
     pub const STRING: u8 = 11;

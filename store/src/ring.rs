@@ -10,7 +10,7 @@ pub struct Ring {
     /// The hashes of all points, in ascending order. The owner of a key is the first point at or
     /// after the key's hash; behind the last point the search continues at the first.
     hashes: Vec<u32>,
-    /// The server of the point at the same position.
+    /// The server of each point, at the same index as the point's hash.
     owners: Vec<u32>,
     key_hash: fn(&[u8]) -> u32,
 }

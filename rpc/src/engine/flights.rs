@@ -131,9 +131,9 @@ impl Flights {
         Some((flight, &*loaded.functions))
     }
 
-    /// Adds a request that another engine received. The request keeps its place, which is free here
-    /// because only the other engine assigns places. Returns false if the place is not free, or if
-    /// the request's functions were never loaded.
+    /// Adds a request that another engine received. The request keeps the place that it has in the
+    /// other engine, where no other request can hold it. The place is therefore free here as well.
+    /// Returns false if the place is not free, or if the request's functions were never loaded.
     pub(super) fn arrive(&mut self, flight: Flight) -> bool {
         let place = self.place(flight.token);
         let same_generation = |loaded: &&mut Loaded| loaded.generation == flight.generation;

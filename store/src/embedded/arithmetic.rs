@@ -11,13 +11,13 @@ use super::{OutOfMemory, Turn};
 pub struct Delta<'a> {
     /// Whether the command increments. An increment wraps at 2^64 and a decrement stops at 0.
     pub increment: bool,
-    /// The amount.
+    /// The amount by which the number changes.
     pub by: u64,
     /// The version that the item must have. 0 accepts any version, as in memcached.
     pub compare: u64,
     /// The value that a missing item starts with if a step is [`Step::Vivify`].
     pub initial: u64,
-    /// The further steps, in the order in which the client wrote them.
+    /// The further steps, in the client's order.
     pub steps: &'a [Step],
 }
 
@@ -37,7 +37,7 @@ impl Delta<'_> {
 pub enum Counted {
     /// The item was counted.
     Done {
-        /// The result.
+        /// The number after the change.
         number: u64,
         /// The item's new version.
         cas: u64,

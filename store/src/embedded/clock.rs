@@ -7,7 +7,7 @@ use units::{Clock, Nanos};
 
 use super::expiry;
 
-/// memcached's coarse clock. It counts whole seconds since shortly before the start.
+/// memcached's coarse clock. It counts whole seconds. Its zero lies two seconds before its start.
 #[derive(Clone)]
 pub struct CoarseClock {
     clock: Arc<dyn Clock>,

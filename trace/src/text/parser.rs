@@ -34,7 +34,7 @@ pub(crate) struct Located {
     pub(crate) nodes: Vec<Place>,
 }
 
-/// An item of the text, with its index among the items of its kind.
+/// The kind of an item. [`Parsed`] has the kinds of all items in the order of the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item {
     Field,
