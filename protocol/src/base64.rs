@@ -1,5 +1,5 @@
 //! Base64 as memcached's `b` flag defines it. It uses the standard alphabet and writes padding.
-//! Decoding skips every other byte and stops after the first padded quartet.
+//! Decoding skips bytes outside of the alphabet and stops after the first padded quartet.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

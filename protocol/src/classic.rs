@@ -32,7 +32,7 @@ pub(crate) fn get_and_touch<'a>(mut arguments: Tokens<'a>, with_cas: bool) -> Ou
     Ok(Command::Get(Get { keys, with_cas, touch_exptime_s: Some(exptime_s) }))
 }
 
-/// `set key flags exptime length [noreply]`. In cas the CAS precedes `noreply`.
+/// Parses `set key flags exptime length [noreply]`. In cas the CAS precedes `noreply`.
 pub(crate) fn store<'a>(verb: StoreVerb, arguments: Tokens<'a>, limits: &Limits) -> Outcome<'a> {
     let needed = if verb == StoreVerb::Cas { 5 } else { 4 };
     let (tokens, count) = split::<6>(arguments, needed, needed + 1)?;
@@ -55,8 +55,8 @@ pub(crate) fn store<'a>(verb: StoreVerb, arguments: Tokens<'a>, limits: &Limits)
     Ok(Command::Store(Store { verb, key, client_flags, exptime_s, value_bytes, cas, noreply }))
 }
 
-/// `delete key [0] [noreply]`. The zero is the delay of old versions, in which a delete could be
-/// delayed.
+/// Parses `delete key [0] [noreply]`. The zero is the delay of old versions, in which a delete
+/// could be delayed.
 pub(crate) fn delete<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, count) = split::<3>(arguments, 1, 3)?;
     let noreply = count > 1 && tokens[count - 1] == b"noreply";

@@ -151,8 +151,8 @@ fn refuse_long_opaque<'a>(flags: &MetaFlags<'_>) -> Result<(), Refusal<'a>> {
 }
 
 /// Parses the flags and decodes the key if `b` is given. A duplicate or unknown flag stops the
-/// parsing. Of other errors the last one is the answer. A bad `F` has no error line, so it repeats
-/// the previous error.
+/// parsing. Of other errors the last one is the answer. A bad `F` has no error line: it repeats the
+/// previous error, or gives `BAD_FORMAT` if there was none.
 fn flags<'a>(key: Key<'a>, rest: Tokens<'a>) -> Result<Meta<'a>, &'static [u8]> {
     let mut meta = Meta {
         key: MetaKey::from_key(key),

@@ -75,7 +75,7 @@ const BINARY_MAGIC: u8 = 0x80;
 /// The most spaces in front of a long get, as in memcached.
 const LEADING_SPACES_MAX: usize = 100;
 
-/// The most tokens that memcached splits at once. It looks for `HTTP/` in the last of them.
+/// The most tokens that memcached splits at once. memcached looks for `HTTP/` in the last of them.
 const SPLIT_TOKENS_MAX: usize = 23;
 
 /// Returns the part of the first line that memcached reads, and the length of the line with its

@@ -12,7 +12,7 @@ pub struct Refusal<'a> {
     /// Whether to write no reply, because `noreply` was given and covers this error.
     pub silent: bool,
     /// The number of bytes to discard after the line, because they belong to the refused command.
-    /// It includes CR LF.
+    /// The number includes the CR LF.
     pub swallow_bytes: u64,
     /// Whether the connection ends once the reply is written.
     pub close: bool,

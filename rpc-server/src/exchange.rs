@@ -1,6 +1,6 @@
 //! The interface through which NetCore submits frames and takes answers, each with the number of
-//! its owner. Also the engine and its data page if they run on NetCore's own thread. This module
-//! knows nothing of sockets.
+//! its owner. This module also has the engine and its data page for the layouts that run them on
+//! NetCore's own thread. It knows nothing of sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

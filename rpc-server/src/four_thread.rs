@@ -1,7 +1,7 @@
 //! The layout with four threads: the engine's halves run on two cores between NetCore and AppCore.
 //! Each half is an engine of which only that half is stepped. A flight goes from RxEngine to
-//! TxEngine before the application receives its request. It has landed when RxEngine gets its
-//! packet's buffer again, with the next packet. RxEngine sends frames of refusals and TxEngine
+//! TxEngine before the application receives its request. The flight has landed when RxEngine gets
+//! the packet's buffer again, with the next packet. RxEngine sends frames of refusals and TxEngine
 //! sends the answers, so NetCore reads two mailboxes. NetCore counts a packet's buffer as free when
 //! both engines have finished with it.
 

@@ -209,7 +209,7 @@ impl Posts {
         Ok(result)
     }
 
-    /// Returns all posts or none, because an answer cannot say which post is missing.
+    /// Returns all posts or none, because a list of posts cannot mark the place of a missing post.
     fn read_posts(&self, args: ReadPostsArgs<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
         let result = to.block(ReadPostsResult::SLOTS)?;
         let ids = args.post_ids().unwrap_or(View::new(&[]));
@@ -243,7 +243,7 @@ fn exception(to: &mut Build<'_>, code: i32, message: &str) -> Result<usize, Code
     Ok(error)
 }
 
-/// Draws numbers from the time and a count, so that the numbers rise. The time has 42 bits of
+/// Generates numbers from the time and a count, so that the numbers rise. The time has 42 bits of
 /// milliseconds and the count 21 bits.
 struct Ids {
     clock: Arc<dyn Clock>,

@@ -267,8 +267,8 @@ fn out_of_means(error: &io::Error) -> bool {
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 const EVENTS_MAX: usize = 256;
-/// The number of rounds between two polls of the sockets. Compared with so many rounds, a poll
-/// costs little.
+/// The most rounds between two polls of the sockets. Compared with so many rounds, a poll costs
+/// little.
 const EXCHANGES_PER_LOOK: u32 = 16;
 /// The time to wait until files or memory may be available again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! The frames of a client: it writes calls and reads answers. It keeps no connection, and the
-//! caller numbers the calls.
+//! The frames of a client. This module writes calls and reads answers. It keeps no connection, and
+//! the caller numbers the calls.
 
 use crate::command::Code;
 use crate::flat::{Build, View};

@@ -161,8 +161,8 @@ impl<'a> View<'a> {
         self.string(slot).map(View)
     }
 
-    /// Checks that this can be a function's result. A result has exactly one field. If the function
-    /// returns nothing, it has at most one field.
+    /// Checks that this can be a function's result. If the function returns a value, its result has
+    /// exactly one field. Otherwise the result has at most one field.
     pub fn check_result(self, returns: bool) -> Result<(), Code> {
         match self.head().count_ones() {
             1 => Ok(()),

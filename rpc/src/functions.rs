@@ -16,8 +16,8 @@ pub struct Function<'a> {
     pub oneway: bool,
 }
 
-/// The functions of a service, identified by number. Each `Result` that holds a number has the
-/// place of the block that was read.
+/// The functions of a service, identified by number. A `usize` in a result is the place of the
+/// block that was read.
 pub trait Functions: Debug + Send + Sync {
     /// Returns the name of the service.
     fn service(&self) -> &str;

@@ -55,9 +55,9 @@ impl<'a> Reply<'a> {
         Ok(Self { token: request.token, head, body: Build::new(rest) })
     }
 
-    /// Replaces a response that the engine refused with `code`, in its buffer, by a refusal, so
-    /// that the request is not lost. Returns the record's length. Returns `None` if the response
-    /// was itself a refusal, because another refusal would fail too.
+    /// Replaces a refused response in its buffer by a refusal with `code`, so that the request is
+    /// not lost. Returns the record's length. Returns `None` if the response was itself a refusal,
+    /// because another refusal would fail too.
     pub fn again(buffer: &mut [u8], code: Code) -> Option<usize> {
         let (head, rest) = buffer.split_first_chunk_mut()?;
         let (token, kind) = (u64_at(head, 0), u64_at(head, 8));

@@ -366,11 +366,11 @@ const fn fixed_bytes(kind: u8) -> Option<usize> {
     }
 }
 
-/// The bytes of a frame's length, with which the frame begins.
+/// The size of a frame's length, with which the frame begins (bytes).
 pub const FRAME_HEAD_BYTES: usize = 4;
 const VERSION_1: u32 = 0x8001_0000;
 const VERSION_MASK: u32 = 0xFFFF_0000;
-/// The depth beyond which nothing is skipped, so that recursion is bounded for any input.
+/// The deepest nesting that is skipped. It bounds the recursion for any input.
 const SKIP_DEPTH_MAX: u32 = 32;
 
 #[cfg(test)]

@@ -27,8 +27,8 @@ struct Seen {
     frames: Vec<Vec<u8>>,
 }
 
-/// Makes a packet. Every seventh has the name of an unknown function, and every eleventh is
-/// truncated.
+/// Makes a packet. Every seventh packet has the name of an unknown function, and every eleventh
+/// packet is truncated.
 fn packet(round: i32) -> Vec<u8> {
     let mut frame = vec![0; 256];
     let build = |build: &mut Build<'_>| {

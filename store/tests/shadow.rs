@@ -26,7 +26,7 @@ struct Pair {
     store: Embedded,
     shadow: BTreeMap<u8, Known>,
     now_s: u32,
-    /// The last second of the items that are flushed, effective once that second has come.
+    /// A flush ends the items that were stored up to this second, once this second has come.
     flush_until_s: u32,
 }
 

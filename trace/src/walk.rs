@@ -39,7 +39,7 @@ pub fn walk<'a>(trace: &'a Trace, read: &mut dyn FnMut(&str) -> u32) -> Walked<'
 struct Walker<'a, 'r> {
     read: &'r mut dyn FnMut(&str) -> u32,
     walked: Walked<'a>,
-    /// The index of the previous op, if the work belongs to an op.
+    /// The index of the op to which the next work belongs. It is none if a core does the work.
     last: Option<usize>,
 }
 

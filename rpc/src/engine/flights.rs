@@ -1,5 +1,5 @@
-//! The requests between packet and answer, and the loaded services. It knows which service answers
-//! a token, and with which functions. A token that is not in flight belongs to no request.
+//! The requests between packet and answer, and the loaded services. This module knows which service
+//! answers a token, and with which functions. A token that is not in flight belongs to no request.
 
 use std::sync::Arc;
 

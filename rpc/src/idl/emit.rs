@@ -345,8 +345,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Returns the name of the function that reads a struct. For a function's arguments and result
-    /// the name begins with `recv` and `answer`.
+    /// Returns the name of the function that reads a struct. The names for a function's arguments
+    /// and result begin with `recv_` and `answer_`.
     fn reader(&self, place: usize) -> String {
         for function in &self.schema.functions {
             let name = snake(&function.name);

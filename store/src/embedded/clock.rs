@@ -15,7 +15,7 @@ pub struct CoarseClock {
 }
 
 impl CoarseClock {
-    /// Starts the clock. Its zero is a date that is taken from the system's clock now.
+    /// Starts the clock. The date of its zero is computed from the system's clock.
     pub fn start(clock: Arc<dyn Clock>) -> Self {
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         Self { clock, started_unix_s: unix_s.saturating_sub(OFFSET_S) }

@@ -37,8 +37,8 @@ pub struct Embedded {
     shards: Box<[Mutex<Shard>]>,
     choose: RandomState,
     cas_last: AtomicU64,
-    /// The last second of the items that `flush_all` ends, effective once that second has come.
-    /// `flushed_cas` is the first version that `flush_all` does not end.
+    /// A flush ends the items that were last accessed up to this second, once this second has come.
+    /// It also ends the versions before `flushed_cas`.
     flushed_until_s: AtomicU32,
     flushed_cas: AtomicU64,
     /// The shard that the next call of [`Embedded::sweep`] visits.
@@ -120,7 +120,7 @@ pub enum Removal {
 pub struct OutOfMemory {
     /// The bytes that the item needs, including its overhead.
     pub needed_bytes: u64,
-    /// The bytes that its shard holds. One item may take a quarter to a half of them.
+    /// The bytes that its shard holds. One item may take at most a quarter to a half of them.
     pub shard_bytes: u64,
 }
 

@@ -14,8 +14,8 @@ pub use probe::{entropy_probe, is_number, looks_compressed, same_filled};
 /// The classification of a stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inspected {
-    /// The value has no magic: it was written before Rebate was installed, or without Rebate. It is
-    /// its own logical value.
+    /// The value has no magic: it was written before Rebate was installed, or by a writer that
+    /// bypasses Rebate. It is its own logical value.
     Foreign,
     /// A frame with a consistent header. The decoded payload must still pass [`Header::verify`].
     Frame {
@@ -170,8 +170,8 @@ impl Header {
             && self.checksum_of(original) == self.checksum
     }
 
-    /// Computes the checksum over the logical value instead of the payload. A wrong decoder is thus
-    /// detected as well as wrong memory.
+    /// Computes the checksum over the logical value instead of the payload. Errors of a decoder are
+    /// thus detected as well as errors of memory.
     fn checksum_of(&self, original: &[u8]) -> u32 {
         let head = crc32c::crc32c(&self.prefix());
         let head = crc32c::crc32c_append(head, &self.payload_bytes.to_le_bytes());

@@ -40,8 +40,8 @@ struct Graph {
     prefix: String,
     next: usize,
     text: String,
-    /// The edges to other traces: the node, the trace that continues, and whether it waits for an
-    /// answer.
+    /// The edges to other traces: the node, the trace that continues, and whether it continues only
+    /// after an answer.
     tails: Vec<(String, String, bool)>,
 }
 
