@@ -1,14 +1,14 @@
-//! Base64 as memcached's `b` flag means it: the standard alphabet, written with padding; reading
-//! skips every foreign byte and stops at the first padded quartet.
+//! Base64 as memcached's `b` flag defines it. It uses the standard alphabet and writes padding.
+//! Decoding skips bytes outside of the alphabet and stops after the first padded quartet.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The length of `len` bytes once encoded.
+/// Returns the length of `len` bytes after encoding (bytes).
 pub(crate) const fn encoded_len(len: usize) -> usize {
     len.div_ceil(3) * 4
 }
 
-/// Appends `bytes`, encoded.
+/// Appends `bytes` in base64.
 pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     for group in bytes.chunks(3) {
         let at = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
@@ -20,7 +20,7 @@ pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The bytes behind `text`; none where memcached says `error decoding key`.
+/// Decodes `text`. Returns none if memcached would answer `error decoding key`.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let count = text.iter().filter(|&&byte| sextet(byte).is_some()).count();
     if count == 0 || count % 4 != 0 {
@@ -45,7 +45,8 @@ pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     (padding <= 2).then_some(out)
 }
 
-/// The six bits of a byte, zero for padding, none for a byte that reading skips.
+/// Returns the six bits of a character, which are zero for padding. Returns none for a byte that
+/// decoding skips.
 fn sextet(byte: u8) -> Option<u8> {
     match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

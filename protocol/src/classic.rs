@@ -1,5 +1,5 @@
-//! Text command lines: argument counts, numbers and `noreply` as memcached 1.6.18 checks them, in
-//! its order, because the first check that fails decides the answer.
+//! Parses the lines of text commands. Argument counts, numbers and `noreply` are checked as in
+//! memcached 1.6.18 and in its order, because the first check that fails decides the answer.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,8 @@ use crate::parse::Limits;
 use crate::refusal::{BAD_DELETE, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, Refusal, TOO_LARGE};
 use crate::tokens::Tokens;
 
-/// `get key+`. One bad key refuses the whole line, as memcached drops the hits it had.
+/// Parses `get key+`. One bad key refuses the whole line, because memcached then drops the hits
+/// before it.
 pub(crate) fn get<'a>(arguments: Tokens<'a>, with_cas: bool) -> Outcome<'a> {
     let keys = keys(arguments)?;
     if arguments.is_empty() {
@@ -23,7 +24,7 @@ pub(crate) fn get<'a>(arguments: Tokens<'a>, with_cas: bool) -> Outcome<'a> {
     Ok(Command::Get(Get { keys, with_cas, touch_exptime_s: None }))
 }
 
-/// `gat exptime key*`
+/// Parses `gat exptime key*`.
 pub(crate) fn get_and_touch<'a>(mut arguments: Tokens<'a>, with_cas: bool) -> Outcome<'a> {
     let exptime = arguments.next().ok_or(Refusal::line(ERROR))?;
     let exptime_s = number::signed_32(exptime).ok_or(Refusal::line(BAD_EXPTIME))?;
@@ -31,7 +32,7 @@ pub(crate) fn get_and_touch<'a>(mut arguments: Tokens<'a>, with_cas: bool) -> Ou
     Ok(Command::Get(Get { keys, with_cas, touch_exptime_s: Some(exptime_s) }))
 }
 
-/// `set key flags exptime length [noreply]`, with the CAS before `noreply` for cas.
+/// Parses `set key flags exptime length [noreply]`. In cas the CAS precedes `noreply`.
 pub(crate) fn store<'a>(verb: StoreVerb, arguments: Tokens<'a>, limits: &Limits) -> Outcome<'a> {
     let needed = if verb == StoreVerb::Cas { 5 } else { 4 };
     let (tokens, count) = split::<6>(arguments, needed, needed + 1)?;
@@ -54,7 +55,8 @@ pub(crate) fn store<'a>(verb: StoreVerb, arguments: Tokens<'a>, limits: &Limits)
     Ok(Command::Store(Store { verb, key, client_flags, exptime_s, value_bytes, cas, noreply }))
 }
 
-/// `delete key [0] [noreply]`; the zero is a delay of old, when deletes could wait.
+/// Parses `delete key [0] [noreply]`. The zero is the delay of old versions, in which a delete
+/// could be delayed.
 pub(crate) fn delete<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, count) = split::<3>(arguments, 1, 3)?;
     let noreply = count > 1 && tokens[count - 1] == b"noreply";
@@ -70,7 +72,7 @@ pub(crate) fn delete<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::Delete { key: Key::from_token(tokens[0]).ok_or_else(bad)?, noreply })
 }
 
-/// `incr key delta [noreply]`
+/// Parses `incr key delta [noreply]`.
 pub(crate) fn arithmetic<'a>(direction: Direction, arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, noreply) = key_and_number(arguments)?;
     let bad = |reply| Refusal::line(reply).silent_if(noreply);
@@ -79,7 +81,7 @@ pub(crate) fn arithmetic<'a>(direction: Direction, arguments: Tokens<'a>) -> Out
     Ok(Command::Arithmetic(Arithmetic { direction, key, delta, noreply }))
 }
 
-/// `touch key exptime [noreply]`
+/// Parses `touch key exptime [noreply]`.
 pub(crate) fn touch<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, noreply) = key_and_number(arguments)?;
     let bad = |reply| Refusal::line(reply).silent_if(noreply);
@@ -88,7 +90,7 @@ pub(crate) fn touch<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::Touch { key, exptime_s, noreply })
 }
 
-/// `flush_all [delay] [noreply]`
+/// Parses `flush_all [delay] [noreply]`.
 pub(crate) fn flush_all<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, count) = split::<2>(arguments, 0, 2)?;
     let noreply = count > 0 && tokens[count - 1] == b"noreply";
@@ -101,7 +103,7 @@ pub(crate) fn flush_all<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::FlushAll { delay_s, noreply })
 }
 
-/// `verbosity level [noreply]`
+/// Parses `verbosity level [noreply]`.
 pub(crate) fn verbosity<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, count) = split::<2>(arguments, 1, 2)?;
     let noreply = tokens[count - 1] == b"noreply";
@@ -109,7 +111,8 @@ pub(crate) fn verbosity<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::Verbosity { level: number::unsigned_32(tokens[0]).ok_or_else(bad)?, noreply })
 }
 
-/// An operator's command: only what memcached checks before it looks at the arguments.
+/// Parses an operator's command. It makes only the checks that memcached makes before it reads the
+/// arguments.
 pub(crate) fn admin<'a>(verb: AdminVerb, arguments: Tokens<'a>) -> Outcome<'a> {
     let count = arguments.take(3).count();
     let enough = match verb {
@@ -144,7 +147,8 @@ fn key_and_number<'a>(arguments: Tokens<'a>) -> Result<([&'a [u8]; 3], bool), Re
     Ok((tokens, tokens[count - 1] == b"noreply"))
 }
 
-/// Splits a line into between `min` and `max` (at most `MAX`) tokens and returns their count, or `ERROR`.
+/// Splits a line into between `min` and `max` (at most `MAX`) tokens. Returns the tokens and their
+/// count, or `ERROR`.
 fn split<'a, const MAX: usize>(
     arguments: Tokens<'a>,
     min: usize,

@@ -1,81 +1,82 @@
-//! The commands as values. What they mean to an item is the session's; which answers they get is in
-//! [`crate::reply`]. Times are as the client sent them, in seconds: zero never expires, negative
-//! has expired, above 30 days is a Unix time.
+//! The commands as values. The session decides what a command does to an item, and [`crate::reply`]
+//! has the answers. Times are as the client sent them, in seconds: zero never expires, a negative
+//! time has expired, and a time above 30 days is a Unix time.
 
 use crate::counter::Direction;
 use crate::key::{Key, MetaKey};
 use crate::meta::Meta;
 use crate::tokens::Tokens;
 
-/// One command line. Those with a body ([`Command::body_bytes`]) are followed by it.
+/// One command line. If a command has a body ([`Command::body_bytes`]), the body follows the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// get, gets, gat, gats.
+    /// The commands `get`, `gets`, `gat` and `gats`.
     Get(Get<'a>),
-    /// set, add, replace, append, prepend, cas.
+    /// The commands `set`, `add`, `replace`, `append`, `prepend` and `cas`.
     Store(Store<'a>),
-    /// delete.
+    /// The command `delete`.
     Delete {
         /// The key to delete.
         key: Key<'a>,
-        /// Answer nothing.
+        /// Whether the client wants no answer.
         noreply: bool,
     },
-    /// incr, decr.
+    /// The commands `incr` and `decr`.
     Arithmetic(Arithmetic<'a>),
-    /// touch.
+    /// The command `touch`.
     Touch {
         /// The key to touch.
         key: Key<'a>,
-        /// Its new expiry, in seconds.
+        /// The item's new expiry, in seconds.
         exptime_s: i32,
-        /// Answer nothing.
+        /// Whether the client wants no answer.
         noreply: bool,
     },
-    /// flush_all.
+    /// The command `flush_all`.
     FlushAll {
-        /// The delay in seconds; zero and below mean now.
+        /// The delay in seconds; zero or less means now.
         delay_s: i32,
-        /// Answer nothing.
+        /// Whether the client wants no answer.
         noreply: bool,
     },
-    /// verbosity.
+    /// The command `verbosity`.
     Verbosity {
-        /// The wanted level.
+        /// The requested level.
         level: u32,
-        /// Answer nothing.
+        /// Whether the client wants no answer.
         noreply: bool,
     },
-    /// version.
+    /// The command `version`.
     Version,
-    /// quit.
+    /// The command `quit`.
     Quit,
-    /// stats, with which page is wanted.
+    /// The command `stats`. Its arguments name the wanted page.
     Stats {
         /// The arguments that followed `stats`.
         arguments: Tokens<'a>,
     },
-    /// A request of an operator. The server decides what it knows of it.
+    /// An operator's command. The server decides which of these it supports.
     Admin(Admin<'a>),
-    /// mg.
+    /// The meta command `mg`.
     MetaGet(Meta<'a>),
-    /// ms.
+    /// The meta command `ms`.
     MetaSet(MetaSet<'a>),
-    /// md.
+    /// The meta command `md`.
     MetaDelete(Meta<'a>),
-    /// ma.
+    /// The meta command `ma`.
     MetaArithmetic(MetaArithmetic<'a>),
-    /// me.
+    /// The meta command `me`.
     MetaDebug {
         /// The item to describe.
         key: MetaKey<'a>,
     },
-    /// mn.
+    /// The meta command `mn`.
     MetaNoop,
 }
 
 impl Command<'_> {
-    /// Returns how many bytes follow the line: the value and its CR LF. None for a command without a value.
+    /// Returns how many bytes follow the line: the value and its CR LF. Returns none for a command
+    /// without a value.
     pub const fn body_bytes(&self) -> Option<usize> {
         match self {
             Command::Store(store) => Some(store.value_bytes + 2),
@@ -85,14 +86,15 @@ impl Command<'_> {
     }
 }
 
-/// get and its relatives. Every key has been checked; `gat 0` has none, and gets a plain `END`.
+/// The command `get`, `gets`, `gat` or `gats`. Every key has been checked. `gat 0` has no keys, and
+/// its answer is a plain `END`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get<'a> {
     /// The keys to look up, in order.
     pub keys: Keys<'a>,
-    /// Whether the reply carries the CAS (gets, gats).
+    /// Whether the reply carries the CAS (gets and gats).
     pub with_cas: bool,
-    /// The new expiry of gat and gats, in seconds.
+    /// The new expiry for gat and gats, in seconds.
     pub touch_exptime_s: Option<i32>,
 }
 
@@ -101,13 +103,13 @@ pub struct Get<'a> {
 pub struct Keys<'a>(pub(crate) Tokens<'a>);
 
 impl<'a> Keys<'a> {
-    /// Returns whether there is one key, without counting more of them.
+    /// Returns whether there is exactly one key. It does not count further keys.
     pub fn is_one(self) -> bool {
         let mut tokens = self.0;
         tokens.next().is_some() && tokens.is_empty()
     }
 
-    /// The first `count` keys, and the others if there are any.
+    /// Returns the first `count` keys, and the remaining keys if there are any.
     pub fn split_at(self, count: usize) -> (Self, Option<Self>) {
         let (first, rest) = self.0.split_at(count);
         (Self(first), rest.map(Self))
@@ -121,25 +123,25 @@ impl<'a> Iterator for Keys<'a> {
     }
 }
 
-/// The condition and the manner in which a value is stored.
+/// How a value is stored, and under which condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreVerb {
-    /// Whatever is there.
+    /// Stores the value in any case.
     Set,
-    /// Stores only where no item is.
+    /// Stores the value only if there is no item.
     Add,
-    /// Stores only where an item is.
+    /// Stores the value only if there is an item.
     Replace,
-    /// Behind what is there.
+    /// Appends the value to the item's value.
     Append,
-    /// Before what is there.
+    /// Prepends the value to the item's value.
     Prepend,
-    /// Stores only where the CAS is the stated one.
+    /// Stores the value only if the item has the given CAS.
     Cas,
 }
 
 impl StoreVerb {
-    /// The text command's name.
+    /// Returns the name of the text command.
     pub const fn name(self) -> &'static str {
         match self {
             StoreVerb::Set => "set",
@@ -152,54 +154,54 @@ impl StoreVerb {
     }
 }
 
-/// A storage command; its value follows the line.
+/// A storage command. Its value follows the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
     /// The verb.
     pub verb: StoreVerb,
     /// The key.
     pub key: Key<'a>,
-    /// Opaque to everyone but the client.
+    /// The client's flags, which only clients interpret.
     pub client_flags: u32,
     /// The expiry, in seconds.
     pub exptime_s: i32,
     /// The value's length without its CR LF.
     pub value_bytes: usize,
-    /// The CAS of `cas`, else zero.
+    /// The CAS of `cas`; zero for other verbs.
     pub cas: u64,
-    /// Answer nothing.
+    /// Whether the client wants no answer.
     pub noreply: bool,
 }
 
-/// incr or decr.
+/// The command `incr` or `decr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic<'a> {
     /// The direction.
     pub direction: Direction,
     /// The key.
     pub key: Key<'a>,
-    /// The amount.
+    /// The amount by which the number changes.
     pub delta: u64,
-    /// Answer nothing.
+    /// Whether the client wants no answer.
     pub noreply: bool,
 }
 
-/// ms; its value follows the line.
+/// The meta command `ms`. Its value follows the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaSet<'a> {
-    /// Key and flags.
+    /// The key and the flags.
     pub meta: Meta<'a>,
-    /// The mode, turned to [`StoreVerb::Cas`] where `C` is given to set or replace. An `M` of
-    /// append or prepend with a nonzero `C` also requires that CAS of the old item.
+    /// The mode. With flag `C`, the modes set and replace become [`StoreVerb::Cas`]. An append or
+    /// prepend with a nonzero `C` requires that the old item has that CAS.
     pub verb: StoreVerb,
     /// The value's length without its CR LF.
     pub value_bytes: usize,
 }
 
-/// ma.
+/// The meta command `ma`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaArithmetic<'a> {
-    /// Key and flags; the delta is in the flags.
+    /// The key and the flags, which include the delta.
     pub meta: Meta<'a>,
     /// The direction.
     pub direction: Direction,
@@ -210,9 +212,9 @@ pub struct MetaArithmetic<'a> {
 pub struct Admin<'a> {
     /// The verb.
     pub verb: AdminVerb,
-    /// The arguments that followed its name.
+    /// The arguments that followed the verb.
     pub arguments: Tokens<'a>,
-    /// Answer nothing.
+    /// Whether the client wants no answer.
     pub noreply: bool,
 }
 

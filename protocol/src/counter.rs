@@ -1,24 +1,24 @@
-//! incr and decr on a stored logical value, with memcached's rules for what counts as a number and
-//! what bytes remain. Which item it is, its CAS and its expiry are the caller's.
+//! Applies incr and decr to a stored logical value, with memcached's rules for what a number is and
+//! which bytes remain. The caller handles the item, its CAS and its expiry.
 
 use crate::number;
 
-/// The direction of counting.
+/// The direction in which a counter changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// incr: wraps at 2^64.
+    /// incr, which wraps at 2^64.
     Increment,
-    /// decr: stops at zero.
+    /// decr, which stops at zero.
     Decrement,
 }
 
-/// The stored value is not a number: answer with [`crate::refusal::NON_NUMERIC`].
+/// An error: the stored value is not a number. The answer is [`crate::refusal::NON_NUMERIC`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stored value is not a decimal number below 2^64")]
 pub struct NonNumeric;
 
-/// Applies `delta` to the number in `stored` and appends the bytes to store instead to `out`. They
-/// are never shorter than `stored`: memcached overwrites in place and pads with spaces on the
+/// Applies `delta` to the number in `stored` and appends the new bytes to `out`. They are never
+/// fewer than those of `stored`, because memcached overwrites in place and pads with spaces on the
 /// right.
 pub fn apply(
     stored: &[u8],

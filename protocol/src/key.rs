@@ -1,5 +1,5 @@
-//! Keys: what a text command may name ([`Key`]) and what a meta command may ([`MetaKey`], any
-//! bytes, by base64). A value of either type cannot break the line it is written into.
+//! The keys of text commands ([`Key`]) and of meta commands ([`MetaKey`], which may hold any bytes,
+//! in base64 on the wire). A key of either type cannot break the line into which it is written.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -8,21 +8,21 @@ use units::limits::KEY_BYTES_MAX;
 
 use crate::base64;
 
-/// A key as text commands carry it: 1 to 250 bytes, none a space, newline or NUL.
+/// A key of a text command: 1 to 250 bytes without spaces, newlines and NULs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key<'a>(&'a [u8]);
 
-/// A key of a meta command, decoded if it came in base64.
+/// A key of a meta command. It is decoded if it arrived in base64.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MetaKey<'a> {
     bytes: Cow<'a, [u8]>,
     binary: bool,
 }
 
-/// The bytes cannot be a key.
+/// An error: the bytes cannot be a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
-    /// Too short or too long.
+    /// The key is too short or too long.
     #[error("a key of {len} bytes; keys have 1 to {max}")]
     Length {
         /// The key's length.
@@ -30,18 +30,18 @@ pub enum BadKey {
         /// The longest key of its kind.
         max: usize,
     },
-    /// A byte that would end the key or the line.
+    /// The key contains a byte that would end the key or the line.
     #[error("byte {byte:#04x} at {position}; keys of text commands hold no space, CR, LF or NUL")]
     Byte {
         /// The offending byte.
         byte: u8,
-        /// The position of the bad byte.
+        /// The byte's position in the key.
         position: usize,
     },
 }
 
 impl<'a> Key<'a> {
-    /// Checks `bytes`.
+    /// Makes a key from `bytes` after checking them.
     pub fn new(bytes: &'a [u8]) -> Result<Self, BadKey> {
         if bytes.is_empty() || bytes.len() > KEY_BYTES_MAX {
             return Err(BadKey::Length { len: bytes.len(), max: KEY_BYTES_MAX });
@@ -52,12 +52,12 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// A token of a parsed line: only its length is still in question.
+    /// Makes a key from a token of a parsed line, for which only the length remains to be checked.
     pub(crate) fn from_token(token: &'a [u8]) -> Option<Self> {
         (token.len() <= KEY_BYTES_MAX).then_some(Self(token))
     }
 
-    /// The key's bytes, for as long as the line lives.
+    /// Returns the key's bytes, which live as long as the line.
     pub const fn bytes(self) -> &'a [u8] {
         self.0
     }
@@ -71,7 +71,8 @@ impl Deref for Key<'_> {
 }
 
 impl<'a> MetaKey<'a> {
-    /// Checks `bytes`; those that a line cannot hold as they are will travel in base64.
+    /// Makes a key from `bytes` after checking them. If a line cannot hold the bytes as they are,
+    /// the key travels in base64.
     pub fn new(bytes: &'a [u8]) -> Result<Self, BadKey> {
         let binary = bytes.iter().any(|&byte| ends_key(byte));
         let max = if binary { BINARY_KEY_BYTES_MAX } else { KEY_BYTES_MAX };
@@ -85,17 +86,17 @@ impl<'a> MetaKey<'a> {
         Self { bytes: Cow::Borrowed(key.0), binary: false }
     }
 
-    /// The key behind base64 `text`; none where memcached cannot decode it.
+    /// Decodes the key in the base64 `text`. Returns none if memcached cannot decode it.
     pub(crate) fn from_base64(text: Key<'_>) -> Option<Self> {
         base64::decode(&text).map(|bytes| Self { bytes: Cow::Owned(bytes), binary: true })
     }
 
-    /// The key as the store knows it.
+    /// Returns the key as the store knows it.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The key, owned where it was decoded.
+    /// Returns the key. It is owned if it was decoded.
     pub fn into_bytes(self) -> Cow<'a, [u8]> {
         self.bytes
     }
@@ -105,8 +106,9 @@ impl<'a> MetaKey<'a> {
         self.binary
     }
 
-    /// Appends the key as it travels, `as_binary` in base64. memcached too encodes anew instead of
-    /// repeating what was sent, which matters where the client's base64 was sloppy.
+    /// Appends the key as it travels, in base64 if `as_binary`. Like memcached it encodes the key
+    /// again instead of repeating the client's text. The two differ if the client's base64 was not
+    /// canonical.
     pub(crate) fn write(&self, out: &mut Vec<u8>, as_binary: bool) {
         if as_binary {
             base64::encode(&self.bytes, out);
@@ -122,7 +124,7 @@ impl<'a> From<Key<'a>> for MetaKey<'a> {
     }
 }
 
-/// Longest key whose base64 still fits [`KEY_BYTES_MAX`].
+/// The longest key whose base64 text has at most [`KEY_BYTES_MAX`] bytes.
 pub const BINARY_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
 
 const _: () = assert!(base64::encoded_len(BINARY_KEY_BYTES_MAX) <= KEY_BYTES_MAX);

@@ -1,9 +1,9 @@
-//! Memcached text and meta commands as values, parsed and composed both ways: [`mod@parse`] and
-//! [`reply`] for a server, [`request`] and [`response`] for a client, with the answers of memcached
-//! 1.6.18, errors included. Arithmetic on stored digits ([`counter`]) is here because its rules are
-//! the wire's. No sockets, no clock, no store, no values: the caller owns the buffer, reads bodies
-//! where it wants them, and decides what a command means. Binary protocol, UDP and SASL are
-//! refused, not spoken.
+//! Memcached's text and meta commands as values, parsed and written in both directions.
+//! [`mod@parse`] and [`reply`] are for a server, [`request`] and [`response`] for a client. The
+//! answers, including errors, are those of memcached 1.6.18. Arithmetic on stored digits
+//! ([`counter`]) is here because the protocol defines its rules. This crate has no sockets, no
+//! clock, no store and no values. The caller owns the buffer, reads bodies into any buffer, and
+//! decides what a command means. The binary protocol, UDP and SASL are refused.
 
 mod base64;
 mod classic;

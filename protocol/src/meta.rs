@@ -1,5 +1,5 @@
-//! The common parts of meta commands: a key and flags, the flags in the order in which they are answered. The parser
-//! knows which flags exist and when they are wrong; nothing here checks.
+//! The common parts of meta commands: a key, and flags in the order of the answers. Nothing here
+//! checks flags: the parser knows which flags exist and when they are wrong.
 
 use crate::key::MetaKey;
 use crate::tokens::Tokens;
@@ -7,32 +7,34 @@ use crate::tokens::Tokens;
 /// The key and the flags of mg, ms, md and ma.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta<'a> {
-    /// The item's key, decoded.
+    /// The key of the item, decoded.
     pub key: MetaKey<'a>,
-    /// The flags, checked.
+    /// The checked flags.
     pub flags: MetaFlags<'a>,
 }
 
-/// The flags of a meta command: each at most once, in the client's order, the numeric ones read.
+/// The flags of a meta command. Each flag occurs at most once and in the client's order, and
+/// numeric arguments are parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaFlags<'a> {
     pub(crate) seen: Letters,
     pub(crate) all: Flags<'a>,
     /// `T`: the new expiry, in seconds.
     pub exptime_s: Option<i32>,
-    /// `N`: create on a miss, with this expiry, in seconds.
+    /// `N`: the expiry with which a missing item is created, in seconds.
     pub vivify_exptime_s: Option<i32>,
-    /// `R`: win the right to refresh if less than this is left, in seconds.
+    /// `R`: the remaining time below which the client wins the right to refresh the item, in
+    /// seconds.
     pub recache_s: Option<i32>,
     /// `F`: the client flags to store.
     pub client_flags: u32,
-    /// `C`: the CAS the item must have. For ma zero means any.
+    /// `C`: the CAS that the item must have. Zero accepts any CAS in ma.
     pub compare: Option<u64>,
-    /// `D`: by how much ma moves; 1 unless given.
+    /// `D`: the amount by which ma changes the number; 1 if absent.
     pub delta: u64,
-    /// `J`: what ma creates on a miss with `N`; 0 unless given.
+    /// `J`: the number with which ma creates an item if `N` is given; 0 if absent.
     pub initial: u64,
-    /// `M`: the mode's letter.
+    /// `M`: the letter of the mode.
     pub mode: Option<u8>,
 }
 
@@ -42,22 +44,24 @@ impl<'a> MetaFlags<'a> {
         self.seen.contains(letter)
     }
 
-    /// Returns what followed the flag's letter, empty for a bare one; none if the flag was not given.
+    /// Returns the argument of the flag, which may be empty. Returns none if the flag was not
+    /// given.
     pub fn argument(&self, letter: u8) -> Option<&'a [u8]> {
         if self.has(letter) { self.all.argument(letter) } else { None }
     }
 
-    /// All flags in the client's order.
+    /// Returns all flags in the client's order.
     pub const fn iter(&self) -> Flags<'a> {
         self.all
     }
 
-    /// `q`: the nominal answer is not wanted. [`crate::reply`] knows which that is.
+    /// Returns whether `q` was given: the client does not want the nominal answer. [`crate::reply`]
+    /// knows which answer is nominal.
     pub const fn is_quiet(&self) -> bool {
         self.has(b'q')
     }
 
-    /// `v`: the value is wanted.
+    /// Returns whether `v` was given: the client wants the value.
     pub const fn wants_value(&self) -> bool {
         self.has(b'v')
     }
@@ -80,22 +84,22 @@ impl Default for MetaFlags<'_> {
     }
 }
 
-/// Flags as a line holds them, of a request or a response: a letter, then its argument.
+/// The flags of a request line or a response line. Each flag is a letter and its argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags<'a>(pub(crate) Tokens<'a>);
 
 impl<'a> Flags<'a> {
-    /// Returns whether the flag is there.
+    /// Returns whether the flag is present.
     pub fn has(self, letter: u8) -> bool {
         self.argument(letter).is_some()
     }
 
-    /// Returns what followed the flag's letter, empty for a bare one; none if the flag is not there.
+    /// Returns the argument of the flag, which may be empty. Returns none if the flag is absent.
     pub fn argument(mut self, letter: u8) -> Option<&'a [u8]> {
         self.find_map(|(flag, argument)| (flag == letter).then_some(argument))
     }
 
-    /// The flag's argument as a plain number.
+    /// Returns the flag's argument as a plain number.
     pub fn number(self, letter: u8) -> Option<u64> {
         self.argument(letter).and_then(crate::number::decimal)
     }
@@ -114,7 +118,7 @@ impl<'a> Iterator for Flags<'a> {
 pub(crate) struct Letters(u64);
 
 impl Letters {
-    /// The letters of `text`.
+    /// Builds the set of the letters in `text`.
     pub(crate) const fn from_text(text: &[u8]) -> Self {
         let mut set = Self(0);
         let mut index = 0;

@@ -1,6 +1,7 @@
-//! Meta command lines: memcached 1.6.18's flags, its checks and the order in which it makes them,
-//! which decides between several wrong answers. What it learnt later (modes in lower case, the
-//! flags `E` and `S`) is refused as 1.6.18 refuses it. Errors of meta commands are never silent.
+//! Parses the lines of meta commands with the flags and the checks of memcached 1.6.18. The order
+//! of the checks is memcached's too, because it decides the answer to a line with several errors.
+//! Features of later versions (modes in lower case, the flags `E` and `S`) are refused as 1.6.18
+//! refuses them. Errors of meta commands are never silent.
 
 use units::limits::ITEM_OVERHEAD_BYTES;
 
@@ -15,7 +16,7 @@ use crate::tokens::Tokens;
 
 pub(crate) type Outcome<'a> = Result<Command<'a>, Refusal<'a>>;
 
-/// `mg key flags*`
+/// Parses `mg key flags*`.
 pub(crate) fn get<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (key, rest) = key(arguments)?;
     refuse_many(rest, FLAGS_MAX, b"CLIENT_ERROR options flags are too long\r\n")?;
@@ -24,14 +25,14 @@ pub(crate) fn get<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::MetaGet(meta))
 }
 
-/// `md key flags*`
+/// Parses `md key flags*`.
 pub(crate) fn delete<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let meta = without_detail(arguments)?;
     refuse_long_opaque(&meta.flags)?;
     Ok(Command::MetaDelete(meta))
 }
 
-/// `ma key flags*`
+/// Parses `ma key flags*`.
 pub(crate) fn arithmetic<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let meta = without_detail(arguments)?;
     let direction = match meta.flags.mode {
@@ -43,7 +44,7 @@ pub(crate) fn arithmetic<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::MetaArithmetic(MetaArithmetic { meta, direction }))
 }
 
-/// `ms key length flags*`
+/// Parses `ms key length flags*`.
 pub(crate) fn set<'a>(arguments: Tokens<'a>, limits: &Limits) -> Outcome<'a> {
     let (key, mut rest) = key(arguments)?;
     let all = rest;
@@ -76,7 +77,7 @@ pub(crate) fn set<'a>(arguments: Tokens<'a>, limits: &Limits) -> Outcome<'a> {
     Ok(Command::MetaSet(MetaSet { meta, verb, value_bytes }))
 }
 
-/// `me key [b]`
+/// Parses `me key [b]`.
 pub(crate) fn debug<'a>(mut arguments: Tokens<'a>) -> Outcome<'a> {
     let bad = || Refusal::line(BAD_FORMAT);
     let key = arguments.next().and_then(Key::from_token).ok_or_else(bad)?;
@@ -87,30 +88,32 @@ pub(crate) fn debug<'a>(mut arguments: Tokens<'a>) -> Outcome<'a> {
     Ok(Command::MetaDebug { key })
 }
 
-/// A value length as memcached accepts it: not negative, with room for CR LF in a C `int`.
+/// Parses a value's length as memcached does. It must not be negative, and together with CR LF it
+/// must fit into a C `int`.
 pub(crate) fn value_bytes(token: &[u8]) -> Option<usize> {
     number::signed_32(token)
         .filter(|&len| (0..=i32::MAX - 2).contains(&len))
         .map(|len| len as usize)
 }
 
-/// memcached's comparison with `-I`, to the byte; nonzero client flags take four.
+/// Compares an item with `-I` exactly as memcached does. Nonzero client flags take four bytes.
 pub(crate) fn fits(key_bytes: usize, flags: u32, value_bytes: usize, limits: &Limits) -> bool {
     let flags_bytes = if flags == 0 { 0 } else { 4 };
     let total = ITEM_OVERHEAD_BYTES + key_bytes + flags_bytes + value_bytes;
     total as u64 <= limits.item_bytes_max.0
 }
 
-/// Arguments after the key, at most: memcached splits 20 tokens of a meta line, its end included.
+/// The most arguments after the key. memcached splits 20 tokens of a meta line, including its end.
 const FLAGS_MAX: usize = 17;
 
-/// `O` and its opaque, at most.
+/// The most bytes of `O` with its opaque.
 const OPAQUE_BYTES_MAX: usize = 32;
 
 const FLAGS_TOO_LONG: &[u8] = b"CLIENT_ERROR options flags too long\r\n";
 const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
 
-/// Flags that 1.6.18 accepts and reads no argument of. `P` and `L` are the proxy's, and ignored.
+/// The flags that 1.6.18 accepts and whose argument it does not read. `P` and `L` belong to the
+/// proxy and are ignored.
 const PLAIN: Letters = Letters::from_text(b"lOPLkstcfvhuqI");
 
 fn key<'a>(mut arguments: Tokens<'a>) -> Result<(Key<'a>, Tokens<'a>), Refusal<'a>> {
@@ -119,7 +122,7 @@ fn key<'a>(mut arguments: Tokens<'a>) -> Result<(Key<'a>, Tokens<'a>), Refusal<'
     Ok((key, arguments))
 }
 
-/// md and ma say the same about whatever is wrong with a flag.
+/// Parses the arguments of md and ma, which give the same answer for every error of a flag.
 fn without_detail<'a>(arguments: Tokens<'a>) -> Result<Meta<'a>, Refusal<'a>> {
     let (key, rest) = key(arguments)?;
     refuse_many(rest, FLAGS_MAX, FLAGS_TOO_LONG)?;
@@ -132,7 +135,8 @@ fn refuse_many<'a>(
     max: usize,
     reply: &'static [u8],
 ) -> Result<(), Refusal<'a>> {
-    // Every token but the last takes two bytes, so that most lines need no counting.
+    // Every token but the last takes at least two bytes with its space, so most lines need no
+    // counting.
     let few = arguments.token_bytes_max() < 2 * max;
     if !few && arguments.take(max + 1).count() > max { Err(Refusal::line(reply)) } else { Ok(()) }
 }
@@ -146,8 +150,9 @@ fn refuse_long_opaque<'a>(flags: &MetaFlags<'_>) -> Result<(), Refusal<'a>> {
     }
 }
 
-/// Reads the flags and with `b` decodes the key. A duplicate or unknown flag ends the reading; of
-/// other errors the last one is told, and a bad `F` has no words of its own.
+/// Parses the flags and decodes the key if `b` is given. A duplicate or unknown flag stops the
+/// parsing. Of other errors the last one is the answer. A bad `F` has no error line: it repeats the
+/// previous error, or gives `BAD_FORMAT` if there was none.
 fn flags<'a>(key: Key<'a>, rest: Tokens<'a>) -> Result<Meta<'a>, &'static [u8]> {
     let mut meta = Meta {
         key: MetaKey::from_key(key),
@@ -178,8 +183,8 @@ fn flags<'a>(key: Key<'a>, rest: Tokens<'a>) -> Result<Meta<'a>, &'static [u8]> 
     }
 }
 
-/// Reads one flag with an argument. The outer error ends the reading; `earlier` is what a bad `F`
-/// says.
+/// Parses one flag with an argument. The outer error stops the parsing. `earlier` is the answer to
+/// a bad `F`.
 fn argument_of(
     letter: u8,
     argument: &[u8],

@@ -1,10 +1,10 @@
-//! Numbers as memcached reads them: C's `strtol` family in base 10 behind a check of what follows.
-//! Hence leading white space, a sign, a white-space tail, silent truncation to 32 bits, and
-//! negative numbers that wrap to a small unsigned one are all accepted; [`decimal`] accepts none of
-//! that.
+//! Parses numbers as memcached does, with C's `strtol` family in base 10 and a check of the bytes
+//! behind the digits. Leading white space, a sign, a white-space tail, silent truncation to 32
+//! bits, and negative numbers that wrap to a small unsigned one are therefore accepted. [`decimal`]
+//! accepts none of these.
 
-/// A signed 32-bit argument (exptime, delay, length): a 64-bit number, of which the low half
-/// counts.
+/// Parses a signed 32-bit argument (exptime, delay, length). The text is a 64-bit number, and its
+/// low half is the result.
 pub fn signed_32(token: &[u8]) -> Option<i32> {
     let (negative, magnitude, tail) = split(token)?;
     if !ends_cleanly(tail) {
@@ -17,13 +17,14 @@ pub fn signed_32(token: &[u8]) -> Option<i32> {
     })
 }
 
-/// An unsigned 32-bit argument (client flags): a 64-bit number, of which the low half counts.
+/// Parses an unsigned 32-bit argument (client flags). The text is a 64-bit number, and its low half
+/// is the result.
 pub fn unsigned_32(token: &[u8]) -> Option<u32> {
     unsigned_64(token).map(|value| value as u32)
 }
 
-/// An unsigned 64-bit argument (delta, CAS) or a stored counter. A minus sign negates modulo 2^64,
-/// and the result is refused where its top bit is set and the bytes hold a minus sign anywhere.
+/// Parses an unsigned 64-bit argument (delta, CAS) or a stored counter. A minus sign negates modulo
+/// 2^64. The result is refused if its top bit is set and the bytes contain a minus sign anywhere.
 pub fn unsigned_64(bytes: &[u8]) -> Option<u64> {
     let (negative, magnitude, tail) = split(bytes)?;
     let value = if negative { magnitude.wrapping_neg() } else { magnitude };
@@ -31,18 +32,19 @@ pub fn unsigned_64(bytes: &[u8]) -> Option<u64> {
     (ends_cleanly(tail) && !((value as i64) < 0 && minus())).then_some(value)
 }
 
-/// Plain decimal digits and nothing else, as a server writes numbers.
+/// Parses a number that consists only of decimal digits, as a server writes numbers.
 pub fn decimal(bytes: &[u8]) -> Option<u64> {
     let (digits, tail) = digits(bytes)?;
     tail.is_empty().then_some(digits)
 }
 
-/// Appends `value` in decimal.
+/// Appends `value` in decimal digits.
 pub(crate) fn write(out: &mut Vec<u8>, value: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Sign, magnitude and what follows the digits; none without a digit or beyond 64 bits.
+/// Returns whether the number is negative, its magnitude, and the bytes behind the digits. Returns
+/// none if there is no digit or if the number exceeds 64 bits.
 fn split(bytes: &[u8]) -> Option<(bool, u64, &[u8])> {
     let start = bytes.iter().position(|&byte| !is_space(byte))?;
     let (negative, rest) = match bytes[start] {

@@ -1,5 +1,6 @@
-//! Bytes in, a [`Command`] out: finds the line, names the command, leaves the body to the session.
-//! It keeps no state and never looks past the line, so a session reads a value where it wants it.
+//! Parses bytes into a [`Command`]. The parser finds the line and the command, and leaves the body
+//! to the session. It keeps no state and never reads beyond the line, so a session can read a value
+//! into any buffer.
 
 use memchr::{memchr, memchr2};
 use units::ByteCount;
@@ -15,20 +16,20 @@ use crate::{classic, meta_parse};
 /// The result of parsing the bytes so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parse<'a> {
-    /// No whole line yet: read more.
+    /// The bytes contain no whole line yet. Read more.
     Incomplete,
     /// A command.
     Command {
         /// The command. Its body, if it has one, starts at `consumed`.
         command: Command<'a>,
-        /// The line's length with its end.
+        /// The length of the line, including its end.
         consumed: usize,
     },
-    /// No command, and what to do about it.
+    /// The line is not a command. The refusal says what to do.
     Refused {
-        /// The answer, and the bytes to swallow and drop.
+        /// The answer, and the number of bytes to discard.
         refusal: Refusal<'a>,
-        /// The bytes done with; everything, where the connection closes.
+        /// The number of bytes that are finished: all bytes if the connection closes.
         consumed: usize,
     },
 }
@@ -36,7 +37,7 @@ pub enum Parse<'a> {
 /// The limits that depend on the server's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// `-I`: the largest item, key and memcached's own overhead included.
+    /// `-I`: the size of the largest item, including its key and memcached's overhead.
     pub item_bytes_max: ByteCount,
 }
 
@@ -46,11 +47,11 @@ impl Default for Limits {
     }
 }
 
-/// Reads one command line from the front of `input`.
+/// Parses one command line from the front of `input`.
 ///
-/// A line ends in LF; one CR before it is no part of it, and a NUL ends what is read of it. Without
-/// a newline the connection is given up beyond [`LINE_BYTES_MAX`] bytes, [`GET_LINE_BYTES_MAX`] for
-/// get and gets.
+/// A line ends with LF. One CR in front of the LF does not belong to the line, and a NUL ends the
+/// part of it that is read. Without a newline the connection is refused beyond [`LINE_BYTES_MAX`]
+/// bytes, or beyond [`GET_LINE_BYTES_MAX`] bytes for get and gets.
 pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parse<'a> {
     let Some((line, consumed)) = first_line(input) else {
         return without_newline(input);
@@ -62,23 +63,23 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parse<'a> {
     }
 }
 
-/// The refusal of a connection whose first bytes are `input`, if they are the binary protocol's.
-/// Only a connection's first byte tells: later the same byte is the start of an unknown text
-/// command.
+/// Returns a refusal if a connection's first bytes, `input`, are those of the binary protocol. Only
+/// a connection's first byte shows this. Later the same byte begins an unknown text command.
 pub fn refuse_binary(input: &[u8]) -> Option<Refusal<'static>> {
     (input.first() == Some(&BINARY_MAGIC)).then_some(Refusal::closing(BINARY))
 }
 
-/// First byte of every request of the binary protocol.
+/// The first byte of every request of the binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
 
-/// Spaces that may stand before a long get, as memcached allows.
+/// The most spaces in front of a long get, as in memcached.
 const LEADING_SPACES_MAX: usize = 100;
 
-/// Tokens that memcached splits at once; it looks for `HTTP/` in the last of them.
+/// The most tokens that memcached splits at once. memcached looks for `HTTP/` in the last of them.
 const SPLIT_TOKENS_MAX: usize = 23;
 
-/// Returns what memcached reads of the first line, and the line's length with its end.
+/// Returns the part of the first line that memcached reads, and the length of the line with its
+/// end.
 fn first_line(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = memchr2(b'\n', 0, input)?;
     if input[end] == 0 {
@@ -153,8 +154,8 @@ fn admin_verb(name: &[u8]) -> Option<AdminVerb> {
     })
 }
 
-/// A browser's or a scanner's request line ends the connection; memcached looks for one only where
-/// no family of commands begins with the same letter.
+/// Refuses an unknown command. The request line of a browser or a scanner ends the connection.
+/// memcached looks for such a line only if no family of commands begins with the same letter.
 fn unknown<'a>(name: &[u8], line: &[u8]) -> Refusal<'a> {
     let of_a_family = match name {
         [] | [_] | [b'm', _] => true,

@@ -1,32 +1,34 @@
-//! A refused line as a value: what to answer and what to do so that the connection lives on, or
-//! not.
+//! A refused line as a value: the answer, and whether and how the connection continues.
 
 use std::borrow::Cow;
 
-/// The refusal of a line that is no command, in the form a session acts on: unlink, answer unless silent, swallow, then
-/// go on or close.
+/// The refusal of a line that is not a valid command. A session acts on it in this order: it drops
+/// the item, answers unless silent, discards bytes, and continues or closes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal<'a> {
-    /// The whole reply line with CR LF; empty where memcached closes without a word.
+    /// The whole reply line with CR LF. It is empty if memcached closes the connection without an
+    /// answer.
     pub reply: &'static [u8],
-    /// `noreply` was given and holds for this error: write nothing.
+    /// Whether to write no reply, because `noreply` was given and covers this error.
     pub silent: bool,
-    /// The bytes after the line, CR LF included, that belong to the refused command.
+    /// The number of bytes to discard after the line, because they belong to the refused command.
+    /// The number includes the CR LF.
     pub swallow_bytes: u64,
-    /// The connection ends once the reply is written.
+    /// Whether the connection ends once the reply is written.
     pub close: bool,
-    /// The item to drop, as memcached does so that a value too large does not leave the old one
-    /// behind.
+    /// The key of an item to drop. memcached drops the old item if its new value is too large, so
+    /// that the old value is not read any more.
     pub unlink: Option<Cow<'a, [u8]>>,
 }
 
 impl<'a> Refusal<'a> {
-    /// An answer and nothing else.
+    /// Builds a refusal that only answers.
     pub const fn line(reply: &'static [u8]) -> Self {
         Self { reply, silent: false, swallow_bytes: 0, close: false, unlink: None }
     }
 
-    /// An answer, possibly empty, and the end of the connection.
+    /// Builds a refusal that answers, or writes nothing if `reply` is empty, and ends the
+    /// connection.
     pub const fn closing(reply: &'static [u8]) -> Self {
         Self { reply, silent: false, swallow_bytes: 0, close: true, unlink: None }
     }
@@ -47,23 +49,24 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// No such command, or not with that many arguments.
+/// There is no such command, or it does not take this number of arguments.
 pub const ERROR: &[u8] = b"ERROR\r\n";
-/// The command's arguments make no sense; also what the session answers to a failed check of its
-/// own.
+/// The command's arguments are not valid. The session also gives this answer if one of its own
+/// checks fails.
 pub const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
-/// The answer when the two bytes after a value are not CR LF. `noreply` silences it, `q` does not;
-/// exactly the stated length and two bytes are consumed, what follows is the next command.
+/// The two bytes after a value are not CR LF. `noreply` silences this answer and `q` does not.
+/// Exactly the stated length and two bytes are consumed, and the next command follows.
 pub const BAD_DATA_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
-/// Key and value are beyond `-I`.
+/// The key and the value are larger than `-I` allows.
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
-/// There is no memory for the value; memcached answers this even to `noreply`.
+/// There is no memory for the value. memcached sends this answer even with `noreply`.
 pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
-/// incr, decr or ma on a value that is no number.
+/// The value that incr, decr or ma should change is not a number.
 pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
-/// No newline within the limit. memcached closes without a word; we say why first.
+/// The line has no newline within the limit. memcached closes the connection without an answer;
+/// Rebate first says why.
 pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
-/// The first byte was the binary protocol's.
+/// The first byte of the connection belongs to the binary protocol.
 pub const BINARY: &[u8] = b"CLIENT_ERROR the binary protocol is not supported\r\n";
 
 pub(crate) const BAD_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";

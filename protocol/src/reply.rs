@@ -1,12 +1,12 @@
-//! The replies of a server. Values are not copied here: after a header the caller appends the value and CR LF itself.
-//! This module honours `q`: a reply that the client asked not to have writes nothing. The error lines are in
-//! [`crate::refusal`].
+//! The replies of a server. Values are not copied here: after a header the caller appends the value
+//! and CR LF itself. This module respects `q`: it writes nothing if the client does not want the
+//! reply. The error lines are in [`crate::refusal`].
 
 use crate::key::MetaKey;
 use crate::meta::Meta;
 use crate::number::write as write_number;
 
-/// The fixed lines.
+/// The fixed reply lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Reply {
@@ -17,18 +17,18 @@ pub enum Reply {
     Deleted,
     Touched,
     Ok,
-    /// The end of what get, gets, gat, gats and stats answer.
+    /// `END`, the last line of the answers to get, gets, gat, gats and stats.
     End,
-    /// `stats reset` was done.
+    /// The answer to `stats reset`.
     Reset,
-    /// mn's answer.
+    /// The answer to mn.
     MetaNoop,
-    /// me's answer where nothing is.
+    /// The answer to me if there is no item.
     MetaMiss,
 }
 
 impl Reply {
-    /// The whole line.
+    /// Returns the whole line.
     pub const fn line(self) -> &'static [u8] {
         match self {
             Reply::Stored => b"STORED\r\n",
@@ -46,47 +46,48 @@ impl Reply {
     }
 }
 
-/// The facts that the return flags of mg and ma may ask for, about an item as it was before the command touched it.
+/// The facts about an item that the return flags of mg and ma may request. They describe the item
+/// before the command touched it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemFacts {
-    /// `s`, and the length that `VA` states: the logical value's.
+    /// `s`, and the length in a `VA` line: the length of the logical value (bytes).
     pub value_bytes: usize,
-    /// `c`
+    /// `c`: the CAS.
     pub cas: u64,
-    /// `f`
+    /// `f`: the client flags.
     pub client_flags: u32,
-    /// `t`: what is left, in seconds; none for an item that never expires.
+    /// `t`: the time until the item expires (seconds); none if it never expires.
     pub ttl_s: Option<u32>,
-    /// `l`: since the last access, in seconds.
+    /// `l`: the time since the last access (seconds).
     pub idle_s: u32,
-    /// `h`: read since it was stored.
+    /// `h`: whether the item was read since it was stored.
     pub fetched: bool,
-    /// Whether the item was stored by a key in base64, which decides the form of `k`. A store that
-    /// does not remember passes the request's [`MetaKey::is_binary`].
+    /// Whether the item was stored with a key in base64, which decides the form of `k`. If the
+    /// store does not remember this, pass the request's [`MetaKey::is_binary`].
     pub binary_key: bool,
-    /// `W`: this client is to refresh the item.
+    /// `W`: whether this client won the right to refresh the item.
     pub won: bool,
-    /// `X`: the item is stale.
+    /// `X`: whether the item is stale.
     pub stale: bool,
-    /// `Z`: another client won before.
+    /// `Z`: whether another client won the right to refresh the item before.
     pub already_won: bool,
 }
 
-/// The endings of ms, md and ma; mg has [`meta_hit`] and [`meta_miss`].
+/// The outcomes of ms, md and ma. For mg see [`meta_hit`] and [`meta_miss`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaOutcome {
-    /// Done: `HD`. The nominal outcome, which `q` leaves unsaid.
+    /// `HD`: the command is done. This is the nominal outcome, for which `q` suppresses the answer.
     Done,
-    /// `NF`
+    /// `NF`: there is no such item.
     NotFound,
-    /// `NS`
+    /// `NS`: the value was not stored.
     NotStored,
     /// `EX`: the CAS differs.
     Exists,
 }
 
 impl MetaOutcome {
-    /// The two letters.
+    /// Returns the outcome's two letters.
     pub const fn code(self) -> &'static [u8; 2] {
         match self {
             MetaOutcome::Done => b"HD",
@@ -97,7 +98,7 @@ impl MetaOutcome {
     }
 }
 
-/// The line before a value: `VALUE key flags length [cas]`.
+/// Appends the line in front of a value: `VALUE key flags length [cas]`.
 pub fn value_header(
     out: &mut Vec<u8>,
     key: &[u8],
@@ -118,20 +119,20 @@ pub fn value_header(
     out.extend_from_slice(CRLF);
 }
 
-/// The answer of incr and decr.
+/// Appends the answer to incr and decr.
 pub fn number(out: &mut Vec<u8>, value: u64) {
     write_number(out, value);
     out.extend_from_slice(CRLF);
 }
 
-/// The answer of version.
+/// Appends the answer to version.
 pub fn version(out: &mut Vec<u8>, version: &str) {
     out.extend_from_slice(b"VERSION ");
     out.extend_from_slice(version.as_bytes());
     out.extend_from_slice(CRLF);
 }
 
-/// One line of stats; [`Reply::End`] follows the last.
+/// Appends one line of stats. [`Reply::End`] must follow the last line.
 pub fn stat(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(b"STAT ");
     out.extend_from_slice(name.as_bytes());
@@ -140,7 +141,7 @@ pub fn stat(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(CRLF);
 }
 
-/// mg's answer for an item. Where `v` was asked, the value and CR LF must follow.
+/// Appends mg's answer for an item. If the client requested `v`, the value and CR LF must follow.
 pub fn meta_hit(out: &mut Vec<u8>, meta: &Meta<'_>, facts: &ItemFacts) {
     status_of_item(out, meta, facts.value_bytes);
     return_flags(out, meta, facts.binary_key, |out, letter| match letter {
@@ -160,30 +161,30 @@ pub fn meta_hit(out: &mut Vec<u8>, meta: &Meta<'_>, facts: &ItemFacts) {
     out.extend_from_slice(CRLF);
 }
 
-/// mg's answer where nothing is; `q` leaves it unsaid.
+/// Appends mg's answer for a missing item. With `q` it appends nothing.
 pub fn meta_miss(out: &mut Vec<u8>, meta: &Meta<'_>) {
     if !meta.flags.is_quiet() {
         outcome(out, meta, b"EN", None);
     }
 }
 
-/// ms's answer; `cas` is the stored item's, zero where nothing was stored.
+/// Appends ms's answer. `cas` is the CAS of the stored item, or zero if nothing was stored.
 pub fn meta_set(out: &mut Vec<u8>, meta: &Meta<'_>, result: MetaOutcome, cas: u64) {
     if result != MetaOutcome::Done || !meta.flags.is_quiet() {
         outcome(out, meta, result.code(), Some(cas));
     }
 }
 
-/// md's answer, and ma's where there is no number to tell.
+/// Appends the answer to md, or the answer to ma if there is no number.
 pub fn meta_outcome(out: &mut Vec<u8>, meta: &Meta<'_>, result: MetaOutcome) {
     if result != MetaOutcome::Done || !meta.flags.is_quiet() {
         outcome(out, meta, result.code(), None);
     }
 }
 
-/// ma's answer with the number it came to. An item that `N` `created` is told even under `q`. Of
-/// the facts only the CAS and the time left are used. The whole answer is written, the number
-/// included.
+/// Appends ma's answer with the new number. It includes the number, so nothing must follow.
+/// `created` says that flag `N` created the item; such an answer is written even with `q`. The
+/// function uses only the CAS and the remaining time of the facts.
 pub fn meta_number(
     out: &mut Vec<u8>,
     meta: &Meta<'_>,
@@ -209,8 +210,9 @@ pub fn meta_number(
     }
 }
 
-/// me's answer for an item; `item_bytes` is the size with all overhead. memcached counts `exp` from
-/// the expiry to now, so that a time left is negative, and says -1 for an item that never expires.
+/// Appends me's answer for an item. `item_bytes` is the item's size with all overhead. memcached
+/// computes `exp` as now minus the expiry, so a remaining time is negative. An item that never
+/// expires has -1.
 pub fn meta_debug(
     out: &mut Vec<u8>,
     key: &MetaKey<'_>,
@@ -235,7 +237,7 @@ pub fn meta_debug(
 
 const CRLF: &[u8] = b"\r\n";
 
-/// `VA length` where the value was asked, else `HD`.
+/// Appends `VA length` if the client requested the value, otherwise `HD`.
 fn status_of_item(out: &mut Vec<u8>, meta: &Meta<'_>, value_bytes: usize) {
     if meta.flags.wants_value() {
         out.extend_from_slice(b"VA ");
@@ -245,7 +247,7 @@ fn status_of_item(out: &mut Vec<u8>, meta: &Meta<'_>, value_bytes: usize) {
     }
 }
 
-/// A line without an item: of the return flags only `O` and `k`, and for ms `c`, are answered.
+/// Appends a line without an item. It has only the return flags `O` and `k`, and for ms also `c`.
 fn outcome(out: &mut Vec<u8>, meta: &Meta<'_>, code: &[u8; 2], cas: Option<u64>) {
     out.extend_from_slice(code);
     return_flags(out, meta, meta.key.is_binary(), |out, letter| {
@@ -256,7 +258,7 @@ fn outcome(out: &mut Vec<u8>, meta: &Meta<'_>, code: &[u8; 2], cas: Option<u64>)
     out.extend_from_slice(CRLF);
 }
 
-/// The return flags in the client's order; `fact` answers those that depend on an item.
+/// Appends the return flags in the client's order. `fact` writes the flags that depend on an item.
 fn return_flags(
     out: &mut Vec<u8>,
     meta: &Meta<'_>,

@@ -1,25 +1,28 @@
-//! The requests of a client. Keys are of types that cannot break a line. A value is not copied here: after the line of
-//! a storage command the caller appends the value and CR LF itself.
+//! The requests of a client. The types of keys ensure that a key cannot break a line. A value is
+//! not copied here: after the line of a storage command the caller appends the value and CR LF
+//! itself.
 
 use crate::command::{Arithmetic, Store, StoreVerb};
 use crate::counter::Direction;
 use crate::key::{Key, MetaKey};
 use crate::number::write as write_number;
 
-/// Commands without arguments.
+/// The command `version`.
 pub const VERSION: &[u8] = b"version\r\n";
-/// Asks for the end of the connection; there is no answer.
+/// The command `quit`, which ends the connection without an answer.
 pub const QUIT: &[u8] = b"quit\r\n";
-/// Answered by `MN`, in order: the end of a run of quiet meta commands.
+/// The command `mn`. The server answers `MN` in order, so it marks the end of a run of quiet meta
+/// commands.
 pub const META_NOOP: &[u8] = b"mn\r\n";
 
-/// get, or gets `with_cas`, of every key in one line.
+/// Appends a get of all keys in one line, or a gets if `with_cas` is true.
 pub fn get<'a>(out: &mut Vec<u8>, keys: impl IntoIterator<Item = Key<'a>>, with_cas: bool) {
     out.extend_from_slice(if with_cas { b"gets" } else { b"get" });
     write_keys(out, keys);
 }
 
-/// gat, or gats `with_cas`: get, and give every item found a new expiry.
+/// Appends a gat, or a gats if `with_cas` is true. The command reads items and gives each item that
+/// it finds a new expiry.
 pub fn get_and_touch<'a>(
     out: &mut Vec<u8>,
     exptime_s: i32,
@@ -31,7 +34,7 @@ pub fn get_and_touch<'a>(
     write_keys(out, keys);
 }
 
-/// set and its relatives; `value_bytes` bytes and CR LF must follow.
+/// Appends the line of a storage command. `value_bytes` bytes and CR LF must follow.
 pub fn store(out: &mut Vec<u8>, store: &Store<'_>) {
     out.extend_from_slice(store.verb.name().as_bytes());
     write_key(out, store.key);
@@ -48,7 +51,7 @@ pub fn store(out: &mut Vec<u8>, store: &Store<'_>) {
     end(out, store.noreply);
 }
 
-/// incr or decr.
+/// Appends an incr or a decr.
 pub fn arithmetic(out: &mut Vec<u8>, arithmetic: &Arithmetic<'_>) {
     out.extend_from_slice(match arithmetic.direction {
         Direction::Increment => b"incr",
@@ -60,14 +63,14 @@ pub fn arithmetic(out: &mut Vec<u8>, arithmetic: &Arithmetic<'_>) {
     end(out, arithmetic.noreply);
 }
 
-/// delete.
+/// Appends a delete.
 pub fn delete(out: &mut Vec<u8>, key: Key<'_>, noreply: bool) {
     out.extend_from_slice(b"delete");
     write_key(out, key);
     end(out, noreply);
 }
 
-/// touch.
+/// Appends a touch.
 pub fn touch(out: &mut Vec<u8>, key: Key<'_>, exptime_s: i32, noreply: bool) {
     out.extend_from_slice(b"touch");
     write_key(out, key);
@@ -76,21 +79,22 @@ pub fn touch(out: &mut Vec<u8>, key: Key<'_>, exptime_s: i32, noreply: bool) {
     end(out, noreply);
 }
 
-/// flush_all, in `delay_s` seconds.
+/// Appends a flush_all that takes effect in `delay_s` seconds.
 pub fn flush_all(out: &mut Vec<u8>, delay_s: i32, noreply: bool) {
     out.extend_from_slice(b"flush_all ");
     write_number(out, delay_s);
     end(out, noreply);
 }
 
-/// verbosity.
+/// Appends a verbosity command.
 pub fn verbosity(out: &mut Vec<u8>, level: u32, noreply: bool) {
     out.extend_from_slice(b"verbosity ");
     write_number(out, level);
     end(out, noreply);
 }
 
-/// stats, of the page `argument` unless it is empty. What would end the line is left out of it.
+/// Appends a stats command, for the page `argument` unless it is empty. Bytes of `argument` that
+/// would end the line are omitted.
 pub fn stats(out: &mut Vec<u8>, argument: &str) {
     out.extend_from_slice(b"stats");
     if !argument.is_empty() {
@@ -100,33 +104,34 @@ pub fn stats(out: &mut Vec<u8>, argument: &str) {
     end(out, false);
 }
 
-/// Begins mg.
+/// Begins an mg line.
 pub fn meta_get<'o>(out: &'o mut Vec<u8>, key: &MetaKey<'_>) -> MetaLine<'o> {
     MetaLine::begin(out, b"mg ", key, None)
 }
 
-/// Begins ms; `value_bytes` bytes and CR LF must follow the line.
+/// Begins an ms line. `value_bytes` bytes and CR LF must follow the line.
 pub fn meta_set<'o>(out: &'o mut Vec<u8>, key: &MetaKey<'_>, value_bytes: usize) -> MetaLine<'o> {
     MetaLine::begin(out, b"ms ", key, Some(value_bytes))
 }
 
-/// Begins md.
+/// Begins an md line.
 pub fn meta_delete<'o>(out: &'o mut Vec<u8>, key: &MetaKey<'_>) -> MetaLine<'o> {
     MetaLine::begin(out, b"md ", key, None)
 }
 
-/// Begins ma.
+/// Begins an ma line.
 pub fn meta_arithmetic<'o>(out: &'o mut Vec<u8>, key: &MetaKey<'_>) -> MetaLine<'o> {
     MetaLine::begin(out, b"ma ", key, None)
 }
 
-/// me.
+/// Appends an me line.
 pub fn meta_debug(out: &mut Vec<u8>, key: &MetaKey<'_>) {
     MetaLine::begin(out, b"me ", key, None).end();
 }
 
-/// A meta command whose flags are still being written. memcached takes each flag once, and at most
-/// 17 of them (16 for ms), `b` included, which is written here where the key needs it.
+/// A meta command whose flags are still being written. memcached accepts each flag once and at most
+/// 17 flags (16 for ms). This number includes `b`, which this type writes itself if the key needs
+/// it.
 #[derive(Debug)]
 #[must_use = "the line lacks its end until `end`"]
 pub struct MetaLine<'o> {
@@ -152,33 +157,33 @@ impl<'o> MetaLine<'o> {
         Self { out }
     }
 
-    /// A flag without an argument.
+    /// Appends a flag without an argument.
     pub fn flag(self, letter: u8) -> Self {
         self.out.extend_from_slice(&[b' ', letter]);
         self
     }
 
-    /// A flag with an unsigned number: `F`, `C`, `J`, `D`.
+    /// Appends a flag with an unsigned number: `F`, `C`, `J` or `D`.
     pub fn number(self, letter: u8, value: u64) -> Self {
         self.out.extend_from_slice(&[b' ', letter]);
         write_number(self.out, value);
         self
     }
 
-    /// A flag with a time, in seconds: `T`, `N`, `R`.
+    /// Appends a flag with a time in seconds: `T`, `N` or `R`.
     pub fn time(self, letter: u8, time_s: i32) -> Self {
         self.out.extend_from_slice(&[b' ', letter]);
         write_number(self.out, time_s);
         self
     }
 
-    /// `M` with a mode's letter.
+    /// Appends `M` with the letter of a mode.
     pub fn mode(self, mode: u8) -> Self {
         self.out.extend_from_slice(&[b' ', b'M', mode]);
         self
     }
 
-    /// `O` with a number as opaque, which the answer repeats.
+    /// Appends `O` with a number as opaque. The answer repeats the opaque.
     pub fn opaque(self, opaque: u64) -> Self {
         self.number(b'O', opaque)
     }

@@ -1,5 +1,6 @@
-//! The responses that a client reads, one line at a time: of a value only its header is read here, so that the caller
-//! reads the body, whose length it can check first, into a buffer of its choice.
+//! The responses that a client reads, one line at a time. This module reads only the header of a
+//! value. The caller can check the length first and then reads the body into a buffer of its
+//! choice.
 
 use memchr::memchr;
 
@@ -11,57 +12,57 @@ use crate::tokens::Tokens;
 /// The result of parsing the bytes so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parse<'a> {
-    /// No whole line yet: read more.
+    /// The bytes contain no whole line yet. Read more.
     Incomplete,
     /// A response line.
     Complete {
         /// The response. The body of a value starts at `consumed`.
         response: Response<'a>,
-        /// The line's length with its end.
+        /// The length of the line, including its end.
         consumed: usize,
     },
-    /// Not a memcached response: the connection is of no further use.
+    /// The bytes are not a memcached response. The connection can no longer be used.
     Malformed(Malformed),
 }
 
 /// One response line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response<'a> {
-    /// `VALUE`: the value and CR LF follow.
+    /// `VALUE`. The value and CR LF follow.
     Value {
         /// The key of the value.
         key: &'a [u8],
-        /// The client flags stored with it.
+        /// The client flags stored with the value.
         client_flags: u32,
         /// The value's length without its CR LF.
         value_bytes: u64,
-        /// The CAS, for gets and gats.
+        /// The CAS, in answers to gets and gats.
         cas: Option<u64>,
     },
-    /// `VA`: the value and CR LF follow.
+    /// `VA`. The value and CR LF follow.
     MetaValue {
         /// The value's length without its CR LF.
         value_bytes: u64,
         /// The return flags.
         flags: Flags<'a>,
     },
-    /// `HD`, `NF`, `NS` or `EX`.
+    /// `HD`, `NF`, `NS` or `EX`: the outcome of a meta command.
     Meta {
         /// The outcome.
         outcome: MetaOutcome,
         /// The return flags.
         flags: Flags<'a>,
     },
-    /// `EN`
+    /// `EN`: there is no item.
     MetaMiss {
         /// The return flags.
         flags: Flags<'a>,
     },
-    /// `MN`
+    /// `MN`: the answer to mn.
     MetaNoop,
-    /// `ME` and what follows it.
+    /// `ME`, with the text behind it.
     MetaDebug(&'a [u8]),
-    /// The end of the values of a get, or of stats.
+    /// `END`, after the values of a get or the lines of stats.
     End,
     /// `STORED`
     Stored,
@@ -81,20 +82,20 @@ pub enum Response<'a> {
     Reset,
     /// The result of incr or decr.
     Number(u64),
-    /// `VERSION` and what follows it.
+    /// `VERSION`, with the text behind it.
     Version(&'a [u8]),
     /// One line of stats.
     Stat {
         /// The counter's name.
         name: &'a [u8],
-        /// Its value, possibly empty, possibly with spaces.
+        /// The counter's value. It may be empty and may contain spaces.
         value: &'a [u8],
     },
     /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`.
     Error {
-        /// The kind of the error, which says who is to blame.
+        /// The kind of the error, which names the party to blame.
         kind: ErrorKind,
-        /// The server's words.
+        /// The message of the server.
         message: &'a [u8],
     },
 }
@@ -104,21 +105,22 @@ pub enum Response<'a> {
 pub enum ErrorKind {
     /// The command is unknown to the server.
     Unknown,
-    /// The client's line is wrong.
+    /// The line of the client is wrong.
     Client,
-    /// The server could not do it.
+    /// The server could not run the command.
     Server,
 }
 
-/// The bytes are no memcached response.
+/// An error: the bytes are not a memcached response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no memcached response of at most {RESPONSE_LINE_BYTES_MAX} bytes: {}", .0.escape_ascii())]
 pub struct Malformed(pub Box<[u8]>);
 
-/// Longest response line; memcached's longest, a `STAT` or `ME` line, is well below.
+/// The longest response line (bytes). memcached's longest lines, `STAT` and `ME`, are well below
+/// this limit.
 pub const RESPONSE_LINE_BYTES_MAX: usize = 4_096;
 
-/// Reads one response line from the front of `input`.
+/// Parses one response line from the front of `input`.
 pub fn parse(input: &[u8]) -> Parse<'_> {
     let window = &input[..input.len().min(RESPONSE_LINE_BYTES_MAX)];
     let Some(newline) = memchr(b'\n', window) else {
@@ -133,7 +135,8 @@ pub fn parse(input: &[u8]) -> Parse<'_> {
 }
 
 impl Response<'_> {
-    /// Returns how many bytes follow the line: the value and its CR LF. None for a response without a value.
+    /// Returns how many bytes follow the line: the value and its CR LF. Returns none for a response
+    /// without a value.
     pub const fn body_bytes(&self) -> Option<u64> {
         match self {
             Response::Value { value_bytes, .. } | Response::MetaValue { value_bytes, .. } => {
@@ -144,7 +147,7 @@ impl Response<'_> {
     }
 }
 
-/// The number of bytes of a malformed line that its error repeats.
+/// The most bytes of a malformed line that the error repeats.
 const EXCERPT_BYTES: usize = 64;
 
 fn malformed<'a>(line: &[u8]) -> Parse<'a> {

@@ -1,17 +1,17 @@
-//! A line as memcached splits it: runs of spaces separate, nothing quotes, no other byte separates.
+//! Splits a line as memcached does: only runs of spaces separate tokens, and there are no quotes.
 
 use std::iter::FusedIterator;
 
 use memchr::memchr;
 
-/// The tokens of what is left of a line. Cheap to copy and to walk again.
+/// The tokens of the rest of a line. It is cheap to copy and to iterate again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tokens<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Tokens<'a> {
-    /// The tokens of `line`, which has no line end any more.
+    /// Returns the tokens of `line`, whose line end has been removed.
     pub const fn new(line: &'a [u8]) -> Self {
         Self { rest: line }
     }
@@ -21,7 +21,7 @@ impl<'a> Tokens<'a> {
         self.rest.iter().all(|&byte| byte == b' ')
     }
 
-    /// The first `count` tokens, and the others if there are any.
+    /// Returns the first `count` tokens, and the remaining tokens if there are any.
     pub(crate) fn split_at(self, count: usize) -> (Self, Option<Self>) {
         let mut rest = self;
         if rest.by_ref().take(count).count() < count || rest.is_empty() {
@@ -31,12 +31,12 @@ impl<'a> Tokens<'a> {
         (Self { rest: first }, Some(rest))
     }
 
-    /// No token is longer than this.
+    /// Returns an upper bound of the length of every token (bytes).
     pub(crate) const fn token_bytes_max(self) -> usize {
         self.rest.len()
     }
 
-    /// Returns whether the last token is `noreply`, the only place where memcached looks for it.
+    /// Returns whether the last token is `noreply`. memcached looks for it only there.
     pub fn ends_in_noreply(self) -> bool {
         self.last() == Some(b"noreply")
     }
@@ -57,7 +57,7 @@ impl<'a> Iterator for Tokens<'a> {
 impl FusedIterator for Tokens<'_> {}
 
 impl PartialEq for Tokens<'_> {
-    /// Equal tokens in the same order; how many spaces stood between them does not matter.
+    /// Compares the tokens in order. The number of spaces between them does not matter.
     fn eq(&self, other: &Self) -> bool {
         Iterator::eq(*self, *other)
     }

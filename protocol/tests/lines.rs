@@ -1,5 +1,6 @@
-//! Tests which lines are refused, with which words, and what follows: a table that holds for us and for the real
-//! memcached, then thousands of lines made of memcached's own vocabulary, on which both must agree.
+//! Tests which lines are refused, with which answer, and where the next line begins. First comes a
+//! table that holds for Rebate and for the real memcached. Then come thousands of lines made of
+//! memcached's own vocabulary, on which both must agree.
 
 mod memcached;
 
@@ -8,7 +9,7 @@ use protocol::command::AdminVerb;
 use protocol::{Command, Limits, Parse, Refusal, parse};
 use units::Prng;
 
-/// A refused line, its answer, and the bytes of a body that is swallowed with it.
+/// A refused line, its answer, and the number of bytes of its body that are discarded too.
 const REFUSED: &[(&str, &str, u64)] = &[
     ("", "ERROR", 0),
     ("\r", "ERROR", 0),
@@ -80,7 +81,7 @@ const REFUSED: &[(&str, &str, u64)] = &[
     ("me a b", "CLIENT_ERROR bad command line format", 0),
 ];
 
-/// Refused, and `noreply` keeps it quiet.
+/// The lines that are refused without an answer because of `noreply`.
 const REFUSED_SILENTLY: &[&str] = &[
     "set a 0 0 noreply",
     "set a x 0 1 noreply",
@@ -98,7 +99,8 @@ const LONG_KEY: &str = concat!(
     "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk",
 );
 
-/// Words that lines are made of: every command, then arguments that are right, wrong or on an edge.
+/// The words of which random lines are made: every command, then arguments that are right, wrong or
+/// at a limit.
 const NAMES: &[&str] = &[
     "get",
     "gets",
@@ -283,14 +285,15 @@ fn random_lines_are_accepted_and_refused_as_by_memcached() {
     }
 }
 
-/// Both take the line, or both refuse it with the same words and go on at the same byte.
+/// Asserts that Rebate and memcached either both accept the line, or both refuse it with the same
+/// answer and continue at the same byte.
 fn assert_agreement(memcached: &mut Memcached, line: &str) {
     let mut bytes = format!("{line}\r\n").into_bytes();
     let line = bytes.clone();
     let parsed = parse(&line, &Limits::default());
     let shown = line.escape_ascii().to_string();
     match parsed {
-        // memcached changes the item first and finds the opaque too long then; we do not.
+        // memcached changes the item before it finds that the opaque is too long. Rebate does not.
         Parse::Refused { refusal, .. } if changes_before_refusing(&line, &refusal) => {}
         Parse::Refused { refusal, .. } => {
             append_body(&mut bytes, refusal.swallow_bytes as usize);
@@ -324,7 +327,8 @@ fn append_body(bytes: &mut Vec<u8>, body_bytes: usize) {
     }
 }
 
-/// An error that only the line can have caused; a value that is no number is the item's fault.
+/// Returns whether the answer is an error that only the line can have caused. The error for a value
+/// that is not a number is caused by the item.
 fn says_refused(answer: &[u8]) -> bool {
     let about_the_item = answer == protocol::refusal::NON_NUMERIC;
     [&b"ERROR"[..], b"CLIENT_ERROR", b"SERVER_ERROR"].iter().any(|error| answer.starts_with(error))

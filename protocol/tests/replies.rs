@@ -1,5 +1,5 @@
-//! Tests that we write what memcached writes: the same commands against the real one, with the items' facts read back
-//! from it; counters included.
+//! Tests that Rebate's replies are those of memcached. The same commands go to the real memcached,
+//! and the facts about items are read back from it. Counters are tested too.
 
 mod memcached;
 
@@ -22,7 +22,7 @@ fn meta_of(line: &[u8]) -> Meta<'_> {
     }
 }
 
-/// memcached's answer to `line` is what `write` writes for it.
+/// Asserts that `write` writes the answer of memcached to `line`.
 fn assert_same(memcached: &mut Memcached, line: &[u8], write: impl Fn(&mut Vec<u8>, &Meta<'_>)) {
     let (answer, _) = memcached.ask(line);
     let mut ours = Vec::new();

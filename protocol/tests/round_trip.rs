@@ -1,5 +1,6 @@
-//! Tests that what one side composes the other side parses to the same value, and that arbitrary bytes, whole lines and
-//! their prefixes never panic, never stall and never claim bytes that are not there.
+//! Tests that one side parses what the other side wrote to the same value. Also tests that parsing
+//! arbitrary bytes, whole lines and their prefixes never panics, never stalls, and never claims
+//! bytes that are not there.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -38,7 +39,8 @@ fn answer(line: &[u8]) -> Response<'_> {
     }
 }
 
-/// Every prefix of a line wants more, and the line with anything behind it is the same line.
+/// Asserts that every prefix of a line is incomplete, and that bytes behind the line do not change
+/// it.
 fn assert_prefixes_are_incomplete(line: &[u8]) {
     for end in 0..line.len() {
         assert_eq!(parse(&line[..end], &Limits::default()), Parse::Incomplete);
@@ -49,8 +51,8 @@ fn assert_prefixes_are_incomplete(line: &[u8]) {
     assert_eq!(response::parse(&followed), response::parse(line));
 }
 
-/// One step over arbitrary bytes; the bytes consumed, or none where more are wanted or nothing
-/// follows.
+/// Parses one command from arbitrary bytes and returns the number of bytes consumed. It returns
+/// none if the parser wants more bytes or the connection ends here.
 fn step(input: &[u8], line_bytes_max: usize) -> Option<usize> {
     match parse(input, &Limits::default()) {
         Parse::Incomplete => {

@@ -1,5 +1,6 @@
-//! AppCore: the thread that runs the handlers and nothing else. It takes requests, and returns responses and buffers as
-//! words, to one thread that has the whole engine or to two that have its halves.
+//! AppCore: the thread that runs the handlers and nothing else. It receives requests and returns
+//! responses and buffers as words. Its counterpart is one thread with the whole engine, or two
+//! threads with the engine's halves.
 
 use std::collections::VecDeque;
 
@@ -11,12 +12,12 @@ use super::mailbox::{Buffer, Mail, Outbox};
 
 /// A message from an engine.
 pub(super) enum Delivery {
-    /// A request of this length is in App.Recv.
+    /// App.Recv has a request of this length.
     Request(Buffer, usize),
-    /// The engine refused the response. The read that reported it is over, and its buffer comes back with the
-    /// response's.
+    /// The engine refused the response. The read that reported the refusal is over, and its buffer
+    /// is returned with the response's buffer.
     Refused { code: Code, response: Buffer, recv: Option<Buffer> },
-    /// The engine has finished with App.Resp or could not use a buffer.
+    /// The engine has finished with App.Resp, or it could not use a buffer.
     Free(Buffer),
     /// The read is over without a request.
     Unread(Buffer),
@@ -32,7 +33,7 @@ pub(super) struct AppCore {
     requests: VecDeque<(Buffer, usize)>,
 }
 
-/// Maps buffers for `depth` requests in this page and lends them out of it.
+/// Maps buffers for `depth` requests in this page and lends them to AppCore.
 pub(super) fn lent(page: &mut DataPage, depth: usize, buffer_bytes: usize) -> Vec<Buffer> {
     let one = |_| {
         let at = page.map(buffer_bytes);
@@ -41,13 +42,13 @@ pub(super) fn lent(page: &mut DataPage, depth: usize, buffer_bytes: usize) -> Ve
     (0..depth).map(one).collect()
 }
 
-/// The largest record for messages of so many bytes.
+/// Returns the size of the largest record for messages of `buffer_bytes` bytes.
 pub(super) const fn record_bytes(buffer_bytes: usize) -> usize {
     RECORD_GROWTH * buffer_bytes
 }
 
 impl AppCore {
-    /// Takes buffers for requests and others for the responses.
+    /// Creates AppCore with buffers for requests (`reads`) and buffers for responses (`free`).
     pub(super) fn new(
         handler: Box<dyn Handler>,
         mail: Vec<Outbox<Mail>>,
@@ -59,7 +60,7 @@ impl AppCore {
         core
     }
 
-    /// Takes the waiting deliveries. Returns whether there was one.
+    /// Takes the waiting deliveries. Returns whether there was a delivery.
     pub(super) fn turn(&mut self) -> bool {
         let mut moved = false;
         for inbox in 0..self.deliveries.len() {
@@ -88,7 +89,8 @@ impl AppCore {
         }
     }
 
-    /// Returns a request with a buffer for its response.
+    /// Returns a waiting request together with a buffer for its response. Returns none if there is
+    /// no request or no buffer.
     fn request(&mut self) -> Option<(Buffer, usize, Buffer)> {
         if self.requests.is_empty() {
             return None;
@@ -98,8 +100,8 @@ impl AppCore {
         Some((recv, length, response))
     }
 
-    /// Handles a request. Profiles find the cost per request on this core by the name of this function; looking for
-    /// requests is outside.
+    /// Handles a request. Profiles find the cost per request on this core by the name of this
+    /// function. Polling for requests is not part of it.
     #[inline(never)]
     fn handle(&mut self, ((at, bytes), length, (to, mut response)): (Buffer, usize, Buffer)) {
         let record = bytes.get(..length).and_then(Record::read);
@@ -154,7 +156,7 @@ mod tests {
         let mut page = DataPage::default();
         let mut responses = lent(&mut page, 1, 256);
         let (at, mut response) = responses.pop().expect("one");
-        // An answer with the token 7, as a handler seals it.
+        // An answer with the token 7, written as a handler would write it.
         response[0] = 7;
         let mut core =
             AppCore::new(Box::new(Nothing), vec![mail], vec![inbox], (Vec::new(), responses));

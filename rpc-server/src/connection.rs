@@ -1,5 +1,6 @@
-//! A client's connection: it collects bytes until a frame is whole, and holds outgoing bytes until they are sent. One
-//! request at a time is in flight, as with every Thrift server, so answers keep their order.
+//! A client's connection. It collects bytes until a frame is complete, and holds outgoing bytes
+//! until they are sent. One request at a time is in flight, as with every Thrift server, so answers
+//! keep their order.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,26 +10,27 @@ use rpc::wire::FRAME_HEAD_BYTES;
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     inbound: Vec<u8>,
-    /// Bytes of `inbound` that were taken already.
+    /// The number of bytes of `inbound` that were already consumed.
     taken: usize,
     outbound: Vec<u8>,
     sent: usize,
-    /// A request is in flight.
+    /// Whether a request is in flight.
     pub(super) awaits: bool,
-    /// The connection has a whole frame and waits for its turn.
+    /// Whether the connection has a complete frame and waits for its turn.
     pub(super) queued: bool,
-    /// The other end sends no more, or is gone. The socket reports this once, perhaps before all bytes were read.
+    /// Whether the client sends no more, or is gone. The socket reports this once, perhaps before
+    /// all bytes were read.
     pub(super) hung_up: bool,
-    /// Everything that the other end sends was read, or reading has stopped for good.
+    /// Whether everything that the client sent was read, or reading has stopped for good.
     pub(super) ended: bool,
 }
 
-/// What the bytes so far contain.
+/// The content of the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inbound<'a> {
-    /// A frame, its head included.
+    /// A frame, including its head.
     Frame(&'a [u8]),
-    /// The start of a frame; more bytes have to arrive.
+    /// The start of a frame. More bytes must arrive.
     Partial,
     /// A frame that is longer than allowed or has a negative length.
     TooLong,
@@ -51,8 +53,9 @@ impl Connection {
         })
     }
 
-    /// Reads until one whole frame is in or the socket is empty. A short read has emptied the socket, and the next
-    /// bytes will be reported. After the other end hung up it reads to the end.
+    /// Reads until one frame is complete or the socket is empty. A short read has emptied the
+    /// socket, and the socket will report the next bytes. After the client hung up, it reads to the
+    /// end.
     pub(super) fn read(&mut self, frame_bytes_max: usize) -> io::Result<()> {
         if self.taken == self.inbound.len() {
             self.inbound.clear();
@@ -79,17 +82,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells whether to read now: no frame is whole, and the client takes its answers.
+    /// Returns whether to read now: there is no complete frame, and the client takes its answers.
     pub(super) fn wants_more(&self, frame_bytes_max: usize) -> bool {
         !self.ended && self.takes_answers() && self.inbound(frame_bytes_max) == Inbound::Partial
     }
 
-    /// Tells whether another answer may be added to those that wait for the socket.
+    /// Returns whether another answer may be added to those that wait for the socket.
     pub(super) fn takes_answers(&self) -> bool {
         self.outbound.len() < OUTBOUND_BYTES_MAX
     }
 
-    /// Returns the next frame if it is whole.
+    /// Returns the next frame if it is complete.
     pub(super) fn inbound(&self, frame_bytes_max: usize) -> Inbound<'_> {
         let bytes = &self.inbound[self.taken..];
         let Some(head) = bytes.first_chunk::<FRAME_HEAD_BYTES>() else { return Inbound::Partial };
@@ -102,26 +105,26 @@ impl Connection {
         }
     }
 
-    /// Removes the frame that was there.
+    /// Removes the frame that [`Connection::inbound`] returned.
     pub(super) fn consume(&mut self, frame_bytes: usize) {
         self.taken += frame_bytes;
         self.awaits = true;
     }
 
-    /// Adds a frame to send. At most [`OUTBOUND_BYTES_MAX`] and one frame are held.
+    /// Adds a frame to send. The connection holds at most [`OUTBOUND_BYTES_MAX`] and one frame.
     pub(super) fn answer(&mut self, frame: &[u8]) {
         self.outbound.extend_from_slice(frame);
         self.awaits = false;
     }
 
-    /// Gives up: its last message does not say who calls what. Nothing more is read, and the connection ends once the
-    /// waiting bytes are sent.
+    /// Ends the connection after a message that does not name its function and caller. Nothing more
+    /// is read, and the connection closes once the waiting bytes are sent.
     pub(super) fn give_up(&mut self) {
         (self.awaits, self.ended) = (false, true);
         (self.inbound, self.taken) = (Vec::new(), 0);
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as many bytes as the socket takes.
     pub(super) fn write(&mut self) -> io::Result<()> {
         while self.sent < self.outbound.len() {
             match self.stream.write(&self.outbound[self.sent..]) {
@@ -137,13 +140,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells whether bytes wait for the socket.
+    /// Returns whether bytes wait for the socket.
     pub(super) fn has_outbound(&self) -> bool {
         self.sent < self.outbound.len()
     }
 }
 
-/// The size of one read.
+/// The size of one read (bytes).
 const READ_BYTES: usize = 16 << 10;
-/// Beyond this, nothing more is read from a client that does not take its answers, and nothing is done for it.
+/// The most unsent bytes of a client. With more, nothing is read from the client and no request of
+/// it is handled.
 const OUTBOUND_BYTES_MAX: usize = 256 << 10;

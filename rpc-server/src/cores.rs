@@ -1,5 +1,5 @@
-//! Decides which threads serve and which core each of them has to itself. It starts no thread and pins only the calling
-//! one.
+//! Decides which threads serve, and which core each thread has to itself. This module starts no
+//! thread and pins only the calling thread.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
@@ -10,22 +10,22 @@ use rustix::thread::CpuSet;
 
 use super::RpcError;
 
-/// The threads that serve.
+/// The threads of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RpcLayout {
-    /// One thread: sockets, engine and handlers.
+    /// One thread for sockets, engine and handlers.
     Inline,
-    /// Two threads: sockets and engine, and the handlers.
+    /// Two threads: one for sockets and engine, one for the handlers.
     TwoThread,
-    /// Four threads: sockets, the two halves of the engine, and the handlers.
+    /// Four threads: one for sockets, one for each half of the engine, one for the handlers.
     FourThread,
 }
 
 impl RpcLayout {
-    /// All layouts, the one with the fewest threads first.
+    /// All layouts, ordered by their number of threads.
     pub const ALL: [Self; 3] = [Self::Inline, Self::TwoThread, Self::FourThread];
 
-    /// The name in flags and output.
+    /// Returns the layout's name in flags and output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Inline => "inline",
@@ -34,7 +34,8 @@ impl RpcLayout {
         }
     }
 
-    /// The names of its threads. The first is the calling thread or the one that has the sockets.
+    /// Returns the names of the layout's threads. The first is the calling thread, or the thread
+    /// with the sockets.
     pub const fn threads(self) -> &'static [&'static str] {
         match self {
             Self::Inline => &["NetCore"],
@@ -44,16 +45,16 @@ impl RpcLayout {
     }
 }
 
-/// Where the threads of a layout run.
+/// The cores on which the threads of a layout run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RpcCores {
-    /// Two or more threads each get a core to themselves, from the first that this process may run on. A single thread
-    /// is left to the kernel.
+    /// Two or more threads each get a core to themselves, starting with the first core that this
+    /// process may use. The kernel places a single thread.
     #[default]
     Auto,
-    /// The kernel chooses.
+    /// The kernel chooses the cores.
     Any,
-    /// These cores, one for each thread.
+    /// The given cores, one for each thread.
     List(Vec<usize>),
 }
 
@@ -132,7 +133,7 @@ fn cores_of(count: usize) -> String {
     if count == 1 { "1 core".to_owned() } else { format!("{count} cores") }
 }
 
-/// Formats cores as in `0-3,6`.
+/// Formats core numbers as in `0-3,6`.
 fn ranges(cores: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for core in cores {
@@ -180,12 +181,12 @@ impl FromStr for RpcCores {
 }
 
 impl RpcPlacement {
-    /// Returns the core of the layout's n-th thread, if it is pinned.
+    /// Returns the core of the layout's n-th thread. Returns none if it is not pinned.
     pub fn core(&self, thread: usize) -> Option<usize> {
         self.cores.as_ref()?.get(thread).copied()
     }
 
-    /// Returns all cores, if the threads are pinned.
+    /// Returns all cores. Returns none if the threads are not pinned.
     pub fn cores(&self) -> Option<&[usize]> {
         self.cores.as_deref()
     }
@@ -205,7 +206,8 @@ impl Display for RpcPlacement {
     }
 }
 
-/// Pins the calling thread, and the threads that it starts later, to `core`. `None` leaves them unpinned.
+/// Pins the calling thread, and the threads that it starts later, to `core`. With `None` it pins
+/// nothing.
 pub(super) fn pin(core: Option<usize>) -> io::Result<()> {
     core.map_or(Ok(()), device::cores::pin)
 }

@@ -1,5 +1,6 @@
-//! The interface through which NetCore submits frames and takes answers, each with the number of its owner, and the
-//! engine with its data page on NetCore's own thread. Nothing here knows sockets.
+//! The interface through which NetCore submits frames and takes answers, each with the number of
+//! its owner. This module also has the engine and its data page for the layouts that run them on
+//! NetCore's own thread. It knows nothing of sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,36 +8,38 @@ use std::time::Instant;
 
 use rpc::{Address, Code, DataPage, Engine, Functions, Interface, Limits, api, wire};
 
-/// An engine and the application behind it, wherever its halves run.
+/// An engine and its application, wherever the engine's halves run.
 pub(super) trait Engines {
-    /// Tells whether another frame can be submitted.
+    /// Returns whether another frame can be submitted.
     fn has_room(&self) -> bool;
 
-    /// Tells whether answers are awaited.
+    /// Returns whether answers are awaited.
     fn is_busy(&self) -> bool;
 
-    /// Submits a frame, which includes its head and is no longer than a buffer. There has to be room.
+    /// Submits a frame, which includes its head and is not longer than a buffer. Call it only if
+    /// [`Engines::has_room`] returns true.
     fn submit(&mut self, owner: usize, frame: &[u8]);
 
-    /// Does this thread's part of the work. Returns whether anything moved.
+    /// Does this thread's share of the work. Returns whether anything moved.
     fn turn(&mut self) -> bool;
 
-    /// Passes an answer with the number of its owner to `to`. Returns false if there was none.
+    /// Passes an answer with the number of its owner to `to`. Returns false if there was no answer.
     fn take(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool;
 
-    /// Tells whether it can still answer.
+    /// Returns whether the engine and the application can still answer.
     fn is_alive(&self) -> bool;
 }
 
 /// The application, on this thread or behind a mailbox.
 pub(super) trait Application {
-    /// Moves requests to the application and responses from it. Returns whether anything moved.
+    /// Moves requests to the application and responses from the application. Returns whether
+    /// anything moved.
     fn turn(&mut self, engine: &mut Engine, page: &mut DataPage) -> bool;
 
-    /// Tells the application that the engine has finished with this response.
+    /// Tells the application that the engine has finished with a response.
     fn released(&mut self, page: &mut DataPage, response: Address);
 
-    /// Tells whether it can still answer.
+    /// Returns whether the application can still answer.
     fn is_alive(&self) -> bool {
         true
     }
@@ -45,11 +48,12 @@ pub(super) trait Application {
 /// The answer to a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer<'a> {
-    /// A frame to send; empty if the caller awaits none.
+    /// A frame to send. It is empty if the caller awaits no answer.
     Frame(&'a [u8]),
-    /// A frame to send, which tells the caller of a refusal.
+    /// A frame to send, which reports a refusal to the caller.
     Refusal(&'a [u8]),
-    /// The message does not say who calls what. The connection is of no more use.
+    /// There is no answer: the message does not name its function and caller, or the refusal does
+    /// not fit into a buffer. The connection can no longer be used.
     None,
 }
 
@@ -57,20 +61,22 @@ pub(super) enum Answer<'a> {
 pub(super) struct SingleEngine<A> {
     exchange: Exchange,
     app: A,
-    /// Present if the time per frame is measured.
+    /// The stopwatch, if the time per frame is measured.
     stopwatch: Option<Stopwatch>,
 }
 
-/// Measures how long frames take from submission to answer: words, buffers, engine and application.
+/// Measures the time of frames from submission to answer. It includes words, buffers, engine and
+/// application.
 struct Stopwatch {
-    /// The sum over all frames (ns).
+    /// The time of all frames together (ns).
     took_ns: Arc<AtomicU64>,
-    /// When the frame in flight was submitted.
+    /// The time at which the frame in flight was submitted.
     begun: Instant,
 }
 
 impl<A: Application> SingleEngine<A> {
-    /// Adds the time of each frame to `took_ns`, if given. Then at most one frame may be in flight.
+    /// Creates the engine. If `took_ns` is given, the time of each frame is added to it, and at
+    /// most one frame may be in flight.
     pub(super) fn new(exchange: Exchange, app: A, took_ns: Option<Arc<AtomicU64>>) -> Self {
         let stopwatch = took_ns.map(|took_ns| Stopwatch { took_ns, begun: Instant::now() });
         Self { exchange, app, stopwatch }
@@ -115,17 +121,17 @@ impl<A: Application> Engines for SingleEngine<A> {
 pub(super) struct Exchange {
     pub(super) engine: Engine,
     pub(super) page: DataPage,
-    /// Buffers for packets and frames that are free.
+    /// The free buffers for packets. `frames` are the free buffers for frames.
     packets: Vec<Address>,
     frames: Vec<Address>,
-    /// The packets in flight: buffer, owner and length.
+    /// The packets in flight, each with its buffer, owner and length.
     owners: Vec<(Address, usize, usize)>,
     depth: usize,
     buffer_bytes: usize,
 }
 
 impl Exchange {
-    /// Makes room for `depth` packets of at most `buffer_bytes`.
+    /// Creates an engine with capacity for `depth` packets of at most `buffer_bytes`.
     pub(super) fn new(functions: Arc<dyn Functions>, depth: usize, buffer_bytes: usize) -> Self {
         let limits = Limits { depth, flights: depth, field_bytes_max: buffer_bytes };
         let mut page = DataPage::default();
@@ -142,7 +148,8 @@ impl Exchange {
         }
     }
 
-    /// Submits a frame, which includes its head and is no longer than a buffer. There has to be room.
+    /// Submits a frame, which includes its head and is not longer than a buffer. The engine must
+    /// have capacity for it.
     pub(super) fn submit(&mut self, owner: usize, frame: &[u8]) {
         let packet = self.packets.pop().expect("there is room, and a buffer for each place");
         let place = self.page.bytes_mut(packet).expect("packets are never lent");
@@ -155,8 +162,8 @@ impl Exchange {
         issued.expect("one read for each packet, and what it returned is taken");
     }
 
-    /// Steps engine and application until neither moves. Returns whether anything moved. Profiles find the RPC layer,
-    /// with the business logic in it, by the name of this function.
+    /// Steps engine and application until neither moves. Returns whether anything moved. Profiles
+    /// find the RPC layer, including the business logic, by the name of this function.
     #[inline(never)]
     pub(super) fn turn(&mut self, app: &mut impl Application) -> bool {
         let mut moved = false;
@@ -178,7 +185,8 @@ impl Exchange {
         }
     }
 
-    /// Passes the next answer with the number of its owner to `to`. Returns false if there is none.
+    /// Passes the next answer with the number of its owner to `to`. Returns false if there is no
+    /// answer.
     pub(super) fn take(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
         let Some(done) = self.engine.take(Interface::NetResp) else { return false };
         self.frames.push(done.buffer);
@@ -198,8 +206,8 @@ impl Exchange {
     }
 }
 
-/// Builds the answer to a packet that the engine refused. The answer names the function. If that does not fit into
-/// `buffer_bytes`, nobody is told.
+/// Calls `to` with the answer to a packet that the engine refused. The answer names the function.
+/// It is [`Answer::None`] if it would not fit into `buffer_bytes`.
 pub(super) fn refusal(
     packet: Option<&[u8]>,
     code: Code,
@@ -212,7 +220,8 @@ pub(super) fn refusal(
     to(length.map_or(Answer::None, |length| Answer::Refusal(&frame[..length])));
 }
 
-/// A refusal repeats the function's name, which is part of the message, and adds less than this.
+/// An upper bound of the bytes that a refusal adds to the function's name. The name is part of the
+/// message.
 const REFUSAL_BYTES: usize = 256;
 
 #[cfg(test)]
@@ -241,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Counts the requests whose answer nobody awaits, and returns the count to the callers that await one.
+    /// Counts the requests whose answers nobody awaits. Callers that await an answer get the count.
     struct Noted(u64);
 
     impl Handler for Noted {
@@ -295,7 +304,7 @@ mod tests {
                     let (owner, frame) = answer.expect("the caller is told");
                     assert_eq!((owner, frame.is_empty()), (7, function == NOTE));
                     if function == COUNT {
-                        // The number is in front of the struct's last byte.
+                        // The count is in front of the struct's last byte.
                         let count = frame[..frame.len() - 1].last_chunk().copied();
                         assert_eq!(count.map(u64::from_be_bytes), Some(3 * round));
                     }
@@ -355,7 +364,7 @@ mod tests {
         }
     }
 
-    /// Answers with the generation of loaded services in which a request arrived.
+    /// Answers with the generation of the loaded services under which a request arrived.
     struct Generation;
 
     impl Handler for Generation {
@@ -397,7 +406,7 @@ mod tests {
         mut app: impl Application,
         old: &dyn Functions,
     ) {
-        // The same numbers are other functions here.
+        // In the new service the same numbers belong to other functions.
         let new = functions("service New { void first(1: required i32 of) i32 second() }");
         exchange.submit(0, &called(old, 0));
         while exchange.engine.in_flight() == 0 {
@@ -441,7 +450,7 @@ mod tests {
         exchange.submit(1, &frame);
         app.turn(&mut exchange.engine, &mut exchange.page);
         while exchange.engine.step_rx(&mut exchange.page).is_some() {}
-        // As if another engine had answered it.
+        // This has the effect of an answer by another engine.
         (0..100).for_each(|token| exchange.engine.landed(token));
         let mut moves = 0;
         let mut moved = true;

@@ -1,7 +1,8 @@
-//! The layout with four threads: the engine's halves run on two cores between NetCore and AppCore. Each half is an
-//! engine of which only that half is stepped. A flight goes from RxEngine to TxEngine before the application learns of
-//! its request. It has landed when its packet's buffer comes back with the next packet. RxEngine sends the frames that
-//! are refused and TxEngine sends the answers, so NetCore reads two mailboxes. It counts a packet's buffer as free when
+//! The layout with four threads: the engine's halves run on two cores between NetCore and AppCore.
+//! Each half is an engine of which only that half is stepped. A flight goes from RxEngine to
+//! TxEngine before the application receives its request. The flight has landed when RxEngine gets
+//! the packet's buffer again, with the next packet. RxEngine sends frames of refusals and TxEngine
+//! sends the answers, so NetCore reads two mailboxes. NetCore counts a packet's buffer as free when
 //! both engines have finished with it.
 
 use std::io;
@@ -28,22 +29,23 @@ struct Packet {
 /// A message from TxEngine to NetCore: the result of a read of Net.Resp, with its buffer.
 type Frame = (Completion, Box<[u8]>);
 
-/// NetCore's end.
+/// NetCore's side of the layout.
 pub(super) struct FourThread {
     rx: Outbox<Mail>,
     tx: Outbox<Mail>,
     packets: Receiver<Packet>,
     frames: Receiver<Frame>,
     slots: Vec<PacketSlot>,
-    /// AppCore is last: when it ends, nobody needs what the others send it.
+    /// The threads. AppCore is the last. When it ends, no thread needs the others' messages any
+    /// more.
     workers: [Worker; 3],
 }
 
-/// A packet's buffer. While `bytes` is absent, RxEngine has them.
+/// A packet's buffer. While `bytes` is none, RxEngine has the bytes.
 struct PacketSlot {
     at: Address,
     bytes: Option<Box<[u8]>>,
-    /// The packet's owner and its length, until it is answered.
+    /// The packet's owner and its length. It is none once the packet is answered.
     owner: Option<(usize, usize)>,
 }
 
@@ -55,7 +57,7 @@ struct RxCore {
     to_net: Outbox<Packet>,
     to_app: Outbox<Delivery>,
     to_tx: Outbox<Flight>,
-    /// The flights that TxEngine has: the packet and its token.
+    /// The flights that TxEngine has, each with its packet and its token.
     flying: Vec<(Address, u64)>,
 }
 
@@ -82,14 +84,14 @@ impl FourThread {
         let engine = || Engine::new(limits, Arc::clone(functions));
         let bells = [(); 3].map(|()| Arc::new(Doorbell::default()));
         let [rx_bell, tx_bell, app_bell] = &bells;
-        // A message names one of `depth` buffers or the length of its content, so there are never more than four per
-        // buffer.
+        // A message names one of `depth` buffers or the length of its content, so there are never
+        // more than four messages per buffer.
         let capacity = 4 * depth;
         let (net_to_rx, rx_net) = mailbox(capacity, Some(rx_bell));
         let (app_to_rx, rx_app) = mailbox(capacity, Some(rx_bell));
         let (net_to_tx, tx_net) = mailbox(capacity, Some(tx_bell));
         let (app_to_tx, tx_app) = mailbox(capacity, Some(tx_bell));
-        // TxEngine looks for flights when their responses arrive, so a flight wakes nobody.
+        // TxEngine checks for flights when their responses arrive, so a flight needs no doorbell.
         let (rx_to_tx, flights) = mailbox(capacity, None);
         let (rx_to_app, app_rx) = mailbox(capacity, Some(app_bell));
         let (tx_to_app, app_tx) = mailbox(capacity, Some(app_bell));
@@ -167,7 +169,7 @@ impl FourThread {
         debug_assert!(owner.is_some(), "packet {at:?} was answered before");
         let Some((owner, length)) = owner else { return true };
         if code == Code::Done {
-            // Nobody awaits an answer.
+            // The packet needs no answer.
             to(owner, Answer::Frame(&[]));
             return true;
         }
@@ -248,7 +250,8 @@ impl RxCore {
         moved
     }
 
-    /// NetCore reuses the buffer, so the request that was in it before has been answered.
+    /// Ends the flight of `packet`. NetCore reuses the packet's buffer, so the earlier request in
+    /// it has been answered.
     fn land(&mut self, packet: Address) {
         if let Some(place) = self.flying.iter().position(|(at, _)| *at == packet) {
             let (_, token) = self.flying.swap_remove(place);
@@ -286,7 +289,8 @@ impl TxCore {
         }
         if let Some(mail) = self.app.pop() {
             moved = true;
-            // Its flight was sent before the application had the request, so it has arrived.
+            // The flight of this response was sent before the application had the request, so the
+            // flight has arrived.
             while let Some(flight) = self.flights.pop() {
                 // Without the flight its caller would wait forever.
                 let is_taken = self.engine.take_over(flight);
@@ -334,7 +338,7 @@ impl TxCore {
     }
 }
 
-/// Puts a message's buffer into the page and issues its word to the engine.
+/// Stores a message's buffer in the page and issues the message's word to the engine.
 fn issue(engine: &mut Engine, page: &mut DataPage, mail: Mail) {
     let is_back = mail.buffer.is_none_or(|(at, bytes)| page.put_back(at, bytes));
     debug_assert!(is_back, "a buffer comes back where it was lent");

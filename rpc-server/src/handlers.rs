@@ -1,5 +1,5 @@
-//! The business logic of the services: it turns a request's record into a response's record. It reads and writes
-//! records in place and knows nothing of wires, sockets or threads.
+//! The business logic of the services. It turns a request's record into a response's record. It
+//! reads and writes records in place and knows nothing of wires, sockets or threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +22,10 @@ use units::{ByteCount, Clock};
 
 use super::{RpcOptions, RpcService};
 
-/// A service's business logic. An error tells why there is no answer. An exception that the IDL declares is an answer.
+/// The business logic of a service. An error says why there is no answer. An exception that the IDL
+/// declares is an answer.
 pub(super) trait Handler: Send {
-    /// Builds the result's block and returns its place.
+    /// Builds the block of the result and returns its place.
     fn handle(&mut self, request: &Record<'_>, reply: &mut Reply<'_>) -> Result<usize, Code>;
 }
 
@@ -47,7 +48,7 @@ pub(super) fn functions_and_handler(
     }
 }
 
-/// A handler with the time that it took in all (ns).
+/// A handler that adds the time of each call to `took_ns` (ns).
 pub(super) struct Timed {
     pub(super) handler: Box<dyn Handler>,
     pub(super) took_ns: Arc<AtomicU64>,
@@ -62,8 +63,8 @@ impl Handler for Timed {
     }
 }
 
-/// Answers `request` into `buffer` and returns the response's length. Profiles find the business logic by the name of
-/// this function.
+/// Answers `request` into `buffer` and returns the response's length. Profiles find the business
+/// logic by the name of this function.
 #[inline(never)]
 pub(super) fn respond(handler: &mut dyn Handler, request: &Record<'_>, buffer: &mut [u8]) -> usize {
     let Ok(mut reply) = Reply::to(request, buffer) else { return 0 };
@@ -73,18 +74,19 @@ pub(super) fn respond(handler: &mut dyn Handler, request: &Record<'_>, buffer: &
     }
 }
 
-/// The token of a request whose answer nobody awaits. It is handled and gets no response.
+/// The token of a request whose answer nobody awaits. The request is handled and gets no response.
 pub(super) const ONEWAY: u64 = 0;
-/// A record may take this many times the message's bytes; a larger one is refused as oversized. The strings, numbers
-/// and maps of these services take less: a pair of one letter each takes 32 B in a record and 10 B on the wire. A list
-/// of structs in which nearly all fields are absent can take more, because each field has a slot. Room for those would
-/// make all buffers larger.
+/// The largest size of a record, as a multiple of the message's bytes. A larger record is refused
+/// as oversized. The strings, numbers and maps of these services stay below it: a pair of two
+/// one-letter strings takes 32 B in a record and 10 B on the wire. A list of structs in which
+/// nearly all fields are absent can exceed it, because each field has a slot. A limit for such
+/// lists would make all buffers larger.
 pub(super) const RECORD_GROWTH: usize = 4;
 
 fn store(options: &RpcOptions, growth: u64) -> Embedded {
     let overhead_bytes = (KEY_BYTES_MAX + ITEM_OVERHEAD_BYTES) as u64;
     let item_bytes_max = ByteCount(growth * options.message_bytes_max.0 + overhead_bytes);
-    // Clients choose the keys, so the hash is seeded randomly unless the keys are our own.
+    // Clients choose the keys, so the hash has a random seed unless the options give one.
     let chance = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     let seed = options.hash_seed.unwrap_or_else(chance);
     Embedded::new(Options { limit: options.memory, item_bytes_max, evict: true, seed })
@@ -146,8 +148,8 @@ impl Cache {
     }
 }
 
-/// Stores each post as the block in which it arrived. Storing and reading one copies the block and looks at no field
-/// but its number.
+/// Stores each post as the block in which it arrived. Storing and reading a post copies the block
+/// and reads only its number.
 struct Posts {
     store: Embedded,
     time: CoarseClock,
@@ -207,7 +209,7 @@ impl Posts {
         Ok(result)
     }
 
-    /// Returns all posts or none, because the place of a missing one cannot be told.
+    /// Returns all posts or none, because a list of posts cannot mark the place of a missing post.
     fn read_posts(&self, args: ReadPostsArgs<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
         let result = to.block(ReadPostsResult::SLOTS)?;
         let ids = args.post_ids().unwrap_or(View::new(&[]));
@@ -241,7 +243,8 @@ fn exception(to: &mut Build<'_>, code: i32, message: &str) -> Result<usize, Code
     Ok(error)
 }
 
-/// Numbers made of the time and a count, so that they rise: 42 bits of milliseconds and 21 of count.
+/// Generates numbers from the time and a count, so that the numbers rise. The time has 42 bits of
+/// milliseconds and the count 21 bits.
 struct Ids {
     clock: Arc<dyn Clock>,
     last: u64,

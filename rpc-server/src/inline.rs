@@ -9,7 +9,7 @@ pub(super) struct Inline {
     handler: Box<dyn Handler>,
     recv: Address,
     resp: Address,
-    /// The engine has the App.Recv buffer and may put a request into it.
+    /// Whether the engine has the App.Recv buffer and may put a request into it.
     reading: bool,
 }
 
@@ -23,7 +23,7 @@ impl Inline {
         Self { handler, recv, resp, reading: false }
     }
 
-    /// Handles the request. Returns the length of its response if one is awaited.
+    /// Handles a request. Returns the length of its response, or none if no response is awaited.
     fn answer(&mut self, page: &mut DataPage, length: usize) -> Option<usize> {
         let mut resp = page.lend(self.resp)?;
         let request = page.bytes(self.recv).and_then(|bytes| bytes.get(..length));

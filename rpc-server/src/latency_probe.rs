@@ -1,6 +1,6 @@
-//! Measures the cost of a hop between two cores: through the mailbox as the layouts use it, and as a cache line that
-//! goes back and forth, which is the least that the machine allows. Each result is a mean over many hops. The caller
-//! takes medians over runs.
+//! Measures the cost of a hop between two cores. One measurement uses the mailbox as the layouts
+//! do. The other passes a cache line back and forth, which is the least cost that the machine
+//! allows. Each result is a mean over many hops. The caller computes medians over runs.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,11 @@ use rpc::{Address, Command};
 use super::cores::pin;
 use super::mailbox::{Doorbell, Mail, mailbox, rest};
 
-/// Lets two threads pass a number back and forth on one cache line: the least that any round trip takes (ns).
+/// Measures the time in which two threads pass a number back and forth on one cache line (ns). No
+/// round trip is faster.
 ///
 /// # Errors
-/// This process may not run on one of the cores.
+/// Fails if this process may not run on one of the cores.
 pub fn cache_line_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
     let line = CacheLine::default();
     let wait = |value| {
@@ -46,12 +47,13 @@ pub fn cache_line_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
     )
 }
 
-/// Sends a word and a buffer there and back through two mailboxes with doorbells, as between NetCore and AppCore (ns).
+/// Measures the time in which a word and a buffer go there and back through two mailboxes with
+/// doorbells, as between NetCore and AppCore (ns).
 ///
 /// # Errors
-/// This process may not run on one of the cores.
+/// Fails if this process may not run on one of the cores.
 pub fn mailbox_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
-    // Nobody sleeps here; the doorbells are checked as they are between the threads of a layout.
+    // No thread sleeps here. The doorbells are checked as they are between the threads of a layout.
     let bells = [(); 2].map(|()| Arc::new(Doorbell::default()));
     let (mut out, mut inbox) = mailbox::<Mail>(4, Some(&bells[0]));
     let (mut back, mut returned) = mailbox::<Mail>(4, Some(&bells[1]));
@@ -88,13 +90,15 @@ fn received(inbox: &mut Receiver<Mail>) -> Mail {
     }
 }
 
-/// Runs `far` on the second core and `near`, which measures, on the first, each on a new thread.
+/// Runs `near` on the first core and `far` on the second, each on a new thread. `near` does the
+/// measurement.
 fn between(
     [here, there]: [usize; 2],
     far: impl FnOnce() + Send,
     near: impl FnOnce() -> f64 + Send,
 ) -> io::Result<f64> {
-    // Neither begins before both are pinned, and neither begins if one cannot be: it would wait for the other forever.
+    // Both threads wait until both are pinned. If one thread cannot be pinned, neither begins,
+    // because the other would wait for it forever.
     let (met, pinned) = (Barrier::new(2), AtomicU64::new(0));
     let ready = |core| {
         let result = pin(Some(core));
@@ -120,7 +124,7 @@ fn per(begun: Instant, hops: u64) -> f64 {
     begun.elapsed().as_secs_f64() * 1e9 / hops.max(1) as f64
 }
 
-/// A number that has a cache line to itself.
+/// A number that occupies a cache line alone.
 #[repr(align(128))]
 #[derive(Default)]
 struct CacheLine(AtomicU64);

@@ -1,7 +1,7 @@
-//! Serves Thrift services through the near-cache RPC engine. The crate `rpc` has the engine; this crate has the
-//! threads, the sockets and the handlers. A layout uses one thread for everything, two threads that meet at the
-//! application's interfaces, or four threads that meet at all interfaces. Frames come over TCP ([`RpcServer`]) or are
-//! handed over in process ([`Loopback`]).
+//! Serves Thrift services through the near-cache RPC engine. The engine is in the crate `rpc`. This
+//! crate has the threads, the sockets and the handlers. A layout uses one thread for everything,
+//! two threads divided at the application's interfaces, or four threads divided at all interfaces.
+//! Frames arrive over TCP ([`RpcServer`]) or are passed in process ([`Loopback`]).
 //!
 //! ```text
 //! inline       NetCore: sockets -> frames -> engine, handler -> frames -> sockets
@@ -48,39 +48,40 @@ use inline::Inline;
 use net_core::NetCore;
 use two_thread::TwoThread;
 
-/// The service that is served.
+/// The service to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RpcService {
     /// A cache: `Set` and `Get` on the embedded store.
     Memcached,
-    /// Posts of a social network, kept in the embedded store.
+    /// Posts of a social network, which the embedded store holds.
     PostStorage,
-    /// Unique numbers.
+    /// A generator of unique numbers.
     UniqueId,
 }
 
-/// The service, its threads and its bounds.
+/// The service, its threads and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcOptions {
     /// The service.
     pub service: RpcService,
-    /// The layout of its threads.
+    /// The layout of the service's threads.
     pub layout: RpcLayout,
-    /// The cores of its threads.
+    /// The cores of the service's threads.
     pub cores: RpcCores,
     /// The longest message in each direction. A connection that announces a longer one is closed.
     pub message_bytes_max: ByteCount,
     /// The memory budget of the store, from 64 KiB to 64 TiB.
     pub memory: ByteCount,
-    /// The seed of the store's hash, for runs that have to repeat. Without one the seed is random, so that clients that
-    /// choose keys cannot choose where they fall.
+    /// The seed of the store's hash, for runs that must be repeatable. Without a seed it is random,
+    /// so that clients that choose keys cannot choose their positions in the store.
     pub hash_seed: Option<u64>,
-    /// Measures where the time of the one thread goes. Only [`RpcLayout::Inline`] supports it.
+    /// Whether to measure the time of each stage of the thread. Only [`RpcLayout::Inline`] supports
+    /// this.
     pub time_stages: bool,
 }
 
 impl RpcOptions {
-    /// Serves on one thread, with bounds that fit a small machine.
+    /// Returns options for one thread, with limits that fit a small machine.
     pub fn new(service: RpcService) -> Self {
         Self {
             service,
@@ -117,19 +118,19 @@ impl RpcOptions {
     }
 }
 
-/// Where a service listens.
+/// The address of a service and its limit of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RpcListen {
-    /// The address; port 0 is any free port.
+    /// The address. Port 0 means any free port.
     pub address: SocketAddr,
     /// The most connections at once, at least 1. Further connections are closed as they arrive.
     pub connections_max: usize,
 }
 
-/// Why a service or a loopback did not start, or why it ended.
+/// The reason why a service or a loopback did not start, or why it ended.
 #[derive(Debug, Error)]
 pub enum RpcError {
-    /// The caller has to ask for something else.
+    /// An option is not valid. The message says which.
     #[error("{0}")]
     BadOptions(String),
     /// The system refused something, or a thread ended.
@@ -137,13 +138,13 @@ pub enum RpcError {
     Io(#[from] io::Error),
 }
 
-/// The longest message may be 1 KiB to 64 MiB.
+/// The valid range of the longest message (bytes).
 pub const MESSAGE_BYTES_MAX: RangeInclusive<u64> = 1 << 10..=64 << 20;
-/// A store has 64 KiB to 64 TiB.
+/// The valid range of the store's memory (bytes).
 const MEMORY_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 40;
 const CONNECTIONS: RangeInclusive<usize> = 1..=i32::MAX as usize;
 
-/// Counters since the start.
+/// The counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct RpcCounters {
     connections: AtomicU64,
@@ -152,28 +153,31 @@ pub(crate) struct RpcCounters {
     times: Times,
 }
 
-/// Where the time of a thread went (ns). Several parts of the code advance these clocks.
+/// The time of a thread, by stage (ns). Several parts of the code advance these clocks.
 #[derive(Clone, Debug, Default)]
 struct Times {
     /// The CPU time of the thread while it served. It is set when the thread ends.
     thread_ns: Arc<AtomicU64>,
-    /// Elapsed time from whole frames to their answers, the handler included.
+    /// The elapsed time from complete frames to their answers, including the handler.
     rpc_ns: Arc<AtomicU64>,
-    /// Elapsed time in the handler.
+    /// The elapsed time in the handler.
     handler_ns: Arc<AtomicU64>,
 }
 
-/// The CPU time of a service's one thread while it serves, by stage. It includes reading the clocks, four times per
-/// request. The times of the RPC layer and the handler are elapsed times, because reading a thread's CPU clock costs
-/// more than they take. What other threads run on this core in the meantime is therefore counted in these two stages
-/// and missing from the network's. Give the thread a core to itself.
+/// The CPU time of a service's one thread while it serves, by stage. It includes reading the
+/// clocks, four times per request. The times of the RPC layer and the handler are elapsed times,
+/// because reading a thread's CPU clock costs more than these stages take. If other threads run on
+/// this core in the meantime, their time is counted in these two stages and missing from the
+/// network's. To avoid this, give the thread a core to itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RpcStages {
-    /// Sockets, and finding frames in their bytes: the thread's CPU time without the other stages (ns).
+    /// The time for sockets and for finding frames in bytes: the thread's CPU time without the
+    /// other stages (ns).
     pub network_ns: u64,
-    /// The RPC layer, from a whole frame to its answer, without the handler; elapsed (ns).
+    /// The elapsed time of the RPC layer, from a complete frame to its answer, without the handler
+    /// (ns).
     pub rpc_ns: u64,
-    /// The business logic, elapsed (ns).
+    /// The elapsed time of the business logic (ns).
     pub handler_ns: u64,
 }
 
@@ -192,11 +196,11 @@ impl Times {
 /// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RpcCounts {
-    /// Connections accepted.
+    /// The number of accepted connections.
     pub connections: u64,
-    /// Requests answered; an exception of the service is an answer.
+    /// The number of answered requests. An exception of the service is an answer.
     pub requests: u64,
-    /// Messages refused with an application exception or by closing the connection.
+    /// The number of messages refused with an application exception or by closing the connection.
     pub refused: u64,
 }
 
@@ -215,7 +219,7 @@ impl RpcServer {
     /// Listens and serves on new threads.
     ///
     /// # Errors
-    /// The options are not valid, or the system refuses an address, a thread or a core.
+    /// Fails if the options are not valid, or if the system refuses an address, a thread or a core.
     pub fn start(
         options: &RpcOptions,
         listen: &RpcListen,
@@ -243,7 +247,7 @@ impl RpcServer {
                 Ok(engines) => (Some(engines), Ok(())),
                 Err(error) => (None, Err(error)),
             };
-            // The caller of `start` waits for this.
+            // The caller of `start` waits for this result.
             let _ = told.send(result);
             let Some(mut engines) = engines else { return Ok(()) };
             let begun_ns = thread_cpu_ns();
@@ -255,12 +259,12 @@ impl RpcServer {
         Ok(Self { address, placement, counters, stop, wake, thread: Some(thread) })
     }
 
-    /// The address on which it listens.
+    /// Returns the address on which the service listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its threads and their cores.
+    /// Returns the service's threads and their cores.
     pub fn placement(&self) -> &RpcPlacement {
         &self.placement
     }
@@ -274,17 +278,17 @@ impl RpcServer {
         }
     }
 
-    /// Tells whether the service has ended by itself, which only a failure causes. [`RpcServer::stop`] returns that
-    /// failure.
+    /// Returns whether the service has ended by itself. Only a failure causes that, and
+    /// [`RpcServer::stop`] returns the failure.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the service and closes its connections at once. Returns where the time of its thread went, if that was
-    /// measured.
+    /// Ends the service and closes its connections at once. Returns the time of its thread by
+    /// stage, if it was measured.
     ///
     /// # Errors
-    /// The service had ended already; the error tells why.
+    /// Fails if the service had ended before. The error says why.
     pub fn stop(mut self) -> io::Result<RpcStages> {
         self.end()?;
         Ok(self.counters.times.divided())
@@ -292,7 +296,7 @@ impl RpcServer {
 
     fn end(&mut self) -> io::Result<()> {
         self.stop.store(true, Ordering::Release);
-        // A full counter wakes the thread as well.
+        // The write fails only if the counter is full, and a full counter wakes the thread as well.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
@@ -351,7 +355,8 @@ fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Requests in flight between the cores.
+/// The most requests in flight between the cores.
 const DEPTH: usize = 16;
-/// The head of a frame. A message's bytes include the head, the function and the caller's number.
+/// The head of a frame (bytes). The limit of a message includes the head, the function and the
+/// caller's number.
 const MESSAGE_HEAD_BYTES: usize = rpc::wire::FRAME_HEAD_BYTES;

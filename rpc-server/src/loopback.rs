@@ -1,5 +1,6 @@
-//! Frames in process: a client takes the place of the sockets. It is asked for the next frame and gets the answer.
-//! Recorded packets can thus be replayed through any layout, with nothing but the RPC layer and the handlers at work.
+//! Serves frames in process: a client takes the place of the sockets. The loopback asks the client
+//! for the next frame and gives it the answer. Recorded packets can thus be replayed through any
+//! layout, and only the RPC layer and the handlers run.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -12,20 +13,20 @@ use super::exchange::{Answer, Engines};
 use super::mailbox::rest;
 use super::{DEPTH, RpcError, RpcOptions, RpcPlacement, Times, engines};
 
-/// A source of frames that takes the answers.
+/// A source of frames that also receives the answers.
 pub trait LoopbackClient {
-    /// Returns the next frame to send, its head included. `None` ends the replay once everything is answered. Requests
-    /// are handled in this order.
+    /// Returns the next frame to send, including its head. `None` ends the replay once everything
+    /// is answered. Requests are handled in the order of the frames.
     fn next(&mut self) -> Option<&[u8]>;
 
-    /// Takes the answer to the frame with this number, counted from 0 since the replay began. The answer is empty if
-    /// none is awaited or if the frame did not say who calls what. A refusal may arrive before the answers to earlier
-    /// frames.
+    /// Receives the answer to the frame with this number, counted from 0 since the replay began.
+    /// The answer is empty if none is awaited or if the frame did not name its function and caller.
+    /// A refusal may arrive before the answers to earlier frames.
     fn answered(&mut self, number: u64, answer: &[u8]);
 }
 
-/// A service without sockets. The thread that starts it is its NetCore, on NetCore's core, and the only thread that may
-/// use it.
+/// A service without sockets. The thread that starts it becomes its NetCore and runs on NetCore's
+/// core. Only this thread may use the loopback.
 pub struct Loopback {
     engines: Box<dyn Engines>,
     placement: RpcPlacement,
@@ -33,14 +34,15 @@ pub struct Loopback {
     patience: Duration,
 }
 
-/// Requests that may be in flight at once. The inline layout takes one at a time, whatever is asked for.
+/// The number of requests that may be in flight at once. The inline layout handles one request at a
+/// time with any window.
 pub const WINDOW: RangeInclusive<usize> = 1..=DEPTH;
 
 impl Loopback {
     /// Starts the other threads of the layout. Pins the calling thread if the layout's threads are pinned.
     ///
     /// # Errors
-    /// The options are not valid, or the system refuses a thread or a core.
+    /// Fails if the options are not valid, or if the system refuses a thread or a core.
     pub fn start(options: &RpcOptions, clock: Arc<dyn Clock>) -> Result<Self, RpcError> {
         let placement = options.placed()?;
         let engines = engines(options, &placement, &Times::default(), clock)?;
@@ -48,16 +50,18 @@ impl Loopback {
         Ok(Self { engines, placement, frame_bytes_max, patience: PATIENCE })
     }
 
-    /// Its threads and their cores.
+    /// Returns the service's threads and their cores.
     pub fn placement(&self) -> &RpcPlacement {
         &self.placement
     }
 
-    /// Sends all of the client's frames, with up to `window` requests in flight, until the last is answered.
+    /// Sends all frames of the client, with up to `window` requests in flight, until the last frame
+    /// is answered.
     ///
     /// # Errors
-    /// [`RpcError::BadOptions`] for a window outside [`WINDOW`] or a frame longer than the longest message;
-    /// [`RpcError::Io`] if a thread of the layout has ended or nothing was answered for ten seconds.
+    /// Returns [`RpcError::BadOptions`] for a window outside [`WINDOW`] or a frame longer than the
+    /// longest message. Returns [`RpcError::Io`] if a thread of the layout has ended or if no
+    /// answer came for ten seconds.
     pub fn replay(
         &mut self,
         window: usize,
@@ -69,7 +73,7 @@ impl Loopback {
         }
         let (mut sent, mut answered, mut idle) = (0, 0, 0u32);
         let mut still_since = None;
-        // Whatever ends the replay, requests in flight are answered first.
+        // Requests in flight are answered before the replay ends, whatever the reason for the end.
         let mut end = None;
         loop {
             let mut moved = false;
@@ -105,7 +109,7 @@ impl Loopback {
             }
             idle = idle.wrapping_add(1);
             rest(idle);
-            // Reading the clock costs as much as several looks.
+            // Reading the clock costs as much as several polls.
             if idle.is_multiple_of(ROUNDS_PER_CLOCK)
                 && still_since.get_or_insert_with(Instant::now).elapsed() >= self.patience
             {
@@ -128,7 +132,7 @@ fn frame_of<'a>(answer: &Answer<'a>) -> &'a [u8] {
     }
 }
 
-/// How long nothing may move while answers are awaited. Every handler is faster.
+/// The longest time without progress while answers are awaited. Every handler is faster.
 const PATIENCE: Duration = Duration::from_secs(10);
 const ROUNDS_PER_CLOCK: u32 = 4_096;
 
@@ -192,13 +196,14 @@ mod tests {
         frame
     }
 
-    /// Every layout gives the same answers to the same frames.
+    /// Asserts that every layout gives the same answers to the same frames, and returns the
+    /// answers.
     fn same_in_every_layout(service: RpcService, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let answers = RpcLayout::ALL.map(|layout| {
             let mut loopback = started(service, layout);
             let mut client = Frames::new(frames);
             loopback.replay(*WINDOW.end(), &mut client).expect("it runs");
-            // Once more, one at a time, when everything is stored.
+            // Replays the frames a second time, one at a time, when everything is stored.
             let mut again = Frames::new(frames);
             loopback.replay(1, &mut again).expect("it runs");
             let answers = client.answers.into_iter().chain(again.answers);
@@ -232,7 +237,8 @@ mod tests {
             }
             frames.push(bytes);
         }
-        // A name that leaves no room for its refusal, and one of the longest that do.
+        // With the first name the refusal does not fit into a buffer. With the second it fits just
+        // so.
         for name in [1_000, 900] {
             let message = [b"\x80\x01\0\x01\0\0", &u16::to_be_bytes(name)[..]].concat();
             let message = [&message[..], &vec![b'n'; name.into()], &[0; 5]].concat();
@@ -255,7 +261,7 @@ mod tests {
 
     #[test]
     fn every_layout_answers_too_long_answers_with_an_exception() {
-        // Two of them make 1,120 B.
+        // Two such texts make 1,120 B.
         const TEXT_BYTES: usize = 520;
         let mut frames: Vec<_> = (0..2)
             .map(|id| {
@@ -298,7 +304,7 @@ mod tests {
                 Ok(args)
             })
         };
-        // 92 pairs of a letter each: 920 B on the wire, 2,944 B in a record.
+        // 92 pairs of two one-letter strings: 920 B on the wire, 2,944 B in a record.
         let carrier = post(&|to, args, post| {
             to.set_block(args, StorePostArgs::POST, post);
             let map = to.block(2 * 92)?;
@@ -307,7 +313,7 @@ mod tests {
             to.set_block(args, StorePostArgs::CARRIER, map);
             Ok(())
         });
-        // 55 addresses of two letters: 935 B on the wire, 2,640 B in a record.
+        // 55 addresses of two one-letter strings: 935 B on the wire, 2,640 B in a record.
         let urls = post(&|to, args, post| {
             let urls = to.block(55)?;
             for slot in 0..55 {
@@ -326,7 +332,7 @@ mod tests {
         assert_eq!(kinds, [Some(MessageKind::Reply); 4]);
     }
 
-    /// Takes every frame and answers nothing.
+    /// Accepts every frame and never answers.
     struct Silent(usize);
 
     impl Engines for Silent {

@@ -1,7 +1,7 @@
-//! Mailboxes between the threads of a layout, and the threads. A mailbox is a single-producer single-consumer ring of
-//! messages. A message carries a word and, where a buffer changes hands, the buffer. The threads poll for a while and
-//! then sleep until a doorbell wakes them. Two threads never share anything that both could touch, and no message is
-//! ever dropped.
+//! Mailboxes between the threads of a layout, and these threads. A mailbox is a single-producer
+//! single-consumer ring of messages. A message carries a word and, if a buffer changes its owner,
+//! the buffer. The threads poll for a while and then sleep until a doorbell wakes them. No two
+//! threads share memory that both could access at once, and no message is ever dropped.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -15,17 +15,17 @@ use rpc::{Address, Command};
 
 use super::cores::pin;
 
-/// A buffer that changes hands, with its address at the engine.
+/// A buffer that changes its owner, with its address at the engine.
 pub(super) type Buffer = (Address, Box<[u8]>);
 
-/// A word on its way to an engine, with the buffer that it names if that changes hands.
+/// A word for an engine. It carries the buffer that the word names if the buffer changes its owner.
 pub(super) struct Mail {
     pub(super) word: Command,
     pub(super) buffer: Option<Buffer>,
 }
 
-/// Creates a mailbox with room for `places` messages. That is more than there can ever be, because each message names
-/// something of which there are few. `bell` wakes the thread that reads, if it sleeps.
+/// Creates a mailbox with capacity for `places` messages. The mailbox never gets full, because each
+/// message names a resource of which there are few. `bell` wakes the reading thread if it sleeps.
 pub(super) fn mailbox<T: Send>(
     places: usize,
     bell: Option<&Arc<Doorbell>>,
@@ -42,7 +42,7 @@ pub(super) struct Outbox<T> {
 
 impl<T> Outbox<T> {
     pub(super) fn send(&mut self, message: T) {
-        // The reader is gone, so this thread will end soon.
+        // If the push fails, the reader is gone and this thread will end soon.
         if self.ring.push(message).is_err() {
             assert!(self.ring.is_abandoned(), "a mailbox holds more than there are messages");
         }
@@ -52,7 +52,7 @@ impl<T> Outbox<T> {
     }
 }
 
-/// Tells whether a thread sleeps and whether it has to end.
+/// The flags of a thread: whether it sleeps and whether it must end.
 #[derive(Debug)]
 pub(super) struct Doorbell {
     asleep: AtomicBool,
@@ -68,14 +68,15 @@ impl Default for Doorbell {
 }
 
 impl Doorbell {
-    /// A thread that nothing wakes sleeps at most for `sleep`.
+    /// Creates a doorbell. A thread that nothing wakes sleeps at most for `sleep`.
     fn with_sleep(sleep: Duration) -> Self {
         let (asleep, over) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { asleep, over, thread: OnceLock::new(), sleep }
     }
 
     fn ring(&self) {
-        // The message must be visible before the flag is read. The sleeper sets the flag and then looks once more.
+        // The message must be visible before the flag is read. The sleeping thread sets the flag
+        // and then polls once more.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             self.wake();
@@ -92,7 +93,7 @@ impl Doorbell {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Takes turns until it has to end. It sleeps after a while without work.
+    /// Calls `turn` until the thread must end. The thread sleeps after a while without work.
     fn serve(&self, mut turn: impl FnMut() -> bool) {
         let mut idle = 0u32;
         while !self.is_over() {
@@ -116,7 +117,7 @@ impl Doorbell {
     }
 }
 
-/// Pauses between two looks that found nothing; `idle` is their number so far.
+/// Pauses between two polls that found nothing. `idle` is the number of empty polls so far.
 pub(super) fn rest(idle: u32) {
     if idle.is_multiple_of(YIELD_EVERY) {
         std::thread::yield_now();
@@ -132,7 +133,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread that takes turns. It is pinned if `core` is given.
+    /// Starts a thread that calls `turn` repeatedly. The thread is pinned if `core` is given.
     pub(super) fn start(
         name: &str,
         core: Option<usize>,
@@ -155,7 +156,8 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Tells whether the thread still takes turns. Otherwise it has panicked or could not be pinned.
+    /// Returns whether the thread is still running. Otherwise it has panicked or could not be
+    /// pinned.
     pub(super) fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
@@ -170,11 +172,12 @@ impl Drop for Worker {
     }
 }
 
-/// The number of looks into the mailboxes before sleeping, some tens of microseconds.
+/// The number of polls before a thread sleeps. They take some tens of microseconds.
 const SPINS: u32 = 2_000;
-/// Where cores are few, the sending thread may need this core.
+/// The number of empty polls between two yields. If there are few cores, the sending thread may
+/// need this core.
 const YIELD_EVERY: u32 = 256;
-/// Longer than any wake-up takes; nothing depends on it.
+/// The longest sleep. It is longer than any wake-up takes, and nothing depends on it.
 const SLEEP: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -187,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_sleeping_thread_is_woken_and_loses_nothing() {
-        // Only the doorbell wakes it within this test's patience.
+        // Only the doorbell wakes the thread within this test's time limit.
         let bell = Arc::new(Doorbell::with_sleep(4 * PATIENCE));
         let (mut there, mut inbox) = mailbox(4, Some(&bell));
         let (mut back, mut returned) = mailbox(4, None);
@@ -199,7 +202,7 @@ mod tests {
         let worker = worker.expect("it starts");
         for number in 0..2_000u32 {
             let begun = Instant::now();
-            // Once in a while it falls asleep first, so that the doorbell is needed.
+            // Now and then the test waits until the thread sleeps, so that the doorbell is needed.
             while number % 200 == 199 && !bell.asleep.load(Ordering::Relaxed) {
                 assert!(begun.elapsed() < PATIENCE, "it never sleeps");
                 std::thread::sleep(Duration::from_millis(1));

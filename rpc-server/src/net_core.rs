@@ -1,5 +1,5 @@
-//! NetCore: one thread's loop over sockets and engines. It sleeps in the kernel while nothing is in flight. Otherwise
-//! it looks at sockets and mailboxes in turn.
+//! NetCore: one thread's loop over sockets and engines. It sleeps in the kernel while nothing is in
+//! flight. Otherwise it polls sockets and mailboxes in turn.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -25,10 +25,11 @@ pub(super) struct NetCore {
     connections: Slab<Connection>,
     connections_max: usize,
     frame_bytes_max: usize,
-    /// Connections with a whole frame that is not in flight, each once.
+    /// The connections with a complete frame that is not in flight. Each connection occurs at most
+    /// once.
     ready: VecDeque<usize>,
-    /// When the process had no file or memory left for a connection. The listener would report the waiting connection
-    /// without end, so it is not polled for a while.
+    /// The time at which the system lacked a file or memory for a connection. The listener would
+    /// report the waiting connection without end, so it is not polled for a while.
     accept_paused_since: Option<Instant>,
     counters: Arc<RpcCounters>,
     stop: Arc<AtomicBool>,
@@ -58,7 +59,7 @@ impl NetCore {
         })
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until the stop flag is set.
     pub(super) fn run(mut self, engines: &mut dyn Engines) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut idle_rounds = 0u32;
@@ -69,7 +70,7 @@ impl NetCore {
             let moved = self.exchange(engines);
             idle_rounds = if moved { 0 } else { idle_rounds.wrapping_add(1) };
             let busy = engines.is_busy();
-            // Answers are near, so the mailbox is polled many times per look at the sockets.
+            // Answers will come soon, so the mailbox is polled many times per poll of the sockets.
             if busy && !idle_rounds.is_multiple_of(ROUNDS_PER_WAIT) {
                 std::hint::spin_loop();
                 continue;
@@ -82,7 +83,7 @@ impl NetCore {
         Ok(())
     }
 
-    /// Looks at the sockets, and waits for them if there is nothing else to do.
+    /// Polls the sockets. Waits for them if there is nothing else to do.
     fn look(&mut self, has_work: bool, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         events.clear();
         let timeout = match self.accept_paused_since {
@@ -113,8 +114,9 @@ impl NetCore {
         Ok(epoll::modify(&self.epoll, &self.listener, data, flags)?)
     }
 
-    /// Moves frames to the engine and answers from it, until nothing moves or it is time to look at the sockets: a
-    /// client can send faster than it is answered. Returns whether anything moved.
+    /// Moves frames to the engine and answers from the engine. Stops when nothing moves or when the
+    /// sockets must be polled, because a client can send faster than it is answered. Returns
+    /// whether anything moved.
     fn exchange(&mut self, engines: &mut dyn Engines) -> bool {
         let mut moved = false;
         for _ in 0..EXCHANGES_PER_LOOK {
@@ -174,7 +176,8 @@ impl NetCore {
                     self.accept_paused_since = Some(Instant::now());
                     return self.listen(epoll::EventFlags::empty());
                 }
-                // There are no more connections, or this one is gone already. The listener reports the next.
+                // There are no more connections, or this connection is already gone. The listener
+                // reports the next connection.
                 Err(_) => return Ok(()),
             };
             if self.connections.len() >= self.connections_max {
@@ -190,7 +193,7 @@ impl NetCore {
         }
     }
 
-    /// Handles a socket that can be read or written.
+    /// Handles a socket that is ready for reading or writing.
     fn served(&mut self, index: usize, flags: epoll::EventFlags) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.hung_up |= flags.intersects(ends());
@@ -200,8 +203,8 @@ impl NetCore {
         self.advance(index);
     }
 
-    /// Reads more if that is due, and queues a whole frame. Sockets report new bytes once, so every change that may
-    /// make reading due calls this.
+    /// Reads more if the connection wants more, and queues a complete frame. Sockets report new
+    /// bytes only once, so this function is called after every change that may allow reading.
     fn advance(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.wants_more(self.frame_bytes_max)
@@ -213,12 +216,13 @@ impl NetCore {
         let inbound = connection.inbound(self.frame_bytes_max);
         let is_bad = inbound == Inbound::TooLong;
         let is_whole = matches!(inbound, Inbound::Frame(_));
-        // Nothing is done for a client that does not take its answers. Once it has taken them this runs again.
+        // No request is handled for a client that does not take its answers. Once the client has
+        // taken them, this function runs again.
         if is_whole && !connection.awaits && !connection.queued && connection.takes_answers() {
             connection.queued = true;
             self.ready.push_back(index);
         }
-        // Earlier requests are answered first.
+        // A connection closes only after earlier requests are answered.
         let is_over = is_bad || (connection.ended && !is_whole);
         if is_over && !connection.awaits && !connection.has_outbound() {
             self.counters.refused.fetch_add(u64::from(is_bad), Ordering::Relaxed);
@@ -226,8 +230,8 @@ impl NetCore {
         }
     }
 
-    /// Closes a connection. One with a request in flight keeps its number until the request is back, so that nobody
-    /// else gets the answer.
+    /// Closes a connection. If it has a request in flight, it keeps its number until the request is
+    /// answered, so that no other connection gets the answer.
     fn close(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         let _ = connection.stream.shutdown(std::net::Shutdown::Both);
@@ -241,7 +245,7 @@ impl NetCore {
     }
 }
 
-/// Reports each change once, in both directions.
+/// The events to wait for, in both directions. Each change is reported once.
 fn edges() -> epoll::EventFlags {
     epoll::EventFlags::IN
         | epoll::EventFlags::OUT
@@ -249,12 +253,12 @@ fn edges() -> epoll::EventFlags {
         | epoll::EventFlags::ET
 }
 
-/// The other end has closed, at least its half.
+/// The events of a client that has closed at least its half of the connection.
 fn ends() -> epoll::EventFlags {
     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR
 }
 
-/// Tells whether this process or this machine has no file or memory left for a connection.
+/// Returns whether this process or this machine has no file or memory left for a connection.
 fn out_of_means(error: &io::Error) -> bool {
     let means = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|error| means.contains(&error))
@@ -263,11 +267,13 @@ fn out_of_means(error: &io::Error) -> bool {
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 const EVENTS_MAX: usize = 256;
-/// The number of requests between two looks at the sockets. Against so many, a look costs little.
+/// The most rounds between two polls of the sockets. Compared with so many rounds, a poll costs
+/// little.
 const EXCHANGES_PER_LOOK: u32 = 16;
-/// How long to wait until files or memory may be there again.
+/// The time to wait until files or memory may be available again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// A look at the sockets costs as much as some tens of looks into a mailbox.
+/// The number of rounds per poll of the sockets while answers are awaited. A poll of the sockets
+/// costs as much as some tens of polls of a mailbox.
 const ROUNDS_PER_WAIT: u32 = 64;
 
 #[cfg(test)]
@@ -282,7 +288,8 @@ mod tests {
     use super::super::RpcService;
     use super::*;
 
-    /// Answers the first frame with many bytes, and cannot tell whose the second is.
+    /// Answers the first frame with many bytes. It treats the second as a message without function
+    /// and caller.
     #[derive(Default)]
     struct Lengthy {
         under_way: Option<usize>,
@@ -319,7 +326,8 @@ mod tests {
         }
     }
 
-    /// More than the socket takes, and less than the limit beyond which nothing more is read.
+    /// More bytes than the socket takes, and fewer than the limit beyond which nothing more is
+    /// read.
     static LONG: [u8; 250 << 10] = [7; 250 << 10];
 
     #[test]
@@ -327,7 +335,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("bound");
-        // Connections inherit it.
+        // Accepted connections inherit this size.
         set_socket_send_buffer_size(&listener, 4 << 10).expect("a socket");
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).expect("an event");

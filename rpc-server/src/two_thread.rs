@@ -1,4 +1,5 @@
-//! The layout with two threads: NetCore has the engine, and the application runs on another core behind two mailboxes.
+//! The layout with two threads: NetCore has the engine, and the application runs on another core
+//! behind two mailboxes.
 
 use std::io;
 use std::sync::Arc;
@@ -11,17 +12,17 @@ use super::exchange::{Application, Exchange};
 use super::handlers::Handler;
 use super::mailbox::{Doorbell, Mail, Outbox, Worker, mailbox};
 
-/// NetCore's end.
+/// NetCore's side of the layout.
 pub(super) struct TwoThread {
     mail: Receiver<Mail>,
     deliveries: Outbox<Delivery>,
-    /// A message that the engine did not take yet.
+    /// A message that the engine has not accepted yet.
     held: Option<Mail>,
     app: Worker,
 }
 
 impl TwoThread {
-    /// Starts AppCore on this core.
+    /// Starts AppCore on `core`.
     pub(super) fn start(
         handler: Box<dyn Handler>,
         exchange: &mut Exchange,
@@ -30,8 +31,8 @@ impl TwoThread {
         core: Option<usize>,
     ) -> io::Result<Self> {
         let bell = Arc::new(Doorbell::default());
-        // A message names one buffer that the other end has or the length of one, so there are never more than four per
-        // buffer.
+        // A message names a buffer that the other side has, or a buffer's length, so there are
+        // never more than four messages per buffer.
         let (mail_in, mail) = mailbox(4 * depth, None);
         let (deliveries, deliveries_out) = mailbox(4 * depth, Some(&bell));
         let buffers = [(); 2].map(|()| lent(&mut exchange.page, depth, record_bytes(buffer_bytes)));

@@ -1,6 +1,6 @@
-//! Measures the cost of a message without a network: generated code against the interpreter of the same schema, and a
-//! request through the whole engine. It prints medians of the runs; `--json`, `--quick`. Between two cores use `rebate
-//! rpc replay`.
+//! Measures the cost of a message without a network. It compares generated code with the
+//! interpreter of the same schema, and times a request through the whole engine. It prints medians
+//! of the runs and accepts `--json` and `--quick`. For two cores use `rebate rpc replay`.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -65,7 +65,8 @@ fn main() {
     show("engine.inline.get_k16_v32", runs(|| engine(rounds)));
 }
 
-/// A name, the two kinds of functions, the number of one, and its arguments.
+/// A name, the generated code and the interpreter of a service, the number of a function, and the
+/// block of its arguments.
 type Message<'a> = (&'a str, &'a dyn Functions, &'a Interpreter, u32, Vec<u8>);
 
 fn runs(mut one: impl FnMut() -> f64) -> Vec<f64> {
@@ -73,7 +74,7 @@ fn runs(mut one: impl FnMut() -> f64) -> Vec<f64> {
     (0..RUNS).map(|_| one()).collect()
 }
 
-/// Runs both in turn, so that other work on the machine affects both.
+/// Runs both functions in turn, so that other work on the machine affects both.
 fn in_turn(mut one: impl FnMut() -> f64, mut other: impl FnMut() -> f64) -> (Vec<f64>, Vec<f64>) {
     one();
     other();
@@ -145,7 +146,7 @@ fn write(functions: &dyn Functions, function: u32, block: &[u8], rounds: u32) ->
     per(begun, rounds)
 }
 
-/// Times a get through both halves, with a handler that finds the same 32 bytes every time.
+/// Times a get through both halves. The handler finds the same 32 bytes every time.
 fn engine(rounds: u32) -> f64 {
     let mut page = DataPage::default();
     let [packet, recv, resp, frame] = [(); 4].map(|()| page.map(BUFFER_BYTES));

@@ -1,9 +1,10 @@
-//! Reads recorded Thrift messages and says how long that takes: our side of `bench/rpc_deserialize.py`. It makes no
-//! messages and compares nothing.
+//! Reads recorded Thrift messages and reports the time for it. This is Rebate's side of
+//! `bench/rpc_deserialize.py`. It makes no messages and compares nothing.
 //!
-//! Usage: deserialize FOLDER, where each file is a message without its frame, named SERVICE.FUNCTION.KIND.WHAT. A line
-//! on standard input is `VARIANT FILE ROUNDS`, the variant `generated` or `table`; the answer is nanoseconds a message.
-//! With no rounds it is the message written again, in hexadecimal.
+//! Usage: deserialize FOLDER. Each file in FOLDER is a message without its frame, named
+//! SERVICE.FUNCTION.KIND.WHAT. Each line on standard input is `VARIANT FILE ROUNDS`, where the
+//! variant is `generated` or `table`. The answer is the time in nanoseconds per message. With 0
+//! rounds the answer is the message written again, in hexadecimal.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,7 +21,8 @@ use rpc::services::unique_id::UniqueIdService;
 use rpc::wire::{FRAME_HEAD_BYTES, Message, MessageKind, Wire, Writer};
 use rpc::{Code, Functions};
 
-/// Messages that lie one behind the other, as those of a busy connection do; the other sides read as many.
+/// The number of copies of a message that lie one behind the other, as the messages of a busy
+/// connection do. The other programs of the comparison read the same number.
 const COPIES: usize = 32;
 const RECORD_BYTES: usize = 1 << 16;
 
@@ -77,7 +79,7 @@ fn time_ns(functions: &dyn Functions, message: &[u8], rounds: u32) -> Result<f64
     Ok(begun.elapsed().as_secs_f64() * 1e9 / (f64::from(rounds) * COPIES as f64))
 }
 
-/// Does what an engine's way in does with a message: header, function, fields.
+/// Reads a message as an engine does: header, function, fields.
 fn read<'a>(
     functions: &dyn Functions,
     message: &'a [u8],

@@ -1,15 +1,15 @@
-//! The four calls of the software side, each one or two words. Anything that takes words can be behind them. They wait
-//! for nothing.
+//! The four calls of the software side. Each issues one or two words to a [`Port`]. They never
+//! wait.
 
 use crate::command::{Address, Command, Completion, Interface, Stalled};
 use crate::engine::Engine;
 
-/// A way to an engine: the engine itself, or a driver's layer in front of it.
+/// A connection to an engine: the engine itself, or a driver's layer in front of it.
 pub trait Port {
     /// Issues a word.
     fn issue(&mut self, interface: Interface, word: u64) -> Result<(), Stalled>;
 
-    /// Returns the result of a read at this interface, once there is one.
+    /// Returns the result of a completed read at this interface, if there is one.
     fn take(&mut self, interface: Interface) -> Option<Completion>;
 }
 
@@ -23,7 +23,7 @@ impl Port for Engine {
     }
 }
 
-/// Says that a packet is here. This is NetCore's first call.
+/// Submits a packet to the engine. This is NetCore's first call.
 pub fn net_call_engine_write(
     port: &mut impl Port,
     packet: Address,
@@ -33,19 +33,19 @@ pub fn net_call_engine_write(
     issue(port, Command::SendNetLen(length as u64))
 }
 
-/// Says that a frame may go here. [`Port::take`] at [`Interface::NetResp`] returns it once it is there. This is
-/// NetCore's second call.
+/// Offers a buffer for a frame. [`Port::take`] at [`Interface::NetResp`] returns the buffer once it
+/// holds a frame. This is NetCore's second call.
 pub fn net_call_engine_read(port: &mut impl Port, buffer: Address) -> Result<(), Stalled> {
     issue(port, Command::DpdkNetFlag(buffer))
 }
 
-/// Says that a request may go here. [`Port::take`] at [`Interface::AppRecv`] returns it once it is there. This is
-/// AppCore's first call.
+/// Offers a buffer for a request. [`Port::take`] at [`Interface::AppRecv`] returns the buffer once
+/// it holds a request. This is AppCore's first call.
 pub fn app_call_engine_read(port: &mut impl Port, buffer: Address) -> Result<(), Stalled> {
     issue(port, Command::AppReadyFlag(buffer))
 }
 
-/// Says that a response is here. This is AppCore's second call.
+/// Submits a response to the engine. This is AppCore's second call.
 pub fn app_call_engine_write(
     port: &mut impl Port,
     response: Address,

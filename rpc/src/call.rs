@@ -1,11 +1,13 @@
-//! A client's frames: calls written, answers read. It keeps no connection and numbers no calls.
+//! The frames of a client. This module writes calls and reads answers. It keeps no connection, and
+//! the caller numbers the calls.
 
 use crate::command::Code;
 use crate::flat::{Build, View};
 use crate::functions::Functions;
 use crate::wire::{Message, MessageKind, Wire, Writer, kind};
 
-/// Writes a call of `function` into `frame`; `args` builds the arguments' block. Returns the frame's length.
+/// Writes a call of `function` into `frame` and returns the frame's length. `args` builds the block
+/// of the arguments.
 pub fn frame(
     functions: &dyn Functions,
     function: u32,
@@ -20,7 +22,7 @@ pub fn frame(
     write(functions, function, sequence, View::new(&scratch[block..used]), frame)
 }
 
-/// Does the same from a block that was built before.
+/// Writes a call as [`frame`] does, with a block of arguments that already exists.
 pub fn write(
     functions: &dyn Functions,
     function: u32,
@@ -39,13 +41,15 @@ pub fn write(
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// The function's result struct: its value, or an exception that the IDL declares.
+    /// The struct of the function's result. It holds the returned value, or an exception that the
+    /// IDL declares.
     Result(View<'a>),
-    /// An application exception: Thrift's number for it, and its text.
+    /// An application exception, with Thrift's number and a text.
     Exception(i32, Vec<u8>),
 }
 
-/// Reads the answer to the call `sequence` of `function` out of `frame`. A result goes into `into`.
+/// Reads the answer to the call `sequence` of `function` from `frame`. A result is written into
+/// `into`.
 pub fn answer<'a>(
     functions: &dyn Functions,
     function: u32,
@@ -85,5 +89,5 @@ fn exception<'a>(mut wire: Wire<'_>) -> Result<Answer<'a>, Code> {
     Ok(Answer::Exception(number, words))
 }
 
-/// A block may be larger than its frame by the slots of fields that are not there.
+/// The bytes by which a block may be larger than its frame, because absent fields have slots.
 const SCRATCH_BYTES: usize = 1 << 12;

@@ -1,47 +1,50 @@
-//! The words that cores and engine exchange: six commands of 64 bits, four interfaces, completions with a code. The
-//! module does not decide what a command does.
+//! The words that cores and engine exchange: six commands of 64 bits, four interfaces, and
+//! completions with a code. This module does not decide what a command does.
 
 use thiserror::Error;
 
-/// The beginning of a buffer in the engine's address space. Its low four bits are free for the opcode.
+/// The start of a buffer in the engine's address space. The low four bits are zero and leave space
+/// for the opcode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(u64);
 
 impl Address {
-    /// Makes an address, if the number is a multiple of [`Address::ALIGNMENT`].
+    /// Makes an address. Returns none if the number is not a multiple of [`Address::ALIGNMENT`].
     pub const fn new(at: u64) -> Option<Self> {
         if at.is_multiple_of(Self::ALIGNMENT) { Some(Self(at)) } else { None }
     }
 
-    /// Returns the number.
+    /// Returns the address as a number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The alignment of buffers in bytes, so that an opcode fits below their address.
+    /// The alignment of buffers (bytes). It leaves four bits for an opcode below the address.
     pub const ALIGNMENT: u64 = 16;
 }
 
-/// A core's request to the engine. In its word an address stands as it is and a length is shifted left by four. The low
-/// four bits are the opcode. The opcodes are ours: \[Arcalis\] names the commands and not their numbers.
+/// A core's request to the engine. Its word holds an address unchanged, or a length shifted left by
+/// four. The low four bits are the opcode. The opcodes were chosen here: \[Arcalis\] names the
+/// commands and not their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// 1: the buffer in which a packet lies. It arms the RxEngine.
+    /// 1: the buffer that holds a packet. It arms the RxEngine.
     SendNetBuf(Address),
-    /// 2: the packet's bytes. It starts the RxEngine on the packet.
+    /// 2: the packet's length (bytes). It starts the RxEngine on the packet.
     SendNetLen(u64),
-    /// 3, a load: the application takes a request into this buffer. It completes when a request is there.
+    /// 3, a load: the application offers this buffer for a request. It completes when a request has
+    /// arrived.
     AppReadyFlag(Address),
-    /// 4: the buffer in which a response lies. It arms the TxEngine.
+    /// 4: the buffer that holds a response. It arms the TxEngine.
     SendAppBuf(Address),
-    /// 5: the response's bytes. It starts the TxEngine on the response.
+    /// 5: the response's length (bytes). It starts the TxEngine on the response.
     SendAppResp(u64),
-    /// 6, a load: the network takes a frame into this buffer. It completes when a frame is there.
+    /// 6, a load: the network offers this buffer for a frame. It completes when a frame is ready.
     DpdkNetFlag(Address),
 }
 
 impl Command {
-    /// Returns the word. It keeps only 60 bits of a length; no buffer is that long.
+    /// Returns the word. It holds only 60 bits of a length, and no buffer is longer.
     pub const fn word(self) -> u64 {
         match self {
             Self::SendNetBuf(at) => at.0 | 1,
@@ -53,7 +56,7 @@ impl Command {
         }
     }
 
-    /// Returns the command of a word, and none for opcodes other than 1 to 6.
+    /// Returns the command of a word. Returns none for opcodes other than 1 to 6.
     pub const fn decode(word: u64) -> Option<Self> {
         let (at, length) = (Address(word & !15), word >> 4);
         match word & 15 {
@@ -67,7 +70,8 @@ impl Command {
         }
     }
 
-    /// Returns the interface where the command is issued. Anywhere else it is a bad opcode.
+    /// Returns the interface at which the command is valid. At another interface it is a bad
+    /// opcode.
     pub const fn interface(self) -> Interface {
         match self {
             Self::SendNetBuf(_) | Self::SendNetLen(_) => Interface::NetRecv,
@@ -78,21 +82,22 @@ impl Command {
     }
 }
 
-/// The four interfaces between cores and engine, each with a buffer of its name.
+/// The four interfaces between cores and engine. Each has a buffer with the interface's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// 1: packets, from the network core.
+    /// 1: packets from the network core.
     NetRecv = 1,
-    /// 2: requests, to the application core.
+    /// 2: requests to the application core.
     AppRecv = 2,
-    /// 3: responses, from the application core.
+    /// 3: responses from the application core.
     AppResp = 3,
-    /// 4: frames, to the network core.
+    /// 4: frames to the network core.
     NetResp = 4,
 }
 
 impl Interface {
-    /// Returns the interface where the core that uses this one reads, which includes errors of its writes.
+    /// Returns the interface at which the core of this interface reads. Errors of the core's writes
+    /// are also reported there.
     pub const fn read(self) -> Self {
         match self {
             Self::NetRecv | Self::NetResp => Self::NetResp,
@@ -104,28 +109,29 @@ impl Interface {
 /// The result of an operation, as a read reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Code {
-    /// It is done.
+    /// The operation is done.
     #[error("done")]
     Done = 0,
-    /// Nothing is mapped at an address, or less than its length says. Map it and issue the command again.
+    /// No buffer is mapped at an address, or the mapped buffer is shorter than the length. Map the
+    /// buffer and issue the command again.
     #[error("the address is not mapped")]
     Unmapped = 1,
-    /// The word has no valid opcode, or one of another interface.
+    /// The word has no valid opcode, or the opcode of another interface.
     #[error("no such opcode on this interface")]
     BadOpcode = 2,
-    /// A length came without the buffer in front of it.
+    /// A length arrived without a buffer in front of it.
     #[error("a length without a buffer")]
     Unarmed = 3,
-    /// The message ends in front of a part that it announces.
+    /// The message ends before a part that it announces.
     #[error("the message is truncated")]
     Truncated = 4,
-    /// The bytes are no message of this protocol, or no record of these functions.
+    /// The bytes are not a message of this protocol, or not a record of these functions.
     #[error("the message is malformed")]
     Malformed = 5,
     /// The service has no such function.
     #[error("unknown function")]
     UnknownFunction = 6,
-    /// A field is longer than the limit, or the whole does not fit its buffer.
+    /// A field is longer than the limit, or the message does not fit into its buffer.
     #[error("a field or the message is too large")]
     Oversized = 7,
     /// The queue is full. Issue the command again later.
@@ -134,7 +140,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// Returns the code with this number.
+    /// Returns the code with this number, if there is one.
     pub const fn numbered(number: u64) -> Option<Self> {
         Some(match number {
             0 => Self::Done,
@@ -154,19 +160,20 @@ impl Code {
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The result. With any code but [`Code::Done`] the content of the buffer has no meaning.
+    /// The result. With any code except [`Code::Done`] the content of the buffer has no meaning.
     pub code: Code,
-    /// Bytes in the buffer.
+    /// The number of bytes in the buffer.
     pub length: usize,
-    /// The buffer that the read brought. It belongs to its reader again.
+    /// The buffer of the read. It belongs to the reader again.
     pub buffer: Address,
-    /// The subject of the completion. At the network it is the packet's buffer. At the application it is the request's
-    /// own buffer, or with an error the buffer of the refused response. For a bad opcode it is the word without it.
+    /// The subject of the completion. At the network interface it is the packet's buffer. At the
+    /// application interface it is the request's buffer, or after an error the buffer of the
+    /// refused response. For a bad opcode it is the word without the opcode.
     pub about: Address,
 }
 
-/// The interface takes no word now, because too many completions wait to be taken from its side. Take completions, then
-/// issue the word again.
+/// The interface accepts no word now, because too many completions wait on its side. Take
+/// completions, then issue the word again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the interface takes no command until completions are taken")]
 pub struct Stalled;

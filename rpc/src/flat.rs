@@ -1,14 +1,17 @@
-//! The flat form of messages between engine and application: a tree of blocks that is read in place. It knows no schema
-//! and no wire.
+//! The flat form of messages between engine and application: a tree of blocks that is read in
+//! place. This module knows neither a schema nor the wire format.
 //!
-//! A block is a head of 8 bytes and slots of 8 bytes each, then the bytes that the slots point to. A struct's head has
-//! a bit for every field that is there. A list's head is its count, and a map's is twice that, with keys and values in
-//! turn. A slot holds a number, or the place of something: its distance from its block's beginning in the low half, and
-//! its length in the upper one. Distances count from the block, so a block can be copied as it is, with all below it.
+//! A block has a head of 8 bytes, slots of 8 bytes each, and the bytes to which the slots point.
+//! The head of a struct has a bit for every field, which is set if the field is present. The head
+//! of a list is its count. The head of a map is twice its count, and keys and values alternate. A
+//! slot holds a number or a pointer. The low half of a pointer is the target's distance from the
+//! start of the slot's block, and the upper half is its length. Distances are relative to the
+//! block, so a block can be copied unchanged, together with all blocks below it.
 
 use crate::command::Code;
 
-/// Writes blocks into a buffer, from its beginning on. Content that does not fit is [`Code::Oversized`].
+/// Writes blocks into a buffer, starting at its beginning. Content that does not fit is an error,
+/// [`Code::Oversized`].
 #[derive(Debug)]
 pub struct Build<'a> {
     bytes: &'a mut [u8],
@@ -21,12 +24,13 @@ impl<'a> Build<'a> {
         Self { bytes, used: 0 }
     }
 
-    /// Returns the bytes written so far.
+    /// Returns the number of bytes written so far.
     pub fn used(&self) -> usize {
         self.used
     }
 
-    /// Makes a block with so many empty slots. Its place identifies it in the other methods.
+    /// Makes a block with `slots` empty slots and returns its place. The place identifies the block
+    /// in the other methods.
     pub fn block(&mut self, slots: usize) -> Result<usize, Code> {
         let size = slots.checked_add(1).and_then(|words| words.checked_mul(WORD));
         self.reserve(size.ok_or(Code::Oversized)?).map(|(at, bytes)| {
@@ -48,38 +52,38 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// Sets the field in this slot to the block `child`, which is complete: the next thing written does not belong to
-    /// it.
+    /// Sets the field in this slot to the block `child`. The block must be complete, because bytes
+    /// that are written later do not belong to it.
     pub fn set_block(&mut self, block: usize, slot: usize, child: usize) {
         self.link(block, slot, child);
         self.mark(block, slot);
     }
 
-    /// Copies a block and all below it, as a [`View`] shows it.
+    /// Copies the block that a [`View`] shows, with all blocks below it.
     pub fn copy(&mut self, view: View<'_>) -> Result<usize, Code> {
         self.append(view.0)
     }
 
-    /// Fills a slot without saying that a field is there. This is for lists, and for callers that write the head
-    /// themselves.
+    /// Fills a slot without marking its field as present. Use it for lists, and if the caller
+    /// writes the head itself.
     pub fn put(&mut self, block: usize, slot: usize, word: u64) {
         let at = block + WORD * (slot + 1);
         self.bytes[at..at + WORD].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Does the same for a string.
+    /// Fills a slot with a string, as [`Build::put`] does with a number.
     pub fn put_bytes(&mut self, block: usize, slot: usize, bytes: &[u8]) -> Result<(), Code> {
         let at = self.append(bytes)?;
         self.put(block, slot, pointer(at - block, bytes.len()));
         Ok(())
     }
 
-    /// Does the same for a complete block.
+    /// Fills a slot with a complete block, as [`Build::put`] does with a number.
     pub fn link(&mut self, block: usize, slot: usize, child: usize) {
         self.put(block, slot, pointer(child - block, self.used - child));
     }
 
-    /// Writes a head.
+    /// Writes the head of a block.
     pub fn head(&mut self, block: usize, head: u64) {
         self.bytes[block..block + WORD].copy_from_slice(&head.to_le_bytes());
     }
@@ -106,7 +110,8 @@ impl<'a> Build<'a> {
     }
 }
 
-/// A block, read in place. Reading stays inside the bytes, whatever they are: a wrong distance is [`Code::Malformed`].
+/// A block that is read in place. Reading never leaves the bytes, whatever their content: a wrong
+/// distance is an error, [`Code::Malformed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View<'a>(&'a [u8]);
 
@@ -116,17 +121,17 @@ impl<'a> View<'a> {
         Self(bytes)
     }
 
-    /// Returns the block with all below it, in a form that can be kept.
+    /// Returns the block with all blocks below it, in a form that can be stored.
     pub fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// Returns the head: which fields are there, or how many items.
+    /// Returns the head: the bits of the present fields, or the number of items.
     pub fn head(self) -> u64 {
         self.0.first_chunk().map_or(0, |head| u64::from_le_bytes(*head))
     }
 
-    /// Returns whether the field in this slot is there.
+    /// Returns whether the field in this slot is present.
     pub fn has(self, slot: usize) -> bool {
         self.head() >> slot & 1 != 0
     }
@@ -136,14 +141,14 @@ impl<'a> View<'a> {
         usize::try_from(self.head()).unwrap_or(usize::MAX)
     }
 
-    /// Returns the slot's number.
+    /// Returns the number in the slot.
     pub fn word(self, slot: usize) -> Result<u64, Code> {
         let at = slot.checked_add(1).and_then(|slot| slot.checked_mul(WORD));
         let word = at.and_then(|at| self.0.get(at..)).and_then(|rest| rest.first_chunk());
         word.map(|word| u64::from_le_bytes(*word)).ok_or(Code::Malformed)
     }
 
-    /// Returns the slot's string.
+    /// Returns the string in the slot.
     pub fn string(self, slot: usize) -> Result<&'a [u8], Code> {
         let word = self.word(slot)?;
         let (distance, length) = ((word & SIZE_MAX as u64) as usize, (word >> 32) as usize);
@@ -151,12 +156,13 @@ impl<'a> View<'a> {
         rest.ok_or(Code::Malformed)
     }
 
-    /// Returns the slot's block.
+    /// Returns the block in the slot.
     pub fn block(self, slot: usize) -> Result<Self, Code> {
         self.string(slot).map(View)
     }
 
-    /// Checks that this can be a function's result: one field, or for a function that returns nothing at most one.
+    /// Checks that this can be a function's result. If the function returns a value, its result has
+    /// exactly one field. Otherwise the result has at most one field.
     pub fn check_result(self, returns: bool) -> Result<(), Code> {
         match self.head().count_ones() {
             1 => Ok(()),
@@ -165,17 +171,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns a field's number, if the field is there.
+    /// Returns a field's number, if the field is present.
     pub fn get(self, slot: usize) -> Option<u64> {
         self.has(slot).then(|| self.word(slot).ok()).flatten()
     }
 
-    /// Returns a field's string, if the field is there.
+    /// Returns a field's string, if the field is present.
     pub fn get_string(self, slot: usize) -> Option<&'a [u8]> {
         self.has(slot).then(|| self.string(slot).ok()).flatten()
     }
 
-    /// Returns a field's block, if the field is there.
+    /// Returns a field's block, if the field is present.
     pub fn get_block(self, slot: usize) -> Option<Self> {
         self.has(slot).then(|| self.block(slot).ok()).flatten()
     }
@@ -185,9 +191,9 @@ fn pointer(distance: usize, length: usize) -> u64 {
     distance as u64 | (length as u64) << 32
 }
 
-/// The bytes of a head or a slot.
+/// The size of a head and of a slot (bytes).
 const WORD: usize = 8;
-/// Distances and lengths have 32 bits.
+/// The greatest distance or length: both have 32 bits.
 const SIZE_MAX: usize = u32::MAX as usize;
 
 #[cfg(test)]

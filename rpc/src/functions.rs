@@ -1,5 +1,5 @@
-//! The functions of a service, which can be loaded into an engine. Generated code is one kind, and the interpreter of a
-//! schema is the other. Neither keeps state.
+//! The functions of a service, which can be loaded into an engine. They are generated code or the
+//! interpreter of a schema. Neither keeps state.
 
 use std::fmt::Debug;
 
@@ -10,15 +10,16 @@ use crate::wire::{Wire, Writer};
 /// A function of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function<'a> {
-    /// The name on the wire.
+    /// The name of the function on the wire.
     pub name: &'a str,
-    /// True if nobody awaits an answer.
+    /// Whether no answer is awaited.
     pub oneway: bool,
 }
 
-/// A service's functions, known by number. Every `Result` is the place of what was read, or the reason why it was not.
+/// The functions of a service, identified by number. A `usize` in a result is the place of the
+/// block that was read.
 pub trait Functions: Debug + Send + Sync {
-    /// Returns the service.
+    /// Returns the name of the service.
     fn service(&self) -> &str;
 
     /// Returns the number of the function with this name.
@@ -27,16 +28,16 @@ pub trait Functions: Debug + Send + Sync {
     /// Returns the function with this number.
     fn function(&self, function: u32) -> Option<Function<'_>>;
 
-    /// Reads arguments off the wire into a block: the engine's way in.
+    /// Reads arguments from the wire into a block. The engine uses it for requests.
     fn recv(&self, function: u32, wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code>;
 
-    /// Writes a result from its block onto the wire: the engine's way out.
+    /// Writes a result from its block to the wire. The engine uses it for responses.
     fn resp(&self, function: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code>;
 
-    /// Writes arguments from their block onto the wire: a client's way out.
+    /// Writes arguments from their block to the wire. A client uses it for calls.
     fn call(&self, function: u32, from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code>;
 
-    /// Reads a result off the wire into a block: a client's way in.
+    /// Reads a result from the wire into a block. A client uses it for answers.
     fn answer(&self, function: u32, wire: &mut Wire<'_>, to: &mut Build<'_>)
     -> Result<usize, Code>;
 }

@@ -1,7 +1,7 @@
-//! The near-cache RPC engine of \[Arcalis\] as a pure object: commands and completions, the state machines of its two
-//! halves, the Thrift wire, and functions generated from IDL that turn messages into flat records and back. It owns no
-//! thread, socket, clock or buffer: a driver (`rpc-server`'s threads, `sim`'s event loop) issues words, lends memory
-//! and steps it.
+//! The near-cache RPC engine of \[Arcalis\] as a pure object. It has commands and completions, the
+//! state machines of its two halves, the Thrift protocol, and functions generated from IDL that
+//! convert messages to flat records and back. It owns no thread, socket, clock or buffer. A driver
+//! (`rpc-server`'s threads or `sim`'s event loop) issues words, lends memory and steps the engine.
 //!
 //! ```text
 //! NetCore  1 Net.Recv --words-->  RxEngine: header, function, recv  --App.Recv-->  2  AppCore

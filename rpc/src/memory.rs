@@ -1,12 +1,14 @@
-//! The memory that the engine reads and writes by address: the interface that a driver has to provide, and a simple
-//! page of buffers that can be lent to other threads. It allocates only when told to map.
+//! The memory that the engine reads and writes by address: the interface that a driver must
+//! provide, and a simple page of buffers that can be lent to other threads. The page allocates only
+//! in [`DataPage::map`].
 
 use crate::command::Address;
 
-/// Memory by address, as a driver provides it.
+/// Memory that is accessed by address. A driver provides it.
 pub trait Memory {
-    /// Returns `length` bytes at `from` to read, and all that is mapped from `to` on to write. Buffers do not overlap:
-    /// the same one as `from` and `to` is [`Unmapped::To`].
+    /// Returns `length` bytes at `from` for reading, and all bytes that are mapped from `to` on for
+    /// writing. Buffers do not overlap: if `from` and `to` are in the same buffer, the result is
+    /// [`Unmapped::To`].
     fn pair(
         &mut self,
         from: Address,
@@ -14,33 +16,33 @@ pub trait Memory {
         to: Address,
     ) -> Result<(&[u8], &mut [u8]), Unmapped>;
 
-    /// Returns the number of memory operations that have not come back. While there are any, an engine drains
-    /// (`MemReqInFlight`).
+    /// Returns the number of memory operations that have not completed. An engine drains until it
+    /// is zero (`MemReqInFlight`).
     fn in_flight(&self) -> usize {
         0
     }
 }
 
-/// The one of two addresses that is not mapped.
+/// The address that is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmapped {
-    /// The address that is read from.
+    /// The address from which bytes are read.
     From,
-    /// The address that is written to.
+    /// The address to which bytes are written.
     To,
 }
 
-/// Buffers under addresses of their own. A buffer that is lent is not mapped until it is back.
+/// Buffers with an address each. A lent buffer is not mapped until it is put back.
 #[derive(Debug, Default)]
 pub struct DataPage {
     buffers: Vec<Option<Box<[u8]>>>,
 }
 
 impl DataPage {
-    /// Maps a buffer of so many zero bytes.
+    /// Maps a buffer of `bytes` zero bytes.
     ///
     /// # Panics
-    /// Above 2^28 - 1 buffers, or 4 GiB for one.
+    /// With more than 2^28 - 1 buffers, or a buffer above 4 GiB.
     pub fn map(&mut self, bytes: usize) -> Address {
         assert!(u32::try_from(bytes).is_ok(), "a buffer of {bytes} bytes, above 4 GiB");
         self.buffers.push(Some(vec![0; bytes].into_boxed_slice()));
@@ -48,12 +50,13 @@ impl DataPage {
         Address::new((self.buffers.len() as u64) << OFFSET_BITS).expect("a multiple of 2^32")
     }
 
-    /// Takes the buffer out, for another thread. From now on its address is not mapped.
+    /// Removes the buffer from the page for another thread. Its address is then not mapped.
     pub fn lend(&mut self, at: Address) -> Option<Box<[u8]>> {
         self.buffers.get_mut(index(at)?)?.take()
     }
 
-    /// Puts a lent buffer, or another in its place, back. Returns false if nothing was lent from there.
+    /// Puts back a lent buffer, or another buffer in its place. Returns false if no buffer is lent
+    /// at this address.
     pub fn put_back(&mut self, at: Address, buffer: Box<[u8]>) -> bool {
         let place = index(at).and_then(|index| self.buffers.get_mut(index));
         let Some(place) = place.filter(|place| place.is_none()) else { return false };
@@ -66,7 +69,7 @@ impl DataPage {
         self.buffers.get(index(at)?)?.as_ref()?.get(offset(at)..)
     }
 
-    /// Returns the same bytes, to write.
+    /// Returns the mapped bytes from this address on, for writing.
     pub fn bytes_mut(&mut self, at: Address) -> Option<&mut [u8]> {
         self.buffers.get_mut(index(at)?)?.as_mut()?.get_mut(offset(at)..)
     }
@@ -99,7 +102,8 @@ fn offset(at: Address) -> usize {
     (at.get() & ((1 << OFFSET_BITS) - 1)) as usize
 }
 
-/// The bits of an offset. An address is a buffer's number, from 1, and an offset.
+/// The number of bits of an offset. An address consists of a buffer's number, counted from 1, and
+/// an offset.
 const OFFSET_BITS: u32 = 32;
 
 #[cfg(test)]

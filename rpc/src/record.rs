@@ -1,24 +1,24 @@
-//! The content of App.Recv and App.Resp: a head that names the request, then its block. The module reads and writes no
-//! fields.
+//! The content of App.Recv and App.Resp: a head that identifies the request, then a block. This
+//! module reads and writes no fields.
 
 use crate::command::Code;
 use crate::flat::{Build, View};
 
-/// A request, as the application finds it.
+/// A request as the application receives it.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// The engine's number for the request; the response repeats it.
+    /// The engine's number for the request. The response repeats it.
     pub token: u64,
     /// The number of the function.
     pub function: u32,
-    /// The generation of the service, as [`crate::Engine::load`] numbered it.
+    /// The generation of the service, as [`crate::Engine::load`] returned it.
     pub generation: u32,
     /// The arguments.
     pub body: View<'a>,
 }
 
 impl<'a> Record<'a> {
-    /// Reads the record in these bytes, which end with it.
+    /// Reads the record in these bytes. The record must end where the bytes end.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
         Some(Self {
@@ -29,7 +29,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Writes the head of a request whose block follows it.
+    /// Writes the head of a request. The request's block follows it.
     pub(crate) fn head(bytes: &mut [u8], token: u64, function: u32, generation: u32) {
         bytes[..8].copy_from_slice(&token.to_le_bytes());
         let which = u64::from(generation) << 32 | u64::from(function);
@@ -38,37 +38,40 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A response, as the application writes it: a result's block, or the reason why there is none.
+/// A response as the application writes it: the block of a result, or the reason why there is no
+/// result.
 #[derive(Debug)]
 pub struct Reply<'a> {
     token: u64,
     head: &'a mut [u8; RECORD_HEAD_BYTES],
-    /// The place of the result's block.
+    /// The builder of the result's block.
     pub body: Build<'a>,
 }
 
 impl<'a> Reply<'a> {
-    /// Begins an answer to this request, in this buffer.
+    /// Begins the response to this request in this buffer.
     pub fn to(request: &Record<'_>, buffer: &'a mut [u8]) -> Result<Self, Code> {
         let (head, rest) = buffer.split_first_chunk_mut().ok_or(Code::Oversized)?;
         Ok(Self { token: request.token, head, body: Build::new(rest) })
     }
 
-    /// Replaces the response in this buffer, which the engine refused with this code, so that its request is not
-    /// forgotten. Returns the record's length. Returns `None` if the response was a refusal itself, because another
-    /// fares no better.
+    /// Replaces a refused response in its buffer by a refusal with `code`, so that the request is
+    /// not lost. Returns the record's length. Returns `None` if the response was itself a refusal,
+    /// because another refusal would fail too.
     pub fn again(buffer: &mut [u8], code: Code) -> Option<usize> {
         let (head, rest) = buffer.split_first_chunk_mut()?;
         let (token, kind) = (u64_at(head, 0), u64_at(head, 8));
         (kind != EXCEPTION).then(|| Reply { token, head, body: Build::new(rest) }.refuse(code))
     }
 
-    /// Completes the answer with the block at `place`. Returns the record's length for the engine.
+    /// Completes the response with the block at `place`. Returns the record's length for the
+    /// engine.
     pub fn seal(self, place: usize) -> usize {
         self.finish(REPLY, place as u64)
     }
 
-    /// Completes the answer without a result: the caller gets an application exception for this code.
+    /// Completes the response without a result. The caller gets an application exception for this
+    /// code. Returns the record's length for the engine.
     pub fn refuse(self, code: Code) -> usize {
         self.finish(EXCEPTION, code as u64)
     }
@@ -81,7 +84,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// A response, as the engine reads it.
+/// A response as the engine reads it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Response<'a> {
     pub(crate) token: u64,
@@ -110,7 +113,7 @@ fn u64_at(head: &[u8; RECORD_HEAD_BYTES], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The bytes in front of a record's block.
+/// The size of a record's head, which precedes the block (bytes).
 pub const RECORD_HEAD_BYTES: usize = 24;
 const REPLY: u64 = 0;
 const EXCEPTION: u64 = 1;

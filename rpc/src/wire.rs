@@ -1,33 +1,34 @@
-//! Thrift's binary protocol in frames: bytes to values and back, message headers, application exceptions. It knows no
-//! schema and allocates nothing. It stays inside the bytes, whatever they are.
+//! Thrift's binary protocol in frames: it reads and writes values, message headers and application
+//! exceptions. This module knows no schema and allocates nothing. It never reads or writes outside
+//! the given bytes, whatever their content.
 
 use crate::command::Code;
 
 /// The protocol's type numbers.
 pub mod kind {
-    /// Ends a struct.
+    /// The end of a struct.
     pub const STOP: u8 = 0;
     /// A byte, 0 or 1.
     pub const BOOL: u8 = 2;
-    /// One byte.
+    /// A number of one byte.
     pub const BYTE: u8 = 3;
-    /// IEEE 754, eight bytes.
+    /// An IEEE 754 number of eight bytes.
     pub const DOUBLE: u8 = 4;
-    /// Two bytes.
+    /// A number of two bytes.
     pub const I16: u8 = 6;
-    /// Four bytes.
+    /// A number of four bytes.
     pub const I32: u8 = 8;
-    /// Eight bytes.
+    /// A number of eight bytes.
     pub const I64: u8 = 10;
-    /// A length and bytes.
+    /// A length and this many bytes.
     pub const STRING: u8 = 11;
-    /// Fields and a stop.
+    /// Fields, then a stop.
     pub const STRUCT: u8 = 12;
-    /// Two types, a count, keys and values in turn.
+    /// Two types, a count, and that many pairs of a key and a value.
     pub const MAP: u8 = 13;
-    /// A type, a count, items.
+    /// A type, a count, and that many items.
     pub const SET: u8 = 14;
-    /// A type, a count, items.
+    /// A type, a count, and that many items.
     pub const LIST: u8 = 15;
 }
 
@@ -38,7 +39,7 @@ pub enum MessageKind {
     Call = 1,
     /// The message is an answer.
     Reply = 2,
-    /// The message says that there is no answer: a `TApplicationException`.
+    /// The message says that there is no answer. It holds a `TApplicationException`.
     Exception = 3,
     /// The message awaits no answer.
     Oneway = 4,
@@ -47,15 +48,15 @@ pub enum MessageKind {
 /// A message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Its kind.
+    /// The kind of the message.
     pub kind: MessageKind,
-    /// The function.
+    /// The name of the function.
     pub name: &'a [u8],
-    /// The caller's number for it.
+    /// The caller's number for the message.
     pub sequence: i32,
 }
 
-/// Reads values off bytes.
+/// Reads values from bytes.
 #[derive(Clone, Debug)]
 pub struct Wire<'a> {
     bytes: &'a [u8],
@@ -63,12 +64,13 @@ pub struct Wire<'a> {
 }
 
 impl<'a> Wire<'a> {
-    /// Reads these bytes. Strings longer than `field_bytes_max` are [`Code::Oversized`].
+    /// Begins to read these bytes. A string longer than `field_bytes_max` is an error,
+    /// [`Code::Oversized`].
     pub fn new(bytes: &'a [u8], field_bytes_max: usize) -> Self {
         Self { bytes, field_bytes_max }
     }
 
-    /// Reads the message in a frame, its four bytes of length included.
+    /// Begins to read the message in a frame, which includes the four bytes of its length.
     pub fn framed(frame: &'a [u8], field_bytes_max: usize) -> Result<Self, Code> {
         let mut wire = Self::new(frame, field_bytes_max);
         let length = usize::try_from(wire.i32()?).map_err(|_| Code::Malformed)?;
@@ -79,7 +81,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// Reads a message's header, in the strict form or the old one without a version.
+    /// Reads a message's header, in the strict form or in the old form without a version.
     pub fn message(&mut self) -> Result<Message<'a>, Code> {
         let first = self.i32()?;
         let (kind, name) = if first < 0 {
@@ -109,14 +111,14 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// Reads the count of a list or set of `item`s.
+    /// Reads the head of a list or set of `item`s and returns the count.
     pub fn list(&mut self, item: u8) -> Result<usize, Code> {
         let found = self.byte()?;
         let count = self.count(1)?;
         if count > 0 && found != item { Err(Code::Malformed) } else { Ok(count) }
     }
 
-    /// Reads the count of a map's entries.
+    /// Reads the head of a map and returns the number of entries.
     pub fn map(&mut self, key: u8, value: u8) -> Result<usize, Code> {
         let found = (self.byte()?, self.byte()?);
         let count = self.count(2)?;
@@ -143,7 +145,7 @@ impl<'a> Wire<'a> {
         self.array().map(i32::from_be_bytes)
     }
 
-    /// Reads a number of eight bytes. A double's bits are read in this way, too.
+    /// Reads a number of eight bytes. Doubles are also read in this way, as bits.
     pub fn i64(&mut self) -> Result<i64, Code> {
         self.array().map(i64::from_be_bytes)
     }
@@ -154,12 +156,12 @@ impl<'a> Wire<'a> {
         self.take_string(length)
     }
 
-    /// Skips a value that nobody asked for.
+    /// Skips a value that the schema does not know.
     pub fn skip(&mut self, kind: u8) -> Result<(), Code> {
         self.skip_within(kind, SKIP_DEPTH_MAX)
     }
 
-    /// Checks that nothing follows.
+    /// Checks that no bytes are left.
     pub fn end(&self) -> Result<(), Code> {
         if self.bytes.is_empty() { Ok(()) } else { Err(Code::Malformed) }
     }
@@ -200,7 +202,7 @@ impl<'a> Wire<'a> {
         Ok(())
     }
 
-    /// Reads a count of things that take at least so many bytes each.
+    /// Reads a count of elements that take at least `bytes_min` bytes each.
     fn count(&mut self, bytes_min: usize) -> Result<usize, Code> {
         let count = usize::try_from(self.i32()?).map_err(|_| Code::Malformed)?;
         if count > self.bytes.len() / bytes_min { Err(Code::Truncated) } else { Ok(count) }
@@ -227,7 +229,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Writes values into a buffer. A value that does not fit is [`Code::Oversized`].
+/// Writes values into a buffer. A value that does not fit is an error, [`Code::Oversized`].
 #[derive(Debug)]
 pub struct Writer<'a> {
     bytes: &'a mut [u8],
@@ -235,14 +237,15 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Begins to write into this buffer. It leaves room for the frame's length, which [`Writer::frame`] writes.
+    /// Begins to write into this buffer. It leaves space for the frame's length, which
+    /// [`Writer::frame`] writes.
     pub fn framed(bytes: &'a mut [u8]) -> Result<Self, Code> {
         let mut out = Self { bytes, used: 0 };
         out.i32(0)?;
         Ok(out)
     }
 
-    /// Writes the frame's length and returns the bytes of the frame.
+    /// Writes the frame's length and returns the size of the frame (bytes).
     pub fn frame(self) -> Result<usize, Code> {
         let length = i32::try_from(self.used - FRAME_HEAD_BYTES).map_err(|_| Code::Oversized)?;
         self.bytes[..FRAME_HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
@@ -319,8 +322,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes the frame that tells a caller why its packet was refused. Returns `None` if the packet does not say who calls
-/// what, and then the connection is of no more use. Returns an empty frame, of length 0, if no answer is awaited.
+/// Writes the frame that tells a caller why its packet was refused, and returns the frame's length.
+/// Returns `None` if the packet does not name its function and caller, or if the frame does not
+/// fit. The connection is then unusable. Returns length 0 if no answer is awaited.
 pub fn refusal(packet: &[u8], code: Code, out: &mut [u8]) -> Option<usize> {
     let body = packet.get(FRAME_HEAD_BYTES..)?;
     let message = Wire::new(body, body.len()).message().ok()?;
@@ -343,7 +347,7 @@ pub fn exception(name: &[u8], sequence: i32, code: Code, out: &mut [u8]) -> Resu
     out.frame()
 }
 
-/// Returns Thrift's number for a reason.
+/// Returns Thrift's number for the error `code`.
 const fn exception_type(code: Code) -> i32 {
     match code {
         Code::UnknownFunction => 1,
@@ -362,11 +366,11 @@ const fn fixed_bytes(kind: u8) -> Option<usize> {
     }
 }
 
-/// The bytes of a frame's length, which comes first.
+/// The size of a frame's length, with which the frame begins (bytes).
 pub const FRAME_HEAD_BYTES: usize = 4;
 const VERSION_1: u32 = 0x8001_0000;
 const VERSION_MASK: u32 = 0xFFFF_0000;
-/// The depth beyond which nothing is skipped, so that recursion is bounded whatever comes.
+/// The deepest nesting that is skipped. It bounds the recursion for any input.
 const SKIP_DEPTH_MAX: u32 = 32;
 
 #[cfg(test)]

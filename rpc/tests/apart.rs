@@ -1,5 +1,6 @@
-//! The engine's halves apart, with functions that change under them: every request is taken over, answered by the
-//! functions it came in with, and told of once. Packets are whole here; `wild` has others.
+//! Tests the engine's halves on two engines while functions change. Every request is taken over,
+//! answered by the functions that received it, and reported once. Packets are valid here; `wild`
+//! also sends invalid ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,12 +19,13 @@ struct Apart {
     rx: Engine,
     tx: Engine,
     page: DataPage,
-    /// Buffers that no engine has.
+    /// The buffers that no engine has.
     packets: Vec<Address>,
     records: Vec<Address>,
     response: Address,
     frame: Address,
-    /// Requests that were handed over and not taken over, and those that were answered and not landed.
+    /// The requests that were handed over and not yet taken over. `landing` are the requests that
+    /// were answered and have not landed.
     flying: VecDeque<Flight>,
     landing: Vec<(u64, Address)>,
     requests: Vec<Vec<u8>>,
@@ -160,7 +162,7 @@ impl Apart {
         self.packets.push(packet);
     }
 
-    /// Does what a driver does once it sees that no old request is left.
+    /// Does what a driver does once no old request is left.
     fn settle(&mut self) {
         if self.rx.generations() == 1 {
             self.take_over();

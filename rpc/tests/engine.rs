@@ -1,5 +1,5 @@
-//! The engine step by step: the commands and their words, the states, every error code on the read that waits for it,
-//! and functions that change under requests in flight.
+//! Tests the engine step by step: the commands and their words, the states, every error code at the
+//! read that reports it, and functions that change while requests are in flight.
 
 mod common;
 
@@ -185,7 +185,7 @@ fn every_fault_of_a_packet_is_told_to_the_network() {
 #[test]
 fn an_unmapped_buffer_loses_nothing() {
     let mut bench = cache(4);
-    // The packet: told to the network, which maps it and sends it again.
+    // The packet is not mapped: the network is told, maps the packet and sends it again.
     api::app_call_engine_read(&mut bench.engine, bench.app_recv).expect("taken");
     let lent = bench.page.lend(bench.net_recv).expect("mapped");
     api::net_call_engine_write(&mut bench.engine, bench.net_recv, 10).expect("taken");
@@ -193,7 +193,7 @@ fn an_unmapped_buffer_loses_nothing() {
     bench.settle();
     assert_eq!(bench.frame().map(|(done, _)| done.code), Some(Code::Unmapped));
     assert!(bench.page.put_back(bench.net_recv, lent));
-    // App.Recv: told to the application; the packet waits for its next read.
+    // App.Recv is not mapped: the application is told, and the packet waits for the next read.
     let lent = bench.page.lend(bench.app_recv).expect("mapped");
     bench.send(&get());
     bench.settle();
@@ -204,7 +204,7 @@ fn an_unmapped_buffer_loses_nothing() {
     bench.settle();
     let request = bench.engine.take(Interface::AppRecv).expect("a request");
     assert_eq!(request.code, Code::Done);
-    // App.Resp: told to the application, whose request stays in flight.
+    // App.Resp is not mapped: the application is told, and its request stays in flight.
     api::app_call_engine_read(&mut bench.engine, bench.app_recv).expect("taken");
     let nowhere = Address::new(1 << 40).expect("aligned");
     api::app_call_engine_write(&mut bench.engine, nowhere, 100).expect("taken");
@@ -212,7 +212,7 @@ fn an_unmapped_buffer_loses_nothing() {
     let told = bench.engine.take(Interface::AppRecv).expect("told");
     assert_eq!((told.code, told.about), (Code::Unmapped, nowhere));
     assert_eq!(bench.engine.in_flight(), 1);
-    // Net.Resp: told to the network; the response waits for its next read.
+    // Net.Resp is not mapped: the network is told, and the response waits for the next read.
     let lent = bench.page.lend(bench.net_resp).expect("mapped");
     bench.respond(request, miss);
     bench.settle();
@@ -252,12 +252,12 @@ fn faults_of_words_are_told_to_whoever_issued_them() {
         api::net_call_engine_write(&mut bench.engine, at, 5).expect("taken");
     }
     assert_eq!(told(&mut bench, Interface::NetResp).code, Code::QueueFull);
-    // Nobody asks what was wrong: the interface stalls before anything is forgotten.
+    // No read asks for the errors: the interface stalls before an error is lost.
     let issued: Vec<_> = (0..3).map(|_| bench.engine.issue(Interface::NetRecv, 0)).collect();
     assert_eq!(issued, [Ok(()), Ok(()), Err(Stalled)]);
     assert_eq!(told(&mut bench, Interface::NetResp).code, Code::BadOpcode);
     assert_eq!(bench.engine.issue(Interface::NetRecv, 0), Ok(()));
-    // Reads that are never taken stall as well.
+    // If completed reads are never taken, the interface stalls as well.
     let read = Command::AppReadyFlag(bench.app_recv).word();
     let issued: Vec<_> = (0..5).map(|_| bench.engine.issue(Interface::AppRecv, read)).collect();
     assert_eq!(issued, [Ok(()), Ok(()), Ok(()), Ok(()), Err(Stalled)]);
@@ -277,12 +277,12 @@ fn a_response_that_is_none_leaves_its_request_in_flight() {
         api::app_call_engine_read(&mut bench.engine, bench.app_recv).expect("taken");
         bench.engine.take(Interface::AppRecv).map(|done| (done.code, done.about))
     };
-    // No result at all, and a record that is none.
+    // An empty result and an invalid record are refused.
     bench.respond(request, |build| build.block(GetResult::SLOTS));
     assert_eq!(told(&mut bench), Some((Code::Malformed, bench.app_resp)));
     api::app_call_engine_write(&mut bench.engine, bench.app_resp, 3).expect("taken");
     assert_eq!(told(&mut bench), Some((Code::Truncated, bench.app_resp)));
-    // The result does not fit Net.Resp.
+    // The result does not fit into Net.Resp.
     bench.respond(request, |build| {
         let result = build.block(GetResult::SLOTS)?;
         let found = build.block(Found::SLOTS)?;
@@ -293,7 +293,8 @@ fn a_response_that_is_none_leaves_its_request_in_flight() {
     });
     assert_eq!(told(&mut bench), Some((Code::Oversized, bench.app_resp)));
     assert_eq!((bench.engine.in_flight(), bench.frame().is_some()), (1, false));
-    // The application gives up: the caller learns it, and a second answer belongs to no request.
+    // The application refuses the request: the caller is told, and a second answer belongs to no
+    // request.
     bench.respond(request, |_| Err(Code::Oversized));
     bench.settle();
     let (done, frame) = bench.frame().expect("a frame");
@@ -316,7 +317,7 @@ fn requests_in_flight_finish_on_the_functions_that_received_them() {
     let old = bench.engine.take(Interface::AppRecv).expect("a request");
     assert_eq!(bench.engine.load(Arc::new(UniqueIdService)), 2);
     assert_eq!(bench.engine.generations(), 2);
-    // The old service's functions are unknown to what comes now.
+    // The old service's functions are unknown to new requests.
     let second = bench.page.map(common::BUFFER_BYTES);
     let old_recv = std::mem::replace(&mut bench.app_recv, second);
     bench.send(&get());
@@ -326,7 +327,7 @@ fn requests_in_flight_finish_on_the_functions_that_received_them() {
     assert_eq!(done.code, Code::UnknownFunction);
     let mut out = [0; 128];
     assert!(refusal(&get(), done.code, &mut out).is_some());
-    // The new one's are served beside the request in flight.
+    // The new service's functions work while the old request is in flight.
     bench.send(&packet(&UniqueIdService, 0, &[]));
     bench.settle();
     let new = bench.engine.take(Interface::AppRecv).expect("a request");
@@ -349,7 +350,7 @@ fn requests_in_flight_finish_on_the_functions_that_received_them() {
     assert_eq!(bench.engine.generations(), 1, "the old functions are gone");
 }
 
-/// Sends a packet in, and returns its record. The token is its own.
+/// Sends a packet to the engine and returns its record.
 fn received(bench: &mut Bench, packet: &[u8]) -> Vec<u8> {
     let place = bench.page.bytes_mut(bench.net_recv).expect("mapped");
     place[..packet.len()].copy_from_slice(packet);
@@ -362,7 +363,7 @@ fn received(bench: &mut Bench, packet: &[u8]) -> Vec<u8> {
     bench.page.bytes(app_recv).expect("mapped")[..done.length].to_vec()
 }
 
-/// The application answers that nothing is there, and the engine makes that a frame.
+/// Answers as an application that finds nothing. The engine turns the answer into a frame.
 fn misses(tx: &mut Bench, record: &Record<'_>) {
     let resp = tx.page.bytes_mut(tx.app_resp).expect("mapped");
     let mut reply = rpc::Reply::to(record, resp).expect("room");
@@ -407,7 +408,7 @@ fn functions_stay_until_their_requests_arrived() {
     let (mut rx, mut tx) = (cache(2), cache(2));
     let request = received(&mut rx, &get());
     let record = Record::read(&request).expect("a record");
-    // Both have the new service before the old one's request is handed over.
+    // Both engines have the new service before the request of the old service is handed over.
     assert_eq!(tx.engine.load_ahead(Arc::new(UniqueIdService)), 2);
     assert_eq!(rx.engine.load(Arc::new(UniqueIdService)), 2);
     let flight = rx.engine.hand_over(record.token).expect("in flight");

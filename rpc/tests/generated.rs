@@ -1,5 +1,5 @@
-//! Generated code against its generator, and against the interpreter of the same schema on random messages, whole and
-//! damaged: the same records, the same bytes, the same codes.
+//! Tests generated code against its generator, and against the interpreter of the same schema. Both
+//! get random messages, intact and damaged, and must produce the same records, bytes and codes.
 
 mod common;
 
@@ -76,7 +76,7 @@ fn generated_and_interpreted_agree_on_messages_whole_and_damaged() {
     assert!(whole > 2_000 && damaged > 500, "{whole} whole, {damaged} refused");
 }
 
-/// Short, so that some strings of random messages are longer.
+/// The longest string. It is short, so that some strings of random messages exceed it.
 const FIELD_BYTES_MAX: usize = 64;
 
 fn damage(bytes: &mut Vec<u8>, prng: &mut Prng) {
@@ -89,7 +89,8 @@ fn damage(bytes: &mut Vec<u8>, prng: &mut Prng) {
     }
 }
 
-/// The bytes that Thrift's own documentation of the protocol gives for such a call, written by hand.
+/// Compares a call with the bytes that Thrift's own documentation of the protocol gives for it. The
+/// bytes were written by hand.
 #[test]
 fn a_call_is_byte_for_byte_thrifts() {
     let mut frame = [0; 256];

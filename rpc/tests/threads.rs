@@ -1,5 +1,6 @@
-//! One input with two drivers: threads with mailboxes between them, as in the functional version, and a loop that steps
-//! the engine, as a simulator does. Both see the same words, the same states and the same frames.
+//! Tests one input with two drivers: threads with mailboxes between them, as in the functional
+//! version, and a loop that steps the engine, as a simulator does. Both must see the same words,
+//! the same states and the same frames.
 
 mod common;
 
@@ -26,7 +27,8 @@ struct Seen {
     frames: Vec<Vec<u8>>,
 }
 
-/// Makes packets of which every seventh has another function's name, and every eleventh ends too soon.
+/// Makes a packet. Every seventh packet has the name of an unknown function, and every eleventh
+/// packet is truncated.
 fn packet(round: i32) -> Vec<u8> {
     let mut frame = vec![0; 256];
     let build = |build: &mut Build<'_>| {
@@ -59,7 +61,7 @@ fn bench() -> Bench {
     Bench::new(limits, Arc::new(UniqueIdService))
 }
 
-/// Runs one loop that owns all and takes every step in turn.
+/// Runs one loop that owns everything and steps the halves in turn.
 fn stepped() -> Seen {
     let (mut bench, mut seen) = (bench(), Seen::default());
     let mut reading = false;
@@ -112,7 +114,7 @@ fn app_commands(bench: &Bench, length: usize) -> [Command; 2] {
     [Command::SendAppBuf(bench.app_resp), Command::SendAppResp(length as u64)]
 }
 
-/// Steps until nothing moves, and notes the states by half.
+/// Steps until nothing moves, and records the states of each half.
 fn note(bench: &mut Bench, seen: &mut Seen) {
     for step in bench.settle() {
         match step.half {
@@ -122,11 +124,11 @@ fn note(bench: &mut Bench, seen: &mut Seen) {
     }
 }
 
-/// A word, and the buffer that goes with it.
+/// A word, and the buffer that belongs to it.
 type Mail = (Command, Option<Box<[u8]>>);
 type Back = (Completion, Box<[u8]>);
 
-/// Runs NetCore, engine and AppCore as threads. A buffer is where its last word went.
+/// Runs NetCore, engine and AppCore as threads. A buffer moves with its last word.
 fn threaded() -> Seen {
     let (net_out, net_mail) = channel::<Mail>();
     let (app_out, app_mail) = channel::<Mail>();
@@ -175,7 +177,7 @@ fn threaded() -> Seen {
     })
 }
 
-/// Runs the thread that has the engine, until the network's mailbox closes.
+/// Runs the thread that has the engine until the network's mailbox closes.
 fn drive(
     mut bench: Bench,
     net: &Receiver<Mail>,
@@ -217,7 +219,7 @@ fn drive(
 #[test]
 fn threads_and_steps_see_the_same() {
     let (mut stepped, mut threaded) = (stepped(), threaded());
-    // The last read may come before the network is gone, or not.
+    // The application's last read may come before or after the end of the network.
     let counts = [stepped.app_words.len(), threaded.app_words.len()];
     assert!(counts[0].abs_diff(counts[1]) <= 1, "{counts:?}");
     for seen in [&mut stepped, &mut threaded] {

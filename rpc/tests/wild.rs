@@ -1,5 +1,5 @@
-//! Random words, packets and responses, right and wrong. The engine never panics, holds no more than its limits, and
-//! reports every packet exactly once.
+//! Sends random words, packets and responses, valid and invalid. The engine must never panic, must
+//! hold no more than its limits, and must report every packet exactly once.
 
 mod common;
 
@@ -22,14 +22,16 @@ struct Wild {
     engine: Engine,
     page: DataPage,
     packets: Vec<Address>,
-    /// App.Recv buffers that the engine does not have, and those that it does.
+    /// The App.Recv buffers that the engine does not have. `reading` are the buffers that the
+    /// engine has.
     records: Vec<Address>,
     reading: Vec<Address>,
     frames: Vec<Address>,
-    /// App.Resp buffers that nothing lies in, and the requests that lie in the others as answers.
+    /// The free App.Resp buffers. `answered` are the other buffers, each with the request that its
+    /// content answers.
     responses: Vec<Address>,
     answered: Vec<(Address, Vec<u8>)>,
-    /// Packets that were started and not reported.
+    /// The packets that were started and not yet reported.
     started: Vec<Address>,
     told: usize,
     requests: Vec<Vec<u8>>,
@@ -85,7 +87,8 @@ impl Wild {
         let _ = self.engine.issue(Interface::NetResp, Command::DpdkNetFlag(frame).word());
     }
 
-    /// Each buffer once: a request that another is written over is lost, and that would be ours.
+    /// Offers each buffer only once. Otherwise a request could overwrite another request, which
+    /// would be an error of the test.
     fn read_request(&mut self) {
         let Some(record) = self.records.pop() else { return };
         let word = Command::AppReadyFlag(record).word();
@@ -102,7 +105,7 @@ impl Wild {
         }
     }
 
-    /// Ends the random input: every packet that was started is reported.
+    /// Ends the random input and checks that every packet that was started is reported.
     fn drain(&mut self) {
         for _ in 0..500 {
             self.read_frame();
@@ -116,7 +119,8 @@ impl Wild {
         assert_eq!(self.engine.in_flight(), 0);
     }
 
-    /// Issues any word anywhere except where packets are started, because those are counted.
+    /// Issues any word at any interface except Net.Recv. Packets start there, and the test counts
+    /// them.
     fn wild_word(&mut self) {
         let word = self.prng.bits() >> self.prng.below(64);
         let places = [Interface::AppRecv, Interface::AppResp, Interface::NetResp];
@@ -162,7 +166,7 @@ impl Wild {
             reply.refuse(Code::QueueFull)
         };
         if wild && self.prng.below(4) == 0 {
-            // The change is behind the token, so that the request it answers is not in doubt.
+            // The damage is behind the token, so that the answered request is not in doubt.
             let at = 8 + self.prng.below(192) as usize;
             bytes[at] = self.prng.bits() as u8;
         }
@@ -198,7 +202,8 @@ impl Wild {
         }
         let Some(done) = self.engine.take(Interface::NetResp) else { return };
         let of_words = matches!(done.code, Code::BadOpcode | Code::Unarmed);
-        // A read that found the queue of reads full, or no buffer, is about itself.
+        // The subject of a read is its own buffer if the queue of reads was full or the buffer was
+        // not mapped.
         if of_words || done.about == done.buffer {
             return;
         }
@@ -230,7 +235,7 @@ fn any_bytes_are_a_message_or_refused() {
     for _ in 0..20_000 {
         let length = prng.below(256) as usize;
         prng.fill(&mut bytes[..length]);
-        // Mostly a right header, so that what is behind it is reached.
+        // Most headers are valid, so that the engine reads what follows them.
         if prng.below(8) > 0 && length > 30 {
             bytes[..4].copy_from_slice(&(length as u32 - 4).to_be_bytes());
             bytes[4..24].copy_from_slice(b"\x80\x01\0\x01\0\0\0\x08ReadPost\0\0\0\x01");

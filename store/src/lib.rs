@@ -1,5 +1,6 @@
-//! The form and the place of values: the frame, the embedded store and the ketama ring. This crate has no codecs, no
-//! placement, no sockets, no threads and no clock: bytes and the time of day are arguments.
+//! The format and the place of stored values: the frame, the embedded store and the ketama ring.
+//! This crate has no codecs, no placement, no sockets, no threads and no clock. Bytes and the time
+//! of day are arguments.
 
 pub mod embedded;
 pub mod frame;

@@ -1,22 +1,23 @@
-//! Ketama: which of several memcached servers owns a key, in agreement with libmemcached and
-//! everything built on it. It names a server and nothing more: no connections, no health, no moving
-//! of keys.
+//! Ketama: the rule that assigns each key to one of several memcached servers. It agrees with
+//! libmemcached and everything built on libmemcached. The ring only names a server: it has no
+//! connections, does not check health, and does not move keys.
 
 use md5::{Digest, Md5};
 
 /// Consistent hashing over a list of servers.
 #[derive(Clone, Debug)]
 pub struct Ring {
-    /// Ascending; the owner of a key is the first point at or after the key's hash, around the end.
+    /// The hashes of all points, in ascending order. The owner of a key is the first point at or
+    /// after the key's hash; behind the last point the search continues at the first.
     hashes: Vec<u32>,
-    /// The server of the point at the same position.
+    /// The server of each point, at the same index as the point's hash.
     owners: Vec<u32>,
     key_hash: fn(&[u8]) -> u32,
 }
 
 impl Ring {
-    /// A ring of `servers`; their order decides nothing but the index that [`Ring::server`]
-    /// answers.
+    /// Builds a ring of `servers`. Their order decides only the index that [`Ring::server`]
+    /// returns.
     ///
     /// # Panics
     /// If `servers` is empty.
@@ -24,7 +25,7 @@ impl Ring {
         assert!(!servers.is_empty(), "a ring needs at least one server");
         let mut points: Vec<(u32, u32)> = Vec::new();
         if servers.len() > 1 {
-            // One server with a weight is enough for libmemcached to weigh all of them.
+            // libmemcached weighs all servers as soon as one of them has a weight above 1.
             let weighted = ketama == Ketama::Weighted || servers.iter().any(|one| one.weight > 1);
             let total_weight: u64 =
                 servers.iter().map(|server| u64::from(server.weight.max(1))).sum();
@@ -42,7 +43,7 @@ impl Ring {
         Self { hashes, owners, key_hash: ketama.hash() }
     }
 
-    /// The index of the server that owns `key`.
+    /// Returns the index of the server that owns `key`.
     pub fn server(&self, key: &[u8]) -> usize {
         if self.hashes.is_empty() {
             return 0;
@@ -54,15 +55,16 @@ impl Ring {
     }
 }
 
-/// A memcached server as clients' server lists name it. Name and port are hashed, so they have to
-/// be written as the other clients write them.
+/// A memcached server as clients' server lists name it. Name and port are hashed, so they must be
+/// written exactly as the other clients write them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Host name or address; for a Unix socket its path, with port 0.
+    /// The host name or address. For a Unix socket it is the path, with port 0.
     pub host: String,
-    /// TCP port.
+    /// The TCP port.
     pub port: u16,
-    /// Share of the keys relative to the other servers'; 0 counts as 1, as it does there.
+    /// The share of the keys relative to the other servers. A weight of 0 counts as 1, as in
+    /// libmemcached.
     pub weight: u32,
 }
 
@@ -71,9 +73,9 @@ impl Server {
         (0..PLAIN_POINTS).map(|i| one_at_a_time(self.point_name(i).as_bytes())).collect()
     }
 
-    /// A share of 160 points for each server, four from each digest. In single precision and in
-    /// this order, because libmemcached computes it so and the rounding down makes the last bit
-    /// visible.
+    /// Returns the points of a server with a weight: its share of 160 points per server, four from
+    /// each digest. libmemcached computes in single precision and in this order. Both are kept here
+    /// because the result is rounded down, so the last bit matters.
     fn weighted_points(&self, total_weight: u64, servers: usize) -> Vec<u32> {
         let share = self.weight.max(1) as f32 / total_weight as f32;
         let digests = share * WEIGHTED_POINTS / 4.0 * servers as f32 + 1e-10;
@@ -86,7 +88,8 @@ impl Server {
             .collect()
     }
 
-    /// The text whose hash is a point; libmemcached leaves memcached's own port out.
+    /// Returns the text whose hash is a point. Like libmemcached, it omits the port if it is
+    /// memcached's default.
     fn point_name(&self, index: u32) -> String {
         match self.port {
             PORT_DEFAULT => format!("{}-{index}", self.host),
@@ -95,14 +98,14 @@ impl Server {
     }
 }
 
-/// The two ketamas of libmemcached. Clients of one fleet have to agree on one.
+/// The two ketama variants of libmemcached. All clients of a fleet must use the same variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ketama {
-    /// `BEHAVIOR_KETAMA`: Jenkins' one-at-a-time hash for keys, and for 100 points for each server
-    /// unless one of them weighs more than 1, which makes it the points of [`Ketama::Weighted`].
+    /// `BEHAVIOR_KETAMA`: Jenkins' one-at-a-time hash for keys and points, with 100 points per
+    /// server. If a server weighs more than 1, the points are those of [`Ketama::Weighted`].
     Plain,
-    /// `BEHAVIOR_KETAMA_WEIGHTED`, and what most other ketama clients do: MD5 throughout, about 160
-    /// points for each server in proportion to its weight.
+    /// `BEHAVIOR_KETAMA_WEIGHTED`, the variant of most other ketama clients: MD5 for keys and
+    /// points, with about 160 points per server in proportion to its weight.
     Weighted,
 }
 
@@ -124,7 +127,7 @@ fn md5_word(key: &[u8]) -> u32 {
     u32::from_le_bytes([b0, b1, b2, b3])
 }
 
-/// Jenkins' one-at-a-time hash over bytes that count as signed, as C's `char` does on x86.
+/// Computes Jenkins' one-at-a-time hash. Bytes count as signed, as C's `char` does on x86.
 fn one_at_a_time(key: &[u8]) -> u32 {
     let mixed = key.iter().fold(0u32, |hash, &byte| {
         let hash = hash.wrapping_add(byte as i8 as u32);

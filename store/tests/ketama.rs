@@ -1,5 +1,5 @@
-//! The ring names the same servers as libmemcached does for the same list, asked through a small C
-//! program. Without a C compiler or libmemcached the test fails in CI and says that it skips
+//! Tests that the ring names the same servers as libmemcached for the same list. A small C program
+//! asks libmemcached. Without a C compiler or libmemcached the test fails in CI and reports a skip
 //! elsewhere.
 
 use std::io::Write;
@@ -76,7 +76,7 @@ fn keys() -> Vec<String> {
         .map(|i| match i % 4 {
             0 => format!("user:{i}"),
             1 => format!("{:016x}", prng.bits()),
-            // Where C's char is unsigned, libmemcached itself disagrees with x86 about such keys.
+            // If C's char is unsigned, libmemcached itself disagrees with x86 about such keys.
             2 if cfg!(target_arch = "x86_64") => format!("schlüssel:{i}"),
             _ => "k".repeat(1 + prng.below(250) as usize),
         })

@@ -1,6 +1,6 @@
-//! The embedded store answers as memcached does: the same random meta commands go to both, and the
-//! answers, versions included, are equal. Without memcached the test fails in CI and says that it
-//! skips elsewhere.
+//! Tests that the embedded store answers as memcached does. The same random meta commands go to
+//! both, and their answers must be equal, including versions. Without memcached the test fails in
+//! CI and reports a skip elsewhere.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,8 +16,8 @@ use units::{ByteCount, Prng};
 
 const COMMANDS: usize = 20_000;
 
-/// The store's clock stands still; expiry times are so far apart that memcached's going on does not
-/// matter.
+/// The time of the store's clock, which stands still. Expiry times are so far apart that the
+/// progress of memcached's clock does not matter.
 const NOW_S: u32 = 1_000;
 const TTL_TOLERANCE_S: i64 = 60;
 
@@ -41,8 +41,8 @@ fn meta_commands_are_answered_as_memcached_answers_them() {
     }
 }
 
-/// Equal but for a few seconds of remaining time; what ended long ago has a negative time as an
-/// unsigned number.
+/// Returns whether two answers are equal except for a few seconds of remaining time. An item that
+/// expired long ago has a negative time, written as an unsigned number.
 fn alike(answer: &str, expected: &str) -> bool {
     let (one, other) = (answer.split([' ', '\n']), expected.split([' ', '\n']));
     let ttl = |word: &str| {
@@ -56,7 +56,8 @@ fn alike(answer: &str, expected: &str) -> bool {
         })
 }
 
-/// One random command: its text for memcached, and the answer that the store's means.
+/// One random command. Each method returns the command's text for memcached and the expected
+/// answer, which is made from the store's result.
 struct Turn<'a> {
     ours: &'a Embedded,
     prng: &'a mut Prng,
@@ -84,7 +85,7 @@ impl Turn<'_> {
         (exptime, expiry(exptime, NOW_S, 1))
     }
 
-    /// Some of the steps, in some order.
+    /// Draws some steps in a random order.
     fn steps(&mut self, letters: &str) -> (String, Vec<Step>) {
         let mut letters: Vec<char> = letters.chars().filter(|_| self.chance(4)).collect();
         for i in (1..letters.len()).rev() {
@@ -128,7 +129,7 @@ impl Turn<'_> {
         (command, format!("{answer}\n{value}"))
     }
 
-    /// A version that may be the right one.
+    /// Draws a version that may be the right one.
     fn version(&mut self, key: &str) -> u64 {
         let found = self.ours.fetch(key.as_bytes(), &Fetch::PEEK, NOW_S);
         let right = found.map_or(1, |item| item.cas);
@@ -190,8 +191,8 @@ impl Turn<'_> {
 
     fn count(&mut self, key: &str) -> (String, String) {
         let increment = self.chance(5);
-        // memcached loses a T where the digits grow, as it then sets it on the item that it has
-        // just replaced.
+        // memcached loses a T if the number of digits grows, because it sets the time on the item
+        // that it has just replaced.
         let (text, steps) = self.steps(if increment { "Nt" } else { "NTt" });
         let (by, initial) = (self.prng.below(15), self.prng.below(200));
         let compare = if self.chance(2) { self.version(key) } else { 0 };
@@ -244,8 +245,8 @@ impl Memcached {
         let address = free.local_addr().expect("it is bound");
         drop(free);
         let port = address.port().to_string();
-        // Without the threads that reorder items behind the scenes: while they hold an item,
-        // counting on it makes a new one, which forgets that it was fetched.
+        // Without the threads that reorder items in the background. While they hold an item,
+        // counting on it creates a new item, which is not marked as fetched.
         let started = Command::new("memcached")
             .args(["-l", "127.0.0.1", "-p", &port, "-U", "0", "-u", "nobody", "-o", "no_modern"])
             .stderr(Stdio::null())
@@ -272,7 +273,7 @@ impl Memcached {
         }
     }
 
-    /// The answer's line, and its value on a second one.
+    /// Returns the answer's line, and its value on a second line.
     fn ask(&mut self, command: &str) -> String {
         self.connection.get_mut().write_all(command.as_bytes()).expect("memcached listens");
         let mut line = String::new();

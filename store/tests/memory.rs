@@ -1,5 +1,6 @@
-//! What the store says it holds is what the process takes: the overhead per item is honest. Each
-//! measurement runs in a process of its own, as freed memory stays with the process that had it.
+//! Tests that the bytes that the store reports are the bytes that the process takes, so the
+//! overhead per item is correct. Each measurement runs in a separate process, because freed memory
+//! stays with the process.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
@@ -12,7 +13,8 @@ use units::ByteCount;
 const NOW_S: u32 = 100;
 const TOLERANCE: f64 = 0.15;
 
-/// Names the case for the child: bytes a value, items, and MiB of budget.
+/// The environment variable that gives the case to the child process: bytes per value, number of
+/// items, and budget in MiB.
 const CASE: &str = "STORE_MEMORY_CASE";
 
 #[test]
@@ -34,7 +36,8 @@ fn the_stated_bytes_are_resident() {
     case("10 300000 1024");
     case("100 200000 1024");
     case("1000 60000 1024");
-    // Full many times over, with what is remembered of evicted items.
+    // These stores are filled many times over, so what the cache remembers of evicted items counts
+    // too.
     case("100 2000000 32");
     case("5000 100000 32");
 }

@@ -1,4 +1,5 @@
-//! The embedded store and a map under one clock agree about every answer, as nothing is evicted.
+//! Tests that the embedded store and a map agree about every answer under one clock, as long as
+//! nothing is evicted.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +26,11 @@ struct Pair {
     store: Embedded,
     shadow: BTreeMap<u8, Known>,
     now_s: u32,
-    /// Items stored up to this second are flushed once it has come.
+    /// A flush ends the items that were stored up to this second, once this second has come.
     flush_until_s: u32,
 }
 
-/// The shadow's knowledge about an item.
+/// The shadow's knowledge of an item.
 #[derive(Clone)]
 struct Known {
     value: String,

@@ -1,6 +1,7 @@
-//! The builder: `seq`, `branch` and `trans` of \[AccelFlow\], and `fork`, `join`, `tail`, `wait` and `notify`. A
-//! [`Block`] is open, a [`Path`] has ended, and only a path makes a trace: a missing notify does not compile. The
-//! catalog checks what types cannot express (formats, names, sizes).
+//! The builder: `seq`, `branch` and `trans` of \[AccelFlow\], and `fork`, `join`, `tail`, `wait`
+//! and `notify`. A [`Block`] is open and a [`Path`] has ended. Only a path makes a trace, so a
+//! missing notify does not compile. The catalog checks what types cannot express (formats, names,
+//! sizes).
 
 use units::{Nanos, Op};
 
@@ -9,25 +10,25 @@ use crate::limits::{DEPTH_MAX, GLUE_UNITS_MAX, INVOCATIONS_MAX};
 use crate::payload::{Base, Format};
 use crate::tree::{Branch, End, Fork, Node, Run, Trace};
 
-/// A part of a trace that something follows.
+/// A part of a trace that other nodes follow.
 ///
-/// A part that is far larger or deeper than a catalog takes grows no further, and is refused all the same. So building
-/// can neither fill the memory nor go deeper than a stack.
+/// A block stops growing when it is far larger or deeper than a catalog accepts. The catalog
+/// refuses it all the same. So building can neither fill the memory nor overflow a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Block(Nodes);
 
-/// A part of a trace that nothing follows: it ends in a notification or another trace.
+/// A part of a trace that nothing follows. It ends in a notification or in another trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Path(Nodes);
 
-/// An arm of a branch, open or ended.
+/// An arm of a branch. It is open or has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct BranchArm(Nodes);
 
-/// Nodes with their number, arms included, and their depth.
+/// Nodes with their number, which includes the nodes of arms, and their depth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Nodes {
     all: Vec<Node>,
@@ -44,7 +45,7 @@ impl Nodes {
         }
     }
 
-    /// Adds a node made of these arms.
+    /// Adds a node that is made of these arms.
     fn nest(
         &mut self,
         arms: impl IntoIterator<Item = Nodes>,
@@ -65,7 +66,7 @@ impl Nodes {
         if depth > DEPTH_MAX + 1
             && let Some(deepest) = kept.iter().position(|arm| arm.depth + 1 == depth)
         {
-            // The arm is too deep as it is.
+            // The arm alone is too deep already.
             *self = kept.swap_remove(deepest);
             return;
         }
@@ -87,13 +88,13 @@ impl From<Path> for BranchArm {
 }
 
 impl Trace {
-    /// Makes a trace that takes a payload of this format.
+    /// Makes a trace whose payload has this format at the start.
     pub fn new(name: impl Into<String>, takes: Format, path: Path) -> Trace {
         Trace { name: name.into(), takes, body: path.0.all }
     }
 }
 
-/// Begins a block with ops one after the other.
+/// Begins a block with ops that run one after the other.
 pub fn seq(ops: impl IntoIterator<Item = Op>) -> Block {
     Block::default().seq(ops)
 }
@@ -104,12 +105,12 @@ pub fn trans(from: Base, to: Base) -> Block {
 }
 
 impl Block {
-    /// Makes an empty block: the arm of a branch that does nothing.
+    /// Makes an empty block, for an arm that does nothing.
     pub fn empty() -> Block {
         Block::default()
     }
 
-    /// Adds ops one after the other.
+    /// Adds ops that run one after the other.
     pub fn seq(mut self, ops: impl IntoIterator<Item = Op>) -> Block {
         for op in ops.into_iter().take(COUNT_KEPT + 1) {
             self.0.push(Node::Run(Run { op, due: None }));
@@ -129,8 +130,8 @@ impl Block {
         self
     }
 
-    /// Adds a branch to one of two arms. If an arm is open, the nodes that follow go on there. If both have ended, use
-    /// [`Block::either`].
+    /// Adds a branch to one of two arms. If an arm is open, the nodes that follow continue it. If
+    /// both arms have ended, use [`Block::either`].
     pub fn branch(
         mut self,
         condition: Condition,
@@ -141,19 +142,20 @@ impl Block {
         self
     }
 
-    /// Ends with a branch to one of two arms, both of which end.
+    /// Ends the path with a branch to one of two arms, which both end.
     pub fn either(mut self, condition: Condition, on_true: Path, on_false: Path) -> Path {
         self.choice(condition, on_true.0, on_false.0);
         Path(self.0)
     }
 
-    /// Ends with several arms at once, each of which ends by itself.
+    /// Ends the path with several arms that run at once. Each arm ends by itself.
     pub fn fork(mut self, arms: impl IntoIterator<Item = Path>) -> Path {
         self.fan(arms.into_iter().map(|path| path.0), false);
         Path(self.0)
     }
 
-    /// Adds several arms at once. The nodes that follow wait for all and go on with the first one's payload.
+    /// Adds several arms that run at once. The nodes that follow wait for all arms and continue
+    /// with the payload of the first.
     pub fn join(mut self, arms: impl IntoIterator<Item = Block>) -> Block {
         self.fan(arms.into_iter().map(|block| block.0), true);
         self
@@ -173,17 +175,18 @@ impl Block {
         });
     }
 
-    /// Ends by telling the core that started the trace.
+    /// Ends the path with a notification to the core that started the trace.
     pub fn notify(self) -> Path {
         self.end(End::Notify)
     }
 
-    /// Ends by going on with the named trace at once.
+    /// Ends the path with the named trace, which continues at once.
     pub fn tail(self, trace: impl Into<String>) -> Path {
         self.end(End::Tail(trace.into()))
     }
 
-    /// Ends by waiting. The named trace goes on when the answer to what `tcp` has just sent arrives.
+    /// Ends the path and waits. The named trace continues when the answer to the message that `tcp`
+    /// has just sent arrives.
     pub fn wait(self, trace: impl Into<String>, within: Option<Nanos>) -> Path {
         self.end(End::Await { trace: trace.into(), within })
     }
@@ -194,6 +197,6 @@ impl Block {
     }
 }
 
-/// The most nodes and arms that are built. Each takes a unit of the encoding or is an invocation, so that this number
-/// is too many.
+/// The most nodes and arms that are built. Each takes a unit of the encoding or is an invocation,
+/// so a catalog refuses a trace of this size.
 const COUNT_KEPT: usize = 4 * (INVOCATIONS_MAX + GLUE_UNITS_MAX);

@@ -1,5 +1,5 @@
-//! Fields, traces and services that belong together and are checked: a catalog has no faults. A trace's place in it is
-//! its address, and a field's place is its slot.
+//! A catalog: fields, traces and services that belong together and have passed all checks. The
+//! index of a trace is its address, and the index of a field is its slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::text::is_reserved;
 use crate::tree::{End, Field, FieldKind, Node, Trace};
 use crate::walk::walk;
 
-/// Fields, traces and services, not checked yet.
+/// Fields, traces and services that are not checked yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draft {
-    /// The fields that branches may read. A field's slot is its place.
+    /// The fields that branches may read. A field's slot is its index.
     pub fields: Vec<Field>,
-    /// The traces. A trace's address is its place.
+    /// The traces. A trace's address is its index.
     pub traces: Vec<Trace>,
     /// The services.
     pub services: Vec<Service>,
@@ -64,10 +64,10 @@ impl Draft {
         self
     }
 
-    /// Checks it all.
+    /// Checks the whole draft.
     ///
     /// # Errors
-    /// All faults, in the order of fields, traces, services.
+    /// Returns all faults, ordered by fields, traces and services.
     pub fn check(self) -> Result<Catalog, Vec<Fault>> {
         let mut faults = self.names();
         let scope = Scope { fields: &self.fields, traces: &self.traces };
@@ -126,18 +126,20 @@ fn unique<'a>(
     faults
 }
 
-/// Returns whether the text form can use this as a name.
+/// Returns whether `name` can be a name in the text form.
 fn is_name(name: &str) -> bool {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let goes_on = name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
     starts && goes_on && name.len() <= NAME_BYTES_MAX && !is_reserved(name)
 }
 
-/// Returns the rings of tails that nothing waits in, each reported once, at the tail that closes it.
+/// Returns a fault for every circle of tails in which no trace waits. Each circle is reported once,
+/// at the tail that closes it.
 fn circles(traces: &[Trace]) -> Vec<Fault> {
     let index: BTreeMap<&str, usize> =
         traces.iter().enumerate().map(|(at, trace)| (trace.name.as_str(), at)).collect();
-    // The traces that each goes on with at once, and the node that says so.
+    // The traces with which each trace continues at once, and the index of the node that names
+    // each.
     let edges: Vec<Vec<(usize, usize)>> = traces
         .iter()
         .map(|trace| {
@@ -154,7 +156,8 @@ fn circles(traces: &[Trace]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut done = vec![false; traces.len()];
     for start in 0..traces.len() {
-        // The path from `start`, each with the edge to take next. It is no recursion, as chains may be long.
+        // The path from `start`, each trace with the edge to follow next. A loop is used instead of
+        // recursion, because chains may be long.
         let mut path: Vec<(usize, usize)> = if done[start] { Vec::new() } else { vec![(start, 0)] };
         while let Some((at, edge)) = path.last_mut() {
             let Some((target, node)) = edges[*at].get(*edge).copied() else {
@@ -193,30 +196,30 @@ impl Catalog {
         &self.draft.services
     }
 
-    /// Returns the trace of this name.
+    /// Returns the trace with this name.
     pub fn trace(&self, name: &str) -> Option<&Trace> {
         self.draft.traces.get(usize::from(self.address(name)?))
     }
 
-    /// Returns the address of the trace of this name.
+    /// Returns the address of the trace with this name.
     pub fn address(&self, name: &str) -> Option<u16> {
         self.addresses.get(name).copied()
     }
 
-    /// Returns the service of this name.
+    /// Returns the service with this name.
     pub fn service(&self, name: &str) -> Option<&Service> {
         self.draft.services.iter().find(|service| service.name == name)
     }
 
-    /// Returns all of it as it was before the check, to add to.
+    /// Returns the draft, so that more can be added to it.
     pub fn into_draft(self) -> Draft {
         self.draft
     }
 
-    /// Returns the bytes of a trace, in the format of docs/format.md.
+    /// Returns the encoding of a trace, in the format of docs/format.md.
     ///
     /// # Errors
-    /// There is no such trace, or it has no step at the mark.
+    /// Fails if there is no such trace, or if it has no step at the mark.
     pub fn encode(&self, name: &str, head: Head) -> Result<Vec<u8>, EncodeError> {
         let trace = self.trace(name).ok_or_else(|| {
             let names = self.addresses.keys().map(String::as_str);
@@ -230,11 +233,12 @@ impl Catalog {
         Ok(encode::encode(trace, head, self))
     }
 
-    /// Returns the trace that these bytes encode, checked against this catalog's fields and traces, and its head.
-    /// Circles of tails are found when the trace is put into a catalog.
+    /// Returns the trace that these bytes encode, and its head. The trace is checked against the
+    /// fields and traces of this catalog. Circles of tails are found when the trace is added to a
+    /// catalog.
     ///
     /// # Errors
-    /// The reason why the bytes are no trace.
+    /// Returns the reason why the bytes are not a valid trace.
     pub fn decode(&self, name: &str, bytes: &[u8]) -> Result<(Trace, Head), DecodeError> {
         let (trace, head) = decode::decode(name, bytes, self)?;
         let (faults, _) = check::check(&trace, 0, self.scope());
@@ -244,7 +248,7 @@ impl Catalog {
         }
     }
 
-    /// Returns how many ops a request of the service invokes.
+    /// Returns the number of ops that a request of the service invokes.
     pub fn invocations(&self, service: &Service) -> u64 {
         self.stages(&service.path)
     }

@@ -1,5 +1,5 @@
-//! The checks of one trace: the payload at every step, the arms that can be reached, and whether every path ends. Each
-//! node is looked at once. Nothing is fixed.
+//! The checks of one trace: the payload at every step, the arms that can be reached, and whether
+//! every path ends. Each node is visited once. Nothing is corrected.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +37,9 @@ impl<'a> Scope<'a> {
         found.ok_or_else(|| What::UnknownField { name: name.to_owned(), hint: String::new() })
     }
 
-    /// Says which name the first unknown ones may have meant. It does not do so for all of them: each is compared with
-    /// every name, and a text holds tens of thousands of both.
+    /// Adds a hint to the first unknown names: the known name that may have been meant. Not every
+    /// unknown name gets a hint, because each is compared with all known names and a text may hold
+    /// tens of thousands of both.
     pub(crate) fn add_hints(&self, faults: &mut [Fault]) {
         let mut left = HINTS_MAX;
         for fault in faults {
@@ -62,15 +63,16 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The formats that the payload may have in front of each node, in the order of the text. An empty set means that
-/// nothing is known: after a fault, or where no path leads.
+/// The formats that the payload may have in front of each node, in the order of the text. An empty
+/// set means that the format is unknown, because of an earlier fault or because no path leads to
+/// the node.
 pub(crate) type Formats = BTreeSet<Format>;
 
 /// Returns the faults of one trace, and the formats in front of each of its nodes.
 pub(crate) fn check(trace: &Trace, index: usize, scope: Scope<'_>) -> (Vec<Fault>, Vec<Formats>) {
     let mut walk =
         Walk { scope, owner: Owner::Trace(index), next: 0, faults: Vec::new(), before: Vec::new() };
-    // This comes first, because everything that follows goes as deep as the trace does.
+    // The depth is checked first, because all further checks recurse as deep as the trace.
     let depth = nesting(trace);
     if depth > DEPTH_MAX {
         walk.whole(What::TooDeep { depth, max: DEPTH_MAX });
@@ -92,8 +94,8 @@ pub(crate) fn check(trace: &Trace, index: usize, scope: Scope<'_>) -> (Vec<Fault
     (walk.faults, walk.before)
 }
 
-/// Returns the formats in front of each of these nodes, which begin with a payload of one of the formats. Conditions
-/// play no part in it.
+/// Returns the formats in front of each of these nodes, if the payload begins with one of the
+/// formats in `start`. Conditions are ignored.
 pub(crate) fn formats(nodes: &[Node], start: Formats) -> Vec<Formats> {
     let scope = Scope { fields: &[], traces: &[] };
     let owner = Owner::Trace(0);
@@ -102,7 +104,7 @@ pub(crate) fn formats(nodes: &[Node], start: Formats) -> Vec<Formats> {
     walk.before
 }
 
-/// Returns the depth of the deepest node. The outermost has 0.
+/// Returns the depth of the deepest node. The outermost nodes have depth 0.
 fn nesting(trace: &Trace) -> usize {
     let mut deepest = 0;
     let mut left = vec![(trace.body.as_slice(), 0)];
@@ -128,11 +130,11 @@ fn nesting(trace: &Trace) -> usize {
     deepest
 }
 
-/// The facts that hold on every path that leads to a node.
+/// The facts that hold on every path to a node.
 #[derive(Clone)]
 struct State<'a> {
     formats: Formats,
-    /// The conditions decided since the payload's fields last changed.
+    /// The conditions that were decided since the payload's fields last changed.
     known: Vec<(&'a Condition, bool)>,
     due: Nanos,
     last: Option<Op>,
@@ -140,7 +142,7 @@ struct State<'a> {
 
 impl<'a> State<'a> {
     fn merge(mut self, other: State<'a>) -> State<'a> {
-        // An empty set stands for a payload that nothing is known of, and the result is unknown too.
+        // An empty set means that the format is unknown. The result is then unknown too.
         if self.formats.is_empty() || other.formats.is_empty() {
             self.formats.clear();
         } else {
@@ -157,7 +159,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// Returns `json`, or `json or string`.
+/// Returns the formats as text, such as `json` or `json or string`.
 pub(crate) fn words(formats: &Formats) -> String {
     let names: Vec<String> = formats.iter().map(Format::to_string).collect();
     names.join(" or ")
@@ -180,7 +182,8 @@ impl<'a> Walk<'a> {
         self.faults.push(Fault { owner: self.owner, node: Some(node), what });
     }
 
-    /// Returns whether the trace is small enough to look into. The size bounds the cost of the checks.
+    /// Returns whether the trace is small enough to be checked further. Its size bounds the cost of
+    /// the checks.
     fn sizes(&mut self, trace: &Trace) -> bool {
         let count = trace.invocations();
         if count == 0 {
@@ -214,7 +217,7 @@ impl<'a> Walk<'a> {
         state
     }
 
-    /// Numbers nodes that no path leads to.
+    /// Numbers the nodes that no path reaches.
     fn skip(&mut self, nodes: &[Node]) {
         visit_nodes(nodes, 0, &mut |_, _| {
             self.next += 1;
@@ -252,7 +255,7 @@ impl<'a> Walk<'a> {
             self.fault(at, what);
             Formats::new()
         });
-        // The fields are those of the payload as it was last unwrapped.
+        // The fields are those of the payload that was unwrapped last.
         if matches!(run.op, Op::Decrypt | Op::Rpc | Op::Deserialize) {
             state.known.clear();
         }
@@ -353,7 +356,7 @@ impl<'a> Walk<'a> {
                         Some(first) => first.merge(open),
                         None => open,
                     };
-                    // The first arm's payload goes on.
+                    // The payload of the first arm continues.
                     merged.formats = formats.unwrap_or(merged.formats);
                     joined = Some(merged);
                 }
@@ -402,7 +405,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the last node of a path through these nodes, numbered from `first` on, that does not end.
+/// Returns the last node of a path through these nodes that does not end. Nodes are numbered from
+/// `first` on.
 fn open_end(nodes: &[Node], first: usize) -> Option<usize> {
     let (last, before) = nodes.split_last()?;
     let mut at = first;
@@ -419,7 +423,7 @@ fn open_end(nodes: &[Node], first: usize) -> Option<usize> {
     inner.or(Some(at))
 }
 
-/// Returns whether a path through these nodes ends in them.
+/// Returns whether some path through these nodes ends within them.
 fn may_end(nodes: &[Node]) -> bool {
     nodes.iter().any(|node| match node {
         Node::End(_) => true,
@@ -429,7 +433,7 @@ fn may_end(nodes: &[Node]) -> bool {
     })
 }
 
-/// Returns the node that is one invocation too many.
+/// Returns the first node that exceeds the limit of invocations.
 fn first_too_many(trace: &Trace) -> Option<usize> {
     let (mut found, mut index, mut count) = (None, 0, 0);
     trace.visit(&mut |node, _| {
@@ -442,5 +446,5 @@ fn first_too_many(trace: &Trace) -> Option<usize> {
     found
 }
 
-/// The most hints: nobody reads more of them.
+/// The most hints. Nobody reads more of them.
 const HINTS_MAX: usize = 20;

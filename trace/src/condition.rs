@@ -1,5 +1,5 @@
-//! Conditions of branches: logic on flags and comparisons of numbers, without arithmetic and loops. The module also
-//! tells whether one can hold if others are known to hold.
+//! The conditions of branches: logic on flags and comparisons of numbers, without arithmetic and
+//! loops. The module also decides whether several conditions can hold together.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,22 +7,22 @@ use std::fmt;
 use crate::encode::condition_units;
 use crate::limits::CONDITION_UNITS_MAX;
 
-/// The question of a branch to the payload.
+/// A condition on the payload's fields, which a branch tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// The flag is set.
     Flag(String),
-    /// The number compares so with the literal.
+    /// The comparison of the number with the literal holds.
     Number(String, Comparison, u32),
-    /// The other does not hold.
+    /// The inner condition does not hold.
     Not(Box<Condition>),
-    /// Both hold.
+    /// Both conditions hold.
     And(Box<Condition>, Box<Condition>),
-    /// One holds or both.
+    /// At least one of the conditions holds.
     Or(Box<Condition>, Box<Condition>),
 }
 
-/// The way in which a number is compared with a literal.
+/// A comparison of a number with a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Comparison {
@@ -35,7 +35,7 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// Every comparison, in the order of its code.
+    /// All comparisons, in the order of their codes.
     pub const ALL: [Comparison; 6] = [
         Comparison::Equal,
         Comparison::NotEqual,
@@ -45,7 +45,7 @@ impl Comparison {
         Comparison::AtLeast,
     ];
 
-    /// Returns the symbol of the text form.
+    /// Returns the symbol in the text form.
     pub const fn symbol(self) -> &'static str {
         match self {
             Comparison::Equal => "==",
@@ -57,7 +57,7 @@ impl Comparison {
         }
     }
 
-    /// Returns whether `value` compares so with `literal`.
+    /// Returns whether the comparison of `value` with `literal` holds.
     pub const fn holds(self, value: u32, literal: u32) -> bool {
         match self {
             Comparison::Equal => value == literal,
@@ -76,15 +76,16 @@ impl Condition {
         Condition::Flag(field.into())
     }
 
-    /// Returns the condition that the number `field` compares so with `literal`.
+    /// Returns the condition that `comparison` of the number `field` with `literal` holds.
     pub fn number(field: impl Into<String>, comparison: Comparison, literal: u32) -> Condition {
         Condition::Number(field.into(), comparison, literal)
     }
 
-    /// Returns the condition that both hold.
+    /// Returns the condition that both conditions hold.
     ///
-    /// A condition that has far more units or levels than a catalog takes grows no further: the larger part stands for
-    /// the whole, which is refused all the same. So building can neither fill the memory nor go deeper than a stack.
+    /// A condition stops growing when it has far more units or levels than a catalog accepts. The
+    /// larger part then replaces the whole, and the catalog refuses it all the same. So building
+    /// can neither fill the memory nor overflow a stack.
     #[must_use]
     pub fn and(self, other: Condition) -> Condition {
         match self.too_large(&other) {
@@ -93,7 +94,8 @@ impl Condition {
         }
     }
 
-    /// Returns the condition that one holds or both. It is bounded as [`Condition::and`] is.
+    /// Returns the condition that at least one of the two conditions holds. Its size is bounded as
+    /// in [`Condition::and`].
     #[must_use]
     pub fn or(self, other: Condition) -> Condition {
         match self.too_large(&other) {
@@ -102,14 +104,16 @@ impl Condition {
         }
     }
 
-    /// Returns the condition that this does not hold. It is bounded as [`Condition::and`] is.
+    /// Returns the condition that this condition does not hold. Its size is bounded as in
+    /// [`Condition::and`].
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub fn not(self) -> Condition {
         if self.depth() >= DEPTH_KEPT { self } else { Condition::Not(Box::new(self)) }
     }
 
-    /// Returns the deeper of two that are too deep together, or the longer of two that are too long.
+    /// Returns the larger of two conditions if they cannot be joined: the deeper one if a condition
+    /// is too deep, or the longer one if both together are too long.
     fn too_large(&self, other: &Condition) -> Option<Condition> {
         let larger =
             |size: usize, other_size: usize| if size >= other_size { self } else { other }.clone();
@@ -121,7 +125,8 @@ impl Condition {
         (units.0 + units.1 >= UNITS_KEPT).then(|| larger(units.0, units.1))
     }
 
-    /// Returns whether it holds if a field has the value that `read` gives. A flag is set when that is not zero.
+    /// Returns whether the condition holds if each field has the value that `read` returns. A flag
+    /// is set if its value is not zero.
     pub fn holds(&self, read: &mut dyn FnMut(&str) -> u32) -> bool {
         match self {
             Condition::Flag(field) => read(field) != 0,
@@ -134,7 +139,8 @@ impl Condition {
         }
     }
 
-    /// Calls `visit` for every test of a field: its name, and the literal if it is compared.
+    /// Calls `visit` for every test of a field with the field's name, and with the literal if the
+    /// field is compared.
     pub fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a str, Option<u32>)) {
         match self {
             Condition::Flag(field) => visit(field, None),
@@ -147,7 +153,7 @@ impl Condition {
         }
     }
 
-    /// Returns the levels of logic. A test alone has one.
+    /// Returns the number of levels of logic. A single test has one level.
     pub fn depth(&self) -> usize {
         match self {
             Condition::Flag(_) | Condition::Number(..) => 1,
@@ -159,7 +165,8 @@ impl Condition {
     }
 }
 
-/// Returns the rank: the higher, the tighter it binds, from `or`, `and`, `not` to a test.
+/// Returns the rank of the outermost operator, which rises in the order `or`, `and`, `not`, test. A
+/// higher rank binds tighter.
 const fn rank(condition: &Condition) -> u8 {
     match condition {
         Condition::Or(..) => 0,
@@ -183,7 +190,7 @@ impl fmt::Display for Condition {
                 f.write_str("not ")?;
                 within(f, inner, 2)
             }
-            // A chain leans to the left; the right side keeps its brackets.
+            // A chain is nested on the left. A chain on the right side keeps its brackets.
             Condition::And(left, right) => {
                 within(f, left, 1)?;
                 f.write_str(" and ")?;
@@ -198,8 +205,10 @@ impl fmt::Display for Condition {
     }
 }
 
-/// Returns whether all of these can hold at once. A comparison changes only at its literal, so trying the values around
-/// every literal decides it. Above [`TRIALS_MAX`] combinations the answer is yes, which refuses nothing.
+/// Returns whether all of these conditions can have the given truth values at once. The result of a
+/// comparison changes only at its literal, so it is enough to try the values around every literal.
+/// Above [`TRIALS_MAX`] combinations the function returns true, so that no trace is refused without
+/// proof.
 pub(crate) fn satisfiable(conditions: &[(&Condition, bool)]) -> bool {
     let mut fields: Vec<(&str, BTreeSet<u32>)> = Vec::new();
     for (condition, _) in conditions {
@@ -236,14 +245,17 @@ pub(crate) fn satisfiable(conditions: &[(&Condition, bool)]) -> bool {
     })
 }
 
-/// The levels of logic that are built. Each takes a unit, so a condition this deep is too long. The text form nests 31
-/// deep and has 31 tests, and stays below.
+/// The most levels of logic that are built. Each level takes a unit of the encoding, so a catalog
+/// refuses a condition this deep. A condition in the text form stays below: it nests at most 31
+/// deep and has at most 31 tests.
 const DEPTH_KEPT: usize = 64;
-/// The units that are built. The larger half of this number is too long. The text form stays below.
+/// The most units that are built. When two conditions together reach this number, the larger one
+/// alone is too long for a catalog. A condition in the text form stays below.
 const UNITS_KEPT: usize = 64 * CONDITION_UNITS_MAX;
 const _: () = assert!(DEPTH_KEPT > 2 * CONDITION_UNITS_MAX);
 
-/// The most combinations that are tried: a check of a trace of the largest size stays under a second.
+/// The most combinations that are tried. With this limit, checking a trace of the largest size
+/// takes less than a second.
 const TRIALS_MAX: usize = 4_096;
 
 #[cfg(test)]
@@ -264,7 +276,8 @@ mod tests {
             assert!(one.depth() <= DEPTH_KEPT && condition_units(&one) <= UNITS_KEPT);
             assert!(condition_units(&one) > CONDITION_UNITS_MAX);
         }
-        // The condition is as deep and as long as the text form can be: each test stands behind 31 times `not`.
+        // The condition is as deep and as long as the text form can express: 31 times `not` stand
+        // in front of each test.
         let test = || (0..CONDITION_UNITS_MAX).fold(flag(), |all, _| all.not());
         let long = (1..CONDITION_UNITS_MAX).fold(test(), |all, _| all.and(test()));
         assert_eq!(condition_units(&long), 31 * 32 + 30, "nothing of it is lost");

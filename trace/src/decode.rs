@@ -1,5 +1,6 @@
-//! Reads encoded traces back. Any bytes are a trace or are refused, and bytes that are accepted encode to the same
-//! bytes again. It allocates in proportion to what it was handed, and nests no deeper than the language.
+//! Decodes encoded traces. Any bytes are either a trace or refused, and accepted bytes encode to
+//! the same bytes again. Decoding allocates in proportion to its input and recurses no deeper than
+//! the language allows.
 
 use thiserror::Error;
 use units::{Nanos, Op};
@@ -15,7 +16,7 @@ use crate::limits::{DEPTH_MAX, INVOCATIONS_MAX};
 use crate::payload::{Base, Format};
 use crate::tree::{Branch, End, Fork, Node, Run, Trace};
 
-/// The reason why bytes are no trace.
+/// The reason why bytes are not a valid trace.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs)]
 pub enum DecodeError {
@@ -43,13 +44,13 @@ pub enum DecodeError {
     Unsound(What),
 }
 
-/// The names of slots and addresses.
+/// Looks up the names of slots and addresses.
 pub(crate) trait Symbols {
     fn field(&self, slot: u8) -> Option<&str>;
     fn trace(&self, address: u16) -> Option<&str>;
 }
 
-/// Returns the trace that these bytes encode, not checked yet.
+/// Returns the trace that these bytes encode. The trace is not checked.
 pub(crate) fn decode(
     name: &str,
     bytes: &[u8],
@@ -141,7 +142,7 @@ fn deadlines(bytes: &[u8], steps: usize, are_there: bool) -> Result<Vec<u32>, De
     Ok(dues)
 }
 
-/// The reason why a block ended.
+/// The element that ended a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stop {
     Arm,

@@ -1,6 +1,6 @@
-//! Encodes a trace as words of 64 bits, which docs/format.md describes byte by byte: op codes, side word, units for
-//! branches, transforms, forks and ends, deadlines. It encodes what a catalog has checked. [`decode`](crate::decode)
-//! reads it.
+//! Encodes a trace as words of 64 bits: op codes, side word, units for branches, transforms, forks
+//! and ends, and deadlines. docs/format.md describes every byte. Only checked traces of a catalog
+//! are encoded. [`decode`](crate::decode) reads the encoding.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use crate::condition::{Comparison, Condition};
 use crate::limits::INVOCATIONS_MAX;
 use crate::tree::{End, Node, Trace};
 
-/// The part of an encoded trace that changes while it is under way.
+/// The part of an encoded trace that changes while the trace runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The tenant of the trace.
     pub tenant: u16,
-    /// The position mark: the step to run next. 0 is the start of the trace, with what stands in front of its first
-    /// step.
+    /// The position mark: the step to run next. 0 is the start of the trace, including the nodes in
+    /// front of its first step.
     pub mark: u8,
 }
 
-/// The trace cannot be encoded.
+/// The reason why a trace cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs)]
 pub enum EncodeError {
@@ -31,13 +31,13 @@ pub enum EncodeError {
     Mark { mark: u8, name: String, last: usize },
 }
 
-/// The slots of fields and addresses of traces, by name.
+/// Looks up the slots of fields and the addresses of traces by name.
 pub(crate) trait Names {
     fn slot(&self, field: &str) -> u8;
     fn address(&self, trace: &str) -> u16;
 }
 
-/// Returns the bytes of a trace that was checked.
+/// Returns the encoding of a checked trace.
 pub(crate) fn encode(trace: &Trace, head: Head, names: &dyn Names) -> Vec<u8> {
     let mut writer = Writer { names, ops: 0, dues: Vec::new(), run: 0, units: Vec::new() };
     writer.block(&trace.body);
@@ -60,19 +60,19 @@ pub(crate) fn encode(trace: &Trace, head: Head, names: &dyn Names) -> Vec<u8> {
     bytes
 }
 
-/// Returns the 4-bit code of an op. `notify` ends a path and has none.
+/// Returns the 4-bit code of an op. `notify` ends a path and has no code.
 pub(crate) fn op_code(op: Op) -> u64 {
     debug_assert!(op != Op::Notify, "checked: no invocation");
     op.index() as u64 + 1
 }
 
-/// Returns the op of a 4-bit code above 0.
+/// Returns the op with this 4-bit code. Code 0 has no op.
 pub(crate) fn op_from_code(code: u64) -> Option<Op> {
     let op = *Op::ALL.get(usize::try_from(code).ok()?.checked_sub(1)?)?;
     (op != Op::Notify).then_some(op)
 }
 
-/// Returns the units that these nodes take.
+/// Returns the number of units that these nodes take.
 pub(crate) fn glue_units(nodes: &[Node]) -> usize {
     let one = |node: &Node| match node {
         Node::Run(_) => 0,
@@ -92,7 +92,7 @@ pub(crate) fn glue_units(nodes: &[Node]) -> usize {
     nodes.iter().map(one).sum()
 }
 
-/// Returns the units that a condition takes.
+/// Returns the number of units that a condition takes.
 pub(crate) fn condition_units(condition: &Condition) -> usize {
     match condition {
         Condition::Flag(_) => 1,
@@ -108,7 +108,7 @@ struct Writer<'a> {
     names: &'a dyn Names,
     ops: u64,
     dues: Vec<u32>,
-    /// The steps since the last unit.
+    /// The number of steps since the last unit.
     run: u16,
     units: Vec<u16>,
 }
@@ -208,7 +208,7 @@ impl Writer<'_> {
     }
 }
 
-/// Returns bytes as rows of words, each with its bytes and its meaning.
+/// Formats bytes as rows. Each row has a word, its bytes and its meaning.
 pub fn dump(bytes: &[u8]) -> String {
     let mut out = String::new();
     let units = bytes.get(WORD_BYTES + 5).copied().map_or(0, usize::from);

@@ -1,4 +1,4 @@
-//! Describes a trace in words: its steps, and the payload behind each.
+//! Describes a trace in words: its steps, and the payload behind each step.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::encode::Head;
 use crate::tree::{End, Node, Time, Trace};
 use crate::walk::walk;
 
-/// Describes `trace`, one of the catalog's.
+/// Describes `trace`, which must belong to `catalog`.
 pub fn explain(catalog: &Catalog, trace: &Trace) -> String {
     let mut out = String::new();
     let bytes = catalog.encode(&trace.name, Head::default()).map_or(0, |bytes| bytes.len());
@@ -29,7 +29,8 @@ pub fn explain(catalog: &Catalog, trace: &Trace) -> String {
     teller.out
 }
 
-/// Returns the fewest and the most ops that one path through the trace invokes, arms of a fork together.
+/// Returns the fewest and the most ops that one run of the trace invokes. The arms of a fork are
+/// added up.
 fn lengths(trace: &Trace) -> (usize, usize) {
     let (mut fields, mut literals) = (Vec::new(), vec![0, 1]);
     trace.visit(&mut |node, _| {
@@ -61,7 +62,7 @@ fn lengths(trace: &Trace) -> (usize, usize) {
     (counts.iter().copied().min().unwrap_or(0), counts.iter().copied().max().unwrap_or(0))
 }
 
-/// The most combinations of fields that are tried.
+/// The most combinations of fields' values that are tried.
 const TRIALS_MAX: usize = 65_536;
 
 struct Teller<'a> {

@@ -1,22 +1,22 @@
-//! The faults of traces, in words that say what to change. Faults name a node by its number. The code that read the
-//! trace from a text knows its line.
+//! The faults of traces, with messages that say what to change. A fault names a node by its number.
+//! The code that read the trace from a text knows the node's line.
 
 use thiserror::Error;
 use units::Op;
 
-/// Something wrong in a catalog.
+/// A fault in a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The part of the catalog.
+    /// The part of the catalog that has the fault.
     pub owner: Owner,
-    /// The node of a trace or stage of a service: its number in the order of the text, from 0. None means the whole of
-    /// it.
+    /// The number of the trace's node or the service's stage, in the order of the text, from 0.
+    /// None stands for the whole part.
     pub node: Option<usize>,
-    /// The fault.
+    /// The kind of the fault.
     pub what: What,
 }
 
-/// A part of a catalog, by its place among its kind.
+/// A part of a catalog, as an index among the parts of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Owner {
@@ -113,7 +113,8 @@ pub enum What {
     EmptyPath,
 }
 
-/// Returns `; did you mean X?` if one of `names` is near.
+/// Returns `; did you mean X?` if one of `names` is similar to `name`. Otherwise returns an empty
+/// text.
 pub(crate) fn hint<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let near = names
         .into_iter()

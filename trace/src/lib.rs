@@ -1,6 +1,6 @@
-//! The trace language: programs of ops (sequence, branch on a payload field, transform, fork, tail to the next trace),
-//! built in code or read from text, checked, encoded, explained and drawn. It executes nothing, times nothing and opens
-//! no file.
+//! The trace language. A trace is a program of ops: sequence, branch on a payload field, transform,
+//! fork, tail to the next trace. This crate builds traces in code or reads them from text. It
+//! checks, encodes, explains and draws them. It runs nothing, measures no time and opens no file.
 //!
 //! ```
 //! use trace::{Base, Block, Condition, Draft, Format, Trace, Wrap, seq, trans};

@@ -3,13 +3,13 @@
 use crate::catalog::Catalog;
 use crate::text::read;
 
-/// The texts, each with its name.
+/// The texts with their names.
 pub const ACCELFLOW: [(&str, &str); 2] = [
     ("accelflow.trace", include_str!("../../specs/traces/accelflow.trace")),
     ("social-network.trace", include_str!("../../specs/services/social-network.trace")),
 ];
 
-/// Returns the twelve templates of table II and the eight services of table IV.
+/// Returns a catalog with the twelve templates of table II and the eight services of table IV.
 pub fn accelflow() -> Catalog {
     read(&ACCELFLOW).expect("a test reads it")
 }

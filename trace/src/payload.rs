@@ -1,29 +1,30 @@
-//! The format of a payload's bytes, and the change that each op makes to it: enough to find an op behind the wrong one,
-//! and no more. The module knows nothing of the data itself: no schema, no length.
+//! The format of a payload's bytes, and the change that each op makes to it. The format is just
+//! detailed enough to find an op that follows a wrong op. The module knows nothing of the data
+//! itself: no schema and no length.
 
 use std::fmt;
 use std::str::FromStr;
 
 use units::Op;
 
-/// The layout of data when nothing is wrapped around it.
+/// The layout of data without wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Base {
     Json = 1,
     Bson = 2,
-    /// Text, or any bytes that a program takes for one value. \[AccelFlow\] listing 1 hands a compressed field on as
-    /// one.
+    /// Text, or any bytes that a program treats as one value. \[AccelFlow\] listing 1 passes a
+    /// compressed field on in this base.
     String = 3,
     Protobuf = 4,
     Bytes = 5,
 }
 
 impl Base {
-    /// Every base, in the order of its code.
+    /// All bases, in the order of their codes.
     pub const ALL: [Base; 5] = [Base::Json, Base::Bson, Base::String, Base::Protobuf, Base::Bytes];
 
-    /// Returns the word that traces use.
+    /// Returns the base's name in traces.
     pub const fn name(self) -> &'static str {
         match self {
             Base::Json => "json",
@@ -46,21 +47,21 @@ impl fmt::Display for Base {
     }
 }
 
-/// A layer that one op puts around a payload and another takes off again.
+/// A layer that one op puts around a payload and another op removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Wrap {
     Compressed = 8,
     Encrypted = 9,
-    /// An RPC message: the function's name and its serialized arguments.
+    /// An RPC message, which holds the function's name and its serialized arguments.
     Message = 10,
 }
 
 impl Wrap {
-    /// Every wrap, in the order of its code.
+    /// All wraps, in the order of their codes.
     pub const ALL: [Wrap; 3] = [Wrap::Compressed, Wrap::Encrypted, Wrap::Message];
 
-    /// Returns the word that traces use.
+    /// Returns the wrap's name in traces.
     pub const fn name(self) -> &'static str {
         match self {
             Wrap::Compressed => "compressed",
@@ -82,36 +83,38 @@ impl fmt::Display for Wrap {
 
 /// A payload's layout: a base within at most [`Format::WRAPS_MAX`] wraps, such as `encrypted(message(protobuf))`.
 ///
-/// It is held as it is encoded: 4 bits per layer, the outermost lowest, zeros behind the base.
+/// It has the same bits as its encoding: 4 bits per layer with the outermost layer lowest, and
+/// zeros behind the base.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Format(u16);
 
 impl Format {
-    /// The most wraps around a base: a layer takes 4 bits of 16.
+    /// The most wraps around a base. Each layer takes 4 bits of 16.
     pub const WRAPS_MAX: usize = 3;
 
-    /// Returns `base` with nothing around it.
+    /// Returns the format of `base` without wraps.
     pub const fn new(base: Base) -> Format {
         Format(base as u16)
     }
 
-    /// Returns this format within one more wrap. Returns none beyond [`Format::WRAPS_MAX`].
+    /// Returns this format within one more wrap. Returns none if it has [`Format::WRAPS_MAX`] wraps
+    /// already.
     #[must_use]
     pub fn within(self, wrap: Wrap) -> Option<Format> {
         (self.0 >> 12 == 0).then_some(Format(self.0 << 4 | wrap as u16))
     }
 
-    /// Returns the outermost wrap.
+    /// Returns the outermost wrap, if there is one.
     pub fn wrap(self) -> Option<Wrap> {
         Wrap::from_code((self.0 & 0xF) as u8)
     }
 
-    /// Returns the format without the outermost wrap, if that is `wrap`.
+    /// Returns the format without its outermost wrap. Returns none if that wrap is not `wrap`.
     pub fn without(self, wrap: Wrap) -> Option<Format> {
         (self.wrap() == Some(wrap)).then_some(Format(self.0 >> 4))
     }
 
-    /// Returns the base, if nothing is around it.
+    /// Returns the base. Returns none if a wrap is around it.
     pub fn bare(self) -> Option<Base> {
         Base::from_code((self.0 & 0xF) as u8)
     }
@@ -121,7 +124,7 @@ impl Format {
         self.0
     }
 
-    /// Returns the format that these bits encode.
+    /// Returns the format that these bits encode. Returns none if they encode no format.
     pub fn from_bits(bits: u16) -> Option<Format> {
         let mut rest = bits;
         while Wrap::from_code((rest & 0xF) as u8).is_some() {
@@ -132,15 +135,16 @@ impl Format {
         Some(Format(bits))
     }
 
-    /// Returns whether a branch may read fields: not through encryption or compression.
+    /// Returns whether a branch may read the fields of this payload. Encrypted and compressed
+    /// payloads cannot be read.
     pub fn is_readable(self) -> bool {
         !matches!(self.wrap(), Some(Wrap::Encrypted | Wrap::Compressed))
     }
 
-    /// Returns the format after `op` on a payload of this format.
+    /// Returns the format behind `op`, if the op gets a payload of this format.
     ///
     /// # Errors
-    /// The input that the op takes instead, in words.
+    /// Returns a text that names the input that the op needs.
     pub fn after(self, op: Op) -> Result<Format, &'static str> {
         let wrapped = |wrap| self.within(wrap).ok_or("at most three wraps around the data");
         match op {
@@ -190,7 +194,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// A text that is no format.
+/// An error: the text is not a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no format; write a base ({BASES}) within at most three of {WRAPS}, such as encrypted(json)"
@@ -267,7 +271,7 @@ mod tests {
             assert_eq!(format.to_string().parse(), Ok(format));
             count += 1;
         }
-        // Five bases within 0 to 3 of three wraps.
+        // There are five bases, each within 0 to 3 wraps of three kinds.
         assert_eq!(count, 5 * (1 + 3 + 9 + 27));
     }
 

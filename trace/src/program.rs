@@ -1,5 +1,5 @@
-//! A trace as a list of instructions with jumps, for code that executes or simulates it: there is no tree to walk, and
-//! every place is a number. It executes nothing.
+//! A trace as a list of instructions with jumps, for code that runs or simulates it. Such code
+//! needs no tree, and a place in the trace is a number. This module runs nothing.
 
 use units::{Nanos, Op};
 
@@ -10,51 +10,52 @@ use crate::tree::{End, Node, Trace, goes_on};
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instruction {
-    /// Invoke the op; the next instruction follows when it is done.
+    /// Invokes the op. The next instruction follows when the op is done.
     Run {
-        /// Its number among the trace's steps, which the position mark uses.
+        /// The number of the step in the trace, which the position mark uses.
         step: u8,
         /// The op.
         op: Op,
-        /// See [`Run::due`](crate::Run::due).
+        /// The deadline of the op. See [`Run::due`](crate::Run::due).
         due: Option<Nanos>,
     },
-    /// Transform the payload.
+    /// Transforms the payload from the first base to the second.
     Trans(Base, Base),
-    /// Go on with the next instruction if the condition holds, else at `on_false`.
+    /// Continues with the next instruction if the condition holds, and at `on_false` otherwise.
     Branch {
         /// The condition.
         condition: Condition,
-        /// The instruction to go on with otherwise.
+        /// The instruction that follows if the condition does not hold.
         on_false: u16,
     },
-    /// Go on there.
+    /// Continues at this instruction.
     Jump(u16),
-    /// Go on at all of these places at once.
+    /// Continues at all arms at once.
     Fork {
         /// The first instruction of each arm.
         arms: Vec<u16>,
-        /// The instruction to go on with, with the first arm's payload, once every arm has arrived. None means that
-        /// every arm ends by itself.
+        /// The instruction that follows with the first arm's payload, once every arm has arrived.
+        /// None means that every arm ends by itself.
         join: Option<u16>,
     },
-    /// This arm of the innermost open fork has arrived.
+    /// Reports that this arm of the innermost open fork has arrived.
     Arrive {
         /// The number of the arm.
         arm: u8,
     },
-    /// The path ends.
+    /// Ends the path.
     End(End),
 }
 
-/// Returns the instructions of a checked trace, from the first on.
+/// Returns all instructions of a checked trace.
 pub fn compile(trace: &Trace) -> Vec<Instruction> {
     let mut compiler = Compiler { out: Vec::new(), steps: 0 };
     compiler.block(&trace.body);
     compiler.out
 }
 
-/// Returns the place of the step that a position mark names. Mark 0 is the start.
+/// Returns the index of the step that a position mark names. Mark 0 is the start. Returns none if
+/// there is no such step.
 pub fn at_mark(program: &[Instruction], mark: u8) -> Option<usize> {
     let is_step = |one: &Instruction| matches!(one, Instruction::Run { step, .. } if *step == mark);
     if mark == 0 { Some(0) } else { program.iter().position(is_step) }
@@ -92,7 +93,7 @@ impl Compiler {
         let at = self.out.len();
         self.out.push(Instruction::Branch { condition: condition.clone(), on_false: 0 });
         self.block(on_true);
-        // A path that ends does not jump, and in front of an empty arm there is nothing to jump over.
+        // A path that ends needs no jump, and an empty second arm needs no jump over it.
         let skips = !on_false.is_empty() && goes_on(on_true);
         let jump = self.out.len();
         if skips {

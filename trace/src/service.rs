@@ -1,5 +1,5 @@
-//! Services as paths through traces: the traces that a request runs, their order, and where a core works in between.
-//! Paths say what is common, not how long it takes.
+//! Services as paths through traces: the traces that a request runs, their order, and the places
+//! where a core works in between. A path describes what is common and contains no times.
 
 use crate::check::Scope;
 use crate::fault::{Fault, Owner, What};
@@ -10,7 +10,7 @@ use crate::walk::walk;
 /// A service and the path that most of its requests take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its name.
+    /// The name of the service.
     pub name: String,
     /// The stages that a request runs, in order.
     pub path: Vec<Stage>,
@@ -19,7 +19,7 @@ pub struct Service {
 /// A part of a service's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// A trace runs; the flags named are set in its payload, all other fields are zero.
+    /// A trace runs. The named flags are set in its payload, and all other fields are zero.
     Run {
         /// The trace.
         trace: String,
@@ -28,7 +28,7 @@ pub enum Stage {
     },
     /// A core works.
     Cpu,
-    /// So many copies of a path run at once.
+    /// Several copies of a path run at once.
     Parallel {
         /// The number of copies.
         times: u32,
@@ -38,7 +38,7 @@ pub enum Stage {
 }
 
 impl Service {
-    /// Calls `visit` with every stage in the order of the text, and how deep it is nested.
+    /// Calls `visit` with every stage and its depth, in the order of the text.
     pub fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a Stage, usize)) {
         visit_stages(&self.path, 0, visit);
     }
@@ -53,7 +53,7 @@ fn visit_stages<'a>(stages: &'a [Stage], depth: usize, visit: &mut dyn FnMut(&'a
     }
 }
 
-/// Returns the faults of a service in a catalog whose traces have none.
+/// Returns the faults of a service. The catalog's traces must be without faults.
 pub(crate) fn check(service: &Service, index: usize, scope: Scope<'_>) -> Vec<Fault> {
     let mut check = Check { scope, owner: Owner::Service(index), next: 0, faults: Vec::new() };
     let mut deepest = 0;
@@ -83,7 +83,8 @@ impl Check<'_> {
             let node = self.next.checked_sub(1);
             self.faults.push(Fault { owner: self.owner, node, what: What::EmptyPath });
         }
-        // The traces that those before have gone on with, and the trace that did so.
+        // The traces that must come next because an earlier trace continues with them, each with
+        // this earlier trace.
         let mut awaited: Vec<(String, String)> = Vec::new();
         let mut core = true;
         for stage in path {
@@ -122,7 +123,7 @@ impl Check<'_> {
         }
     }
 
-    /// Returns the traces that this one goes on with.
+    /// Checks a trace that the service runs, and returns the traces with which it continues.
     fn run(&mut self, at: usize, name: &str, with: &[String]) -> Vec<String> {
         let Some(trace) = self.scope.trace(name) else {
             self.fault(at, self.scope.unknown_trace(name));

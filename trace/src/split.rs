@@ -1,4 +1,4 @@
-//! Cuts a trace that invokes too much into several that go on with each other.
+//! Cuts a trace with too many invocations into several traces that continue each other.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use crate::limits::INVOCATIONS_MAX;
 use crate::payload::Format;
 use crate::tree::{End, Fork, Node, Trace, invocations, visit_nodes};
 
-/// A trace that cannot be split.
+/// The reason why a trace cannot be split.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs)]
 pub enum SplitError {
@@ -21,11 +21,12 @@ pub enum SplitError {
     Formats { trace: String, payload: String },
 }
 
-/// Returns the trace in parts of at most [`INVOCATIONS_MAX`] invocations each: the first under its own name, the others
-/// under that name with a number. Nothing else about it is checked.
+/// Splits a trace into parts of at most [`INVOCATIONS_MAX`] invocations each. The first part keeps
+/// the trace's name, and the other parts add a number to it. Nothing else about the trace is
+/// checked.
 ///
 /// # Errors
-/// The place where it cannot be cut.
+/// Returns the place where the trace cannot be cut.
 pub fn split(trace: &Trace) -> Result<Vec<Trace>, SplitError> {
     let mut splitter = Splitter { name: &trace.name, parts: 1, waiting: Vec::new() };
     let mut done = Vec::new();
@@ -42,12 +43,13 @@ pub fn split(trace: &Trace) -> Result<Vec<Trace>, SplitError> {
 struct Splitter<'a> {
     name: &'a str,
     parts: usize,
-    /// The parts that were cut off and are perhaps still too long.
+    /// The parts that were cut off. They may still be too long.
     waiting: Vec<Trace>,
 }
 
 impl Splitter<'_> {
-    /// Leaves at most `budget` invocations in these nodes, which begin with a payload of one of the formats.
+    /// Reduces these nodes to at most `budget` invocations. Their payload begins with one of the
+    /// formats in `start`.
     fn trim(
         &mut self,
         nodes: &mut Vec<Node>,
@@ -64,7 +66,8 @@ impl Splitter<'_> {
             used += nodes[fits].invocations();
             fits += 1;
         }
-        // The latest cut where the payload has one format and something runs in front of it, if anything may.
+        // Finds the latest place at which the payload has exactly one format. Unless the budget is
+        // 0, an op must run in front of it.
         let is_cut = |place: &usize| {
             at(nodes, *place).len() == 1 && (budget == 0 || invocations(&nodes[..*place]) > 0)
         };
@@ -88,7 +91,7 @@ impl Splitter<'_> {
         self.trim_arms(&mut nodes[fits], budget - used, &start)
     }
 
-    /// Shares the budget among the arms of a node that is too large by itself.
+    /// Divides the budget among the arms of a node that is too large by itself.
     fn trim_arms(
         &mut self,
         node: &mut Node,
@@ -113,7 +116,7 @@ impl Splitter<'_> {
         Ok(())
     }
 
-    /// Makes a trace of these nodes, and returns the node that goes on with it.
+    /// Makes a trace of these nodes, and returns the node that continues with this trace.
     fn part(&mut self, takes: Format, body: Vec<Node>) -> Node {
         self.parts += 1;
         let name = format!("{}.{}", self.name, self.parts);
@@ -130,7 +133,7 @@ impl Splitter<'_> {
     }
 }
 
-/// Makes every open end of these nodes go on with `rest`.
+/// Appends `rest` to every path through these nodes that does not end.
 fn close(nodes: &mut Vec<Node>, rest: &[Node]) {
     match nodes.last_mut() {
         Some(Node::End(_) | Node::Fork(Fork { join: false, .. })) => {}
@@ -144,7 +147,8 @@ fn close(nodes: &mut Vec<Node>, rest: &[Node]) {
     }
 }
 
-/// Returns the number, in the order of the text, of the node at this place of a block.
+/// Returns the number of a block's node in the order of the text. `place` is the node's index in
+/// the block.
 fn number(nodes: &[Node], place: usize) -> usize {
     let mut count = 0;
     visit_nodes(&nodes[..place], 0, &mut |_, _| count += 1);

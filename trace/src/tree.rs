@@ -1,5 +1,5 @@
-//! A trace as data, which the builder, the text form and the decoder make and everything else reads. Nothing here is
-//! checked; a trace in a [`Catalog`](crate::Catalog) is.
+//! A trace as data. The builder, the text form and the decoder make it, and everything else reads
+//! it. Nothing here is checked: only a trace in a [`Catalog`](crate::Catalog) is checked.
 
 use std::fmt;
 
@@ -8,12 +8,13 @@ use units::{Nanos, Op};
 use crate::condition::Condition;
 use crate::payload::{Base, Format};
 
-/// A field of the payload that branches may read. Its place among the catalog's fields is its slot in the encoding.
+/// A field of the payload that branches may read. Its index in the catalog is its slot in the
+/// encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The name that conditions use.
     pub name: String,
-    /// The kind of its content.
+    /// The kind of the field's content.
     pub kind: FieldKind,
 }
 
@@ -27,7 +28,7 @@ pub enum FieldKind {
 }
 
 impl FieldKind {
-    /// Returns the word that traces use.
+    /// Returns the kind's name in traces.
     pub const fn name(self) -> &'static str {
         match self {
             FieldKind::Flag => "flag",
@@ -41,24 +42,25 @@ impl FieldKind {
 pub struct Trace {
     /// The name that `tail`, `await` and `run_trace` use.
     pub name: String,
-    /// The payload's format when it starts.
+    /// The format of the payload at the start of the trace.
     pub takes: Format,
     /// The nodes, in order.
     pub body: Vec<Node>,
 }
 
-/// One thing that a trace does.
+/// One action of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     /// An invocation of an op.
     Run(Run),
-    /// The payload changes its base from the first to the second.
+    /// A transform, which changes the payload's base from the first to the second.
     Trans(Base, Base),
-    /// One of two arms is taken. If an arm does not end, the nodes behind the branch go on.
+    /// A branch, which takes one of two arms. If the arm does not end, the nodes behind the branch
+    /// follow.
     Branch(Branch),
-    /// The payload goes to every arm at once.
+    /// A fork, which sends the payload to every arm at once.
     Fork(Fork),
-    /// The path ends.
+    /// The end of the path.
     End(End),
 }
 
@@ -67,60 +69,61 @@ pub enum Node {
 pub struct Run {
     /// The op.
     pub op: Op,
-    /// The time by which it should be done (ns), counted from the start of the first trace of a chain of tails. An op
-    /// that is early leaves its slack to the next. It is a soft deadline.
+    /// The time by which the op should be done (ns), counted from the start of the first trace of a
+    /// chain of tails. If an op is early, the time that it saves is available to the next op. The
+    /// deadline is soft.
     pub due: Option<Nanos>,
 }
 
-/// A choice by the payload's fields.
+/// A choice between two arms that depends on the payload's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// The condition.
     pub condition: Condition,
-    /// The nodes to run if it holds.
+    /// The nodes that run if the condition holds.
     pub on_true: Vec<Node>,
-    /// The nodes to run if it does not.
+    /// The nodes that run if the condition does not hold.
     pub on_false: Vec<Node>,
 }
 
-/// Several arms at once.
+/// Several arms that run at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fork {
     /// The arms, at least two.
     pub arms: Vec<Vec<Node>>,
-    /// True if the nodes that follow wait for all arms, and go on with the first one's payload. Otherwise every arm
-    /// ends by itself.
+    /// Whether the nodes that follow wait for all arms and continue with the payload of the first.
+    /// Otherwise every arm ends by itself.
     pub join: bool,
 }
 
 /// The end of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The payload goes to memory, and the core that started the trace is told.
+    /// The payload is written to memory, and the core that started the trace is told.
     Notify,
-    /// The named trace goes on with the payload at once.
+    /// The named trace continues with the payload at once.
     Tail(String),
-    /// The named trace starts when the answer to what `tcp` has just sent arrives.
+    /// The named trace starts when the answer to the message that `tcp` has just sent arrives.
     Await {
         /// The trace that receives the answer.
         trace: String,
-        /// The time for which it waits. Then the core is told.
+        /// The longest wait for the answer. When it is over, the core is told.
         within: Option<Nanos>,
     },
 }
 
 impl Trace {
-    /// Returns the invocations that its encoding holds: those of all arms.
+    /// Returns the number of invocations in all arms. The encoding holds all of them.
     pub fn invocations(&self) -> usize {
         invocations(&self.body)
     }
 
-    /// Calls `visit` with every node in the order of the text, and how deep it is nested.
+    /// Calls `visit` with every node and its depth, in the order of the text.
     pub fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a Node, usize)) {
         visit_nodes(&self.body, 0, visit);
     }
 
-    /// Returns the traces that it goes on with, in the order of the text.
+    /// Returns the ends that continue with another trace, in the order of the text.
     pub fn follows(&self) -> Vec<&End> {
         let mut ends = Vec::new();
         self.visit(&mut |node, _| match node {
@@ -132,7 +135,7 @@ impl Trace {
 }
 
 impl End {
-    /// Returns the trace that goes on.
+    /// Returns the name of the trace that continues, if there is one.
     pub fn target(&self) -> Option<&str> {
         match self {
             End::Notify => None,
@@ -142,7 +145,7 @@ impl End {
 }
 
 impl Node {
-    /// Returns the invocations of this node and its arms.
+    /// Returns the number of invocations in this node and its arms.
     pub fn invocations(&self) -> usize {
         match self {
             Node::Run(_) => 1,
@@ -175,7 +178,7 @@ impl fmt::Display for Run {
     }
 }
 
-/// A node's first line in the text form, without the brace.
+/// Writes the first line of a node in the text form, without the brace.
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -188,7 +191,7 @@ impl fmt::Display for Node {
     }
 }
 
-/// A time in the largest unit that it is a whole number of.
+/// A time that is printed in the largest unit that divides it.
 pub(crate) struct Time(pub(crate) Nanos);
 
 impl fmt::Display for Time {
@@ -202,7 +205,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// The units of times, largest first.
+/// The units of times, with the largest first.
 pub(crate) const TIME_UNITS_NS: [(u64, &str); 4] =
     [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
 
@@ -210,7 +213,7 @@ pub(crate) fn invocations(nodes: &[Node]) -> usize {
     nodes.iter().map(Node::invocations).sum()
 }
 
-/// Returns whether a path leads behind these nodes.
+/// Returns whether some path leads through these nodes to the node behind them.
 pub(crate) fn goes_on(nodes: &[Node]) -> bool {
     nodes.iter().all(|node| match node {
         Node::Run(_) | Node::Trans(..) => true,
@@ -220,7 +223,7 @@ pub(crate) fn goes_on(nodes: &[Node]) -> bool {
     })
 }
 
-/// Calls `visit` with every node in the order of the text, and with its depth.
+/// Calls `visit` with every node and its depth, in the order of the text.
 pub(crate) fn visit_nodes<'a>(
     nodes: &'a [Node],
     depth: usize,

@@ -1,33 +1,35 @@
-//! Computes what a trace does for given fields: the ops that it invokes and its ends. It runs nothing.
+//! Computes what a trace does for given values of fields: the ops that it invokes and its ends.
+//! This module runs nothing.
 
 use units::Op;
 
 use crate::tree::{End, Node, Trace};
 
-/// The result of a trace for given fields.
+/// The result of a trace for given values of fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Walked<'a> {
-    /// The ops invoked, arms of a fork one after the other.
+    /// The invoked ops. The arms of a fork follow each other.
     pub ops: Vec<Op>,
-    /// The work behind each of them.
+    /// The work behind each op, in the same order.
     pub behind: Vec<Behind>,
-    /// The ends of its paths: one, or one for each arm of a fork.
+    /// The ends of the trace's paths: one end, or one for each arm of a fork.
     pub ends: Vec<&'a End>,
 }
 
-/// The work behind an op that its dispatcher has to do. A core does the work in front of the first op, or in front of
-/// the first op behind a join.
+/// The work that an op's dispatcher must do when the op is done. A core does the work in front of
+/// the first op, and in front of the first op behind a join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behind {
-    /// Branches decided.
+    /// The number of decided branches.
     pub branches: u32,
-    /// Transforms made.
+    /// The number of transforms.
     pub transforms: u32,
-    /// Ends: a core is told, or another trace is loaded.
+    /// The number of ends. At an end a core is told, or another trace is loaded.
     pub ends: u32,
 }
 
-/// Walks through `trace` if a field has the value that `read` gives. Flags are set above zero.
+/// Computes the result of `trace` if each field has the value that `read` returns. A flag is set if
+/// its value is not zero.
 pub fn walk<'a>(trace: &'a Trace, read: &mut dyn FnMut(&str) -> u32) -> Walked<'a> {
     let mut walker = Walker { read, walked: Walked::default(), last: None };
     walker.block(&trace.body);
@@ -37,12 +39,12 @@ pub fn walk<'a>(trace: &'a Trace, read: &mut dyn FnMut(&str) -> u32) -> Walked<'
 struct Walker<'a, 'r> {
     read: &'r mut dyn FnMut(&str) -> u32,
     walked: Walked<'a>,
-    /// The op before.
+    /// The index of the op to which the next work belongs. It is none if a core does the work.
     last: Option<usize>,
 }
 
 impl<'a> Walker<'a, '_> {
-    /// Walks through nodes, and returns whether the path goes on.
+    /// Walks through nodes and returns whether the path continues.
     fn block(&mut self, nodes: &'a [Node]) -> bool {
         nodes.iter().all(|node| match node {
             Node::Run(run) => {

@@ -1,5 +1,5 @@
-//! Tests of the traces and services of [AccelFlow]: every count that the paper's tables print, and the statements of
-//! its text on single traces.
+//! Tests the traces and services of \[AccelFlow\]. It checks every count that the paper's tables
+//! print, and the statements of the paper's text about single traces.
 
 use trace::{
     ACCELFLOW, Base, Block, Condition, Draft, End, Format, Head, Trace, Wrap, accelflow, dump,

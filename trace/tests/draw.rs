@@ -1,4 +1,5 @@
-//! Pictures: the same text every time, everything within the frame, and nothing left out.
+//! Tests that a picture always has the same text, that everything lies within its frame, and that
+//! nothing is missing.
 
 use trace::draw::{dot, svg};
 use trace::{Trace, accelflow, read};

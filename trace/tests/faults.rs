@@ -1,9 +1,9 @@
-//! Tests of every fault that a text can have: its message and its place.
+//! Tests the message and the place of every fault that a text can have.
 
 use trace::{Base, Block, Condition, Draft, Format, Trace, What, draft, read, seq, split};
 use units::Op;
 
-/// Puts a body into a text on one line: its first column is 23.
+/// Puts a body into a text. The body is on one line and begins at column 23.
 fn body(text: &str) -> String {
     format!("field a flag field b flag field n number\ntrace x takes json {{ {text} }}")
 }
@@ -156,7 +156,8 @@ fn what_makes_no_sense_is_placed() {
         let found = errors(&body(text));
         let expected = format!("f.trace:{expected}");
         assert!(found[0].starts_with(&expected), "{text}\n{}\n{expected}", found.join("\n"));
-        // A trace that stands for a second one as well has that one's fault beside it.
+        // A trace that continues with itself is also checked as the trace that continues, so it may
+        // have a second fault.
         let meant_two = text.ends_with('x') || text == "tcp await x within 5ns";
         assert!(found.len() == 1 || meant_two, "{text}: {found:#?}");
     }
@@ -256,8 +257,8 @@ fn the_builder_is_checked_as_the_text_is() {
         Block::empty().branch(number, inner, Block::empty())
     });
     assert_eq!(first(deep.notify()), What::TooDeep { depth: 9, max: 8 });
-    // The blocks are as deep and as large as anybody can build: they are refused, and neither memory nor stack is
-    // short.
+    // These blocks are as deep and as large as the builder allows. They are refused without filling
+    // the memory or overflowing the stack.
     let flag = || Condition::flag("a");
     let deep = (0..100_000)
         .fold(seq([Op::Copy]), |inner, _| seq([Op::Copy]).branch(flag(), inner, Block::empty()));

@@ -1,5 +1,6 @@
-//! Properties that hold for every trace: text and bytes say the same both ways, programs do what trees say, split
-//! traces do what the whole did, and no input makes any reader panic.
+//! Tests properties of all traces. Text and bytes convert in both directions without a change,
+//! programs do what trees say, split traces do what the whole trace did, and no input makes a
+//! reader panic.
 
 mod common;
 
@@ -20,7 +21,8 @@ fn fields(seed: u64) -> impl FnMut(&str) -> u32 {
     }
 }
 
-/// Runs a program, collects the ops that it invokes, arms of a fork one after the other, and returns whether it ended.
+/// Runs a program and collects the ops that it invokes, with the arms of a fork one after the
+/// other. Returns whether the program ended.
 fn run(
     program: &[Instruction],
     mut pc: usize,
@@ -58,7 +60,7 @@ fn run(
     }
 }
 
-/// Collects the ops of a trace and of those that its tails lead to.
+/// Collects the ops of a trace and of the traces to which its tails lead.
 fn chain(catalog: &Catalog, trace: &Trace, seed: u64, ops: &mut Vec<Op>) {
     let walked = walk(trace, &mut fields(seed));
     ops.extend(walked.ops);

@@ -1,4 +1,5 @@
-//! A real memcached 1.6.18 as oracle, on a port of its own choice, gone with its handle.
+//! A real memcached 1.6.18 as a reference. It listens on a free port and stops when its handle is
+//! dropped.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Asked behind every question, so that the end of its answer is known.
+/// A command that is sent behind every request. Its answer marks the end of the request's answer.
 const SENTINEL: &[u8] = b"mg no_such_item k\r\n";
 const SENTINEL_ANSWER: &[u8] = b"EN kno_such_item\r\n";
 
@@ -18,8 +19,8 @@ pub(crate) struct Memcached {
 }
 
 impl Memcached {
-    /// Starts one; none, said loudly, where this machine has no memcached 1.6.18, which fails under
-    /// CI.
+    /// Starts memcached. Returns none and prints a message if this machine has no memcached 1.6.18.
+    /// In CI that is a failure.
     pub(crate) fn start() -> Option<Self> {
         let version = Command::new("memcached").arg("-V").output();
         let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -45,10 +46,11 @@ impl Memcached {
         Some(Self { child, port, stream: connect(port) })
     }
 
-    /// Returns what memcached answers to `bytes`, and whether it closed the connection.
+    /// Returns memcached's answer to `bytes`, and whether it closed the connection.
     pub(crate) fn ask(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
         self.stream.write_all(bytes).expect("memcached reads");
-        // A connection that memcached closed may refuse the sentinel; the read will tell.
+        // If memcached has closed the connection, sending the sentinel may fail. The read then
+        // reports it.
         let _ = self.stream.write_all(SENTINEL);
         let mut answer = Vec::new();
         let mut chunk = [0; 4096];
@@ -68,8 +70,8 @@ impl Memcached {
         (answer, true)
     }
 
-    /// Waits until memcached's clock of whole seconds has just moved, so that what follows sees it
-    /// stand.
+    /// Waits until memcached's clock, which counts whole seconds, has just advanced. The commands
+    /// that follow then see one time.
     #[allow(dead_code, reason = "each test file is a crate of its own, and not all tell the time")]
     pub(crate) fn wait_for_tick(&mut self) {
         let uptime = |memcached: &mut Self| {

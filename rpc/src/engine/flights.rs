@@ -1,29 +1,29 @@
-//! Requests between packet and answer, and the loaded services. It knows which service answers a token, and with which
-//! functions. A token that is not in flight belongs to no request.
+//! The requests between packet and answer, and the loaded services. This module knows which service
+//! answers a token, and with which functions. A token that is not in flight belongs to no request.
 
 use std::sync::Arc;
 
 use crate::command::Address;
 use crate::functions::Functions;
 
-/// A request on its way, from the moment the RxEngine begins on its packet.
+/// A request in flight. It begins when the RxEngine starts on its packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Flight {
     pub(super) token: u64,
     pub(super) generation: u32,
-    /// The packet it came in.
+    /// The address of the request's packet.
     pub(super) packet: Address,
-    /// The function and the caller's number, once the application has the request.
+    /// The function and the caller's number. They are known once the application has the request.
     pub(super) received: Option<(u32, i32)>,
 }
 
 impl Flight {
-    /// Returns the engine's number for the request, which its record has too.
+    /// Returns the engine's number for the request. The request's record has the same number.
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Returns the packet that it came in, which [`crate::Completion::about`] names too.
+    /// Returns the address of the request's packet, which [`crate::Completion::about`] also names.
     pub fn packet(&self) -> Address {
         self.packet
     }
@@ -34,7 +34,7 @@ struct Loaded {
     generation: u32,
     functions: Arc<dyn Functions>,
     flights: usize,
-    /// True if flights of it may still arrive from another engine.
+    /// Whether flights of this service may still arrive from another engine.
     expects: bool,
 }
 
@@ -46,11 +46,11 @@ impl Loaded {
 
 #[derive(Debug)]
 pub(super) struct Flights {
-    /// The flights by place. A token is a serial number above the place.
+    /// The flights by place. A token is a serial number times the number of places, plus the place.
     places: Vec<Option<Flight>>,
     free: Vec<usize>,
     serial: u64,
-    /// The loaded services. The last is the current one.
+    /// The loaded services. The last service is the current one.
     loaded: Vec<Loaded>,
 }
 
@@ -71,8 +71,8 @@ impl Flights {
         generation
     }
 
-    /// Does the same as [`Flights::load`], and keeps the services that were loaded before until
-    /// [`Flights::all_arrived`].
+    /// Loads functions as [`Flights::load`] does. It keeps the services that were loaded before
+    /// until [`Flights::all_arrived`].
     pub(super) fn load_ahead(&mut self, functions: Arc<dyn Functions>) -> u32 {
         self.loaded.iter_mut().for_each(|loaded| loaded.expects = true);
         self.load(functions)
@@ -83,7 +83,7 @@ impl Flights {
         self.prune();
     }
 
-    /// Drops services that are neither current nor needed.
+    /// Drops services that are neither current nor needed by a flight.
     fn prune(&mut self) {
         let current = self.current().generation;
         self.loaded
@@ -102,7 +102,8 @@ impl Flights {
         self.free.is_empty()
     }
 
-    /// Starts the flight of a packet with the functions that are current now. Returns `None` if there is no place.
+    /// Starts the flight of a packet with the current functions and returns its token. Returns
+    /// `None` if no place is free.
     pub(super) fn start(&mut self, packet: Address) -> Option<u64> {
         let place = self.free.pop()?;
         self.serial += 1;
@@ -114,7 +115,7 @@ impl Flights {
         Some(token)
     }
 
-    /// Notes that the application has the request now.
+    /// Records that the application has the request.
     pub(super) fn received(&mut self, token: u64, function: u32, sequence: i32) {
         let place = self.place(token);
         if let Some(flight) = self.places[place].as_mut().filter(|flight| flight.token == token) {
@@ -122,7 +123,7 @@ impl Flights {
         }
     }
 
-    /// Returns the request with this token, and its functions.
+    /// Returns the request with this token, and the functions of its service.
     pub(super) fn find(&self, token: u64) -> Option<(Flight, &dyn Functions)> {
         let flight = self.places[self.place(token)].filter(|flight| flight.token == token)?;
         let same_generation = |loaded: &&Loaded| loaded.generation == flight.generation;
@@ -130,8 +131,9 @@ impl Flights {
         Some((flight, &*loaded.functions))
     }
 
-    /// Takes a request that another engine received. Its place is the one that it has there, so it is free here as
-    /// well. Returns false if the place is not free, or if its functions were never loaded.
+    /// Adds a request that another engine received. The request keeps the place that it has in the
+    /// other engine, where no other request can hold it. The place is therefore free here as well.
+    /// Returns false if the place is not free, or if the request's functions were never loaded.
     pub(super) fn arrive(&mut self, flight: Flight) -> bool {
         let place = self.place(flight.token);
         let same_generation = |loaded: &&mut Loaded| loaded.generation == flight.generation;
@@ -145,7 +147,7 @@ impl Flights {
         true
     }
 
-    /// Ends the flight: the request was answered, or was no request.
+    /// Ends a flight, because its request was answered or its packet was not a valid request.
     pub(super) fn land(&mut self, token: u64) {
         let place = self.place(token);
         let Some(flight) = self.places[place].take_if(|flight| flight.token == token) else {

@@ -1,5 +1,5 @@
-//! The part that both halves share: the five states, the transitions between them, and the report of a step to its
-//! driver.
+//! The common part of both halves: the five states, the transitions between them, and the report of
+//! a step to the driver.
 
 use crate::command::Address;
 
@@ -20,11 +20,11 @@ pub enum State {
     IdleRecv,
     /// The half works on a message.
     Busy,
-    /// The work is done, but its memory operations are not.
+    /// The work is done, but its memory operations are not complete.
     Drain,
-    /// The half tells the core and cleans up.
+    /// The half informs the core and cleans up.
     Done,
-    /// The half is done, and more work is there already.
+    /// The half is done, and more work has already arrived.
     IdleResp,
 }
 
@@ -37,25 +37,26 @@ pub struct Step {
     pub from: State,
     /// The state after.
     pub to: State,
-    /// The work that was done on the way. It is not empty when a half leaves [`State::Busy`].
+    /// The work of this step. It is not empty when a half leaves [`State::Busy`].
     pub work: Work,
-    /// A buffer that the engine is through with, when a half leaves [`State::Done`]: the packet's, or the response's. A
-    /// buffer that was refused is named by the completion that says so.
+    /// The buffer that the engine has finished with, when a half leaves [`State::Done`]: the
+    /// packet's buffer or the response's. The buffer of a refused message is not here; the
+    /// completion that reports the refusal names it.
     pub released: Option<Address>,
 }
 
-/// The cost of a message, for drivers that keep time.
+/// The cost of a message, for drivers that simulate time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Bytes loaded from the first buffer.
+    /// The number of bytes loaded from the first buffer.
     pub loaded_bytes: usize,
-    /// Bytes stored to the second.
+    /// The number of bytes stored to the second buffer.
     pub stored_bytes: usize,
     /// The function, once it is known.
     pub function: Option<u32>,
 }
 
-/// A half's state and the message it works on.
+/// A half's state and its current message.
 #[derive(Debug)]
 pub(super) struct Machine<J> {
     pub(super) state: State,
@@ -69,13 +70,14 @@ impl<J> Default for Machine<J> {
 }
 
 impl<J> Machine<J> {
-    /// Goes on to `to`.
+    /// Changes the state to `to`.
     pub(super) fn enter(&mut self, half: Half, to: State) -> Step {
         let from = std::mem::replace(&mut self.state, to);
         Step { half, from, to, work: Work::default(), released: None }
     }
 
-    /// Goes on after the work, and while draining: it waits for memory operations in flight.
+    /// Continues after the work, and while draining. It waits until no memory operations are in
+    /// flight.
     pub(super) fn settle(&mut self, half: Half, in_flight: usize) -> Option<Step> {
         match (self.state, in_flight) {
             (State::Drain, 1..) => None,
@@ -84,7 +86,7 @@ impl<J> Machine<J> {
         }
     }
 
-    /// Goes on after the message: to the next one, or to rest.
+    /// Continues after a message, with the next message or with an idle state.
     pub(super) fn finish(&mut self, half: Half, more: bool, released: Option<Address>) -> Step {
         let to = if more { State::IdleResp } else { State::IdleRecv };
         Step { released, ..self.enter(half, to) }

@@ -1,5 +1,5 @@
-//! The engine: two halves, each a state machine of its own, between the queues of four interfaces. It moves only when
-//! it is stepped, waits for nothing, and holds no more than its limits allow.
+//! The engine: two halves, each with its own state machine, between the queues of four interfaces.
+//! It changes only when it is stepped, never waits, and holds no more than its limits allow.
 
 mod flights;
 mod half;
@@ -24,9 +24,9 @@ use tx::TxJob;
 /// The limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most packets, responses and reads that wait, each kind for itself. At least 1.
+    /// The most packets, responses and reads that wait, for each of the three. At least 1.
     pub depth: usize,
-    /// The most requests that the application has and has not answered. At least 1.
+    /// The most requests that the application has not answered yet. At least 1.
     pub flights: usize,
     /// The longest string or binary of a request (bytes).
     pub field_bytes_max: usize,
@@ -40,11 +40,12 @@ impl Default for Limits {
 
 /// A near-cache RPC engine.
 ///
-/// Its halves can also be on two threads: two engines with the same limits and functions, of which one only receives
-/// (`step_rx`) and the other only responds (`step_tx`). Requests in flight go from one to the other by
-/// [`Engine::hand_over`], [`Engine::take_over`] and [`Engine::landed`]. Refusals appear at the interface of the core
-/// that has to learn of them. On either thread that is a read that the driver keeps there. Other functions are loaded
-/// first into the engine that responds, by [`Engine::load_ahead`].
+/// The halves can also run on two threads. This takes two engines with the same limits and
+/// functions: one only receives (`step_rx`) and the other only responds (`step_tx`). Requests in
+/// flight move between them by [`Engine::hand_over`], [`Engine::take_over`] and [`Engine::landed`].
+/// A refusal is reported at the interface of the core that must learn of it. On either thread the
+/// driver keeps a read at that interface to receive it. New functions are loaded first into the
+/// engine that responds, by [`Engine::load_ahead`].
 #[derive(Debug)]
 pub struct Engine {
     limits: Limits,
@@ -56,7 +57,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Makes an idle engine with a service's functions in it, as generation 1.
+    /// Makes an idle engine with the functions of a service, which become generation 1.
     ///
     /// # Panics
     /// If a limit is zero.
@@ -72,36 +73,39 @@ impl Engine {
         }
     }
 
-    /// Loads another service's functions and returns their generation. Requests that are in flight finish on the
-    /// functions that received them. Those functions are dropped when the last of the requests has finished.
+    /// Loads another service's functions and returns their generation. Requests in flight finish
+    /// with the functions that received them. Old functions are dropped when their last request has
+    /// finished.
     pub fn load(&mut self, functions: Arc<dyn Functions>) -> u32 {
         self.flights.load(functions)
     }
 
-    /// Does the same on an engine that only responds, before the one that receives loads the functions. The services
-    /// that were loaded before stay until [`Engine::all_arrived`], because requests that came in with them may still be
-    /// handed over.
+    /// Loads functions into an engine that only responds, as [`Engine::load`] does. Call it before
+    /// the engine that receives loads them. The services that were loaded before stay until
+    /// [`Engine::all_arrived`], because their requests may still be handed over.
     pub fn load_ahead(&mut self, functions: Arc<dyn Functions>) -> u32 {
         self.flights.load_ahead(functions)
     }
 
-    /// Says that every request that came in before the last [`Engine::load_ahead`] was taken over. That is certain once
-    /// the engine that receives holds one service. Services that no request needs are dropped.
+    /// Reports that every request received before the last [`Engine::load_ahead`] was taken over.
+    /// That is certain once the engine that receives holds only one service. Services that no
+    /// request needs are dropped.
     pub fn all_arrived(&mut self) {
         self.flights.all_arrived();
     }
 
-    /// Returns how many services are held: the current one, and those that requests in flight still need.
+    /// Returns the number of loaded services: the current service and those that requests in flight
+    /// still need.
     pub fn generations(&self) -> usize {
         self.flights.generations()
     }
 
-    /// Returns the number of requests that the application has and has not answered.
+    /// Returns the number of requests that the application has not answered yet.
     pub fn in_flight(&self) -> usize {
         self.flights.count()
     }
 
-    /// Takes a word. A read of the same core reports what is wrong with it.
+    /// Accepts a word. If the word is wrong, a read of the same core reports the error.
     pub fn issue(&mut self, interface: Interface, word: u64) -> Result<(), Stalled> {
         let depth = self.limits.depth;
         let side = match interface.read() {
@@ -134,7 +138,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the result of a read at `interface`, the first that completed first. Only 2 and 4 are read.
+    /// Returns the oldest completed read at `interface`, if there is one. Only interfaces 2 and 4
+    /// have reads.
     pub fn take(&mut self, interface: Interface) -> Option<Completion> {
         match interface {
             Interface::NetResp => self.net.take(),
@@ -143,25 +148,26 @@ impl Engine {
         }
     }
 
-    /// Returns a request that this engine received, for the engine that responds. The request's record has its token.
-    /// It is in flight here until it has [`Engine::landed`].
+    /// Returns a request that this engine received, for the engine that responds. `token` is in the
+    /// request's record. The request stays in flight here until [`Engine::landed`].
     pub fn hand_over(&self, token: u64) -> Option<Flight> {
         let (flight, _) = self.flights.find(token)?;
         flight.received.is_some().then_some(flight)
     }
 
-    /// Takes a request that another engine received, before its response comes. Returns false if there is no place for
-    /// it, or if it came in with functions that this engine was not given.
+    /// Adds a request that another engine received. Call it before the request's response arrives.
+    /// Returns false if there is no place for the request, or if its functions were never loaded
+    /// here.
     pub fn take_over(&mut self, flight: Flight) -> bool {
         self.flights.arrive(flight)
     }
 
-    /// Says that the engine that took this request over is through with it.
+    /// Reports that the engine that took this request over has finished with it.
     pub fn landed(&mut self, token: u64) {
         self.flights.land(token);
     }
 
-    /// Returns the state of a half.
+    /// Returns the state of one half.
     pub fn state(&self, half: Half) -> State {
         match half {
             Half::Rx => self.rx.state,

@@ -1,5 +1,5 @@
-//! The RxEngine: a packet goes in, and a record comes out in App.Recv. A packet that cannot be read is refused at the
-//! network, and the application's read goes on waiting.
+//! The RxEngine: it turns a packet into a record in App.Recv. A packet that cannot be read is
+//! refused at the network, and the application's read keeps waiting.
 
 use crate::command::{Address, Code};
 use crate::flat::Build;
@@ -19,19 +19,19 @@ pub(super) struct RxJob {
     outcome: Outcome,
 }
 
-/// The fate of the packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     /// A record of this length is in App.Recv.
     Record { function: u32, sequence: i32, oneway: bool, length: usize },
-    /// The packet is at fault.
+    /// The packet is not valid.
     Refused(Code),
     /// App.Recv is not mapped. The packet is unchanged.
     NoPlace,
 }
 
 impl Engine {
-    /// Moves the RxEngine on by one state. Returns `None` when it has to wait.
+    /// Advances the RxEngine by one state. Returns `None` if it must wait.
     pub fn step_rx(&mut self, memory: &mut (impl Memory + ?Sized)) -> Option<Step> {
         match self.rx.state {
             State::IdleRecv | State::IdleResp => self.rx_begin(),
@@ -79,7 +79,7 @@ impl Engine {
         (outcome, work)
     }
 
-    /// Does header, dispatch and `recv`.
+    /// Reads the header, finds the function and calls `recv`.
     fn deserialize(
         &self,
         packet: &[u8],
@@ -101,7 +101,7 @@ impl Engine {
         functions.recv(function, &mut wire, &mut build)?;
         wire.end()?;
         let length = RECORD_HEAD_BYTES + build.used();
-        // Nobody awaits an answer to a oneway request: token 0 belongs to no request.
+        // A oneway request awaits no answer, so it has token 0, which belongs to no request.
         Record::head(head, if oneway { 0 } else { token }, function, flight.generation);
         work.stored_bytes = length;
         Ok(Outcome::Record { function, sequence: message.sequence, oneway, length })
@@ -120,7 +120,8 @@ impl Engine {
                 self.flights.received(token, function, sequence);
                 flies = !oneway;
                 if oneway {
-                    // Nothing answers it, but the network still learns that the packet is through.
+                    // The request gets no answer, but the network must learn that the engine has
+                    // finished with the packet.
                     self.net.tell(Code::Done, packet.at);
                 }
             }

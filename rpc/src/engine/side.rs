@@ -1,5 +1,5 @@
-//! One core's two interfaces: the writes that the engine has not taken, the reads that wait, and their results. Every
-//! queue is bounded: a side whose core takes no completions stalls.
+//! The two interfaces of one core: the writes that the engine has not begun, the waiting reads, and
+//! the results. Every queue is bounded: if the core takes no completions, its side stalls.
 
 use std::collections::VecDeque;
 
@@ -34,19 +34,19 @@ impl Side {
         }
     }
 
-    /// Returns whether the side takes no word. Completions come from words, and from writes before them, so there are
-    /// at most twice the depth of them.
+    /// Returns whether the side accepts no word now. Waiting completions come from words and from
+    /// earlier writes, so there are at most twice as many of them as the depth.
     pub(super) fn takes_no_word(&self) -> bool {
         self.news.len() >= self.depth
     }
 
-    /// Returns whether the side takes no read. Results come from reads.
+    /// Returns whether the side accepts no read now. Results come from reads.
     pub(super) fn takes_no_read(&self) -> bool {
         self.done.len() + self.reads.len() >= 2 * self.depth
     }
 
-    /// Arms the side: the next length is of the bytes here. A buffer that was armed before it is forgotten, because
-    /// nothing was started on it.
+    /// Arms the side: the next length belongs to the buffer `at`. A buffer that was armed earlier
+    /// is forgotten, because nothing was started on it.
     pub(super) fn arm(&mut self, at: Address) {
         self.armed = Some(at);
     }
@@ -55,7 +55,7 @@ impl Side {
         self.armed.take()
     }
 
-    /// Returns the number of writes that are not yet begun.
+    /// Returns the number of writes that have not begun.
     pub(super) fn waiting(&self) -> usize {
         self.written.len()
     }
@@ -69,12 +69,13 @@ impl Side {
         self.written.pop_front()
     }
 
-    /// Makes a write the oldest again that could not be begun for lack of a place for its result.
+    /// Returns a write to the front of the queue, because there was no place for its result.
     pub(super) fn undo(&mut self, ready: Ready) {
         self.written.push_front(ready);
     }
 
-    /// Takes a read, with a buffer for its result. A completion that waits comes first.
+    /// Accepts a read with a buffer for its result. If a completion is waiting, the read reports it
+    /// at once.
     pub(super) fn read(&mut self, buffer: Address) {
         if let Some((code, about)) = self.news.pop_front() {
             self.complete(code, 0, buffer, about);
@@ -89,12 +90,13 @@ impl Side {
         !self.reads.is_empty()
     }
 
-    /// Takes the oldest read, to complete it.
+    /// Removes the oldest read from the queue, to complete it.
     pub(super) fn claim(&mut self) -> Option<Address> {
         self.reads.pop_front()
     }
 
-    /// Makes a read the oldest again that was not needed. It reports a completion that came up meanwhile.
+    /// Returns a read that was not needed to the front of the queue. If a completion has come up in
+    /// the meantime, the read reports it instead.
     pub(super) fn unclaim(&mut self, buffer: Address) {
         match self.news.pop_front() {
             Some((code, about)) => self.complete(code, 0, buffer, about),
@@ -102,7 +104,8 @@ impl Side {
         }
     }
 
-    /// Reports a refusal, or the end of a request that needs no answer, through the oldest read, or the next one.
+    /// Reports a refusal, or the end of a request that needs no answer. The oldest read reports it,
+    /// or else the next read.
     pub(super) fn tell(&mut self, code: Code, about: Address) {
         match self.claim() {
             Some(buffer) => self.complete(code, 0, buffer, about),

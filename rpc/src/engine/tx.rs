@@ -1,5 +1,6 @@
-//! The TxEngine: a response goes in at App.Resp, and a frame comes out in Net.Resp. An invalid response is refused at
-//! the application, its request stays in flight, and the network's read goes on waiting.
+//! The TxEngine: it turns a response in App.Resp into a frame in Net.Resp. An invalid response is
+//! refused at the application. Its request then stays in flight, and the network's read keeps
+//! waiting.
 
 use crate::command::{Address, Code};
 use crate::memory::{Memory, Unmapped};
@@ -17,19 +18,19 @@ pub(super) struct TxJob {
     outcome: Outcome,
 }
 
-/// The fate of the response.
+/// The outcome of a response.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     /// A frame of this length is in Net.Resp.
     Frame { token: u64, packet: Address, length: usize },
-    /// The response is at fault.
+    /// The response is not valid.
     Refused(Code),
     /// Net.Resp is not mapped. The response is unchanged.
     NoPlace,
 }
 
 impl Engine {
-    /// Moves the TxEngine on by one state. Returns `None` when it has to wait.
+    /// Advances the TxEngine by one state. Returns `None` if it must wait.
     pub fn step_tx(&mut self, memory: &mut (impl Memory + ?Sized)) -> Option<Step> {
         match self.tx.state {
             State::IdleRecv | State::IdleResp => self.tx_begin(),
@@ -76,7 +77,7 @@ impl Engine {
         (outcome, work)
     }
 
-    /// Does `resp` and the header.
+    /// Calls `resp` and writes the header.
     fn serialize(&self, record: &[u8], frame: &mut [u8], work: &mut Work) -> Result<Outcome, Code> {
         let response = Response::read(record)?;
         let (flight, functions) = self.flights.find(response.token).ok_or(Code::Malformed)?;

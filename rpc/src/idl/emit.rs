@@ -1,12 +1,13 @@
-//! Turns a schema into Rust: a view and the slots of each struct, a reader and a writer of each struct and container,
-//! and the service's functions made of them. The text is made for people to read, and needs no formatter.
+//! Turns a schema into Rust. The output has a view and the slots of each struct, a reader and a
+//! writer of each struct and container, and the service's functions made of them. The output is
+//! made for people to read and needs no formatter.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{Field, Schema, Struct, Type};
 
-/// Returns the module for a schema. `source` says where the IDL is.
+/// Returns the Rust module for a schema. `source` names the IDL file.
 pub fn emit(schema: &Schema, source: &str) -> String {
     let mut emitter = Emitter { schema, out: String::new() };
     emitter.head(source);
@@ -28,7 +29,7 @@ struct Emitter<'a> {
     out: String,
 }
 
-/// Writes a line. Writing to a `String` does not fail.
+/// Writes a line. Writing to a `String` never fails.
 macro_rules! line {
     ($self:ident, $($argument:tt)*) => {
         writeln!($self.out, $($argument)*).expect("a String takes all")
@@ -299,7 +300,7 @@ impl Emitter<'_> {
         vec![format!("to.put(block, {slot}, {word});")]
     }
 
-    /// Returns an expression that writes a value out of a slot of `from`.
+    /// Returns an expression that writes a value from a slot of `from`.
     fn write_from(&self, ty: &Type, slot: &str) -> String {
         let (method, cast) = match ty {
             Type::Bool => return format!("out.byte(u8::from(from.word({slot})? != 0))"),
@@ -315,7 +316,8 @@ impl Emitter<'_> {
         format!("out.{method}(from.word({slot})? as {cast})")
     }
 
-    /// Returns containers by name, including those inside others. It is a map of names, so that each is emitted once.
+    /// Returns all containers by name, including nested ones. The map of names ensures that each is
+    /// emitted once.
     fn containers(&self) -> BTreeMap<String, Type> {
         let mut found = BTreeMap::new();
         let mut waiting: Vec<&Type> =
@@ -343,7 +345,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Returns the name of a reader. A function's arguments and result have the names of the directions they go.
+    /// Returns the name of the function that reads a struct. The names for a function's arguments
+    /// and result begin with `recv_` and `answer_`.
     fn reader(&self, place: usize) -> String {
         for function in &self.schema.functions {
             let name = snake(&function.name);
@@ -390,7 +393,8 @@ const fn kind_name(ty: &Type) -> &'static str {
     }
 }
 
-/// Turns `StorePost` and `storePost` into `store_post`. A name with underscores keeps them.
+/// Turns `StorePost` and `storePost` into `store_post`. A name with underscores keeps its
+/// underscores.
 fn snake(name: &str) -> String {
     let mut out = String::new();
     let mut after_lower = false;
@@ -404,19 +408,20 @@ fn snake(name: &str) -> String {
     out
 }
 
-/// Returns a field's name as a method's.
+/// Converts a field's name to the name of a method.
 fn method(name: &str) -> String {
     let name = snake(name);
     if KEYWORDS.contains(&name.as_str()) { format!("{name}_") } else { name }
 }
 
-/// Returns a field's or a function's name as a constant's. Every struct has the constant `SLOTS` itself.
+/// Converts a field's or a function's name to the name of a constant. `SLOTS` gets an underscore,
+/// because every struct has a constant of that name.
 fn constant(name: &str) -> String {
     let name = snake(name).to_uppercase();
     if name == "SLOTS" { format!("{name}_") } else { name }
 }
 
-/// Rust's keywords, including those that it reserves. `snake` leaves `Self` as `self`.
+/// The keywords of Rust, including reserved ones. `snake` turns `Self` into `self`.
 const KEYWORDS: [&str; 51] = [
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate",
     "do", "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl",

@@ -1,5 +1,6 @@
-//! A schema as functions without code of their own: every field is looked up as it comes. Generated code is tested
-//! against it, and it serves an IDL that was not known at build time.
+//! A schema that works as functions without generated code: every field is looked up when it
+//! arrives. Generated code is tested against it. It also serves an IDL that was not known at build
+//! time.
 
 use crate::command::Code;
 use crate::flat::{Build, View};
@@ -8,7 +9,7 @@ use crate::wire::{Wire, Writer, kind};
 
 use super::{Schema, Type};
 
-/// A schema that answers as a service's functions.
+/// A schema that implements the functions of its service.
 #[derive(Clone, Debug)]
 pub struct Interpreter(Schema);
 

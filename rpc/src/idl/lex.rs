@@ -1,8 +1,9 @@
-//! Splits an IDL into words, numbers and marks with their lines. Comments are dropped, and literals are not known.
+//! Splits an IDL into words, numbers and signs, each with its line. Comments are dropped. String
+//! literals are not supported.
 
 use super::IdlError;
 
-/// The kind of a piece of text.
+/// A token of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Word(String),

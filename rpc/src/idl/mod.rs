@@ -1,6 +1,6 @@
-//! The part of Thrift's IDL that services here are written in: read, checked, turned into code or interpreted. There
-//! are no includes, constants, defaults, unions, inheritance or recursion: a construct that is not known is refused by
-//! its line.
+//! The supported part of Thrift's IDL: it is read and checked, then turned into code or
+//! interpreted. There are no includes, constants, defaults, unions, inheritance or recursion. An
+//! unsupported construct is refused with its line.
 
 mod emit;
 mod interpret;
@@ -20,35 +20,37 @@ pub use parse::parse;
 pub struct Schema {
     /// The service's name.
     pub service: String,
-    /// The structs and exceptions, each after those it uses. Arguments and results of functions are among them.
+    /// The structs and exceptions, each behind the structs that it uses. They include the arguments
+    /// and results of functions.
     pub structs: Vec<Struct>,
     /// The functions in the order of the IDL. A function's number is its index.
     pub functions: Vec<Signature>,
 }
 
-/// Fields in the order of their slots.
+/// A struct or an exception. Its fields are in the order of their slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Struct {
-    /// The name in the IDL, or the function's name and `Args` or `Result`.
+    /// The name in the IDL. For arguments and results it is the function's name with `Args` or
+    /// `Result`.
     pub name: String,
     /// The fields, at most [`FIELDS_MAX`].
     pub fields: Vec<Field>,
 }
 
-/// A field; its slot is its index.
+/// A field. Its slot is its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The wire's number for it.
+    /// The number of the field on the wire.
     pub id: i16,
-    /// The IDL's name for it.
+    /// The name of the field in the IDL.
     pub name: String,
-    /// Its type.
+    /// The type of the field.
     pub ty: Type,
-    /// True if a message without it is malformed.
+    /// Whether a message without this field is malformed.
     pub required: bool,
 }
 
-/// A type; enums are [`Type::I32`].
+/// A type. Enums are [`Type::I32`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     /// `bool`.
@@ -65,18 +67,18 @@ pub enum Type {
     Double,
     /// `string`, `binary`.
     String,
-    /// A struct, by its index.
+    /// A struct, as its index in [`Schema::structs`].
     Struct(usize),
     /// `list`.
     List(Box<Type>),
-    /// `set`, kept as a list: a sender that sends an item twice gets it twice.
+    /// `set`, which is stored as a list. If a sender sends an item twice, the list has it twice.
     Set(Box<Type>),
-    /// `map`, kept as a list of keys and values in turn.
+    /// `map`, which is stored as a list in which keys and values alternate.
     Map(Box<Type>, Box<Type>),
 }
 
 impl Type {
-    /// Returns the wire's number.
+    /// Returns the number of the type on the wire.
     pub const fn kind(&self) -> u8 {
         match self {
             Self::Bool => kind::BOOL,
@@ -99,25 +101,27 @@ impl Type {
 pub struct Signature {
     /// The name on the wire.
     pub name: String,
-    /// The struct of its arguments.
+    /// The index of the struct of its arguments.
     pub args: usize,
-    /// The struct of its result: the returned value, if any, then its exceptions.
+    /// The index of the struct of its result. Its fields are the returned value, if any, and the
+    /// exceptions.
     pub result: usize,
-    /// True if it returns something. Then one field of the result is there, otherwise at most one.
+    /// Whether the function returns a value. If it does, exactly one field of the result is
+    /// present, otherwise at most one.
     pub returns: bool,
-    /// True if nobody awaits an answer.
+    /// Whether no answer is awaited.
     pub oneway: bool,
 }
 
-/// An error in an IDL, and its place.
+/// An error in an IDL and its line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {what}")]
 pub struct IdlError {
     /// The line, counted from 1.
     pub line: usize,
-    /// The error in words.
+    /// The description of the error.
     pub what: String,
 }
 
-/// The most fields of a struct: its head has a bit for each field.
+/// The most fields of a struct. The head of a struct has a bit for each field.
 pub const FIELDS_MAX: usize = 64;

@@ -1,11 +1,12 @@
-//! Turns an IDL's text into its schema. Names are known from their declaration on, so that recursion cannot be written.
+//! Turns the text of an IDL into its schema. A name is known only after its declaration, so
+//! recursion cannot be written.
 
 use std::collections::HashMap;
 
 use super::lex::{Token, tokens};
 use super::{FIELDS_MAX, Field, IdlError, Schema, Signature, Struct, Type};
 
-/// Reads an IDL of one service.
+/// Parses an IDL with one service.
 pub fn parse(text: &str) -> Result<Schema, IdlError> {
     let mut parser = Parser {
         tokens: tokens(text)?,
@@ -229,7 +230,7 @@ impl Parser {
         found
     }
 
-    /// Returns an error at the token that was read last, or is next.
+    /// Returns an error at the current token, or at the last token if there are no more.
     fn error(&self, what: &str) -> IdlError {
         let at = self.at.min(self.tokens.len().saturating_sub(1));
         let line = self.tokens.get(at).map_or(1, |(line, _)| *line);

@@ -1,18 +1,19 @@
-//! A message's struct by generated code and by the interpreter of the same schema: both must make the same bytes, or
-//! refuse with the same code. For tests and for the fuzz target, which differ in where messages come from.
+//! Converts a message's struct by generated code and by the interpreter of the same schema. Both
+//! must produce the same bytes or refuse with the same code. The tests and the fuzz target use it;
+//! they differ in the source of their messages.
 
 use rpc::flat::{Build, View};
 use rpc::wire::{Wire, Writer};
 use rpc::{Code, Functions};
 
-/// The code that was generated for a service, and the interpreter of its schema.
+/// The generated code of a service, and the interpreter of its schema.
 #[derive(Clone, Copy)]
 pub struct Both<'f> {
     pub generated: &'f dyn Functions,
     pub interpreter: &'f dyn Functions,
 }
 
-/// A struct of a service: its function's arguments, or its answer.
+/// Selects a struct of a service: a function's arguments, or its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Which {
     pub function: u32,
@@ -20,7 +21,8 @@ pub struct Which {
 }
 
 impl Both<'_> {
-    /// Returns what `recv` or `answer` makes of a message's struct, whose strings may be so long.
+    /// Reads a message's struct with `recv` or `answer` and returns the block. Strings may have at
+    /// most `field_bytes_max` bytes.
     pub fn read(self, which: Which, wire: &[u8], field_bytes_max: usize) -> Result<Vec<u8>, Code> {
         let block = read(self.generated, which, wire, field_bytes_max);
         let other = read(self.interpreter, which, wire, field_bytes_max);
@@ -28,7 +30,7 @@ impl Both<'_> {
         block
     }
 
-    /// Returns what `call` or `resp` makes of a block.
+    /// Writes a block with `call` or `resp` and returns the bytes.
     pub fn write(self, which: Which, block: &[u8]) -> Result<Vec<u8>, Code> {
         let wire = write(self.generated, which, block);
         assert_eq!(wire, write(self.interpreter, which, block), "{which:?} {block:02x?}");
@@ -70,5 +72,5 @@ fn write(
     Ok(bytes[4..length].to_vec())
 }
 
-/// Room for either form of a message.
+/// The size of a buffer that holds either form of a message.
 pub const MESSAGE_BYTES: usize = 1 << 16;

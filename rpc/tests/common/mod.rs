@@ -1,4 +1,5 @@
-//! The part that the engine's tests share: an engine with its buffers, and random messages of a schema.
+//! The common part of the engine's tests: an engine with its buffers, and random messages of a
+//! schema.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod both;
@@ -44,7 +45,7 @@ impl Bench {
         }
     }
 
-    /// Puts a packet into Net.Recv, and issues a read for its frame.
+    /// Puts a packet into Net.Recv, and issues a read for the packet's frame.
     pub fn send(&mut self, packet: &[u8]) {
         let place = self.page.bytes_mut(self.net_recv).expect("mapped");
         place[..packet.len()].copy_from_slice(packet);
@@ -52,14 +53,14 @@ impl Bench {
         api::net_call_engine_read(&mut self.engine, self.net_resp).expect("taken");
     }
 
-    /// Returns the result of the network's read, with its frame.
+    /// Returns the result of the network's read, with the frame.
     pub fn frame(&mut self) -> Option<(Completion, Vec<u8>)> {
         let done = self.engine.take(Interface::NetResp)?;
         let frame = self.page.bytes(done.buffer).map(|bytes| bytes[..done.length].to_vec());
         Some((done, frame.unwrap_or_default()))
     }
 
-    /// Answers the request in App.Recv with a block that `build` makes.
+    /// Answers the request in App.Recv with the block that `build` makes.
     pub fn respond(
         &mut self,
         done: Completion,
@@ -78,7 +79,7 @@ impl Bench {
     }
 }
 
-/// Makes a block of this struct with fields that are there or not, by chance.
+/// Makes a block of a struct. Chance decides which fields are present.
 pub fn random(schema: &Schema, place: usize, prng: &mut Prng, to: &mut Build<'_>) -> usize {
     let fields = &schema.structs[place].fields;
     let block = to.block(fields.len()).expect("room");

@@ -1,4 +1,4 @@
-//! Counting up and down, with memcached's idea of what a number is.
+//! Increments and decrements, with memcached's rules for what a number is.
 
 use bytes::Bytes;
 
@@ -9,20 +9,20 @@ use super::{OutOfMemory, Turn};
 /// The parameters of an increment or a decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta<'a> {
-    /// Whether it counts up, wrapping at 2^64; else it counts down, stopping at 0.
+    /// Whether the command increments. An increment wraps at 2^64 and a decrement stops at 0.
     pub increment: bool,
-    /// The amount.
+    /// The amount by which the number changes.
     pub by: u64,
-    /// The only version that is counted; memcached takes 0 for "any".
+    /// The version that the item must have. 0 accepts any version, as in memcached.
     pub compare: u64,
     /// The value that a missing item starts with if a step is [`Step::Vivify`].
     pub initial: u64,
-    /// The further steps, in the order in which the client wrote them.
+    /// The further steps, in the client's order.
     pub steps: &'a [Step],
 }
 
 impl Delta<'_> {
-    /// A classic `incr` or `decr`.
+    /// Builds the parameters of a classic `incr` or `decr`.
     pub const fn classic(increment: bool, by: u64) -> Self {
         Self { increment, by, compare: 0, initial: 0, steps: &[] }
     }
@@ -35,22 +35,23 @@ impl Delta<'_> {
 /// The result of an increment or a decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// It is counted.
+    /// The item was counted.
     Done {
-        /// The result.
+        /// The number after the change.
         number: u64,
-        /// The version it became.
+        /// The item's new version.
         cas: u64,
-        /// The time at which it ends, on the store's clock; 0 for never. See [`Step::Ttl`].
+        /// The time at which the item expires, on the store's clock; 0 for never. See
+        /// [`Step::Ttl`].
         exptime_s: u32,
-        /// It was missing and now starts with `initial`.
+        /// The item was missing and now starts with `initial`.
         created: bool,
     },
-    /// No such item, and no step makes one.
+    /// There is no such item, and no step creates it.
     NotFound,
-    /// Another version is there.
+    /// The item has another version.
     Exists,
-    /// The value is no number.
+    /// The value is not a number.
     NotANumber,
 }
 
@@ -80,7 +81,8 @@ impl Shard {
                 (item.value, item.time_s) = (kept.value, turn.now_s);
                 return count(item, number, delta, turn);
             }
-            // memcached makes a new item where the digits do not fit: marks such as "fetched" go.
+            // memcached makes a new item if the new number has more digits than the value has
+            // bytes: marks such as "fetched" are lost.
             let mut next = Item::new(kept, turn.now_s);
             let counted = count(&mut next, number, delta, turn);
             grown = Some(next);
@@ -120,7 +122,8 @@ fn count(item: &mut Item, number: u64, delta: &Delta<'_>, turn: &Turn<'_>) -> Co
     Counted::Done { number, cas: item.cas, exptime_s, created: false }
 }
 
-/// The number's digits; the value keeps its length where they are fewer, filled with blanks.
+/// Returns the number's digits, padded with blanks to `bytes_min`. A value therefore never gets
+/// shorter.
 fn text(number: u64, bytes_min: usize) -> Bytes {
     let mut text = number.to_string().into_bytes();
     if text.len() < bytes_min {
@@ -129,8 +132,9 @@ fn text(number: u64, bytes_min: usize) -> Bytes {
     Bytes::from(text)
 }
 
-/// A value as memcached's counters read it, which is C's `strtoull` on the value and its CR LF:
-/// blanks and a sign may precede the digits, a blank and then anything may follow them. A NUL ends what is read.
+/// Reads a value as memcached's counters read it, which is C's `strtoull` on the value and its CR
+/// LF. Blanks and a sign may precede the digits. After the digits may follow a blank and then
+/// anything. A NUL ends the text.
 fn parse_number(value: &[u8]) -> Option<u64> {
     let value = &value[..value.iter().position(|byte| *byte == 0).unwrap_or(value.len())];
     let blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0B;
@@ -146,8 +150,7 @@ fn parse_number(value: &[u8]) -> Option<u64> {
     }
     let magnitude: u64 = str::from_utf8(&unsigned[..digits]).ok()?.parse().ok()?;
     let number = if negative { magnitude.wrapping_neg() } else { magnitude };
-    // memcached suspects a negative number only above 2^63, and then looks for a minus sign
-    // anywhere.
+    // memcached refuses a number above 2^63 if the value contains a minus sign anywhere.
     let suspect = number > i64::MAX as u64 && value.contains(&b'-');
     (!suspect).then_some(number)
 }

@@ -1,4 +1,4 @@
-//! The clock that items' expiry times count in.
+//! The clock of items' expiry times.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use units::{Clock, Nanos};
 
 use super::expiry;
 
-/// memcached's coarse clock. It counts whole seconds since shortly before the start.
+/// memcached's coarse clock. It counts whole seconds. Its zero lies two seconds before its start.
 #[derive(Clone)]
 pub struct CoarseClock {
     clock: Arc<dyn Clock>,
@@ -15,33 +15,35 @@ pub struct CoarseClock {
 }
 
 impl CoarseClock {
-    /// Starts the clock, and takes the date of its zero from the system.
+    /// Starts the clock. The date of its zero is computed from the system's clock.
     pub fn start(clock: Arc<dyn Clock>) -> Self {
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         Self { clock, started_unix_s: unix_s.saturating_sub(OFFSET_S) }
     }
 
-    /// Returns the seconds since its zero.
+    /// Returns the seconds since the clock's zero.
     pub fn now_s(&self) -> u32 {
         let Nanos(ns) = self.clock.now();
         u32::try_from(ns / 1_000_000_000 + OFFSET_S).unwrap_or(u32::MAX)
     }
 
-    /// Returns the date by which expiry times are dates, whatever has been done to the system's clock since the start.
+    /// Returns the current date in Unix seconds, for expiry times that are dates. Later changes of
+    /// the system's clock do not affect it.
     pub fn unix_s(&self) -> u64 {
         self.unix_at(self.now_s())
     }
 
-    /// Returns a second of this clock as a date.
+    /// Converts a second of this clock to a date in Unix seconds.
     pub fn unix_at(&self, at_s: u32) -> u64 {
         self.started_unix_s + u64::from(at_s)
     }
 
-    /// Returns the second at which an item sent with this expiry time ends ([`expiry`]).
+    /// Returns the second at which an item with this expiry time expires ([`expiry`]).
     pub fn expiry(&self, exptime_s: i32) -> u32 {
         expiry(i64::from(exptime_s), self.now_s(), self.started_unix_s)
     }
 }
 
-/// Before the first request, second 1 must be long ago.
+/// The clock's value at the start (seconds). Second 1 must be long ago before the first request
+/// comes.
 const OFFSET_S: u64 = 2;

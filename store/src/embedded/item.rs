@@ -1,18 +1,18 @@
-//! One item and what looking at it does to it.
+//! One item, and how a fetch changes it.
 
 use bytes::Bytes;
 
 use super::shard::Flushed;
 
-/// An item as the store holds it. Its key is next to it.
+/// An item as the store holds it. The cache holds the key next to it.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) value: Bytes,
     pub(super) cas: u64,
     pub(super) flags: u32,
-    /// The time at which it ends; 0 for never.
+    /// The time at which the item expires; 0 for never.
     pub(super) exptime_s: u32,
-    /// The time at which it was stored or last counted as accessed.
+    /// The time at which the item was stored or last counted as accessed.
     pub(super) time_s: u32,
     pub(super) fetched: bool,
     pub(super) stale: bool,
@@ -21,7 +21,7 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// A fresh item; it becomes a version when it is stored.
+    /// Builds a fresh item. It gets its version when it is stored.
     pub(super) fn new(item: NewItem, now_s: u32) -> Self {
         Self {
             value: item.value,
@@ -36,7 +36,8 @@ impl Item {
         }
     }
 
-    /// Answers `fetch`, then leaves its marks; the answer shows the item as it was before them.
+    /// Applies `fetch` to the item and returns its result. Marks that the fetch itself leaves, such
+    /// as the access time, are not in the result.
     pub(super) fn visit(&mut self, fetch: &Fetch<'_>, created: bool, now_s: u32) -> Fetched {
         let (ttl_exptime_s, mut won) = self.apply(fetch.steps, created);
         let (stale, token_sent) = (self.stale, self.token_sent);
@@ -63,8 +64,8 @@ impl Item {
         fetched
     }
 
-    /// Takes the steps in their order. Answers the expiry time that [`Step::Ttl`] saw (without one,
-    /// the last) and whether the right to refill was won.
+    /// Applies the steps in order. Returns the expiry time at [`Step::Ttl`], or the final one
+    /// without that step, and whether the caller won the right to refill the item.
     pub(super) fn apply(&mut self, steps: &[Step], created: bool) -> (u32, bool) {
         let (mut seen, mut won) = (None, false);
         for &step in steps {
@@ -85,7 +86,7 @@ impl Item {
         (seen.unwrap_or(self.exptime_s), won)
     }
 
-    /// Returns why the item's time has come, if it has.
+    /// Returns why the item has ended, or none if it is alive.
     pub(super) fn end(&self, now_s: u32, flushed: &Flushed) -> Option<End> {
         let flush_came = flushed.until_s != 0 && flushed.until_s <= now_s;
         if self.cas < flushed.cas || (flush_came && self.time_s <= flushed.until_s) {
@@ -94,8 +95,8 @@ impl Item {
         (self.exptime_s != 0 && self.exptime_s <= now_s).then_some(End::Expired)
     }
 
-    /// Moves the access time. As in memcached, the first fetch only marks the item fetched, and the access time moves
-    /// from the second fetch on.
+    /// Updates the access time. As in memcached, the first fetch only marks the item as fetched,
+    /// and the access time changes from the second fetch on.
     fn bump(&mut self, now_s: u32) {
         if self.fetched {
             self.time_s = now_s;
@@ -104,7 +105,7 @@ impl Item {
     }
 }
 
-/// The reason why an item is no longer there.
+/// The reason why an item has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Expired,
@@ -114,47 +115,50 @@ pub(super) enum End {
 /// A value to store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewItem {
-    /// The stored form. It is kept as it is: a slice of a larger buffer keeps all of that buffer
-    /// alive, which the budget does not see.
+    /// The stored form. It is not copied. If it is a slice of a larger buffer, the whole buffer
+    /// stays alive and the budget does not count the rest.
     pub value: Bytes,
     /// The client's flags.
     pub flags: u32,
-    /// The time at which it ends, on the store's clock; 0 for never.
+    /// The time at which the item expires, on the store's clock; 0 for never.
     pub exptime_s: u32,
-    /// The client sent the key in base64 and gets it back so.
+    /// Whether the client sent the key in base64. Replies then also carry the key in base64.
     pub key_is_binary: bool,
 }
 
-/// The parameters of a look at an item.
+/// The parameters of a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fetch<'a> {
-    /// Whether this counts as an access, for eviction and for later `hit_before` and `idle_s`.
+    /// Whether the fetch counts as an access, for eviction and for later values of `hit_before` and
+    /// `idle_s`.
     pub bump: bool,
-    /// Whether a stale item hands out the right to refill it, as meta gets do and classic ones do
-    /// not.
+    /// Whether a stale item gives the caller the right to refill it. Meta gets do this and classic
+    /// gets do not.
     pub meta: bool,
-    /// The further steps, in the order in which the client wrote them; the order matters to memcached.
+    /// The further steps, in the client's order. The order matters to memcached.
     pub steps: &'a [Step],
 }
 
 impl Fetch<'_> {
     /// A classic get.
     pub const GET: Self = Self { bump: true, meta: false, steps: &[] };
-    /// A look that leaves no mark.
+    /// A fetch that leaves no mark on the item.
     pub const PEEK: Self = Self { bump: false, meta: false, steps: &[] };
 }
 
-/// Something a meta command does to an item's life; times are on the store's clock, 0 for never.
+/// A change that a meta command makes to an item's lifetime. Times are on the store's clock, and 0
+/// stands for never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Flag `T`: sets when the item ends.
+    /// Flag `T`: sets the time at which the item expires.
     Touch(u32),
-    /// Flag `N`: a missing item is made, empty, to end then, and its maker wins the right to fill
-    /// it.
+    /// Flag `N`: creates a missing item, empty, which expires at this time. Its creator wins the
+    /// right to fill it.
     Vivify(u32),
-    /// Flag `R`: if the item ends before then, the first to ask wins the right to refill it.
+    /// Flag `R`: if the item expires before this time, the first caller wins the right to refill
+    /// it.
     Recache(u32),
-    /// Flag `t`: the answer's `exptime_s` is the one at this point.
+    /// Flag `t`: the result's `exptime_s` is the expiry time at this step.
     Ttl,
 }
 
@@ -165,22 +169,22 @@ pub struct Fetched {
     pub value: Bytes,
     /// The client's flags.
     pub flags: u32,
-    /// The version.
+    /// The item's version.
     pub cas: u64,
-    /// The time at which it ends, on the store's clock; 0 for never. See [`Step::Ttl`].
+    /// The time at which the item expires, on the store's clock; 0 for never. See [`Step::Ttl`].
     pub exptime_s: u32,
-    /// Seconds since it was last accessed, before this fetch.
+    /// The seconds between the item's last access and this fetch.
     pub idle_s: u32,
-    /// It was fetched before.
+    /// Whether the item was fetched before.
     pub hit_before: bool,
-    /// Its key was sent in base64.
+    /// Whether the item's key was sent in base64.
     pub key_is_binary: bool,
-    /// This fetch made it ([`Step::Vivify`]).
+    /// Whether this fetch created the item ([`Step::Vivify`]).
     pub created: bool,
-    /// It is marked stale.
+    /// Whether the item is marked stale.
     pub stale: bool,
-    /// Somebody else won the right to refill it.
+    /// Whether another caller won the right to refill the item.
     pub token_sent: bool,
-    /// The caller won the right to refill it.
+    /// Whether this caller won the right to refill the item.
     pub won: bool,
 }

@@ -1,6 +1,6 @@
 //! The embedded store: items in this process's memory, with memcached 1.6's rules for each single
-//! item. It does not read frames, count commands or own a thread, and it looks at no clock: seconds are an
-//! argument, which [`CoarseClock`] has.
+//! item. It does not read frames, does not count commands and has no thread. It reads no clock
+//! either: seconds are an argument, and [`CoarseClock`] provides them.
 
 mod arithmetic;
 mod clock;
@@ -25,24 +25,25 @@ pub use walk::{Listed, Walk};
 
 use shard::{Flushed, Shard};
 
-/// A byte-budgeted cache in this process. All methods take `now_s`, the seconds of the clock that
-/// items' expiry times count in ([`expiry`] converts); it must not be zero and must not run
+/// A byte-budgeted cache in this process. All methods take `now_s`, in seconds of the clock of
+/// items' expiry times ([`expiry`] converts to it). `now_s` must not be zero and must not run
 /// backwards.
 ///
-/// Items live in shards, each a `quick_cache` under one mutex, so that whatever a method does to an
-/// item is atomic. Which item goes when a shard is full is that crate's choice (a CLOCK-Pro kin of
-/// S3-FIFO).
+/// Items live in shards. Each shard is a `quick_cache` under one mutex, so every change of an item
+/// is atomic. When a shard is full, `quick_cache` chooses the item to evict (with a relative of
+/// CLOCK-Pro and S3-FIFO).
 #[derive(Debug)]
 pub struct Embedded {
     shards: Box<[Mutex<Shard>]>,
     choose: RandomState,
     cas_last: AtomicU64,
-    /// The items that `flush_all` ended: those up to a second, if that has come, and versions before one.
+    /// A flush ends the items that were last accessed up to this second, once this second has come.
+    /// It also ends the versions before `flushed_cas`.
     flushed_until_s: AtomicU32,
     flushed_cas: AtomicU64,
-    /// The shard that [`Embedded::sweep`] visits next.
+    /// The shard that the next call of [`Embedded::sweep`] visits.
     sweep_next: AtomicU64,
-    /// Whether a [`Walk`] is under way.
+    /// Whether a [`Walk`] is in progress.
     walking: AtomicBool,
     limit: ByteCount,
 }
@@ -50,36 +51,37 @@ pub struct Embedded {
 /// The options of an [`Embedded`].
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Budget for items, what they cost besides key and value included.
+    /// The budget for items: keys, values and their overhead.
     pub limit: ByteCount,
-    /// The largest item; shards are sized so that several of them fit into one.
+    /// The size of the largest item. Shards are sized so that several such items fit into a shard.
     pub item_bytes_max: ByteCount,
-    /// Whether items make room for new ones; memcached's `-M` says no.
+    /// Whether a full store evicts items for new ones. memcached's `-M` turns this off.
     pub evict: bool,
-    /// Seeds the hashes. Draw it, where clients are not trusted to choose keys.
+    /// The seed of the hashes. Draw it at random if clients that choose keys are not trusted.
     pub seed: u64,
 }
 
-/// The condition under which a store takes a value.
+/// The condition under which the store accepts a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Always.
+    /// Always stores the value.
     Set,
-    /// Takes only a key that is not there.
+    /// Stores the value only if the key is absent.
     Add,
-    /// Takes only a key that is there.
+    /// Stores the value only if the key is present.
     Replace,
-    /// Replaces only the version that `cas` names.
+    /// Replaces the item only if it has the version `cas`.
     Compare {
-        /// The version the value was derived from.
+        /// The version from which the value was derived.
         cas: u64,
-        /// Whether it also replaces a later version, but is then marked stale (`ms` with flag `I`).
+        /// Whether the value also replaces a later version. It is then marked stale (`ms` with flag
+        /// `I`).
         stale_if_older: bool,
     },
-    /// Replaces only the version that `cas` names. The item keeps that version's marks (fetched, stale), as counting in
-    /// place does.
+    /// Replaces the item only if it has the version `cas`. The new item inherits that version's
+    /// marks (fetched, stale), as if it had been counted in place.
     Overwrite {
-        /// The version the value was derived from.
+        /// The version from which the value was derived.
         cas: u64,
     },
 }
@@ -87,45 +89,45 @@ pub enum Mode {
 /// The result of storing a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// It is stored, as this version.
+    /// The value is stored.
     Stored {
-        /// The version.
+        /// The new version.
         cas: u64,
     },
-    /// The mode did not allow it.
+    /// The mode did not allow the store.
     NotStored,
-    /// Another version is there.
+    /// The item has another version.
     Exists,
-    /// There is nothing to compare with.
+    /// There is no item to compare with.
     NotFound,
 }
 
-/// The result of a deletion, or of marking an item stale.
+/// The result of deleting an item or marking it stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// It is done.
+    /// The item is deleted or marked stale.
     Done,
-    /// No such item.
+    /// There is no such item.
     NotFound,
-    /// Another version is there.
+    /// The item has another version.
     Exists,
 }
 
-/// The item needs more room than there is: more than a shard holds, or no eviction and the budget
-/// is spent.
+/// The item needs more space than there is. Either it is larger than a shard allows, or the budget
+/// is spent and nothing may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("out of memory: no room for an item of {needed_bytes} bytes in a shard of {shard_bytes}")]
 pub struct OutOfMemory {
-    /// The bytes that the item takes, its overhead included.
+    /// The bytes that the item needs, including its overhead.
     pub needed_bytes: u64,
-    /// The bytes that its shard holds, of which one item takes at most a quarter to a half.
+    /// The bytes that its shard holds. One item may take at most a quarter to a half of them.
     pub shard_bytes: u64,
 }
 
-/// Counters and gauges, as memcached's `stats` names them.
+/// Counters and gauges, with the names of memcached's `stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Items held, those whose time has come and were not met yet included.
+    /// The items held, including ended items that have not been removed yet.
     pub curr_items: u64,
     /// Items stored since the start.
     pub total_items: u64,
@@ -133,24 +135,24 @@ pub struct Stats {
     pub bytes: u64,
     /// The budget.
     pub limit_maxbytes: u64,
-    /// Items that made room for others while they were alive.
+    /// Living items that were evicted for others.
     pub evictions: u64,
     /// The evicted items that were never fetched.
     pub evicted_unfetched: u64,
-    /// Items that made room for others when their time had come anyway.
+    /// Ended items that were removed to make space for others.
     pub reclaimed: u64,
-    /// Items whose time came before they were ever fetched.
+    /// Items that expired before they were ever fetched.
     pub expired_unfetched: u64,
     /// Items that a sweep removed.
     pub crawler_reclaimed: u64,
-    /// Look-ups that found an item whose time had come.
+    /// Lookups that found an expired item.
     pub get_expired: u64,
-    /// Look-ups that found a flushed item.
+    /// Lookups that found a flushed item.
     pub get_flushed: u64,
 }
 
 impl Embedded {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(options: Options) -> Self {
         let count = shard_count(options.limit.0, options.item_bytes_max.0);
         let state =
@@ -170,19 +172,19 @@ impl Embedded {
         }
     }
 
-    /// The item of `key`. The value is shared, not copied.
+    /// Returns the item of `key` and applies the fetch's steps. The value is shared and not copied.
     pub fn fetch(&self, key: &[u8], fetch: &Fetch<'_>, now_s: u32) -> Option<Fetched> {
         self.shard(key).lock().fetch(key, fetch, &self.turn(now_s))
     }
 
-    /// Sets the time an item ends; false if there is none.
+    /// Sets the time at which an item expires. Returns false if there is no item.
     pub fn touch(&self, key: &[u8], exptime_s: u32, now_s: u32) -> bool {
         let steps = [Step::Touch(exptime_s)];
         self.fetch(key, &Fetch { bump: true, meta: false, steps: &steps }, now_s).is_some()
     }
 
-    /// Stores a value. When there is no room, a [`Mode::Set`] also removes the version that is there, so that no client
-    /// goes on reading what was meant to be replaced.
+    /// Stores a value. If there is no space, a [`Mode::Set`] also removes the old version, so that
+    /// no client keeps reading a value that was meant to be replaced.
     pub fn store(
         &self,
         key: &[u8],
@@ -193,13 +195,13 @@ impl Embedded {
         self.shard(key).lock().store(key, item, mode, &self.turn(now_s))
     }
 
-    /// Removes an item; with `compare`, only that version of it.
+    /// Removes an item. With `compare`, removes only that version of it.
     pub fn delete(&self, key: &[u8], compare: Option<u64>, now_s: u32) -> Removal {
         self.shard(key).lock().delete(key, compare, &self.turn(now_s))
     }
 
-    /// Marks an item stale, which makes it a new version; with `compare`, only that version of it.
-    /// `exptime_s` also sets the time it ends.
+    /// Marks an item stale, which gives it a new version. With `compare`, marks only that version
+    /// of it. A given `exptime_s` also sets the time at which it expires.
     pub fn invalidate(
         &self,
         key: &[u8],
@@ -210,7 +212,7 @@ impl Embedded {
         self.shard(key).lock().invalidate(key, compare, exptime_s, &self.turn(now_s))
     }
 
-    /// Counts up or down.
+    /// Increments or decrements an item.
     pub fn arithmetic(
         &self,
         key: &[u8],
@@ -220,27 +222,28 @@ impl Embedded {
         self.shard(key).lock().arithmetic(key, delta, &self.turn(now_s))
     }
 
-    /// Ends all items stored before `at_s`, from that time on; `at_s == now_s` means all of them, now. A later call
-    /// replaces one whose time has not come. Memory comes back as items are met or swept. As in memcached, a flush in
-    /// the future already takes what is stored in the second before it.
+    /// Ends all items stored before `at_s`, from that time on. With `at_s == now_s` it ends all
+    /// items now. A later call replaces an earlier flush whose time has not come. The memory is
+    /// freed when an ended item is looked up or swept. As in memcached, a flush in the future also
+    /// ends the items that are stored in the second before it.
     pub fn flush_all(&self, at_s: u32, now_s: u32) {
         let until_s = at_s.saturating_sub(1);
         if until_s <= now_s {
             self.flushed_cas.store(self.turn(now_s).cas_next(), Ordering::Release);
         } else if (1..=now_s).contains(&self.flushed_until_s.load(Ordering::Acquire)) {
-            // The time of an earlier flush is about to be forgotten: what it ended must not come
-            // back.
+            // The time of an earlier flush is about to be overwritten. The items that it ended must
+            // not become visible again, so they are removed now.
             self.sweep(usize::MAX, now_s);
         }
         self.flushed_until_s.store(until_s, Ordering::Release);
     }
 
-    /// Removes items whose time has come, shard by shard, until at least `items_budget` items were
-    /// looked at or every shard was visited; the next call goes on from there. Returns how many
-    /// were removed.
+    /// Removes ended items, shard by shard, until at least `items_budget` items were checked or
+    /// every shard was visited. The next call continues with the next shard. Returns the number of
+    /// removed items.
     ///
-    /// A shard is visited whole and under its lock, at a few nanoseconds an item: at the default
-    /// item size a shard is 8 to 16 MiB, at most some fifty thousand items.
+    /// A visit checks a whole shard under its lock and takes a few nanoseconds per item. At the
+    /// default item size a shard has 8 to 16 MiB and at most about fifty thousand items.
     pub fn sweep(&self, items_budget: usize, now_s: u32) -> usize {
         let (mut seen, mut removed) = (0, 0);
         for _ in 0..self.shards.len() {
@@ -255,7 +258,7 @@ impl Embedded {
         removed
     }
 
-    /// The state in numbers.
+    /// Returns the counters and gauges.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats { limit_maxbytes: self.limit.0, ..Stats::default() };
         for shard in &self.shards {
@@ -277,7 +280,7 @@ impl Embedded {
     }
 }
 
-/// The state outside its shard that one operation sees.
+/// The state outside the shard that one operation uses.
 struct Turn<'a> {
     now_s: u32,
     flushed: Flushed,
@@ -290,7 +293,8 @@ impl Turn<'_> {
     }
 }
 
-/// Shards of a store: as many as leave each room for several of the largest items, a power of two.
+/// Returns the number of shards, a power of two. It is as large as possible while each shard has
+/// space for several of the largest items.
 fn shard_count(limit_bytes: u64, item_bytes_max: u64) -> u64 {
     let fitting = limit_bytes / item_bytes_max.saturating_mul(ITEMS_PER_SHARD_MIN).max(1);
     match fitting.clamp(1, SHARDS_MAX) {
@@ -299,11 +303,12 @@ fn shard_count(limit_bytes: u64, item_bytes_max: u64) -> u64 {
     }
 }
 
-/// A shard holds the largest item this many times. Fewer, and one large item drives out most of its
-/// shard; more, and a small store has fewer shards than threads.
+/// The number of the largest items that fit into a shard. With a smaller number one large item
+/// would evict most of its shard. With a larger number a small store would have fewer shards than
+/// threads.
 const ITEMS_PER_SHARD_MIN: u64 = 8;
 
-/// Beyond this, more shards relieve no lock.
+/// The most shards. More shards would not reduce lock contention further.
 const SHARDS_MAX: u64 = 1 << 16;
 
 #[cfg(test)]

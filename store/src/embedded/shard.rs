@@ -1,4 +1,4 @@
-//! One shard: the items under one lock, what they cost, and who goes when room is short.
+//! One shard: the items under one lock, their cost, and the choice of items to evict.
 
 use ahash::RandomState;
 use quick_cache::unsync::Cache;
@@ -12,12 +12,13 @@ use super::{Mode, OutOfMemory, Removal, Stats, Stored, Turn};
 pub(super) struct Shard {
     cache: Cache<Key, Item, ItemWeight, RandomState, CountEvicted>,
     evict: bool,
-    /// The largest item that cannot be the one that goes to make room for itself.
+    /// The largest item that can be inserted without being evicted itself.
     item_bytes_max: u64,
     counters: Counters,
 }
 
-/// The end of items that `flush_all` set: those accessed up to a second, or older than a version.
+/// The items that `flush_all` ended: those last accessed up to `until_s`, and those with a version
+/// before `cas`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flushed {
     pub(super) until_s: u32,
@@ -25,7 +26,8 @@ pub(super) struct Flushed {
 }
 
 impl Shard {
-    /// A shard that takes `bytes` of memory when it is full, of items up to `item_bytes_max`.
+    /// Creates a shard that takes `bytes` of memory when it is full, for items up to
+    /// `item_bytes_max`.
     pub(super) fn new(bytes: u64, item_bytes_max: u64, evict: bool, hash: RandomState) -> Self {
         let fits_beside_hot = item_bytes_max as f64 <= bytes as f64 * (1.0 - HOT_SHARE);
         let hot_share = if fits_beside_hot { HOT_SHARE } else { HOT_SHARE_LARGE_ITEMS };
@@ -137,7 +139,7 @@ impl Shard {
         marked.unwrap_or(Removal::NotFound)
     }
 
-    /// Removes every item whose time has come.
+    /// Removes all ended items and returns their number.
     pub(super) fn sweep(&mut self, turn: &Turn<'_>) -> usize {
         let ended = |(key, item): (&Key, &Item)| {
             item.end(turn.now_s, &turn.flushed)
@@ -166,8 +168,7 @@ impl Shard {
         stats.get_flushed += counters.get_flushed;
     }
 
-    /// Runs `act` on the item if it is there and its time has not come; an item whose time has come
-    /// is removed.
+    /// Runs `act` on the item if it is alive. Removes the item if it has ended.
     pub(super) fn with_live<R>(
         &mut self,
         key: &[u8],
@@ -187,8 +188,9 @@ impl Shard {
         None
     }
 
-    /// Puts an item in, in place of one that may be there, and makes room for it. Not where the old
-    /// one was, as hot items that grow there would take the newcomers' share of the shard.
+    /// Inserts an item, replaces an old one, and evicts others if necessary. The new item does not
+    /// take the old one's place in the eviction order. Otherwise hot items that grow would take the
+    /// newcomers' share of the shard.
     pub(super) fn insert(
         &mut self,
         key: &[u8],
@@ -218,21 +220,24 @@ impl Shard {
     }
 }
 
-/// The cost of an item in addition to its key and its value (bytes): the entry in `quick_cache`'s slab (88), its place
-/// in the hash table (about 9), the key's and the value's allocation headers and rounding (about 16 each) and the 32
-/// bytes that `Bytes` allocates when it is first shared. tests/memory.rs compares it with the memory that the process
-/// really takes.
+/// The cost of an item in addition to its key and its value (bytes). It consists of the entry in
+/// `quick_cache`'s slab (88), its place in the hash table (about 9), the key's and the value's
+/// allocation headers and rounding (about 16 each) and the 32 bytes that `Bytes` allocates when it
+/// is first shared. tests/memory.rs compares this cost with the memory that the process really
+/// takes.
 pub const ITEM_OVERHEAD_BYTES: usize = 160;
 
-/// Items accessed again get this share of a shard; newcomers wait in the rest, in order of arrival,
-/// so an item stays at least until that much more has come. 0.9 hits half a point more of keys
-/// whose popularity stands still and four fewer where it drifts (Zipf, 200,000 keys). `quick_cache`
-/// also offers to remember keys that have gone and to take them for hot when they return; that lets
-/// hot items take the newcomers' share, and hit no more.
+/// The share of a shard for items that were accessed again. Newcomers wait in the rest, in order of
+/// arrival, so an item stays at least until as many bytes as the rest holds have arrived after it.
+/// Compared with this value, a share of 0.9 gains half a percentage point of hits if the popularity
+/// of keys is constant and loses four points if the popularity drifts (Zipf, 200,000 keys).
+/// `quick_cache` can also remember evicted keys and treat them as hot when they return. That lets
+/// hot items take the newcomers' share and gains no hits.
 const HOT_SHARE: f64 = 0.75;
 
-/// The same where the largest item would not fit into the rest: then an item may take half of the
-/// store, which is what memcached allows `-I` at most.
+/// The share of hot items if the largest item would not fit into the rest. An item may then take
+/// half of the shard, which is half of the store because stores with such large items have one
+/// shard. memcached's `-I` allows at most the same.
 const HOT_SHARE_LARGE_ITEMS: f64 = 0.5;
 
 pub(super) type Key = Box<[u8]>;
@@ -270,8 +275,8 @@ enum Next {
 }
 
 impl Item {
-    /// Returns whether, and how, `mode` keeps this item from replacing `old`. If it does not, the item takes over from
-    /// `old` what it must.
+    /// Returns a refusal if `mode` does not let this item replace `old`. Otherwise the item takes
+    /// over from `old` what the mode requires.
     fn refused_by(&mut self, old: &mut Item, mode: Mode, now_s: u32) -> Option<Stored> {
         match mode {
             Mode::Set | Mode::Replace => None,
@@ -286,7 +291,7 @@ impl Item {
                 self.token_sent = old.token_sent;
                 None
             }
-            // Version 0 is no version: memcached takes it for "not given", which nothing equals.
+            // Version 0 is not a version: memcached reads it as "not given", and no item equals it.
             Mode::Compare { cas, stale_if_older: true } if cas != 0 && cas < old.cas => {
                 self.exptime_s = old.exptime_s;
                 self.stale = true;
@@ -314,7 +319,8 @@ impl Weighter<Key, Item> for ItemWeight {
 #[derive(Clone, Debug)]
 struct CountEvicted;
 
-/// The facts by which an insertion tells an eviction from the rest, and its counts.
+/// The state of an insertion: what distinguishes an eviction from the removal of an ended item, and
+/// the counts of both.
 #[derive(Default)]
 struct Evicted {
     now_s: u32,

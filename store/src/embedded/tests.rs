@@ -1,4 +1,4 @@
-//! The embedded store item by item, under a clock that the test moves.
+//! Tests the embedded store item by item, under a clock that the test moves.
 
 use bytes::Bytes;
 

@@ -1,11 +1,11 @@
-//! memcached's reading of an expiry time that a client sends.
+//! Reads a client's expiry time as memcached does.
 
-/// The second at which an item sent with `exptime` ends, on the clock that starts at
-/// `started_unix_s` and shows `now_s`: 0 never; negative at once; up to 30 days from now; beyond
-/// that, Unix time.
+/// Returns the second at which an item with `exptime` expires, on the clock that started at
+/// `started_unix_s` and now shows `now_s`. An `exptime` of 0 never expires and a negative one
+/// expires at once. Up to 30 days it counts from now; a larger one is Unix time.
 ///
-/// The clock's zero has to lie at least two seconds before the first request: second 1 stands for
-/// "long ago".
+/// The clock's zero must lie at least two seconds before the first request, because second 1 stands
+/// for "long ago".
 pub fn expiry(exptime: i64, now_s: u32, started_unix_s: u64) -> u32 {
     match exptime {
         0 => 0,

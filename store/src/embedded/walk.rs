@@ -1,4 +1,4 @@
-//! A walk over all items, a bounded part of them at a time, while other clients change them.
+//! A walk over all items in bounded steps, while other clients change them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use super::Embedded;
 use super::item::Item;
 
-/// A walk over the items of a store. A store has one at a time; dropping it lets the next begin.
+/// A walk over the items of a store. A store has at most one walk at a time. Dropping it allows the
+/// next one.
 #[derive(Debug)]
 pub struct Walk {
     store: Arc<Embedded>,
     shard: usize,
-    /// The items of a shard are divided by their keys' hashes, since they may move within it between two steps.
+    /// The part of the shard that the next step shows, of `parts`. Keys' hashes assign items to
+    /// parts, because items may move within the shard between two steps.
     part: u64,
     parts: u64,
 }
@@ -19,24 +21,24 @@ pub struct Walk {
 /// An item as a walk shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed<'a> {
-    /// Its key.
+    /// The item's key.
     pub key: &'a [u8],
-    /// The length of its stored form.
+    /// The length of the item's stored form (bytes).
     pub value_bytes: usize,
-    /// The version.
+    /// The item's version.
     pub cas: u64,
-    /// The time at which it ends, on the store's clock; 0 for never.
+    /// The time at which the item expires, on the store's clock; 0 for never.
     pub exptime_s: u32,
-    /// The time at which it was last accessed.
+    /// The time at which the item was last accessed.
     pub time_s: u32,
-    /// It was fetched before.
+    /// Whether the item was fetched before.
     pub fetched: bool,
-    /// Its key was sent in base64.
+    /// Whether the item's key was sent in base64.
     pub key_is_binary: bool,
 }
 
 impl Embedded {
-    /// Begins a walk; none while another is under way.
+    /// Begins a walk. Returns none while another walk is in progress.
     pub fn walk(self: &Arc<Self>) -> Option<Walk> {
         let begun = !self.walking.swap(true, Ordering::AcqRel);
         begun.then(|| Walk { store: Arc::clone(self), shard: 0, part: 0, parts: 0 })
@@ -44,10 +46,10 @@ impl Embedded {
 }
 
 impl Walk {
-    /// Shows some thousands of the items that are alive, and says whether there are more. An item that lives from the
-    /// first step to the last is shown once.
+    /// Shows some thousands of the living items and returns whether there are more. An item that
+    /// lives from the first step to the last is shown once.
     ///
-    /// A step visits one shard under its lock, as [`Embedded::sweep`] does, and shows one part of it.
+    /// A step locks one shard, as [`Embedded::sweep`] does, and shows one part of its items.
     pub fn step(&mut self, now_s: u32, mut show: impl FnMut(Listed<'_>)) -> bool {
         let Some(shard) = self.store.shards.get(self.shard) else { return false };
         let (turn, shard) = (self.store.turn(now_s), shard.lock());
@@ -87,10 +89,10 @@ fn listed<'a>(key: &'a [u8], item: &Item) -> Listed<'a> {
     }
 }
 
-/// Items shown in a step, more or less.
+/// The approximate number of items that a step shows.
 const STEP_ITEMS: u64 = 2_048;
 
-/// The low bits of a key's hash chose the shard.
+/// Parts are chosen by the hash's bits from this one on, because the lower bits choose the shard.
 const PART_SHIFT: u32 = 32;
 
 #[cfg(test)]

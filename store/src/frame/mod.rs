@@ -1,6 +1,6 @@
-//! The stored form of a value: a self-describing header, then the payload; docs/format.md is the
-//! byte-by-byte page. It says what a stored value claims to be and checks the claim; it neither
-//! compresses nor allocates.
+//! The stored form of a value: a self-describing header and the payload. docs/format.md describes
+//! every byte. This module classifies stored values and checks their headers. It does not compress
+//! and does not allocate.
 
 mod probe;
 
@@ -11,41 +11,43 @@ use units::limits::FRAME_HEADER_BYTES;
 
 pub use probe::{entropy_probe, is_number, looks_compressed, same_filled};
 
-/// What a stored value turned out to be.
+/// The classification of a stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inspected {
-    /// No magic: a value written before Rebate came, or past it. It is its own logical value.
+    /// The value has no magic: it was written before Rebate was installed, or by a writer that
+    /// bypasses Rebate. It is its own logical value.
     Foreign,
-    /// A frame whose header holds together. The decoded payload must still pass [`Header::verify`].
+    /// A frame with a consistent header. The decoded payload must still pass [`Header::verify`].
     Frame {
         /// The parsed header.
         header: Header,
-        /// Where the payload lies in the stored value.
+        /// The position of the payload in the stored value.
         payload: Range<usize>,
     },
-    /// The magic is there and something else is wrong: to be answered as a miss, never with bytes.
+    /// The value has the magic, but something else is wrong. Answer with a miss and never with its
+    /// bytes.
     Invalid(FrameError),
 }
 
-/// Why a value with the frame's magic cannot be read.
+/// The reason why a value with the frame's magic cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// The value ends inside the header.
     #[error("frame of {bytes} bytes ends inside its header")]
     Truncated {
-        /// Length of the stored value.
+        /// The length of the stored value.
         bytes: usize,
     },
-    /// Written by a version this one does not know.
+    /// The frame was written by a version that this reader does not know.
     #[error("frame version {0} is unknown; this reader knows {VERSION}")]
     Version(u8),
     /// The codec's number is not in the table.
     #[error("frame codec {0} is unknown; valid are 0..=4")]
     Codec(u8),
-    /// The window is neither unstated nor one that a codec can have.
+    /// The window is neither "not stated" (0) nor a window that a codec can have.
     #[error("frame window 2^{0} is out of range; valid are 0 (not stated) and 8..=31")]
     Window(u8),
-    /// A flag is set whose meaning this version does not know.
+    /// A flag is set that this version does not know.
     #[error("frame flags {0:#04x} are unknown; valid are 0x00 and 0x01")]
     Flags(u8),
     /// The reserved byte is not zero.
@@ -57,22 +59,23 @@ pub enum FrameError {
         /// The dictionary's id.
         id: u32,
     },
-    /// The header claims a value larger than the caller accepts; nothing was allocated for it.
+    /// The header claims a value that is larger than the caller accepts. Nothing was allocated for
+    /// it.
     #[error("frame claims {original_bytes} bytes; at most {original_bytes_max} are accepted")]
     TooLong {
         /// The claimed length of the logical value.
         original_bytes: u32,
-        /// The caller's bound.
+        /// The longest value that the caller accepts.
         original_bytes_max: usize,
     },
-    /// The payload's length contradicts codec and original length.
+    /// The payload's length contradicts the codec and the original length.
     #[error(
         "frame's payload of {payload_bytes} bytes cannot be {codec:?} of {original_bytes} bytes"
     )]
     Payload {
         /// The codec.
         codec: Codec,
-        /// Length of the payload found.
+        /// The length of the payload that was found.
         payload_bytes: usize,
         /// The claimed length of the logical value.
         original_bytes: u32,
@@ -80,35 +83,36 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// Whether no reader of any version or configuration can read such a frame: it was written by this version and is
-    /// broken. Versions, codecs, flags, dictionaries and lengths beyond a bound may be others' to read.
+    /// Returns whether the frame is damaged, so that no reader of any version or configuration can
+    /// read it. Frames with other versions, codecs, flags, dictionaries or lengths beyond a bound
+    /// may be readable by other readers.
     pub const fn is_damage(&self) -> bool {
         matches!(self, FrameError::Truncated { .. } | FrameError::Payload { .. })
     }
 }
 
-/// How a frame's payload became the payload.
+/// The encoding of a frame's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Codec {
-    /// The value as it came.
+    /// The value itself, uncompressed.
     Stored = 0,
-    /// Raw deflate (RFC 1951), no zlib or gzip wrapper.
+    /// Raw deflate (RFC 1951), without a zlib or gzip wrapper.
     Deflate = 1,
     /// One zstd frame (RFC 8878).
     Zstd = 2,
-    /// One lz4 block, no lz4 frame.
+    /// One lz4 block, without an lz4 frame.
     Lz4 = 3,
-    /// One byte, which the whole value repeats.
+    /// One byte, of which the whole value consists.
     SameFilled = 4,
 }
 
 impl Codec {
-    /// Every codec, in the order of its number.
+    /// All codecs, in the order of their numbers.
     pub const ALL: [Codec; 5] =
         [Codec::Stored, Codec::Deflate, Codec::Zstd, Codec::Lz4, Codec::SameFilled];
 
-    /// The word that metrics and configuration use.
+    /// Returns the codec's name in metrics and configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Codec::Stored => "stored",
@@ -127,24 +131,25 @@ impl Codec {
 /// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// How to read the payload.
+    /// The codec of the payload.
     pub codec: Codec,
-    /// Base-2 logarithm of the window that every match distance stays within; 0 where not stated.
+    /// The base-2 logarithm of the window that bounds every match distance; 0 if not stated.
     pub window_log2: u8,
-    /// Length of the logical value.
+    /// The length of the logical value.
     pub original_bytes: u32,
-    /// Length of the payload. It is not in the header: the stored value's length tells it, and the checksum
-    /// holds it to what was written, because not every decoder notices bytes behind its stream.
+    /// The length of the payload. It is not part of the header: the stored value's length
+    /// determines it. The checksum covers it, because not every decoder notices bytes behind its
+    /// stream.
     pub payload_bytes: u32,
-    /// CRC-32C over the header's first 12 bytes, the payload's length and the logical value.
+    /// The CRC-32C over the header's first 12 bytes, the payload's length and the logical value.
     pub checksum: u32,
 }
 
 impl Header {
-    /// The header of a frame for `original`, checksum included.
+    /// Builds the header of a frame for `original`, including the checksum.
     ///
     /// # Panics
-    /// If `original` is 4 GiB or longer; the largest item is 1 GiB.
+    /// If `original` is 4 GiB or longer. The largest item is 1 GiB.
     pub fn seal(codec: Codec, window_log2: u8, original: &[u8], payload_bytes: usize) -> Self {
         let length = |bytes: usize| u32::try_from(bytes).expect("items are at most 1 GiB");
         let (original_bytes, payload_bytes) = (length(original.len()), length(payload_bytes));
@@ -159,14 +164,14 @@ impl Header {
         out[PREFIX_BYTES..].copy_from_slice(&self.checksum.to_le_bytes());
     }
 
-    /// Whether `original` is the value this header was sealed for.
+    /// Returns whether `original` is the value for which this header was sealed.
     pub fn verify(&self, original: &[u8]) -> bool {
         original.len() == self.original_bytes as usize
             && self.checksum_of(original) == self.checksum
     }
 
-    /// Over the logical value and not the payload, so that a decoder that errs is caught as well as memory
-    /// that does.
+    /// Computes the checksum over the logical value instead of the payload. Errors of a decoder are
+    /// thus detected as well as errors of memory.
     fn checksum_of(&self, original: &[u8]) -> u32 {
         let head = crc32c::crc32c(&self.prefix());
         let head = crc32c::crc32c_append(head, &self.payload_bytes.to_le_bytes());
@@ -180,14 +185,14 @@ impl Header {
     }
 }
 
-/// The first bytes of every frame. 0xFB appears nowhere in UTF-8, so no text value begins with it.
+/// The first bytes of every frame. 0xFB never occurs in UTF-8, so no text value begins with it.
 pub const MAGIC: [u8; 3] = [0xFB, b'R', b'b'];
 
-/// The version this reader writes, and the only one it reads.
+/// The version that this code writes, and the only version that it reads.
 pub const VERSION: u8 = 1;
 
-/// Says what a stored value is, without allocating and without touching the payload.
-/// A frame that claims more than `original_bytes_max` is invalid.
+/// Classifies a stored value without allocating and without reading the payload. A frame that
+/// claims more than `original_bytes_max` is invalid.
 pub fn inspect(value: &[u8], original_bytes_max: usize) -> Inspected {
     if !must_wrap(value) {
         return Inspected::Foreign;
@@ -198,13 +203,13 @@ pub fn inspect(value: &[u8], original_bytes_max: usize) -> Inspected {
     }
 }
 
-/// Whether a logical value begins like a frame, so that it has to be wrapped in one to come back as
-/// it is.
+/// Returns whether a logical value begins like a frame. Such a value must be wrapped in a frame, or
+/// readers would take it for a frame.
 pub fn must_wrap(value: &[u8]) -> bool {
     value.starts_with(&MAGIC)
 }
 
-/// The part of the header that precedes the checksum and is covered by it.
+/// The length of the header's part before the checksum, which the checksum covers.
 const PREFIX_BYTES: usize = 12;
 
 const FLAG_DICTIONARY: u8 = 1;
@@ -215,7 +220,7 @@ const _: () = assert!(PREFIX_BYTES + size_of::<u32>() == FRAME_HEADER_BYTES);
 fn parse(value: &[u8], original_bytes_max: usize) -> Result<Header, FrameError> {
     let truncated = FrameError::Truncated { bytes: value.len() };
     let Some((head, payload)) = value.split_first_chunk::<FRAME_HEADER_BYTES>() else {
-        // The header of another version may be shorter.
+        // A header of another version may be shorter.
         let version = value.get(MAGIC.len()).copied().unwrap_or(0);
         return Err(if version == VERSION { truncated } else { FrameError::Version(version) });
     };

@@ -1,29 +1,30 @@
-//! What a writer asks of a value before it decides how to store it. Each answer costs about a
-//! microsecond at most. No decision is taken here: thresholds belong to the policy.
+//! Properties of a value that a writer checks before it decides how to store the value. Each check
+//! takes at most about a microsecond. Nothing is decided here: thresholds belong to the policy.
 
 use std::sync::LazyLock;
 
-/// The byte that the whole value repeats, if it does.
+/// Returns the byte of which the whole value consists, or none if its bytes differ.
 pub fn same_filled(value: &[u8]) -> Option<u8> {
-    // A value equals itself shifted by one exactly when all its bytes are equal; the comparison is
-    // a memcmp, which for any other value ends at its first bytes.
+    // A value equals itself shifted by one exactly if all its bytes are equal. The comparison is a
+    // memcmp, which stops at the first bytes of most other values.
     let (&first, rest) = value.split_first()?;
     (rest == &value[..rest.len()]).then_some(first)
 }
 
-/// Whether the value is a number as memcached's incr and decr leave them: digits, perhaps blanks
-/// around them. Such values stay raw, so that any memcached can still count on them.
+/// Returns whether the value is a number in the form that memcached's incr and decr write: digits,
+/// perhaps with blanks around them. Such values stay raw, so that any memcached can still count on
+/// them.
 pub fn is_number(value: &[u8]) -> bool {
     let digits = value.trim_ascii();
     let digits = digits.strip_prefix(b"+").unwrap_or(digits);
     (1..=NUMBER_DIGITS_MAX).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// The format that the value's first bytes announce, where it is one that is compressed already.
-/// Brotli and raw deflate have no magic; [`entropy_probe`] finds those.
+/// Returns the compressed format that the value's first bytes announce, or none. Brotli and raw
+/// deflate have no magic; [`entropy_probe`] finds them.
 pub fn looks_compressed(value: &[u8]) -> Option<&'static str> {
     format_by_magic(value).or_else(|| {
-        // php-memcached puts the original length before the stream.
+        // php-memcached writes the original length in front of the stream.
         let (_, stream) = value.split_first_chunk::<4>()?;
         match format_by_magic(stream)? {
             "zlib" => Some("php-zlib"),
@@ -33,16 +34,17 @@ pub fn looks_compressed(value: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Order-0 entropy of a sample of the value [bits per byte], on a scale where uniformly random
-/// bytes read about 8 whatever the sample's size. 0 for an empty value.
+/// Returns the order-0 entropy of a sample of the value [bits per byte]. It is scaled so that
+/// uniformly random bytes have about 8 for every sample size. An empty value has 0.
 ///
-/// The sample is the whole value up to 1 KiB, else 16 evenly spread runs of 64 bytes, so the cost is
-/// bounded (under a microsecond). The plain estimate is biased low: 1 KiB of random bytes is
-/// expected to show 7.81 bits and 256 bytes 7.17, since most byte values come too rarely to be
-/// counted well. Dividing by that expectation puts random bytes at 8 for every size. Text in few
-/// symbols stays below: hex under 5.5, base64 under 7.5 even in 64 bytes (6.1 in 1 KiB). So a
-/// threshold of 7.5 separates what is compressed or encrypted already from what Huffman coding
-/// alone still shrinks; below 64 bytes the estimate says little.
+/// A value up to 1 KiB is sampled whole. A longer value is sampled in 16 evenly spread runs of 64
+/// bytes, so the cost is bounded (under a microsecond). The plain estimate is biased low, since
+/// most byte values occur too rarely to be counted well: it is expected to be 7.81 bits for 1 KiB
+/// of random bytes and 7.17 for 256 bytes. Dividing by that expectation makes it 8 for random bytes
+/// of every size. Text in few symbols stays below: hex has under 5.5 and base64 under 7.5 even in
+/// 64 bytes (6.1 in 1 KiB). So a threshold of 7.5 separates data that is already compressed or
+/// encrypted from data that Huffman coding alone still shrinks. Below 64 bytes the estimate says
+/// little.
 pub fn entropy_probe(value: &[u8]) -> f32 {
     let tables = &*TABLES;
     let mut counts = [[0u16; 256]; LANES];
@@ -69,8 +71,8 @@ const RUNS: usize = 16;
 const RUN_BYTES: usize = 64;
 const SAMPLE_BYTES: usize = RUNS * RUN_BYTES;
 
-/// Histograms filled in turn: a run of one byte would otherwise wait for its own last store at each
-/// step.
+/// The number of histograms, which are filled in turn. With a single histogram, a run of equal
+/// bytes would wait for its own last store at each step.
 const LANES: usize = 4;
 
 fn count(counts: &mut [[u16; 256]; LANES], bytes: &[u8]) {
@@ -88,9 +90,9 @@ fn count(counts: &mut [[u16; 256]; LANES], bytes: &[u8]) {
 static TABLES: LazyLock<Tables> = LazyLock::new(Tables::new);
 
 struct Tables {
-    /// `n * log2(n)`, so that the probe takes no logarithms.
+    /// `n * log2(n)` for every count `n`, so that the probe computes no logarithms.
     count_log2: [f32; SAMPLE_BYTES + 1],
-    /// 8 over the entropy that `n` uniformly random bytes are expected to show.
+    /// 8 divided by the expected entropy of `n` uniformly random bytes.
     scale: [f32; SAMPLE_BYTES + 1],
 }
 
@@ -107,8 +109,8 @@ impl Tables {
         tables
     }
 
-    /// Expected entropy of `n` uniformly random bytes: each byte value's count is binomial(n,
-    /// 1/256).
+    /// Returns the expected entropy of `n` uniformly random bytes. The count of each byte value is
+    /// binomial(n, 1/256).
     fn expected_when_random(&self, n: usize) -> f32 {
         let p = 1.0 / 256.0;
         let mut probability = (1.0f64 - p).powi(n as i32);
@@ -128,7 +130,7 @@ impl Tables {
     }
 }
 
-/// Among 1 KiB of random bytes no value comes this often (the mean is 4).
+/// A count that no value reaches among 1 KiB of random bytes (the mean is 4).
 const COUNT_IMPROBABLE: usize = 48;
 
 fn format_by_magic(value: &[u8]) -> Option<&'static str> {
@@ -152,7 +154,7 @@ fn format_by_magic(value: &[u8]) -> Option<&'static str> {
         [b'f', b'L', b'a', b'C', ..] => "flac",
         [b'w', b'O', b'F', b'2', ..] => "woff2",
         [0x1A, 0x45, 0xDF, 0xA3, ..] => "matroska",
-        // A RIFF file may also be plain samples; only its WEBP kind is known to be compressed.
+        // A RIFF file may also hold plain samples. Only its WEBP kind is known to be compressed.
         [b'R', b'I', b'F', b'F', ..] if at(8, b"WEBP") => "webp",
         _ if at(4, b"ftyp") => "mp4",
         _ => return None,

@@ -1,4 +1,5 @@
-//! The frame as docs/format.md has it: round trips, and nothing wrong that goes unnoticed.
+//! Tests the frame as docs/format.md describes it: values survive round trips, and every error is
+//! detected.
 
 use proptest::prelude::*;
 use units::ByteCount;
@@ -7,7 +8,7 @@ use super::*;
 
 const MAX: usize = ByteCount::mib(1).as_usize();
 
-/// The frame of a value that is stored as it came, or same-filled.
+/// Builds the frame of a value that is stored as it came, or of a same-filled value.
 fn frame(codec: Codec, original: &[u8]) -> Vec<u8> {
     let mut head = [0; FRAME_HEADER_BYTES];
     let payload = if codec == Codec::SameFilled { &original[..1] } else { original };
@@ -15,7 +16,7 @@ fn frame(codec: Codec, original: &[u8]) -> Vec<u8> {
     [&head, payload].concat()
 }
 
-/// What a reader without codecs makes of a stored value; `None` is a miss.
+/// Reads a stored value as a reader without codecs does. `None` is a miss.
 fn read(value: &[u8]) -> Option<Vec<u8>> {
     match inspect(value, MAX) {
         Inspected::Foreign => Some(value.to_vec()),
@@ -111,8 +112,8 @@ fn a_dictionary_id_that_is_cut_off_is_truncated() {
     assert_eq!(invalid(&value), FrameError::Truncated { bytes: value.len() });
 }
 
-/// A flip inside the magic makes the value foreign: nothing is left to tell it by. Closed fleets
-/// forbid foreign values for that reason.
+/// A flipped bit inside the magic makes the value foreign, because nothing else marks it as a
+/// frame. Closed fleets forbid foreign values for that reason.
 #[test]
 fn every_flipped_bit_past_the_magic_is_a_miss() {
     for (codec, original) in [(Codec::Stored, &b"counts: 1 2 3"[..]), (Codec::SameFilled, b"aaaaa")]
@@ -162,7 +163,7 @@ proptest! {
         prop_assert_eq!(inspect(&value, MAX), found);
         prop_assert!(header.verify(&original));
 
-        // Bytes that someone put behind the payload are noticed whatever the decoder makes of them.
+        // The header detects bytes appended to the payload, even if the decoder ignores them.
         let longer = [&value, &b"more"[..]].concat();
         let Inspected::Frame { header, .. } = inspect(&longer, MAX) else {
             return Err(TestCaseError::fail("still a frame"));

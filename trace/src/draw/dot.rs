@@ -1,10 +1,11 @@
-//! Traces as a graph in Graphviz' DOT.
+//! Draws traces as a graph in Graphviz' DOT.
 
 use std::fmt::Write;
 
 use crate::tree::{End, Node, Trace};
 
-/// Returns one cluster per trace, with dashed edges to the traces that go on, if they are drawn too.
+/// Returns a graph with one cluster per trace. Dashed edges lead to the traces that continue, if
+/// these are drawn too.
 pub fn dot(traces: &[&Trace]) -> String {
     let mut out = String::from("digraph traces {\n");
     let mut put = |text: &str| writeln!(out, "{text}").expect("a string takes any text");
@@ -32,14 +33,15 @@ pub fn dot(traces: &[&Trace]) -> String {
     out
 }
 
-/// The nodes where edges come from, and the labels of the edges.
+/// The nodes at which edges start, and the labels of the edges.
 type Open = Vec<(usize, &'static str)>;
 
 struct Graph {
     prefix: String,
     next: usize,
     text: String,
-    /// Each node, the trace that goes on, and whether it does so on an answer.
+    /// The edges to other traces: the node, the trace that continues, and whether it continues only
+    /// after an answer.
     tails: Vec<(String, String, bool)>,
 }
 

@@ -1,4 +1,5 @@
-//! Traces as pictures: a graph for Graphviz, and SVG that needs nothing. The same traces give the same text.
+//! Traces as pictures: a graph for Graphviz, and SVG that needs no other program. The same traces
+//! always give the same text.
 
 mod dot;
 mod svg;

@@ -1,4 +1,5 @@
-//! Traces as railroads in SVG: the path runs from left to right, and arms of a branch or fork are below each other.
+//! Draws traces as railroads in SVG. The path runs from left to right, and the arms of a branch or
+//! fork are below each other.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -34,13 +35,13 @@ pub fn svg(traces: &[&Trace]) -> String {
     svg.into_string() + "\n"
 }
 
-/// The space of a part: its width, and its reach above and below its rail.
+/// The space of a part: its width, and its extent above and below its rail.
 #[derive(Clone, Copy, Default)]
 struct Size {
     width: i32,
     up: i32,
     down: i32,
-    /// True if nothing follows it.
+    /// Whether the part ends the path, so that nothing follows it.
     ends: bool,
 }
 
@@ -77,7 +78,8 @@ fn size_of(node: &Node) -> Size {
     }
 }
 
-/// Returns the size of a head, then arms below each other, then the rails together again.
+/// Returns the size of a head followed by arms below each other, whose rails meet again behind
+/// them.
 fn stacked(head: i32, arms: &[&Vec<Node>], bar: bool) -> Size {
     let sizes: Vec<Size> = arms.iter().map(|arm| sequence(arm)).collect();
     let widest = sizes.iter().map(|size| size.width).max().unwrap_or(0);
@@ -109,7 +111,7 @@ impl Picture {
         self.put(html! { text x=(x) y=(y + 4) text-anchor=(anchor) { (text) } });
     }
 
-    /// Draws nodes from `x` on along the rail at `y`, and returns where they stop.
+    /// Draws nodes from `x` on along the rail at `y`. Returns the `x` behind them.
     fn block(&mut self, nodes: &[Node], mut x: i32, y: i32) -> i32 {
         for node in nodes {
             x = self.node(node, x, y);
@@ -189,7 +191,8 @@ impl Picture {
         next
     }
 
-    /// Draws the line that arms leave from or come together in, or a bar if they do so at once.
+    /// Draws the line at which arms part or meet. With `thick` it is a bar, for arms that run at
+    /// once.
     fn bar(&mut self, x: i32, y: i32, to_y: i32, thick: bool) {
         if thick {
             let (top, bottom) = (y - HALF, to_y + HALF);
@@ -200,7 +203,7 @@ impl Picture {
     }
 }
 
-/// Returns the width of a text in twelve pixels of a monospaced font, with a margin.
+/// Returns the width of a text in a monospaced font of twelve pixels, including a margin.
 fn text_width(text: &str) -> i32 {
     i32::try_from(text.chars().count()).unwrap_or(i32::MAX / 64) * 15 / 2 + 14
 }

@@ -1,11 +1,11 @@
-//! Turns lines into text: indentation, blank lines, and the comments of the source between them. A comment stays in
-//! front of the line that it stood in front of, or behind the line that it stood behind.
+//! Turns lines into text with indentation, blank lines and the comments of the source. A comment
+//! keeps its position: in front of the same line, or at the end of the same line.
 
 use super::lexer::Comment;
 use super::parser::{Item, Parsed, SourceLine};
 use super::print::{self, Line};
 
-/// Returns the lines of a draft that came from no text.
+/// Returns the text of a draft that was not read from a text.
 pub(crate) fn plain(lines: &[Line]) -> String {
     let mut page = Page::default();
     for line in lines {
@@ -14,7 +14,7 @@ pub(crate) fn plain(lines: &[Line]) -> String {
     page.out
 }
 
-/// Returns a text that was read, in its canonical layout.
+/// Returns the text of a parsed source in the canonical layout.
 pub(crate) fn with_comments(parsed: &Parsed) -> String {
     let lines = lines_in_order(parsed);
     debug_assert_eq!(lines.len(), parsed.lines.len(), "one line for each that was read");
@@ -22,7 +22,7 @@ pub(crate) fn with_comments(parsed: &Parsed) -> String {
     let mut comments = parsed.comments.iter().peekable();
     for (line, source) in lines.iter().zip(&parsed.lines) {
         while let Some(comment) = comments.next_if(|comment| comment.place < source.from) {
-            // In front of a closing brace a comment belongs to what the brace closes.
+            // A comment in front of a closing brace belongs to the block that the brace closes.
             let indent = line.indent + usize::from(line.text.starts_with('}'));
             page.comment(comment, indent, line.text.starts_with('}'));
         }
@@ -51,7 +51,7 @@ fn lines_in_order(parsed: &Parsed) -> Vec<Line> {
     lines
 }
 
-/// The last thing that was put down.
+/// The last element that was written.
 #[derive(Default, PartialEq, Eq)]
 enum Last {
     #[default]
@@ -69,9 +69,9 @@ enum Last {
 struct Page {
     out: String,
     last: Last,
-    /// The source's line where the last thing ended.
+    /// The source line at which the last element ended.
     end_line: usize,
-    /// True if the last thing is a line of code that has no comment behind it yet.
+    /// Whether the last element is a line of code that has no comment behind it yet.
     takes_comment: bool,
 }
 
@@ -109,7 +109,7 @@ impl Page {
             self.out.push('\n');
         } else {
             let blank = comment.place.line > self.end_line + 1 || self.last == Last::Closing;
-            // Blank lines at the end of a block go; those between comments stay.
+            // Blank lines at the end of a block are removed. Blank lines between comments stay.
             let blank = blank && !(before_closing && self.last == Last::Opening);
             self.put(indent, &comment.text, blank);
             self.last = Last::Comment;

@@ -1,4 +1,5 @@
-//! Turns text into words, numbers and signs, each with its place. Comments are kept aside for the formatter.
+//! Splits text into words, numbers and signs, each with its place. Comments are collected for the
+//! formatter.
 
 use super::Place;
 
@@ -15,7 +16,7 @@ pub(crate) enum Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// Returns the token as an error shows it.
+    /// Returns the token as error messages show it.
     pub(crate) fn shown(self) -> String {
         match self {
             Token::Word(text) | Token::Number(text) | Token::Sign(text) | Token::Stray(text) => {
@@ -26,12 +27,12 @@ impl<'a> Token<'a> {
     }
 }
 
-/// From `#` to the end of its line.
+/// A comment. Its text goes from `#` to the end of the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Comment {
     pub(crate) place: Place,
     pub(crate) text: String,
-    /// True if nothing stands in front of it on its line.
+    /// Whether nothing stands in front of the comment on its line.
     pub(crate) alone: bool,
 }
 
@@ -67,7 +68,7 @@ impl<'a> Lexer<'a> {
         (token, place)
     }
 
-    /// Passes blanks and comments.
+    /// Skips blanks and comments.
     fn blank(&mut self) {
         loop {
             let spaces = self.rest.len() - self.rest.trim_start().len();
@@ -96,7 +97,8 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Returns the length of a word. It goes on over letters, digits, `_`, `.` and `-`, unless the `-` begins an arrow.
+/// Returns the length of a word (bytes). A word consists of letters, digits, `_`, `.` and `-`. A
+/// `-` that begins an arrow ends the word.
 fn word_bytes(text: &str) -> usize {
     let bytes = text.as_bytes();
     let goes_on = |at: usize| match bytes[at] {
@@ -106,5 +108,5 @@ fn word_bytes(text: &str) -> usize {
     (0..bytes.len()).find(|at| !goes_on(*at)).unwrap_or(bytes.len())
 }
 
-/// The signs, longer ones first.
+/// The signs. Longer signs come first.
 const SIGNS: [&str; 12] = ["->", "==", "!=", "<=", ">=", "<", ">", "{", "}", "(", ")", ","];

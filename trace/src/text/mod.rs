@@ -1,5 +1,5 @@
-//! The text form: read, checked with the place of every fault, and written in one canonical layout. It reads no files:
-//! the caller hands in names and texts.
+//! The text form. Texts are read, checked with the place of every fault, and written in one
+//! canonical layout. This module reads no files: the caller passes names and texts.
 
 mod layout;
 mod lexer;
@@ -23,7 +23,7 @@ pub struct TextError {
     pub line: usize,
     /// The column in characters, counted from 1.
     pub column: usize,
-    /// The text that was expected, or the error.
+    /// A description of the error, or of the text that was expected.
     pub message: String,
 }
 
@@ -42,10 +42,11 @@ pub(crate) struct Place {
     pub(crate) column: usize,
 }
 
-/// Returns the catalog that these texts, each with its name, make together.
+/// Returns the catalog that these texts make together. Each text has a name.
 ///
 /// # Errors
-/// The first error of each text that cannot be read. If all can be read, every fault of their content.
+/// Returns the first error of each text that cannot be read. If all texts can be read, returns all
+/// faults of their content.
 pub fn read(files: &[(&str, &str)]) -> Result<Catalog, Vec<TextError>> {
     let parsed: Vec<_> = files.iter().map(|(name, text)| parse(name, text)).collect();
     let errors: Vec<TextError> =
@@ -69,23 +70,24 @@ pub fn read(files: &[(&str, &str)]) -> Result<Catalog, Vec<TextError>> {
     })
 }
 
-/// Returns the content of a text, not checked.
+/// Returns the content of a text. The content is not checked.
 ///
 /// # Errors
-/// The place where it cannot be read.
+/// Returns the place at which the text cannot be read.
 pub fn draft(name: &str, text: &str) -> Result<Draft, TextError> {
     parse(name, text).map(|parsed| parsed.draft)
 }
 
-/// Returns the text in its canonical layout, with comments.
+/// Returns the text in its canonical layout, including its comments.
 ///
 /// # Errors
-/// The place where it cannot be read. Faults that only a check finds do not matter here.
+/// Returns the place at which the text cannot be read. Faults that only a check finds are no error
+/// here.
 pub fn format(name: &str, text: &str) -> Result<String, TextError> {
     Ok(layout::with_comments(&parse(name, text)?))
 }
 
-/// Returns the text of a draft: fields, traces, services.
+/// Returns the text of a draft: its fields, traces and services, in this order.
 pub fn print(draft: &Draft) -> String {
     layout::plain(&print::lines(draft))
 }
@@ -117,7 +119,7 @@ fn locate(fault: Fault, files: &[(&str, &str)], parsed: &[Parsed]) -> TextError 
     TextError { file: String::new(), line: 0, column: 0, message: fault.what.to_string() }
 }
 
-/// Returns whether the language uses the word itself, so that it cannot be a name.
+/// Returns whether the language itself uses the word. Such a word cannot be a name.
 pub(crate) fn is_reserved(word: &str) -> bool {
     KEYWORDS.contains(&word) || Op::ALL.iter().any(|op| op.name() == word)
 }

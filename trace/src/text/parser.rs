@@ -1,5 +1,5 @@
-//! Turns words into a draft, with the place of everything in it. The first thing that cannot be read ends it. The
-//! catalog checks whether the content makes sense.
+//! Parses words into a draft and records the place of every part. Parsing stops at the first error.
+//! The catalog checks whether the content makes sense.
 
 use units::{Nanos, Op};
 
@@ -13,10 +13,10 @@ use crate::payload::{Base, Format, Wrap};
 use crate::service::{Service, Stage};
 use crate::tree::{Branch, End, Field, FieldKind, Fork, Node, Run, TIME_UNITS_NS, Trace};
 
-/// A text that was read, with its places.
+/// A parsed text with the places of its parts.
 #[derive(Clone, Debug)]
 pub(crate) struct Parsed {
-    /// The content.
+    /// The content of the text.
     pub(crate) draft: Draft,
     pub(crate) fields: Vec<Located>,
     pub(crate) traces: Vec<Located>,
@@ -30,11 +30,11 @@ pub(crate) struct Parsed {
 #[derive(Clone, Debug)]
 pub(crate) struct Located {
     pub(crate) name: Place,
-    /// Its nodes or stages, in the order of the text.
+    /// The places of the part's nodes or stages, in the order of the text.
     pub(crate) nodes: Vec<Place>,
 }
 
-/// The items of the text, and their places among the others.
+/// The kind of an item. [`Parsed`] has the kinds of all items in the order of the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item {
     Field,
@@ -42,17 +42,18 @@ pub(crate) enum Item {
     Service,
 }
 
-/// A part that becomes one line of the canonical layout: the place where it begins, and the line where it ends.
+/// A part that becomes one line of the canonical layout. It has the place where the part begins and
+/// the line where it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceLine {
     pub(crate) from: Place,
     pub(crate) end_line: usize,
 }
 
-/// Reads a text.
+/// Parses a text.
 ///
 /// # Errors
-/// The first thing that cannot be read.
+/// Returns the first error.
 pub(crate) fn parse(name: &str, text: &str) -> Result<Parsed, TextError> {
     let error = |place: Place, message| TextError {
         file: name.to_owned(),
@@ -103,12 +104,12 @@ struct Parser<'a> {
     /// The next token and its place.
     token: Token<'a>,
     place: Place,
-    /// The line of the token before it.
+    /// The line of the previous token.
     end_line: usize,
     draft: Draft,
     located: Vec<Place>,
     lines: Vec<SourceLine>,
-    /// The number of tests of the condition that is being read.
+    /// The number of tests in the condition that is being parsed.
     tests: usize,
 }
 
@@ -124,7 +125,8 @@ impl<'a> Parser<'a> {
         Err((self.place, format!("expected {what}, found {}", self.token.shown())))
     }
 
-    /// Does the same as [`Parser::expected`], with the nearest of the words that could stand here.
+    /// Returns the same error as [`Parser::expected`]. The message also names the most similar word
+    /// that could stand here.
     fn expected_word<T>(&self, what: &str, words: &[&str]) -> Result<T, Wrong> {
         let hint = match self.token {
             Token::Word(word) => hint(word, words.iter().copied()),
@@ -168,7 +170,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Makes a line of everything from `from` on.
+    /// Records a line of the canonical layout. It reaches from `from` to the current position.
     fn line(&mut self, from: Place) {
         self.lines.push(SourceLine { from, end_line: self.end_line });
     }
@@ -224,7 +226,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Reads a brace that closes, on a line of its own.
+    /// Parses a closing brace and records it as a line.
     fn close(&mut self) -> Result<(), Wrong> {
         let from = self.place;
         self.need("}")?;
@@ -411,7 +413,8 @@ impl<'a> Parser<'a> {
         }
         self.tests += 1;
         if self.tests > CONDITION_UNITS_MAX {
-            // A chain is as deep as it is long, and each test takes a unit of the encoding or more.
+            // A chain is as deep as it is long, and each test takes at least one unit of the
+            // encoding.
             let max = CONDITION_UNITS_MAX;
             return Err((self.place, format!("a condition of more than {max} tests; {max} fit")));
         }

@@ -1,17 +1,18 @@
-//! Prints a draft as the lines of its canonical layout, without comments: one line per node, arms indented.
+//! Turns a draft into the lines of its canonical layout, without comments. Each node takes one
+//! line, and arms are indented.
 
 use crate::catalog::Draft;
 use crate::service::{Service, Stage};
 use crate::tree::{Field, Node, Trace};
 
-/// A line and how far it is indented.
+/// A line and its depth of indentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) indent: usize,
     pub(crate) text: String,
 }
 
-/// Returns fields, traces, services.
+/// Returns the lines of fields, traces and services, in this order.
 pub(crate) fn lines(draft: &Draft) -> Vec<Line> {
     let mut out = Vec::new();
     draft.fields.iter().for_each(|field| self::field(field, &mut out));

@@ -1,4 +1,5 @@
-//! Random traces: any that the text form can express, and sound ones, grown along the payload's format.
+//! Random traces. Some are anything that the text form can express. Others are sound and grow along
+//! the payload's format.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -70,7 +71,7 @@ fn stage() -> impl Strategy<Value = Stage> {
     })
 }
 
-/// Returns any draft that the text form can express, sound or not.
+/// Returns any draft that the text form can express, whether sound or not.
 pub(crate) fn any_draft() -> impl Strategy<Value = Draft> {
     let kind = prop_oneof![Just(FieldKind::Flag), Just(FieldKind::Number)];
     let field = (name(), kind).prop_map(|(name, kind)| Field { name, kind });
@@ -84,7 +85,8 @@ pub(crate) fn any_draft() -> impl Strategy<Value = Draft> {
         .prop_map(|(fields, traces, services)| Draft { fields, traces, services })
 }
 
-/// Returns a sound trace called `grown` of at most `steps` invocations, in a draft with the names that it refers to.
+/// Returns a sound trace called `grown` with at most `steps` invocations, in a draft with the names
+/// that it uses.
 pub(crate) fn grown(choices: &[u8], steps: usize) -> Draft {
     let mut draft = Draft::default();
     for index in 0..FLAGS {
@@ -126,7 +128,8 @@ impl Growth<'_> {
         Node::Run(Run { op, due })
     }
 
-    /// Returns a condition. Each asks for another field, so that every arm can be reached.
+    /// Returns a condition. Each condition tests a different field, so that every arm can be
+    /// reached.
     fn condition(&mut self) -> Option<Condition> {
         let at = self.tests;
         self.tests += 1;
@@ -142,7 +145,7 @@ impl Growth<'_> {
         })
     }
 
-    /// Returns nodes that leave the format as it is, and go on.
+    /// Returns nodes that keep the format and do not end.
     fn open(&mut self, format: Format, depth: usize) -> Vec<Node> {
         let mut nodes = Vec::new();
         while self.left > 2 && (nodes.is_empty() || self.pick(3) != 0) {
@@ -171,7 +174,7 @@ impl Growth<'_> {
         nodes
     }
 
-    /// Returns nodes that end.
+    /// Returns nodes that end the path.
     fn ended(&mut self, mut format: Format, depth: usize) -> Vec<Node> {
         let mut nodes = Vec::new();
         while self.left > 4 && self.pick(6) != 0 {

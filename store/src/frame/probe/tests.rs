@@ -1,4 +1,4 @@
-//! What the probes say of values whose nature is known.
+//! Tests the probes with values whose nature is known.
 
 use proptest::prelude::*;
 use units::Prng;
