@@ -13,8 +13,8 @@
 //! % set {k} 0 0 1\r\nx           a step sent in two writes, cut at every place in turn
 //! ```
 //!
-//! `{k}` is the key of the row and always has six bytes. The escapes are `\r
-//!  \t \0 \\ \xNN`. The other braces are listed at [`expand`].
+//! `{k}` is the key of the row and always has six bytes. The escapes are `\r`, `\n`, `\t`, `\0`, `\\` and `\xNN`. The
+//! other braces are listed at [`expand`].
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
