@@ -1,4 +1,5 @@
-//! The devices of this build that a configuration names, for a server. A policy decides which job goes where.
+//! Opens the devices of this build that a configuration names, for a server. A policy decides which job goes to which
+//! device.
 
 mod accelerators;
 mod configuration;
@@ -70,7 +71,7 @@ fn service(address: &str, config: &Config) -> Result<Arc<dyn Device>, String> {
     }
 }
 
-/// Returns a hint to use a lane if the address is on this host.
+/// Returns a hint to use a lane if the address is on this host, and otherwise an empty text.
 fn local_hint(address: &api::Address) -> &'static str {
     let is_local = match address {
         api::Address::Unix(_) => true,
@@ -181,8 +182,8 @@ pub(crate) fn qpl_options(runtime: &RuntimeSection) -> Result<QplOptions, String
     })
 }
 
-/// Returns a little less time than the runtime waits. A slow job is one lost job, but a silent service would be a lost
-/// service.
+/// Returns a time limit for a service, a little shorter than the runtime's. When the runtime times out, one slow job is
+/// lost. When the service times out first, its silence is reported as an error of the service.
 fn service_timeout(config: &Config) -> Duration {
     Duration::from_millis(config.runtime.job_timeout_ms) * 7 / 8
 }
@@ -199,12 +200,12 @@ fn remote_options(config: &Config) -> RemoteOptions {
 
 const VIRTUAL_PREFIX: &str = "virtual-";
 
-/// The most jobs in one queue of the worker device: a few for each thread, so that no thread is idle, and few enough
-/// that a burst stays on the calling core instead of waiting here.
+/// The most jobs in one queue of the worker device. There are a few for each thread, so that no thread is idle. There
+/// are few enough that the rest of a burst runs on the calling core instead of waiting.
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("above zero");
 
-/// The most jobs that one worker has at a compression service: enough to hide the latency at any rate that one core can
-/// request.
+/// The most jobs that one worker has in flight at a compression service. This is enough to hide the latency at any rate
+/// that one core can request.
 const REMOTE_QUEUE_DEPTH: usize = 256;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The configuration that a command examines without serving it: the same file, environment and keys as in `rebate
-//! serve`, with the flags that concern devices.
+//! Loads the configuration that a command examines without serving it. It has the same file, environment and keys as in
+//! `rebate serve`, and the flags that concern devices.
 
 use std::path::PathBuf;
 
@@ -83,7 +83,7 @@ impl DeviceFlags {
 }
 
 impl Configuration {
-    /// Loads the configuration and checks it, and checks that its devices are known by name.
+    /// Loads and checks the configuration, and checks that the names of its devices are known.
     ///
     /// # Errors
     /// The problems, one per line.
