@@ -182,8 +182,8 @@ pub(crate) fn qpl_options(runtime: &RuntimeSection) -> Result<QplOptions, String
     })
 }
 
-/// Returns a time limit for a service, a little shorter than the runtime's. When the runtime times out, one slow job is
-/// lost. When the service times out first, its silence is reported as an error of the service.
+/// Returns a service's time limit for a job, a little shorter than the runtime's. If the service reaches its limit,
+/// only this job fails. If the runtime reaches its limit, it retires the whole service.
 fn service_timeout(config: &Config) -> Duration {
     Duration::from_millis(config.runtime.job_timeout_ms) * 7 / 8
 }

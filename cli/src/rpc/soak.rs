@@ -183,8 +183,8 @@ fn break_frame(frame: &mut Vec<u8>, how: usize) {
     }
 }
 
-/// The size of the length field at the start of a frame (bytes). Behind it come the version, whose last byte is the message's kind, the
-/// name's length, and the name.
+/// The size of the length field at the start of a frame (bytes). Behind it come the version, whose last byte is the
+/// message's kind, the name's length, and the name.
 const FRAME_HEAD_BYTES: usize = 4;
 const KIND_AT: usize = 7;
 const FUNCTION_AT: usize = 12;
