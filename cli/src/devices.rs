@@ -28,7 +28,7 @@ pub(crate) use sample::sample;
 /// devices, virtual accelerators and the worker threads.
 ///
 /// # Errors
-/// A device cannot be opened; the error names it and the reason.
+/// A device cannot be opened. The error names the device and the reason.
 pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
     let names = check(&config.runtime)?;
     let mut all: Vec<Arc<dyn Device>> = vec![Arc::new(Software::new(ENGINES))];
@@ -82,7 +82,7 @@ fn local_hint(address: &api::Address) -> &'static str {
     if is_local { "; it is on this host: a lane (lane:/PATH) would cost less" } else { "" }
 }
 
-/// The parsed `runtime.devices`.
+/// The devices that `runtime.devices` names, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     qpl: Vec<qpl::Path>,
@@ -94,7 +94,7 @@ pub(crate) struct Named {
 /// Checks that every named device exists and may serve.
 ///
 /// # Errors
-/// A name is not valid; the error lists the valid ones.
+/// A name is not valid. The error lists the valid names.
 pub(crate) fn check(runtime: &RuntimeSection) -> Result<Named, String> {
     let mut named = Named::default();
     let addresses = runtime.compression.iter().map(|name| ("runtime.compression", name));
@@ -135,7 +135,7 @@ pub(crate) fn check(runtime: &RuntimeSection) -> Result<Named, String> {
     Ok(named)
 }
 
-/// Finds a profile by its name. A suffix of the name may choose an end of the profile's ranges.
+/// Finds a device profile by its name. A suffix of the name may choose the low or the high end of the profile's ranges.
 fn profile(name: &str) -> Result<DeviceProfile, workload::ProfileError> {
     let ends = [("-low", Variant::Low), ("-high", Variant::High)];
     let end = ends.iter().find_map(|(end, variant)| Some((name.strip_suffix(end)?, *variant)));
@@ -163,7 +163,7 @@ fn lane_options(config: &Config) -> LaneOptions {
     }
 }
 
-/// Returns the configured options of QPL's devices. The environment names the library.
+/// Returns the configured options of QPL's devices. An environment variable names QPL's library.
 ///
 /// # Errors
 /// The NUMA node is not valid.

@@ -49,11 +49,11 @@ struct Report {
 /// is a note.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
-    /// The configuration names an IAA.
+    /// Whether the configuration names an IAA.
     iaa: bool,
-    /// The IAA has completed its round trip, so faults in versions and names do not prevent its use.
+    /// Whether the IAA has completed its round trip. Faults in versions and names then do not prevent its use.
     iaa_works: bool,
-    /// The configuration names hardware behind DPDK.
+    /// Whether the configuration names hardware behind DPDK.
     dpdk: bool,
     /// The nodes from which QPL takes IAAs. `transfer_bytes` is the largest job that QPL sends them.
     numa: NumaNode,

@@ -66,7 +66,8 @@ enum Command {
     Man(shell::ManPages),
 }
 
-/// Read by the memcached module before clap sees them; here for `rebate help`.
+/// The flags of `rebate memcached`. The memcached module reads them before clap does. They are listed here for `rebate
+/// help`.
 #[derive(Debug, Args)]
 #[command(after_help = "`rebate memcached -h` lists memcached's flags.
 Examples:

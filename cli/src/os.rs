@@ -15,7 +15,7 @@ use server::Config;
 /// Raises the limit on open files to what this number of connections needs.
 ///
 /// # Errors
-/// The limit cannot be raised and is below the number of connections.
+/// The limit cannot be raised and is too low for this number of connections.
 pub(crate) fn allow_connections(connections_max: usize) -> Result<(), String> {
     let connections = connections_max as rlim_t;
     let reached = raise_open_files(connections.saturating_add(DESCRIPTORS_RESERVED))?;
@@ -84,7 +84,7 @@ pub(crate) enum IdentityError {
     NoUser,
     /// The system does not know this user.
     Unknown(String),
-    /// The system refused.
+    /// The system refused to change the identity.
     Refused(String),
 }
 

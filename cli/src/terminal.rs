@@ -89,7 +89,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
 /// Writes a file that a flag names.
 ///
 /// # Errors
-/// The file cannot be written; the error names the flag and the file.
+/// The file cannot be written. The error names the flag and the file.
 pub(crate) fn write_file(
     flag: &str,
     path: &std::path::Path,

@@ -58,7 +58,7 @@ impl Stored<'_> {
     }
 }
 
-/// The value as memcached's `safe_strtoull` reads it.
+/// Reads the value as memcached's `safe_strtoull` does.
 fn read(stored: &[u8]) -> Option<u128> {
     let text = stored.split(|byte| *byte == 0).next()?;
     let mut rest = text;

@@ -118,8 +118,8 @@ impl Pair {
         vec![choice; 1 + usize::from(choice)]
     }
 
-    /// Removes an item that the store lacks from the map, because it was evicted. `check_stats` finds items that were
-    /// lost.
+    /// Removes an item from the map if the store lacks it because of an eviction. `check_stats` finds items that the
+    /// store lost in another way.
     fn forgive_eviction(&mut self, key: &[u8]) {
         let there = self.store.fetch(key, &Fetch::PEEK, self.now_s).is_some();
         if !there && self.shadow.item(key).is_some() {

@@ -57,7 +57,7 @@ impl CasNumbers {
 /// A part of an answer. Each variant has its own rule of comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Compared byte for byte.
+    /// Bytes that are compared one by one.
     Bytes(Vec<u8>),
     /// A cas number, given as its position in the order of appearance.
     Cas(usize),

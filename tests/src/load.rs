@@ -13,7 +13,7 @@ use units::Prng;
 use crate::payload::text;
 use crate::{Client, PATIENCE, poll_for};
 
-/// Connections that set and get without pause until they are told to stop.
+/// Connections that set and get without pause until the load is stopped.
 #[derive(Debug)]
 pub struct Load {
     tally: Arc<Tally>,

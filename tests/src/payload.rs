@@ -3,7 +3,7 @@
 
 use units::Prng;
 
-/// The first bytes of Rebate's stored form (docs/format.md); a client's value may start with them too.
+/// The first bytes of Rebate's stored form (docs/format.md). A client's value may also start with them.
 pub const FRAME_MAGIC: &[u8] = &[0xFB, b'R', b'b'];
 
 /// Returns the payload called `class`, `length` bytes long, or `None` if the name is not known.

@@ -17,7 +17,7 @@ use crate::table::{Row, Step, expand};
 pub struct Outcome {
     /// The bytes that were sent.
     pub sent: Vec<u8>,
-    /// The answer that came back.
+    /// The answer to these bytes.
     pub answer: Answer,
     pieces: Vec<Piece>,
     /// The time from the beginning of the row to this answer (whole s).

@@ -21,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::answer::CasNumbers;
 use crate::payload::{base64, payload};
 
-/// One row: a short conversation on one connection.
+/// A row of the table: a short conversation on one connection.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The group that the row belongs to.
@@ -49,7 +49,7 @@ impl Row {
 pub struct Difference {
     /// The beginning of the names of these configurations.
     pub prefix: String,
-    /// The reason.
+    /// The reason for the difference.
     pub reason: String,
 }
 

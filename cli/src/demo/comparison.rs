@@ -8,7 +8,7 @@ use super::variant::Sample;
 use crate::terminal::numbers;
 use experiments::testbed::Backing;
 
-/// Whether compression is off or on.
+/// A side of the comparison: compression off or on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Off,
@@ -40,7 +40,7 @@ pub(super) struct Comparison {
     saved: Saved,
 }
 
-/// A median and the range over runs.
+/// The median and the range of a value over several runs.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Spread {
     median: f64,

@@ -71,7 +71,7 @@ pub(crate) struct Demo {
     json: bool,
 }
 
-/// All measurements.
+/// The results of all measurements.
 #[derive(Serialize)]
 struct Results {
     memory: Vec<Comparison>,

@@ -7,7 +7,7 @@ use drivers::host::{
 use serde::Serialize;
 use units::ByteCount;
 
-/// One accelerator.
+/// An accelerator of this machine.
 #[derive(Debug, Serialize)]
 pub(super) struct Accelerator {
     /// The kernel's name for the accelerator, or its PCI address.
@@ -100,7 +100,7 @@ impl Queue {
     }
 }
 
-/// Describes an obstacle to using a work queue, for a list.
+/// Describes an obstacle to using a work queue, in a few words for a list.
 fn word(obstacle: Obstacle) -> &'static str {
     match obstacle {
         Obstacle::NoSharedMemory => "no SVM",

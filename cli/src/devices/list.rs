@@ -51,12 +51,12 @@ struct Row {
 /// The report of `rebate devices`.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// The devices of the configuration, software first.
+    /// The open devices of the configuration, software first.
     devices: Vec<Row>,
     /// The devices of the configuration that cannot be opened.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<RefusedRow>,
-    /// Accelerators of this machine.
+    /// The accelerators of this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     accelerators: Option<Vec<Accelerator>>,
     /// The devices to which jobs would go.
@@ -84,7 +84,7 @@ struct Qualified {
     problem: Option<String>,
 }
 
-/// What a compression service reports about itself.
+/// The description that a compression service gives of itself.
 #[derive(Debug, Default, Serialize)]
 struct Service {
     address: String,

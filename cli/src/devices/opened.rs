@@ -5,7 +5,7 @@ use server::config::Config;
 
 use super::open;
 
-/// The devices of a configuration.
+/// The devices of a configuration, separated by whether they could be opened.
 pub(crate) struct Opened {
     /// The open devices, software first.
     pub(crate) devices: server::Devices,
@@ -52,7 +52,7 @@ fn opens(config: &Config, name: &str, refused: &mut Vec<Refused>) -> bool {
     failed.is_none()
 }
 
-/// Returns the configuration with only one device or one compression service.
+/// Returns a copy of the configuration that has only this device or only this compression service.
 fn alone(config: &Config, device: Option<&String>, compression: Option<&String>) -> Config {
     let mut config = config.clone();
     config.runtime.devices = device.into_iter().cloned().collect();

@@ -35,7 +35,7 @@ pub(super) struct Routes {
     pub(super) hints: Vec<String>,
 }
 
-/// Returns the routes of every op, for sizes from 64 B to the largest item, 16 MiB at most.
+/// Returns the routes of every op, for sizes from 64 B to the largest item, but at most 16 MiB.
 ///
 /// # Errors
 /// The generator refuses the sample value.

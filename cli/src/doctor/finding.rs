@@ -35,7 +35,7 @@ impl Severity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
-    /// The subject: a device or a part of the machine.
+    /// The device or the part of the machine that the finding is about.
     pub(super) about: String,
     pub(super) what: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,9 +45,9 @@ pub(super) struct Finding {
 /// The way to fix a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Mend {
-    /// The person who can fix it.
+    /// The person who can fix the fault.
     pub(super) who: String,
-    /// What that person does.
+    /// The action that this person takes.
     pub(super) how: String,
     /// The commands, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -118,7 +118,7 @@ fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
         IdentityError::Refused(text) => Failure::new(EX_OSERR, text),
     })?;
     if flags.daemon {
-        // As in memcached, core files need the directory, and a verbose daemon keeps its output.
+        // As in memcached, a daemon keeps its directory if it may write core files, and its output if it is verbose.
         os::daemonize(flags.core_files, flags.verbose > 0).map_err(|text| Failure::new(1, text))?;
     }
     if flags.lock_memory

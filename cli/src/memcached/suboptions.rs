@@ -19,7 +19,7 @@ pub(super) struct Suboptions {
 /// The first suboption that memcached or this server refuses, with the reason.
 pub(super) fn check(list: &str) -> Result<Suboptions, String> {
     let mut all = Suboptions::default();
-    // A comma at the end does not start another suboption.
+    // A comma at the end does not begin another suboption.
     for suboption in list.strip_suffix(',').unwrap_or(list).split(',') {
         if list.is_empty() {
             break;

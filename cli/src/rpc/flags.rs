@@ -27,7 +27,7 @@ impl From<Layout> for RpcLayout {
     }
 }
 
-/// What is asked for.
+/// The flags that choose the mix of requests.
 #[derive(Debug, Args)]
 pub(super) struct MixFlags {
     /// A workload of the Arcalis paper's table V: calls of a service and their shares.

@@ -33,7 +33,7 @@ impl Tally {
         self.wrong += other.wrong;
     }
 
-    /// Returns the number of answers that must not occur if the store is large enough.
+    /// Returns the number of answers that are wrong if the store is large enough: misses, refusals and wrong bytes.
     pub(crate) fn bad(&self) -> u64 {
         self.misses + self.refused + self.wrong
     }

@@ -56,7 +56,7 @@ pub(crate) struct LayoutRow {
     runs: [Vec<f64>; 4],
 }
 
-/// A round trip between two cores.
+/// The results of a round trip between two cores.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HopRow {
     id: &'static str,
@@ -78,7 +78,7 @@ impl Median {
 }
 
 impl LayoutRow {
-    /// Creates a row for copies that fill this many threads.
+    /// Creates a row for as many copies as fill this number of threads.
     pub(super) fn new(layout: RpcLayout, threads: usize, pinned: bool, runs: usize) -> Self {
         let threads_each = layout.threads().len();
         let copies = threads / threads_each;
