@@ -1,5 +1,5 @@
 //! `rebate health`: asks a process over gRPC whether it serves, for the health checks of containers and for people. It
-//! puts no load on the process and looks at one process only.
+//! causes no load and checks one process only.
 
 use std::time::Duration;
 
