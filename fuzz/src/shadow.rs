@@ -28,7 +28,7 @@ pub struct Known {
     key_is_binary: bool,
 }
 
-/// The result of counting.
+/// The result of counting. The last three variants are those of the store.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Count {
     /// The new number.
@@ -40,11 +40,11 @@ pub enum Count {
     },
     /// The item did not exist and was created.
     Created,
-    /// There is no item, as in the store's own result.
+    /// There is no item with this key.
     NotFound,
-    /// The item has another version, as in the store's own result.
+    /// The item has another version.
     Exists,
-    /// The value is not a number, as in the store's own result.
+    /// The value is not a number.
     NotANumber,
 }
 

@@ -189,7 +189,7 @@ impl Guarded {
     }
 }
 
-/// More bytes than any codec can add to its input, apart from an eighth of the input's size.
+/// The space for a stream beyond nine eighths of its input (bytes). No codec needs more.
 const AMPLE_BYTES: usize = 1_024;
 
 /// Four windows of deflate and more than lz4's window. It is large enough for several blocks of each codec.

@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves as a server that accepts every value and stores none.
+    /// Runs a server that accepts every value and stores none.
     fn forget(mut stream: TcpStream) -> Option<()> {
         let mut input = BufReader::new(stream.try_clone().ok()?);
         loop {

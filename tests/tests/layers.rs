@@ -1,5 +1,5 @@
 //! Checks the layers of the workspace with `cargo metadata`. A crate may use only crates on lower layers. The table in
-//! `docs/architecture.md` lists the crates that it uses.
+//! `docs/architecture.md` must list each crate with the crates that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
