@@ -1,4 +1,5 @@
-//! The devices of this build that a configuration names, for a server. A policy decides which job goes where.
+//! Opens the devices of this build that a configuration names, for a server. A policy decides which job goes to which
+//! device.
 
 mod accelerators;
 mod configuration;
@@ -27,7 +28,7 @@ pub(crate) use sample::sample;
 /// devices, virtual accelerators and the worker threads.
 ///
 /// # Errors
-/// A device cannot be opened; the error names it and the reason.
+/// A device cannot be opened. The error names the device and the reason.
 pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
     let names = check(&config.runtime)?;
     let mut all: Vec<Arc<dyn Device>> = vec![Arc::new(Software::new(ENGINES))];
@@ -70,7 +71,7 @@ fn service(address: &str, config: &Config) -> Result<Arc<dyn Device>, String> {
     }
 }
 
-/// Returns a hint to use a lane if the address is on this host.
+/// Returns a hint to use a lane if the address is on this host, and otherwise an empty text.
 fn local_hint(address: &api::Address) -> &'static str {
     let is_local = match address {
         api::Address::Unix(_) => true,
@@ -81,7 +82,7 @@ fn local_hint(address: &api::Address) -> &'static str {
     if is_local { "; it is on this host: a lane (lane:/PATH) would cost less" } else { "" }
 }
 
-/// The parsed `runtime.devices`.
+/// The devices that `runtime.devices` names, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     qpl: Vec<qpl::Path>,
@@ -93,7 +94,7 @@ pub(crate) struct Named {
 /// Checks that every named device exists and may serve.
 ///
 /// # Errors
-/// A name is not valid; the error lists the valid ones.
+/// A name is not valid. The error lists the valid names.
 pub(crate) fn check(runtime: &RuntimeSection) -> Result<Named, String> {
     let mut named = Named::default();
     let addresses = runtime.compression.iter().map(|name| ("runtime.compression", name));
@@ -134,7 +135,7 @@ pub(crate) fn check(runtime: &RuntimeSection) -> Result<Named, String> {
     Ok(named)
 }
 
-/// Finds a profile by its name. A suffix of the name may choose an end of the profile's ranges.
+/// Finds a device profile by its name. A suffix of the name may choose the low or the high end of the profile's ranges.
 fn profile(name: &str) -> Result<DeviceProfile, workload::ProfileError> {
     let ends = [("-low", Variant::Low), ("-high", Variant::High)];
     let end = ends.iter().find_map(|(end, variant)| Some((name.strip_suffix(end)?, *variant)));
@@ -162,7 +163,7 @@ fn lane_options(config: &Config) -> LaneOptions {
     }
 }
 
-/// Returns the configured options of QPL's devices. The environment names the library.
+/// Returns the configured options of QPL's devices. An environment variable names QPL's library.
 ///
 /// # Errors
 /// The NUMA node is not valid.
@@ -181,8 +182,8 @@ pub(crate) fn qpl_options(runtime: &RuntimeSection) -> Result<QplOptions, String
     })
 }
 
-/// Returns a little less time than the runtime waits. A slow job is one lost job, but a silent service would be a lost
-/// service.
+/// Returns a service's time limit for a job, a little shorter than the runtime's. If the service reaches its limit,
+/// only this job fails. If the runtime reaches its limit, it retires the whole service.
 fn service_timeout(config: &Config) -> Duration {
     Duration::from_millis(config.runtime.job_timeout_ms) * 7 / 8
 }
@@ -199,12 +200,12 @@ fn remote_options(config: &Config) -> RemoteOptions {
 
 const VIRTUAL_PREFIX: &str = "virtual-";
 
-/// The most jobs in one queue of the worker device: a few for each thread, so that no thread is idle, and few enough
-/// that a burst stays on the calling core instead of waiting here.
+/// The most jobs in one queue of the worker device. There are a few for each thread, so that no thread is idle. There
+/// are few enough that the rest of a burst runs on the calling core instead of waiting.
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("above zero");
 
-/// The most jobs that one worker has at a compression service: enough to hide the latency at any rate that one core can
-/// request.
+/// The most jobs that one worker has in flight at a compression service. This is enough to hide the latency at any rate
+/// that one core can request.
 const REMOTE_QUEUE_DEPTH: usize = 256;
 
 #[cfg(test)]

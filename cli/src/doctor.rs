@@ -1,5 +1,5 @@
-//! `rebate doctor`: finds what keeps the devices of a configuration and the accelerators of this machine from working,
-//! and says who can fix it with which command. It changes nothing. The only jobs that it runs are a few test jobs.
+//! `rebate doctor`: finds the reasons why devices of a configuration or accelerators of this machine do not work. For
+//! each it says who can fix it with which command. It changes nothing. The only jobs that it runs are a few test jobs.
 
 mod accelerators;
 mod dpdk;
@@ -36,7 +36,7 @@ pub(crate) struct Doctor {
 /// Everything that `rebate doctor` reports.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Whether the devices of the configuration work.
+    /// Whether all devices of the configuration work.
     ok: bool,
     /// The devices of the configuration.
     configured: Vec<String>,
@@ -45,16 +45,17 @@ struct Report {
     round_trips: Vec<RoundTrip>,
 }
 
-/// What the configuration needs of the machine. A fault in something needed is a problem, any other fault a note.
+/// The features of the machine that the configuration needs. A fault in a needed feature is a problem. Any other fault
+/// is a note.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
-    /// The configuration names an IAA.
+    /// Whether the configuration names an IAA.
     iaa: bool,
-    /// The IAA made its round trip, so faults in versions and names do not keep it from working.
+    /// Whether the IAA has completed its round trip. Faults in versions and names then do not prevent its use.
     iaa_works: bool,
-    /// The configuration names hardware behind DPDK.
+    /// Whether the configuration names hardware behind DPDK.
     dpdk: bool,
-    /// The nodes from which QPL takes IAAs, and the largest jobs that it sends them.
+    /// The nodes from which QPL takes IAAs. `transfer_bytes` is the largest job that QPL sends them.
     numa: NumaNode,
     transfer_bytes: ByteCount,
 }
@@ -108,7 +109,7 @@ impl Wanted {
     fn by(config: &Config, options: &QplOptions, round_trips: &[RoundTrip]) -> Self {
         let names = &config.runtime.devices;
         let hardware = Path::Hardware.device();
-        // Software behind DPDK is named by its driver, hardware by an address or the kernel's name.
+        // The name of software behind DPDK is its driver. The name of hardware is an address or the kernel's name.
         let behind_dpdk = |name: &str| {
             name.strip_prefix("dpdk-").is_some_and(|driver| !driver.starts_with("compress_"))
         };
@@ -131,7 +132,7 @@ fn cannot_serve(refused: &Refused) -> Finding {
     ))
 }
 
-/// Tries QPL's devices that the configuration does not name, if someone named QPL's library or there is an IAA.
+/// Tests QPL's devices that the configuration does not name, if someone named QPL's library or there is an IAA.
 fn unasked(
     machine: &Machine,
     options: &QplOptions,

@@ -1,5 +1,5 @@
 //! `rebate health`: asks a process over gRPC whether it serves, for the health checks of containers and for people. It
-//! puts no load on the process and looks at one process only.
+//! causes no load and checks one process only.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) struct Health {
 impl Health {
     /// Prints what the process reports. The exit code is 0 if it serves.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        // The answer is on stdout also if it is a bad one: there is nothing more to say on stderr.
+        // A bad answer is also printed on stdout, because there is nothing more to say on stderr.
         let failed = || Err(CliError::Failed(String::new()));
         let (done, text) = match self.ask() {
             Ok(ServingStatus::Serving) => (Ok(()), "serving".to_owned()),

@@ -209,7 +209,7 @@ impl From<WeightBy> for Weighting {
     }
 }
 
-/// Shows how far the load is.
+/// Shows the progress of the load.
 fn show(bar: &Progress, progress: &load::Progress) {
     bar.set_part(match progress.phase {
         Phase::Populate => "populate",

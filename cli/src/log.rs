@@ -1,7 +1,7 @@
-//! Logging to stderr. The level comes from RUST_LOG if that is set, otherwise from the command line. Logging only puts
-//! a line into a bounded queue, and a separate thread writes it. So a full disk, a closed pipe or a pipe that is never
-//! read costs lines, but never time and never the process. Lost lines are counted (`server::counters::LOG_LOSSES`).
-//! Once the log can be written again it says how many were lost.
+//! Writes the log to stderr. The level comes from RUST_LOG if that is set, otherwise from the command line. Logging
+//! only puts a line into a bounded queue, and a separate thread writes it. So a full disk, a closed pipe or a pipe that
+//! is never read costs lines, but never blocks or ends the process. Lost lines are counted
+//! (`server::counters::LOG_LOSSES`). When the log can be written again, it says how many lines were lost.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -17,8 +17,8 @@ use server::counters::LOG_LOSSES;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Starts logging at `level` (`warn`, `info`, `debug` or `trace`). Libraries log warnings only, unless `libraries` asks
-/// for as much of them. From here on nothing else may write to stderr. Panics are logged as well.
+/// Starts logging at `level` (`warn`, `info`, `debug` or `trace`). Libraries log only warnings, or at `level` if
+/// `libraries` is set. After this call nothing else may write to stderr. Panics are also logged.
 pub(crate) fn start(level: &str, libraries: bool) {
     let filter = EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(directives(level, libraries)));
@@ -35,8 +35,8 @@ pub(crate) fn start(level: &str, libraries: bool) {
     std::panic::set_hook(Box::new(log_panic));
 }
 
-/// Returns the filter's text. It names the crates of this workspace, because any library may be talkative: at `debug`
-/// that of HTTP/2 prints every frame.
+/// Returns the filter's text. It names the crates of this workspace, because libraries may log a lot. At `debug` the
+/// HTTP/2 library logs every frame.
 fn directives(level: &str, libraries: bool) -> String {
     if libraries {
         return level.to_owned();
@@ -48,7 +48,7 @@ fn directives(level: &str, libraries: bool) -> String {
 /// The crates of this workspace that log.
 const CRATES: [&str; 3] = ["rebate", "server", "drivers"];
 
-/// Logs a line unchanged. Operators must read it whatever the level.
+/// Logs a line unchanged at any level, because operators must read it.
 pub(crate) fn line(text: &str) {
     match QUEUE.get() {
         Some(queue) => queue.put(format!("{text}\n").as_bytes()),
@@ -57,7 +57,7 @@ pub(crate) fn line(text: &str) {
     }
 }
 
-/// Waits until everything logged so far is written, for a short time at most, because the reader may never read.
+/// Waits until everything logged so far is written, but only for a short time, because the reader may never read.
 pub(crate) fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(FLUSH_LIMIT);
@@ -83,7 +83,7 @@ fn log_panic(info: &PanicHookInfo<'_>) {
 /// The log's queue, once logging has started.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// Lines on their way to the thread that writes them.
+/// The lines that wait for the thread that writes them.
 #[derive(Debug)]
 struct Queue {
     entries: Sender<Entry>,
@@ -93,7 +93,7 @@ struct Queue {
 #[derive(Debug)]
 enum Entry {
     Line(Box<[u8]>),
-    /// All earlier lines are written once the sender is dropped.
+    /// A marker. Its sender is dropped when all earlier lines are written.
     Flushed(#[expect(dead_code, reason = "its end is what tells")] Sender<()>),
 }
 
@@ -153,7 +153,7 @@ impl Writer {
         }
     }
 
-    /// Writes the whole line. Ends a line first that was cut off in the middle.
+    /// Writes the whole line. If the last line was cut off, it first writes a line end.
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         if self.torn {
             self.write_part(b"\n")?;
@@ -184,7 +184,7 @@ impl Writer {
     }
 }
 
-/// Takes each event's text, which the subscriber passes in one piece.
+/// A writer that queues each event's text. The subscriber passes the text in one piece.
 struct Enqueue;
 
 impl<'w> MakeWriter<'w> for Enqueue {
@@ -208,12 +208,13 @@ impl Write for Enqueue {
     }
 }
 
-/// The most lines that wait to be written: seconds of the most talkative log, usually a few hundred KiB.
+/// The most lines that wait to be written. They are the lines of several seconds at the most detailed level, usually a
+/// few hundred KiB.
 const LINES_MAX: usize = 8_192;
-/// The most bytes of these lines, however long they are.
+/// The most bytes of these lines, whatever their length.
 const BYTES_MAX: usize = 4 << 20;
 
-/// How long an ending process waits for the reader of its log. A reader that reads needs less.
+/// The longest time that an ending process waits for the reader of its log. A reader that reads needs less.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -242,14 +243,14 @@ mod tests {
         }
     }
 
-    /// This is one test, because the counts belong to the process.
+    /// This is one test, because all tests of the process share the counts.
     #[test]
     fn lost_lines_are_counted_and_told_of() {
         let (mut reader, writer) = io::pipe().unwrap();
         let queue = Queue::start(File::from(OwnedFd::from(writer))).unwrap();
         let lost = || LOG_LOSSES.queue_full.read();
         let long = vec![b'x'; 1 << 20];
-        // The pipe takes 64 KiB of the first line, and the queue takes three more lines.
+        // The pipe holds 64 KiB of the first line, and the queue holds three more lines.
         for _ in 0..10 {
             queue.put(&long);
         }

@@ -1,6 +1,6 @@
-//! The one binary, `rebate`. It reads a command line, calls what the line names and reports the result. Exit codes: 0
-//! done, 1 the work failed, 2 bad usage or input; `rebate memcached` has memcached's. No logic that a test would want
-//! to call lives here.
+//! The only binary, `rebate`. It reads a command line, calls the command and reports the result. The exit code is 0 for
+//! success, 1 if the work failed, and 2 for bad usage or input. `rebate memcached` has memcached's exit codes. This
+//! file contains no logic that a test would call.
 
 mod demo;
 mod devices;
@@ -66,7 +66,8 @@ enum Command {
     Man(shell::ManPages),
 }
 
-/// Read by the memcached module before clap sees them; here for `rebate help`.
+/// The flags of `rebate memcached`. The memcached module reads them before clap does. They are listed here for `rebate
+/// help`.
 #[derive(Debug, Args)]
 #[command(after_help = "`rebate memcached -h` lists memcached's flags.
 Examples:

@@ -1,5 +1,5 @@
-//! What a server asks of the operating system before it starts: limits, identity, daemon, locked memory and pid files.
-//! All of it must run before the first thread starts.
+//! Prepares the process with the operating system before a server starts: limits, identity, daemon, locked memory and
+//! pid files. All functions must run before the first thread starts.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use nix::sys::signal::kill;
 use nix::unistd::{Pid, Uid, User, setgid, setgroups, setuid};
 use server::Config;
 
-/// Raises the limit on open files to what so many connections need.
+/// Raises the limit on open files to what this number of connections needs.
 ///
 /// # Errors
-/// The limit cannot be raised and is below the number of connections.
+/// The limit cannot be raised and is too low for this number of connections.
 pub(crate) fn allow_connections(connections_max: usize) -> Result<(), String> {
     let connections = connections_max as rlim_t;
     let reached = raise_open_files(connections.saturating_add(DESCRIPTORS_RESERVED))?;
@@ -29,8 +29,8 @@ pub(crate) fn allow_connections(connections_max: usize) -> Result<(), String> {
 }
 
 /// Raises the limit on open files to what the configured connections need. If the system does not allow as many,
-/// `server.connections_max` becomes what fits, with room for everything else that the process opens. Then the returned
-/// warning says so.
+/// `server.connections_max` is reduced to a number that leaves space for all other files of the process. The returned
+/// warning then says so.
 pub(crate) fn fit_connections(config: &mut Config) -> Option<String> {
     let wanted = config.server.connections_max;
     let reserved =
@@ -52,7 +52,7 @@ pub(crate) fn fit_connections(config: &mut Config) -> Option<String> {
     ))
 }
 
-/// Raises the limit on open files to `needed`, or as far as it goes. Returns the limit that was reached.
+/// Raises the limit on open files to `needed`, or as far as the system allows. Returns the new limit.
 fn raise_open_files(needed: rlim_t) -> Result<rlim_t, String> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
         .map_err(|error| format!("cannot read the limit on open files: {error}"))?;
@@ -65,7 +65,7 @@ fn raise_open_files(needed: rlim_t) -> Result<rlim_t, String> {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_or(soft, |()| hard))
 }
 
-/// Raises the limit on core files as far as it goes.
+/// Raises the limit on core files as far as the system allows.
 pub(crate) fn allow_core_files() -> Result<(), String> {
     let unlimited = nix::sys::resource::RLIM_INFINITY;
     if setrlimit(Resource::RLIMIT_CORE, unlimited, unlimited).is_ok() {
@@ -77,21 +77,21 @@ pub(crate) fn allow_core_files() -> Result<(), String> {
     }
 }
 
-/// Why the process kept its identity.
+/// The reason why the process could not change its identity.
 #[derive(Debug)]
 pub(crate) enum IdentityError {
-    /// Root must name a user.
+    /// The process is root, and no user was named.
     NoUser,
-    /// The system knows no such user.
+    /// The system does not know this user.
     Unknown(String),
-    /// The system refused.
+    /// The system refused to change the identity.
     Refused(String),
 }
 
 /// Gives up root for `user`. A process that is not root keeps its identity.
 ///
 /// # Errors
-/// The process would stay root without having been told to.
+/// The process would stay root without an explicit request.
 pub(crate) fn become_user(user: Option<&str>) -> Result<(), IdentityError> {
     if !Uid::current().is_root() && !Uid::effective().is_root() {
         return Ok(());
@@ -112,19 +112,20 @@ pub(crate) fn become_user(user: Option<&str>) -> Result<(), IdentityError> {
     })
 }
 
-/// Continues in a child that has no terminal. The parent ends with success. Must run before the first thread starts.
+/// Continues in a child that has no terminal, while the parent exits with success. Must run before the first thread
+/// starts.
 pub(crate) fn daemonize(keep_directory: bool, keep_output: bool) -> Result<(), String> {
     nix::unistd::daemon(keep_directory, keep_output)
         .map_err(|error| format!("failed to daemon() in order to daemonize: {error}"))
 }
 
-/// Keeps all memory of the process, now and later, from being paged out.
+/// Keeps all present and future memory of the process from being paged out.
 pub(crate) fn lock_memory() -> Result<(), String> {
     mlockall(MlockAllFlags::all())
         .map_err(|error| format!("warning: -k invalid, mlockall() failed: {error}"))
 }
 
-/// Writes this process's id to `path` in one step, so that nobody reads an empty file. Returns a warning if the file
+/// Writes this process's id to `path` in one step, so that no reader sees an empty file. Returns a warning if the file
 /// named a process that still runs.
 pub(crate) fn write_pidfile(path: &Path) -> io::Result<Option<String>> {
     let before = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok());
@@ -144,7 +145,7 @@ pub(crate) fn replace(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
     fs::rename(&aside, path)
 }
 
-/// Descriptors other than the clients': listeners, epoll, admin pages and logs.
+/// The descriptors of the process that are not for clients: listeners, epoll, admin pages and logs.
 const DESCRIPTORS_RESERVED: rlim_t = 128;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The life of a serving process: it starts, prints where it listens, obeys signals and drains. SIGTERM, SIGINT and
-//! SIGUSR1 drain; a second one ends the process at once. SIGHUP reads the configuration again. The old one stays if the
-//! new one is wrong or would need a restart. A server that can no longer do its work is drained as well, and the
-//! process ends with a failure, so that its supervisor starts another.
+//! Runs a serving process: it starts the server, prints its addresses, obeys signals and drains. SIGTERM, SIGINT and
+//! SIGUSR1 drain the server. A second signal ends the process at once. SIGHUP reads the configuration again. The old
+//! configuration stays if the new one is wrong or would need a restart. A server that can no longer do its work is also
+//! drained, and the process ends with a failure, so that its supervisor starts another.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use signal_hook::iterator::Signals;
 use crate::terminal::print_line;
 use crate::{devices, log, os};
 
-/// What other programs learn about a running server, besides its output.
+/// The files from which other programs learn about a running server.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
     /// The file for the process's id.
@@ -29,25 +29,26 @@ pub(crate) struct Handover {
     pub(crate) port_file: Option<PathBuf>,
 }
 
-/// Why a server ended without a signal.
+/// The reason why a server ended without a signal.
 #[derive(Debug)]
 pub(crate) enum ServeError {
-    /// It could not start, for this reason.
+    /// The server could not start, for this reason.
     NotStarted(String),
-    /// It could no longer do its work. The log has the reason.
+    /// The server could no longer do its work. The log has the reason.
     Ended,
 }
 
 /// Serves until a signal ends it. `reload` reads the sources of the configuration again.
 ///
 /// # Errors
-/// It could not start, or it ended without a signal.
+/// The server could not start, or it ended without a signal.
 pub(crate) fn serve(
     loaded: Loaded,
     reload: impl Fn() -> Result<Loaded, Vec<ConfigError>>,
     handover: &Handover,
 ) -> Result<(), ServeError> {
-    // Values and messages come and go with every request. On other systems than glibc the heap stays as it is.
+    // Keeps large blocks in the heap, because every request allocates and frees values and messages. On systems without
+    // glibc the heap stays as it is.
     let _ = drivers::heap::keep_large_blocks();
     let mut signals = stop_signals()
         .map_err(|error| ServeError::NotStarted(format!("cannot handle signals: {error}")))?;
@@ -103,7 +104,7 @@ pub(crate) fn environment() -> Vec<(String, String)> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// Registers the stop signals: the first is handled here, and the second ends the process.
+/// Registers the stop signals. The first is handled by the caller, and the second ends the process.
 fn stop_signals() -> std::io::Result<Signals> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGUSR1] {
@@ -113,7 +114,8 @@ fn stop_signals() -> std::io::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
 }
 
-/// Prints the addresses. The admin address comes first, so that anyone who waits for `listening on` has seen it.
+/// Prints the addresses. The admin address is printed first, so that a program that waits for `listening on` has read
+/// it.
 fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
     if let Some(address) = running.admin_address() {
         print_line(&format!("admin on {address}"));
@@ -154,7 +156,7 @@ fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
     }
 }
 
-/// The foreign code that a server uses.
+/// The functions in foreign code that a server uses.
 const PLATFORM: Platform =
     Platform { watch_lane: Some(drivers::lane::watch), trim_heap: drivers::heap::give_back };
 

@@ -68,7 +68,7 @@ enum Experiment {
     All(All),
 }
 
-/// An experiment and where its results go.
+/// The flags of one experiment, with the folder for its results.
 #[derive(Debug, Args)]
 struct Run<Options: Args> {
     /// Where results go; made if it is not there.
@@ -78,7 +78,7 @@ struct Run<Options: Args> {
     options: Options,
 }
 
-/// Every experiment.
+/// The flags of `rebate reproduce all`, which runs every experiment.
 #[derive(Debug, Args)]
 struct All {
     /// Where results go; made if it is not there.

@@ -1,5 +1,5 @@
 //! `rebate rpc`: the flags of the Thrift services, of their load and of replays. The services are in the crate
-//! `rpc-server`; the requests and the model that judges answers are in the crate `load`.
+//! `rpc-server`. The requests, and the model that checks answers, are in the crate `load`.
 
 mod flags;
 mod load;
@@ -37,7 +37,7 @@ enum Verb {
 }
 
 impl Rpc {
-    /// Exit codes: 0 done, 1 the work failed, 2 bad usage.
+    /// Runs the command. The exit code is 0 for success, 1 if the work failed, and 2 for bad usage.
     pub(crate) fn run(self) -> Result<(), CliError> {
         match self.verb {
             Verb::Serve(serve) => serve.run(),

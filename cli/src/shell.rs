@@ -1,4 +1,5 @@
-//! `rebate completions` and `rebate man`: what a package installs beside the binary, made from the flags themselves.
+//! `rebate completions` and `rebate man`: make the files that a package installs with the binary, from the flags
+//! themselves.
 
 use std::path::PathBuf;
 
@@ -42,7 +43,7 @@ impl ManPages {
     pub(crate) fn run(&self, command: Command) -> Result<(), CliError> {
         let unwritten = |error| CliError::Failed(format!("--out {}: {error}", self.out.display()));
         std::fs::create_dir_all(&self.out).map_err(unwritten)?;
-        // The pages of `rebate help` would repeat all others.
+        // The pages of `rebate help` would repeat all other pages.
         let command = command.disable_help_subcommand(true);
         clap_mangen::generate_to(command, &self.out).map_err(unwritten)?;
         print_line(&format!("wrote the man pages to {}", self.out.display()));

@@ -1,5 +1,5 @@
-//! What every command has in common at the terminal: lines on stdout, tables and paragraphs of 100 columns, and the
-//! error with which a command ends. It does not know what is shown.
+//! Terminal functions that all commands share: lines on stdout, tables and paragraphs of 100 columns, and the error
+//! with which a command ends. This module does not know what is shown.
 
 use std::fmt;
 use std::io::Write;
@@ -12,8 +12,8 @@ use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use units::{ByteCount, NotAByteCount};
 
-/// Why a command ends without success. The variant tells who has to act. The text is empty if the command itself has
-/// already printed the reason.
+/// The reason why a command ends without success. The variant tells who has to act. The text is empty if the command
+/// has already printed the reason.
 #[derive(Debug)]
 pub(crate) enum CliError {
     /// The command line or an input is not valid.
@@ -23,7 +23,7 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    /// The exit code: 1 the work failed, 2 bad usage or input.
+    /// Returns the exit code: 1 if the work failed, 2 for bad usage or input.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
@@ -49,10 +49,10 @@ impl fmt::Display for CliError {
     }
 }
 
-/// The exit code of work that failed. A second signal ends a process with it, too.
+/// The exit code of failed work. A second signal also ends a process with this code.
 const EXIT_FAILED: u8 = 1;
 
-/// Parses a size, and warns of a unit that the next version refuses.
+/// Parses a size, and warns about a unit that the next version refuses.
 ///
 /// # Errors
 /// The text is not a size.
@@ -64,22 +64,23 @@ pub(crate) fn byte_count(text: &str) -> Result<ByteCount, NotAByteCount> {
     Ok(count)
 }
 
-/// Prints a line to stdout at once. If the other end is closed, its reader has seen enough.
+/// Prints a line to stdout at once. If the other end is closed, the error is ignored, because the reader has seen
+/// enough.
 pub(crate) fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// Prints text or bytes without a line end, otherwise as [`print_line`].
+/// Prints text or bytes without adding a line end. Otherwise it works as [`print_line`].
 pub(crate) fn print(text: impl AsRef<[u8]>) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_ref()).and_then(|()| out.flush());
 }
 
-/// Prints a value as JSON of several lines.
+/// Prints a value as JSON on several lines.
 ///
 /// # Errors
-/// The value's own serialization fails.
+/// The value cannot be serialized.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
     print_line(&serde_json::to_string_pretty(value).map_err(CliError::failed)?);
     Ok(())
@@ -88,7 +89,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
 /// Writes a file that a flag names.
 ///
 /// # Errors
-/// The file cannot be written; the error names the flag and the file.
+/// The file cannot be written. The error names the flag and the file.
 pub(crate) fn write_file(
     flag: &str,
     path: &std::path::Path,
@@ -118,8 +119,8 @@ pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, CliError> {
 /// The title and largest width of a column.
 pub(crate) type Column = (&'static str, usize);
 
-/// Lays out rows under their titles, with text aligned to the left. Columns are as wide as their content, up to their
-/// bound. A longer text continues in the next line; a word is not broken, so that a path can be copied.
+/// Formats rows under their titles, with text aligned to the left. A column is as wide as its content, up to its bound.
+/// A longer text continues in the next line. Words are not broken, so that a path can be copied.
 pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
     let mut table = plain_table();
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width((WIDTH + GAP) as u16);
@@ -138,7 +139,8 @@ pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
     lines(table)
 }
 
-/// Lays out rows of which the first is the head: the first column is aligned to the left and numbers to the right.
+/// Formats rows of numbers. The first row is the head. The first column is aligned to the left and numbers to the
+/// right.
 pub(crate) fn numbers(rows: &[Vec<String>]) -> Vec<String> {
     let mut table = plain_table();
     table.add_rows(rows);
@@ -155,7 +157,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     textwrap::wrap(text, options).into_iter().map(std::borrow::Cow::into_owned).collect()
 }
 
-/// A table without borders.
+/// Creates a table without borders.
 fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::NOTHING);
@@ -172,7 +174,7 @@ fn lines(mut table: Table) -> Vec<String> {
 /// The terminal's width (columns).
 pub(crate) const WIDTH: usize = 100;
 
-/// The blanks between two columns.
+/// The number of blanks between two columns.
 const GAP: usize = 2;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! `rebate trace`: reads trace files and reports their faults, what they do and their size in bytes. It runs none of
-//! them; `call` asks a server that does.
+//! `rebate trace`: reads trace files and reports their faults, their meaning and their size in bytes. It runs no trace.
+//! `call` requests that from a server.
 
 mod call;
 
@@ -97,7 +97,8 @@ struct Chosen {
 }
 
 impl TraceCommand {
-    /// Exit codes: 0 done, 1 the work failed or files would change, 2 bad usage, or faults in the traces.
+    /// Runs the command. The exit code is 0 for success, 1 if the work failed or files would change, and 2 for bad
+    /// usage or faults in the traces.
     pub(crate) fn run(self) -> Result<(), CliError> {
         match self.verb {
             Verb::Check { texts, json } => check(&texts, json),
@@ -202,7 +203,8 @@ fn place(error: &TextError) -> Value {
     })
 }
 
-/// Formats every file, also after one that cannot be read. A fault in a file weighs more than a file that would change.
+/// Formats every file, even after a file that cannot be read. If some files have faults and others would change, the
+/// exit code reports the faults.
 fn fmt(files: &[PathBuf], check: bool) -> Result<(), CliError> {
     let (mut has_faults, mut would_change) = (false, false);
     for file in files {
@@ -282,11 +284,11 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// Reads the text of a file. A file that is too long is refused.
+/// Reads the text of a file. Refuses a file that is too long.
 fn text(file: &Path) -> Result<String, CliError> {
     let wrong = |error: std::io::Error| CliError::Usage(format!("{}: {error}", file.display()));
     let mut bytes = Vec::new();
-    // One byte more than allowed, so that a file that is too long is noticed.
+    // The limit is one byte more than allowed, so that a file that is too long is noticed.
     let limit = TEXT_BYTES_MAX as u64 + 1;
     if is_stdin(file) {
         std::io::stdin().lock().take(limit).read_to_end(&mut bytes).map_err(wrong)?;
@@ -303,7 +305,7 @@ fn text(file: &Path) -> Result<String, CliError> {
     String::from_utf8(bytes).map_err(not_text)
 }
 
-/// Prints faults with nothing in front of `file:line:column`, so that editors find the places.
+/// Prints faults so that each line starts with `file:line:column`. Editors then find the places.
 fn faults(errors: &[TextError]) -> CliError {
     errors.iter().for_each(|error| log::line(&error.to_string()));
     CliError::Usage(String::new())

@@ -1,5 +1,5 @@
-//! Tests `rebate doctor` and `rebate devices` on made-up machines: trees of /sys, /proc and /dev in a folder. The jobs
-//! of the round trips really run on this machine.
+//! Tests `rebate doctor` and `rebate devices` on simulated machines: trees of /sys, /proc and /dev in a folder. The
+//! jobs of the round trips run on the real machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ fn about_machine(text: &str) -> String {
     machine.to_owned()
 }
 
-/// Returns severity, text and commands of the finding about something, or `None` if there is none.
+/// Returns severity, text and commands of the finding with this subject, or `None` if there is none.
 fn finding(report: &Value, about: &str) -> Option<(String, String, Vec<String>)> {
     let finding =
         report["machine"].as_array().unwrap().iter().find(|finding| finding["about"] == about)?;
@@ -219,7 +219,7 @@ fn what_costs_speed_alone_is_a_note() {
         let (severity, said, _) = finding(&report, about).unwrap();
         assert!(severity == "note" && said.contains(what), "{about}: {severity} {said}");
     }
-    // The second node belongs to the first one's socket, or has only memory.
+    // The second node is on the socket of the first, or it has only memory.
     for (node, list) in [("node0", "0-1\n"), ("node1", "2\n")] {
         machine.write(&format!("sys/devices/system/node/{node}/cpulist"), list);
     }
@@ -291,7 +291,7 @@ fn round_trips_of_the_configured_devices_are_made_and_right() {
 
 #[test]
 fn a_missing_service_does_not_keep_others_from_being_tried() {
-    // Nobody listens on port 1.
+    // No process listens on port 1.
     let args = ["doctor", "--set", "runtime.compression=127.0.0.1:1"];
     let (report, code) = json(&Machine::plain(), &args);
     let devices = report["devices"].as_array().unwrap();

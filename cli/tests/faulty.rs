@@ -1,7 +1,7 @@
-//! The compressed cache over a device that does one thing wrong in a hundred jobs, under load, with every value
-//! checked: no wrong bytes, no lost job, nothing left behind, and the page reports what happened. The server is the one
-//! that `rebate serve` runs, but in this process, because no configuration names a device that errs on purpose.
-//! `scripts/faults.sh` runs the same for longer, under valgrind.
+//! Tests the compressed cache under load over a device that fails in one of a hundred jobs. Every value is checked.
+//! There must be no wrong bytes, no lost job and nothing left behind, and the page must report what happened. The
+//! server is the one that `rebate serve` runs, but in this process, because no configuration names a device that fails
+//! on purpose. `scripts/faults.sh` runs the same for longer, under valgrind.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -91,8 +91,8 @@ fn all_of_it_at_once() {
     survives(everything, &fallbacks(Reason::Timeout));
 }
 
-/// A wrong result that a device wrote and that was not read back is a miss, as if it had been evicted. It never gives
-/// other bytes.
+/// Checks unverified writes: a wrong result that was not read back becomes a miss, as if it had been evicted. It never
+/// gives other bytes.
 #[test]
 fn an_unverified_wrong_write_is_a_miss() {
     let cache = Cache::over(FaultPlan { corrupt_every: EVERY, ..SOUND }, Verify::Nothing);
@@ -103,7 +103,7 @@ fn an_unverified_wrong_write_is_a_miss() {
     cache.end();
 }
 
-/// Loads the cache over such a device until its page has counted `proof`. No request may be affected.
+/// Loads the cache over a device with these faults until its page has counted `proof`. No request may be affected.
 fn survives(plan: FaultPlan, proof: &str) {
     let cache = Cache::over(plan, Verify::Everything);
     cache.load_until(proof, |report| {
@@ -116,7 +116,7 @@ fn survives(plan: FaultPlan, proof: &str) {
     cache.end();
 }
 
-/// A server over software and a faulty device of two threads that gets every job.
+/// A server over software and a faulty device of two threads. The device gets every job.
 struct Cache {
     running: ServerHandle,
     device: Arc<dyn Device>,
@@ -148,8 +148,8 @@ impl Cache {
         Self { running, device }
     }
 
-    /// Loads it for the requested time, and then until the counter is above zero and a report has shown what `look`
-    /// wants.
+    /// Loads the cache for the requested time. Then continues until the counter is above zero and `look` accepts a
+    /// report.
     fn load_until(&self, counter: &str, mut look: impl FnMut(&LoadReport) -> bool) {
         let (start, asked) = (Instant::now(), asked());
         let (mut is_shown, mut requests) = (false, 0);
@@ -203,7 +203,7 @@ impl Cache {
         page
     }
 
-    /// The server closes its connections, and then drops the device and everything in it.
+    /// Ends the server, which closes its connections, and then drops the device with all its state.
     fn end(self) {
         let Self { running, device } = self;
         assert!(running.drain(PATIENCE), "a connection is stuck");
@@ -211,7 +211,7 @@ impl Cache {
     }
 }
 
-/// Returns how long each load lasts, if the environment says so.
+/// Returns the duration of each load, if the environment sets it.
 fn asked() -> Option<Duration> {
     let text = std::env::var("REBATE_FAULTS_S").ok()?;
     Some(Duration::from_secs(text.parse().expect("whole seconds")))
@@ -227,13 +227,14 @@ fn injected(fault: &str) -> String {
 
 const SOUND: FaultPlan = FaultPlan { seed: 1, ..FaultPlan::SOUND };
 
-/// One job in a hundred.
+/// The faults occur in one of this many jobs.
 const EVERY: u64 = 100;
 
-/// Counts wrong results of a device that software computed again.
+/// The counter of a device's wrong results that software computed again.
 const UNREADABLE: &str = "rebate_frame_errors_total{kind=\"device_corrupt\"}";
 
-/// Far above the time of a healthy job, but short enough that a test need not wait long for one that hangs.
+/// The timeout of a job (ms). It is far above the time of a healthy job, but short enough that a test need not wait
+/// long for a job that hangs.
 const JOB_TIMEOUT_MS: u64 = 200;
 
 const ROUND: Duration = Duration::from_millis(300);

@@ -160,7 +160,7 @@ fn a_profile_gives_categories_and_with_sizes_an_answer() {
     let whole = ["--profile", &stacks, "--kernel", "Compression", "--sizes", &sizes];
     let devices = ["--cycles", "2e9", "--device", "iaa", "--device", "qat-8970"];
     let with = [&whole[..], &devices].concat();
-    // The profile may cover any time, so its cycles do not tell a clock.
+    // The profile may cover any time, so its cycles do not give a clock rate.
     let no_clock = rebate(&[&["model"], &with[..]].concat());
     assert_eq!(no_clock.code, Some(2));
     assert!(no_clock.err.contains("--clock-ghz"), "{}", no_clock.err);
@@ -216,7 +216,7 @@ fn weights_are_no_numbers_of_samples() {
     let answer = json(&["--profile", &stacks, "--kernel", "ZSTD"]);
     assert!(answer["notes"][0].as_str().unwrap().contains("are multiples of 10,000,000,000"));
     let [low, high] = [0, 1].map(|end| answer["alpha"]["ci95"][end].as_f64().unwrap());
-    // One of ten samples belongs to it.
+    // One of ten samples belongs to the category.
     assert!(low < 0.05 && high > 0.3, "{low} {high}");
 }
 
@@ -305,7 +305,7 @@ fn a_stated_transfer_outlives_the_flag_that_moves_the_accelerator() {
         let answer = json(&["--file", path, "--strategy", "off-chip"]);
         answer["speedup"]["value"].as_f64().unwrap()
     };
-    // A host that awaits the transfer pays L.
+    // A host that waits for the transfer pays L.
     assert!(value(&free) > value(&plain) + 0.01, "{} {}", value(&free), value(&plain));
 }
 
@@ -346,7 +346,7 @@ fn symbols_are_explained_and_rules_extended() {
     assert!(ran.code == Some(2) && ran.err.contains("bad.toml"), "{}", ran.err);
 }
 
-/// Numbers measured here are not judged, because CI's machine is busy.
+/// Does not judge numbers that were measured here, because CI's machine is busy.
 #[test]
 fn reproduce_writes_rows_equal_to_every_printed_digit() {
     let folder = tempfile::tempdir().unwrap();
@@ -375,7 +375,7 @@ fn reproduce_writes_rows_equal_to_every_printed_digit() {
     for row in &ours {
         let id = row["id"].as_str().unwrap();
         let is_virtual = !row["devices"].as_array().unwrap().is_empty();
-        // A number for all cases together also covers the emulated ones.
+        // A number for all cases together also covers the emulated cases.
         let of_set = id.trim_start_matches("ab.").trim_start_matches("held_out.");
         let of_all = ["error_median", "error_most", "gains"]
             .contains(&of_set.trim_start_matches("held_out_"));

@@ -1,5 +1,5 @@
-//! Tests the built binary as a process: what it prints, how it ends, what signals do, and that `rebate memcached` fails
-//! with memcached's exit codes. Other tests cover what clients see.
+//! Tests the built binary as a process: its output, its exit, its signals, and that `rebate memcached` fails with
+//! memcached's exit codes. Other tests cover what clients see.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Long enough for a machine whose host takes cores away. Only a failing test waits for it.
+/// A limit for a machine whose host takes cores away. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn rebate(args: &[&str]) -> Command {
@@ -78,7 +78,7 @@ impl Drop for Serving {
     }
 }
 
-/// Returns the text behind `what` on the first line that has it.
+/// Returns the text behind `what` on the first line that contains it.
 fn line_with(from: &mut impl BufRead, what: &str) -> String {
     let mut seen = String::new();
     for line in from.lines() {
@@ -113,8 +113,9 @@ fn serve_answers_clients_and_ends_well_on_a_signal() {
     assert_eq!(server.code(), Some(0));
 }
 
-/// Nobody is at the service's address, and a busy machine may keep every job from being done in the short time that a
-/// start has for it. Neither keeps the server from starting, and the verdict is logged when there is one.
+/// Checks that failed device tests do not prevent a start. No process listens at the service's address. A busy machine
+/// may not complete a job in the short time that a start has for it. The server starts in both cases and logs the
+/// verdict when there is one.
 #[test]
 fn devices_are_tried_when_a_server_starts() {
     let service = ["--compression", "127.0.0.1:9"];
@@ -140,7 +141,7 @@ fn a_second_signal_ends_a_drain_at_once() {
     let address = server.address();
     let mut client = TcpStream::connect(&address).unwrap();
     client.write_all(b"set k 0 0 10\r\nhalf").unwrap();
-    // The only event loop answers after it has met the set that never ends.
+    // The only event loop answers after it has read the set that never ends.
     assert_eq!(ask(&address, b"mn\r\n", 4), "MN\r\n");
     server.signal(Signal::SIGTERM);
     server.logged("draining");
@@ -366,7 +367,7 @@ fn root_needs_a_user_to_become() {
     assert!(ids.split_whitespace().all(|id| id != "0"), "{ids}");
 }
 
-/// Returns the text of a file that another process puts in place in one step.
+/// Waits for a file that another process creates in one step, and returns its text.
 fn waited_for(path: &Path) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! Tests `rebate sim` as a process: the same bytes with any number of threads, resumed sweeps, refusals and errors.
+//! Tests `rebate sim` as a process: equal output with any number of threads, resumed sweeps, refusals and errors.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
-/// Short runs of two architectures.
+/// The flags of short runs of two architectures.
 const SHORT: [&str; 8] = [
     "--spec",
     "steady",
@@ -50,7 +50,7 @@ fn an_interrupted_sweep_is_taken_up_again() {
     let swept = [&SHORT[..], &["--sweep", "hardware.pes=4,8", "--csv", path]].concat();
     assert!(sim(&swept).status.success());
     let whole = std::fs::read_to_string(&file).expect("rows");
-    // As if the program had been stopped within the third of four studies.
+    // The file looks as if the program had been stopped within the third of four studies.
     let cut = whole.find("steady,8,relief").expect("the third") + 300;
     std::fs::write(&file, &whole[..cut]).expect("written");
     assert!(sim(&[&swept[..], &["--resume"]].concat()).status.success());
@@ -194,7 +194,8 @@ fn a_page_has_figures_of_services_and_utilisation() {
     for said in ["CPost", "UniqId", "mean of all", "Utilisation", "hardware.pes", "relief", "±"] {
         assert!(page.contains(said), "{said}");
     }
-    // Eight services and all together, each with two panels, and what was busy under two architectures.
+    // The figures are two panels for each of eight services and for all together, and utilisation under two
+    // architectures.
     assert_eq!(page.matches("<figure ").count(), 11);
     let nowhere = sim(&[&SHORT[..], &["--report", "/nowhere/page.html"]].concat());
     assert_eq!(nowhere.status.code(), Some(2), "before anything is simulated");

@@ -1,5 +1,5 @@
-//! The common parts of several fuzz targets: the walk of a session over a stream of commands, and bytes that are large
-//! and compressible although the fuzzer's input is small. It asserts nothing itself.
+//! Parts that several fuzz targets share: a session's walk over a stream of commands, and bytes that are large and
+//! compressible although the fuzzer's input is small. This crate makes no assertions.
 
 pub mod shadow;
 
@@ -7,18 +7,18 @@ use arbitrary::Arbitrary;
 use protocol::{Command, Limits, Parse};
 use units::ByteCount;
 
-/// One step of a session over its stream, and where the next begins.
+/// One step of a session over its stream, and the position of the next step.
 pub struct Step<'a> {
-    /// The result of parsing the bytes at the front.
+    /// The result of parsing the bytes at the front of the stream.
     pub parsed: Parse<'a>,
-    /// The bytes that the line takes.
+    /// The number of bytes of the line.
     pub consumed: usize,
-    /// The bytes behind the line that belong to it: a body, or what is swallowed; beyond what is
-    /// there where the stream ends inside.
+    /// The number of bytes behind the line that belong to it: its body, or bytes that the server skips. It may exceed
+    /// the bytes that are left of the stream.
     pub body_bytes: u64,
 }
 
-/// Parses what stands at the front of `input`; none where the session would read more.
+/// Parses the command at the front of `input`. Returns none if the session would wait for more bytes.
 pub fn step<'a>(input: &'a [u8], limits: &Limits) -> Option<Step<'a>> {
     let parsed = protocol::parse(input, limits);
     let (consumed, body_bytes) = match &parsed {
@@ -32,8 +32,8 @@ pub fn step<'a>(input: &'a [u8], limits: &Limits) -> Option<Step<'a>> {
 }
 
 impl Step<'_> {
-    /// Returns where the next command starts in an input of `input_bytes`; none where the connection ends or the stream
-    /// ends inside the body.
+    /// Returns the position of the next command in an input of `input_bytes` bytes. Returns none if the connection ends
+    /// or the stream ends inside the body.
     pub fn next(&self, input_bytes: usize) -> Option<usize> {
         let ends = match &self.parsed {
             Parse::Refused { refusal, .. } => refusal.close,
@@ -45,7 +45,7 @@ impl Step<'_> {
     }
 }
 
-/// `-I` as a fuzzer chooses it: the lowest, the default, the highest.
+/// The value of `-I` that the fuzzer chooses: the lowest, the default or the highest.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 pub enum ItemBytesMax {
     /// 1 KiB.
@@ -67,7 +67,7 @@ impl From<ItemBytesMax> for Limits {
     }
 }
 
-/// Bytes in pieces, some of them repeated or drawn, so that a short input stands for a long value.
+/// Bytes in pieces. Some pieces are repeated or random, so that a short input describes a long value.
 #[derive(Clone, Debug, Arbitrary)]
 pub struct Value<'a>(Vec<Piece<'a>>);
 
@@ -75,12 +75,12 @@ pub struct Value<'a>(Vec<Piece<'a>>);
 enum Piece<'a> {
     Literal(&'a [u8]),
     Repeated(u8, u16),
-    /// Bytes from earlier in the value: where from, and how many.
+    /// A copy of `bytes` bytes that start `distance` + 1 bytes before the end of the value so far.
     Again {
         distance: u16,
         bytes: u16,
     },
-    /// Bytes that do not shrink.
+    /// Random bytes, which do not compress.
     Drawn {
         seed: u8,
         bytes: u16,
@@ -88,7 +88,7 @@ enum Piece<'a> {
 }
 
 impl Value<'_> {
-    /// The value, cut at `bytes_max`.
+    /// Returns the value, cut at `bytes_max`.
     pub fn bytes(&self, bytes_max: usize) -> Vec<u8> {
         let mut value = Vec::new();
         for piece in &self.0 {

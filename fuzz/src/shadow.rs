@@ -1,20 +1,20 @@
-//! memcached's rules for single items, once more and in their plainest form: a map, one clock, and
-//! whatever has ended is forgotten before each look. It never evicts; who compares a store with it
-//! says what the store gave up.
+//! Implements memcached's rules for single items in their simplest form: a map and one clock. The caller removes
+//! expired items before each operation. The map never evicts. The code that compares a store with it removes the items
+//! that the store has evicted.
 
 use std::collections::BTreeMap;
 
 use protocol::counter::{self, Direction};
 use store::embedded::{Delta, Fetch, Fetched, Mode, NewItem, Removal, Step, Stored};
 
-/// The map and what ended items before their time.
+/// The map, and the time up to which a flush has ended items.
 #[derive(Debug, Default)]
 pub struct Shadow {
     items: BTreeMap<Vec<u8>, Known>,
     flushed_until_s: u32,
 }
 
-/// An item.
+/// An item of the map.
 #[derive(Clone, Debug)]
 pub struct Known {
     value: Vec<u8>,
@@ -28,28 +28,28 @@ pub struct Known {
     key_is_binary: bool,
 }
 
-/// What counting comes to.
+/// The result of counting. The last three variants are those of the store.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Count {
-    /// A number in a value that had room for its digits, or not.
+    /// The new number.
     Number {
         /// The number.
         number: u64,
-        /// The digits did not fit, so that the value moved.
+        /// Whether the digits did not fit, so that the value moved.
         grown: bool,
     },
-    /// A new item.
+    /// The item did not exist and was created.
     Created,
-    /// As the store's own.
+    /// There is no item with this key.
     NotFound,
-    /// As the store's own.
+    /// The item has another version.
     Exists,
-    /// As the store's own.
+    /// The value is not a number.
     NotANumber,
 }
 
 impl Shadow {
-    /// Forgets what has ended by `now_s`.
+    /// Removes the items that have expired or were flushed by `now_s`.
     pub fn end(&mut self, now_s: u32) {
         let until_s = self.flushed_until_s;
         self.items.retain(|_, item| {
@@ -58,28 +58,28 @@ impl Shadow {
         });
     }
 
-    /// The item of `key`.
+    /// Returns the item of `key`.
     pub fn item(&self, key: &[u8]) -> Option<&Known> {
         self.items.get(key)
     }
 
-    /// Forgets an item.
+    /// Removes an item.
     pub fn remove(&mut self, key: &[u8]) {
         self.items.remove(key);
     }
 
-    /// How many items there are, and the bytes of their keys and values.
+    /// Returns the number of items, and the bytes of their keys and values.
     pub fn size(&self) -> (usize, usize) {
         let bytes = self.items.iter().map(|(key, item)| key.len() + item.value.len());
         (self.items.len(), bytes.sum())
     }
 
-    /// Returns what a look that leaves no mark shows.
+    /// Returns the result of a fetch that changes nothing.
     pub fn peek(&self, key: &[u8], now_s: u32) -> Option<Fetched> {
         self.items.get(key).cloned().map(|mut item| item.visit(&Fetch::PEEK, false, now_s))
     }
 
-    /// Returns what a fetch shows. The item then bears its marks.
+    /// Returns the result of a fetch, and marks the item as a fetch does.
     pub fn fetch(
         &mut self,
         key: &[u8],
@@ -98,7 +98,7 @@ impl Shadow {
         })
     }
 
-    /// Returns the answer with which a store refuses the value; none where it takes the value.
+    /// Returns the answer with which a store refuses the value, or none if the store accepts it.
     pub fn refusal(&mut self, key: &[u8], mode: Mode, now_s: u32) -> Option<Stored> {
         let item = self.items.get_mut(key);
         match (mode, item) {
@@ -117,7 +117,7 @@ impl Shadow {
         }
     }
 
-    /// Stores what was not refused, as version `cas`.
+    /// Stores a value that was not refused, as version `cas`.
     pub fn store(&mut self, key: &[u8], new: &NewItem, mode: Mode, cas: u64, now_s: u32) {
         let mut item = Known::new(new, cas, now_s);
         if let (Mode::Compare { cas: wanted, .. }, Some(old)) = (mode, self.items.get(key))
@@ -132,7 +132,7 @@ impl Shadow {
         self.items.insert(key.to_vec(), item);
     }
 
-    /// Returns the answer of a deletion or an invalidation of that version.
+    /// Returns the answer to a deletion or an invalidation. With `compare`, only an item of this version is removed.
     pub fn removal(&self, key: &[u8], compare: Option<u64>) -> Removal {
         match self.items.get(key) {
             None => Removal::NotFound,
@@ -141,7 +141,7 @@ impl Shadow {
         }
     }
 
-    /// Marks the item stale, as version `cas`.
+    /// Marks the item stale and gives it the version `cas`.
     pub fn invalidate(&mut self, key: &[u8], exptime_s: Option<u32>, cas: u64) {
         if let Some(item) = self.items.get_mut(key) {
             item.exptime_s = exptime_s.unwrap_or(item.exptime_s);
@@ -149,7 +149,7 @@ impl Shadow {
         }
     }
 
-    /// Returns the result of counting.
+    /// Returns the result that counting should have.
     pub fn counted(&self, key: &[u8], delta: &Delta<'_>) -> Count {
         let Some(item) = self.items.get(key) else {
             return if vivifies(delta.steps) { Count::Created } else { Count::NotFound };
@@ -164,7 +164,7 @@ impl Shadow {
         }
     }
 
-    /// Counts, once the store has, as version `cas`; the expiry time to answer.
+    /// Counts after the store has counted, as version `cas`. Returns the expiry time that the answer shows.
     pub fn count(&mut self, key: &[u8], delta: &Delta<'_>, cas: u64, now_s: u32) -> u32 {
         let created = !self.items.contains_key(key);
         let fresh = |value: Vec<u8>| NewItem { value: value.into(), ..NewItem::default() };
@@ -185,7 +185,7 @@ impl Shadow {
         item.apply(delta.steps, created).0
     }
 
-    /// Ends what is there, now or at `at_s`.
+    /// Flushes all items, now or at `at_s`.
     pub fn flush(&mut self, at_s: u32, now_s: u32) {
         self.flushed_until_s = at_s.saturating_sub(1);
         if self.flushed_until_s <= now_s {
@@ -195,7 +195,7 @@ impl Shadow {
 }
 
 impl Known {
-    /// The version.
+    /// Returns the version.
     pub fn cas(&self) -> u64 {
         self.cas
     }

@@ -1,8 +1,8 @@
-//! Every engine against every other. Arbitrary bytes as a stream: nothing is written outside of the
-//! stated size, and the engines that accept a stream agree on its bytes. Arbitrary values: whatever
-//! one engine writes, at any level, window and room, each reader of the codec gives back, and a
-//! window asked for is kept to. Engines live as long as an input, so that it also finds what one
-//! job leaves behind for the next.
+//! Tests every engine against every other. Arbitrary bytes are read as a stream: no engine may write outside of the
+//! stated size, and the engines that accept a stream must agree on its bytes. Arbitrary values are written by one
+//! engine, at any level, window and output size: each reader of the codec must return the value, and the stream must
+//! keep to the requested window. Engines live for a whole input, so the target also finds state that one job leaves for
+//! the next.
 
 #![no_main]
 
@@ -16,9 +16,9 @@ use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 enum Act<'a> {
-    /// A stream that no writer wrote.
+    /// Reads a stream that no engine wrote.
     Read { codec: u8, original_bytes: u32, stream: &'a [u8] },
-    /// A value written and read, then read again with damage.
+    /// Writes a value and reads it, then reads it again with damage.
     Write { writer: u8, window: u8, level: u8, room: Option<u32>, value: Value<'a>, damage: Damage },
 }
 
@@ -67,9 +67,9 @@ impl Engines {
         Self(factories.map(|make| make()).collect())
     }
 
-    /// Every engine of the codec reads the stream; those that accept it must agree.
+    /// Reads the stream with every engine of the codec. The engines that accept it must agree.
     fn read(&mut self, codec: Codec, stream: &[u8], original_bytes: usize) -> Read {
-        // Allocated to size, so that a checker of addresses sees a read beyond it.
+        // The copy has exactly the stream's size, so that an address checker reports a read beyond its end.
         let stream: Box<[u8]> = stream.into();
         let mut read = Read { readers: 0, accepted: 0, bytes: None };
         for engine in self.0.iter_mut().filter(|engine| engine.codec() == codec && engine.reads()) {
@@ -101,7 +101,7 @@ impl Engines {
         read
     }
 
-    /// Writes `value`; none where the engine does not write the dialect, or it does not fit.
+    /// Writes `value`. Returns none if the engine does not write the dialect or the stream does not fit.
     fn write(
         &mut self,
         writer: u8,
@@ -163,7 +163,7 @@ impl Engines {
     }
 }
 
-/// Space between canaries.
+/// An output buffer between canaries.
 struct Guarded {
     all: Vec<u8>,
 }
@@ -180,7 +180,7 @@ impl Guarded {
         &mut self.all[CANARY_BYTES..end]
     }
 
-    /// The space, once the canaries were seen to live.
+    /// Returns the buffer after checking that the canaries are unchanged.
     fn into_checked(mut self) -> Vec<u8> {
         let after = self.all.split_off(self.all.len() - CANARY_BYTES);
         let before = self.all.drain(..CANARY_BYTES);
@@ -189,13 +189,13 @@ impl Guarded {
     }
 }
 
-/// Beyond the bound of the input's size that any codec states.
+/// The space for a stream beyond nine eighths of its input (bytes). No codec needs more.
 const AMPLE_BYTES: usize = 1_024;
 
-/// Four windows of deflate and more than lz4's; large enough for several blocks of each codec.
+/// Four windows of deflate and more than lz4's window. It is large enough for several blocks of each codec.
 const ORIGINAL_BYTES_END: usize = 150_000;
 
-/// Keeps one input within a few milliseconds.
+/// The most acts of one input. It limits the time of an input to a few milliseconds.
 const ACTS_MAX: usize = 4;
 
 const CANARY: u8 = 0xC3;

@@ -1,6 +1,7 @@
-//! The reports of QPL's and DPDK's devices about a finished job, with any status and any sizes. No caller is told of
-//! more bytes than there is room for, or of a result that the library did not call one. An unknown status is a fault.
-//! The party that must act is one that can. A job is asked for again only once.
+//! Tests how the drivers of QPL and DPDK read a device's report about a finished job, with any status and any sizes. A
+//! caller must never be told of more bytes than the buffer can hold, or get a result that the library did not report as
+//! a success. An unknown status must be a fault. An error must blame a party that can act. A job must be retried only
+//! once.
 
 #![no_main]
 
@@ -8,7 +9,7 @@ use arbitrary::Arbitrary;
 use device::{DeviceError, Outcome};
 use libfuzzer_sys::fuzz_target;
 
-// The pure part of the drivers, included by its source: it belongs to them alone.
+// The pure part of the drivers. It is private to them, so its source is included.
 #[allow(dead_code)]
 #[path = "../../drivers/src/qpl/abi.rs"]
 mod abi;
@@ -22,7 +23,7 @@ mod qpl;
 #[derive(Arbitrary, Debug)]
 struct Completion {
     task: Task,
-    /// The output's room, or what it must come to.
+    /// The size of the output buffer, or the size that the output must have.
     stated: Bytes,
     input: Bytes,
     blames_the_stream: bool,
@@ -38,7 +39,7 @@ enum Task {
     Checksum,
 }
 
-/// A buffer's size, which may be more than the libraries can count to.
+/// A buffer's size, which may exceed what the libraries can count.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Bytes {
     Few(u16),
@@ -47,7 +48,7 @@ enum Bytes {
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Status {
-    /// A low status. Those that have a name are here.
+    /// A low status. All statuses with a name are in this range.
     Low(u16),
     Any(u32),
 }
@@ -55,7 +56,7 @@ enum Status {
 /// A size as a device reports it.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Reported {
-    /// A size as it was asked for, or almost.
+    /// The requested size, or a size close to it.
     Near(i8),
     Any(u32),
 }
@@ -168,5 +169,5 @@ impl Reported {
     }
 }
 
-/// Above all that either library has a name for.
+/// A status above all statuses that have a name in either library.
 const STATUS_END: u32 = 1_000;

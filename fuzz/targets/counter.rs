@@ -1,5 +1,5 @@
-//! `protocol::counter::apply` against a model that reads the value as C does, in wider integers and
-//! byte by byte: the same result or refusal, the same bytes, and nothing before them touched.
+//! Compares `protocol::counter::apply` with a model that reads the value as C does, in wider integers and byte by byte.
+//! The result or refusal and the bytes must be equal, and the bytes in front of them must not change.
 
 #![no_main]
 
@@ -58,7 +58,7 @@ impl Stored<'_> {
     }
 }
 
-/// The value as memcached's `safe_strtoull` reads it.
+/// Reads the value as memcached's `safe_strtoull` does.
 fn read(stored: &[u8]) -> Option<u128> {
     let text = stored.split(|byte| *byte == 0).next()?;
     let mut rest = text;

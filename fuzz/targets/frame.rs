@@ -1,7 +1,6 @@
-//! Frames: whatever the bytes, an accepted header claims nothing beyond the reader's bound; a
-//! sealed value comes back; and damage behind the magic is found. Damage here is what a CRC-32C
-//! always finds (a burst of up to 32 bits in one field, another length), so that no run of this
-//! target, however long, raises an alarm by chance.
+//! Tests frames with any bytes. An accepted header must not claim more than the reader's bound, a sealed value must be
+//! read back, and damage behind the magic must be found. The damage is of a kind that a CRC-32C always finds (a burst
+//! of up to 32 bits in one field, or another length). So no run of this target, however long, fails by chance.
 
 #![no_main]
 
@@ -70,7 +69,7 @@ fn check_claims(value: &[u8], original_bytes_max: usize) {
     }
 }
 
-/// The frame of `original`, once it was seen to be read back.
+/// Returns the frame of `original` after checking that it can be read back.
 fn sealed(codec: Codec, window_log2: u8, original: &[u8], payload: &[u8]) -> Vec<u8> {
     let header = Header::seal(codec, window_log2, original, payload.len());
     let mut encoded = [0; FRAME_HEADER_BYTES];
@@ -82,7 +81,8 @@ fn sealed(codec: Codec, window_log2: u8, original: &[u8], payload: &[u8]) -> Vec
     frame
 }
 
-/// Not every decoder notices bytes behind its stream; the frame does, and misses none either.
+/// Checks that a frame with one byte too many or too few is rejected. Not every decoder notices bytes behind its
+/// stream, but the frame does.
 fn check_payload_length(codec: Codec, window_log2: u8, original: &[u8], payload: &[u8]) {
     if payload.is_empty() {
         return;
@@ -97,12 +97,12 @@ fn check_payload_length(codec: Codec, window_log2: u8, original: &[u8], payload:
     }
 }
 
-/// Damages a frame of codec 0 and expects it not to be read.
+/// Damages a frame of codec 0 and checks that it is rejected.
 fn check_damage(frame: &[u8], damage: Damage<'_>) {
     let mut damaged = frame.to_vec();
     match damage {
         Damage::Burst { at, bits } => {
-            // Within one field: the checksum stands between what it covers.
+            // The burst stays within one field, because the checksum stands between the fields that it covers.
             let fields = [MAGIC.len()..12, 12..FRAME_HEADER_BYTES, FRAME_HEADER_BYTES..frame.len()];
             let at = MAGIC.len() + at as usize % (frame.len() - MAGIC.len());
             let field = fields.into_iter().find(|field| field.contains(&at));
@@ -121,7 +121,7 @@ fn check_damage(frame: &[u8], damage: Damage<'_>) {
         Inspected::Invalid(_) => true,
         Inspected::Frame { header, payload } => match header.codec {
             Codec::Stored => !header.verify(&damaged[payload]),
-            // Another codec would have to run first; not even the right value passes then.
+            // Another codec would have to decode the payload first. Even the right value must not pass the check then.
             _ => !header.verify(&frame[FRAME_HEADER_BYTES..]),
         },
     };

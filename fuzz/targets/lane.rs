@@ -1,5 +1,6 @@
-//! Both ends of a lane against a peer that keeps to no rule: the input decides what the peer writes where and when. No
-//! panic, no job lost or returned twice, no more memory than a lane has, and every buffer comes home.
+//! Tests both ends of a lane against a peer that breaks every rule. The input decides what the peer writes where and
+//! when. The ends must not panic, lose a job, return a job twice, or use more memory than a lane has. Every buffer must
+//! be returned.
 
 #![no_main]
 
@@ -11,7 +12,7 @@ mod hostile;
 fuzz_target!(|input: &[u8]| {
     let Some((side, rest)) = input.split_first() else { return };
     let mut words = rest.chunks(WORD_BYTES);
-    // When the input ends the peer goes on in a pattern, so that every step has a number.
+    // At the end of the input the peer continues with a pattern, so that every step has a number.
     let mut last = 0_u64;
     let mut draw = || {
         last = match words.next() {
@@ -28,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Small numbers decide most; a whole word now and then is drawn from the pattern.
+/// The number of input bytes per word. Small numbers decide most steps. Only the pattern contains words of 64 bits.
 const WORD_BYTES: usize = 2;
 
 const STEPS: usize = 120;

@@ -1,6 +1,6 @@
-//! Arbitrary bytes as a client's stream, walked as a session walks it: every step makes progress,
-//! what is accepted is within the limits, refusals are answers that a client reads, and a command
-//! composed again by `protocol::request` is the same command.
+//! Walks over arbitrary bytes as a session walks over a client's stream. Every step must make progress, accepted
+//! commands must be within the limits, refusals must be answers that a client can read, and a command that
+//! `protocol::request` composes again must be the same command.
 
 #![no_main]
 
@@ -40,7 +40,7 @@ fuzz_target!(|input: (ItemBytesMax, &[u8])| {
     check_incomplete(stream);
 });
 
-/// Checks that what is not a line yet has no line end and is within the bound of its kind.
+/// Checks that an incomplete line has no line end and is within the bound of its kind.
 fn check_incomplete(rest: &[u8]) {
     assert!(!rest.contains(&b'\n'), "a whole line is never incomplete");
     let trimmed = rest.trim_ascii_start();
@@ -66,8 +66,8 @@ fn check_refusal(refusal: &Refusal<'_>) {
     }
 }
 
-/// Keys are 1 to 250 bytes that a line can hold; a value with its key is within `-I`. Control
-/// characters but NUL and LF are legal in a key, as in memcached.
+/// Checks that keys are 1 to 250 bytes that a line can hold, and that a value with its key is within `-I`. Control
+/// characters other than NUL and LF are legal in a key, as in memcached.
 fn check_limits(command: &Command<'_>, limits: &Limits) {
     let fits = |key: &[u8], client_flags: u32, value_bytes: usize| {
         let flags_bytes = if client_flags == 0 { 0 } else { 4 };
@@ -111,7 +111,7 @@ fn check_meta_key(key: &MetaKey<'_>) {
     }
 }
 
-/// Composes the command, parses that, and compares.
+/// Composes the command, parses the result, and compares.
 fn check_round_trip(command: &Command<'_>, limits: &Limits) {
     let mut line = Vec::new();
     if !compose(command, &mut line) {
@@ -136,7 +136,7 @@ fn check_round_trip(command: &Command<'_>, limits: &Limits) {
     }
 }
 
-/// Writes the command; false for what `protocol::request` has no words for.
+/// Writes the command. Returns false for a command that `protocol::request` cannot write.
 fn compose(command: &Command<'_>, out: &mut Vec<u8>) -> bool {
     match command {
         Command::Get(get) => match get.touch_exptime_s {
@@ -174,14 +174,14 @@ fn compose(command: &Command<'_>, out: &mut Vec<u8>) -> bool {
 fn compose_stats(arguments: protocol::Tokens<'_>, out: &mut Vec<u8>) -> bool {
     let words: Vec<&[u8]> = arguments.collect();
     let text = String::from_utf8(words.join(&b' '));
-    // A CR is left out on purpose, so such a line does not come back.
+    // The composer leaves out a CR on purpose, so such a line does not round-trip.
     let Some(text) = text.ok().filter(|text| !text.contains('\r')) else { return false };
     request::stats(out, &text);
     true
 }
 
-/// All flags in the client's order, their arguments as they were read. An opaque travels as a
-/// number or not at all; `b` is the composer's.
+/// Writes all flags in the client's order, with their parsed arguments. An opaque is written only if it is a number.
+/// The composer writes `b` itself.
 fn compose_flags(meta: &Meta<'_>, mut line: request::MetaLine<'_>) {
     let flags = &meta.flags;
     for (letter, _) in flags.iter() {

@@ -1,7 +1,7 @@
-//! Arbitrary bytes as a server's stream, read as a client reads it: every step makes progress and
-//! claims nothing beyond the input, and what `protocol::reply` composes of a response is that
-//! response again. Then the composed replies to an arbitrary meta command, of an arbitrary item:
-//! the client reads exactly the facts it asked for.
+//! Reads arbitrary bytes as a client reads a server's stream. Every step must make progress and must not claim bytes
+//! beyond the input. A response that `protocol::reply` composes again must be the same response. The target also
+//! composes replies to an arbitrary meta command about an arbitrary item: the client must read exactly the requested
+//! facts.
 
 #![no_main]
 
@@ -75,7 +75,7 @@ fn walk(mut stream: &[u8]) {
     }
 }
 
-/// Composes the response, if a server of ours could have written it, and compares.
+/// Composes the response, if our server could have written it, and compares.
 fn check_round_trip(response: &Response<'_>) {
     let mut line = Vec::new();
     match response {
@@ -154,7 +154,7 @@ fn check_reply(
 }
 
 impl Facts {
-    /// The facts of an item whose key is `key`: one that a line cannot hold was sent in base64.
+    /// Returns the facts of an item whose key is `key`. A key that a line cannot hold was sent in base64.
     fn item(&self, key: &MetaKey<'_>) -> ItemFacts {
         let must_be_binary = key.bytes().iter().any(|byte| b" \r\n\0".contains(byte));
         ItemFacts {
@@ -248,7 +248,8 @@ fn check_debug(key: &MetaKey<'_>, facts: &ItemFacts) {
     assert!(rest.windows(cas.len()).any(|window| window == cas.as_bytes()));
 }
 
-/// The flags of an answer about an item, which has a value exactly where one was asked for.
+/// Returns the flags of an answer about an item. Checks that the answer has a value exactly if the command requested
+/// one.
 fn item_flags<'a>(meta: &Meta<'_>, response: &Response<'a>, bytes: usize) -> Flags<'a> {
     match response {
         Response::MetaValue { value_bytes, flags } if meta.flags.wants_value() => {
@@ -266,7 +267,7 @@ fn check_ttl(meta: &Meta<'_>, flags: Flags<'_>, facts: &ItemFacts) {
     assert_eq!(flags.argument(b't'), expected);
 }
 
-/// The opaque and the key, which any answer repeats.
+/// Checks that the answer repeats the opaque and the key.
 fn check_echo(meta: &Meta<'_>, flags: Flags<'_>, binary_key: bool) {
     assert_eq!(flags.argument(b'O'), meta.flags.argument(b'O'));
     let key = flags.argument(b'k');

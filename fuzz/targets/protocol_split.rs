@@ -1,5 +1,5 @@
-//! A stream that arrives in arbitrary pieces gives the same commands and the same responses as in
-//! one piece, and what wants more bytes never comes to another answer once it had enough.
+//! Checks that a stream in arbitrary pieces gives the same commands and responses as in one piece. Once the parser has
+//! enough bytes, more bytes must not change its result.
 
 #![no_main]
 
@@ -27,13 +27,13 @@ fn walk_requests(limits: &Limits, pieces: &[u8], stream: &[u8]) {
             }
         };
         match (&first, &whole.parsed) {
-            // Only who sees the newline knows that the line is whole; as in memcached, one that
-            // arrives in pieces and is too long is given up before its end.
+            // Only a reader that sees the newline knows that the line is complete. As in memcached, a line that arrives
+            // in pieces and is too long is refused before its end.
             (Parse::Refused { refusal, .. }, _) if refusal.reply == LINE_TOO_LONG => {
                 assert!(whole.consumed > LINE_BYTES_MAX);
                 return;
             }
-            // Where the connection closes, `consumed` is all that has arrived.
+            // If the connection closes, `consumed` covers all bytes that have arrived.
             (Parse::Refused { refusal, .. }, Parse::Refused { refusal: other, .. }) => {
                 assert_eq!(refusal, other);
             }
@@ -44,7 +44,7 @@ fn walk_requests(limits: &Limits, pieces: &[u8], stream: &[u8]) {
             None => return,
         }
     }
-    // Incomplete in one piece: then so is what arrives of it.
+    // The whole rest is incomplete, so each part of it must be incomplete too.
     while arrivals.next() {
         let arrived = arrivals.end.max(start);
         assert_eq!(parse(&stream[start..arrived], limits), Parse::Incomplete);
@@ -73,7 +73,7 @@ fn walk_responses(pieces: &[u8], stream: &[u8]) {
     }
 }
 
-/// The part of the stream that has arrived: piece after piece, then the rest.
+/// The part of the stream that has arrived. It grows by one piece at a time, and then by the rest.
 struct Arrivals<'a> {
     pieces: std::slice::Iter<'a, u8>,
     stream_bytes: usize,
@@ -85,7 +85,7 @@ impl<'a> Arrivals<'a> {
         Self { pieces: pieces.iter(), stream_bytes, end: 0 }
     }
 
-    /// Lets the next piece arrive; false where all had.
+    /// Lets the next piece arrive. Returns false if all pieces had arrived.
     fn next(&mut self) -> bool {
         if self.end == self.stream_bytes {
             return false;

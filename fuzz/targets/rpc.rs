@@ -1,6 +1,7 @@
-//! The RPC engine: any words on any interface, any packets and any responses, with memory that comes and goes. Nothing
-//! panics, no more is in flight than may be, a packet that no wild word touched is told of once, and one that generated
-//! code reads is read the same by the interpreter and comes back as the bytes it has.
+//! Tests the RPC engine with any words on any interface, any packets and any responses, while buffers are lent and
+//! returned. Nothing may panic, and no more requests may be in flight than the limit. A packet that no random word
+//! touched must be reported once. The interpreter must read a packet as generated code does, and writing it again must
+//! give the same bytes.
 
 #![no_main]
 
@@ -61,16 +62,16 @@ fn both() -> Both<'static> {
     Both { generated: &PostStorageService, interpreter: &*TABLE }
 }
 
-/// An engine with its buffers, and what was counted.
+/// An engine with its buffers, and the counts of what happened.
 struct Driven {
     engine: Engine,
     page: DataPage,
     packet: Address,
     response: Address,
     frame: Address,
-    /// App.Recv buffers that the engine does not have: a request is not to be written over another.
+    /// App.Recv buffers that the engine does not have. They are listed so that no request overwrites another.
     records: Vec<Address>,
-    /// All that came.
+    /// All requests that the application has received.
     requests: Vec<Vec<u8>>,
     started: usize,
     told: usize,
@@ -125,7 +126,7 @@ fn act(actions: &[Action<'_>]) {
         }
         assert!(driven.engine.in_flight() <= 2 && driven.engine.generations() <= 3);
     }
-    // Effects that a wild word starts are not counted.
+    // The effects of a random word are not counted.
     if !actions.iter().any(|action| matches!(action, Action::Word { .. })) {
         lent.into_iter().for_each(|(at, bytes)| assert!(driven.page.put_back(at, bytes)));
         driven.drain();
@@ -160,7 +161,7 @@ impl Driven {
             return Some(done.code);
         }
         let done = self.engine.take(Interface::AppRecv)?;
-        // A wild word's buffer is none of ours.
+        // A buffer from a random word does not belong to this test.
         if !self.records.contains(&done.buffer) && self.records.len() < 2 {
             self.records.push(done.buffer);
         }
@@ -171,7 +172,7 @@ impl Driven {
         Some(done.code)
     }
 
-    /// Refuses this one of the requests that came, if there is such a one.
+    /// Refuses one of the received requests, if there is a request with this index.
     fn refuse(&mut self, request: usize) {
         let Some(bytes) = self.requests.get(request) else { return };
         let Some(place) = self.page.bytes_mut(self.response) else { return };
@@ -185,7 +186,7 @@ impl Driven {
         self.issue(&words);
     }
 
-    /// Everything is answered, again and again: what was started is told of, once.
+    /// Answers all requests again and again. Checks that each started packet was reported once.
     fn drain(&mut self) {
         for round in 0..4 * self.requests.len() + 64 {
             self.read(true);
@@ -198,7 +199,7 @@ impl Driven {
         assert_eq!((self.told, self.engine.in_flight()), (self.started, 0), "lost");
     }
 
-    /// Returns whether all words were taken.
+    /// Returns whether the engine accepted all words.
     fn issue(&mut self, words: &[Command]) -> bool {
         words.iter().all(|word| self.engine.issue(word.interface(), word.word()).is_ok())
     }
@@ -207,5 +208,5 @@ impl Driven {
 const INTERFACES: [Interface; 4] =
     [Interface::NetRecv, Interface::AppRecv, Interface::AppResp, Interface::NetResp];
 const HEADER: &[u8] = b"\x80\x01\0\x01\0\0\0\x09StorePost\0\0\0\x01";
-/// Longer than what a fuzzer writes at first, so that a string may be too long and need not.
+/// The longest field. It exceeds what a fuzzer writes at first, so strings within the limit and beyond it both occur.
 const FIELD_BYTES_MAX: usize = 1_000;

@@ -1,6 +1,6 @@
-//! Arbitrary operations on the embedded store and on a map under one clock: every answer is equal,
-//! mark for mark. Where the store evicts, it may lack what the map has, as often as it counted an
-//! eviction; it never has what the map lacks, and what it just stored is there.
+//! Runs arbitrary operations on the embedded store and on a map with the same clock. Every answer must be equal,
+//! including its marks. A store that evicts may lack items of the map, as often as it has counted an eviction. The
+//! store must never have an item that the map lacks, and an item that was just stored must be there.
 
 #![no_main]
 
@@ -22,10 +22,10 @@ struct Input<'a> {
 
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    /// Nothing is ever evicted.
+    /// The store never evicts.
     Ample,
     Evicting,
-    /// memcached's `-M`.
+    /// The store refuses items instead of evicting, as memcached does with `-M`.
     Refusing,
 }
 
@@ -42,7 +42,7 @@ enum Act<'a> {
     Wait { by_s: u8 },
 }
 
-/// The lifetime of an item; zero is for ever.
+/// The lifetime of an item (s). Zero means that it never expires.
 type Life = u8;
 
 #[derive(Arbitrary, Debug)]
@@ -95,7 +95,7 @@ struct Pair {
     shadow: Shadow,
     now_s: u32,
     cas_last: u64,
-    /// Items that the store was found to have evicted.
+    /// The number of items that the store has evicted, as far as the test has noticed.
     missed: u64,
 }
 
@@ -111,14 +111,15 @@ impl Pair {
         Self { kind, store, shadow: Shadow::default(), now_s: 100, cas_last: 0, missed: 0 }
     }
 
-    /// Returns one of few keys, so that acts meet; one of more where they are to drive each other out.
+    /// Returns one of four keys, so that acts concern the same items. Where the store is small, it returns one of 64
+    /// keys, so that items evict each other.
     fn key(&self, choice: u8) -> Vec<u8> {
         let choice = if self.kind == Kind::Ample { choice % 4 } else { choice % 64 };
         vec![choice; 1 + usize::from(choice)]
     }
 
-    /// Removes an item that the store lacks from the map, because it was evicted. `check_stats` finds items that were
-    /// lost.
+    /// Removes an item from the map if the store lacks it because of an eviction. `check_stats` finds items that the
+    /// store lost in another way.
     fn forgive_eviction(&mut self, key: &[u8]) {
         let there = self.store.fetch(key, &Fetch::PEEK, self.now_s).is_some();
         if !there && self.shadow.item(key).is_some() {
@@ -140,8 +141,8 @@ impl Pair {
         assert!(self.kind == Kind::Evicting || stats.evictions == 0);
     }
 
-    /// Checks that, once all that ended is swept, the store holds no more than the map, and the same if it never
-    /// evicted.
+    /// Checks that, after a sweep of all expired items, the store has at most the items of the map. If it never
+    /// evicted, it must have the same items.
     fn check_sweep(&mut self) {
         self.store.sweep(usize::MAX, self.now_s);
         self.shadow.end(self.now_s);
@@ -280,13 +281,13 @@ impl Pair {
         }
     }
 
-    /// Versions only grow.
+    /// Checks that versions only grow.
     fn expect_new_version(&mut self, cas: u64) {
         assert!(cas > self.cas_last, "version {cas} after {}", self.cas_last);
         self.cas_last = cas;
     }
 
-    /// Checks that there was no room only for a large value, or where nothing is evicted.
+    /// Checks that the store was full only for a large value, or in a store that does not evict.
     fn expect_full(&self, key: &[u8], value_bytes: usize, needed_bytes: u64, shard_bytes: u64) {
         assert_eq!(needed_bytes, (key.len() + value_bytes + ITEM_OVERHEAD_BYTES) as u64);
         let large = needed_bytes > shard_bytes / 4;
@@ -304,7 +305,7 @@ impl Pair {
     }
 
     fn end(&self, life: Life) -> u32 {
-        // The shortest life is over at once, as one that a client gave as negative.
+        // The shortest life ends at once, as a negative expiry time does.
         if life == 0 { 0 } else { self.now_s + u32::from(life % 32) }
     }
 

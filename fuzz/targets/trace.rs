@@ -1,5 +1,6 @@
-//! Traces: any bytes are a trace or are refused, and what is accepted encodes to the same bytes; a trace of ours with
-//! bits flipped likewise. Any text is read or refused, and formatting it changes nothing but its layout.
+//! Tests traces. Any bytes must be a trace or be refused, and accepted bytes must encode to the same bytes. This also
+//! holds for an existing trace with flipped bits. Any text must be read or refused, and formatting must change only its
+//! layout.
 
 #![no_main]
 
@@ -39,7 +40,7 @@ fuzz_target!(|input: Input<'_>| {
 fn check_bytes(bytes: &[u8]) {
     let Ok((decoded, head)) = CATALOG.decode("decoded", bytes) else { return };
     assert!(compile(&decoded).len() >= decoded.invocations());
-    // A catalog refuses what one trace alone cannot know of: a circle of tails.
+    // A catalog also refuses errors that one trace alone does not show: a cycle of tails.
     let Ok(catalog) = CATALOG.clone().into_draft().trace(decoded).check() else { return };
     assert_eq!(catalog.encode("decoded", head).as_deref(), Ok(bytes));
 }

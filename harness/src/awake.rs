@@ -1,6 +1,6 @@
 //! Keeps the cores awake while an experiment runs. An idle core sleeps, and on a virtual machine the host takes tens of
-//! microseconds to wake it, at every hop of every request. The measured latency would be the host's, not the services'.
-//! One thread per core spins in the idle scheduling class, where any other thread takes its place at once.
+//! microseconds to wake it, at every hop of every request. The measured latency would then be the host's, not the
+//! services'. One thread per core spins in the idle scheduling class. Any other thread replaces it at once.
 
 use std::num::NonZeroUsize;
 use std::process::{Command, Stdio};
@@ -10,14 +10,14 @@ use std::thread::{self, JoinHandle};
 
 use rustix::thread::gettid;
 
-/// Spinning threads. Dropping it ends them.
+/// The spinning threads. Dropping this value ends them.
 pub struct Awake {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Awake {
-    /// Starts one thread per core. Returns `None` if this system cannot put them in the idle class.
+    /// Starts one thread per core. Returns `None` if this system cannot put the threads in the idle class.
     pub fn start() -> Option<Self> {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let stop = Arc::new(AtomicBool::new(false));
@@ -50,7 +50,7 @@ impl Drop for Awake {
     }
 }
 
-/// Puts the calling thread in the idle class and on one core. Returns whether that succeeded.
+/// Puts the calling thread in the idle class and pins it to a core. Returns whether that succeeded.
 fn be_idle(core: usize) -> bool {
     let thread = gettid().as_raw_nonzero().to_string();
     let core = core.to_string();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::PATIENCE;
 
-/// Returns status and body of a page, if they come within `limit`.
+/// Returns the status and body of a page, if they come within `limit`.
 pub fn page_within(addr: SocketAddr, path: &str, limit: Duration) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&addr, limit).ok()?;
     stream.set_read_timeout(Some(limit)).ok()?;
@@ -20,8 +20,8 @@ pub fn page_within(addr: SocketAddr, path: &str, limit: Duration) -> Option<(u16
     Some((status, body.to_owned()))
 }
 
-/// Reads the samples of a `/metrics` page whose names begin with `name`: the rest of the key, labels included, and the
-/// value.
+/// Reads the samples of a `/metrics` page whose names begin with `name`. Returns for each sample the rest of its key,
+/// with the labels, and its value.
 ///
 /// # Errors
 /// The page cannot be read.

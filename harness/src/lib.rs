@@ -1,6 +1,6 @@
-//! Starts processes under test, this program and memcached, on free ports; keeps their output; reads their CPU time and
-//! metrics; pins them where the machine allows; and ends them when they are dropped. It knows the machine and nothing
-//! of what is measured.
+//! Starts processes under test, this program and memcached, on free ports. It stores their output, reads their CPU time
+//! and metrics, pins them where the machine allows, and ends them when they are dropped. It knows the machine and does
+//! not know what is measured.
 
 mod awake;
 pub mod http;

@@ -1,23 +1,23 @@
-//! Describes the machine that an experiment runs on, and decides which core each process may have to itself.
+//! Describes the machine that an experiment runs on, and chooses a core for each process.
 
 use serde::Serialize;
 
-/// The machine in words, and its class.
+/// A description of the machine, and its class.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Processor, cores, memory and kernel.
+    /// The processor, cores, memory and kernel.
     pub description: String,
     /// The number of cores, as in `2c` or `16c`.
     pub class: String,
     /// The cores that this process may run on.
     #[serde(skip)]
     cores: Vec<usize>,
-    /// The core time up to the moment at which the machine was described.
+    /// The core time at the moment at which the machine was described.
     #[serde(skip)]
     pub begun: CoreTime,
 }
 
-/// CPU time of all cores since the machine started, and the part of it that the host gave to others (ticks).
+/// The CPU time of all cores since the machine started, and the part that the host gave to others (ticks).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CoreTime {
     all: u64,
@@ -37,8 +37,8 @@ impl CoreTime {
         Self { all: ticks.iter().sum(), stolen: ticks.get(7).copied().unwrap_or(0) }
     }
 
-    /// Returns the share of the cores' time since then in which the host ran others. If it is not zero, times were
-    /// measured on a machine that was not alone.
+    /// Returns the share of the cores' time since `self` that the host gave to others. If it is not zero, the
+    /// measurement did not have the machine to itself.
     pub fn stolen_since(self) -> f64 {
         self.stolen_until(Self::now())
     }
@@ -70,16 +70,16 @@ impl Machine {
         Self { description, class: format!("{count}c"), cores, begun: CoreTime::now() }
     }
 
-    /// Returns the core of the n-th process. With fewer cores than processes there is none, and the system distributes
-    /// the processes.
+    /// Returns the core of the process with index `process`. It returns `None` if there are fewer cores than processes.
+    /// The system then distributes the processes.
     pub fn core(&self, process: usize, processes: usize) -> Option<usize> {
         if self.cores.len() < processes { None } else { self.cores.get(process).copied() }
     }
 
-    /// Keeps the calling thread, and the threads that it starts, on the first core if there is a core for each process.
+    /// Pins the calling thread, and the threads that it starts, to the first core if there is a core for each process.
     pub fn keep_to_first_core(&self, processes: usize) {
         if let Some(core) = self.core(0, processes) {
-            // Not being pinned costs precision and nothing else. The page names the cores that were requested.
+            // Without pinning the times are only less precise. The page names the cores that were requested.
             let _ = device::cores::pin(core);
         }
     }

@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// A port of 127.0.0.1, held until it is dropped. Its socket is bound and does not listen. Servers that set
-/// `SO_REUSEADDR` can bind it as well. Until one listens, connections are refused, and the system gives the port to
-/// nobody who asks for any free port.
+/// A port of 127.0.0.1 that is reserved until it is dropped. Its socket is bound and does not listen. Servers that set
+/// `SO_REUSEADDR` can also bind it. Until a server listens, connections are refused, and the system does not give the
+/// port to a process that requests any free port.
 #[derive(Debug)]
 pub struct Port {
     address: SocketAddr,
@@ -15,7 +15,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Reserves a port that nobody uses.
+    /// Reserves a free port.
     ///
     /// # Errors
     /// The system refuses a socket or has no port left.
@@ -28,12 +28,12 @@ impl Port {
         Ok(Self { address, _held: held })
     }
 
-    /// The address at which the server will be.
+    /// Returns the address at which the server will listen.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The port's number.
+    /// Returns the port's number.
     pub fn number(&self) -> u16 {
         self.address.port()
     }

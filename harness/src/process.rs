@@ -1,6 +1,6 @@
-//! A child process that is watched while it lives: its output is kept, its death is noticed at once, and it never
-//! outlives its handle. It can be pinned where the machine allows, stopped, and asked for its CPU time. Nothing here
-//! knows what the process serves.
+//! A child process that is watched while it lives. Its output is stored, its end is noticed at once, and dropping its
+//! handle kills it. It can be pinned where the machine allows, stopped, and its CPU time read. This module does not
+//! know what the process serves.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::DirEntry;
@@ -16,7 +16,7 @@ use nix::unistd;
 use rustix::process::{Pid, Signal, kill_process};
 use units::ByteCount;
 
-/// A running child; dropping it kills it and waits.
+/// A running child process. Dropping it kills the process and waits for its end.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -48,16 +48,16 @@ impl Process {
         Self::quiet(name, on_core(binary.as_os_str(), core).args(args).envs(variable))
     }
 
-    /// Starts a process of an experiment: only its errors are shown, and its name stands for its command.
+    /// Starts a process of an experiment. Only its errors are shown, and its name replaces its command in messages.
     fn quiet(name: &str, command: &mut Command) -> Result<Self, String> {
-        // Processes that are still running at the end complain about those that ended before them.
+        // Processes that are still running at the end report that others have ended.
         command.env("RUST_LOG", "error");
         let mut process = Self::start_with(command, Stdio::inherit())?;
         name.clone_into(&mut process.name);
         Ok(process)
     }
 
-    /// Starts `command` with its output kept.
+    /// Starts `command` and stores its output.
     ///
     /// # Errors
     /// The system's reason, with the command.
@@ -65,7 +65,7 @@ impl Process {
         Self::start_with(command, Stdio::piped())
     }
 
-    /// Starts `command` with its standard output kept and its standard error sent elsewhere.
+    /// Starts `command`, stores its standard output and sends its standard error to `stderr`.
     ///
     /// # Errors
     /// The system's reason, with the command.
@@ -78,12 +78,12 @@ impl Process {
         Ok(Self { child, name, lines, readers: readers.into_iter().flatten().collect() })
     }
 
-    /// The name of the process in the experiment, or its command.
+    /// Returns the name of the process in the experiment, or its command.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits until there is a printed line with each of these beginnings. Returns the rests of those lines.
+    /// Waits until the process has printed one line with each of these beginnings. Returns the rest of each line.
     ///
     /// # Errors
     /// The process ended first, or took longer than [`PATIENCE`].
@@ -97,20 +97,22 @@ impl Process {
         })
     }
 
-    /// The process id, as /proc and signals name it.
+    /// Returns the process id, which /proc and signals use.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Everything the process has printed, both streams: all of it once its end was noticed, until then what has come.
+    /// Returns what the process has printed so far on both streams. The output is complete once the end of the process
+    /// was noticed.
     pub fn output(&self) -> String {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
     }
 
-    /// Waits until a printed line has `text`. The two streams come in no order, and behind answers and signals.
+    /// Waits until a printed line contains `text`. The order of the two streams is not defined, and a line may come
+    /// later than the answer or signal that it describes.
     ///
     /// # Errors
-    /// There is none within [`PATIENCE`]; the text has what was printed.
+    /// No line contains `text` within [`PATIENCE`]. The error contains the output.
     pub fn await_printed(&self, text: &str) -> Result<(), String> {
         let is_there = poll_for(PATIENCE, || self.output().contains(text).then_some(()));
         is_there.ok_or_else(|| format!("no {text:?} in\n{}", self.output()))
@@ -122,10 +124,10 @@ impl Process {
         lines.iter().find_map(|line| line.strip_prefix(label)).map(|rest| rest.trim().to_owned())
     }
 
-    /// Waits until `probe` answers, and no longer than the process lives.
+    /// Waits until `probe` returns a value, but not longer than the process lives.
     ///
     /// # Errors
-    /// The process ended or `limit` passed before `probe` answered; the text has what was printed.
+    /// The process ended or `limit` passed before `probe` returned a value. The error contains the output.
     pub fn await_ready<T>(
         &mut self,
         limit: Duration,
@@ -143,18 +145,19 @@ impl Process {
         }
     }
 
-    /// Sends a signal; a process that is gone is left in peace.
+    /// Sends a signal. A process that has ended is ignored.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
             let _gone = kill_process(pid, signal);
         }
     }
 
-    /// Stops the process as a hung one stands. At the return no thread of it runs any more: `kill` only sends the
-    /// signal, and a thread on another core may answer a request before it takes it.
+    /// Stops the process, so that it looks like a hung process. When this function returns, no thread of the process
+    /// runs. A wait is needed because `kill` only sends the signal, and a thread on another core may answer a request
+    /// before the signal reaches it.
     ///
     /// # Errors
-    /// It has ended, or a thread still runs after [`PATIENCE`].
+    /// The process has ended, or a thread still runs after [`PATIENCE`].
     pub fn stop(&self) -> Result<(), String> {
         self.signal(Signal::STOP);
         let is_stopped = poll_for(PATIENCE, || {
@@ -169,26 +172,26 @@ impl Process {
         }
     }
 
-    /// Lets a stopped process go on.
+    /// Continues a stopped process.
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Returns what each of its threads does now, in the letters of proc(5).
+    /// Returns the state of each of its threads, as the letters of proc(5).
     fn thread_states(&self) -> Option<Vec<char>> {
         let state = |task: DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
-            // The name before it, in parentheses, may have any character.
+            // The name in front of the state, in parentheses, may contain any character.
             stat.rsplit_once(')')?.1.trim_start().chars().next()
         };
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.id())).ok()?;
         tasks.map(|task| state(task.ok()?)).collect()
     }
 
-    /// The exit status, if the process has ended.
+    /// Returns the exit status, if the process has ended.
     pub fn exited(&mut self) -> Option<ExitStatus> {
         let status = self.child.try_wait().ok().flatten()?;
-        // A child of the child may have the streams still.
+        // A grandchild may still have the streams open.
         poll_for(PATIENCE, || self.readers.iter().all(JoinHandle::is_finished).then_some(()));
         Some(status)
     }
@@ -198,20 +201,20 @@ impl Process {
         poll_for(limit, || self.exited())
     }
 
-    /// Kills with SIGKILL and waits.
+    /// Kills the process with SIGKILL and waits for its end.
     pub fn kill(&mut self) {
         let _gone = self.child.kill();
         let _gone = self.child.wait();
         self.exited();
     }
 
-    /// Resident memory now (bytes), from /proc.
+    /// Returns the resident memory of the process (bytes), from /proc.
     pub fn rss_bytes(&self) -> Option<u64> {
         rss_bytes(self.id())
     }
 
-    /// Returns the CPU time of all its threads so far, those that have ended included, and how long the living threads
-    /// have waited for a core.
+    /// Returns the CPU time of all its threads so far, including threads that have ended, and the time that its living
+    /// threads have waited for a core.
     pub fn cpu_usage(&self) -> CpuUsage {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let waited_ns = threads.into_iter().flatten().flatten().filter_map(|thread| {
@@ -221,7 +224,7 @@ impl Process {
         CpuUsage { cpu_s: self.cpu_s(), waited_s: waited_ns.sum::<u64>() as f64 / 1e9 }
     }
 
-    /// Returns the CPU time of all its threads so far (s). After its end this is zero.
+    /// Returns the CPU time of all its threads so far (s). It is zero after the process has ended.
     pub fn cpu_s(&self) -> f64 {
         let clock = ClockId::pid_cpu_clock_id(unistd::Pid::from_raw(self.child.id() as i32));
         let time = clock.and_then(ClockId::now).map(Duration::from);
@@ -229,12 +232,12 @@ impl Process {
     }
 }
 
-/// Times of a process's threads.
+/// The times of a process's threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuUsage {
-    /// Time on a core (s).
+    /// The time on a core (s).
     pub cpu_s: f64,
-    /// Time in which threads were ready to run while the cores ran something else (s).
+    /// The time in which threads were ready to run while the cores ran something else (s).
     pub waited_s: f64,
 }
 
@@ -257,7 +260,7 @@ fn keep(
     }))
 }
 
-/// Resident memory of a process now (bytes), from /proc.
+/// Returns the resident memory of a process (bytes), from /proc.
 pub fn rss_bytes(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -265,7 +268,7 @@ pub fn rss_bytes(pid: u32) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Asks `probe` until it has an answer; `None` when `limit` has passed without one.
+/// Calls `probe` until it returns a value. Returns `None` if it has returned none within `limit`.
 pub fn poll_for<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -300,10 +303,10 @@ pub fn memcached_is_here() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// Starts a memcached of an experiment with that much memory. Returns it with its port.
+/// Starts memcached for an experiment with `memory` of memory. Returns the process and its port.
 ///
 /// # Errors
-/// The reason why it does not serve.
+/// The reason why memcached does not serve.
 pub fn start_memcached(
     memory: ByteCount,
     threads: usize,
@@ -316,10 +319,11 @@ pub fn start_memcached(
     Ok((process, port))
 }
 
-/// Starts memcached on this port, or on one that it chooses, with `args` after ours. Returns it with its port.
+/// Starts memcached on this port, or on a port that it chooses. `args` follow this module's arguments. Returns the
+/// process and its port.
 ///
 /// # Errors
-/// The reason why it does not serve.
+/// The reason why memcached does not serve.
 pub fn memcached(
     port: Option<u16>,
     core: Option<usize>,
@@ -346,6 +350,6 @@ fn memcached_binary() -> OsString {
     std::env::var_os("MEMCACHED_BIN").unwrap_or_else(|| "memcached".into())
 }
 
-/// Longer than any pause of a busy machine. After this time a process counts as hanging.
+/// A time that is longer than any pause of a busy machine. A process that takes longer counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! Shows how far a long command is: one line on standard error, on a terminal only.
+//! Shows the progress of a long command in one line on standard error, on a terminal only.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -15,12 +15,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows the progress of so many steps at once.
+    /// Shows the progress of `steps` steps from the start.
     pub fn new(steps: u64) -> Self {
         Self::with(ProgressBar::new(steps), None)
     }
 
-    /// Shows the progress of so many steps after two seconds, so that a short command shows none.
+    /// Shows the progress of `steps` steps after two seconds, so that a short command shows none.
     pub fn delayed(steps: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         Self::with(bar, Some(Instant::now() + DELAY))
@@ -36,7 +36,7 @@ impl Progress {
         self.bar.set_prefix(part);
     }
 
-    /// Says what is done now within the part.
+    /// Sets the text that says what the part does now.
     pub fn set_message(&self, message: impl Into<Cow<'static, str>>) {
         self.bar.set_message(message);
     }
@@ -46,12 +46,12 @@ impl Progress {
         self.bar.prefix()
     }
 
-    /// Returns what is done now within the part.
+    /// Returns the text that says what the part does now.
     pub fn message(&self) -> String {
         self.bar.message()
     }
 
-    /// Begins again, with so many steps.
+    /// Starts again from zero, with `steps` steps.
     pub fn restart(&self, steps: u64) {
         self.bar.set_position(0);
         self.bar.set_length(steps);
@@ -62,7 +62,7 @@ impl Progress {
         self.bar.inc_length(steps);
     }
 
-    /// Notes that steps are done.
+    /// Adds `steps` to the number of finished steps.
     pub fn advance(&self, steps: u64) {
         let is_due = self.shown_from.is_some_and(|at| Instant::now() > at);
         if is_due && self.bar.is_hidden() && std::io::stderr().is_terminal() {
@@ -71,17 +71,17 @@ impl Progress {
         self.bar.inc(steps);
     }
 
-    /// Returns the number of steps that are done.
+    /// Returns the number of finished steps.
     pub fn position(&self) -> u64 {
         self.bar.position()
     }
 
-    /// Sets the number of steps that are done.
+    /// Sets the number of finished steps.
     pub fn set_position(&self, steps: u64) {
         self.bar.set_position(steps);
     }
 
-    /// Prints while the line is hidden.
+    /// Calls `print` while the line is hidden.
     pub fn suspend(&self, print: impl FnOnce()) {
         self.bar.suspend(print);
     }

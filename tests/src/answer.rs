@@ -1,20 +1,20 @@
-//! The answer of a server, and the rules under which two answers are equal: byte for byte, except that cas numbers are
-//! equal when they appeared in the same order, ages may differ by clocks' ticks and by the time that passed meanwhile,
-//! and a version equals any version.
+//! The answer of a server, and the rules for comparing two answers. Answers are compared byte for byte, with three
+//! exceptions. Cas numbers are equal if they appeared in the same order. Ages may differ by clock ticks and by the time
+//! that has passed since the row began. A version equals any version.
 
 use std::fmt::Write;
 
-/// The bytes answered to one step, and how the answer ended.
+/// The bytes of the answer to one step, and how the answer ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The bytes as received.
     pub bytes: Vec<u8>,
-    /// Whether the sentinel came.
+    /// Tells whether the sentinel was answered.
     pub ending: Ending,
 }
 
 impl Answer {
-    /// The bytes as text, for assertions on short answers.
+    /// Returns the bytes as text, for assertions on short answers.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
@@ -23,11 +23,11 @@ impl Answer {
 /// The end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The sentinel was answered: the connection lives.
+    /// The sentinel was answered, so the connection is still open.
     Complete,
     /// The server closed the connection.
     Closed,
-    /// Neither happened before the deadline.
+    /// The sentinel was not answered and the connection was not closed before the deadline.
     TimedOut,
 }
 
@@ -36,7 +36,7 @@ pub enum Ending {
 pub struct CasNumbers(Vec<u64>);
 
 impl CasNumbers {
-    /// The number that appeared as the `index`th distinct one.
+    /// Returns the `index`th of the distinct numbers, in order of appearance.
     pub fn at(&self, index: usize) -> Option<u64> {
         self.0.get(index).copied()
     }
@@ -54,23 +54,24 @@ impl CasNumbers {
     }
 }
 
-/// A part of an answer that is compared by a rule of its own.
+/// A part of an answer. Each variant has its own rule of comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Compared byte for byte.
+    /// Bytes that are compared one by one.
     Bytes(Vec<u8>),
-    /// A cas number, as its order of appearance.
+    /// A cas number, given as its position in the order of appearance.
     Cas(usize),
-    /// An age or a time to live (s): a tick of either server's clock is equal, and so is what passed until then.
+    /// An age or a time to live (s). Two values are equal if they differ by at most a tick of each server's clock and
+    /// the time that has passed.
     Seconds(i64),
-    /// A time to live that is over, which memcached shows as its uptime below 2^32.
+    /// A time to live that is over. memcached shows it as its uptime below 2^32.
     Past,
 }
 
 impl Piece {
     fn equals(&self, other: &Piece, passed_s: i64) -> bool {
         match (self, other) {
-            // -1 is no time but a word: never. Below it, `me` counts towards an expiry.
+            // The value -1 means "never" and is not a time. Values below -1, which `me` shows, count towards an expiry.
             (Piece::Seconds(a), Piece::Seconds(b)) if *a != -1 && *b != -1 => {
                 (a - b).abs() <= 2 + passed_s
             }
@@ -79,7 +80,7 @@ impl Piece {
     }
 }
 
-/// An answer cut into pieces.
+/// Cuts an answer into pieces.
 pub fn pieces(answer: &Answer, cas: &mut CasNumbers) -> Vec<Piece> {
     let mut cutter = Cutter { cas, done: Vec::new(), plain: Vec::new() };
     let mut rest = answer.bytes.as_slice();
@@ -94,7 +95,7 @@ pub fn pieces(answer: &Answer, cas: &mut CasNumbers) -> Vec<Piece> {
     cutter.done
 }
 
-/// Returns whether two answers in pieces are equal, in conversations that had lasted this long (s) at most.
+/// Returns whether two answers in pieces are equal. Their conversations had lasted at most `passed_s` seconds.
 pub fn same(a: &[Piece], b: &[Piece], passed_s: i64) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.equals(b, passed_s))
 }
@@ -118,7 +119,7 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// Takes one line; returns how many bytes of data follow it.
+    /// Takes one line and returns how many bytes of data follow it.
     fn line(&mut self, line: &[u8]) -> usize {
         let text = String::from_utf8_lossy(line).into_owned();
         let words: Vec<&str> = text.trim_end().split(' ').collect();
@@ -196,7 +197,7 @@ enum Kind {
     Ignored,
 }
 
-/// 2^32 less a day of uptime.
+/// The lowest number that counts as a time to live that is over: 2^32 minus a day of uptime.
 const PAST_LOWEST: i64 = (1 << 32) - 86_400;
 
 fn meta_kind(index: usize, word: &str) -> Option<(&str, Kind)> {
@@ -209,7 +210,8 @@ fn meta_kind(index: usize, word: &str) -> Option<(&str, Kind)> {
     }
 }
 
-/// `me` shows where the item lies in memcached's slabs, which no other server has.
+/// Returns the kind of a word in the answer to `me`. The answer shows where the item lies in memcached's slabs, which
+/// no other server has.
 fn debug_kind(_: usize, word: &str) -> Option<(&str, Kind)> {
     let label = &word[..=word.find('=')?];
     let kind = match label {

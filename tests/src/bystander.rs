@@ -1,6 +1,6 @@
-//! A well-behaved client next to whatever a test does to the server: it sets and gets small values without pause,
-//! checks every byte, and reports its failures and latencies. It also watches the memory of a process. Nothing here
-//! knows what the test does, or which numbers are good enough.
+//! A well-behaved client that runs while a test disturbs the server. It sets and gets small values without pause,
+//! checks every byte, and reports its failures and latencies. It also watches the memory of a process. This module does
+//! not know what the test does, or which numbers are good enough.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use harness::rss_bytes;
 use crate::Client;
 use crate::payload::text;
 
-/// Connections of a well-behaved client, one thread each, until they are told to stop.
+/// Connections of a well-behaved client. Each runs in its own thread until the client is stopped.
 #[derive(Debug)]
 pub struct Bystander {
     stop: Arc<AtomicBool>,
@@ -23,15 +23,15 @@ pub struct Bystander {
 /// The observations of a well-behaved client.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The requests that were answered as they should be, in the order of their latencies.
+    /// The latencies of the requests that were answered correctly, in ascending order.
     pub latencies: Vec<Duration>,
-    /// The requests that were not, with what came instead.
+    /// A description of each failed request, with the answer that came.
     pub failures: Vec<String>,
 }
 
 impl Bystander {
-    /// Starts `connections` to `addr`. Each sets and gets values of `value_bytes` under keys of its own, one request
-    /// at a time, and gives a request up after `deadline`.
+    /// Starts `connections` to `addr`. Each sets and gets values of `value_bytes` under its own keys, one request at a
+    /// time. A request times out after `deadline`.
     pub fn start(
         addr: SocketAddr,
         connections: usize,
@@ -46,7 +46,7 @@ impl Bystander {
         Self { threads: (0..connections).map(start).collect(), stop }
     }
 
-    /// Runs such a client for `time` and reports what it saw.
+    /// Runs a client for `time` and reports its observations.
     pub fn observe(
         addr: SocketAddr,
         connections: usize,
@@ -58,7 +58,7 @@ impl Bystander {
         bystander.stop()
     }
 
-    /// Stops and reports.
+    /// Stops the client and returns its observations.
     pub fn stop(self) -> Report {
         self.stop.store(true, Ordering::SeqCst);
         let mut all = Report::default();
@@ -77,7 +77,8 @@ impl Bystander {
 }
 
 impl Report {
-    /// The latency that `share` of the requests (0.99 for the 99th percentile) did not exceed; zero without requests.
+    /// Returns the latency that `share` of the requests (0.99 for the 99th percentile) did not exceed. It is zero
+    /// without requests.
     pub fn quantile(&self, share: f64) -> Duration {
         let last = self.latencies.len().saturating_sub(1);
         let index = (last as f64 * share).round() as usize;
@@ -113,7 +114,7 @@ fn drive(
     report
 }
 
-/// A set and a get of what was set, on the connection that is there or on a new one.
+/// Sets a value and gets it again, on the existing connection or on a new one.
 fn exchange(
     client: &mut Option<Client>,
     addr: SocketAddr,
@@ -163,7 +164,7 @@ impl MemoryWatch {
         Self { stop, peak, thread: Some(thread::spawn(watch)) }
     }
 
-    /// The highest that was seen so far (bytes).
+    /// Returns the highest resident memory seen so far (bytes).
     pub fn peak_bytes(&self) -> u64 {
         self.peak.load(Ordering::SeqCst)
     }

@@ -1,5 +1,5 @@
-//! A raw client of the text protocol: it sends bytes and returns bytes, every read under a deadline.
-//! It understands nothing but the sentinel that ends an answer.
+//! A raw client of the text protocol. It sends bytes and returns bytes, and every read has a deadline. The only bytes
+//! that it understands are those of the sentinel that ends an answer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 
 use crate::{Answer, Ending, PATIENCE};
 
-/// Every server answers in order, so this answer marks the end of the one before. The meta no-op alone would
-/// do, but for rows that send it themselves.
+/// The commands that are sent behind a step. Every server answers in order, so the answer to these commands marks the
+/// end of the step's answer. One meta no-op is not enough, because some rows send it themselves.
 const SENTINEL: &[u8] = b"mn\r\nget\r\nmn\r\n";
 const SENTINEL_ANSWER: &[u8] = b"MN\r\nERROR\r\nMN\r\n";
 
-/// One connection.
+/// A connection to a server.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    /// Received and not yet handed out.
+    /// The bytes that were received and not yet returned.
     received: Vec<u8>,
-    /// The time that one answer may take.
+    /// The longest time that one answer may take.
     pub deadline: Duration,
 }
 
 impl Client {
-    /// Connects without Nagle's delay, so that split writes leave as they were split.
+    /// Connects without Nagle's delay, so that each write is sent at once.
     ///
     /// # Errors
-    /// If the server does not accept within our patience.
+    /// The server does not accept within [`PATIENCE`].
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
         stream.set_nodelay(true)?;
@@ -34,37 +34,37 @@ impl Client {
         Ok(Self { stream, received: Vec::new(), deadline: PATIENCE })
     }
 
-    /// A second handle on the connection, to send while the first reads.
+    /// Returns a second handle on the connection. It can send while the first handle reads.
     ///
     /// # Errors
-    /// The system's.
+    /// The system refuses to duplicate the socket.
     pub fn split(&self) -> io::Result<Self> {
         let stream = self.stream.try_clone()?;
         Ok(Self { stream, received: Vec::new(), deadline: self.deadline })
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Errors
-    /// As the socket says; a full socket counts as an error after our patience.
+    /// The connection failed, or the socket stayed full for longer than [`PATIENCE`].
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Sends a command line and reads everything that is answered to it.
+    /// Sends a command line and returns the whole answer.
     pub fn ask(&mut self, line: &[u8]) -> Answer {
         self.exchange(&[line, b"\r\n"].concat())
     }
 
-    /// Sends bytes, then the sentinel, and returns what came before the sentinel's answer.
+    /// Sends bytes and then the sentinel. Returns the bytes in front of the sentinel's answer.
     pub fn exchange(&mut self, bytes: &[u8]) -> Answer {
-        // A server that closes on hostile bytes may do so before it has read them all: then its answer is
-        // still to be read.
+        // A server that closes on hostile bytes may close before it has read all of them. Its answer must still be
+        // read.
         let _closed = self.send(&[bytes, SENTINEL].concat());
         self.answer()
     }
 
-    /// Reads up to the sentinel's answer; the sentinel has been sent by the caller.
+    /// Reads up to the sentinel's answer. The caller has sent the sentinel.
     pub fn answer(&mut self) -> Answer {
         let start = Instant::now();
         loop {
@@ -79,13 +79,13 @@ impl Client {
         }
     }
 
-    /// Sends a line and reads one line, without the CR LF. `None` when none came in time.
+    /// Sends a line and reads one line, without the CR LF. Returns `None` if no line came in time.
     pub fn line(&mut self, line: &[u8]) -> Option<String> {
         self.send(&[line, b"\r\n"].concat()).ok()?;
         self.read_line()
     }
 
-    /// Reads one line, without the CR LF. `None` when the connection ended or none came in time.
+    /// Reads one line, without the CR LF. Returns `None` if the connection ended or no line came in time.
     pub fn read_line(&mut self) -> Option<String> {
         let start = Instant::now();
         loop {
@@ -97,7 +97,7 @@ impl Client {
         }
     }
 
-    /// Reads exactly `count` bytes, or `None`.
+    /// Reads exactly `count` bytes. Returns `None` if they do not come in time.
     pub fn read_exact(&mut self, count: usize) -> Option<Vec<u8>> {
         let start = Instant::now();
         while self.received.len() < count {
@@ -106,10 +106,10 @@ impl Client {
         Some(self.received.drain(..count).collect())
     }
 
-    /// `get`: the value, `None` for a miss, or the line the server said instead.
+    /// Sends a `get` and returns the value, or `None` for a miss.
     ///
     /// # Errors
-    /// The server's error line, or a word on how the connection ended.
+    /// The server's error line, or a description of how the connection ended.
     pub fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, String> {
         let gone = || "connection ended".to_owned();
         let head = self.line(format!("get {key}").as_bytes()).ok_or_else(gone)?;
@@ -131,17 +131,17 @@ impl Client {
         Ok(Some(value))
     }
 
-    /// `set` without flags or expiry: the answer's line.
+    /// Sends a `set` without flags or expiry and returns the line of the answer.
     ///
     /// # Errors
-    /// A word on how the connection ended.
+    /// A description of how the connection ended.
     pub fn set(&mut self, key: &str, value: &[u8]) -> Result<String, String> {
         let head = format!("set {key} 0 0 {}\r\n", value.len());
         self.send(&[head.as_bytes(), value, b"\r\n"].concat()).map_err(|e| e.to_string())?;
         self.read_line().ok_or_else(|| "connection ended".to_owned())
     }
 
-    /// True once the server has closed this connection; false when it is still open at the deadline.
+    /// Waits until the server has closed this connection. Returns false if it is still open at the deadline.
     pub fn is_closed(&mut self) -> bool {
         let start = Instant::now();
         loop {
@@ -152,7 +152,7 @@ impl Client {
         }
     }
 
-    /// Closes our half and reads what is left until the server closes its own.
+    /// Closes the client's half of the connection and reads until the server closes its half.
     pub fn finish(&mut self) -> Answer {
         let _gone = self.stream.shutdown(Shutdown::Write);
         let ended = self.is_closed();

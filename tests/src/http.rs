@@ -6,7 +6,7 @@ pub use harness::http::page_within;
 
 use crate::PATIENCE;
 
-/// Status and body of a page.
+/// Returns the status and body of a page.
 pub fn page(addr: SocketAddr, path: &str) -> Option<(u16, String)> {
     page_within(addr, path, PATIENCE)
 }

@@ -1,6 +1,6 @@
-//! The harness of the end-to-end tests: starts and stops servers, speaks the text protocol byte by byte,
-//! and reads the command table. It holds no product code and never links the product's behaviour:
-//! whatever is proved here is proved about the built binary.
+//! The harness of the end-to-end tests. It starts and stops servers, speaks the text protocol byte by byte, and reads
+//! the command table. It contains no product code and does not link the product, so every result holds for the built
+//! binary.
 
 pub mod answer;
 pub mod bystander;
@@ -21,6 +21,6 @@ pub use harness::{Port, Process, poll_for};
 pub use load::Load;
 pub use server::{Server, rebate_binary, rebate_command};
 
-/// Longest wait for anything that should happen at once on an idle machine. It ends what hangs, and is no measure of
-/// pace: a busy host may take a core away for seconds.
+/// The longest wait for something that happens at once on an idle machine. It ends waits that hang and does not measure
+/// speed: a busy host may take a core away for seconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);

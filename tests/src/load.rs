@@ -1,5 +1,5 @@
-//! A background load whose every answer is checked: a value is a function of its key and version, so wrong
-//! bytes are known when they are seen. It measures nothing.
+//! A background load that checks every answer. A value is a function of its key and version, so wrong bytes are
+//! recognised at once. The load measures nothing.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use units::Prng;
 use crate::payload::text;
 use crate::{Client, PATIENCE, poll_for};
 
-/// Connections that set and get without pause until they are told to stop.
+/// Connections that set and get without pause until the load is stopped.
 #[derive(Debug)]
 pub struct Load {
     tally: Arc<Tally>,
@@ -45,29 +45,29 @@ impl Load {
         Self { tally, threads }
     }
 
-    /// Waits until `count` more requests have been answered as they should.
+    /// Waits until `count` more requests have been answered correctly.
     ///
     /// # Panics
-    /// If they are not within our patience.
+    /// The answers do not come in time.
     pub fn await_good(&self, count: u64) {
         self.await_more("good answers", &self.tally.good, count);
     }
 
-    /// Waits until `count` more requests have been answered by `SERVER_ERROR`.
+    /// Waits until `count` more requests have been answered with `SERVER_ERROR`.
     ///
     /// # Panics
-    /// If they are not within our patience.
+    /// The answers do not come in time.
     pub fn await_errors(&self, count: u64) {
         self.await_more("SERVER_ERROR answers", &self.tally.errors, count);
     }
 
-    /// Requests answered by `SERVER_ERROR`, and keys that had not what was last stored there: what a store that goes
-    /// excuses, and nothing else does.
+    /// Returns the number of requests answered with `SERVER_ERROR`, and the number of keys that did not have the value
+    /// last stored. Only the loss of a store excuses these.
     pub fn missed(&self) -> (u64, u64) {
         (self.tally.errors.load(Ordering::SeqCst), self.tally.lost.load(Ordering::SeqCst))
     }
 
-    /// Stops the load; returns everything that no fault excuses: wrong bytes, lost connections, odd answers.
+    /// Stops the load and returns the results that no fault excuses: wrong bytes, lost connections, unexpected answers.
     pub fn stop(self) -> Vec<String> {
         self.tally.stop.store(true, Ordering::SeqCst);
         for thread in self.threads {
@@ -94,10 +94,10 @@ impl Tally {
         };
         client.deadline = PATIENCE;
         let mut prng = Prng::new(seed);
-        // The version that each key must have; none where a set was not answered as it should be.
+        // The version that each key must have. A key has none if its last set was not answered correctly.
         let mut versions = HashMap::new();
         while !self.stop.load(Ordering::SeqCst) {
-            // Keys are a connection's own, so that it knows which versions it may find.
+            // Each connection has its own keys, so that it knows which versions it may find.
             let key = format!("load_{seed}_{}", prng.below(KEYS));
             let done = if prng.below(3) == 0 {
                 let version = prng.below(1_000);
@@ -123,11 +123,12 @@ impl Tally {
         }
     }
 
-    /// An answer that is no answer: only a clear server error may come of a fault behind the server.
+    /// Counts an answer that is not a result. A fault behind the server may only cause a clear server error.
     fn fault(&self, line: &str) {
         if line.starts_with("SERVER_ERROR ") {
             self.errors.fetch_add(1, Ordering::SeqCst);
-            // A client backs off; without this the load would only measure how fast errors are made.
+            // A client backs off after an error. Without this pause the load would only measure how fast errors are
+            // made.
             thread::sleep(Duration::from_millis(1));
         } else {
             self.blame(line.to_owned());
@@ -143,7 +144,7 @@ impl Tally {
     }
 }
 
-/// The value of a key's version: it names both, and half of all versions do not compress well.
+/// Returns the value of a key's version. The value names both, and half of all versions do not compress well.
 pub fn value(key: &str, version: u64) -> Vec<u8> {
     let mut value = format!("{key} {version} ").into_bytes();
     let length = 10 + (version as usize * 37) % 8_000;
@@ -155,10 +156,10 @@ pub fn value(key: &str, version: u64) -> Vec<u8> {
     value
 }
 
-/// Checks that a found value is one of the key's versions. A miss may be right, see [`Load::missed`].
+/// Checks that a found value belongs to one of the key's versions. A miss may be right, see [`Load::missed`].
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of what is wrong with the value.
 pub fn check(key: &str, found: Option<&[u8]>) -> Result<(), String> {
     let Some(found) = found else { return Ok(()) };
     let head = String::from_utf8_lossy(&found[..found.len().min(64)]).into_owned();
@@ -180,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that takes every value and has none.
+    /// Runs a server that accepts every value and stores none.
     fn forget(mut stream: TcpStream) -> Option<()> {
         let mut input = BufReader::new(stream.try_clone().ok()?);
         loop {

@@ -1,12 +1,12 @@
-//! Values to store, as functions of a length: what a cache sees, from what compresses well to what cannot.
-//! The same name and length give the same bytes in every run.
+//! Values to store, as functions of a length. They range from values that compress well to values that cannot be
+//! compressed. The same name and length give the same bytes in every run.
 
 use units::Prng;
 
-/// The first bytes of Rebate's stored form (docs/format.md); a client's value may start with them too.
+/// The first bytes of Rebate's stored form (docs/format.md). A client's value may also start with them.
 pub const FRAME_MAGIC: &[u8] = &[0xFB, b'R', b'b'];
 
-/// The payload called `class`, `length` bytes long; `None` for a name that is not known.
+/// Returns the payload called `class`, `length` bytes long, or `None` if the name is not known.
 pub fn payload(class: &str, length: usize) -> Option<Vec<u8>> {
     Some(match class {
         "text" => text(length),
@@ -29,7 +29,7 @@ pub fn payload(class: &str, length: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// Markup with many repeats: shrinks to a fraction of its size.
+/// Returns markup with many repeats, which compresses to a fraction of its size.
 pub fn text(length: usize) -> Vec<u8> {
     let words = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel"];
     let mut prng = Prng::new(length as u64);
@@ -43,14 +43,14 @@ pub fn text(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Random bytes: nothing shrinks them.
+/// Returns random bytes, which cannot be compressed.
 pub fn random(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Prng::new(!(length as u64)).fill(&mut bytes);
     bytes
 }
 
-/// Base64 with padding, as meta commands take binary keys.
+/// Encodes bytes in base64 with padding, which meta commands expect for binary keys.
 pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Runs the command table against a server and compares two runs. Which rows may differ is the table's to say.
+//! Runs the command table against a server and compares two runs. The table declares which rows may differ.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -12,15 +12,15 @@ use crate::client::Client;
 use crate::poll_for;
 use crate::table::{Row, Step, expand};
 
-/// The answers to one step.
+/// A step of a row, as it was sent, and its answer.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The bytes that were sent.
     pub sent: Vec<u8>,
-    /// The answer that came back.
+    /// The answer to these bytes.
     pub answer: Answer,
     pieces: Vec<Piece>,
-    /// Time from the beginning of the row to this answer (whole s).
+    /// The time from the beginning of the row to this answer (whole s).
     passed_s: i64,
 }
 
@@ -31,14 +31,14 @@ impl Outcome {
     }
 }
 
-/// A row that did not come out as it should.
+/// The description of a row whose outcome was not the expected one.
 #[derive(Clone, Debug)]
 pub struct Surprise(pub String);
 
-/// Rows run in this many conversations at once, so that those that wait for an expiry do so together.
+/// The number of conversations that run rows at the same time, so that rows with an expiry wait together.
 const CONVERSATIONS: usize = 8;
 
-/// Runs every row; the answers are in the order of the rows.
+/// Runs every row and returns the answers in the order of the rows.
 ///
 /// # Panics
 /// If the server stops accepting connections.
@@ -68,7 +68,7 @@ pub fn run(addr: SocketAddr, rows: &[Row]) -> Vec<Vec<Outcome>> {
     taken.map(|outcome| outcome.unwrap_or_else(|poisoned| poisoned.into_inner())).collect()
 }
 
-/// Compares a configuration's answers with memcached's; what is returned is wrong.
+/// Compares a configuration's answers with memcached's and returns the rows that are wrong.
 pub fn surprises(
     rows: &[Row],
     configuration: &str,
@@ -122,7 +122,7 @@ fn described(answer: &Answer, other: &Answer) -> String {
 struct Conversation {
     addr: SocketAddr,
     client: Client,
-    /// A second connection, for a round trip between the two halves of a cut step.
+    /// A second connection. Its round trip separates the two halves of a cut step.
     probe: Client,
 }
 
@@ -182,7 +182,7 @@ impl Conversation {
         }
     }
 
-    /// Sends `bytes` in two writes; the round trip between them gives the server time to read the first.
+    /// Sends `bytes` in two writes. A round trip between the writes gives the server time to read the first part.
     fn cut(&mut self, bytes: &[u8], at: usize) -> Answer {
         let (first, second) = bytes.split_at(at);
         let _closed = self.client.send(first);
@@ -191,7 +191,8 @@ impl Conversation {
     }
 }
 
-/// A connection that has spoken: memcached takes the first byte of one that has not as a choice of protocol.
+/// Opens a connection and makes one exchange on it. memcached uses the first byte of a connection to choose the
+/// protocol.
 fn connected(addr: SocketAddr) -> Client {
     let mut client = Client::connect(addr)
         .unwrap_or_else(|error| panic!("{addr} refuses a connection: {error}"));

@@ -1,5 +1,5 @@
-//! The servers under test and their oracle: memcached and `rebate`, each on a port of its own choosing.
-//! Nothing here knows what a right answer is.
+//! The servers under test and their oracle: memcached and `rebate`, each on a port that it chooses. This module does
+//! not know which answers are right.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
@@ -20,7 +20,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts memcached on a free port with `args` after our own.
+    /// Starts memcached on a free port. `args` follow this module's arguments.
     ///
     /// # Panics
     /// If memcached is not installed or does not come up.
@@ -28,7 +28,7 @@ impl Server {
         Self::memcached_on(None, args)
     }
 
-    /// Starts memcached on a port that is held for it ([`crate::Port`]), as after a crash.
+    /// Starts memcached on a port that is reserved for it ([`crate::Port`]), as a restart after a crash does.
     ///
     /// # Panics
     /// If memcached does not come up.
@@ -50,10 +50,10 @@ impl Server {
         Self::rebate_with(rebate_command().args(args), Stdio::piped())
     }
 
-    /// Starts a command of `rebate`'s with its log sent to `stderr`, and waits as [`Server::rebate`].
+    /// Starts a command of `rebate` with its log sent to `stderr`, and waits as [`Server::rebate`] does.
     ///
     /// # Panics
-    /// As [`Server::rebate`].
+    /// See [`Server::rebate`].
     pub fn rebate_with(command: &mut Command, stderr: impl Into<Stdio>) -> Self {
         let process = Process::start_with(command, stderr);
         let mut process = process.unwrap_or_else(|error| panic!("{error}"));
@@ -68,13 +68,13 @@ impl Server {
         Self::accepting(process, addr, admin)
     }
 
-    /// The monolith: `rebate memcached` with the embedded store.
+    /// Starts the monolith: `rebate memcached` with the embedded store.
     pub fn rebate_memcached(args: &[&str]) -> Self {
         let ours = ["memcached", "-p", "-1", "-l", "127.0.0.1", "-U", "0", "-u", "root"];
         Self::rebate(&[&ours, args].concat())
     }
 
-    /// `rebate serve` with its compression mode and store, and `args` after them.
+    /// Starts `rebate serve` with this store and compression mode. `args` follow them.
     pub fn rebate_serve(store: &str, compress: &str, args: &[&str]) -> Self {
         let ours = ["serve", "--listen", "127.0.0.1:0", "--store", store, "--compress", compress];
         Self::rebate(&[&ours, args].concat())
@@ -90,12 +90,12 @@ impl Server {
         self.admin
     }
 
-    /// `--store` for a server behind this memcached alone.
+    /// Returns the value of `--store` for a server whose only store is this memcached.
     pub fn as_store(&self) -> String {
         format!("memcached://{}", self.addr)
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     ///
     /// # Panics
     /// If the server does not accept.
@@ -104,7 +104,7 @@ impl Server {
             .unwrap_or_else(|error| panic!("{} refuses a connection: {error}", self.addr))
     }
 
-    /// One number of the plain `stats`.
+    /// Returns one number of the plain `stats`.
     pub fn stat(&self, name: &str) -> Option<u64> {
         let answer = self.client().ask(b"stats");
         let text = String::from_utf8_lossy(&answer.bytes).into_owned();
@@ -133,10 +133,11 @@ impl DerefMut for Server {
     }
 }
 
-/// Returns the built binary: `REBATE_BIN`, else next to this test in the target folder, else the other profile's.
+/// Returns the path of the built binary: `REBATE_BIN`, or the binary next to this test in the target folder, or that of
+/// the other profile.
 ///
 /// # Panics
-/// If there is none, with advice.
+/// There is no binary. The message says how to build one.
 pub fn rebate_binary() -> PathBuf {
     if let Some(named) = std::env::var_os("REBATE_BIN") {
         return PathBuf::from(named);
@@ -153,9 +154,9 @@ pub fn rebate_binary() -> PathBuf {
     })
 }
 
-/// The built binary with time enough: where a core is away for seconds, a peer that is well may be silent as long, and
-/// a request or a job that is given up for it would be answered otherwise. A test of one of these limits sets its own:
-/// `--set` wins.
+/// Returns a command that runs the built binary with long limits. On a busy machine a healthy peer may be silent for
+/// seconds. With the default limits its requests and jobs would then time out and be answered differently. A test of
+/// one of these limits sets its own value with `--set`, which wins.
 pub fn rebate_command() -> Command {
     let mut command = Command::new(rebate_binary());
     for limit in [
@@ -169,5 +170,5 @@ pub fn rebate_command() -> Command {
     command
 }
 
-/// Beyond our patience: what ends within that did not end by a limit.
+/// Longer than [`PATIENCE`], so an operation that ends within [`PATIENCE`] was not ended by a limit.
 const LIMIT_MS: &str = "120000";

@@ -1,5 +1,5 @@
-//! The command table's text form: rows of bytes to send, grouped by story. It holds no answers: those come
-//! from memcached itself.
+//! The text form of the command table: rows of bytes to send, grouped by story. The table contains no answers, because
+//! the answers are memcached's.
 //!
 //! ```text
 //! == Story
@@ -13,61 +13,61 @@
 //! % set {k} 0 0 1\r\nx           a step sent in two writes, cut at every place in turn
 //! ```
 //!
-//! `{k}` is a key of the row's own, always six bytes. Escapes are `\r \n \t \0 \\ \xNN`; the other braces
-//! are listed at [`expand`].
+//! `{k}` is the key of the row and always has six bytes. The escapes are `\r`, `\n`, `\t`, `\0`, `\\` and `\xNN`. The
+//! other braces are listed at [`expand`].
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::answer::CasNumbers;
 use crate::payload::{base64, payload};
 
-/// One row: a short conversation on one connection.
+/// A row of the table: a short conversation on one connection.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The group it belongs to.
+    /// The group that the row belongs to.
     pub story: String,
-    /// The fact it shows.
+    /// The fact that the row shows.
     pub title: String,
     /// The steps that are sent, in order.
     pub steps: Vec<Step>,
-    /// Declared differences.
+    /// The declared differences.
     pub differs: Vec<Difference>,
-    /// Whether it must run alone.
+    /// Whether the row must run alone.
     pub exclusive: bool,
 }
 
 impl Row {
-    /// The declared reason why `configuration` may answer this row otherwise.
+    /// Returns the declared reason why `configuration` may answer this row differently.
     pub fn reason(&self, configuration: &str) -> Option<&str> {
         let applies = |difference: &&Difference| configuration.starts_with(&difference.prefix);
         self.differs.iter().find(applies).map(|difference| difference.reason.as_str())
     }
 }
 
-/// A row whose equality is not expected, and why.
+/// A declaration that some configurations may answer a row differently, and the reason.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Start of the configuration names concerned.
+    /// The beginning of the names of these configurations.
     pub prefix: String,
-    /// The reason.
+    /// The reason for the difference.
     pub reason: String,
 }
 
-/// One step of a row; templates are expanded when they are sent.
+/// One step of a row. Its templates are expanded when it is sent.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Sent at once.
+    /// The bytes are sent once.
     Send(String),
-    /// Repeated until the answer is the second text.
+    /// The first text is sent repeatedly until the answer equals the second text.
     Until(String, String),
-    /// Sent once per place where it can be cut in two.
+    /// The bytes are sent in two writes, once for each position at which they can be cut.
     Cuts(String),
 }
 
 /// Reads a table.
 ///
 /// # Panics
-/// With the line number if the text is not a table.
+/// The text is not a table. The message has the line number.
 pub fn parse(text: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut story = String::new();
@@ -94,7 +94,7 @@ pub fn parse(text: &str) -> Vec<Row> {
     rows
 }
 
-/// Gives every row its own key: `{k}` in titles and steps.
+/// Gives every row its key and replaces `{k}` in titles and steps.
 pub fn with_keys(mut rows: Vec<Row>) -> Vec<Row> {
     for (index, row) in rows.iter_mut().enumerate() {
         let key = format!("k{index:05}");
@@ -103,12 +103,12 @@ pub fn with_keys(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// The bytes of a template: escapes, and in braces
-/// `class:length` (a payload), `b64:text`, `cas` or `cas:index` (a number seen in this row, the newest or
-/// the indexth), `now+seconds`, `repeat:count:text`, `list:count:prefix` (words `prefix0 prefix1 ...`).
+/// Returns the bytes of a template. It expands escapes and these words in braces: `class:length` (a payload),
+/// `b64:text`, `cas` or `cas:index` (a number seen in this row, the newest or the indexth), `now+seconds`,
+/// `repeat:count:text`, and `list:count:prefix` (words `prefix0 prefix1 ...`).
 ///
 /// # Panics
-/// If the template is malformed: the table is part of the test.
+/// The template is malformed. The table is part of the test.
 pub fn expand(template: &str, cas: &CasNumbers) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = template;
@@ -148,7 +148,7 @@ impl Row {
     }
 }
 
-/// A row before its `each` lines multiply it.
+/// A row whose `each` lines have not been expanded.
 struct Draft {
     row: Row,
     each: Vec<(String, Vec<String>)>,
@@ -208,7 +208,7 @@ impl Draft {
     }
 }
 
-/// Returns where the brace that `tail` starts with is closed.
+/// Returns the position of the brace that closes the brace at the start of `tail`.
 fn closing(tail: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, byte) in tail.bytes().enumerate() {
@@ -233,7 +233,7 @@ fn braces(inside: &str, cas: &CasNumbers) -> Option<Vec<u8>> {
         "cas" => {
             let newest = cas.count().saturating_sub(1);
             let index = if argument.is_empty() { newest } else { argument.parse().ok()? };
-            // A server that has shown no number gets one that was never given out, and the row then fails.
+            // A server that has shown no number gets a number that was never issued, so the row fails.
             cas.at(index).unwrap_or(u64::MAX).to_string().into_bytes()
         }
         "b64" => base64(argument.as_bytes()).into_bytes(),

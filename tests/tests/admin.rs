@@ -1,5 +1,5 @@
-//! The admin pages as probes and scrapers read them, over plain HTTP. Which metrics there are is the server's
-//! to document; here they must only be there, parse and count.
+//! Reads the admin pages over plain HTTP, as probes and scrapers do. The server documents which metrics exist. These
+//! tests only check that the metrics are present, can be parsed, and count.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -61,7 +61,7 @@ fn not_ready_while_memcached_is_dead_but_healthy() {
     let admin = admin_of(&ours);
     let ready = |wanted: bool| {
         poll_for(PATIENCE, || {
-            // Without requests the outage is not noticed: the store is judged by its answers.
+            // An outage is noticed only with requests, because the store is judged by its answers.
             let _either = ours.client().get("a");
             let (status, _) = page(admin, "/readyz")?;
             ((status == 200) == wanted).then_some(())

@@ -1,6 +1,6 @@
-//! Tests what the other clients and the health pages see while something off the data path is broken: the log, the
-//! limit on open files, servers of a ring, the places for connections. Times are printed; limits here only end what
-//! hangs.
+//! Tests what other clients and the health pages see while something outside the data path fails: the log, the limit on
+//! open files, a server of a ring, the limit on connections. The times are printed. The limits in these tests only end
+//! waits that hang.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,7 +17,7 @@ use rebate_tests::{Bystander, PATIENCE, Port, Server, poll_for, rebate_command};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 const ADMIN: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
-/// A ring whose servers are given up as by default.
+/// The default timeout for the servers of a ring. The other tests have a longer one.
 const IMPATIENT: [&str; 2] = ["--set", "store.timeout_ms=1000"];
 
 fn serve(store: &str, args: &[&str], stderr: impl Into<Stdio>) -> Server {
@@ -41,7 +41,7 @@ fn metric(server: &Server, name: &str) -> Option<f64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
-/// Waits until /readyz has that status; answers how long it took, and the page.
+/// Waits until /readyz has this status. Returns the time that this took, and the page.
 fn await_ready(server: &Server, wanted: u16) -> (Duration, String) {
     let since = Instant::now();
     let body = poll_for(PATIENCE, || {
@@ -58,7 +58,7 @@ fn end(server: &mut Server) {
     assert_eq!(ended.code(), Some(0));
 }
 
-/// Kills memcached under clients, starts it again, and ends the server: with this as its log.
+/// Kills memcached under clients, starts it again, and ends the server. The server writes its log to `log`.
 fn outage_with_log(what: &str, log: impl Into<Stdio>, reader: Option<PipeReader>) {
     let port = Port::free().expect("a free port");
     let mut store = Server::memcached_at(port.number(), &[]);
@@ -89,7 +89,7 @@ fn outage_with_log(what: &str, log: impl Into<Stdio>, reader: Option<PipeReader>
     );
 }
 
-/// A file with that level of compression.
+/// Writes a configuration file with this compression level.
 fn configuration(level: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("rebate.toml");
@@ -97,7 +97,7 @@ fn configuration(level: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, file)
 }
 
-/// Changes the level and waits until it is taken over.
+/// Changes the level in the file and waits until the server uses it.
 fn reload(server: &Server, file: &Path, level: &str) {
     let wanted = format!("level = \"{level}\"");
     std::fs::write(file, format!("[compress]\n{wanted}\n")).expect("it is written");
@@ -127,7 +127,7 @@ fn a_log_that_is_never_read_freezes_nothing() {
     let mut ours = serve("embedded", &args, log);
     let grpc = ours.printed("grpc on ").expect("printed before `listening on`");
     let bystander = Bystander::start(ours.addr(), 2, 500, PATIENCE);
-    // Every frame of HTTP/2 is some lines of the log at this level: far more than pipe and queue hold.
+    // At this log level every HTTP/2 frame gives several lines. These are far more than the pipe and the queue hold.
     let mut pings = TcpStream::connect(&grpc).expect("gRPC accepts");
     pings.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
     pings.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("it reads");
@@ -177,7 +177,8 @@ fn memcacheds_flags_log_without_waiting_as_well() {
     end(&mut ours);
 }
 
-/// The descriptor that the process would get next: as a limit it leaves none.
+/// Returns the number of the next descriptor that the process would open. As the limit, this number allows no further
+/// descriptor.
 fn next_descriptor(server: &Server) -> u64 {
     let open = std::fs::read_dir(format!("/proc/{}/fd", server.id())).expect("it runs");
     let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -205,7 +206,7 @@ fn without_descriptors_clients_wait_and_others_are_served() {
     limit_descriptors(&ours, next_descriptor(&ours));
     let waiting: Vec<_> = (0..32).map(|_| ours.client()).collect();
     ours.await_printed("accepting failed").expect("it prints that");
-    // An acceptor tries a hundred times a second, and the log has room for other lines.
+    // An acceptor retries a hundred times per second. The log must still accept other lines.
     thread::sleep(Duration::from_millis(1_500));
     for _ in 0..100 {
         assert_eq!(established.get("a"), Ok(Some(b"1".to_vec())));

@@ -1,13 +1,13 @@
-//! Bad and hostile input to the built binary: afterwards it answers as before and holds no more memory.
-//! What each bad line is answered is the command table's business, not this file's.
+//! Sends bad and hostile input to the built binary. Afterwards the binary must answer as before and hold no more
+//! memory. The command table tests the answers to bad lines.
 
 use rebate_tests::{Client, PATIENCE, Server, poll_for};
 use units::Prng;
 
-/// No bad input may leave more than this behind (bytes); the largest item is 1 MiB and the pools keep some.
+/// The most bytes that bad input may leave allocated. The largest item is 1 MiB and the pools keep some bytes.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
-/// A monolith, and what must be true of it after `attack`.
+/// Runs `attack` on a monolith and checks that the server answers as before and has released its memory.
 fn survives(attack: impl Fn(&Server)) {
     let server = Server::rebate_memcached(&["-m", "64"]);
     let mut witness = server.client();
@@ -32,7 +32,7 @@ fn a_megabyte_without_a_line_end_closes_the_connection() {
             let _closed = client.send(&vec![byte; 1 << 20]);
             assert!(client.is_closed(), "still open after 1 MiB of {byte:#x}");
         }
-        // memcached reads on for as long as such a line gets; it must not be kept, nor hang.
+        // memcached continues to read such a line while it arrives. The server must not store it and must not hang.
         finish(server, &[b"get ".as_slice(), &vec![b'a'; 1 << 20], b"\r\n"].concat());
     });
 }
@@ -116,7 +116,7 @@ fn a_client_that_does_not_read_hinders_only_itself() {
         let mut writer = server.client();
         let value = vec![b'x'; 500_000];
         assert_eq!(writer.set("large", &value).as_deref(), Ok("STORED"));
-        // 1000 answers of 500 kB each are owed to clients that never read one.
+        // The server owes 1000 answers of 500 kB each to clients that never read.
         let mut deaf: Vec<Client> = (0..20).map(|_| server.client()).collect();
         for client in &mut deaf {
             client.send(&b"get large\r\n".repeat(50)).expect("the server reads");
@@ -126,7 +126,7 @@ fn a_client_that_does_not_read_hinders_only_itself() {
     });
 }
 
-/// Sends lines and our end of stream; whatever they meant, the connection must then end.
+/// Sends lines and ends the client's stream. The connection must then end, whatever the lines meant.
 fn finish(server: &Server, lines: &[u8]) {
     let mut client = server.client();
     let _closed = client.send(lines);
@@ -142,7 +142,7 @@ fn garbage(prng: &mut Prng) -> Vec<u8> {
     line
 }
 
-/// A line of words that commands are made of, in no order that any command wants.
+/// Returns a line of words from commands, in an order that no command accepts.
 fn almost(prng: &mut Prng) -> Vec<u8> {
     const VERBS: [&str; 20] = [
         "get",

@@ -1,6 +1,6 @@
-//! Real clients against the built binary, and against memcached to show that the test itself is right:
-//! libmemcached's conformance tool and the Python clients. A client that cannot be had is a failure in CI and
-//! a loud skip elsewhere.
+//! Tests real clients with the built binary: libmemcached's conformance tool and the Python clients. The same tests run
+//! with memcached, to show that they are right. A client that cannot be installed is a failure in CI, and is skipped
+//! with a message elsewhere.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 
 use rebate_tests::Server;
 
-/// Known to agree with Python 3.9 to 3.13; a new client version is a deliberate change here.
+/// The versions of the Python clients. They work with Python 3.9 to 3.13. An upgrade is a deliberate change here.
 const PACKAGES: [&str; 2] = ["pymemcache==4.0.0", "pylibmc==1.6.3"];
 
-/// Every way in which ours takes the place of a memcached.
+/// Runs the check for every configuration that can replace a memcached.
 fn ours(check: impl Fn(&Server)) {
     check(&Server::rebate_memcached(&[]));
     check(&Server::rebate_serve("embedded", "on", &[]));
@@ -44,7 +44,7 @@ fn ring_agrees_with_libmemcached() {
     python(&["ring", &front.addr().to_string(), &list]);
 }
 
-/// The lines of memccapable's report, one a test; `None` when it is not installed.
+/// Returns the lines of memccapable's report, one per test. Returns `None` if memccapable is not installed.
 fn memccapable(server: &Server) -> Option<Vec<String>> {
     let port = server.addr().port().to_string();
     let output = Command::new("memccapable")
@@ -66,7 +66,8 @@ fn python(arguments: &[&str]) {
     assert!(output.status.success(), "{arguments:?}: {}", words(&output));
 }
 
-/// A virtual environment in the target folder with the clients; made once, and once per process checked.
+/// Returns Python in a virtual environment in the target folder, with the clients installed. It is created once, and
+/// checked once per process.
 fn interpreter() -> Option<&'static PathBuf> {
     static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
     PYTHON

@@ -1,5 +1,5 @@
-//! The command table against real memcached and against every configuration of ours: the answers must be
-//! equal, byte for byte. The rows are in `table/`; the answers are memcached's own, taken anew in each run.
+//! Runs the command table on memcached and on every configuration of Rebate. The answers must be equal, byte for byte.
+//! The rows are in `table/`. Each run takes the answers from memcached again.
 
 mod services;
 
@@ -23,10 +23,10 @@ const TABLES: [&str; 8] = [
 ];
 const META_OTHER: &str = include_str!("table/meta_other.txt");
 
-/// Room enough that nothing is evicted while the table runs.
+/// Enough memory that nothing is evicted while the table runs.
 const MEMORY: [&str; 2] = ["-m", "512"];
 
-/// The rows and memcached's answers, taken once for all tests of this binary.
+/// Returns the rows and memcached's answers, which are taken once for all tests of this binary.
 fn reference() -> &'static (Vec<Row>, Vec<Vec<Outcome>>) {
     static REFERENCE: OnceLock<(Vec<Row>, Vec<Vec<Outcome>>)> = OnceLock::new();
     REFERENCE.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! A frontend and the compression service it offloads to, as two processes: both count the jobs, and whatever happens
-//! to the service, clients get their values and notice nothing else.
+//! Tests a frontend and its compression service as two processes. Both must count the jobs. Whatever happens to the
+//! service, clients must get their values and notice nothing else.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use rebate_tests::server::rebate_binary;
 use rebate_tests::{Load, PATIENCE, Port, Server, poll_for, rebate_command};
 use rustix::process::Signal;
 
-/// A process with the compression service alone.
+/// A process that runs only the compression service.
 struct Service {
     process: Process,
     address: String,
@@ -39,7 +39,7 @@ impl Service {
         Self { process, address, admin: admin.parse().expect("an address") }
     }
 
-    /// Returns the jobs that came to this end, wherever they ran here.
+    /// Returns the number of jobs that this service has done, on any of its devices.
     fn jobs(&self) -> u64 {
         sum(self.admin, "rebate_jobs_total{", &["outcome=\"done\""])
             + sum(self.admin, "rebate_jobs_total{", &["outcome=\"did_not_fit\""])
@@ -51,7 +51,7 @@ impl Service {
     }
 }
 
-/// A frontend with one worker thread that offloads every value to the service.
+/// Starts a frontend with one worker thread that offloads every value to the service.
 fn frontend(service: &Service, args: &[&str]) -> Server {
     let ours = ["--role", "frontend", "--threads", "1", "--compression", &service.address];
     let pages = ["--admin-listen", "127.0.0.1:0", "--set", "runtime.offload_bytes_min=0"];
@@ -69,7 +69,7 @@ fn metrics(admin: SocketAddr) -> Option<String> {
     Some(page)
 }
 
-/// The sum of all samples that begin so and have these labels.
+/// Returns the sum of all samples whose names begin with `family` and that have these labels.
 fn sum(admin: SocketAddr, family: &str, labels: &[&str]) -> u64 {
     let page = metrics(admin).expect("the page of metrics");
     let ours = page.lines().filter(|line| line.starts_with(family));
@@ -81,20 +81,20 @@ fn admin(server: &Server) -> SocketAddr {
     server.admin().expect("printed before `listening on`")
 }
 
-/// Returns the jobs that the service did for the frontend.
+/// Returns the number of jobs that the service did for the frontend.
 fn remote_jobs(server: &Server) -> u64 {
     let remote = "device=\"remote-";
     sum(admin(server), "rebate_jobs_total{", &[remote, "outcome=\"done\""])
         + sum(admin(server), "rebate_jobs_total{", &[remote, "outcome=\"did_not_fit\""])
 }
 
-/// Returns the jobs that the frontend did itself because the service did not, for this reason.
+/// Returns the number of jobs that the frontend did itself because the service failed for this reason.
 fn redone(server: &Server, reason: &str) -> u64 {
     let reason = format!("reason=\"{reason}\"");
     sum(admin(server), "rebate_fallback_total{", &["from=\"remote-", &reason])
 }
 
-/// Waits until the service does jobs again.
+/// Waits until the service does another job.
 fn await_offload(server: &Server) {
     let before = remote_jobs(server);
     let again = poll_for(3 * PATIENCE, || (remote_jobs(server) > before).then_some(()));
@@ -112,7 +112,7 @@ fn no_harm(load: Load) {
 fn values_come_back_and_both_ends_count_the_jobs() {
     let service = Service::start(&[]);
     let ours = frontend(&service, &[]);
-    // The frontend tries the service first, and does not count that.
+    // The frontend first tests the service and does not count these jobs.
     ours.await_printed("qualified in").expect("it prints that");
     let tried = service.jobs();
     let mut client = ours.client();
@@ -178,7 +178,8 @@ fn a_stopped_service_delays_a_request_by_the_timeout() {
     let value = payload("text", 9_000).expect("a known class");
     assert_eq!(ours.client().set("a", &value).as_deref(), Ok("STORED"));
     load.await_good(300);
-    // One job of each connection was under way; afterwards one is sent now and then, to see whether it is back.
+    // Each connection had one job in flight. Later the frontend sends a job now and then, to check whether the service
+    // has recovered.
     let waited = redone(&ours, "timeout") - before;
     assert!((1..30).contains(&waited), "{waited} jobs waited for a service that is stopped");
     service.process.go_on();
@@ -189,7 +190,7 @@ fn a_stopped_service_delays_a_request_by_the_timeout() {
 
 #[test]
 fn a_full_service_refuses_and_the_frontend_does_the_job() {
-    // Jobs are on their way for a while only where another thread does them.
+    // A job is in flight for a while only if another thread does it.
     let full = ["--set", "runtime.jobs_max=1", "--set", "runtime.inline_bytes_max=0"];
     let service = Service::start(&full);
     let ours = frontend(&service, &[]);

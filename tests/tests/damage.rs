@@ -1,5 +1,6 @@
-//! Items whose stored form is damaged, as clients meet them: they are removed under their CAS, so that `add` and
-//! `append` work again, while what another version or configuration may still read stays. Also the clocks of stores.
+//! Tests how clients see items whose stored form is damaged. Such items are removed under their CAS, so that `add` and
+//! `append` work again. Items that another version or configuration may still read stay. The tests also cover the
+//! clocks of stores.
 
 mod services;
 
@@ -11,7 +12,7 @@ use rebate_tests::payload::text;
 use rebate_tests::{Client, PATIENCE, Server, poll_for};
 use services::Service;
 
-/// A store that is reached directly, and a Rebate in front of it, which may go through a store service.
+/// A store that the test reaches directly, and a Rebate in front of it. The Rebate may use a store service.
 struct Pair {
     store: Server,
     ours: Server,
@@ -30,7 +31,7 @@ fn pairs() -> [Pair; 2] {
     ]
 }
 
-/// A value as it is stored in front of `store`, and the client of each.
+/// Stores a value through Rebate. Returns its stored form and a client of each server.
 fn framed(pair: &Pair, key: &str) -> (Vec<u8>, Client, Client) {
     let (mut ours, mut store) = (pair.ours.client(), pair.store.client());
     assert_eq!(ours.set(key, &text(5_000)).as_deref(), Ok("STORED"));
@@ -39,7 +40,7 @@ fn framed(pair: &Pair, key: &str) -> (Vec<u8>, Client, Client) {
     (frame, ours, store)
 }
 
-/// Returns frames that no reader can ever read.
+/// Returns damaged frames that no reader can read.
 fn damaged(frame: &[u8]) -> [Vec<u8>; 3] {
     let (mut stream, mut checksum) = (frame.to_vec(), frame.to_vec());
     let middle = frame.len() / 2;
@@ -108,7 +109,8 @@ fn what_another_reader_may_read_is_never_deleted() {
             frame[at] = byte;
             frame
         };
-        // A version, a codec, a window, flags, a dictionary, the reserved byte; a length beyond this reader's.
+        // The cases change the version, the codec, the window, the flags, the dictionary, the reserved byte, and the
+        // length beyond this reader's limit.
         let cases = [
             with(3, 2),
             with(4, 9),
@@ -152,7 +154,7 @@ fn a_damaged_item_that_was_replaced_stays() {
         let damaged = b"\xfbRb\x01\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00hello";
         match line.split(' ').next() {
             Some("get") => value_of(line, damaged, ""),
-            // Someone set it between the get and the deletion.
+            // Another client has set the item between the get and the deletion.
             Some("gets") => value_of(line, damaged, " 7"),
             Some("md") => {
                 values.push(line.to_owned());
@@ -179,14 +181,14 @@ fn removed(ours: &Server) -> u64 {
     line.and_then(|count| count.trim().parse().ok()).expect("stats rebate counts them")
 }
 
-/// A memcached whose answers a test composes.
+/// A fake memcached whose answers the test composes.
 struct Fake {
     addr: SocketAddr,
     noted: std::sync::mpsc::Receiver<String>,
 }
 
 impl Fake {
-    /// Answers each line as `answer` says; what that pushes is noted.
+    /// Starts a server that answers each line with the result of `answer`. The lines that `answer` pushes are noted.
     fn start(answer: impl Fn(&str, &mut Vec<String>) -> Vec<u8> + Clone + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let addr = listener.local_addr().expect("a bound socket");
@@ -223,14 +225,14 @@ impl Fake {
         }
     }
 
-    /// Returns what was noted, at least one.
+    /// Waits for at least one noted line and returns all noted lines.
     fn noted(&self) -> Vec<String> {
         let first = self.noted.recv_timeout(PATIENCE).expect("something is noted");
         [first].into_iter().chain(self.noted.try_iter()).collect()
     }
 }
 
-/// Far from every clock that this test may run by: the year 2033.
+/// The store's time (s): the year 2033. It is far from every clock that this test may run by.
 const SERVER_TIME_S: i64 = 2_000_000_000;
 
 #[test]
@@ -250,7 +252,7 @@ fn an_append_keeps_a_long_life_by_the_servers_clock() {
     let noted = store.noted();
     let time = noted[0].split(' ').find_map(|flag| flag.strip_prefix('T'));
     let exptime_s: i64 = time.and_then(|time| time.parse().ok()).expect("an expiry");
-    // The time that passed in between is taken off, and a second by chance.
+    // The server subtracts the time that has passed. The difference may include a second of rounding.
     let passed_s = SERVER_TIME_S + LEFT_S - exptime_s;
     assert!((0..=PATIENCE.as_secs() as i64).contains(&passed_s), "{noted:?}");
 }

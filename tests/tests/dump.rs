@@ -1,5 +1,6 @@
-//! Tests lists of what is stored: `stats cachedump`, `lru_crawler metadump` and `mgdump`, for the embedded store and in
-//! front of memcached, in memcached's own forms; what the other clients see meanwhile; and memcached's own tool.
+//! Tests lists of stored items: `stats cachedump`, `lru_crawler metadump` and `mgdump`. They are tested for the
+//! embedded store and in front of memcached, in memcached's forms. The tests also check what other clients see
+//! meanwhile, and run memcached's own tool.
 
 mod services;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 use rebate_tests::payload::text;
 use rebate_tests::{Bystander, Client, MemoryWatch, PATIENCE, Server, poll_for};
 
-/// memcached, and what takes its place.
+/// Starts memcached and the servers that replace it.
 fn servers() -> Vec<(&'static str, Vec<Server>)> {
     let (one, two, three) =
         (Server::memcached(&[]), Server::memcached(&[]), Server::memcached(&[]));
@@ -38,8 +39,8 @@ fn list(client: &mut Client, line: &str, end: &str) -> Vec<String> {
     lines
 }
 
-/// Returns the same once it has this many lines: memcached itself leaves items out while it moves them between its LRU
-/// segments.
+/// Repeats [`list`] until the list has `count` lines and returns it. memcached leaves items out while it moves them
+/// between its LRU segments.
 fn whole_list(client: &mut Client, line: &str, count: usize) -> Vec<String> {
     let mut listed = Vec::new();
     poll_for(PATIENCE, || {
@@ -62,7 +63,7 @@ fn fill(client: &mut Client) {
     client.ask(b"get plain");
 }
 
-/// The fields of a line but for those that are numbers of a server's own.
+/// Returns the fields of a line without the numbers that differ between servers.
 fn fields(line: &str) -> String {
     let varying = ["exp=1", "la=", "cas=", "size="];
     let kept = line.split(' ').filter(|word| !varying.iter().any(|name| word.starts_with(name)));
@@ -121,7 +122,7 @@ fn cachedump_lists_items_as_memcached_does() {
         whole_list(&mut client, "stats cachedump 1 2", 2);
         whole_list(&mut client, "stats cachedump 1 0 0", KEYS.len());
         assert_eq!(list(&mut client, "stats cachedump 2 0", "END").len(), 0, "{name}");
-        // The next command is answered as ever.
+        // The next command is answered as usual.
         assert_eq!(client.get("never"), Ok(Some(b"value".to_vec())), "{name}");
     }
 }
@@ -149,7 +150,7 @@ fn memcdump_finds_every_key() {
     for (name, servers) in servers() {
         let mut client = servers[0].client();
         fill(&mut client);
-        // memcdump does not print what is not ASCII.
+        // memcdump does not print keys that are not ASCII.
         client.ask("delete utf8-\u{e9}".as_bytes());
         whole_list(&mut client, "stats cachedump 1 0", KEYS.len() - 1);
         let output = Command::new("memcdump")
@@ -221,7 +222,7 @@ fn a_store_service_says_that_it_lists_nothing() {
     );
 }
 
-/// Items beyond what sockets and one step of a list hold.
+/// More items than the sockets and one step of a list can hold.
 const MANY: usize = 60_000;
 
 fn fill_with_many(server: &Server) {
@@ -256,14 +257,14 @@ fn a_client_that_does_not_read_its_list_holds_nobody() {
     let before = server.rss_bytes().expect("/proc tells the resident memory");
     let mut deaf = TcpStream::connect(server.addr()).expect("the server accepts");
     deaf.write_all(b"lru_crawler metadump all\r\n").expect("the server reads");
-    // Wait until it is under way: others are told that it is.
+    // Waits until the list is in progress. Other clients are then told that the server is busy.
     let line = b"lru_crawler metadump 1";
     let busy = b"BUSY currently processing crawler request";
     let told = || server.client().line(line).filter(|line| line.as_bytes() == busy);
     assert!(poll_for(PATIENCE, told).is_some(), "a list that nobody reads is under way");
     let report = Bystander::observe(server.addr(), 2, 100, Duration::from_millis(500));
     assert!(report.failures.is_empty() && !report.latencies.is_empty(), "{:?}", report.failures);
-    // It loses its connection, and the next list is made.
+    // The client that does not read loses its connection, and the next list is produced.
     let mut other = server.client();
     let next = || (other.ask(line).text().len() > 1 << 20).then_some(());
     assert!(poll_for(PATIENCE, next).is_some(), "a list that nobody reads is never given up");

@@ -1,5 +1,5 @@
-//! `rebate reproduce` and `rebate demo` as a new user runs them: what they write is whole, says what is emulated, and
-//! opens in a browser without a network. No number is judged here: CI's machine is busy.
+//! Runs `rebate reproduce` and `rebate demo` as a new user does. Their output must be complete, must say what is
+//! emulated, and must open in a browser without a network. The numbers are not checked, because CI's machine is busy.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -48,7 +48,8 @@ fn reproduce_cache_writes_rows_and_a_page() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("results");
     let out = out.to_str().expect("a plain path");
-    // Some with the store over gRPC, some without it; QPL is nowhere near that file, and is said to be left out.
+    // Some configurations use the store over gRPC and some do not. The file of QPL does not exist, so its configuration
+    // must be reported as left out.
     let configurations = "monolith_software,microservice_software,microservice_iaa,\
         monolith_software_direct,monolith_iaa_direct,microservice_iaa_direct,monolith_best_direct,\
         lane_iaa_direct,lane_least_latency_direct,monolith_qpl_software_direct,\
@@ -136,7 +137,7 @@ fn reproduce_scheduler_holds_it_against_every_static_policy() {
         |id: &str| rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row {id}"));
     for arm in ["software", "offload", "wait", "fitted"] {
         let found = row(&format!("latency.{arm}.4KiB.load_0.7"));
-        // A busy machine's runs may be invalid or overloaded; then there is no number, and they say why.
+        // A busy machine's runs may be invalid or overloaded. Their rows then have no number, and they give the reason.
         if found["ours"].is_null() {
             assert!(found["reason"].is_string(), "{found}");
             continue;
@@ -166,7 +167,7 @@ fn bar_id(bar: &Value) -> &str {
     bar["id"].as_str().unwrap_or_default()
 }
 
-/// Numbers are not judged but for what holds on any machine: a core that submits is quicker than one that compresses.
+/// Checks only numbers that hold on any machine: a core that submits jobs is faster than a core that compresses.
 #[test]
 fn reproduce_runtime_says_how_each_row_was_found() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -211,8 +212,8 @@ fn reproduce_runtime_says_how_each_row_was_found() {
     ] {
         assert!(["emulated", "unreachable"].map(Value::from).contains(&kind(id)), "{id}");
     }
-    // Where the machine was too busy for an emulation on time there is no number to look at; and how large it is, on a
-    // machine that does other things as well, is no test's to say.
+    // If the machine was too busy for the emulation, there is no number. The size of the number is not checked, because
+    // the machine also does other work.
     let number = |id: &str| ours.get(id).unwrap_or_else(|| panic!("no row {id}"))["ours"].as_f64();
     for workload in ["cache1", "feed1"] {
         let ratio = number(&format!("throughput_ratio.async.{workload}"));

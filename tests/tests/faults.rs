@@ -1,5 +1,6 @@
-//! Faults behind and around the built binary: memcached killed, stopped and back again, clients that vanish,
-//! a drain. Never wrong bytes, clear errors, recovery without a restart of ours.
+//! Tests faults behind and around the built binary: a memcached that is killed, stopped and restarted, clients that
+//! vanish, and a drain. Clients must never get wrong bytes, errors must be clear, and Rebate must recover without a
+//! restart.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -14,7 +15,7 @@ fn in_front_of(store: &Server) -> Server {
     Server::rebate_serve(&store.as_store(), "on", &[])
 }
 
-/// Does the same as `in_front_of`, with a server that soon gives up a memcached that says nothing.
+/// Does the same as `in_front_of`, with a server that soon times out a silent memcached.
 fn impatient_in_front_of(store: &Server) -> Server {
     Server::rebate_serve(&store.as_store(), "on", &["--set", "store.timeout_ms=1000"])
 }
@@ -145,7 +146,8 @@ fn keys_of_live_servers_are_served_beside_a_dead_one() {
             Err(error) => assert!(error.starts_with("SERVER_ERROR "), "{key}: {error}"),
         }
     }
-    // Two equal servers share 200 keys; a quarter is far outside what a ring with 160 points each gives.
+    // Two equal servers share 200 keys. A quarter of the keys on one server is far outside the spread of a ring with
+    // 160 points per server.
     assert!((50..=150).contains(&served), "{served} of 200 keys are served");
 }
 
@@ -178,7 +180,7 @@ fn clients_that_vanish_leave_nothing_behind() {
             let line = format!("set vanished_{round} 0 0 5000\r\nhalf of it, then ");
             client.send(line.as_bytes()).expect("the server reads");
         }
-        // Some vanish with answers still owed to them.
+        // Some clients vanish while the server still owes them answers.
         for _ in 0..50 {
             let gets = b"get a b c\r\n".repeat(100);
             ours.client().send(&gets).expect("the server reads");
@@ -216,7 +218,8 @@ fn sigterm_answers_what_is_in_flight_and_exits_with_zero() {
     assert_eq!(client.set("large", &large).as_deref(), Ok("STORED"));
     store.stop().expect("it stands still");
     client.send(b"get large\r\n").expect("the server reads");
-    // Round trips on another connection of the one thread: by their end the request above has been read and sent on.
+    // Makes round trips on another connection of the only thread. After them the server has read the request above and
+    // sent it on.
     let mut probe = ours.client();
     for _ in 0..20 {
         probe.ask(b"mn");
@@ -251,6 +254,6 @@ fn sigterm_waits_for_a_request_up_to_the_limit() {
     ours.client().ask(b"mn");
     ours.signal(Signal::TERM);
     let status = ours.wait_exit(PATIENCE).expect("the drain has a hard limit");
-    // Whether a request cut off is a failure is the server's to say; a crash is not.
+    // The server may decide whether an interrupted request is a failure. It must not crash.
     assert!(status.code().is_some_and(|code| code <= 1), "{status}: {}", ours.output());
 }

@@ -1,5 +1,6 @@
-//! A scheduler that fits what it is told, in charge of a frontend with an accelerator: what it decides is followed, and
-//! goes on being followed when it is away; and `rebate model` asks it for the parameters of the service.
+//! Tests a scheduler that fits parameters to its reports and controls a frontend with an accelerator. The frontend must
+//! follow the parameters, also while the scheduler is down. `rebate model` must get the service's parameters from the
+//! scheduler.
 
 mod services;
 
@@ -37,7 +38,7 @@ fn work(server: &Server, values: usize) {
     }
 }
 
-/// A frontend with an emulated accelerator that reports as `front`.
+/// Starts a frontend with an emulated accelerator that reports under the name `front`.
 fn frontend(scheduler: &Service) -> Server {
     let address = scheduler.grpc.to_string();
     let ours = ["--role", "frontend", "--admin-listen", "127.0.0.1:0", "--threads", "1"];
@@ -86,7 +87,7 @@ fn fitted_parameters_are_followed_and_kept() {
     });
     assert!(shown.is_some(), "{:?}", metrics(scheduler.admin));
 
-    // Some offloaded jobs are timed on the core.
+    // The frontend times some offloaded jobs on the core.
     let answered = poll_for(PATIENCE, || {
         work(&server, 400);
         let ran = model(scheduler.grpc, &["--op", "compress", "--json"]);
@@ -111,7 +112,7 @@ fn fitted_parameters_are_followed_and_kept() {
     let failed = "rebate_scheduler_reports_total{result=\"failed\"}";
     let away = poll_for(PATIENCE, || (metrics(admin)[failed] > 0.0).then_some(()));
     assert!(away.is_some(), "{}", server.output());
-    // Whatever it sent to the last has been taken now.
+    // By now the frontend has received everything that the scheduler sent.
     let revision = || metrics(admin)["rebate_scheduler_parameters_revision"];
     let before = revision();
     work(&server, 100);

@@ -1,6 +1,6 @@
-//! Tests a frontend and the compression service on the same host, over a lane, as two processes: both count the jobs.
-//! When either is killed, stopped or started again, clients get every value that was stored and memory stays what it
-//! was.
+//! Tests a frontend and the compression service on the same host, over a lane, as two processes. Both must count the
+//! jobs. When one of them is killed, stopped or started again, clients must get every stored value, and memory must not
+//! grow.
 
 mod services;
 
@@ -13,7 +13,7 @@ use rebate_tests::payload::{random, text};
 use rebate_tests::{Load, PATIENCE, Server, poll_for, rebate_command};
 use services::metrics;
 
-/// A process with the compression service alone, behind a lane and nothing else.
+/// A process that runs only the compression service and accepts only lanes.
 struct Service {
     process: Process,
     path: PathBuf,
@@ -34,7 +34,7 @@ impl Service {
         Self { process, path: path.to_owned(), admin: admin.parse().expect("an address") }
     }
 
-    /// Returns the jobs that came over lanes since it started.
+    /// Returns the number of jobs that came over lanes since the service started.
     fn jobs(&self) -> f64 {
         metrics(self.admin)["rebate_lane_jobs_total{result=\"begun\"}"]
     }
@@ -43,7 +43,7 @@ impl Service {
         metrics(self.admin)["rebate_lanes"]
     }
 
-    /// Waits until jobs come over a lane again.
+    /// Waits until another job comes over a lane.
     fn await_jobs(&self) {
         let before = self.jobs();
         let came = poll_for(3 * PATIENCE, || (self.jobs() > before + 20.0).then_some(()));
@@ -51,12 +51,12 @@ impl Service {
     }
 }
 
-/// A frontend with one worker thread that offloads every value to the service.
+/// Starts a frontend with one worker thread that offloads every value to the service.
 fn frontend(path: &Path) -> Server {
     frontend_of("embedded", path, &[])
 }
 
-/// Does the same as `frontend`, for that store and with these arguments.
+/// Does the same as `frontend`, with this store and these arguments.
 fn frontend_of(store: &str, path: &Path, args: &[&str]) -> Server {
     let compression = format!("lane:{}", path.display());
     let ours = ["--role", "frontend", "--threads", "1", "--workers", "0"];
@@ -65,7 +65,7 @@ fn frontend_of(store: &str, path: &Path, args: &[&str]) -> Server {
     Server::rebate_serve(store, "on", &[&ours[..], &offload, &pages, args].concat())
 }
 
-/// Waits until a job of the frontend has come to a service that had none.
+/// Waits until the first job of the frontend has reached the service.
 fn await_lane(ours: &Server, service: &Service) {
     let mut client = ours.client();
     let value = rebate_tests::load::value("key", 2);
@@ -83,7 +83,7 @@ fn device_counter(server: &Server, path: &Path, counter: &str) -> f64 {
     metrics(admin)[&name]
 }
 
-/// Waits until the frontend has tried the service, over a lane of its own that is closed again.
+/// Waits until the frontend has tested the service. The test uses a separate lane, which is then closed.
 fn await_qualified(ours: &Server, service: &Service) {
     ours.await_printed("qualified in").expect("it prints that");
     let is_one = poll_for(PATIENCE, || (service.lanes() == 1.0).then_some(()));
@@ -114,8 +114,9 @@ fn values_go_over_the_lane_and_both_sides_say_so() {
     assert!(gone.is_some(), "the lane of a frontend that is gone stays open");
 }
 
-/// The lane's client copies no input: values were read from the clients' sockets to where the service reads them, and
-/// streams from the store's. What came with the line before it was copied there, and is counted there.
+/// Checks that the lane's client copies no input. Values are read from the client's socket directly into memory that
+/// the service reads, and streams from the store's socket. Only the bytes that are read together with the line in front
+/// of a value are copied, and they are counted.
 #[test]
 fn only_the_bytes_read_with_the_line_are_copied() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -130,7 +131,7 @@ fn only_the_bytes_read_with_the_line_are_copied() {
     let (mut from_client, mut from_store) = (0.0, 0.0);
     for version in 0..30 {
         let key = format!("key_{version}");
-        // It shrinks, and to more than the few KiB that have no memory of their own.
+        // The value compresses, but to more than the few KiB that have no separate memory.
         let value = [text((20 + version) << 10), random(8 << 10)].concat();
         assert_eq!(client.set(&key, &value).as_deref(), Ok("STORED"));
         from_client += READ_WITH_A_LINE_BYTES;
@@ -152,7 +153,7 @@ fn only_the_bytes_read_with_the_line_are_copied() {
     }
 }
 
-/// One read of a connection.
+/// The size of one read of a connection (bytes).
 const READ_WITH_A_LINE_BYTES: f64 = 16_384.0;
 
 #[test]
@@ -185,7 +186,8 @@ fn an_idle_lane_costs_no_processor_time() {
     await_lane(&ours, &service);
     let both: [&Process; 2] = [&service.process, &ours];
     let mut spent = Vec::new();
-    // A core that is away is charged to whoever was on it, so one such while is not the last word.
+    // The time of a core that the host takes away is charged to the process on it. One bad interval is therefore not a
+    // failure.
     let at_rest = poll_for(PATIENCE, || {
         let (before, begun) = (both.map(ticks), Instant::now());
         std::thread::sleep(Duration::from_millis(1_500));
@@ -197,7 +199,7 @@ fn an_idle_lane_costs_no_processor_time() {
     assert!(at_rest.is_some(), "{spent:?} of a core for nothing");
 }
 
-/// Processor time that a process has used.
+/// Returns the processor time that a process has used (ticks).
 fn ticks(process: &Process) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).expect("it runs");
     let (_, behind_name) = stat.rsplit_once(") ").expect("a name in brackets");
@@ -205,10 +207,10 @@ fn ticks(process: &Process) -> u64 {
     user_and_system.map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
 }
 
-/// The share of the time that passes. A process that polls takes all of it.
+/// The largest share of a core that an idle process may use. A process that polls uses a whole core.
 const IDLE_SHARE_MAX: f64 = 0.02;
 
-/// Returns what a process has of lanes' memory, its own and its peers': mappings, and descriptors.
+/// Returns the lane memory of a process, its own and its peers': the number of mappings and of descriptors.
 fn memory_of_lanes(process: &Process) -> (usize, usize) {
     let of_lanes = |name: &str| name.contains("memfd:rebate-lane");
     let folder = format!("/proc/{}", process.id());
@@ -219,21 +221,21 @@ fn memory_of_lanes(process: &Process) -> (usize, usize) {
     (maps.lines().filter(|line| of_lanes(line)).count(), open)
 }
 
-/// That of a frontend which has one lane, and no reason to give it up.
+/// Returns the lane memory of a frontend that has one lane and has lost none.
 fn memory_of_a_frontend(service: &Service) -> (usize, usize) {
     let ours = frontend(&service.path);
     await_lane(&ours, service);
     memory_of_lanes(&ours)
 }
 
-/// The service of a frontend that is under load killed and started again, and stopped and let go on; the frontend
-/// stopped, too; so many times each.
+/// Disturbs a frontend and its service under load, `rounds` times. Each round kills the service and starts it again,
+/// stops and continues the service, and stops and continues the frontend.
 fn service_faults(rounds: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("lane");
     let mut service = Service::start(&path);
     let of_one_lane = memory_of_a_frontend(&service);
-    // It finds a silent service soon.
+    // The short timeout detects a silent service soon.
     let ours = frontend_of("embedded", &path, &["--set", "runtime.job_timeout_ms=100"]);
     let load = Load::start(ours.addr());
     service.await_jobs();
@@ -265,7 +267,8 @@ fn service_faults(rounds: usize) {
     assert!(lanes.is_some(), "{} lanes for one frontend", service.lanes());
 }
 
-/// Frontends of one service killed under load, one after the other, each stopped and let go on before; so many times.
+/// Kills `rounds` frontends of one service under load, one after the other. Each is stopped and continued before it is
+/// killed.
 fn frontend_faults(rounds: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let service = Service::start(&folder.path().join("lane"));
@@ -285,7 +288,7 @@ fn frontend_faults(rounds: usize) {
         assert_ne!(left(), (0.0, 0.0, (0, 0)), "its lane is gone before it is killed");
         ours.kill();
         let missed = load.missed();
-        // Its clients lose their connections, which is all that they may notice.
+        // The clients lose their connections. They must notice nothing else.
         let wrong = load.stop();
         assert!(wrong.iter().all(|line| !line.starts_with("wrong bytes")), "{wrong:#?}");
         assert_eq!(missed, (0, 0), "errors, and values that were stored and not there");
@@ -311,7 +314,7 @@ fn a_frontend_killed_leaves_nothing_with_its_service() {
     frontend_faults(4);
 }
 
-/// `cargo test --release -p rebate-tests --test lane -- --ignored` (about four minutes).
+/// Takes about four minutes: `cargo test --release -p rebate-tests --test lane -- --ignored`.
 #[test]
 #[ignore = "a hundred kills take minutes: cargo test --release -p rebate-tests --test lane -- \
             --ignored"]
@@ -319,7 +322,7 @@ fn a_service_killed_or_stopped_a_hundred_times_costs_no_value() {
     service_faults(100);
 }
 
-/// As above.
+/// Takes minutes: `cargo test --release -p rebate-tests --test lane -- --ignored`.
 #[test]
 #[ignore = "a hundred kills take minutes: cargo test --release -p rebate-tests --test lane -- \
             --ignored"]
@@ -327,6 +330,6 @@ fn a_hundred_frontends_killed_leave_nothing_with_their_service() {
     frontend_faults(100);
 }
 
-/// The bytes that allocators and the 50 keys of each connection still move. A lost piece of a lane is smaller, and is
-/// seen among those that are mapped.
+/// The memory in which allocators and the 50 keys of each connection may still vary (bytes). A leaked part of a lane is
+/// smaller, but the count of mappings shows it.
 const GROWTH_BYTES_MAX: u64 = 24 << 20;

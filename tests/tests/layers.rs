@@ -1,5 +1,5 @@
-//! The layers of the workspace, read from `cargo metadata`: a crate may use only crates on lower layers, and the table
-//! in `docs/architecture.md` says which ones it does use.
+//! Checks the layers of the workspace with `cargo metadata`. A crate may use only crates on lower layers. The table in
+//! `docs/architecture.md` must list each crate with the crates that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Crate and layer. The base is -1; the end-to-end tests drive a binary and may use anything.
+/// The crates and their layers. The base is -1. The end-to-end tests drive a binary and may use any crate.
 const LAYERS: [(&str, i32); 23] = [
     ("units", -1),
     ("api", 0),
@@ -43,7 +43,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is above").to_owned()
 }
 
-/// The crates of the workspace, each with its dependencies inside it: their names and whether only tests use them.
+/// Returns the crates of the workspace with their dependencies in the workspace. A dependency has a name and a flag
+/// that says whether only tests use it.
 fn crates() -> BTreeMap<String, Vec<(String, bool)>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -102,7 +103,7 @@ fn the_table_of_the_architecture_page_is_true() {
     }
 }
 
-/// The table under `| crate | uses |`: each crate with those that it uses.
+/// Returns the table under `| crate | uses |`: each crate with the crates that it uses.
 fn documented(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     let rows = page.lines().skip_while(|line| *line != "| crate | uses |").skip(2);
     let mut documented: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -117,7 +118,7 @@ fn documented(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     documented
 }
 
-/// The texts between backticks.
+/// Returns the texts between backticks.
 fn quoted(cell: &str) -> BTreeSet<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

@@ -1,6 +1,6 @@
-//! What the other clients of a server see while one client, or many, misbehave: their failures and latencies, the
-//! memory of the process, and whether the health pages tell the truth. The misbehaviour here is a client's; devices,
-//! logs and stores have their own files.
+//! Tests what the other clients of a server see while one client or many misbehave: their failures and latencies, the
+//! memory of the process, and whether the health pages tell the truth. These tests cover only clients that misbehave.
+//! Devices, logs and stores have their own files.
 //!
 //! `REBATE_BIN=target/release/rebate cargo test -p rebate-tests --test neighbours -- --nocapture --test-threads 1`
 //! prints the numbers.
@@ -19,7 +19,7 @@ use rebate_tests::{Bystander, MemoryWatch, PATIENCE, Server, poll_for};
 
 const MIB: u64 = 1 << 20;
 
-/// The product's own limits, where the other tests have long ones.
+/// The product's default limits. The other tests have long ones.
 const LIMITS: [&str; 6] = [
     "--set",
     "store.timeout_ms=1000",
@@ -29,14 +29,14 @@ const LIMITS: [&str; 6] = [
     "127.0.0.1:0",
 ];
 
-/// The time for which a bystander is watched: long enough that one failed second shows.
+/// The time for which a bystander is watched. It is long enough that one failed second shows.
 const WATCHED: Duration = Duration::from_secs(4);
 
-/// A request that waits this long has been kept by a neighbour. An undisturbed one takes well below a millisecond, and
-/// a machine that takes the cores away for a while is not meant.
+/// A request that waits this long was delayed by another client. An undisturbed request takes well below a millisecond.
+/// The bound is high enough for a machine that takes the cores away for a while.
 const KEPT: Duration = Duration::from_millis(400);
 
-/// Threads that misbehave until they are dropped.
+/// Threads that misbehave until this value is dropped.
 struct Attack {
     stop: Arc<AtomicBool>,
     bytes: Arc<AtomicU64>,
@@ -44,7 +44,7 @@ struct Attack {
 }
 
 impl Attack {
-    /// Runs `act` on `threads` threads, again and again until the attack is over.
+    /// Runs `act` on `threads` threads, repeatedly, until the attack ends.
     fn start(threads: usize, act: impl Fn(usize, &AtomicU64) + Clone + Send + 'static) -> Self {
         let (stop, bytes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let start = |index| {
@@ -93,7 +93,7 @@ fn is_healthy(server: &Server) -> bool {
     is_ok("/healthz") && is_ok("/readyz")
 }
 
-/// Watches bystanders with and without the attack, and says what they saw.
+/// Watches bystanders without and with the attack. Prints both results and returns the second.
 fn compare(
     name: &str,
     server: &Server,
@@ -132,7 +132,7 @@ fn assert_undisturbed(report: &Report) {
     assert!(p99 < KEPT, "one request in a hundred took {p99:?} or more");
 }
 
-/// Sends gets of a large value, 17 kB of them per second, and reads nothing.
+/// Sends gets of a large value, 17 kB of requests per second, and reads nothing.
 fn get_and_read_nothing(addr: SocketAddr, line: &[u8]) {
     let mut stream = connect(addr);
     let since = Instant::now();
@@ -196,7 +196,7 @@ fn gets_of_many_large_keys_do_not_hold_up_others() {
     assert_eq!(ours.stat("upstream_timeouts"), Some(0), "the server answered all the time");
 }
 
-/// Asks for many missing keys, as a client with short answers does, and then for long values, and is gone.
+/// Requests many missing keys, as a client with short answers does. Then requests long values and disconnects.
 fn look_polite_and_ask_for_much(addr: SocketAddr, line: &[u8]) {
     let mut stream = connect(addr);
     let mut answers = vec![0; 128 * b"END\r\n".len()];
@@ -218,15 +218,15 @@ fn clients_that_look_polite_do_not_hold_up_others() {
         Attack::start(32, move |_, _| look_polite_and_ask_for_much(addr, &line))
     });
     assert_undisturbed(&report);
-    // Those who are gone hold their places until their answers fail.
+    // Disconnected clients occupy their places until their answers fail, so a new client may have to retry.
     let timeouts = poll_for(PATIENCE, || ours.stat("upstream_timeouts"));
     assert_eq!(timeouts, Some(0), "the server answered all the time");
 }
 
-/// A store that takes gets and answers none.
+/// A store that accepts gets and never answers them.
 struct MuteStore {
     addr: SocketAddr,
-    /// Gets received so far on each connection.
+    /// The number of gets received on each connection.
     gets: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -260,8 +260,9 @@ impl MuteStore {
     }
 }
 
-/// Any of these keys may have a long value. Most of the gets take the connection for long exchanges, so that few long
-/// values come where others wait behind them.
+/// Checks that requests for unknown keys do not delay short exchanges. Any of these keys may have a long value. Most of
+/// the gets must use the connection for long exchanges, so that few long values come where other requests wait behind
+/// them.
 #[test]
 fn unknown_clients_take_few_places_among_short_exchanges() {
     const CLIENTS: usize = 300;
@@ -281,7 +282,7 @@ fn unknown_clients_take_few_places_among_short_exchanges() {
     assert!(matches!(gets[..], [1..=16, _]), "{gets:?}: 16 may share the short one's connection");
 }
 
-/// Opens connections that begin a value of 1 MB each and send a byte now and then.
+/// Opens connections that each begin to send a value of 1 MB and then send a byte now and then.
 fn begin_values(addr: SocketAddr, connections: usize) -> Attack {
     Attack::start(1, move |_, _| {
         let mut streams: Vec<TcpStream> = (0..connections).map(|_| connect(addr)).collect();
@@ -313,7 +314,7 @@ fn a_value_that_stands_still_ends_with_the_idle_timeout() {
     assert_eq!(ours.stat("slow_kicks"), Some(1));
 }
 
-/// Many connections that ask eight times each and read nothing.
+/// Opens many connections that each send the request eight times and read nothing.
 fn ask_and_read_nothing(addr: SocketAddr, connections: usize, line: &'static [u8]) -> Attack {
     Attack::start(1, move |_, _| {
         let mut streams: Vec<TcpStream> = (0..connections).map(|_| connect(addr)).collect();
@@ -324,7 +325,7 @@ fn ask_and_read_nothing(addr: SocketAddr, connections: usize, line: &'static [u8
     })
 }
 
-/// 141 bytes that inflate to 1 MB, asked for by many clients that never read.
+/// Requests a value of 141 bytes that inflates to 1 MB, from many clients that never read.
 #[test]
 fn clients_that_never_read_hold_no_more_than_the_budget() {
     let budget = [
@@ -353,7 +354,8 @@ fn clients_that_never_read_hold_no_more_than_the_budget() {
     assert!(grown <= 32 + 40, "{grown} MiB more, of a budget of 32 MiB");
 }
 
-/// The same with values that a memcached server sends as they are: there the memory is taken before anything inflates.
+/// Repeats the test with values that memcached sends uncompressed. For these the memory is taken before anything
+/// inflates.
 #[test]
 fn unread_store_values_stay_within_the_budget() {
     let store = Server::memcached(&[]);
@@ -371,7 +373,7 @@ fn unread_store_values_stay_within_the_budget() {
     assert_undisturbed(&report);
     let grown = memory.peak_bytes().saturating_sub(before) / MIB;
     assert!(grown <= 16 + 20, "{grown} MiB more, of a budget of 16 MiB");
-    // Who reads is served, whoever does not.
+    // A client that reads is served although others do not read.
     let found = ours.client().get("large");
     assert_eq!(found, Ok(Some(value)));
 }
@@ -389,7 +391,7 @@ fn memory_returns_to_the_system_after_a_burst() {
     let burst = poll_for(PATIENCE, || (resident() > before + 24 * MIB).then_some(()));
     assert!(burst.is_some(), "{} MiB, then {}", before / MIB, resident() / MIB);
     drop(clients);
-    // The buffers that a worker keeps, and what the heap loses to fragments.
+    // The bound allows for the buffers that a worker keeps, and for fragmentation of the heap.
     let back = poll_for(PATIENCE, || (resident() < before + 16 * MIB).then_some(()));
     assert!(back.is_some(), "{} MiB, then {}", before / MIB, resident() / MIB);
 }

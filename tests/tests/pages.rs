@@ -1,4 +1,4 @@
-//! The scheduler's page in a browser: its rows are there, and nothing is asked of any other host.
+//! Opens the scheduler's page in a browser. Its rows must be there, and the page must send no request to another host.
 
 mod services;
 
@@ -15,7 +15,7 @@ use rebate_tests::{PATIENCE, Server, poll_for};
 use serde_json::Value;
 use services::{Service, metrics, page};
 
-/// The document as the browser has it, and the hosts that it asked.
+/// Returns the document as the browser renders it, and the hosts that its requests went to.
 fn browse(url: &str) -> (String, BTreeSet<String>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let log = folder.path().join("net.json");
@@ -36,8 +36,8 @@ fn browse(url: &str) -> (String, BTreeSet<String>) {
     (dom, hosts(&log))
 }
 
-/// Hosts of the requests that documents made, in the browser's own log. Those that the browser makes for itself have
-/// no origin; they stay on this machine because no name is resolved.
+/// Returns the hosts of the documents' requests, from the browser's own log. The browser's internal requests have no
+/// origin. They stay on this machine because no name is resolved.
 fn hosts(log: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(log).expect("chromium writes its log");
     let log: Value = serde_json::from_str(&text).expect("the log is JSON");
@@ -52,7 +52,7 @@ fn hosts(log: &Path) -> BTreeSet<String> {
     of_documents.filter_map(host).collect()
 }
 
-/// Serves one document to any client. A browser opens more connections than it sends requests on.
+/// Serves one document to any client. A browser opens more connections than it sends requests.
 fn serve(body: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("an address");
@@ -90,7 +90,7 @@ fn the_page_of_the_scheduler_loads_nothing_further() {
         .concat(),
     );
     let mut client = server.client();
-    // So many that software's cost counts as known, too.
+    // There are so many jobs that software's cost also counts as known.
     for n in 0..160 {
         let value = text(100 + 100 * (n % 40));
         assert_eq!(client.set("k", &value).as_deref(), Ok("STORED"));
@@ -123,7 +123,7 @@ fn the_page_of_the_scheduler_loads_nothing_further() {
         assert!(dom.contains(wanted), "no {wanted} in {dom}");
     }
     let drawn = dom.matches("class=\"line\" d=\"M").count();
-    // The samples of the legend are lines too.
+    // The samples of the legend are lines, too.
     let samples = dom.matches("class=\"line\" d=\"M0.0 8.0L38.0 8.0\"").count();
     assert!(samples > 0 && drawn > samples, "{dom}");
     assert!(!dom.contains("<script") && !dom.contains("src="), "{dom}");

@@ -1,8 +1,9 @@
-//! What must not change without being said: the text of every `--help`, the configuration's keys, the names of the
-//! metrics, and results that are the same on every machine. They are compared with the files in `tests/recorded`.
+//! Tests output that must not change without a note: the text of every `--help`, the configuration's keys, the names of
+//! the metrics, and results that are the same on every machine. The output is compared with the files in
+//! `tests/recorded`.
 //!
-//! `REBATE_RECORD=write cargo test -p rebate-tests --test recorded` writes those files anew. A change of them belongs
-//! in `CHANGELOG.md`.
+//! `REBATE_RECORD=write cargo test -p rebate-tests --test recorded` writes these files again. A change of a file
+//! belongs in `CHANGELOG.md`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -21,7 +22,7 @@ fn printed(arguments: &[&str]) -> String {
     text
 }
 
-/// Compares with the file, or writes it.
+/// Compares the text with the file, or writes the file.
 fn assert_recorded(file: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recorded").join(file);
     if std::env::var_os("REBATE_RECORD").is_some_and(|mode| mode == "write") {
@@ -36,13 +37,13 @@ fn assert_recorded(file: &str, found: &str) {
     assert!(kept == found, "{} differs:\n{}", path.display(), differences.join("\n"));
 }
 
-/// The help of a command and of all commands below it.
+/// Appends the help of a command and of all its subcommands.
 fn add_help(command: &[&str], all: &mut String) {
     let text = printed(&[command, &["--help"]].concat());
     let _ = writeln!(all, "==== rebate {}\n{text}", command.join(" "));
     let listed = text.lines().skip_while(|line| *line != "Commands:").skip(1);
     for line in listed.take_while(|line| !line.is_empty()) {
-        // A name stands two columns in; the rest of a long description stands further in.
+        // A command's name is indented by two columns. The continuation of a long description is indented further.
         let Some(rest) = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')) else {
             continue;
         };
@@ -85,7 +86,7 @@ fn metric_names_are_as_recorded() {
     let grpc = ["--grpc-listen", "127.0.0.1:0"];
     let address = store.as_store();
     let mut names = BTreeSet::new();
-    // The servers of a ring are shown once they have been asked for the first time.
+    // The servers of a ring appear after the first request to them.
     for (more, last) in [(&[][..], ""), (&["--store", &address], "rebate_upstream_up{")] {
         let server = Server::rebate(&[&common[..], &grpc, more].concat());
         let admin = server.admin().expect("an admin address");
@@ -113,7 +114,7 @@ fn deterministic_results_are_as_recorded() {
         ("trace_explained.txt", printed(&["trace", "explain", "--trace", "T1"])),
     ];
     for (file, found) in results {
-        // How fast this machine simulates.
+        // Lines with the speed of the simulation differ between machines.
         let is_stable = |line: &&str| !line.contains("_per_second\":");
         let lines: Vec<&str> = found.lines().filter(is_stable).collect();
         assert_recorded(file, &(lines.join("\n") + "\n"));

@@ -1,5 +1,5 @@
-//! A fleet rolls forward and back: servers with compression on, off and read-only share one memcached with
-//! each other and with clients that go past them, and everyone reads what everyone wrote.
+//! Tests a fleet that rolls forward and back. Servers with compression on, off and read-only share one memcached with
+//! each other and with clients that bypass them. Everyone must read what everyone wrote.
 
 use rebate_tests::payload::{FRAME_MAGIC, payload, text};
 use rebate_tests::{Client, Server};

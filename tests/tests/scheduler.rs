@@ -1,5 +1,5 @@
-//! Tests the scheduler with processes that report to it: what it has gathered is what they count, whichever process is
-//! killed; its parameters reach them without a restart; strangers cannot fill its memory.
+//! Tests the scheduler with processes that report to it. Its counts must equal the counts of the processes, whichever
+//! process is killed. Its parameters must reach them without a restart. Strangers must not be able to fill its memory.
 
 mod services;
 
@@ -47,7 +47,7 @@ impl Caller {
     }
 }
 
-/// The jobs, bytes in and bytes out, by op and device (and placement and reason for jobs).
+/// The numbers of jobs, bytes in and bytes out, by op and device. Jobs are also divided by placement and reason.
 type Totals = BTreeMap<String, u64>;
 
 fn paths(scheduler: &Service, instance: &str) -> Vec<PathCounts> {
@@ -92,8 +92,8 @@ fn sum(mut one: Totals, other: &Totals) -> Totals {
     one
 }
 
-/// Waits until the scheduler knows just this of the instance. A report made between two counters of one job has one of
-/// them, so the classes of a path add up to its jobs only once nothing runs.
+/// Waits until the scheduler has exactly these counts of the instance. A report that is made while a job is being
+/// counted has only one of its counters. So the classes of a path add up to its jobs only when no job runs.
 fn await_gathered(scheduler: &Service, instance: &str, wanted: &Totals) {
     let equal = poll_for(PATIENCE, || (gathered(scheduler, instance) == *wanted).then_some(()));
     let found = gathered(scheduler, instance);
@@ -104,7 +104,7 @@ fn await_gathered(scheduler: &Service, instance: &str, wanted: &Totals) {
     }
 }
 
-/// A frontend that reports under this name. Values above 1 KiB are for the worker device.
+/// Starts a frontend that reports under this name. Values above 1 KiB go to the worker device.
 fn frontend(scheduler: &Service, instance: &str, args: &[&str]) -> Server {
     let address = scheduler.grpc.to_string();
     let instance = format!("scheduler.instance={instance}");
@@ -142,7 +142,7 @@ fn what_is_gathered_is_what_the_processes_count() {
     let both = sum(counted(admin(&one)), &counted(admin(&two)));
     assert_eq!(gathered(&scheduler, ""), both);
     assert!(both["jobs compress worker async large"] > 0, "{both:?}");
-    // The scheduler's own page of metrics has the same jobs.
+    // The scheduler's own page of metrics must show the same jobs.
     let shown = metrics(scheduler.admin);
     let jobs = shown.iter().filter(|(name, _)| name.starts_with("rebate_scheduler_jobs_total{"));
     let jobs: f64 = jobs.map(|(_, count)| count).sum();
@@ -152,7 +152,7 @@ fn what_is_gathered_is_what_the_processes_count() {
     assert_eq!(shown["rebate_scheduler_instances"], 2.0);
     let kept = metrics(admin(&one))["rebate_scheduler_reports_total{result=\"kept\"}"];
     assert!(kept > 0.0, "{kept}");
-    // Long after the work nothing was counted in the last while, but the time is covered.
+    // Long after the work, the latest interval has no jobs, but it must still be covered.
     let idle = poll_for(PATIENCE, || {
         let query = QueryRequest { last_ms: 300, ..QueryRequest::default() };
         let answer = Caller::new(scheduler.grpc).query(query).instances;
@@ -225,14 +225,14 @@ fn parameters_reach_a_frontend_without_a_restart() {
     write("policy = \"async-offload\"\noffload_bytes_min = \"4KiB\"");
     scheduler.signal(Signal::HUP);
     assert!(await_path("worker", "policy").is_some(), "{}", server.output());
-    // The workers are told before it is said.
+    // The revision changes only after the workers have received the parameters.
     let revision = || metrics(admin(&server))["rebate_scheduler_parameters_revision"];
     assert!(poll_for(PATIENCE, || (revision() == 2.0).then_some(())).is_some(), "{}", revision());
     write("policy = \"own\"");
     scheduler.signal(Signal::HUP);
     assert!(await_path("worker", "large").is_some(), "its own policy again");
     assert!(poll_for(PATIENCE, || (revision() == 3.0).then_some(())).is_some(), "{}", revision());
-    // What is not valid is not sent.
+    // Invalid parameters are not sent.
     write("policy = \"magic\"");
     scheduler.signal(Signal::HUP);
     scheduler.await_printed("not reloaded").expect("it prints that");
@@ -277,14 +277,14 @@ fn hostile_reports_are_refused_within_bounded_memory() {
     assert_eq!(codes(hostile("a", many(1_000))), Code::InvalidArgument);
     assert_eq!(codes(hostile("good", vec![path("d", 9)])), Code::FailedPrecondition);
     for _ in 0..2 {
-        // Too long a message, and one that is short but would be long in memory.
+        // The first message is too long. The second is short but would be large in memory.
         assert_eq!(codes(hostile("a", many(1_000_000))), Code::OutOfRange);
         let empty = vec![PathCounts::default(); 100_000];
         assert_eq!(codes(hostile("a", empty)), Code::InvalidArgument);
     }
-    // Whoever is silent for long makes room for others, so the good one reports again first.
+    // A silent instance is replaced by new ones after a while, so the good instance reports again first.
     caller.report(hostile("good", vec![path("d", 10)])).expect("the same again");
-    // Valid reports of ever new names: room for as many as was said, and for no more.
+    // Valid reports under many new names are accepted up to the configured limits, and no further.
     let answers: Vec<_> = (0..100)
         .map(|n| caller.report(hostile(&format!("new{n}"), many(200))).map_err(|why| why.code()))
         .collect();

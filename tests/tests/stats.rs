@@ -1,10 +1,10 @@
-//! The names that tools and dashboards read in `stats`: each is one of memcached's, and ours has it too.
+//! Tests the names that tools and dashboards read in `stats`. memcached and Rebate must both have each of them.
 
 use std::collections::BTreeSet;
 
 use rebate_tests::Server;
 
-/// Read by monitoring agents of memcached; the list is theirs, not ours to shorten.
+/// The names that monitoring agents of memcached read. The agents define the list, so it must not be shortened.
 const NAMES: [&str; 43] = [
     "pid",
     "uptime",
@@ -93,7 +93,7 @@ fn counters_count() {
             ("total_items", 1),
         ];
         for (name, count) in expected {
-            // The harness's sentinel is a bare get, which counts nothing.
+            // The harness's sentinel is a bare get, which changes no counter.
             assert_eq!(server.stat(name), Some(count), "{name} of {}", server.addr());
         }
     }

@@ -1,6 +1,7 @@
-//! Stores behind a service: a frontend that reaches memcached through `rebate serve --role store`. Order on one key,
-//! large values, the service or memcached killed, stopped and back again, and a service that answers anything but what
-//! it should. Never wrong bytes, clear errors, recovery without a restart of the frontend.
+//! Tests stores behind a service: a frontend that reaches memcached through `rebate serve --role store`. The tests
+//! cover the order on one key, large values, a service or memcached that is killed, stopped and restarted, and a
+//! service with wrong answers. Clients must never get wrong bytes, errors must be clear, and the frontend must recover
+//! without a restart.
 
 mod services;
 
@@ -21,7 +22,7 @@ use rebate_tests::{Client, Load, PATIENCE, Port, Server, poll_for};
 use rustix::process::Signal;
 use services::Service;
 
-/// Room for large values, where the default is memcached's own 1 MiB with key and header.
+/// Flags that allow items of 4 MiB. The default limit of 1 MiB includes the key and the header.
 const LARGE_ITEMS: [&str; 2] = ["--item-bytes-max", "4MiB"];
 
 fn service_for(memcached: &Server) -> Service {
@@ -64,7 +65,7 @@ fn a_pipeline_on_one_key_sees_its_own_writes() {
     }
 }
 
-/// Sends while it reads: a server that waits for its answers to be taken reads nothing more.
+/// Sends bytes and reads the answer at the same time. A server whose answers are not read would stop reading.
 fn talk(client: &mut Client, sent: Vec<u8>, answer_bytes: usize) -> Vec<u8> {
     let mut writer = client.split().expect("a second handle");
     let writing = thread::spawn(move || writer.send(&sent));
@@ -101,8 +102,8 @@ fn calls_of_one_session_never_meet_in_a_key() {
     assert!(most >= Some(3), "calls without a common key go out together, not {most:?}");
 }
 
-/// A store service of sets, gets and deletes that waits until no call comes any more, takes the newest first, and tells
-/// how many there were.
+/// Runs a store service for sets, gets and deletes. It collects calls until no more arrive, answers the newest first,
+/// and sends the number of collected calls to `tell`.
 async fn last_first(listener: TcpListener, tell: std::sync::mpsc::Sender<usize>) {
     listener.set_nonblocking(true).expect("the listener can be taken over");
     let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
@@ -166,7 +167,7 @@ fn serve(items: &mut HashMap<String, String>, command: &str) -> String {
     }
 }
 
-/// The quiet time after which the sender of calls is taken to wait for answers.
+/// The sender of calls is assumed to wait for answers after no call has come for this time.
 const QUIET: Duration = Duration::from_millis(30);
 
 #[test]
@@ -199,7 +200,7 @@ fn many_large_values_come_back_as_they_were() {
 #[test]
 fn many_large_values_at_once_are_all_served() {
     let memcached = Server::memcached(&["-m", "512", "-I", "4m"]);
-    // Together with its answers on their way out, half of what the clients ask for.
+    // This budget covers half of the bytes that the clients request, including answers on their way out.
     let little = ["--set", "runtime.inflight_bytes_max=16MiB"];
     let store = ["--store", &memcached.as_store()];
     let service = Service::start("store", 0, &[&store[..], &LARGE_ITEMS, &little].concat());
@@ -290,7 +291,7 @@ fn a_killed_memcached_behind_the_service_gives_clear_errors() {
 fn a_hanging_store_does_not_stop_the_others() {
     let stores = [Server::memcached(&[]), Server::memcached(&[])];
     let both = format!("{},{}", stores[0].as_store(), stores[1].addr());
-    // Both wait as long; of that, an eighth is left for the service's word that it was not enough.
+    // The frontend and the service have the same timeout. The frontend leaves an eighth of it for the service's error.
     let limit = ["--set", "store.timeout_ms=16000"];
     let service = Service::start("store", 0, &[&["--store", &both][..], &limit].concat());
     let ours = frontend(service.grpc, &[&["--threads", "1"][..], &limit].concat());
@@ -307,7 +308,7 @@ fn a_hanging_store_does_not_stop_the_others() {
     for quiet in [true, false] {
         let mut other = ours.client();
         let key = lost[0].clone();
-        // Not the service's word, that its store is down or went away.
+        // Repeats until the error is the timeout. Other errors say that the store is down or has disconnected.
         let asking = thread::spawn(move || {
             let late = "SERVER_ERROR the store gave no answer within 16000 ms";
             while other.get(&key).expect_err("its store hangs") != late {}
@@ -344,7 +345,7 @@ fn an_answer_beyond_the_limit_is_an_error_at_once() {
     });
     let held = service.rss_bytes().expect("it runs");
     assert!(held < 512 << 20, "the service holds {held} bytes");
-    // A frontend asks for as much at a time as a session may have under way.
+    // A frontend requests only as much at a time as a session may have in flight.
     let first = client.line(many.trim_ascii_end().as_bytes()).expect("an answer");
     assert_eq!(first, "VALUE k 0 1000000");
     let mut client = ours.client();
@@ -368,8 +369,8 @@ fn a_service_that_drains_is_followed_by_the_next_one() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Returns answers to a get that a service may send and that are none: HTTP status, the bytes of the body, the gRPC
-/// status.
+/// Returns wrong answers to a get that a service may send. Each has a description, the HTTP status, the bytes of the
+/// body, and the gRPC status.
 fn nonsense() -> Vec<(&'static str, u16, Vec<u8>, &'static str)> {
     let message = |answer: &[u8]| {
         let mut message = vec![0x0a, u8::try_from(answer.len()).expect("short")];
@@ -414,7 +415,7 @@ fn nonsense_from_a_service_is_only_an_error() {
     assert_eq!(client.get("k"), Ok(None));
 }
 
-/// Answers each call as it is told, on as many connections as there are.
+/// Answers each call with the next answer from `told`, on one connection after the other.
 fn impostor(listener: TcpListener, told: &std::sync::mpsc::Receiver<(u16, Vec<u8>, &'static str)>) {
     on_this_thread(async {
         listener.set_nonblocking(true).expect("the listener can be taken over");
@@ -461,7 +462,7 @@ fn readiness_follows_the_service() {
     let mut service = service_for(&memcached);
     let ours = frontend(service.grpc, &["--admin-listen", "127.0.0.1:0"]);
     let admin = ours.admin().expect("an admin address");
-    // Each look waits half a second for the service.
+    // Each check waits half a second for the service.
     let await_page = |wanted| {
         poll_for(PATIENCE, || {
             let (status, _, body) = services::page(admin, "/readyz");

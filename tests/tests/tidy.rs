@@ -1,5 +1,5 @@
-//! House rules that a compiler does not know, read from the source text: sizes, open ends, where unsafe code
-//! may be. The scan is rough on purpose: it counts braces and knows no Rust.
+//! Checks house rules that the compiler does not check, by reading the source text: sizes, open ends, and where unsafe
+//! code may be. The scan is rough on purpose. It counts braces and does not parse Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ const LINE_COLUMNS_MAX: usize = 100;
 const PROSE_COLUMNS_MAX: usize = 120;
 const FILE_LINES_MAX: usize = 800;
 
-/// Built, fetched or generated, not written.
+/// Folders whose files were built, fetched or generated.
 const NOT_OURS: [&str; 4] = ["target", ".git", "corpus", "generated"];
 
-/// The words are put together here so that this file does not find itself.
+/// Marks of unfinished work. The words are assembled here so that this file does not match itself.
 const OPEN_ENDS: [&str; 5] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -59,7 +59,7 @@ fn check(what: &str, faults: impl Fn(&Source) -> Vec<String>) {
     assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
 }
 
-/// Lines of the source with their place, for one-line faults.
+/// Returns the lines that have a fault, with their place. The fault must fit on one line.
 fn lines_with(source: &Source, fault: impl Fn(&str) -> bool) -> Vec<String> {
     let numbered = source.text.lines().enumerate().filter(|(_, line)| fault(line));
     numbered.map(|(index, line)| format!("{}:{}: {line}", source.path, index + 1)).collect()
@@ -82,7 +82,8 @@ fn no_line_is_too_long() {
     });
 }
 
-/// Comments and text in literals, which rustfmt does not reflow, are let run a little further.
+/// Returns whether a line is a comment or has a text literal. rustfmt does not reflow these lines, so they may be
+/// longer.
 fn is_prose(line: &str) -> bool {
     let ends_as_code = line.ends_with([';', '{', '}', '(', ')']);
     line.trim_start().starts_with("//") || line.contains('"') || !ends_as_code
@@ -119,7 +120,7 @@ fn unsafe_code_lives_under_drivers() {
     });
 }
 
-/// A name says what a thing is.
+/// Checks that names say what a thing is.
 #[test]
 fn no_item_is_called_own() {
     let word = concat!("ow", "n");
@@ -136,7 +137,7 @@ fn no_item_is_called_own() {
     });
 }
 
-/// A paper has a key in `docs/references.md`; a seed initialises random numbers.
+/// Checks that papers are named by their key in `docs/references.md`. The word is reserved for random numbers.
 #[test]
 fn no_paper_is_called_a_seed() {
     let words = [concat!("the se", "ed's"), concat!("The se", "ed's"), concat!("SE", "ED_RATE")];
@@ -145,7 +146,8 @@ fn no_paper_is_called_a_seed() {
     });
 }
 
-/// A document names a file by its path from the root or from itself. `NAME` in a path stands for any name.
+/// Checks that the files that a document names exist. A path starts at the root or at the document. `NAME` in a path
+/// stands for any name.
 #[test]
 fn documents_name_files_that_exist() {
     let mut documents = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
@@ -169,8 +171,8 @@ fn documents_name_files_that_exist() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
-/// A line without its comment, and without the text of literals that begin and end in it. A line within a literal that
-/// spans several is taken for code only if it looks like it.
+/// Returns a line without its comment and without the literals that begin and end in it. A line inside a literal of
+/// several lines counts as code only if it looks like code.
 fn code_of(line: &str) -> String {
     let mut code = String::new();
     let mut characters = line.chars().peekable();
@@ -201,8 +203,8 @@ fn no_function_is_longer_than_70_lines() {
     });
 }
 
-/// First line and length of every function: from the line that says `fn` to the line where its brace closes,
-/// known by the indentation that rustfmt gives both.
+/// Returns the first line and the length of every function. A function runs from the line with `fn` to the line of its
+/// closing brace, which rustfmt indents equally.
 fn functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();

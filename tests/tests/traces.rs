@@ -1,5 +1,5 @@
-//! The example service of traces as an operator has it: started, called, ended, and refused where it is told nonsense.
-//! What it does with devices and hostile callers is `server`'s own test.
+//! Tests the example service of traces as an operator uses it. The tests start, call and end it, and check that
+//! nonsense is refused. The tests of `server` cover devices and hostile callers.
 
 use std::fs;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ fn it_is_started_called_and_ended() {
     }
     let (code, answer, _) = call("other", "{}", &ours);
     assert!(code == Some(0) && answer.contains("no function is called"), "{answer}");
-    // The caller's own faults are said here; what the service cannot read ends without a word.
+    // `rebate` reports the caller's own faults. If the service cannot read a message, it closes without an answer.
     let (code, _, problem) = call("echo", "{", &ours);
     assert!(code == Some(2) && problem.contains("not JSON"), "{problem}");
     let (code, _, problem) = call("echo", "{}", &["--secrets", secrets, "--tenant", "8"]);

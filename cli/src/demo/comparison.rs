@@ -1,4 +1,4 @@
-//! Compares the two sides: medians over runs, what compression saved and what it cost, as a table and as data.
+//! Compares the two sides by medians over runs, as a table and as data: what compression saved and what it cost.
 
 use load::LoadSpec;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use super::variant::Sample;
 use crate::terminal::numbers;
 use experiments::testbed::Backing;
 
-/// Whether compression is off or on.
+/// A side of the comparison: compression off or on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Off,
@@ -25,7 +25,7 @@ impl Side {
     }
 }
 
-/// Both sides under one workload.
+/// The numbers of both sides under one workload.
 #[derive(Serialize)]
 pub(super) struct Comparison {
     preset: String,
@@ -40,7 +40,7 @@ pub(super) struct Comparison {
     saved: Saved,
 }
 
-/// A median and the range over runs.
+/// The median and the range of a value over several runs.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Spread {
     median: f64,
@@ -67,18 +67,19 @@ struct Numbers {
     generator_was_bottleneck: bool,
 }
 
-/// What compression saved and cost.
+/// What compression saved and what it cost.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Saved {
-    /// Logical bytes held with compression over those held without.
+    /// The logical bytes held with compression, divided by those held without.
     held_ratio: f64,
-    /// The memory that would hold as much without compression, less the actual memory (bytes).
+    /// The additional memory that a cache without compression would need to hold as much (bytes).
     memory_bytes: f64,
-    /// Core-seconds that compression cost in the measured window.
+    /// The additional core-seconds that compression cost in the measured window.
     extra_core_s: f64,
-    /// Core-seconds per GB (10^9 bytes) saved; `None` if nothing was saved.
+    /// The additional core-seconds per GB (10^9 bytes) saved. It is `None` if nothing was saved.
     extra_core_s_per_gb: Option<f64>,
-    /// The share of backend fetches avoided: misses without compression less misses with it, over those without.
+    /// The share of backend fetches that compression avoided. It is the difference of the miss ratios, divided by the
+    /// miss ratio without compression.
     misses_avoided: f64,
 }
 

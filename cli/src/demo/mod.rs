@@ -1,7 +1,7 @@
 //! `rebate demo`: compares compression off and on with the same memory and load, then monolith and microservices, in
 //! software and with a virtual accelerator. It runs on this machine and needs no setup. It starts the servers as
-//! separate processes, so that the system tells what each costs. It measures and compares. It judges nothing and keeps
-//! nothing.
+//! separate processes, so that the system reports the cost of each. It measures and compares. It does not judge the
+//! numbers and stores nothing.
 
 mod comparison;
 mod page;
@@ -71,7 +71,7 @@ pub(crate) struct Demo {
     json: bool,
 }
 
-/// All measurements.
+/// The results of all measurements.
 #[derive(Serialize)]
 struct Results {
     memory: Vec<Comparison>,
@@ -120,7 +120,7 @@ impl Demo {
                 bar.begin(comparison.preset(), side);
                 let sample = self.measure(spec, side, backing, &bar, &stop);
                 if stop.load(Ordering::Relaxed) {
-                    // Ctrl-C reaches the servers too, so the numbers of this side mean nothing.
+                    // Ctrl-C also reaches the servers, so the numbers of this side mean nothing.
                     bar.0.end();
                     eprintln!("rebate: stopped; finished comparisons follow");
                     return Ok(Results { memory: comparisons, services: None });
@@ -217,7 +217,7 @@ impl DemoProgress {
         Self(Progress::new((sides as u64 * SIDE_STEPS) + steps as u64 * STEP_STEPS))
     }
 
-    /// Shows that one of the last steps begins.
+    /// Shows that one of the steps after the sides begins.
     fn step(&self, what: &str) {
         self.0.set_part(what.to_owned());
         self.0.set_message("");
@@ -244,10 +244,10 @@ impl DemoProgress {
     }
 }
 
-/// Values moved per second unless a rate is given. One core moves far more uncompressed.
+/// The bytes of values moved per second unless a rate is given. One core can move far more without compression.
 const BYTES_PER_S: f64 = 60e6;
 
 const SIDE_STEPS: u64 = 1_000;
 
-/// A step of the second part takes about this part of a side.
+/// The size of a step of the second part. It takes about a quarter of the time of a side.
 const STEP_STEPS: u64 = 250;

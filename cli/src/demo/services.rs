@@ -1,5 +1,5 @@
-//! Compares the configurations in short: monolith or microservices, software or a virtual accelerator, over gRPC or a
-//! lane; and the stages that make the difference. The long form is `rebate reproduce cache`.
+//! Briefly compares the configurations: monolith or microservices, software or a virtual accelerator, over gRPC or a
+//! lane. It also measures the stages that cause the differences. The long form is `rebate reproduce cache`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ pub(super) struct Services {
     pub(super) stages: Vec<StagePoint>,
 }
 
-/// One configuration at one size.
+/// The results of one configuration at one size.
 #[derive(Debug, Serialize)]
 pub(super) struct ServicePoint {
     #[serde(skip)]
@@ -33,16 +33,16 @@ pub(super) struct ServicePoint {
     pub(super) value_bytes: ByteCount,
     pub(super) p50_us: f64,
     pub(super) p90_us: f64,
-    /// CPU time of all its processes per request (us).
+    /// The CPU time of all its processes per request (us).
     pub(super) core_us: f64,
-    /// CPU time of the frontend per request (us).
+    /// The CPU time of the frontend per request (us).
     pub(super) frontend_core_us: f64,
     /// Whether a virtual device is in the path.
     pub(super) emulated: bool,
     pub(super) invalid: Option<String>,
 }
 
-/// The time of each stage of a get alone, at one size: medians (us).
+/// The median time of each stage of a get at one size, measured alone (us).
 #[derive(Debug, Serialize)]
 pub(super) struct StagePoint {
     pub(super) value_bytes: ByteCount,
@@ -200,7 +200,7 @@ impl StagePoint {
     }
 }
 
-/// The two configurations of \[CacheTax\], the two that cross them, and the microservice on the same host.
+/// The two configurations of \[CacheTax\], the two that cross them, and the microservice on the same host over a lane.
 const SHOWN: [(Topology, Compressor); 5] = [
     (Topology::Monolith, Compressor::Software),
     (Topology::Monolith, Compressor::Iaa),
@@ -211,7 +211,7 @@ const SHOWN: [(Topology, Compressor); 5] = [
 
 const SIZES: [ByteCount; 2] = [ByteCount::kib(4), ByteCount::kib(64)];
 
-/// Far from any limit, so that latency is seen and not queues.
+/// The request rate (1/s). It is far below any limit, so that the latency contains no queueing.
 const RATE_PER_S: f64 = 500.0;
 const GET_SHARE: f64 = 0.9;
 const STAGE_JOBS: usize = 200;

@@ -1,5 +1,5 @@
 //! One side of the comparison: a `rebate serve` process and, if memcached holds the items, a memcached behind it.
-//! Dropping it ends them.
+//! Dropping the value ends the processes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use super::comparison::Side;
 use experiments::testbed::Backing;
 use harness::{PATIENCE, Process, start_memcached};
 
-/// A running side.
+/// A running side of the comparison.
 pub(super) struct Variant {
     processes: Vec<Process>,
     address: Address,
@@ -22,17 +22,18 @@ pub(super) struct Variant {
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) hit_ratio: f64,
-    /// Items held at the end.
+    /// The number of items held at the end.
     pub(super) items: f64,
-    /// Logical bytes of the held values, estimated from the store's count and the share of bytes written.
+    /// The logical bytes of the held values. They are estimated from the store's count and the stored share of the
+    /// bytes written.
     pub(super) held_bytes: f64,
-    /// Stored bytes of a value, over its logical bytes.
+    /// The stored bytes of a value, divided by its logical bytes.
     pub(super) stored_share: f64,
-    /// Logical bytes of a value written.
+    /// The mean logical bytes of a written value.
     pub(super) logical_bytes: f64,
-    /// Core-seconds of all processes of the side while it was measured.
+    /// The core-seconds that all processes of the side took while the side was measured.
     pub(super) cpu_s: f64,
-    /// Core-microseconds per request.
+    /// The core-microseconds per request.
     pub(super) cpu_us: f64,
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,

@@ -1,5 +1,5 @@
-//! The accelerators of this machine as `rebate devices` lists them, in use or not, with the device as which each would
-//! be used.
+//! Lists the accelerators of this machine for `rebate devices`, in use or not. Each has the name of the device that
+//! uses or would use it.
 
 use drivers::host::{
     DPDK, IdxdDevice, IdxdKind, Machine, Obstacle, PciAccelerator, PciKind, WorkQueue,
@@ -7,18 +7,18 @@ use drivers::host::{
 use serde::Serialize;
 use units::ByteCount;
 
-/// One accelerator.
+/// An accelerator of this machine.
 #[derive(Debug, Serialize)]
 pub(super) struct Accelerator {
-    /// The kernel's name for it, or its PCI address.
+    /// The kernel's name for the accelerator, or its PCI address.
     pub(super) name: String,
     pub(super) product: String,
-    /// `enabled` or `disabled` for accelerators of idxd; for others the driver that has it.
+    /// For accelerators of idxd this is `enabled` or `disabled`. For others it is the driver that has the accelerator.
     pub(super) state: String,
     pub(super) numa_node: Option<u16>,
-    /// The devices of Rebate that use it, or would use it.
+    /// The devices of Rebate that use the accelerator, or would use it.
     pub(super) used_as: String,
-    /// The reason why it cannot be used, if any.
+    /// The reason why the accelerator cannot be used, if any.
     pub(super) obstacle: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) work_queues: Vec<Queue>,
@@ -36,7 +36,7 @@ pub(super) struct Queue {
     pub(super) threshold: u64,
     pub(super) block_on_fault: bool,
     pub(super) transfer_bytes_max: Option<u64>,
-    /// The reasons why this process cannot use it.
+    /// The reasons why this process cannot use the queue.
     pub(super) obstacles: Vec<&'static str>,
 }
 
@@ -90,7 +90,7 @@ fn queue(queue: &WorkQueue) -> Queue {
 }
 
 impl Queue {
-    /// Describes its limits in a few words.
+    /// Describes the queue's limits in a few words.
     pub(super) fn limits(&self) -> String {
         let largest = self
             .transfer_bytes_max
@@ -100,7 +100,7 @@ impl Queue {
     }
 }
 
-/// Describes an obstacle to using a work queue, for a list.
+/// Describes an obstacle to using a work queue, in a few words for a list.
 fn word(obstacle: Obstacle) -> &'static str {
     match obstacle {
         Obstacle::NoSharedMemory => "no SVM",

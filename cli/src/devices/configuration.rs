@@ -1,5 +1,5 @@
-//! The configuration that a command examines without serving it: the same file, environment and keys as in `rebate
-//! serve`, with the flags that concern devices.
+//! Loads the configuration that a command examines without serving it. It has the same file, environment and keys as in
+//! `rebate serve`, and the flags that concern devices.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use server::config::{self, Config, Flag, Sources};
 use super::check;
 use crate::process;
 
-/// The flags of `rebate serve` that bear on devices, and those that say which configuration is meant.
+/// The flags of `rebate serve` that concern devices, and the flags that choose the configuration.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceFlags {
     /// Compression services to offload to, each a device: HOST:PORT, or lane:/PATH for one on this host.
@@ -33,7 +33,7 @@ pub(crate) struct DeviceFlags {
     set: Vec<String>,
 }
 
-/// Which configuration is meant; without any flag it is what `rebate serve` would have.
+/// The flags that choose a configuration. Without any flag it is the configuration of `rebate serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Configuration {
     #[command(flatten)]
@@ -83,7 +83,7 @@ impl DeviceFlags {
 }
 
 impl Configuration {
-    /// Loads the configuration and checks it, and checks that its devices are known by name.
+    /// Loads and checks the configuration, and checks that the names of its devices are known.
     ///
     /// # Errors
     /// The problems, one per line.

@@ -1,7 +1,7 @@
 //! DPDK's compression devices, `dpdk-NAME`, in builds with the feature `dpdk`. Other builds know the names and report
-//! what they lack.
+//! that DPDK is missing.
 
-/// Returns DPDK's name for the device of that name, if it is one of DPDK's.
+/// Returns DPDK's name for this device, if the device is one of DPDK's.
 pub(super) fn known(name: &str) -> Option<&str> {
     name.strip_prefix(PREFIX).filter(|driver| !driver.is_empty())
 }
@@ -9,7 +9,7 @@ pub(super) fn known(name: &str) -> Option<&str> {
 /// Checks that this build has DPDK.
 ///
 /// # Errors
-/// It does not have DPDK.
+/// This build has no DPDK.
 pub(super) fn check(name: &str) -> Result<(), String> {
     if cfg!(feature = "dpdk") {
         return Ok(());

@@ -1,5 +1,5 @@
-//! `rebate devices`: what can do tax work here, in use or not, and which job would go where. It also lists what the
-//! compression services of the configuration report about themselves.
+//! `rebate devices`: lists the devices that can do jobs here, in use or not, and which job would go to which device. It
+//! also lists what the compression services of the configuration report about themselves.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) struct Devices {
     json: bool,
 }
 
-/// What one device can do.
+/// The abilities of one device.
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
@@ -44,30 +44,30 @@ struct Row {
     work_bytes_max: u64,
     queue_depth: u64,
     waiting: String,
-    /// The nodes on which it is; empty for anywhere.
+    /// The NUMA nodes on which the device is. An empty list means that it has no location.
     numa_nodes: Vec<u16>,
 }
 
 /// The report of `rebate devices`.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// The devices of the configuration, software first.
+    /// The open devices of the configuration, software first.
     devices: Vec<Row>,
     /// The devices of the configuration that cannot be opened.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<RefusedRow>,
-    /// Accelerators of this machine.
+    /// The accelerators of this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     accelerators: Option<Vec<Accelerator>>,
-    /// Where jobs would go.
+    /// The devices to which jobs would go.
     #[serde(skip_serializing_if = "Option::is_none")]
     routes: Option<Routes>,
-    /// Emulated accelerators, which serve with `--allow-virtual` only.
+    /// The emulated accelerators. They serve only with `--allow-virtual`.
     #[serde(skip_serializing_if = "Vec::is_empty", rename = "virtual")]
     virtuals: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     engines: Vec<EngineRow>,
-    /// The compression services of the configuration that can be asked: those over gRPC.
+    /// The compression services of the configuration that can describe themselves: those over gRPC.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     services: Vec<Service>,
     /// The results of a round trip of every kind of job on each compression service.
@@ -75,23 +75,23 @@ struct Report {
     qualified: Vec<Qualified>,
 }
 
-/// Whether a compression service gives the same results as software.
+/// The verdict whether a compression service gives the same results as software.
 #[derive(Debug, Serialize)]
 struct Qualified {
     device: String,
-    /// The reason why it is not qualified.
+    /// The reason why the service is not qualified.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
-/// What a compression service reports about itself.
+/// The description that a compression service gives of itself.
 #[derive(Debug, Default, Serialize)]
 struct Service {
     address: String,
     devices: Vec<Row>,
     /// The largest uncompressed side of a job (bytes).
     work_bytes_max: u64,
-    /// The reason why it reported nothing.
+    /// The reason why the service reported nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -156,7 +156,8 @@ impl Devices {
     }
 }
 
-/// Returns the nodes of a device that has a location. QPL's devices that use hardware are where the usable IAAs are.
+/// Returns the NUMA nodes of a device that has a location. QPL's devices that use hardware are on the nodes of the
+/// usable IAAs.
 fn nodes(device: &dyn Device, machine: &Machine) -> Vec<u16> {
     if !["qpl-hardware", "qpl-auto"].contains(&device.name()) {
         return Vec::new();
@@ -175,7 +176,7 @@ fn virtual_row(name: &str) -> Result<Row, String> {
     Ok(Row { about: Some(profile.about), ..row(&device) })
 }
 
-/// Asks the services over gRPC to describe themselves. A lane has no message for that.
+/// Requests a description from each service over gRPC. A lane has no message for a description.
 fn services(config: &Config) -> Vec<Service> {
     let addresses = config.runtime.compression.iter().filter_map(|text| match text.parse() {
         Ok(CompressionAddress::Grpc(address)) => Some((text.clone(), address)),
@@ -188,7 +189,7 @@ fn services(config: &Config) -> Vec<Service> {
     addresses.map(ask).collect()
 }
 
-/// Lets every compression service of the configuration do a job of each kind.
+/// Sends a job of each kind to every compression service of the configuration.
 fn qualified(config: &Config, devices: &[Arc<dyn Device>]) -> Vec<Qualified> {
     let Some((software, others)) = devices.split_first() else { return Vec::new() };
     let services = others
@@ -342,7 +343,8 @@ fn device_table(rows: &[Row]) -> Vec<String> {
     table(&columns, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-/// Lists each codec once: with the window to which it is bound, or without one if it has the codec's own window.
+/// Lists each codec once. It has a window if the device is bound to it, and no window if the device uses the codec's
+/// full window.
 fn codecs(row: &Row) -> String {
     let once = |dialects: &[String]| {
         let shown = dialects.iter().filter(|dialect| {
@@ -402,7 +404,7 @@ fn accelerator_lines(found: &[Accelerator]) -> Vec<String> {
     table(&columns, &rows)
 }
 
-/// Lays out the routes. Ops that go the same way share their lines.
+/// Formats the routes. Ops with the same routes share their lines.
 fn route_table(routes: &Routes) -> Vec<String> {
     let mut ops: Vec<(Vec<&str>, Vec<[String; 4]>)> = Vec::new();
     for route in &routes.routes {
@@ -436,7 +438,7 @@ fn route_table(routes: &Routes) -> Vec<String> {
     table(&columns, &rows)
 }
 
-/// The beginning of a verdict of wrong bytes.
+/// The first words of the verdict that a device returned wrong bytes.
 const WRONG: &str = "WRONG RESULT";
 
 const EXAMPLES: &str = "Examples:

@@ -1,11 +1,11 @@
-//! Opens the devices of a configuration and separates those that cannot be opened from those that can. A server starts
-//! with all of them or not at all. A command that lists or examines them wants each separately.
+//! Opens the devices of a configuration and separates the devices that cannot be opened from the others. A server needs
+//! all devices to start. A command that lists or examines the devices needs each of them separately.
 
 use server::config::Config;
 
 use super::open;
 
-/// The devices of a configuration.
+/// The devices of a configuration, separated by whether they could be opened.
 pub(crate) struct Opened {
     /// The open devices, software first.
     pub(crate) devices: server::Devices,
@@ -16,18 +16,18 @@ pub(crate) struct Opened {
 /// A device that cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// The name in the configuration.
+    /// The device's name in the configuration.
     pub(crate) name: String,
-    /// The reason, and who must act.
+    /// The reason, and the person who must act.
     pub(crate) why: String,
 }
 
 impl Opened {
-    /// Opens all devices together, as a server does. If that fails, it opens each alone to find the faulty ones, then
-    /// the others together.
+    /// Opens all devices together, as a server does. If that fails, it opens each device alone to find the faulty ones,
+    /// and then opens the others together.
     ///
     /// # Errors
-    /// The others do not open together either.
+    /// The devices that are not faulty do not open together either.
     pub(crate) fn from_config(config: &Config) -> Result<Self, String> {
         if let Ok(devices) = open(config) {
             return Ok(Self { devices, refused: Vec::new() });
@@ -52,7 +52,7 @@ fn opens(config: &Config, name: &str, refused: &mut Vec<Refused>) -> bool {
     failed.is_none()
 }
 
-/// Returns the configuration with only one device or one compression service.
+/// Returns a copy of the configuration that has only this device or only this compression service.
 fn alone(config: &Config, device: Option<&String>, compression: Option<&String>) -> Config {
     let mut config = config.clone();
     config.runtime.devices = device.into_iter().cloned().collect();

@@ -1,5 +1,5 @@
-//! Where jobs would go under a configuration while nothing is in flight. The policy itself is asked, size by size. It
-//! does not know here what it has to learn first (costs and load).
+//! Finds the devices to which jobs would go under a configuration while no other job is in flight. It calls the policy
+//! itself for each size. The policy has not yet learned costs or load here.
 
 use device::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
 use device::{Capabilities, Class, Dialect, Polynomial, TAG_BYTES, Task, TenantId};
@@ -12,11 +12,11 @@ use units::{ByteCount, Op};
 
 use super::sample;
 
-/// Sizes of one op that go the same way.
+/// A range of sizes of one op whose jobs go to the same device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Route {
     pub(super) op: &'static str,
-    /// The smallest and the largest size that was asked about (bytes). All powers of two between them go the same way.
+    /// The smallest and the largest size that was tested (bytes). All powers of two between them have the same route.
     pub(super) bytes: [u64; 2],
     pub(super) device: String,
     pub(super) placement: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct Route {
     pub(super) why: String,
 }
 
-/// Where jobs go.
+/// The routes of all jobs.
 #[derive(Debug, Serialize)]
 pub(super) struct Routes {
     /// The policy in effect.
@@ -35,17 +35,17 @@ pub(super) struct Routes {
     pub(super) hints: Vec<String>,
 }
 
-/// Returns the routes of every op, for sizes from 64 B to the largest item, 16 MiB at most.
+/// Returns the routes of every op, for sizes from 64 B to the largest item, but at most 16 MiB.
 ///
 /// # Errors
-/// There is no value to ask about.
+/// The generator refuses the sample value.
 pub(super) fn routes(config: &Config, devices: &server::Devices) -> Result<Routes, String> {
     let runtime = &config.runtime;
     let policy = convert::policy(runtime.policy, runtime, devices.all.len(), devices.accelerators);
     let largest = config.store.item_bytes_max.min(LARGEST).0;
     let sizes = (SMALLEST_LOG2..).map(|log2| 1u64 << log2).take_while(|size| *size <= largest);
     let sizes: Vec<u64> = sizes.collect();
-    // The form in which values would be written with compression on.
+    // The form in which values are written if compression is on.
     let form = FormPolicy { compress: true, ..convert::form(&config.compress) };
     let sample = sample(sizes.last().map_or(0, |size| *size as usize))?;
     let mut routes: Vec<Route> = Vec::new();
@@ -96,8 +96,8 @@ fn route(
     }
 }
 
-/// Returns a hint if a device is bound to a window. It only gets values that are written within that window, and by
-/// default no value is.
+/// Returns a hint if a device is bound to a window. Such a device gets only values that are written within that window.
+/// By default no value is written so.
 fn bound_to_window(form: &FormPolicy, devices: &server::Devices) -> Option<String> {
     let bound = devices.all.iter().find(|device| {
         let can = device.capabilities();
@@ -112,7 +112,7 @@ fn bound_to_window(form: &FormPolicy, devices: &server::Devices) -> Option<Strin
     })
 }
 
-/// Returns what the runtime would do with a job when it has no other job.
+/// Returns where the runtime would send a job if no other job is in flight.
 fn choose(
     policy: &dyn Policy,
     runtime: &RuntimeSection,
@@ -161,7 +161,7 @@ fn facts(task: &Task, work_bytes: usize) -> JobFacts {
     }
 }
 
-/// Returns the job for a value of this size, or `None` if the value would be stored as it came.
+/// Returns the job for a value of this size, or `None` if the value would be stored unchanged.
 fn task(op: Op, form: &FormPolicy, value: &[u8]) -> Option<Task> {
     let (key, nonce) = (Key::new(&[0; KEY_BYTES]), Nonce([0; NONCE_BYTES]));
     match op {
@@ -202,14 +202,14 @@ fn why(reason: Reason, runtime: &RuntimeSection) -> String {
 pub(super) const OPS: [Op; 6] =
     [Op::Compress, Op::Decompress, Op::Encrypt, Op::Decrypt, Op::Checksum, Op::Copy];
 
-/// The smallest size that is asked about, 64 B. Smaller values are not compressed.
+/// The logarithm of the smallest size that is tested, 64 B. Smaller values are not compressed.
 const SMALLEST_LOG2: u32 = 6;
 
 const LEARNS: &str = "this policy learns costs from the jobs that it serves; these are its answers before it has \
                       learnt any";
 
-/// Policies probe on small draws only.
+/// A draw with which a policy never probes, because policies probe only on small draws.
 const NO_PROBE: u64 = u64::MAX;
 
-/// Beyond this size only a device's limit changes anything.
+/// The largest size that is tested. Above it only a device's limit changes anything.
 const LARGEST: ByteCount = ByteCount::mib(16);

@@ -1,8 +1,8 @@
-//! A value as caches hold them, to ask policies and try devices: generated HTML that is always the same.
+//! Generates a value like those in caches, for testing policies and devices. It is HTML that is always the same.
 
 use workload::{PayloadClass, SizeDist, Sizes, Values, Weighting};
 
-/// Generates HTML of so many bytes.
+/// Generates HTML of this size.
 ///
 /// # Errors
 /// The generator refuses the size.

@@ -1,5 +1,5 @@
-//! Looks for accelerators and, for an Intel IAA, for everything between it and a process: driver, IOMMU, work queues,
-//! rights and library (Linux idxd; requirements of QPL's hardware path).
+//! Looks for accelerators. For an Intel IAA it checks everything between the IAA and a process: driver, IOMMU, work
+//! queues, rights and library (Linux idxd; requirements of QPL's hardware path).
 
 use drivers::host::{Capability, IdxdDevice, IdxdKind, Machine, PciKind};
 use drivers::qpl::NumaNode;
@@ -34,8 +34,8 @@ pub(super) fn findings(machine: &Machine, wanted: Wanted) -> Vec<Finding> {
     found
 }
 
-/// Reports that there is no IAA. That is a problem only if one is wanted, and is mentioned only if there is no other
-/// accelerator either.
+/// Reports that there is no IAA. This is a problem if the configuration needs one. Otherwise it is a note, and only if
+/// there is no other accelerator.
 fn none(machine: &Machine, wanted: Wanted) -> Option<Finding> {
     if wanted.iaa {
         let what = "qpl-hardware is configured, and neither the PCI bus nor /sys/bus/dsa has an \
@@ -71,8 +71,8 @@ fn no_driver(machine: &Machine, on_bus: &[&str], wanted: Wanted) -> Finding {
         .mend(Mend::root("loads it, now and at boot", commands))
 }
 
-/// Checks the kernel's version. QPL's hardware path needs Linux 5.18, for the second generation 6.3 (QPL documentation,
-/// system requirements).
+/// Checks the kernel's version. QPL's hardware path needs Linux 5.18. The second generation needs Linux 6.3 (QPL
+/// documentation, system requirements).
 fn kernel(machine: &Machine, devices: &[&IdxdDevice], wanted: Wanted) -> Option<Finding> {
     let newest = devices.iter().filter_map(|device| device.generation).max().unwrap_or(1);
     let (major, minor) = if newest > 1 { (6, 3) } else { (5, 18) };
@@ -137,7 +137,7 @@ fn library(machine: &Machine, wanted: Wanted) -> Option<Finding> {
     })
 }
 
-/// Checks for CAP_SYS_RAWIO. Since the fix of CVE-2024-21823 a process without it cannot map a work queue.
+/// Checks for CAP_SYS_RAWIO. Since the fix of CVE-2024-21823 a process without this capability cannot map a work queue.
 fn portal(machine: &Machine) -> Option<Finding> {
     let since = machine.kernel_version().is_some_and(|version| version >= (6, 9));
     (since && !machine.process.has(Capability::SysRawio)).then(|| {
@@ -151,8 +151,8 @@ fn portal(machine: &Machine) -> Option<Finding> {
     })
 }
 
-/// Checks that the nodes have devices near them. QPL takes devices of the caller's socket unless it is told otherwise.
-/// A node that the kernel does not know counts as anywhere.
+/// Checks that every node has a device on its socket. By default QPL uses devices of the caller's socket. A device
+/// whose node the kernel does not know counts as near every node.
 fn numa(machine: &Machine, usable: &[&IdxdDevice], wanted: Wanted) -> Option<Finding> {
     if wanted.numa != NumaNode::Socket {
         return None;
@@ -161,7 +161,7 @@ fn numa(machine: &Machine, usable: &[&IdxdDevice], wanted: Wanted) -> Option<Fin
         usable.iter().map(|device| device.numa_node).collect::<Option<_>>()?;
     nodes.sort_unstable();
     nodes.dedup();
-    // A socket may be split into nodes. The kernel calls a device nearest to one of them.
+    // A socket may be split into several nodes. The kernel assigns a device to one of them.
     let near = |node: &u16| {
         let socket = machine.sockets.get(node);
         nodes.iter().any(|usable_node| {
@@ -187,7 +187,7 @@ fn numa(machine: &Machine, usable: &[&IdxdDevice], wanted: Wanted) -> Option<Fin
     })
 }
 
-/// The values that the kernel's argument must have, on kernels that do not enable this by default.
+/// The values that turn the IOMMU's shared virtual memory on, for kernels that do not enable it by default.
 const KERNEL_ARGUMENTS: [&str; 2] = ["on", "sm_on"];
 
 #[cfg(test)]

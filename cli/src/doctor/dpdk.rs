@@ -1,5 +1,5 @@
-//! Looks at accelerators that are reached through DPDK, and at what DPDK needs of the machine for hardware: a driver
-//! that lets go of the device, huge pages, and memory that may be locked. DPDK's software devices need none of it.
+//! Checks accelerators that are reached through DPDK, and what DPDK needs for hardware: a driver that releases the
+//! device, huge pages, and memory that may be locked. DPDK's software devices need none of this.
 
 use drivers::host::{Capability, DPDK, Machine, MemoryLock, PciAccelerator, PciKind};
 use units::ByteCount;
@@ -78,12 +78,13 @@ fn memory_lock(machine: &Machine, wanted: Wanted) -> Option<Finding> {
         return None;
     }
     let what = format!("{} is too little for hardware behind DPDK (vfio)", ByteCount(bytes));
-    // This is not a shell command: a shell's limits end with it, and the server starts from another one.
+    // This is not a shell command. A shell's limits end with the shell, and the server is started elsewhere.
     let how = "raises it for the server: LimitMEMLOCK=infinity in its systemd unit, `--ulimit \
                memlock=-1` of docker run, or a line for its user in /etc/security/limits.conf";
     let severity = Severity::if_needed(wanted.dpdk);
     Some(Finding::new(severity, "memlock", what).mend(Mend::text(ADMINISTRATOR, how.to_owned())))
 }
 
-/// vfio locks all memory that devices reach: DPDK's heap, some hundred MiB.
+/// The memory that a process must be able to lock (bytes). vfio locks all memory that devices reach: DPDK's heap, some
+/// hundred MiB.
 const LOCKED_BYTES: u64 = 512 << 20;

@@ -1,4 +1,4 @@
-//! A finding: its severity, who can fix it, and how. This module only renders; others decide what is found.
+//! A finding: its severity, who can fix it, and how. This module only formats findings. Other modules produce them.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use crate::terminal::{WIDTH, wrapped};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Severity {
-    /// Everything is as it should be.
+    /// There is no fault.
     Ok,
-    /// Worth knowing, but no device of the configuration fails because of it.
+    /// The fact is worth knowing, but no device of the configuration fails because of it.
     Note,
     /// A device of the configuration does not work.
     Problem,
 }
 
 impl Severity {
-    /// Returns the severity of a fault in something, depending on whether it is needed.
+    /// Returns the severity of a fault in a feature. It depends on whether the feature is needed.
     pub(super) const fn if_needed(needed: bool) -> Self {
         if needed { Severity::Problem } else { Severity::Note }
     }
@@ -35,7 +35,7 @@ impl Severity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
-    /// The subject: a device or a part of the machine.
+    /// The device or the part of the machine that the finding is about.
     pub(super) about: String,
     pub(super) what: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,9 +45,9 @@ pub(super) struct Finding {
 /// The way to fix a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Mend {
-    /// The person who can fix it.
+    /// The person who can fix the fault.
     pub(super) who: String,
-    /// What that person does.
+    /// The action that this person takes.
     pub(super) how: String,
     /// The commands, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -94,7 +94,7 @@ impl Mend {
         Self { who: who.to_owned(), how, commands: Vec::new() }
     }
 
-    /// Creates a fix that needs an administrator of the machine.
+    /// Creates a fix for an administrator of the machine.
     pub(super) fn root(how: &str, commands: Vec<String>) -> Self {
         Self { who: ADMINISTRATOR.to_owned(), how: how.to_owned(), commands }
     }

@@ -1,5 +1,5 @@
-//! Looks at what every machine has: kernel, processor, and the memory that may be locked. Other modules look at what
-//! only accelerators need.
+//! Checks what every machine has: kernel, processor, and the memory that may be locked. Other modules check what only
+//! accelerators need.
 
 use drivers::host::{Capability, Machine, MemoryLock};
 use units::ByteCount;
@@ -12,8 +12,8 @@ pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
     [kernel].into_iter().chain(cpu(machine)).chain(memory_lock(machine)).collect()
 }
 
-/// Checks the processor features for which codecs and kernels look at run time. Other processors than x86-64 are not
-/// judged.
+/// Checks the processor features that codecs and kernels use if they find them at run time. Processors other than
+/// x86-64 are not checked.
 fn cpu(machine: &Machine) -> Option<Finding> {
     if !machine.x86 {
         return None;
@@ -45,7 +45,7 @@ fn memory_lock(machine: &Machine) -> Option<Finding> {
     Some(Finding::new(Severity::Ok, "memlock", what))
 }
 
-/// The kernel's word for a feature, the vendor's word, and what is slow without it.
+/// The kernel's word for a feature, the vendor's word, and the functions that are slow without it.
 const FEATURES: [(&str, &str, &str); 4] = [
     ("sse4_2", "SSE4.2", "CRC-32C is"),
     ("pclmulqdq", "PCLMULQDQ", "CRC-64 and AES-GCM are"),

@@ -1,12 +1,12 @@
-//! Says who can fix a device that did not make its round trip, and how, depending on what it did instead. `service.rs`
-//! looks for what keeps a compression service from its trip, because it knows where to look.
+//! Says who can fix a device that failed its round trip, and how. This depends on the kind of failure. `service.rs`
+//! finds the reason why a compression service fails, because it knows where to look.
 
 use device::{DeviceError, RefusedReason};
 use runtime::qualification::Problem;
 
 use super::finding::{ADMINISTRATOR, Mend};
 
-/// Returns the way to fix it.
+/// Returns the way to fix the problem.
 pub(super) fn mend(device: &str, problem: &Problem) -> Mend {
     match problem {
         Problem::Open(error) | Problem::Failed { error, .. } => of_error(device, error),
@@ -46,12 +46,12 @@ fn of_error(device: &str, error: &DeviceError) -> Mend {
         DeviceError::InvalidInput(_) | DeviceError::Cancelled => {
             reported(device, "it refuses a job that is valid")
         }
-        // A kind of error that is newer than this list.
+        // This kind of error is newer than the list above.
         _ => reported(device, "it fails for a reason without a name"),
     }
 }
 
-/// Another process has its queue.
+/// Returns the fix for a queue that another process occupies.
 fn crowded() -> Mend {
     Mend::text(
         "Whoever runs the other processes on it",
@@ -81,7 +81,7 @@ fn late(device: &str) -> Mend {
     Mend::root(how, vec![KERNEL_LOG.to_owned()])
 }
 
-/// A fault that no setting fixes.
+/// Returns the fix for a fault that no setting fixes.
 fn reported(device: &str, why: &str) -> Mend {
     Mend::text(
         "Whoever configures the server",
@@ -94,7 +94,7 @@ fn reported(device: &str, why: &str) -> Mend {
 
 const KERNEL_LOG: &str = "sudo dmesg | tail -n 50";
 
-/// Devices that have no hardware.
+/// The beginnings of the names of devices without hardware.
 const IN_THIS_PROCESS: [&str; 5] =
     ["software", "worker", "virtual-", "qpl-software", "dpdk-compress_"];
 

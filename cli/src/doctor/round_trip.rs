@@ -1,5 +1,5 @@
-//! The results of a round trip of every kind of job that a device does, for a report. It is the round trip that a
-//! server makes when it starts (`runtime::qualification`), with more patience and with a value as in a cache.
+//! Makes a round trip of every kind of job that a device does, for a report. A server makes the same round trip when it
+//! starts (`runtime::qualification`). This one has a longer time limit and uses a value like those in a cache.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::finding::{Finding, Severity};
 use super::mending::mend;
 use crate::devices::sample;
 
-/// The results of a device.
+/// The results of a device's round trip.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct RoundTrip {
     pub(super) device: String,
@@ -22,14 +22,15 @@ pub(super) struct RoundTrip {
     pub(super) codecs: Vec<CodecTrip>,
     /// The kernels whose results were right.
     pub(super) kernels: Vec<&'static str>,
-    /// The device's counters that rose meanwhile. They tell which path ran inside it.
+    /// The device's counters that rose during the round trip. They show which path ran inside the device.
     pub(super) counted: Vec<(&'static str, u64)>,
 }
 
-/// Makes the round trip and returns the finding, with the trip if it succeeded. `severity` is that of a failure.
+/// Makes the round trip and returns the finding, with the trip if it succeeded. `severity` is the severity of a
+/// failure.
 ///
 /// # Errors
-/// There is no value with which the device can be tried.
+/// There is no value with which the device can be tested.
 pub(super) fn finding(
     device: &dyn Device,
     severity: Severity,
@@ -79,7 +80,7 @@ fn round_trip(device: &dyn Device, sample: &Bytes) -> Result<RoundTrip, Problem>
 
 const SAMPLE_BYTES: usize = 64 << 10;
 
-/// A device of threads may wait for a core for seconds.
+/// The time limit of a job. A device of threads may wait for a core for seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Finds what keeps a compression service of the configuration from its round trip, and who can fix it. It is only
-//! asked when the round trip failed. A service that works is a device like any other.
+//! Finds the reason why a compression service of the configuration fails its round trip, and who can fix it. It runs
+//! only after a failed round trip. A service that works is a device like any other.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use server::config::{CompressionAddress, Config};
 
 use super::finding::{Finding, Mend, Severity};
 
-/// Adds the way to fix it to a finding about a compression service.
+/// Adds the way to fix the fault to a finding about a compression service.
 pub(super) fn explained(finding: Finding, config: &Config) -> Finding {
     if finding.severity != Severity::Problem {
         return finding;
@@ -43,16 +43,16 @@ fn started(command: String) -> Mend {
     }
 }
 
-/// What is at the socket where lanes are set up.
+/// The state of the socket at which lanes are set up.
 enum AtSocket {
-    /// A process that accepts, or will accept.
+    /// A process accepts connections, or will accept them.
     Listener,
-    /// A process that listens and has more callers than it ever accepts.
+    /// A process listens, but its queue of connections is full, so it does not accept any.
     Stuck,
     Nobody(io::Error),
 }
 
-/// Looks without waiting, because the process that listens there may be stopped.
+/// Tests the socket without waiting, because the process that listens there may be stopped.
 fn at_socket(path: &Path) -> AtSocket {
     let call = || {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -85,7 +85,7 @@ impl AtSocket {
 
     fn mend(&self, path: &Path) -> Mend {
         let how = match self {
-            // Starting another one would not help, and would not take the socket from the one that is there.
+            // Another service would not help, and it could not take the socket from the process that listens there.
             AtSocket::Listener => {
                 "reads its log, which says why: it serves processes of its own user and root's \
                  only, of the same version of the protocol, and with a store.item_bytes_max that \
@@ -135,7 +135,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("lane");
         let listener = std::os::unix::net::UnixListener::bind(&path).expect("binds");
-        // The listener accepts nobody, and only one caller can wait.
+        // The listener never accepts, and only one connection can wait.
         rustix::net::listen(&listener, 0).expect("listens");
         let path = path.display();
         let found = || found(&format!("lane:{path}"), &format!("lane-{path}"));

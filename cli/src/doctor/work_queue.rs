@@ -1,5 +1,5 @@
-//! Looks at the work queues of one IAA: which can be used, what keeps the nearest one from being used, and the commands
-//! that fix that. accel-config sets a queue up again, because a queue that is disabled forgets its settings.
+//! Checks the work queues of one IAA: which can be used, why the nearest one cannot be used, and the commands that fix
+//! it. The commands set a queue up again with accel-config, because a disabled queue loses its settings.
 
 use drivers::host::{IdxdDevice, Machine, Node, Obstacle, WorkQueue};
 use units::ByteCount;
@@ -7,7 +7,7 @@ use units::ByteCount;
 use super::Wanted;
 use super::finding::{Finding, Mend, Severity};
 
-/// Returns the findings. `needed` tells that the configuration does not work without this device.
+/// Returns the findings. If `needed` is set, the configuration does not work without this device.
 pub(super) fn findings(
     machine: &Machine,
     device: &IdxdDevice,
@@ -31,7 +31,7 @@ pub(super) fn findings(
     found
 }
 
-/// Reports a queue that can be used but will fail some jobs.
+/// Reports a usable queue that will fail some jobs.
 fn weak(device: &IdxdDevice, queue: &WorkQueue, wanted: &Wanted) -> Option<Finding> {
     let small =
         queue.transfer_bytes_max.map(ByteCount).filter(|limit| *limit < wanted.transfer_bytes);
@@ -70,7 +70,7 @@ fn unusable(machine: &Machine, device: &IdxdDevice, severity: Severity) -> Findi
         return Finding::new(severity, &device.name, what).mend(mend);
     };
     let about = format!("{}/{}", device.name, queue.name);
-    // Access to memory comes first and is a separate finding.
+    // Missing access to memory is reported first, in a separate finding.
     let decisive = queue.obstacles.iter().find(|obstacle| **obstacle != Obstacle::NoSharedMemory);
     let Some(obstacle) = decisive.copied() else {
         let what = "set up, but of no use without SVM; see IOMMU".to_owned();
@@ -143,7 +143,7 @@ fn enable(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     first.into_iter().chain([then]).collect()
 }
 
-/// Returns the commands that set up a queue with entries again, with our settings.
+/// Returns the commands that set up an existing queue again, with its entries and our settings.
 fn anew(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     let name = format!("{}/{}", device.name, queue.name);
     let disable = format!("sudo accel-config disable-wq {name}");
@@ -152,7 +152,8 @@ fn anew(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     disable.into_iter().chain([settings]).chain(enable(device, queue)).collect()
 }
 
-/// Returns the commands that set up a device from nothing. Entries and engines can only be given while it is disabled.
+/// Returns the commands that set up a device from nothing. Entries and engines can be assigned only while the device is
+/// disabled.
 fn from_nothing(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     let name = &device.name;
     let entries = device.entries.unwrap_or(128);
@@ -168,9 +169,9 @@ fn from_nothing(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     commands
 }
 
-/// Returns the command with the queue's settings. `group` is the group of the engines that will work on the queue.
+/// Returns the command with the queue's settings. `group` is the group of the engines that work on the queue.
 fn settings(name: &str, group: u64, size: &str, entries: u64) -> String {
-    // One entry stays for privileged submitters, as accel-config's manual asks.
+    // One entry stays free for privileged submitters, as accel-config's manual recommends.
     let threshold = entries.saturating_sub(1).max(1);
     format!(
         "sudo accel-config config-wq {name} --group-id={group}{size} --mode=shared \\\n  \
@@ -179,7 +180,7 @@ fn settings(name: &str, group: u64, size: &str, entries: u64) -> String {
     )
 }
 
-/// Linux's default, which is also ours (bytes).
+/// The largest transfer (bytes). This is Linux's default and ours.
 const TRANSFER_BYTES: u64 = 2 << 20;
 
 const ENABLED: &str = "enabled";

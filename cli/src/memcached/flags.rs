@@ -1,10 +1,10 @@
-//! memcached's command line as values: what each flag accepts, in the order in which memcached checks it, so that the
-//! first wrong flag decides the message and the exit code. Nothing is opened, resolved or started here.
+//! Parses memcached's command line into values: what each flag accepts, in the order in which memcached checks it. So
+//! the first wrong flag decides the message and the exit code. Nothing is opened, resolved or started here.
 
 use super::getopt::{Options, Spec, Value};
 use super::{Failure, number, suboptions};
 
-/// The request of a command line.
+/// The action that a command line requests.
 #[derive(Debug, PartialEq)]
 pub(super) enum Request {
     Help,
@@ -13,11 +13,11 @@ pub(super) enum Request {
     Serve(Box<Flags>),
 }
 
-/// The flags of a server to be started; `None` if a flag was not given.
+/// The flags of a server that is to be started. A flag is `None` if it was not given.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Flags {
     pub(super) port: Option<i32>,
-    /// Every `-l`, joined by commas.
+    /// The values of all `-l`, joined by commas.
     pub(super) listen: Option<String>,
     pub(super) unix_socket: Option<String>,
     pub(super) unix_mask: Option<i64>,
@@ -42,10 +42,10 @@ pub(super) struct Flags {
     pub(super) warnings: Vec<String>,
 }
 
-/// Parses a command line without the program's name.
+/// Parses a command line, which does not contain the program's name.
 ///
 /// # Errors
-/// The first flag that cannot be accepted.
+/// The first flag that is not accepted.
 pub(super) fn parse(args: Vec<String>) -> Result<Request, Failure> {
     let mut flags = Flags::default();
     for option in Options::new(SPECS, args) {
@@ -99,8 +99,8 @@ impl Flags {
         Ok(())
     }
 
-    /// Handles flags that are checked and change nothing, and flags that are refused because ignoring them would do
-    /// harm.
+    /// Handles two kinds of flags: flags that are checked and have no effect, and flags that are refused because
+    /// ignoring them would do harm.
     fn set_idle(&mut self, letter: char, value: &str) -> Result<(), Failure> {
         let refuse = |text: &str| Err(Failure::new(EX_USAGE, text.to_owned()));
         match letter {
@@ -159,10 +159,10 @@ impl Flags {
     }
 }
 
-/// sysexits.h: the command was used wrongly.
+/// sysexits.h: the command was used incorrectly.
 pub(super) const EX_USAGE: u8 = 64;
 
-/// memcached warns above this number of threads.
+/// The number of threads above which memcached warns.
 const THREADS_MAX: i32 = 64;
 
 fn above_0(value: i32, what: &str) -> Result<i32, Failure> {
@@ -173,7 +173,7 @@ fn above_0(value: i32, what: &str) -> Result<i32, Failure> {
     }
 }
 
-/// Parses `-I`: bytes, or KiB and MiB with the suffix `k` or `m`.
+/// Parses the value of `-I`: bytes, or KiB and MiB with the suffix `k` or `m`.
 fn item_bytes(text: &str) -> i64 {
     let count = i64::from(number::integer(text));
     match text.as_bytes().last() {

@@ -1,31 +1,31 @@
-//! Parses options as GNU `getopt_long` does, because memcached's callers write them that way: clusters (`-vvp11211`),
-//! glued and separate values, `--long=value`, unambiguous abbreviations, and `--`. This module does not know what an
-//! option means.
+//! Parses options as GNU `getopt_long` does, because memcached's callers use its forms: clusters (`-vvp11211`), glued
+//! and separate values, `--long=value`, unambiguous abbreviations, and `--`. This module does not know the meaning of
+//! options.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-/// Whether an option takes a value.
+/// Tells whether an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     None,
     Required,
-    /// Only as `--long=value`.
+    /// The value may be given, and only as `--long=value`.
     Optional,
 }
 
-/// An option. The long name may be missing.
+/// An option. The long name is optional.
 pub(super) struct Spec {
     pub(super) short: char,
     pub(super) long: &'static str,
     pub(super) value: Value,
 }
 
-/// The options of a command line, one after the other, so that the first wrong one decides what happens.
+/// Iterates over the options of a command line in order, so that the first wrong option decides the result.
 pub(super) struct Options<'s> {
     specs: &'s [Spec],
     args: Peekable<IntoIter<String>>,
-    /// The rest of a cluster of short options.
+    /// The unread letters of a cluster of short options.
     cluster: String,
 }
 
@@ -81,7 +81,7 @@ impl<'s> Options<'s> {
 }
 
 impl Iterator for Options<'_> {
-    /// The short name and the value, or the problem.
+    /// The short name and the value, or a description of the problem.
     type Item = Result<(char, Option<String>), String>;
 
     fn next(&mut self) -> Option<Self::Item> {

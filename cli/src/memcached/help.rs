@@ -1,5 +1,5 @@
-//! The texts of `-h`, `-i` and `-V`. Callers search them for what a server can do, as memcached's tests do, so they
-//! name only what is served.
+//! The texts of `-h`, `-i` and `-V`. Callers search them to find out what a server can do, as memcached's tests do. So
+//! they name only what is supported.
 
 /// The text of `-V`.
 pub(super) const VERSION: &str =

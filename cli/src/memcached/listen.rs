@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddr
 /// Returns the addresses of `-l`, or every interface if there is none.
 ///
 /// # Errors
-/// The list is not valid; the error tells why.
+/// The list is not valid. The error gives the reason.
 pub(super) fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>, String> {
     let mut found = Vec::new();
     for text in list.unwrap_or("*").split([',', ';']).filter(|text| !text.is_empty()) {
@@ -18,7 +18,7 @@ pub(super) fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>
     Ok(found)
 }
 
-/// Checks memcached's port number; -1 takes a free one.
+/// Checks memcached's port number. The number -1 stands for a free port.
 pub(super) fn port(number: i32) -> Result<u16, String> {
     let free = if number == -1 { 0 } else { number };
     u16::try_from(free).map_err(|_| format!("ERROR: Invalid port number {number}."))
@@ -47,7 +47,7 @@ fn split(text: &str, port_default: u16) -> Result<(&str, u16), String> {
             let (host, after) = rest.split_once(']').ok_or_else(unclosed)?;
             (host, after.strip_prefix(':'))
         }
-        // Several colons without brackets are an IPv6 address without a port.
+        // A text with several colons and without brackets is an IPv6 address without a port.
         None => match text.split_once(':') {
             Some((host, port)) if !port.contains(':') => (host, Some(port)),
             _ => (text, None),

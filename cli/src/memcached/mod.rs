@@ -1,5 +1,5 @@
 //! `rebate memcached`: the server behind memcached's flags, messages and exit codes, so that it can replace a memcached
-//! binary. This module is wiring: `flags` and `settings` know what flags mean.
+//! binary. This module connects the others. `flags` and `settings` know the meaning of the flags.
 
 mod flags;
 mod getopt;
@@ -21,7 +21,7 @@ use crate::process::{self, Handover, ServeError};
 use crate::terminal::print_line;
 use flags::{EX_USAGE, Flags, Request};
 
-/// Why the process ends before it serves: a text for stderr and memcached's exit code.
+/// The reason why the process ends before it serves: a text for stderr, and memcached's exit code.
 #[derive(Debug, PartialEq)]
 struct Failure {
     code: u8,
@@ -101,7 +101,7 @@ fn serve(flags: Flags) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Does what must happen before the first thread starts, in memcached's order.
+/// Does everything that must happen before the first thread starts, in memcached's order.
 fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
     let os_error = |text| Failure::new(EX_OSERR, text);
     if flags.core_files {
@@ -118,7 +118,7 @@ fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
         IdentityError::Refused(text) => Failure::new(EX_OSERR, text),
     })?;
     if flags.daemon {
-        // As in memcached, core files need the directory, and a verbose daemon keeps its output.
+        // As in memcached, a daemon keeps its directory if it may write core files, and its output if it is verbose.
         os::daemonize(flags.core_files, flags.verbose > 0).map_err(|text| Failure::new(1, text))?;
     }
     if flags.lock_memory
@@ -138,7 +138,7 @@ fn load(sources: &Sources) -> Result<Loaded, Failure> {
     Ok(loaded)
 }
 
-/// Makes a path absolute, so that it still holds after a daemon has changed its directory.
+/// Makes a path absolute, so that it stays valid after a daemon has changed its directory.
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path)
         .map_err(|error| Failure::new(EX_OSERR, format!("{}: {error}", path.display())))

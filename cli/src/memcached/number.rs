@@ -1,25 +1,25 @@
-//! Parses numbers as memcached does (C's `atoi` and `strtol`): leading blanks and a sign, then digits; anything behind
-//! the digits is ignored. Beyond the range they saturate, where C leaves the result open.
+//! Parses numbers as memcached does (C's `atoi` and `strtol`): leading blanks and a sign, then digits. Anything behind
+//! the digits is ignored. Numbers out of range saturate. C leaves their value undefined.
 
-/// Parses as `atoi` does: zero if there is no number.
+/// Parses an integer as `atoi` does. Returns zero if there is no number.
 pub(super) fn integer(text: &str) -> i32 {
     let wide = prefix(text, 10);
     wide.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32
 }
 
-/// Parses as `strtol` does with base 8, for permission bits.
+/// Parses an octal number as `strtol` does with base 8, for permission bits.
 pub(super) fn octal(text: &str) -> i64 {
     prefix(text, 8)
 }
 
-/// Parses as `atof` does: zero if there is no number.
+/// Parses a number as `atof` does. Returns zero if there is no number.
 pub(super) fn float(text: &str) -> f64 {
     let text = text.trim_start();
     let longest = (1..=text.len()).rev().filter(|&end| text.is_char_boundary(end));
     longest.map(|end| text[..end].parse()).find_map(Result::ok).unwrap_or(0.0)
 }
 
-/// Tells whether the text is a whole, unsigned 32-bit number and nothing else (memcached's `safe_strtoul`).
+/// Returns whether the text is an unsigned 32-bit number and nothing else (memcached's `safe_strtoul`).
 pub(super) fn is_unsigned(text: &str) -> bool {
     text.parse::<u32>().is_ok()
 }

@@ -1,5 +1,6 @@
-//! Turns memcached's flags into configuration: memcached's defaults lie below every other source, its flags above. So a
-//! file and the environment may set what memcached has no flag for, such as the codec and the admin address.
+//! Turns memcached's flags into configuration. memcached's defaults are below every other source, and its flags are
+//! above. So a file and the environment may set keys for which memcached has no flag, such as the codec and the admin
+//! address.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +11,7 @@ use units::{ByteCount, limits};
 use super::flags::{EX_USAGE, Flags};
 use super::{EX_OSERR, Failure, absolute, listen};
 
-/// Returns what a memcached without flags would do.
+/// Returns the configuration of a memcached without flags.
 pub(super) fn defaults() -> Result<Config, Failure> {
     let mut config = Config::default();
     config.server.listen = shown(&addresses(None, PORT)?);
@@ -35,7 +36,7 @@ pub(super) fn sources(
         push("-s", "server.unix_socket", path.to_string_lossy().into_owned());
         push("-s", "server.listen", String::new());
     } else if flags.port == Some(0) {
-        // memcached would keep running without any way to connect.
+        // memcached would keep running although no client could connect.
         let text = "-p 0 turns TCP off and there is no -s: no client could connect (-p -1 takes a free port)";
         return Err(Failure::new(EX_USAGE, text.to_owned()));
     } else if flags.port.is_some() || flags.listen.is_some() {
@@ -51,7 +52,7 @@ pub(super) fn sources(
     number("-c", "server.connections_max", flags.connections.map(i64::from));
     number("-t", "server.threads", flags.threads.map(i64::from));
     number("-R", "server.requests_per_turn", flags.requests_per_turn.map(i64::from));
-    // For the kernel a negative backlog is the system's largest, and so is a large one.
+    // For the kernel a negative backlog is the largest that the system allows. The same holds for a large backlog.
     let backlog = flags.backlog.map(|count| if count < 0 { i32::MAX } else { count });
     number("-b", "server.backlog", backlog.map(i64::from));
     number("-m", "store.memory", flags.memory_mib.map(|mib| i64::from(mib) << 20));
@@ -67,7 +68,7 @@ pub(super) fn sources(
         push("-X", "server.dump", dump.to_string());
     }
     let mut defaults = defaults()?;
-    // memcached has no such bound, so -I alone must be enough.
+    // memcached has no bound on bytes in flight, so -I alone must be sufficient.
     let inflight = &mut defaults.runtime.inflight_bytes_max;
     let item = flags.item_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(ByteCount);
     *inflight = (*inflight).max(item.unwrap_or_default().min(limits::ITEM_BYTES_MAX_HIGHEST));
@@ -87,7 +88,7 @@ fn shown(addresses: &[SocketAddr]) -> Vec<String> {
     addresses.iter().map(ToString::to_string).collect()
 }
 
-/// memcached's port and worker threads, if no flag names others.
+/// memcached's port and number of worker threads, if no flag sets them.
 const PORT: u16 = 11211;
 const THREADS: usize = 4;
 

@@ -1,6 +1,6 @@
-//! memcached's `-o` suboptions. Most of them tune slabs, the LRU and threads that do not exist here. They are checked
-//! as memcached checks them and have no effect. Unknown ones, and those whose absence would surprise, are refused.
-//! `idle_timeout` has memcached's effect.
+//! Checks memcached's `-o` suboptions. Most of them tune slabs, the LRU and threads that do not exist here. They are
+//! checked as memcached checks them and have no effect. Unknown suboptions are refused, and also suboptions whose
+//! absence would surprise. `idle_timeout` has memcached's effect.
 
 use super::number;
 
@@ -19,7 +19,7 @@ pub(super) struct Suboptions {
 /// The first suboption that memcached or this server refuses, with the reason.
 pub(super) fn check(list: &str) -> Result<Suboptions, String> {
     let mut all = Suboptions::default();
-    // A comma at the end does not start another suboption.
+    // A comma at the end does not begin another suboption.
     for suboption in list.strip_suffix(',').unwrap_or(list).split(',') {
         if list.is_empty() {
             break;
@@ -33,7 +33,7 @@ pub(super) fn check(list: &str) -> Result<Suboptions, String> {
         rule.check(name, value)?;
         match rule {
             Rule::AsIs => {}
-            // As in memcached, a number below zero is never reached.
+            // As in memcached, a negative number disables the timeout.
             Rule::IdleTimeout => {
                 all.idle_timeout_s = value.map(|value| number::integer(value).max(0));
             }
@@ -43,27 +43,27 @@ pub(super) fn check(list: &str) -> Result<Suboptions, String> {
     Ok(all)
 }
 
-/// What memcached requires of a suboption's value.
+/// The values that memcached accepts for a suboption.
 enum Rule {
-    /// It names what this server does anyway.
+    /// The suboption requests what this server does anyway.
     AsIs,
-    /// No value, or any value, which is ignored.
+    /// The value is optional and ignored.
     Any,
-    /// Any value.
+    /// A value is required, and any value is accepted.
     Given,
-    /// Seconds, from the number with which the value begins. The only suboption that has an effect.
+    /// The value begins with a number of seconds. This is the only suboption with an effect.
     IdleTimeout,
-    /// A whole number within the range.
+    /// The value is a whole number within the range.
     Whole(i32, i32),
-    /// A whole number within the range, if there is a value.
+    /// The value is optional. If given, it is a whole number within the range.
     WholeIfGiven(i32, i32),
-    /// An unsigned number and nothing behind it.
+    /// The value is an unsigned number with nothing behind it.
     Unsigned,
-    /// A number above zero and at most this.
+    /// The value is a number above zero and at most this number.
     Above0(f64),
-    /// One of these words.
+    /// The value is one of these words.
     Word(&'static [&'static str]),
-    /// It would change what the server is.
+    /// The suboption is refused for this reason, because it would change the nature of the server.
     Refused(&'static str),
 }
 

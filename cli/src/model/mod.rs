@@ -1,5 +1,5 @@
-//! `rebate model`: what acceleration would give a service. It turns flags into one request to the planner and prints
-//! the answers. It measures nothing and changes nothing.
+//! `rebate model`: predicts what acceleration would give a service. It turns flags into one request to the planner and
+//! prints the answers. It measures nothing and changes nothing.
 
 mod page;
 mod profile;
@@ -81,7 +81,7 @@ pub(crate) struct ModelCommand {
     json: bool,
 }
 
-/// The JSON that `--json` prints. A single answer stands at the top, several answers stand in a list.
+/// The JSON that `--json` prints. A single answer is at the top level. Several answers are in a list.
 #[derive(Serialize)]
 struct Output {
     #[serde(flatten)]
@@ -104,15 +104,16 @@ impl From<Error> for CliError {
 }
 
 impl ModelCommand {
-    /// Exit codes: 0 done, 1 the scheduler gave no answer or too little, 2 bad usage or input.
+    /// Runs the command. The exit code is 0 for success, 1 if the scheduler gave no answer or too little data, and 2
+    /// for bad usage or input.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let (lines, failed) = self.lines()?;
         lines.iter().for_each(|line| print_line(line));
         failed.map_or(Ok(()), Err)
     }
 
-    /// Returns the lines to print, and why the model has no answer, if so. The tables of a profile are printed even
-    /// then.
+    /// Returns the lines to print, and the reason if the model has no answer. The tables of a profile are printed in
+    /// any case.
     fn lines(&self) -> Result<(Vec<String>, Option<CliError>), CliError> {
         if let Some(symbol) = &self.explain {
             let lines = profile::explain(symbol, self.rules.as_deref(), self.json);

@@ -1,5 +1,5 @@
-//! The answers as one page that needs no network: a figure of the shares of a profile, a figure of the projected gains
-//! with their intervals, and the same tables and remarks as on a terminal. It computes nothing.
+//! Shows the answers as one page that needs no network. It has a figure of the shares of a profile, a figure of the
+//! projected gains with their intervals, and the tables and remarks of the terminal. It computes nothing.
 
 use planner::{Answer, Outcome, Ratio};
 use report::{BarSeries, Category, Column, Figure, Origin, Panel, Report, Section, Table};
@@ -101,7 +101,7 @@ fn answer(answer: &Answer) -> Section {
     }
 }
 
-/// Builds a table. `title` says what its rows are named by.
+/// Builds a table. `title` is the title of the column with the rows' names.
 fn table(caption: &str, title: &str, columns: &[(&str, usize)], rows: Vec<Vec<String>>) -> Table {
     let names = [title].into_iter().chain(columns.iter().map(|(name, _)| *name));
     Table { caption: caption.to_owned(), header: names.map(Column::text).collect(), rows }

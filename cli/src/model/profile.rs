@@ -12,7 +12,7 @@ use crate::terminal::{WIDTH, table, wrapped};
 /// Prints which rules match a symbol.
 ///
 /// # Errors
-/// The rules cannot be used.
+/// The rules are not valid.
 pub(super) fn explain(
     symbol: &str,
     more_rules: Option<&Path>,
@@ -49,13 +49,13 @@ pub(super) fn explain(
     Ok(lines)
 }
 
-/// Returns both tables as a title and names with shares.
+/// Returns both tables, each as a title and a list of names with shares.
 pub(super) fn shares(report: &Report) -> [(&'static str, Vec<(String, f64)>); 2] {
     let shares = |rows: &[Row]| rows.iter().map(|row| (row.category.clone(), row.share)).collect();
     [("leaf functions", shares(&report.leaf)), ("functionalities", shares(&report.functionality))]
 }
 
-/// Returns both tables as a title and the rows under it and [`COLUMNS`].
+/// Returns both tables, each as a title and its rows. The columns are the title and [`COLUMNS`].
 pub(super) fn tables(report: &Report) -> [(&'static str, Vec<Vec<String>>); 2] {
     let rows = |rows: &[Row]| rows.iter().map(cells).collect();
     [
@@ -70,7 +70,7 @@ pub(super) fn remarks(report: &Report) -> Vec<String> {
     report.counts.iter().cloned().chain(advice).chain(unread(report)).collect()
 }
 
-/// The columns behind a table's title.
+/// The columns to the right of the title's column.
 pub(super) const COLUMNS: [(&str, usize); 5] =
     [("share", 8), ("frames", 9), ("IPC", 5), ("at most", 9), ("most in", 30)];
 

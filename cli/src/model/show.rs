@@ -130,7 +130,7 @@ pub(super) fn estimates(answer: &Answer) -> Vec<Vec<String>> {
     rows
 }
 
-/// Returns one table that compares the answers on several devices.
+/// Returns a table that compares the answers on several devices.
 pub(super) fn devices(answers: &[Answer]) -> Vec<String> {
     let on_device = |answer: &&Answer| answer.device.is_some();
     let rows: Vec<Vec<String>> = answers.iter().filter(on_device).map(device).collect();
@@ -140,7 +140,7 @@ pub(super) fn devices(answers: &[Answer]) -> Vec<String> {
     table(&DEVICE_COLUMNS, &rows)
 }
 
-/// Returns the cells of one answer among several.
+/// Returns the cells of an answer in a table of several answers.
 pub(super) fn device(answer: &Answer) -> Vec<String> {
     let [_, speedup, interval] = ratio("", answer.speedup, "exact");
     let latency = answer.latency_reduction.map(|reduction| ratio("", reduction, "exact"));
@@ -157,7 +157,7 @@ pub(super) fn device(answer: &Answer) -> Vec<String> {
     ]
 }
 
-/// Describes LogCA's other size, the one for half of A.
+/// Describes LogCA's second size, at which half of A is reached.
 fn half_of_a(logca: &LogCaSizes) -> String {
     match logca.half_acceleration_bytes {
         Some(bytes) if bytes.is_finite() => format!("half of A from {}", size(bytes)),

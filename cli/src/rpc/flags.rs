@@ -1,4 +1,4 @@
-//! Flags that several commands share, and the values for which they stand.
+//! Flags that several commands share, and the values that they stand for.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
@@ -27,7 +27,7 @@ impl From<Layout> for RpcLayout {
     }
 }
 
-/// What is asked for.
+/// The flags that choose the mix of requests.
 #[derive(Debug, Args)]
 pub(super) struct MixFlags {
     /// A workload of the Arcalis paper's table V: calls of a service and their shares.
@@ -51,7 +51,7 @@ pub(super) struct MixFlags {
     pub(super) seed: u64,
 }
 
-/// The flags of [`MixFlags`], for a command that accepts a file in their place.
+/// The flags of [`MixFlags`], for a command that also accepts a file instead of them.
 pub(super) const MIX_FLAGS: [&str; 6] = ["workload", "set_ratio", "shape", "keys", "zipf", "seed"];
 
 impl MixFlags {
@@ -86,7 +86,7 @@ pub(super) fn service(name: &str) -> RpcService {
     }
 }
 
-/// Maps an error to who can fix it: the caller can fix it, or the operator of the machine.
+/// Maps an error to the person who can fix it: the caller or the operator of the machine.
 pub(super) fn problem_of(error: &RpcError) -> CliError {
     match error {
         RpcError::BadOptions(_) => CliError::usage(error),

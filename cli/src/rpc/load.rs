@@ -89,7 +89,7 @@ impl Load {
     }
 }
 
-/// Returns the first of a name's addresses on which somebody listens. If there is only one, it is not tried.
+/// Returns the first of a name's addresses on which a process listens. A single address is returned without a test.
 fn listening(found: &[SocketAddr]) -> io::Result<SocketAddr> {
     match found {
         [one] => Ok(*one),

@@ -1,5 +1,5 @@
-//! Sends recorded packets into a loopback and looks at the answers. It counts them, times some, and compares all with
-//! the model if that is requested.
+//! Sends recorded packets into a loopback and reads the answers. It counts the answers, measures the time of some, and
+//! compares all of them with the model if requested.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use serde::Serialize;
 /// Counts of the answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
-    /// Requests answered. If answers are judged, these were judged right.
+    /// The requests that were answered. If answers are compared, these answers were right.
     pub(crate) right: u64,
-    /// The refusals among them, where a refusal was due.
+    /// The refusals among them, for requests that had to be refused.
     pub(crate) refused_rightly: u64,
-    /// Reads that found nothing although something was stored.
+    /// The reads that found nothing although a value was stored.
     pub(crate) misses: u64,
-    /// Refusals that were not due.
+    /// The refusals of requests that should have been accepted.
     pub(crate) refused: u64,
-    /// Answers whose bytes differ from the model's.
+    /// The answers whose bytes differ from the model's.
     pub(crate) wrong: u64,
 }
 
@@ -33,7 +33,7 @@ impl Tally {
         self.wrong += other.wrong;
     }
 
-    /// Returns the number of answers that must not occur if the store is large enough.
+    /// Returns the number of answers that are wrong if the store is large enough: misses, refusals and wrong bytes.
     pub(crate) fn bad(&self) -> u64 {
         self.misses + self.refused + self.wrong
     }
@@ -42,14 +42,16 @@ impl Tally {
 pub(super) struct Player {
     recording: Arc<Recording>,
     oracle: Option<Oracle>,
-    /// The frame to be sent next, the number of frames still to be sent, and the number of the next request.
+    /// The index of the next frame to send. `left` is the number of frames still to be sent, and `number` is the number
+    /// of the next request.
     cursor: usize,
     left: u64,
     number: u64,
-    /// The requests in flight: the number, the time of sending if it is timed, and the due answer if it is compared.
+    /// The requests in flight: the number, the time of sending if it is measured, and the expected answer if it is
+    /// compared.
     under_way: VecDeque<(u64, Option<Instant>, Option<Expected>)>,
     pub(super) tally: Tally,
-    /// Times from sending to answer (ns), of some requests.
+    /// The times from sending to answer (ns), of some requests.
     pub(super) took_ns: Vec<u32>,
 }
 
@@ -69,15 +71,15 @@ impl Player {
         }
     }
 
-    /// Continues with another recording of the same service. The model keeps what was stored.
+    /// Continues with another recording of the same service. The model keeps the stored values.
     pub(super) fn change(&mut self, recording: Arc<Recording>) {
         debug_assert_eq!(recording.service(), self.recording.service());
         self.recording = recording;
         self.cursor = 0;
     }
 
-    /// Makes the next replay send this many frames. It continues where it is. After the end it starts again behind the
-    /// frames that fill the store.
+    /// Makes the next replay send this many frames. The replay continues at the current frame. After the last frame it
+    /// continues behind the frames that fill the store.
     pub(super) fn send(&mut self, frames: u64) {
         (self.left, self.number) = (frames, 0);
         self.under_way.clear();
@@ -124,7 +126,7 @@ impl LoopbackClient for Player {
         let place = self.under_way.iter().position(|(sent, ..)| *sent == number);
         let Some((_, begun, expected)) = place.and_then(|place| self.under_way.remove(place))
         else {
-            // If answers are compared, every request is noted, so this answer belongs to no request.
+            // If answers are compared, every request is listed, so this answer belongs to no request.
             return match self.oracle {
                 Some(_) => self.tally.wrong += 1,
                 None => self.judge(None, answer),
@@ -137,7 +139,8 @@ impl LoopbackClient for Player {
     }
 }
 
-/// Reading the clock for each request would be a good part of its time.
+/// One in this many requests is timed. Reading the clock for each request would take a large part of the request's
+/// time.
 const TIMED_EVERY: u64 = 8;
 const TIMED_MAX: usize = 1 << 20;
 

@@ -1,6 +1,6 @@
-//! `rebate rpc replay`: sends recorded packets through layouts in process. Layouts that are compared get the same
-//! number of cores: several copies of a layout with fewer threads run at once. Their runs are interleaved, and medians
-//! are shown.
+//! `rebate rpc replay`: sends recorded packets through layouts in process. All compared layouts get the same number of
+//! cores, so several copies of a layout with fewer threads run at once. The runs of the layouts alternate, and the
+//! medians are shown.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
@@ -58,14 +58,14 @@ pub(super) struct Replay {
     json: bool,
 }
 
-/// What to replay, and how.
+/// The recording to replay, and the settings of the replay.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) recording: Arc<Recording>,
     pub(crate) layouts: Vec<RpcLayout>,
     pub(crate) cores: RpcCores,
     pub(crate) window: usize,
-    /// The requests of a run, for each copy.
+    /// The number of requests per run and copy.
     pub(crate) requests: u64,
     pub(crate) runs: usize,
     pub(crate) check: bool,
@@ -95,7 +95,7 @@ impl Plan {
             cores,
             memory: self.memory,
             message_bytes_max: self.message_bytes_max,
-            // Runs must repeat, and the keys are our own.
+            // The hash seed is fixed so that runs repeat. This is safe because the keys are our own.
             hash_seed: Some(HASH_SEED),
             ..RpcOptions::new(service(self.recording.service()))
         }
@@ -155,7 +155,7 @@ impl Replay {
     }
 }
 
-/// Replays, one run of each layout in turn.
+/// Replays the recording. The runs of the layouts alternate.
 pub(crate) fn run(plan: &Plan) -> Result<Replayed, CliError> {
     let largest = plan.layouts.iter().max_by_key(|layout| layout.threads().len());
     let largest = *largest.ok_or_else(|| CliError::usage("no layout to replay with"))?;
@@ -207,7 +207,7 @@ pub(super) struct Run {
     pub(super) tally: Tally,
 }
 
-/// Runs all copies once. Each has a thread, which is its NetCore.
+/// Runs all copies once. Each copy has a thread, which is its NetCore.
 fn once(plan: &Plan, copies: &[RpcOptions]) -> Result<Run, CliError> {
     let met = Barrier::new(copies.len());
     let runs = thread::scope(|scope| {
@@ -233,8 +233,8 @@ fn once(plan: &Plan, copies: &[RpcOptions]) -> Result<Run, CliError> {
     Ok(sum)
 }
 
-/// Returns the rate of copies with so many requests each (1/s), from the first copy's begin to the last copy's end. A
-/// copy that continues alone is faster than it was beside the others.
+/// Returns the total rate (1/s) of copies with `requests` requests each, from the first copy's start to the last copy's
+/// end. A copy that continues alone is faster than it was while others ran.
 fn rate(requests: u64, times: impl Iterator<Item = [Instant; 2]> + Clone) -> f64 {
     let begun = times.clone().map(|[begun, _]| begun).min();
     let ended = times.clone().map(|[_, ended]| ended).max();
@@ -242,7 +242,8 @@ fn rate(requests: u64, times: impl Iterator<Item = [Instant; 2]> + Clone) -> f64
     (requests as f64 * times.count() as f64) / took.max(1e-9)
 }
 
-/// Runs one copy: fills the store, waits for the others, and replays. Returns when the replay began and ended.
+/// Runs one copy: fills the store, waits for the other copies, and replays. Returns the times at which the replay began
+/// and ended.
 fn one(
     plan: &Plan,
     options: &RpcOptions,
@@ -250,7 +251,7 @@ fn one(
 ) -> Result<(Player, [Instant; 2]), RpcError> {
     let mut player = Player::new(Arc::clone(&plan.recording), plan.check);
     let filled = filled(plan, options, &mut player);
-    // The others wait for this copy even if it cannot continue.
+    // The other copies wait for this one even if it failed to fill its store.
     met.wait();
     let mut loopback = filled?;
     player.took_ns.clear();
@@ -267,7 +268,7 @@ fn filled(plan: &Plan, options: &RpcOptions, player: &mut Player) -> Result<Loop
     Ok(loopback)
 }
 
-/// Round trips per mean: some tens of milliseconds.
+/// The number of round trips per mean. They take some tens of milliseconds.
 const HOPS: u64 = 100_000;
 /// The number of packets that are made if no file is given.
 const RECORDED_MAX: u64 = 100_000;

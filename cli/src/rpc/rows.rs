@@ -1,4 +1,5 @@
-//! The results of a replay, for people and for programs: a row for each layout and for each hop between cores.
+//! Formats the results of a replay, for people and for programs: one row for each layout and one for each hop between
+//! cores.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -13,7 +14,7 @@ use super::replay::{Plan, Run};
 pub(crate) struct Replayed {
     service: &'static str,
     window: usize,
-    /// The requests of a run, for each copy.
+    /// The number of requests per run and copy.
     requests: u64,
     runs: usize,
     /// Whether every answer was compared with the model.
@@ -22,32 +23,32 @@ pub(crate) struct Replayed {
     hops: Vec<HopRow>,
 }
 
-/// The median of several runs, with the least and the greatest value.
+/// The median of several runs, with the smallest and the greatest value.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Median {
     pub(crate) median: f64,
     pub(crate) spread: [f64; 2],
 }
 
-/// A layout. All layouts have the same number of cores.
+/// The results of a layout. All layouts have the same number of cores.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LayoutRow {
     id: String,
     #[serde(skip)]
     pub(super) layout: RpcLayout,
-    /// Copies that run at once.
+    /// The number of copies that run at once.
     pub(crate) copies: usize,
-    /// The threads of all copies. If they are pinned, each has a core.
+    /// The number of threads of all copies. If they are pinned, each has a core.
     pub(crate) threads: usize,
     #[serde(skip)]
     pinned: bool,
-    /// The rate of all copies together.
+    /// The rate of all copies together (1/s).
     pub(crate) requests_per_second: Median,
-    /// The rate per thread.
+    /// The rate per thread (1/s).
     pub(crate) requests_per_second_per_core: f64,
-    /// The time per request of one copy.
+    /// The time per request of one copy (ns).
     pub(crate) ns_per_request: Median,
-    /// Time from a packet's submission to its answer, of every eighth request; medians over runs.
+    /// The time from a packet's submission to its answer, of every eighth request. The value is the median over runs.
     pub(crate) p50_ns: Median,
     pub(crate) p99_ns: Median,
     pub(crate) answers: Tally,
@@ -55,12 +56,12 @@ pub(crate) struct LayoutRow {
     runs: [Vec<f64>; 4],
 }
 
-/// A round trip between two cores.
+/// The results of a round trip between two cores.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HopRow {
     id: &'static str,
     cores: [usize; 2],
-    /// The time there and back.
+    /// The time of the round trip (ns).
     ns: Median,
     #[serde(skip)]
     runs: Vec<f64>,
@@ -77,7 +78,7 @@ impl Median {
 }
 
 impl LayoutRow {
-    /// Creates a row for copies that fill this many threads.
+    /// Creates a row for as many copies as fill this number of threads.
     pub(super) fn new(layout: RpcLayout, threads: usize, pinned: bool, runs: usize) -> Self {
         let threads_each = layout.threads().len();
         let copies = threads / threads_each;

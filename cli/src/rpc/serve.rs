@@ -107,5 +107,5 @@ fn divided(stages: &RpcStages, requests: u64) -> String {
     )
 }
 
-/// How long it takes at most to notice a signal.
+/// The longest time until a signal is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

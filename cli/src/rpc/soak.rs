@@ -1,6 +1,5 @@
 //! `rebate rpc soak`: sends a mix of every workload of every service in process and compares each answer byte for byte
-//! with a model of the store. Some packets are broken on purpose and have to be refused without harm to their
-//! neighbours.
+//! with a model of the store. Some packets are broken on purpose. They must be refused without harm to other packets.
 
 use std::sync::Arc;
 use std::thread;
@@ -39,7 +38,7 @@ pub(super) struct Soak {
     json: bool,
 }
 
-/// The result.
+/// The result of a soak.
 #[derive(Clone, Debug, Serialize)]
 struct Soaked {
     layout: &'static str,
@@ -59,12 +58,13 @@ impl Soak {
         let mut answers = Tally::default();
         let services = rpc_services();
         for (place, (service, mixes)) in services.iter().enumerate() {
-            // Each service's share is its share of the workloads. The last one gets the rest.
+            // Each service gets a share of the requests in proportion to its workloads. The last service gets the rest.
             let share = match place + 1 == services.len() {
                 true => self.requests - answers.right,
                 false => self.requests * mixes.len() as u64 / MIXES.len() as u64,
             };
-            // A new thread, because it is pinned and the next service's thread may be elsewhere.
+            // Each service gets a new thread, because the thread is pinned and the next service's thread may need
+            // another core.
             let soaked = thread::scope(|scope| {
                 scope.spawn(|| self.soak(service, mixes, share)).join().expect("it does not panic")
             });
@@ -151,8 +151,7 @@ fn rpc_services() -> Vec<(&'static str, Vec<Mix>)> {
     services
 }
 
-/// Returns the next requests of a mix, at most `most`. If it is the first chunk, requests that fill the store come
-/// first.
+/// Returns the next requests of a mix, at most `most`. The first chunk begins with the requests that fill the store.
 fn chunk(mix: &Mix, seed: u64, is_first: bool, most: u64) -> Recording {
     let mut recording = Recording::new(mix.service()).expect("a mix is of a service");
     let mut generator = Generator::new(mix, seed);
@@ -171,7 +170,7 @@ fn chunk(mix: &Mix, seed: u64, is_first: bool, most: u64) -> Recording {
     recording
 }
 
-/// Breaks a packet so that it has to be refused: by its function, by its end or by its header.
+/// Breaks a packet so that it must be refused: by its function, by its end or by its header.
 fn break_frame(frame: &mut Vec<u8>, how: usize) {
     match how % 3 {
         0 => frame[FUNCTION_AT] = b'~',
@@ -184,12 +183,12 @@ fn break_frame(frame: &mut Vec<u8>, how: usize) {
     }
 }
 
-/// A frame has its length, then the version, whose last byte is the message's kind, then the name's length and the
-/// name.
+/// The size of the length field at the start of a frame (bytes). Behind it come the version, whose last byte is the
+/// message's kind, the name's length, and the name.
 const FRAME_HEAD_BYTES: usize = 4;
 const KIND_AT: usize = 7;
 const FUNCTION_AT: usize = 12;
-/// The number of requests that are made at once. Their memory stays small.
+/// The number of requests that are made at a time. It keeps their memory small.
 const CHUNK: u64 = 20_000;
 const KEYS: u64 = 2_000;
 const BROKEN_EVERY: usize = 89;

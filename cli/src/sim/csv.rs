@@ -1,7 +1,7 @@
-//! Writes results as one row per number. The rows of an architecture are written at once when its study is done, so
-//! that an interrupted sweep keeps what it has. If the machine stops, what was written in the last second may be lost.
-//! The last row of each study is its `events`. A study without that row was cut off and is made again. Whole studies
-//! are never overwritten.
+//! Writes results with one row per number. The rows of a study are written as soon as the study is done, so that an
+//! interrupted sweep keeps its finished studies. If the machine stops, the rows of the last second may be lost. The
+//! last row of each study is its `events`. A study without this row was cut off and is simulated again. Complete
+//! studies are never overwritten.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -17,15 +17,15 @@ use super::{Outcome, StudyKey};
 pub(super) struct Csv {
     file: File,
     path: String,
-    /// The time at which everything written before was on the disk.
+    /// The last time at which all rows were on the disk.
     synced: Instant,
-    /// The first columns of the rows that the file already has.
+    /// The first columns of the studies that the file already has.
     done: BTreeSet<Vec<String>>,
 }
 
 impl Csv {
-    /// Opens a file with one column for each sweep: a new file, or with `resume` an old one, of which whole studies are
-    /// kept.
+    /// Opens a file with one column for each sweep. The file must be new unless `resume` is set. With `resume`,
+    /// complete studies of an existing file are kept.
     pub(super) fn open(path: &Path, sweeps: &[Sweep], resume: bool) -> Result<Self, String> {
         let bad = |error: std::io::Error| format!("--csv {}: {error}", path.display());
         let keys = sweeps.iter().map(|sweep| sweep.key.as_str());
@@ -55,20 +55,20 @@ impl Csv {
         Ok(Self { file, path: path.display().to_string(), synced: Instant::now(), done })
     }
 
-    /// Tells whether the file has this study already.
+    /// Returns whether the file already has this study.
     pub(super) fn has(&self, here: &StudyKey<'_>, architecture: &str) -> bool {
         self.done.contains(&start(here, architecture))
     }
 
-    /// Adds all numbers of one architecture.
+    /// Appends all numbers of one architecture.
     pub(super) fn write(&mut self, here: &StudyKey<'_>, outcome: &Outcome) -> Result<(), String> {
         let written = self.file.write_all(rows(here, outcome).as_bytes());
         written.map_err(|error| format!("--csv {}: {error}", self.path))?;
-        // Syncing takes the disk longer than many a study takes.
+        // The file is not synced after each study, because syncing takes longer than many studies.
         if self.synced.elapsed() > SYNC_EVERY { self.sync() } else { Ok(()) }
     }
 
-    /// Writes everything through to the disk.
+    /// Syncs the file to the disk.
     pub(super) fn sync(&mut self) -> Result<(), String> {
         self.file.sync_data().map_err(|error| format!("--csv {}: {error}", self.path))?;
         self.synced = Instant::now();
@@ -76,7 +76,7 @@ impl Csv {
     }
 }
 
-/// Returns the length of the rows of whole studies, and the first columns of those studies.
+/// Returns the length of the rows of complete studies (bytes), and the first columns of these studies.
 fn whole(rows: &str) -> (usize, BTreeSet<Vec<String>>) {
     let (mut length, mut done, mut row) = (0, BTreeSet::new(), StringRecord::new());
     let mut reader =
@@ -131,7 +131,7 @@ fn text(rows: impl IntoIterator<Item = impl IntoIterator<Item = impl AsRef<[u8]>
     String::from_utf8(bytes).expect("its fields are text")
 }
 
-/// The columns behind those of the sweeps.
+/// The columns to the right of the sweeps' columns.
 const COLUMNS: [&str; 10] =
     ["architecture", "seed", "runs", "inputs", "verdict", "name", "metric", "value", "low", "high"];
 

@@ -1,6 +1,6 @@
-//! `rebate sim`: simulates a specification, perhaps with keys set and swept, under several architectures, and prints
-//! the results that the runs support. The same seed gives the same bytes, whatever the number of threads. The crate
-//! `sim` defines what a run means.
+//! `rebate sim`: simulates a specification under several architectures and prints the results that the runs support.
+//! Keys of the specification may be set and swept. The same seed gives the same bytes, whatever the number of threads.
+//! The crate `sim` defines the meaning of a run.
 
 mod csv;
 mod page;
@@ -82,7 +82,7 @@ impl From<SystemError> for CliError {
     }
 }
 
-/// The result under one architecture.
+/// The result of one architecture.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) architecture: &'static str,
@@ -109,7 +109,7 @@ impl Sim {
             None => Vec::new(),
         };
         if let Some(path) = &self.report {
-            // The page is opened now, because hours later would be late to report an error.
+            // The page is opened now, so that an error is reported before hours of simulation.
             let opened = OpenOptions::new().append(true).create(true).open(path);
             opened.map_err(|error| CliError::Usage(unwritten(path, &error)))?;
         }
@@ -123,7 +123,7 @@ impl Sim {
         self.finish(&entries, found, started.elapsed())
     }
 
-    /// Returns the system to simulate at each point, with the hash that names its inputs in a table.
+    /// Returns the system to simulate at each point, with the hash that identifies its inputs in a table.
     fn specs(
         &self,
         entries: &Entries,
@@ -144,7 +144,7 @@ impl Sim {
         points.iter().map(spec).collect()
     }
 
-    /// Simulates the studies that the table lacks, and shows each point when it is done.
+    /// Simulates the studies that the table lacks, and shows each point as soon as it is done.
     fn simulate(&self, cases: &[Case<'_>], csv: &mut Option<Csv>) -> Result<Summary, CliError> {
         let is_left = |case: &&Case<'_>| {
             !csv.as_ref().is_some_and(|csv| csv.has(&self.here(case), case.architecture))
@@ -180,7 +180,7 @@ impl Sim {
         Ok(found)
     }
 
-    /// Returns the key under which a table has the numbers of a case.
+    /// Returns the key of a case's numbers in a table.
     fn here<'a>(&'a self, case: &Case<'a>) -> StudyKey<'a> {
         let (seed, runs) = (self.seed, self.runs);
         StudyKey { spec: &self.spec, point: case.point, seed, runs, inputs: case.inputs }
@@ -204,7 +204,7 @@ impl Sim {
         }
     }
 
-    /// Prints the totals. The rates hold for this machine and moment, so they appear only in the output for programs
+    /// Prints the totals. The rates depend on this machine and moment, so they appear only in the output for programs
     /// and on stderr.
     fn finish(&self, entries: &Entries, found: Summary, wall: Duration) -> Result<(), CliError> {
         if let Some(path) = &self.report {
@@ -248,7 +248,7 @@ impl Sim {
     }
 }
 
-/// Formats a plan's error, named by the flag or key from which it came.
+/// Formats a plan's error with the flag or key that caused it.
 fn flagged(bad: &BadPlan) -> String {
     let flags = [
         ("replications_min", "--runs"),
@@ -265,24 +265,24 @@ fn unwritten(path: &Path, error: &std::io::Error) -> String {
     format!("--report {}: {error}", path.display())
 }
 
-/// A point, and its architectures that a table already has.
+/// A point, and those of its architectures that a table already has.
 type Kept = (Vec<Assignment>, Vec<&'static str>);
 
-/// Everything to print when all is done.
+/// The output that is printed at the end.
 #[derive(Debug, Default)]
 struct Summary {
     shown: Vec<serde_json::Value>,
     rows: Vec<page::Row>,
-    /// Points of which nothing was shown.
+    /// The points of which nothing was shown.
     kept: BTreeMap<usize, Kept>,
-    /// The number of studies that were not made again.
+    /// The number of studies that a table already had.
     kept_count: usize,
     totals: Totals,
 }
 
-/// A study of a sweep.
+/// One study of a sweep: a point and an architecture.
 struct Case<'a> {
-    /// The number of the point in the sweep.
+    /// The index of the point in the sweep.
     at: usize,
     point: &'a [Assignment],
     spec: &'a System,
@@ -290,7 +290,7 @@ struct Case<'a> {
     architecture: &'static str,
 }
 
-/// Lists all architectures at the first point, then at the next, and so on.
+/// Lists all architectures at the first point, then at the second, and so on.
 fn cases<'a>(
     points: &'a [Vec<Assignment>],
     specs: &'a [(System, u64)],
@@ -310,7 +310,7 @@ fn cases<'a>(
     points.iter().zip(specs).enumerate().flat_map(cases_at).collect()
 }
 
-/// The results of the studies.
+/// Collects the results of the studies.
 struct Results<'a> {
     sim: &'a Sim,
     bar: &'a Progress,
@@ -322,7 +322,7 @@ struct Results<'a> {
 }
 
 impl Results<'_> {
-    /// Takes the next study's report. After the last study of a point, the point is shown.
+    /// Adds the next study's report. After the last study of a point it shows the point.
     fn take(
         &mut self,
         case: &Case<'_>,
@@ -388,10 +388,10 @@ impl Totals {
     }
 }
 
-/// Returns the entries of a specification, which is compiled in or a file, with these keys set.
+/// Returns the entries of a specification with these keys set. The specification is built in or a file.
 ///
 /// # Errors
-/// The problem and its place.
+/// The problem and its place in the specification.
 pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, CliError> {
     sim::read_entries(spec, set, &sim::file_text).map_err(CliError::Usage)
 }
@@ -401,7 +401,7 @@ fn study_name(point: &[Assignment], architecture: &str) -> String {
     format!("{} {architecture}", point.join(" ")).trim().to_owned()
 }
 
-/// The most times that --runs are made to reach a precision.
+/// The number of replications may reach this many times --runs, to reach a precision.
 const RUNS_MORE: u32 = 20;
 
 const EXAMPLES: &str = "Examples:

@@ -1,6 +1,6 @@
-//! The results as one page that needs no network: percentiles and means of all response times, and what was busy. Times
-//! are bars or, over the first swept key whose values are numbers, lines, both with their intervals. It computes
-//! nothing. A value that a run does not support is a gap.
+//! Shows the results as one page that needs no network: percentiles and means of all response times, and utilisation.
+//! If a swept key has numbers as values, times are lines over the first such key. Otherwise they are bars. Both have
+//! their intervals. This module computes nothing. A value that a run does not support is a gap.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use super::{Assignment, Outcome};
 pub(super) struct Row {
     point: Vec<Assignment>,
     architecture: &'static str,
-    /// The reason why there are no times.
+    /// The reason why there are no times, if any.
     refused: Option<String>,
-    /// The percentile and the mean (us), for each response and for all together.
+    /// The percentile and the mean (us), for each response and for the mean of all responses.
     times: Vec<(String, [Option<Interval>; 2])>,
     /// The utilisation of each kind (%).
     busy: Vec<(String, Option<Interval>)>,
@@ -63,7 +63,7 @@ impl Row {
     }
 }
 
-/// Builds the page. `kept` studies were made earlier and are not on it.
+/// Builds the page. `kept` is the number of studies that were made earlier and are not shown.
 pub(super) fn report(title: &str, how: &str, rows: &[Row], kept: usize) -> Report {
     let key = swept(rows);
     let mut sections = Vec::new();
@@ -102,7 +102,7 @@ pub(super) fn report(title: &str, how: &str, rows: &[Row], kept: usize) -> Repor
     }
 }
 
-/// Returns the first swept key whose values are numbers and not all the same.
+/// Returns the first swept key whose values are numbers and not all equal.
 fn swept(rows: &[Row]) -> Option<&str> {
     let keys = rows.first()?.point.iter().map(|one| one.key.as_str());
     let is_axis = |key: &&str| {
@@ -146,7 +146,7 @@ fn side_by_side(names: &[(String, [Option<Interval>; 2])], rows: &[Row]) -> Sect
     }
 }
 
-/// Shows one response time.
+/// Shows the times of one response.
 fn times(name: &str, index: usize, key: Option<&str>, rows: &[Row]) -> Section {
     let found = |row: &Row, which: usize| row.times.get(index).and_then(|(_, both)| both[which]);
     let panels = TIMES.iter().enumerate().map(|(which, title)| match key {
@@ -174,7 +174,7 @@ fn times(name: &str, index: usize, key: Option<&str>, rows: &[Row]) -> Section {
     }
 }
 
-/// Shows what was busy, with a panel for each architecture and for each combination of keys that is not on the axis.
+/// Shows utilisation, with a panel for each architecture and for each combination of keys that is not on the axis.
 fn busy(key: Option<&str>, rows: &[Row]) -> Section {
     let mut alike: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
     for row in rows {

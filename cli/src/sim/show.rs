@@ -1,5 +1,5 @@
-//! Formats results for a terminal and for programs. Results that a run does not support are not shown: an overloaded
-//! architecture has a reason and the offer of a window in place of its times.
+//! Formats results for a terminal and for programs. Results that a run does not support are not shown. For an
+//! overloaded architecture it shows the reason, and the suggestion to simulate a window, instead of times.
 
 use serde_json::{Value, json};
 use sim::{Extent, Interval, Report, Verdict};
@@ -65,7 +65,7 @@ fn head(spec: &System, point: &[Assignment], report: &Report) -> Vec<String> {
     vec![what, format!("{how}; 95 % intervals"), String::new()]
 }
 
-/// Says whether the requested precision was reached, and otherwise what prevented it.
+/// Says whether the requested precision was reached, and if not, what prevented it.
 fn precise(outcome: &Outcome, wanted: f64) -> String {
     let (report, name) = (&outcome.report, outcome.architecture);
     let (runs, wanted) = (report.replications, (1e6 * wanted).round() / 1e4);
@@ -92,7 +92,7 @@ fn precise(outcome: &Outcome, wanted: f64) -> String {
     format!("{name}: NOT within {wanted} % after {runs} replications: {why}.")
 }
 
-/// Lists the architectures of this point that a table has and that are not shown.
+/// Lists the architectures of this point that a table already has, because their results are not shown.
 pub(super) fn kept(architectures: &[&str]) -> Vec<String> {
     if architectures.is_empty() {
         return Vec::new();
@@ -101,7 +101,7 @@ pub(super) fn kept(architectures: &[&str]) -> Vec<String> {
     vec![format!("Kept from before, not shown and in no comparison here: {names}."), String::new()]
 }
 
-/// Describes a point of which nothing is shown, for programs.
+/// Describes a point of which nothing is shown, as JSON.
 pub(super) fn kept_json((point, architectures): &(Vec<Assignment>, Vec<&'static str>)) -> Value {
     json!({ "set": set(point), "architectures": architectures })
 }
@@ -157,7 +157,7 @@ fn order(shown: &[&Outcome], name: &str) -> Option<String> {
     Some(text)
 }
 
-/// Returns by how much AccelFlow is below the others.
+/// Returns by how much AccelFlow's times are below the others'.
 fn reductions(shown: &[&Outcome]) -> Vec<String> {
     let accelflow = shown.iter().find(|one| one.architecture == ACCELFLOW);
     let Some(accelflow) = accelflow else { return Vec::new() };
@@ -172,15 +172,15 @@ fn reductions(shown: &[&Outcome]) -> Vec<String> {
     if rows.len() == 1 { Vec::new() } else { aligned(&rows) }
 }
 
-/// Returns facts of whole runs, warm-up included: rates and times of a request's stages if a model has them, then what
-/// was busy and how often rare events occurred.
+/// Returns facts of whole runs, including the warm-up: rates and times of a request's stages if a model has them, then
+/// utilisation and how often rare events occurred.
 fn facts(outcomes: &[Outcome]) -> Vec<String> {
     let mut lines = facts_table("of whole runs", &["_per_s", "_ns"], 1.0, outcomes);
     lines.extend(facts_table("shares (%)", &["utilisation", "share"], 100.0, outcomes));
     lines
 }
 
-/// Returns a table of the facts whose names end with one of `ends`, if one of their values is not zero.
+/// Returns a table of the facts whose names end with one of `ends`. It omits facts that are always zero.
 fn facts_table(title: &str, ends: &[&str], scale: f64, outcomes: &[Outcome]) -> Vec<String> {
     let head = outcomes.iter().map(|one| one.architecture.to_owned());
     let title = title.to_owned();
@@ -201,7 +201,7 @@ fn facts_table(title: &str, ends: &[&str], scale: f64, outcomes: &[Outcome]) -> 
     if rows.len() == 1 { Vec::new() } else { aligned(&rows) }
 }
 
-/// Lays out rows of numbers, two columns to the right, with an empty line below.
+/// Formats rows of numbers, indented by two columns, with an empty line below.
 fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let lines = numbers(rows).into_iter().map(|line| format!("  {line}"));
     lines.chain([String::new()]).collect()
@@ -217,7 +217,7 @@ fn percent(interval: Interval) -> String {
     format!("{:.1} ±{:.1}", 100.0 * interval.value, 100.0 * half)
 }
 
-/// Describes one point for programs.
+/// Describes one point as JSON.
 pub(super) fn json(point: &[Assignment], outcomes: &[Outcome], kept: &[&str]) -> Value {
     let outcomes: Vec<Value> = outcomes
         .iter()

@@ -1,5 +1,5 @@
-//! `rebate trace call`: sends one request to the example service of traces. The request's own traces run here, in
-//! software.
+//! `rebate trace call`: sends one request to the example service of traces. The request's traces on the caller's side
+//! run here, in software.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ impl Call {
     }
 }
 
-/// Tells whether the arguments are at fault, rather than the contents of the answer.
+/// Returns whether the arguments caused the error, and not the contents of the answer.
 fn is_callers(error: &TraceError) -> bool {
     error.trace == "T9" && matches!(error.cause, Cause::Malformed(_) | Cause::TooLarge { .. })
 }

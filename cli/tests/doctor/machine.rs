@@ -1,14 +1,14 @@
-//! A made-up machine: files as Linux has them, in a folder. The process in it is user 4242, whoever runs the tests.
+//! A simulated machine: files in a folder, as Linux has them. The process on it has user 4242, whoever runs the tests.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// Files under a folder that is removed with this value.
+/// The files of the machine. Their folder is removed with this value.
 pub(crate) struct Machine(tempfile::TempDir);
 
 impl Machine {
-    /// A machine with two cores and no accelerators.
+    /// Creates a machine with two cores and no accelerators.
     pub(crate) fn plain() -> Self {
         let machine = Self(tempfile::tempdir().unwrap());
         machine.write("proc/sys/kernel/osrelease", "6.8.0-41-generic\n");
@@ -26,7 +26,7 @@ impl Machine {
         machine
     }
 
-    /// A machine with one IAA and one work queue that anyone may use.
+    /// Creates a machine with one IAA and one work queue that anyone may use.
     pub(crate) fn with_iaa() -> Self {
         let machine = Self::plain();
         machine.write("sys/class/iommu/dmar0/x", "");
@@ -56,7 +56,7 @@ impl Machine {
         machine
     }
 
-    /// A machine with one QAT, which the kernel's driver has, and a virtual function of it.
+    /// Creates a machine with one QAT, which the kernel's driver uses, and one of its virtual functions.
     pub(crate) fn with_qat() -> Self {
         let machine = Self::plain();
         machine.pci("0000:6b:00.0", "0x8086", "0x4940", "4xxx");
@@ -84,7 +84,7 @@ impl Machine {
         self
     }
 
-    /// Sets attributes of its work queue.
+    /// Sets attributes of the IAA's work queue.
     pub(crate) fn queue(&self, attributes: &[(&str, &str)]) -> &Self {
         for (name, text) in attributes {
             self.device(&[(&format!("wq1.0/{name}"), text)]);

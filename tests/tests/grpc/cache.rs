@@ -1,4 +1,4 @@
-//! The cache's calls: what they store, find and refuse, and what is counted of them.
+//! Tests the cache's calls: the values that they store, find and refuse, and the counters that they change.
 
 use api::tonic::Code;
 use api::v1::set_request::Mode;
@@ -226,7 +226,7 @@ fn answers_beyond_the_limit_are_refused() {
             let status = cache.multi_get(request.clone()).await.expect_err("90 MB");
             assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         }
-        // The bytes that may be held at once can be had any number of times.
+        // A request within the budget succeeds any number of times.
         for _ in 0..50 {
             let request = MultiGetRequest { keys: request.keys[..4].to_vec(), ..request.clone() };
             let found = cache.multi_get(request).await.expect("3.6 MB").into_inner();

@@ -1,5 +1,5 @@
-//! Tests clients that ask for more than any server can give: streams, resets, headers, answers that they do not read.
-//! The server may refuse, or end the connection; it may not grow, stop, or keep the others waiting.
+//! Tests clients that request more than any server can give: streams, resets, headers, and answers that they do not
+//! read. The server may refuse them or end the connection. It must not grow, stop, or delay other clients.
 
 use rebate_tests::payload::random;
 use rebate_tests::{PATIENCE, poll_for};
@@ -9,7 +9,7 @@ use super::{Grpc, get, set};
 
 const GET: &str = "/rebate.v1.Cache/Get";
 
-/// The stream ids of a client, some at a time.
+/// Returns the stream ids of a client in batches.
 fn batches(count: u32) -> impl Iterator<Item = Vec<u32>> {
     let ids: Vec<u32> = (0..count).map(|index| 2 * index + 1).collect();
     ids.chunks(500).map(<[u32]>::to_vec).collect::<Vec<_>>().into_iter()
@@ -73,7 +73,7 @@ fn frames_without_end_and_without_sense_are_survived() {
     ]
     .concat();
     for (what, bytes) in [("pings", ping), ("settings", settings), ("empty data", empty)] {
-        // A client that does not read the answers to these makes the answers pile up.
+        // If a client does not read, the answers to these frames accumulate.
         for mut raw in [Raw::connect(grpc.addr), Raw::connect_deaf(grpc.addr)] {
             raw.send(wire::PREFACE);
             for _ in 0..300 {
@@ -92,7 +92,8 @@ fn headers_without_measure_are_refused() {
     let mut grpc = Grpc::all();
     let mut large = wire::call_headers(GET);
     wire::push_header(&mut large, b"x-large", &[b'a'; 15_000]);
-    // One value of 4,000 bytes, remembered, then named again by one byte as often as a block holds.
+    // The block defines one header of 4,000 bytes, which the table stores. It then refers to it by one byte as often as
+    // a block can hold.
     let mut bomb = wire::call_headers(GET);
     bomb.push(0x40);
     wire::push_text(&mut bomb, b"x-bomb");
@@ -124,8 +125,8 @@ fn headers_without_measure_are_refused() {
     assert!(grpc.rests());
 }
 
-/// Puts a value there that does not shrink, and asks for it on many streams of many connections whose windows have
-/// room for everything; nothing of it is ever read.
+/// Stores a value that does not compress. Requests it on many streams of many connections with large windows, and never
+/// reads an answer.
 fn ask_and_never_read(grpc: &mut Grpc, value_bytes: usize, connections: u32) -> Vec<Raw> {
     let value = random(value_bytes);
     let mut cache = grpc.cache();
@@ -157,7 +158,8 @@ fn ask_and_never_read(grpc: &mut Grpc, value_bytes: usize, connections: u32) -> 
 fn answers_that_nobody_reads_leave_room_for_others() {
     let mut grpc = Grpc::all();
     let deaf = ask_and_never_read(&mut grpc, 512 << 10, 16);
-    // Those who hold what others need are cut, and others are served while they still try.
+    // The server closes connections that hold resources needed by others. It serves other clients while the attackers
+    // still try.
     let served = poll_for(PATIENCE, || {
         let mut cache = grpc.cache();
         let found = grpc.runtime.block_on(async { cache.get(get(b"v")).await });
@@ -191,8 +193,8 @@ fn messages_that_never_end_leave_room_for_others() {
     for _ in 0..16 {
         let mut raw = Raw::connect(grpc.addr);
         raw.send(wire::PREFACE);
-        // It sends as much as one connection may hold, each stream within the window it begins with; on more streams,
-        // as much as the worker may.
+        // The client sends as much as one connection may hold, with each stream inside its initial window. With more
+        // streams it sends as much as the worker may hold.
         for ids in batches(140) {
             for id in ids {
                 raw.send(&frame(wire::HEADERS, wire::END_HEADERS, id, &headers));
@@ -210,8 +212,8 @@ fn messages_that_never_end_leave_room_for_others() {
     });
     assert!(served.is_some(), "the others are not served");
     grpc.is_well("messages without end");
-    // A client that holds what others need is cut. Where all of them were refused some streams, HTTP/2 ends them before
-    // that: they go on sending on streams that are over.
+    // The server closes a client that holds resources needed by others. If the server refused streams of all clients,
+    // HTTP/2 ends them earlier, because they continue to send on closed streams.
     let gone = || {
         let cut = grpc.metric("rebate_grpc_connections_stalled_total");
         (cut > 0 || grpc.metric("rebate_grpc_connections") < all.len() as u64 / 4).then_some(())

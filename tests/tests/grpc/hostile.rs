@@ -1,4 +1,5 @@
-//! Tests bytes that are no call, calls that are no message, and messages that mean nothing.
+//! Tests that the server survives bytes that are not gRPC, calls whose bytes are not a message, and messages without
+//! meaning.
 
 use api::tonic::Code;
 use rebate_tests::payload::random;
@@ -41,7 +42,7 @@ fn a_half_closed_client_still_gets_its_answer() {
     let data = frame(wire::DATA, wire::END_STREAM, 1, &body);
     raw.send(&[wire::PREFACE, &headers, &data].concat());
     assert!(raw.ends());
-    // This client says no more within its message.
+    // This client stops sending within its message.
     let mut raw = Raw::connect_deaf(grpc.addr);
     let half = frame(wire::DATA, 0, 1, &body[..6]);
     raw.send(&[wire::PREFACE, &headers, &half].concat());
@@ -116,7 +117,7 @@ const METHODS: [&str; 18] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Returns fields of plausible numbers and any content: most decode, few make sense.
+/// Returns fields with plausible numbers and any content. Most of these messages decode, and few make sense.
 fn any_message(prng: &mut units::Prng, depth: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..prng.below(6) {

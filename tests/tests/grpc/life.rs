@@ -1,4 +1,4 @@
-//! Health, reflection, deadlines, and the end of the server.
+//! Tests health, reflection, deadlines, and the end of the server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -102,7 +102,7 @@ fn a_deadline_that_has_passed_is_said_to_have() {
     grpc.is_well("deadlines");
 }
 
-/// A memcached server that is there, takes requests and answers a miss when it is told to.
+/// A memcached server that accepts requests and answers a miss only when the test tells it to.
 struct Reluctant {
     url: String,
     asked: mpsc::Receiver<()>,
@@ -156,7 +156,7 @@ fn the_end_lets_calls_finish_and_tells_those_who_watch() {
             cache.get(GetRequest { key: b"a".to_vec().into(), ..GetRequest::default() }).await
         });
         let mut watch = health.watch(about("rebate.v1.Cache")).await.expect("watch").into_inner();
-        // A ring is there once it has answered.
+        // A ring counts as serving after its first answer.
         let serving = async {
             while watch.message().await.expect("a word").expect("a word").status()
                 != ServingStatus::Serving

@@ -1,6 +1,5 @@
-//! gRPC as clients meet it, friendly ones and others: the cache, health and reflection, the end of the server, and
-//! whatever bytes a hostile client may send. After each of these the server must serve the next client and hold no more
-//! memory than its budget says.
+//! Tests gRPC with friendly and hostile clients: the cache, health and reflection, the end of the server, and arbitrary
+//! bytes. After each test the server must serve the next client and hold no more memory than its budget allows.
 
 mod cache;
 mod flood;
@@ -16,11 +15,11 @@ use api::v1::cache_client::CacheClient;
 use api::v1::{GetRequest, SetRequest};
 use rebate_tests::{PATIENCE, Port, Server, poll_for};
 
-/// The bytes that calls and sessions of the server may hold.
+/// The most bytes that calls and sessions of the server may hold.
 const BUDGET_BYTES: u64 = 32 << 20;
 
-/// Everything else: the program, the store of these tests, buffers that are kept, what the allocator does not give
-/// back, and headers and frames of each connection on their way in.
+/// The memory outside of the budget (bytes): the program, the store of these tests, pooled buffers, memory that the
+/// allocator does not return, and incoming headers and frames of each connection.
 const SLACK_BYTES: u64 = 96 << 20;
 
 /// A server with every service on one worker thread, and the runtime that its clients run on.
@@ -59,7 +58,7 @@ impl Grpc {
         CacheClient::new(self.channel()).max_decoding_message_size(64 << 20)
     }
 
-    /// Serves a client that comes now, and holds what it may.
+    /// Checks that the server serves a new client and stays within its memory limit.
     fn is_well(&mut self, after: &str) {
         assert!(self.server.exited().is_none(), "died of {after}: {}", self.server.output());
         let mut cache = self.cache();
@@ -77,7 +76,7 @@ impl Grpc {
         assert!(rss_bytes < rss_bytes_max, "{rss_bytes} of {rss_bytes_max} bytes after {after}");
     }
 
-    /// The server comes to rest: it uses less than half a core.
+    /// Waits until the server uses less than half a core. Returns false if it does not.
     fn rests(&self) -> bool {
         let window = Duration::from_millis(200);
         let ticks = || {
@@ -94,7 +93,7 @@ impl Grpc {
         poll_for(PATIENCE, is_calm).is_some()
     }
 
-    /// A sample on the page of metrics.
+    /// Returns a sample of the page of metrics.
     fn metric(&self, series: &str) -> u64 {
         let admin = self.server.admin().expect("admin pages");
         let page = wire::http(admin, "/metrics").expect("the page of metrics");

@@ -1,4 +1,4 @@
-//! HTTP/2 below any library that would object: frames as bytes, and calls whose messages are bytes.
+//! Speaks HTTP/2 without a library that would reject bad input: frames as bytes, and calls whose messages are bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ pub(crate) const END_HEADERS: u8 = 4;
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// One frame.
+/// Returns one frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a frame's length").to_be_bytes();
     let mut bytes = Vec::with_capacity(9 + payload.len());
@@ -29,7 +29,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// The headers of a call, without Huffman's code and without the dynamic table.
+/// Returns the headers of a call, without Huffman coding and without the dynamic table.
 pub(crate) fn call_headers(path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86, 0x04];
     push_text(&mut block, path.as_bytes());
@@ -40,14 +40,14 @@ pub(crate) fn call_headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// A header that leaves no trace in the dynamic table.
+/// Appends a header that is not added to the dynamic table.
 pub(crate) fn push_header(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     block.push(0x00);
     push_text(block, name);
     push_text(block, value);
 }
 
-/// A text of HPACK, of any length.
+/// Appends an HPACK string of any length.
 pub(crate) fn push_text(block: &mut Vec<u8>, text: &[u8]) {
     let mut rest = text.len();
     if rest < 127 {
@@ -64,13 +64,13 @@ pub(crate) fn push_text(block: &mut Vec<u8>, text: &[u8]) {
     block.extend_from_slice(text);
 }
 
-/// A message behind its prefix.
+/// Returns a gRPC message: a prefix and these bytes.
 pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
     let length = u32::try_from(bytes.len()).expect("a message's length");
     [&[0], &length.to_be_bytes()[..], bytes].concat()
 }
 
-/// A connection of bytes; what comes back is read and dropped by a thread, unless it is not to be read at all.
+/// A connection that sends raw bytes. A thread reads and drops the server's bytes, unless the connection is deaf.
 pub(crate) struct Raw {
     stream: TcpStream,
     reader: Option<JoinHandle<()>>,
@@ -87,19 +87,19 @@ impl Raw {
         raw
     }
 
-    /// Never reads. Nor is it to be heard without end: what does not go out is left.
+    /// Connects without ever reading. A write that does not finish within two seconds fails.
     pub(crate) fn connect_deaf(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).expect("the server accepts");
         stream.set_write_timeout(Some(Duration::from_secs(2))).expect("a time limit");
         Self { stream, reader: None }
     }
 
-    /// False once the server has had enough.
+    /// Sends bytes. Returns false after the server has closed the connection.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Says no more, and reads to the end; false if there is none within our patience.
+    /// Ends the sending side and reads until the connection ends. Returns false if it does not end within [`PATIENCE`].
     pub(crate) fn ends(mut self) -> bool {
         let _gone = self.stream.shutdown(Shutdown::Write);
         let _unsupported = self.stream.set_read_timeout(Some(PATIENCE));
@@ -123,14 +123,14 @@ impl Drop for Raw {
     }
 }
 
-/// The end of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) words: String,
 }
 
-/// A call whose body is these bytes; none if the server ended it without an answer.
+/// Makes a call with this body. Returns none if the server ended it without an answer.
 pub(crate) async fn call(
     addr: SocketAddr,
     path: &str,
@@ -161,13 +161,13 @@ async fn call_on(
     }
     let request = request.body(()).expect("a request");
     let (response, mut send) = client.send_request(request, false).ok()?;
-    // The answer may come before all of the body has gone.
+    // The answer may come before the whole body was sent.
     let _refused = send.send_data(Bytes::copy_from_slice(body), true);
     let (head, mut body) = response.await.ok()?.into_parts();
     if head.headers.contains_key("grpc-status") {
         return Some(ended(&head.headers));
     }
-    // A stream that never ends has said enough with its first part.
+    // For a stream that never ends, the first message is enough.
     let endless = path.ends_with("/Parameters") || path.ends_with("/Watch");
     while let Some(data) = body.data().await {
         let data = data.ok()?;
@@ -186,7 +186,7 @@ fn ended(headers: &http::HeaderMap) -> Ended {
     Ended { code, words: text("grpc-message").unwrap_or_default().to_owned() }
 }
 
-/// The body of a page over plain HTTP.
+/// Returns the body of a page over plain HTTP.
 pub(crate) fn http(addr: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(addr).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;

@@ -1,5 +1,5 @@
-//! Tests one client that takes all it can, or leaves without a word, next to others that want their answers. The
-//! services are held to what docs/operating/rpc.md says about memory, fairness and connections; nothing is measured.
+//! Tests one client that takes all it can, or disconnects without a word, while other clients wait for answers. The
+//! services must keep the rules of docs/operating/rpc.md about memory, fairness and connections. Nothing is measured.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -16,7 +16,7 @@ fn connect(service: &Service) -> TcpStream {
     stream
 }
 
-/// A frame that calls a function with a key and, where given, a value.
+/// Returns a frame that calls a function with a key and, if given, a value.
 fn call(name: &[u8], key: &[u8], value: Option<&[u8]>) -> Vec<u8> {
     let text = |bytes: &[u8]| [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat();
     let mut message = [b"\x80\x01\0\x01", &text(name)[..], b"\0\0\0\x01"].concat();
@@ -32,7 +32,7 @@ fn get(key: &[u8]) -> Vec<u8> {
     call(b"Get", key, None)
 }
 
-/// The next answer's message.
+/// Reads the next answer's message.
 fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut head = [0; 4];
     stream.read_exact(&mut head)?;
@@ -58,7 +58,8 @@ fn who_asks_without_end_starves_neither_others_nor_a_signal() {
     }
 }
 
-/// Asks on one thread and takes the answers on another, until the connection is closed; under way on return.
+/// Sends requests on one thread and reads the answers on another, until the connection is closed. Returns after the
+/// first answer.
 fn asks_without_end(mut stream: TcpStream) -> [thread::JoinHandle<()>; 2] {
     let mut taken = stream.try_clone().expect("another handle");
     let requests = get(b"k").repeat(20_000);
@@ -81,7 +82,7 @@ fn answers_that_nobody_takes_are_held_back_and_come_later() {
         answer(&mut greedy).expect("it is stored");
         let count = (16 << 10) / get(b"k").len();
         greedy.write_all(&get(b"k").repeat(count)).expect("it is sent");
-        // Who is served in turn with it sees it served as often.
+        // The service serves both connections in turn. So the greedy one was served as often as this one.
         let mut other = connect(&service);
         for _ in 0..2 * count {
             other.write_all(&get(b"none")).expect("it is sent");
@@ -100,7 +101,8 @@ fn answers_that_nobody_takes_are_held_back_and_come_later() {
 fn who_leaves_within_a_frame_takes_no_place() {
     for layout in LAYOUTS {
         let service = ours("memcached", layout, &["--connections-max", "4"]);
-        // Bytes and end are there before it looks, so it is told of both at once.
+        // The bytes and the end of the stream arrive while the service is stopped, so the service learns of both at
+        // once.
         service.process.stop().expect("it stands still");
         for _ in 0..4 {
             connect(&service).write_all(b"\0\0").expect("it is sent");

@@ -1,5 +1,6 @@
-//! `rebate rpc` against the stock Thrift library, both ways, and against clients that do not behave. Where the library
-//! is not installed, what needs it says so and is skipped, or fails with REBATE_THRIFT_REQUIRED=1, as in `test.sh`.
+//! Tests `rebate rpc` with the stock Thrift library, as client and as server, and with clients that misbehave. If the
+//! library is not installed, the tests that need it print a message and are skipped. With REBATE_THRIFT_REQUIRED=1, as
+//! in `test.sh`, they fail.
 
 mod greedy;
 
@@ -34,11 +35,11 @@ fn started(command: &mut Command) -> Service {
 fn ours(service: &str, layout: &str, flags: &[&str]) -> Service {
     let mut command = Command::new(rebate_binary());
     command.args(["rpc", "serve", "--listen", "127.0.0.1:0", "--service", service]);
-    // Several run at once, and this machine may have fewer cores than threads.
+    // Several services run at once, and this machine may have fewer cores than threads.
     started(command.args(["--layout", layout, "--cores", "any"]).args(flags))
 }
 
-/// Runs as many requests as the flags say, however long they take.
+/// Runs the number of requests that the flags give, without a time limit.
 fn load(address: SocketAddr, flags: &[&str]) -> Output {
     let mut command = Command::new(rebate_binary());
     let address = address.to_string();
@@ -91,7 +92,7 @@ fn our_client_finds_in_a_stock_server_what_it_stored() {
 fn loads_end_with_no_wrong_byte_in_every_layout() {
     for layout in LAYOUTS {
         let mut service = ours("memcached", layout, &[]);
-        // Of four connections three have a request more than the fourth.
+        // Three of the four connections send one request more than the fourth.
         for (shape, ratio) in [("k8_v8", "0.2"), ("k16_v32", "0.5"), ("k40_v3000", "0.8")] {
             let flags = ["--shape", shape, "--set-ratio", ratio, "--requests", "3003"];
             let report = report(&load(service.address, &[&flags[..], &["--keys", "900"]].concat()));
@@ -119,7 +120,7 @@ fn a_load_that_is_stopped_goes_on_where_it_was() {
     let flags = ["--requests", "400", "--keys", "40", "--duration", "600s"];
     let mut load =
         Process::start(command.args(["rpc", "load", &address]).args(flags)).expect("it starts");
-    // Its clients wait for answers from then on.
+    // After this the clients of the load wait for answers.
     let has_asked = || waiting_bytes(service.address).filter(|bytes| *bytes > 0);
     assert!(poll_for(PATIENCE, has_asked).is_some(), "{}", load.output());
     for _ in 0..20 {
@@ -132,7 +133,7 @@ fn a_load_that_is_stopped_goes_on_where_it_was() {
     assert!(status.success(), "{}", load.output());
 }
 
-/// Returns the bytes that have come to the port and are not read yet, from /proc.
+/// Returns the number of bytes that have arrived at the port and were not read, from /proc.
 fn waiting_bytes(address: SocketAddr) -> Option<u64> {
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
     let port = format!(":{:04X}", address.port());
@@ -249,17 +250,17 @@ fn clients_that_do_not_behave_harm_only_themselves() {
             stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
             stream
         };
-        // Frames too long, negative, empty, or without anyone to answer: closed.
+        // Frames that are too long, negative, empty, or not a call close the connection.
         for bytes in [&b"\0\x10\0\0"[..], b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x04abcd"] {
             let mut stream = connect();
             stream.write_all(bytes).expect("it is sent");
             assert_eq!(stream.read(&mut [0; 16]).expect("it is closed"), 0, "{bytes:?}");
         }
-        // Half a frame and away; and one that stays.
+        // One client sends half a frame and disconnects. Another sends half a frame and stays.
         connect().write_all(b"\0\0\0\x20\x80\x01").expect("it is sent");
         let mut slow = connect();
         slow.write_all(b"\0\0\0\x10\x80\x01\0").expect("it is sent");
-        // Requests in one write, a refused one among them: answered in order.
+        // Several requests in one write, with a refused one among them, are answered in order.
         let call = |name: &[u8], sequence: u8| {
             let head = [b"\0\0\0\x1a\x80\x01\0\x01\0\0\0\x03", name, &[0, 0, 0, sequence]].concat();
             [&head[..], b"\x0b\0\x01\0\0\0\x03key\0"].concat()
@@ -275,7 +276,7 @@ fn clients_that_do_not_behave_harm_only_themselves() {
             assert_eq!(body[3], if sequence == 2 { 3 } else { 2 }, "an exception or a reply");
             assert_eq!(body[14], sequence);
         }
-        // The slow one ends its request.
+        // The slow client completes its request.
         slow.write_all(b"\x01\0\0\0\x03Get\0\0\0\x07\0").expect("it is sent");
         let mut head = [0; 8];
         slow.read_exact(&mut head).expect("an answer");
@@ -307,7 +308,7 @@ fn bad_usage_says_what_is_valid() {
     }
 }
 
-/// The stock library's end, with what its compiler made of our IDL.
+/// Returns a command that runs the stock library's peer, with the code that its compiler generated from our IDL.
 fn peer(arguments: &[&str]) -> Option<Command> {
     static STOCK: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
     let (python, code) = STOCK.get_or_init(stock).as_ref()?;

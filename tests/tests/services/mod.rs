@@ -1,5 +1,5 @@
-//! Services without a door for memcached clients, their pages and their counters. It knows what is printed and how a
-//! page is asked for; nothing about what a service should answer.
+//! Starts services that have no listener for memcached clients, and reads their pages and counters. This module knows
+//! the printed lines and how to request a page. It does not know what a service should answer.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts it on free ports, or for gRPC on this one, which is held for it.
+    /// Starts the service on free ports. A `grpc_port` other than zero is reserved by the caller.
     pub(crate) fn start(role: &str, grpc_port: u16, args: &[&str]) -> Self {
         let grpc = format!("127.0.0.1:{grpc_port}");
         let ours = ["serve", "--role", role, "--grpc-listen", &grpc, "--threads", "2"];
@@ -34,7 +34,7 @@ impl Service {
         Self { process, grpc, admin }
     }
 
-    /// A scheduler that wants reports often, so that tests need not wait.
+    /// Starts a scheduler that requests reports often, so that tests need not wait.
     pub(crate) fn scheduler(grpc_port: u16, args: &[&str]) -> Self {
         let often = ["--set", "scheduler.report_every_ms=20"];
         Self::start("scheduler", grpc_port, &[&often, args].concat())
@@ -54,7 +54,7 @@ impl DerefMut for Service {
     }
 }
 
-/// Status, head and body of a page.
+/// Returns the status, head and body of a page.
 pub(crate) fn page(addr: SocketAddr, path: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(addr).expect("admin pages accept");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
@@ -68,7 +68,7 @@ pub(crate) fn page(addr: SocketAddr, path: &str) -> (u16, String, String) {
     (status, head.to_ascii_lowercase(), body.to_owned())
 }
 
-/// The samples of /metrics, by name and labels as written.
+/// Returns the samples of /metrics, by name with labels.
 pub(crate) fn metrics(addr: SocketAddr) -> BTreeMap<String, f64> {
     let (status, _, body) = page(addr, "/metrics");
     assert_eq!(status, 200);
@@ -80,7 +80,7 @@ pub(crate) fn metrics(addr: SocketAddr) -> BTreeMap<String, f64> {
     samples.map(read).collect()
 }
 
-/// The value of one label in a sample's name.
+/// Returns the value of a label in a sample's name.
 pub(crate) fn label<'n>(name: &'n str, label: &str) -> &'n str {
     let rest = name.split_once(&format!("{label}=\"")).map_or("", |(_, rest)| rest);
     rest.split('"').next().unwrap_or_default()

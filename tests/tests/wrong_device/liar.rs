@@ -1,5 +1,5 @@
-//! A compression service that hands its jobs to an honest one and is wrong about the answers, each time in the way that
-//! it was told.
+//! A compression service that forwards its jobs to an honest service and falsifies the answers, in the manner that the
+//! test chooses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,22 +17,22 @@ use rebate_tests::PATIENCE;
 use tokio::sync::oneshot;
 use units::Prng;
 
-/// The way in which the service is wrong.
+/// The manner in which the service falsifies its answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Manner {
-    /// Random bytes, after so many true answers.
+    /// Returns random bytes, after `from` true answers.
     Garbage { from: u64 },
-    /// One bit changed in so many answers, at random.
+    /// Changes one bit in one of `one_in` answers, chosen at random.
     Flips { one_in: u64 },
-    /// Other bytes for every value that it decompresses.
+    /// Returns wrong bytes for every value that it decompresses.
     Misreads,
-    /// No answer.
+    /// Never answers.
     Hangs,
-    /// Random bytes, and no answer to every third job.
+    /// Returns random bytes, and never answers every third job.
     GarbageAndHangs,
 }
 
-/// The service, on a thread of its own, until it is dropped.
+/// The service. It runs on a separate thread until this value is dropped.
 pub(crate) struct Liar {
     address: String,
     jobs: Arc<AtomicU64>,
@@ -41,7 +41,7 @@ pub(crate) struct Liar {
 }
 
 impl Liar {
-    /// Starts in front of the honest service at this address.
+    /// Starts the service in front of the honest service at this address.
     pub(crate) fn start(honest: &str, manner: Manner) -> Self {
         let (up, is_up) = std::sync::mpsc::channel();
         let (end, ended) = oneshot::channel();
@@ -94,7 +94,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// The answer as it leaves; none for a job that is never answered.
+    /// Returns the falsified answer, or none for a job that is never answered.
     fn treat(&self, op: Op, mut answer: RunResponse) -> Option<RunResponse> {
         let job = self.jobs.fetch_add(1, Ordering::SeqCst);
         let mut draws = Prng::new(job);

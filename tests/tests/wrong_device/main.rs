@@ -1,6 +1,6 @@
-//! Tests a compression service that is wrong, in front of which clients set and get values: no client gets an error or
-//! a wrong byte, at most twenty wrong results come from it before it is out of service, and at most twenty values are
-//! lost.
+//! Tests clients that set and get values while the compression service returns wrong results. No client may get an
+//! error or a wrong byte. At most twenty wrong results may come before the service is retired, and at most twenty
+//! values may be lost.
 
 mod liar;
 
@@ -13,14 +13,15 @@ use rebate_tests::http::page;
 use rebate_tests::payload::random;
 use rebate_tests::{Bystander, Client, PATIENCE, Server, poll_for, rebate_command};
 
-/// Sets of compressible values, each another one.
+/// The number of sets. Each sets a different compressible value.
 const SETS: usize = 4_000;
 
-/// The most results that may be wrong each time until the service is out of use, and the most values that may be lost.
+/// The most wrong results before each retirement of the service. [`LOST_MAX`] is the most values that may be lost.
 const WRONG_MAX: u64 = 20;
 const LOST_MAX: usize = 20;
 
-/// An honest compression service behind one that is wrong in its manner, and a frontend that sends every job there.
+/// An honest compression service, a service in front of it that falsifies answers, and a frontend that sends every job
+/// to the second.
 struct Rig {
     _honest: Process,
     liar: Liar,
@@ -47,7 +48,7 @@ impl Rig {
         self.ours.admin().expect("printed before `listening on`")
     }
 
-    /// The sum of all samples of the family that have this label.
+    /// Returns the sum of all samples of the family that have this label.
     fn counted(&self, family: &str, label: &str) -> u64 {
         let (_, page) = page(self.admin(), "/metrics").expect("the page of metrics");
         let ours = page.lines().filter(|line| line.starts_with(family) && line.contains(label));
@@ -72,7 +73,7 @@ struct Outcome {
     others: Report,
 }
 
-/// Sets many values next to other clients while the service is wrong in its manner, and reads them all.
+/// Sets many values while the service falsifies answers and other clients work, and then reads all values.
 fn drive(rig: &Rig, manner: Manner, right_jobs: u64) -> Outcome {
     let mut client = rig.ours.client();
     for index in 0.. {
@@ -87,7 +88,7 @@ fn drive(rig: &Rig, manner: Manner, right_jobs: u64) -> Outcome {
     }
     let lost = (0..SETS).filter(|index| !is_there(&mut client, *index)).count();
     let mut others = others.stop();
-    // A value of theirs that was lost is a miss, as it may be.
+    // A value that the other clients lost shows as a miss, which is allowed.
     let missed = others.failures.extract_if(.., |failure| failure.ends_with("get: a miss")).count();
     let lost = lost + missed;
     let (wrong, jobs) = (rig.wrong(), rig.liar.jobs());
@@ -98,8 +99,7 @@ fn drive(rig: &Rig, manner: Manner, right_jobs: u64) -> Outcome {
     Outcome { wrong, lost, others }
 }
 
-/// Does the same as `drive`, and checks that the service is retired in time and that afterwards nothing is lost any
-/// more.
+/// Does the same as `drive`. Checks that the service is retired in time and that no later value is lost.
 fn survives(manner: Manner, right_jobs: u64, args: &[&str]) -> Outcome {
     let rig = Rig::start(manner, args);
     let outcome = drive(&rig, manner, right_jobs);
@@ -121,7 +121,7 @@ fn told(report: &Report) -> String {
     format!("{} requests, p50 {half:?}, p99 {most:?}", report.latencies.len())
 }
 
-/// Compressible, and no two alike.
+/// Returns a compressible value. No two values are equal.
 fn value(index: usize) -> Vec<u8> {
     let words: Vec<u8> = random(600 + index % 700).iter().map(|byte| b'a' + byte % 8).collect();
     [format!("{index:020} ").into_bytes(), words.repeat(3)].concat()
@@ -131,7 +131,7 @@ fn set(client: &mut Client, key: &str, index: usize) {
     assert_eq!(client.set(key, &value(index)).as_deref(), Ok("STORED"), "{key}");
 }
 
-/// Returns whether the value is there. It may be lost, and is never another value.
+/// Returns whether the value is there. It may be lost, but it must never be another value.
 fn is_there(client: &mut Client, index: usize) -> bool {
     match client.get(&format!("key_{index}")).expect("an answer") {
         Some(found) => {
@@ -191,7 +191,7 @@ fn the_start_says_that_a_service_is_wrong() {
     assert!(!list.status.success() && text.contains("WRONG RESULT"), "{text}");
 }
 
-/// Measures what other clients see; its numbers are those of an idle machine alone.
+/// Measures what other clients see. The numbers are valid only on an idle machine.
 #[test]
 #[ignore = "measures: wants a machine of its own"]
 fn other_clients_wait_three_times_as_long_at_most() {
@@ -205,7 +205,7 @@ fn other_clients_wait_three_times_as_long_at_most() {
         (Manner::Hangs, 0),
         (Manner::GarbageAndHangs, 0),
     ] {
-        // As it is configured where no test does otherwise.
+        // This is the default timeout. The other tests have a longer one.
         let timeout = ["--set", "runtime.job_timeout_ms=1000"];
         let rig = Rig::start(manner, &timeout);
         let found = drive(&rig, manner, right_jobs).others.quantile(0.99);
