@@ -74,7 +74,7 @@ fn plan(policy: Arc<dyn Policy>, rate_per_s: f64) -> RuntimeModel {
         window: Nanos::secs(1),
         warm_up: Nanos::millis(200),
         grace: Nanos::millis(1),
-        // These values are from `rebate reproduce runtime`, whose page says how they were measured.
+        // These are the values of `rebate reproduce runtime`, which explains how they were measured.
         poll_interval: Nanos::micros(1),
         place: Nanos(330),
         emulate: Nanos(320),
