@@ -15,9 +15,9 @@ use crate::{Draws, Picos, Streams};
 pub enum ArrivalSpec {
     /// The requests of many independent clients.
     Poisson { per_s: f64 },
-    /// Equal gaps.
+    /// Arrivals with equal gaps.
     Uniform { per_s: f64 },
-    /// Independent gaps of any distribution.
+    /// Arrivals with independent gaps of any distribution.
     Gaps { gap: DurationSpec },
     /// Poisson arrivals that alternate between two rates, each for an exponential time (a Markov-modulated Poisson
     /// process). With `off_per_s = 0` it is an on-off source.
@@ -182,8 +182,8 @@ const RATE_MIN: f64 = 1e-6;
 const RATE_MAX: f64 = 1e12;
 /// The mean gap at [`RATE_MAX`].
 const GAP_NS_MIN: f64 = 1e-3;
-/// The smallest mean number of arrivals per cycle of on and off. With a thousand cycles per arrival, each arrival costs a
-/// thousand draws.
+/// The smallest mean number of arrivals per cycle of on and off. With a thousand cycles per arrival, each arrival costs
+/// a thousand draws.
 const ARRIVALS_A_TURN_MIN: f64 = 1e-3;
 const GAPS_MAX: usize = 1 << 24;
 

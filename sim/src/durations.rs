@@ -11,7 +11,7 @@ use crate::{Draws, Picos};
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs)]
 pub enum DurationSpec {
-    /// Always `ns`.
+    /// A duration that is always `ns`.
     Fixed { ns: f64 },
     /// An exponential duration, which has no memory.
     Exponential { mean_ns: f64 },

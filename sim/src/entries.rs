@@ -22,7 +22,7 @@ pub struct Entries {
     map: BTreeMap<String, Entry>,
     /// The name of the specification.
     pub name: String,
-    /// One sentence on it.
+    /// One sentence about the specification.
     pub about: String,
     /// The name of the specification's model. It is `accelflow` if the specification does not name one.
     pub model: String,

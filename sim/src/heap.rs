@@ -63,7 +63,7 @@ impl<T: Copy> FourAry<T> {
         }
     }
 
-    /// Takes the item with the smallest key.
+    /// Removes and returns the item with the smallest key.
     #[inline]
     pub fn pop(&mut self) -> Option<(u128, T)> {
         if self.vacant {

@@ -30,7 +30,7 @@ pub(crate) struct Due {
 /// The place at which an item was inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The number of items in front of it.
+    /// The number of items in front of the inserted item.
     pub(crate) at: usize,
     /// Whether the item passed items with less laxity.
     pub(crate) is_ahead: bool,

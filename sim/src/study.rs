@@ -255,7 +255,7 @@ impl Verdict {
     }
 }
 
-/// One response time.
+/// A response time of the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Response {
     /// The name of the response.
@@ -275,7 +275,7 @@ pub struct Response {
     pub(crate) p99s_ns: Vec<f64>,
 }
 
-/// One single number.
+/// A single number of the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fact {
     /// The name of the number.
@@ -319,7 +319,7 @@ struct Reduced {
     duration: Picos,
 }
 
-/// A response's warm-up.
+/// The warm-up of a response.
 struct Cut {
     requests: usize,
     unsteady: bool,

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn all_come_in_order_though_they_end_in_another() {
-        // The first study ends after the second has begun, which one worker alone could not do.
+        // The first study ends only after the second has begun, which is impossible with a single worker.
         let both = Barrier::new(2);
         let mut taken = Vec::new();
         let study = |index| {
@@ -149,7 +149,7 @@ mod tests {
     fn a_slow_study_holds_few_behind_it() {
         let (taken, fourth) = (AtomicUsize::new(0), Barrier::new(2));
         let study = |index| {
-            // The first ends when the last that may begin before it does.
+            // Study 0 waits for study 3, which is the last study that may begin while study 0 runs.
             if index == 0 || index == 3 {
                 fourth.wait();
             }

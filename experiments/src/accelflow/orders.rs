@@ -11,7 +11,7 @@ use crate::base::rows::Kind;
 
 /// The architectures in ascending order of their mean P99 in figure 11.
 pub(super) const SORTED: [&str; 5] = ["accelflow", "relief", "cohort", "cpu-centric", "non-acc"];
-/// The text between our order and the published one in a row's reason.
+/// The text between our order and the published order in a row's reason.
 pub(super) const BESIDE: &str = "; published: ";
 
 /// The difference between the P99s of a service under two architectures.

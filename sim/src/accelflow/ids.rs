@@ -40,7 +40,7 @@ pub(super) struct Unit {
     pub(super) pe: PeId,
 }
 
-/// The number of a request, or of a part of one.
+/// The number of a request or of a part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenId(pub(super) u32);
 

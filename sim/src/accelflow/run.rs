@@ -387,8 +387,8 @@ impl<'a, D: Discipline> Run<'a, D> {
         Span { start, end }
     }
 
-    /// Assigns the entry to the PE for `span` and returns the end. A change of tenant, a TLB miss or a page fault extends
-    /// the span.
+    /// Assigns the entry to the PE for `span` and returns the end. A change of tenant, a TLB miss or a page fault makes
+    /// the span longer.
     #[inline(always)]
     pub(super) fn occupy(&mut self, unit: Unit, entry: Waiting, span: Span) -> Picos {
         let hardware = &self.model.spec.hardware;

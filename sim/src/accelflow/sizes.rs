@@ -72,7 +72,7 @@ impl SizeTable {
         self.0[(hash >> (64 - POINTS_LOG2)) as usize]
     }
 
-    /// All points.
+    /// Returns all points.
     pub(super) fn points(&self) -> &[SizePoint; POINTS] {
         &self.0
     }

@@ -18,7 +18,7 @@ use crate::{ArrivalSpec, Arrivals, BadValue, Extent, Picos};
 pub struct Spec {
     /// The name of the scenario.
     pub name: String,
-    /// One sentence on it.
+    /// One sentence about the scenario.
     pub about: String,
     /// The length of a replication.
     pub extent: Extent,
@@ -429,5 +429,5 @@ const RATE_MAX: f64 = 1e9;
 const INSTRUCTIONS_MAX: u32 = 1_000_000;
 /// A kilobyte has 1,024 bytes here, because \[AccelFlow\]'s queue entries of 2 KB are 2,048 bytes.
 const BYTES_PER_KB: f64 = 1_024.0;
-/// The amount by which shares read off a drawing may together exceed one.
+/// The amount by which the sum of shares that were read from a drawing may exceed one.
 const SHARES_ROUNDING: f64 = 0.02;

@@ -6,7 +6,7 @@ use super::ids::{ByKind, Kind, TokenId};
 use super::sizes::{SizePoint, SizeTable};
 use crate::Picos;
 
-/// A request, or a part of one.
+/// A request, or a part of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     pub(super) born: Picos,
@@ -14,12 +14,12 @@ pub(super) struct Token {
     pub(super) key: u64,
     /// A core's time as a multiple of the mean.
     pub(super) app: f64,
-    /// The request that this is a part of, if it is one.
+    /// The request to which this part belongs, if the token is a part.
     pub(super) parent: TokenId,
     /// The number of parts in flight.
     pub(super) parts: u32,
     pub(super) at: u16,
-    /// The step that the last draw was for.
+    /// The step of the last draw.
     pub(super) drawn: u16,
     pub(super) last_draw: Draw,
     pub(super) service: u16,

@@ -41,7 +41,7 @@ pub(super) enum Service {
     UniqueId,
 }
 
-/// The contents of the messages.
+/// The sizes that determine the contents of the messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shapes {
     pub(super) key_bytes: usize,

@@ -11,7 +11,7 @@ use crate::{Extent, Picos};
 pub struct Spec {
     /// The name of the specification.
     pub name: String,
-    /// One sentence on it.
+    /// One sentence about the specification.
     pub about: String,
     /// The length of a replication.
     pub extent: Extent,

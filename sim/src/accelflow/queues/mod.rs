@@ -135,7 +135,7 @@ pub(super) trait Discipline: Default {
     }
 }
 
-/// A PE is done.
+/// The event that a PE is done.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done;
 
