@@ -22,7 +22,7 @@ pub enum ArrivalSpec {
     /// Poisson arrivals that alternate between two rates, each for an exponential time (a Markov-modulated Poisson
     /// process). With `off_per_s = 0` it is an on-off source.
     Bursty { on_per_s: f64, off_per_s: f64, on_mean_ns: f64, off_mean_ns: f64 },
-    /// Recorded gaps in order, which repeat from the start. With `random_start` each replication begins at another
+    /// Recorded gaps in order, which repeat from the start. With `random_start` each replication begins at a random
     /// point of the record. Without it all replications see the same arrivals.
     Recorded { gaps_ns: Vec<f64>, random_start: bool },
 }
@@ -85,7 +85,7 @@ impl Arrivals {
     }
 
     /// Makes arrivals from recorded gaps. One factor scales all gaps so that `per_s` requests arrive per second. Each
-    /// source begins at another point of the record.
+    /// source begins at a random point of the record.
     pub(crate) fn recorded(gaps_ns: &Arc<[f64]>, per_s: f64) -> Result<Self, BadValue> {
         BadValue::check("recorded.per_s", per_s, RATE_MIN, RATE_MAX)?;
         let mean_gap_ns = 1e9 / per_s;

@@ -134,8 +134,8 @@ impl<T: Copy> FourAry<T> {
     }
 }
 
-/// The place of the root, which is the last of four places. With this value the children of place `p` are in node `p -
-/// 2`, and the parent of all items in node `n` is place `n + 2`.
+/// The place of the root, which is the last of four places. The children of place `p` are therefore in node `p - 2`,
+/// and the parent of all items in node `n` is place `n + 2`.
 const ROOT: usize = 3;
 /// The key of a place without an item. No key is above it, so it never moves up.
 const NOTHING: u128 = u128::MAX;

@@ -34,13 +34,13 @@ impl Link {
         Some(self.free_at + self.latency)
     }
 
-    /// Returns the time in which all accepted messages are sent (ps).
+    /// Returns the total time to send all accepted messages (ps).
     pub fn sending_ps(&self) -> u128 {
         self.sending
     }
 }
 
-/// Returns the time in which `bytes` are sent, rounded up to the next picosecond.
+/// Returns the time to send `bytes`, rounded up to the next picosecond.
 fn transfer(bytes: u64, bytes_per_s: u64) -> Picos {
     match bytes.checked_mul(PS_PER_S) {
         Some(scaled) => Picos(scaled.div_ceil(bytes_per_s)),

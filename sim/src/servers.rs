@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::{FourAry, Picos};
 
-/// A number of servers that take jobs of type `J` from one queue.
+/// A station whose servers take jobs of type `J` from one queue.
 #[derive(Clone, Debug)]
 pub struct Servers<J> {
     servers: u32,

@@ -148,7 +148,7 @@ pub enum RunError {
         /// The time (ns).
         at_ns: u64,
     },
-    /// A window, or all windows of a replication together, hold more requests than are stored.
+    /// A window, or all windows of a replication together, hold more requests than can be stored.
     #[error(
         "a window, or those of a replication, hold more than {limit} requests; choose a shorter one"
     )]
@@ -346,7 +346,7 @@ impl Plan {
         let (cuts, mut done) = self.pilot(model, progress)?;
         loop {
             let report = self.report(model, &cuts, &done);
-            // An interval is missing because a replication lacks a number. Further replications do not change this.
+            // If an interval is missing, a replication lacks a number. Further replications do not change this.
             let misses = report.intervals().any(|one| one.is_none());
             let last = misses || count == self.replications_max;
             if last || report.precise != Some(false) {

@@ -86,8 +86,8 @@ impl Turns {
     }
 }
 
-/// Prevents that further studies begin once it is dropped, also when a study or its consumer panics. Otherwise a thread
-/// could wait forever for its turn.
+/// Ends the start of studies when it is dropped, also if a study or its consumer panics. Otherwise a thread could wait
+/// forever for its turn.
 struct EndsAll<'a>(&'a Turns);
 
 impl Drop for EndsAll<'_> {

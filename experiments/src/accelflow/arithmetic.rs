@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn arithmetic_gives_the_printed_digits() {
-        // Two other checks cover the rows that do not follow from the printed inputs: below, and in the next test.
+        // The rows in `apart` do not follow from the printed inputs. They are checked below and in the next test.
         let apart = ["dispatcher.", "conditions.most", "area.orchestration"];
         for row in rows().iter().filter(|row| !apart.iter().any(|start| row.id.starts_with(start)))
         {

@@ -47,8 +47,8 @@ impl Inputs<'_> {
         part / self.each(time).iter().sum::<f64>()
     }
 
-    /// Returns the utilisations that 13.4 K requests/s for each service (section VI) would need: of table III's cores,
-    /// and of a manager that takes 1.5 us for each completion (section VII-A1).
+    /// Returns the numbers of busy cores and busy managers that 13.4 K requests/s for each service (section VI) would
+    /// need. Table III gives the number of cores. A manager takes 1.5 us for each completion (section VII-A1).
     fn load(&self) -> [Row; 2] {
         let per_s = self.key("load.total_per_s");
         let busy =

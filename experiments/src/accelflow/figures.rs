@@ -242,7 +242,7 @@ pub(super) fn sweeps(rows: &RowIndex<'_>) -> Vec<Figure> {
     ]
 }
 
-/// Returns AccelFlow's throughput divided by RELIEF's by the speed of the PEs: the published ratio and ours.
+/// Returns AccelFlow's throughput divided by RELIEF's for each speed of the PEs: the published ratio and ours.
 fn speeds(rows: &RowIndex<'_>) -> Vec<Series> {
     let id = |percent: u32| match percent {
         100 => "max_throughput_ratio.steady.relief".to_owned(),

@@ -159,7 +159,7 @@ impl Runner {
         Problem::Failed(format!("interrupted: studies kept in {path}: {count}; {rest}"))
     }
 
-    /// Adds a row with our response time and the published one.
+    /// Adds a row with our response time and the published response time.
     pub(super) fn time(
         &self,
         id: &str,

@@ -112,8 +112,8 @@ impl AccelFlow {
         })
     }
 
-    /// Returns the number of windows in one replication. They suffice for a 99th percentile of every service, unless
-    /// the times of all services together would then be more than can be stored.
+    /// Returns the number of windows in one replication. They suffice for a 99th percentile of every service. There are
+    /// fewer if their requests would be more than can be stored.
     fn windows(&self, window: Picos) -> u32 {
         let rarest = self.arrivals.iter().map(Arrivals::mean_gap_ns).fold(0.0, f64::max);
         let expected = window.as_ns() / rarest;

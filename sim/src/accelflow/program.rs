@@ -284,8 +284,8 @@ impl Step {
 }
 
 impl Program {
-    /// Spreads the time of each category evenly over its steps, and sets the deadlines of ops by the time that passes
-    /// up to them.
+    /// Spreads the time of each category evenly over its steps. Divides the objective of the response time over the
+    /// ops, in proportion to the time that passes up to the end of each op.
     fn spread(&mut self, service: &Service, spec: &Spec) {
         let mut counts = [0.0; APP + 1];
         for (step, times) in self.steps.iter().zip(&self.times) {

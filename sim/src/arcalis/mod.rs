@@ -168,7 +168,7 @@ impl Simulate for Arcalis {
         }
     }
 
-    /// There is never an overload, because a new request arrives only when another one is done.
+    /// Returns none. There is no overload, because a new request arrives only when another one is done.
     fn overload(&self) -> Option<String> {
         None
     }

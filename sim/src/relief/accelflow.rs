@@ -1,7 +1,7 @@
 //! AccelFlow on RELIEF's applications. Each accelerator has its own input queue, first in, first out. Its output
 //! dispatcher follows the graph, and DMA carries the output to the tasks that take it while the accelerator continues
 //! with other work. If an entry holds a pointer, the accelerator that takes the entry loads the data. Queues have no
-//! bound here: there is an overflow area for the rest, and no core that could do a task instead.
+//! bound here, because an overflow area holds what does not fit. No core could do a task instead.
 
 use super::graph::Input;
 use super::run::{Doing, Event, Run, Work};

@@ -127,8 +127,8 @@ impl Run<'_> {
         agenda.at(end, Event::Done { unit });
     }
 
-    /// Handles the end of a computation: tasks that waited only for it become ready. The output is stored unless all
-    /// these tasks take it at once.
+    /// Handles the end of a computation: tasks that waited only for it become ready. The output is stored unless all of
+    /// its consumers take it at once.
     fn retire(&mut self, unit: u16, work: Work, agenda: &mut Agenda<Event>) {
         let (task, now) = (self.task(work), agenda.now());
         let half = self.units[usize::from(unit)].half;

@@ -2,11 +2,11 @@
 //! commit that AccelFlow cites). It differs from RELIEF as AccelFlow describes it (`orchestrators/relief.rs`) in three
 //! points. The manager keeps a list of ready ops for each accelerator, ordered by laxity. An op that can take its
 //! producer's output from the producer's scratchpad may go ahead of others. DMA interrupts the manager as well. A PE is
-//! held while it loads, computes and writes back, and until the manager has handled each of these.
+//! held while it loads, computes and writes back, and until the manager has handled each of these steps.
 //!
-//! This model leaves out two behaviours of the code. The code can still take an output that was written back from the
-//! scratchpad, until something overwrites it. With eight PEs and other waiting work it is mostly overwritten. The code
-//! also loads arguments one by one, but an op here has only one argument.
+//! This model leaves out two behaviours of the code. After an output is written back, the code can still take it from
+//! the scratchpad until something overwrites it. With eight PEs and other work waiting it is mostly overwritten. The
+//! code also loads arguments one by one, but an op here has only one argument.
 
 use super::Discipline;
 use crate::Picos;
@@ -76,7 +76,7 @@ impl Discipline for Laxity {
         }
     }
 
-    /// Lists an op whose payload comes from memory, because no accelerator passes it on directly.
+    /// Adds an op to its list. Its payload comes from memory and not from another PE's scratchpad.
     #[inline(always)]
     fn enqueue(
         run: &mut Run<'_, Self>,

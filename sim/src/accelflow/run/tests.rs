@@ -27,7 +27,7 @@ fn model(architecture: Architecture, per_s: &str, set: &[(&str, &str)]) -> Accel
     AccelFlow::new(&spec("steady", &set), architecture, &trace::accelflow()).expect("a model")
 }
 
-/// A request as it arrived: its time, its service, its tenant and the key of its draws.
+/// A request as it arrived: its time, its service, the key of its draws, and the bits of its factor for times on cores.
 type Came = (Picos, u16, u64, u64);
 
 /// The kind of each step, and its time on a core.
