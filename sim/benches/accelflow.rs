@@ -1,5 +1,6 @@
 //! Measures the simulated requests per second on one core. The full model runs the eight services in equal shares, with
 //! each architecture in the `steady` scenario. A result is the median of the runs, by the thread's processor time.
+//!
 //! `--json` prints the rows as JSON, and `--quick` makes short runs. `--only NAME` makes one short run of one
 //! architecture, to count instructions: the difference between `--requests 20000` and `--requests 10000` is the cost of
 //! 10,000 requests without the start.

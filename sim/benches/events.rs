@@ -1,9 +1,11 @@
 //! Measures the events per second on one core, for an M/M/8 queue at 80 % load. Arrivals and departures count. The case
-//! `stations` composes the stations by hand, as an architecture's model does, and the case `network` reads the same
-//! queue from a specification. A result is the median of the runs, by the thread's processor time. The mean wait of
-//! each run must match Erlang's formula. `--json` prints the rows as JSON, and `--quick` makes short runs. `--only
-//! NAME` makes one run of one case without a clock, to count instructions: the difference between `--requests 200000`
-//! and `--requests 100000` is the cost of 100,000 requests without the start.
+//! `stations` composes the stations by hand, as an architecture's model does. The case `network` reads the same queue
+//! from a specification. A result is the median of the runs, by the thread's processor time. The mean wait of each run
+//! must match Erlang's formula.
+//!
+//! `--json` prints the rows as JSON, and `--quick` makes short runs. `--only NAME` makes one run of one case without a
+//! clock, to count instructions: the difference between `--requests 200000` and `--requests 100000` is the cost of
+//! 100,000 requests without the start.
 #![allow(missing_docs)]
 
 use std::hint::black_box;

@@ -1,6 +1,6 @@
 //! Prints the median and the 99th percentile (us) of the runtime's simulated open loop: Cache-1 on the machine of
-//! [OffloadSched], for each policy and load. It measures nothing. Run it with `cargo run --release -p sim --example
-//! open_loop`.
+//! [OffloadSched], for each policy and load. It measures nothing. Run it with
+//! `cargo run --release -p sim --example open_loop`.
 
 use std::sync::Arc;
 

@@ -54,8 +54,8 @@ impl Draws {
 
 /// Returns the natural logarithm of a positive, normal `x`, accurate to one or two units in the last place.
 ///
-/// The function splits `x = 2^exponent mantissa`, with the mantissa within a factor of root two of one. It computes `ln
-/// mantissa = 2 artanh s` by its series, with `s = (mantissa - 1) / (mantissa + 1)`. With `s` below 0.172 the first
+/// The function splits `x = 2^exponent mantissa`, with the mantissa within a factor of root two of one. It computes
+/// `ln mantissa = 2 artanh s` by its series, with `s = (mantissa - 1) / (mantissa + 1)`. With `s` below 0.172 the first
 /// omitted term is below 1e-17.
 #[inline]
 pub(crate) fn ln(x: f64) -> f64 {

@@ -57,6 +57,8 @@ impl Case {
 }
 
 impl Runner {
+    /// Returns a runner for a whole experiment, or for a quick one.
+    ///
     /// # Errors
     /// `runs` is out of range.
     pub(super) fn new(
