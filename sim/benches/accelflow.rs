@@ -1,7 +1,9 @@
-//! Simulated requests a second on one core: the eight services in equal shares on the full model, each architecture in
-//! the `steady` scenario. The median of the runs, by the thread's processor time. `--json` prints the rows as JSON,
-//! `--quick` runs shortly. `--only NAME` makes one short run of one architecture, for who counts instructions:
-//! the difference of `--requests 20000` and `--requests 10000` is what 10,000 requests take without the start.
+//! Measures the simulated requests per second on one core. The full model runs the eight services in equal shares, with
+//! each architecture in the `steady` scenario. A result is the median of the runs, by the thread's processor time.
+//!
+//! `--json` prints the rows as JSON, and `--quick` makes short runs. `--only NAME` makes one short run of one
+//! architecture, to count instructions: the difference between `--requests 20000` and `--requests 10000` is the cost of
+//! 10,000 requests without the start.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -12,7 +14,7 @@ use sim::accelflow::{AccelFlow, Architecture, Entries, Spec, builtin};
 use sim::{Extent, Simulate, Streams};
 
 const RUNS: usize = 5;
-/// The rate that the design asks of one core for AccelFlow.
+/// The rate that the design requires of one core for AccelFlow.
 const BAR_PER_S: f64 = 300_000.0;
 
 fn main() {
@@ -65,12 +67,12 @@ fn main() {
     }
 }
 
-/// Returns the value behind a flag.
+/// Returns the value after a flag.
 fn value(flag: &str) -> Option<String> {
     std::env::args().skip_while(|argument| argument != flag).nth(1)
 }
 
-/// Processor time of this thread (s): neighbours on the machine take none of it.
+/// Returns the processor time of this thread (s). Other processes on the machine do not add to it.
 fn processor_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9

@@ -1,8 +1,11 @@
-//! Events a second on one core, on an M/M/8 queue at 80 % load, arrivals plus departures: `stations` composes the
-//! stations by hand, as an architecture's model does; `network` is the same queue as a specification. The median of
-//! the runs, by the thread's processor time. Each run's mean wait must be Erlang's. `--json` prints the rows as JSON,
-//! `--quick` runs shortly. `--only NAME` makes one run of one case without a clock, for who counts instructions: the
-//! difference of `--requests 200000` and `--requests 100000` is what 100,000 requests take without the start.
+//! Measures the events per second on one core, for an M/M/8 queue at 80 % load. Arrivals and departures count. The case
+//! `stations` composes the stations by hand, as an architecture's model does. The case `network` reads the same queue
+//! from a specification. A result is the median of the runs, by the thread's processor time. The mean wait of each run
+//! must match Erlang's formula.
+//!
+//! `--json` prints the rows as JSON, and `--quick` makes short runs. `--only NAME` makes one run of one case without a
+//! clock, to count instructions: the difference between `--requests 200000` and `--requests 100000` is the cost of
+//! 100,000 requests without the start.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -15,10 +18,11 @@ use sim::*;
 const SERVERS: u32 = 8;
 const LOAD: f64 = 0.8;
 const SERVICE_NS: f64 = 1_000.0;
-/// Erlang's C for eight servers at this load, times the mean wait of those who wait, in service times.
+/// The mean wait in service times: Erlang's C for eight servers at this load, times the mean wait of the requests that
+/// wait.
 const WAIT: f64 = 0.2860;
 const RUNS: usize = 7;
-/// The rate that the design asks of one core.
+/// The rate that the design requires of one core.
 const BAR_PER_S: f64 = 25e6;
 
 /// Simulates this many requests. Returns the events fired and the mean wait in service times.
@@ -65,12 +69,12 @@ fn rate(case: Case, requests: u64, quick: bool) -> f64 {
     rate
 }
 
-/// Returns the value behind a flag.
+/// Returns the value after a flag.
 fn value(flag: &str) -> Option<String> {
     std::env::args().skip_while(|argument| argument != flag).nth(1)
 }
 
-/// Processor time of this thread (s): neighbours on the machine take none of it.
+/// Returns the processor time of this thread (s). Other processes on the machine do not add to it.
 fn processor_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9

@@ -1,7 +1,7 @@
-//! Compares queues of events: the 4-ary heap that the simulator uses, a calendar queue and the standard binary heap, by
-//! the hold model: of so many pending events the next one is taken and put back an exponential time later. The calendar
-//! is here and not in the crate because it lost: docs/decisions/0016-event-queue.md. It reports the median of the runs,
-//! by the thread's processor time; `--json`, `--quick`.
+//! Compares event queues with the hold model: the 4-ary heap that the simulator uses, a calendar queue and the standard
+//! binary heap. A hold takes the next of the pending events and puts it back an exponential time later. The calendar is
+//! in this benchmark and not in the crate because it was slower (docs/decisions/0016-event-queue.md). A result is the
+//! median of the runs, by the thread's processor time. The flags are `--json` and `--quick`.
 #![allow(missing_docs)]
 
 use std::cmp::Reverse;
@@ -21,7 +21,7 @@ trait Queue {
     fn pop(&mut self) -> (u128, u64);
 }
 
-/// Holds for a second with this many pending events, over this many holds.
+/// Returns the holds per second with this many pending events, over this many holds.
 type Case = fn(usize, u64) -> f64;
 
 fn main() {
@@ -48,7 +48,7 @@ fn main() {
     }
 }
 
-/// Holds a second, `pending` events waiting.
+/// Returns the holds per second with `pending` events in the queue, over `holds` holds.
 fn hold<Q: Queue>(pending: usize, holds: u64) -> f64 {
     let gap = Durations::new(&DurationSpec::Exponential { mean_ns: 1_000.0 }).expect("valid");
     let mut prng = Streams::new(1, 0).named("hold");
@@ -71,7 +71,7 @@ fn hold<Q: Queue>(pending: usize, holds: u64) -> f64 {
     holds as f64 / (processor_s() - start)
 }
 
-/// Processor time of this thread (s): neighbours on the machine take none of it.
+/// Returns the processor time of this thread (s). Other processes on the machine do not add to it.
 fn processor_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
@@ -101,13 +101,13 @@ impl Queue for BinaryHeap<Reverse<(u128, u64)>> {
     }
 }
 
-/// Brown's calendar queue: days of equal length, each a list in falling order; a year of days, as many as there are
-/// events within a factor of two. The length of a day follows the gaps between the next events.
+/// Brown's calendar queue. It has days of equal length, each with a list in descending order. A year has about as many
+/// days as there are events, within a factor of two. The length of a day follows the gaps between the next events.
 struct Calendar {
     days: Vec<Vec<(u128, u64)>>,
-    /// A day is `2^day_log` picoseconds.
+    /// The length of a day is `2^day_log` picoseconds.
     day_log: u32,
-    /// The day that is looked at, counted from time zero.
+    /// The current day, counted from time zero.
     today: u64,
     len: usize,
 }
@@ -141,7 +141,7 @@ impl Queue for Calendar {
             }
             self.today += 1;
         }
-        // A year without an event: go to the day of the earliest.
+        // A whole year has no event, so go to the day of the earliest event.
         let earliest = self.days.iter().filter_map(|day| day.last()).min().expect("events wait");
         self.today = (earliest.0 >> 64) as u64 >> self.day_log;
         self.pop()
@@ -156,7 +156,7 @@ impl Calendar {
         day.insert(at, (key, item));
     }
 
-    /// Another number of days, of a length that puts about three of the next events into each.
+    /// Changes the number of days. The new length of a day puts about three of the next events into each day.
     fn resize(&mut self, days: usize) {
         let mut all: Vec<(u128, u64)> = self.days.drain(..).flatten().collect();
         all.sort_unstable();

@@ -1,5 +1,5 @@
-//! Prints the median and the 99th percentile (us) of the runtime's open loop as the simulator has it: Cache-1 on the
-//! machine of [OffloadSched], each policy by load. It measures nothing. Run it with
+//! Prints the median and the 99th percentile (us) of the runtime's simulated open loop: Cache-1 on the machine of
+//! [OffloadSched], for each policy and load. It measures nothing. Run it with
 //! `cargo run --release -p sim --example open_loop`.
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn main() {
     println!("{:18}{over_best}", "p99 over best");
 }
 
-/// Median and 99th percentile, the mean of some runs; none where one of them falls behind.
+/// Returns the median and the 99th percentile, each as the mean of several runs. Returns none if a run falls behind.
 fn measure(policy: &Arc<dyn Policy>, per_s: f64) -> Option<[f64; 2]> {
     let mut sum = [0.0; 2];
     for seed in 0..RUNS {
@@ -74,7 +74,7 @@ fn plan(policy: Arc<dyn Policy>, rate_per_s: f64) -> RuntimeModel {
         window: Nanos::secs(1),
         warm_up: Nanos::millis(200),
         grace: Nanos::millis(1),
-        // These are the values of `rebate reproduce runtime`, which says how they were measured.
+        // These are the values of `rebate reproduce runtime`, which explains how they were measured.
         poll_interval: Nanos::micros(1),
         place: Nanos(330),
         emulate: Nanos(320),

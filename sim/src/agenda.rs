@@ -1,11 +1,11 @@
-//! The event loop. Events fire in one total order: time, then priority, then the order in which they were scheduled.
-//! The loop knows no stations and keeps no statistics.
+//! The event loop. Events fire in one total order: by time, then by priority, then by the order in which they were
+//! scheduled. The loop knows no stations and keeps no statistics.
 
 use std::ops::ControlFlow;
 
 use crate::{FourAry, Picos};
 
-/// The events to come, and the current time.
+/// The scheduled events, and the current time.
 #[derive(Clone, Debug)]
 pub struct Agenda<E> {
     now: Picos,
@@ -16,25 +16,25 @@ pub struct Agenda<E> {
 
 /// A system that events change.
 pub trait Model {
-    /// The type of events: small and plain, since the queue copies it.
+    /// The type of events. It should be small and plain, because the queue copies events.
     type Event: Copy;
 
-    /// Lets `event` happen; a break ends the run.
+    /// Handles `event`. A break ends the run.
     fn handle(&mut self, event: Self::Event, agenda: &mut Agenda<Self::Event>) -> ControlFlow<()>;
 }
 
 /// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The model had enough.
+    /// The model ended the run.
     Stopped,
     /// No event was left.
     Empty,
-    /// The run used up its events.
+    /// The limit of events was reached.
     EventLimit,
 }
 
-/// Fires events until the model breaks off, none is left or `events_max` have fired.
+/// Fires events until the model ends the run, no event is left, or `events_max` events have fired.
 pub fn run<M: Model>(model: &mut M, agenda: &mut Agenda<M::Event>, events_max: u64) -> End {
     while agenda.fired < events_max {
         let Some(event) = agenda.fire() else { return End::Empty };
@@ -49,36 +49,36 @@ impl<E: Copy> Agenda<E> {
     /// The priority of [`Agenda::at`] and [`Agenda::after`].
     pub const PRIORITY: u8 = 128;
 
-    /// An empty agenda at time zero with room for `capacity` events.
+    /// Makes an empty agenda at time zero with capacity for `capacity` events.
     pub fn with_capacity(capacity: usize) -> Self {
         let events = FourAry::with_capacity(capacity);
         Self { now: Picos(0), scheduled: 0, fired: 0, events }
     }
 
-    /// The time of the event that fired last.
+    /// Returns the time of the event that fired last.
     #[inline]
     pub fn now(&self) -> Picos {
         self.now
     }
 
-    /// Returns how many events have fired.
+    /// Returns the number of events that have fired.
     pub fn fired(&self) -> u64 {
         self.fired
     }
 
-    /// Schedules `event` for `time`; what is due in the past fires now.
+    /// Schedules `event` at `time`. An event with a time in the past fires now.
     #[inline]
     pub fn at(&mut self, time: Picos, event: E) {
         self.at_priority(time, Self::PRIORITY, event);
     }
 
-    /// Schedules `event` for `delay` from now.
+    /// Schedules `event` after `delay` from now.
     #[inline]
     pub fn after(&mut self, delay: Picos, event: E) {
         self.at_priority(self.now + delay, Self::PRIORITY, event);
     }
 
-    /// Schedules `event` for `time`, before the events of that time with a larger `priority`.
+    /// Schedules `event` at `time`. It fires before the events of that time with a larger `priority`.
     #[inline]
     pub fn at_priority(&mut self, time: Picos, priority: u8, event: E) {
         let order = u64::from(priority) << SEQUENCE_BITS | self.scheduled;
@@ -86,7 +86,7 @@ impl<E: Copy> Agenda<E> {
         self.events.push(u128::from(time.max(self.now).0) << 64 | u128::from(order), event);
     }
 
-    /// Takes the next event and moves the time to it.
+    /// Removes the next event and sets the time to the event's time.
     #[inline]
     pub fn fire(&mut self) -> Option<E> {
         let (key, event) = self.events.pop()?;
@@ -96,7 +96,8 @@ impl<E: Copy> Agenda<E> {
     }
 }
 
-/// Room for 7e16 events, which at 25 million a second are scheduled in 91 years.
+/// The number of bits of the sequence number. It allows 7e16 events, which are scheduled in 91 years at 25 million per
+/// second.
 const SEQUENCE_BITS: u32 = 56;
 
 #[cfg(test)]

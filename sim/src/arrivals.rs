@@ -1,5 +1,5 @@
-//! The arrivals of requests: gaps between arrivals, one after another. The simulator schedules; nothing here knows the
-//! time.
+//! The arrivals of requests, as the gaps between them. The simulator schedules the arrivals, and this module does not
+//! know the time.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 use crate::durations::{BadValue, DurationSpec, Durations, NS_MAX, nearest};
 use crate::{Draws, Picos, Streams};
 
-/// The arrival process of requests, as a specification says it.
+/// The arrival process of requests, as in a specification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs)]
 pub enum ArrivalSpec {
-    /// Independent clients.
+    /// The requests of many independent clients.
     Poisson { per_s: f64 },
-    /// Equal gaps.
+    /// Arrivals with equal gaps.
     Uniform { per_s: f64 },
-    /// Independent gaps of any distribution.
+    /// Arrivals with independent gaps of any distribution.
     Gaps { gap: DurationSpec },
-    /// Poisson at one of two rates in turn, each for an exponential time (a Markov-modulated Poisson process); with
-    /// `off_per_s = 0` an on-off source.
+    /// Poisson arrivals that alternate between two rates, each for an exponential time (a Markov-modulated Poisson
+    /// process). With `off_per_s = 0` it is an on-off source.
     Bursty { on_per_s: f64, off_per_s: f64, on_mean_ns: f64, off_mean_ns: f64 },
-    /// Recorded gaps, in order and from the start again. With `random_start` each replication begins elsewhere in
-    /// the record; without it all replications see the same arrivals.
+    /// Recorded gaps in order, which repeat from the start. With `random_start` each replication begins at a random
+    /// point of the record. Without it all replications see the same arrivals.
     Recorded { gaps_ns: Vec<f64>, random_start: bool },
 }
 
@@ -45,13 +45,13 @@ enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     draws: Draws,
-    /// Bursty: 0 while on, 1 while off. Recorded: the place in the record.
+    /// The state of a bursty source is 0 while on and 1 while off. For recorded gaps it is the index in the record.
     at: usize,
     left_ps: f64,
 }
 
 impl Arrivals {
-    /// Checks `spec`.
+    /// Checks `spec` and makes arrivals from it.
     pub fn new(spec: &ArrivalSpec) -> Result<Self, BadValue> {
         let gaps = |gap: DurationSpec| -> Result<Self, BadValue> {
             let gap = Durations::new(&gap)?;
@@ -84,8 +84,8 @@ impl Arrivals {
         }
     }
 
-    /// Recorded gaps, all of them longer or shorter by one factor so that `per_s` come in a second; each source begins
-    /// elsewhere in the record.
+    /// Makes arrivals from recorded gaps. One factor scales all gaps so that `per_s` requests arrive per second. Each
+    /// source begins at a random point of the record.
     pub(crate) fn recorded(gaps_ns: &Arc<[f64]>, per_s: f64) -> Result<Self, BadValue> {
         BadValue::check("recorded.per_s", per_s, RATE_MIN, RATE_MAX)?;
         let mean_gap_ns = 1e9 / per_s;
@@ -94,7 +94,7 @@ impl Arrivals {
         Ok(Self { kind: Kind::Recorded { gaps_ns, ps_per_ns, random_start: true }, mean_gap_ns })
     }
 
-    /// The mean gap (ns).
+    /// Returns the mean gap (ns).
     pub fn mean_gap_ns(&self) -> f64 {
         self.mean_gap_ns
     }
@@ -114,7 +114,7 @@ impl Arrivals {
         Source { draws, at, left_ps }
     }
 
-    /// The time to the next arrival of `source`.
+    /// Returns the time to the next arrival of `source`.
     #[inline]
     pub(crate) fn gap(&self, source: &mut Source) -> Picos {
         match &self.kind {
@@ -133,7 +133,7 @@ impl Source {
     fn bursty_gap(&mut self, gap_ps: &[f64; 2], hold_ps: &[f64; 2]) -> f64 {
         let mut passed_ps = 0.0;
         loop {
-            // The gap has no memory, so what is left of it when the rate changes may be drawn anew.
+            // The gap has no memory, so the rest of it may be drawn again when the rate changes.
             let gap = gap_ps[self.at] * self.draws.exponential();
             if gap <= self.left_ps {
                 self.left_ps -= gap;
@@ -157,12 +157,12 @@ fn bursty(per_s: [f64; 2], hold_ns: [f64; 2]) -> Result<Arrivals, BadValue> {
         return Err(BadValue::new("bursty", arrivals_a_turn, valid));
     }
     let mean_gap_ns = (hold_ns[0] + hold_ns[1]) / arrivals_a_turn;
-    // A rate of zero has an infinite gap, which is never the shorter one.
+    // A rate of zero has an infinite gap, which is never the shorter time.
     let gap_ps = per_s.map(|rate| if rate > 0.0 { 1e12 / rate } else { f64::INFINITY });
     Ok(Arrivals { kind: Kind::Bursty { gap_ps, hold_ps: hold_ns.map(|ns| ns * 1e3) }, mean_gap_ns })
 }
 
-/// The mean of recorded gaps (ns).
+/// Returns the mean of recorded gaps (ns).
 fn mean_gap(gaps_ns: &[f64]) -> Result<f64, BadValue> {
     if gaps_ns.is_empty() || gaps_ns.len() > GAPS_MAX {
         let valid = format!("it must hold 1 to {GAPS_MAX} gaps");
@@ -176,13 +176,14 @@ fn mean_gap(gaps_ns: &[f64]) -> Result<f64, BadValue> {
     Ok(mean_gap_ns)
 }
 
-/// One arrival in eleven days.
+/// The smallest rate, which is one arrival in eleven days.
 const RATE_MIN: f64 = 1e-6;
-/// One arrival a picosecond, on average.
+/// The largest mean rate, which is one arrival per picosecond.
 const RATE_MAX: f64 = 1e12;
 /// The mean gap at [`RATE_MAX`].
 const GAP_NS_MIN: f64 = 1e-3;
-/// A source that turns on and off a thousand times for one arrival costs a thousand draws for it.
+/// The smallest mean number of arrivals per cycle of on and off. With a thousand cycles per arrival, each arrival costs
+/// a thousand draws.
 const ARRIVALS_A_TURN_MIN: f64 = 1e-3;
 const GAPS_MAX: usize = 1 << 24;
 

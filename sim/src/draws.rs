@@ -1,11 +1,11 @@
-//! One stream of random numbers, uniform and exponential. Logarithms are computed here, in plain arithmetic: those of
-//! platforms differ in the last bit, and the same seed would give other bytes on other machines. (Distributions of
-//! sizes are `workload`'s and use the platform's; what they give is rounded to whole bytes.)
+//! One stream of random numbers, uniform and exponential. Logarithms are computed here in plain arithmetic. The
+//! logarithms of platforms differ in the last bit, so the same seed would give other bytes on other machines. (The
+//! distributions of sizes in `workload` use the platform's logarithm, but their results are rounded to whole bytes.)
 
 use units::Prng;
 
-/// A stream. Exponentials are made many at a time: one alone would keep the event that needs it waiting for a division
-/// and a polynomial, many overlap.
+/// A stream of random numbers. Exponential draws are computed in batches. A single draw would delay its event by a
+/// division and a polynomial, but the computations of a batch overlap.
 #[derive(Clone, Debug)]
 pub struct Draws {
     prng: Prng,
@@ -14,26 +14,26 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// The stream of `prng`.
+    /// Makes the stream of `prng`.
     pub fn new(prng: Prng) -> Self {
         Self { prng, ahead: [0.0; AHEAD], next: AHEAD }
     }
 
-    /// A uniform draw in `[0, 1)`.
+    /// Returns a uniform draw in `[0, 1)`.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         self.prng.unit()
     }
 
-    /// A uniform draw in `0..bound`.
+    /// Returns a uniform draw in `0..bound`.
     ///
     /// # Panics
-    /// If `bound` is zero.
+    /// Panics if `bound` is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.prng.below(bound)
     }
 
-    /// An exponential draw of mean one.
+    /// Returns an exponential draw of mean one.
     #[inline]
     pub fn exponential(&mut self) -> f64 {
         let Some(draw) = self.ahead.get(self.next) else { return self.refill() };
@@ -41,7 +41,7 @@ impl Draws {
         *draw
     }
 
-    /// Makes more ahead, and gives the first of them.
+    /// Computes the next batch and returns its first draw.
     #[cold]
     #[inline(never)]
     fn refill(&mut self) -> f64 {
@@ -52,11 +52,11 @@ impl Draws {
     }
 }
 
-/// The natural logarithm of a positive, normal `x`, to a unit or two in the last place.
+/// Returns the natural logarithm of a positive, normal `x`, accurate to one or two units in the last place.
 ///
-/// `x = 2^exponent mantissa` with the mantissa within a factor of root two of one, and
-/// `ln mantissa = 2 artanh s`, `s = (mantissa - 1) / (mantissa + 1)`, by its series: with `s` below 0.172 the first
-/// term left out is below 1e-17.
+/// The function splits `x = 2^exponent mantissa`, with the mantissa within a factor of root two of one. It computes
+/// `ln mantissa = 2 artanh s` by its series, with `s = (mantissa - 1) / (mantissa + 1)`. With `s` below 0.172 the first
+/// omitted term is below 1e-17.
 #[inline]
 pub(crate) fn ln(x: f64) -> f64 {
     let exponent = (x.to_bits().wrapping_sub(ROOT_HALF_BITS) as i64) >> 52;
@@ -72,7 +72,7 @@ pub(crate) fn ln(x: f64) -> f64 {
 
 const ROOT_HALF_BITS: u64 = std::f64::consts::FRAC_1_SQRT_2.to_bits();
 
-/// Half a kibibyte for each stream; more would gain nothing.
+/// The number of draws in a batch. They take half a kibibyte per stream. A larger batch would gain nothing.
 const AHEAD: usize = 64;
 
 #[cfg(test)]

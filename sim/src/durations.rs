@@ -1,4 +1,4 @@
-//! Distributions of durations, drawn from a stream that the caller brings.
+//! Distributions of durations. The caller passes the stream of random numbers.
 
 use serde::{Deserialize, Serialize};
 use workload::{SizeDist, Sizes, Weighting};
@@ -6,22 +6,23 @@ use workload::{SizeDist, Sizes, Weighting};
 use crate::draws::ln;
 use crate::{Draws, Picos};
 
-/// The distribution of a duration, as a specification says it.
+/// The distribution of a duration, as in a specification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs)]
 pub enum DurationSpec {
-    /// Always `ns`.
+    /// A duration that is always `ns`.
     Fixed { ns: f64 },
-    /// Without memory.
+    /// An exponential duration, which has no memory.
     Exponential { mean_ns: f64 },
-    /// The sum of `stages` equal exponential stages: less spread than exponential.
+    /// The sum of `stages` equal exponential stages. It varies less than an exponential duration.
     Erlang { mean_ns: f64, stages: u32 },
-    /// One of two exponentials, half of all time spent in each: more spread, a squared coefficient of variation `cv2`.
+    /// One of two exponential durations. Half of all time is spent in each of them. It varies more than an exponential
+    /// duration and has the squared coefficient of variation `cv2`.
     Hyperexponential { mean_ns: f64, cv2: f64 },
-    /// Measured quantiles `[probability, ns]`, from probability 0 to 1, joined by straight lines.
+    /// Measured quantiles `[probability, ns]`, from probability 0 to 1, with linear interpolation.
     Quantiles { points: Vec<(f64, f64)> },
-    /// `fixed_ns` and `ns_per_byte` for each byte of a size from a workload.
+    /// `fixed_ns` plus `ns_per_byte` for each byte of a size from a workload.
     Bytes { sizes: SizeDist, fixed_ns: f64, ns_per_byte: f64 },
 }
 
@@ -29,15 +30,15 @@ pub enum DurationSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} is {value}; {valid}")]
 pub struct BadValue {
-    /// The place of the value, as `key.key`.
+    /// The key of the value, as `key.key`.
     pub key: String,
-    /// The value that stands there.
+    /// The value.
     pub value: String,
-    /// The values that may stand there.
+    /// The valid values.
     pub valid: String,
 }
 
-/// A checked distribution, ready to be drawn from.
+/// A checked distribution from which durations are drawn.
 #[derive(Clone, Debug)]
 pub struct Durations {
     kind: Kind,
@@ -55,7 +56,7 @@ enum Kind {
 }
 
 impl Durations {
-    /// Checks `spec`.
+    /// Checks `spec` and makes a distribution from it.
     pub fn new(spec: &DurationSpec) -> Result<Self, BadValue> {
         let (kind, mean_ns) = match spec {
             DurationSpec::Fixed { ns } => {
@@ -90,7 +91,7 @@ impl Durations {
         Ok(Self { kind, mean_ps: mean_ns * 1e3 })
     }
 
-    /// One duration.
+    /// Draws one duration.
     #[inline]
     pub fn draw(&self, draws: &mut Draws) -> Picos {
         match self.kind {
@@ -99,7 +100,7 @@ impl Durations {
         }
     }
 
-    /// Draws from any kind. It is too long to be inlined into callers.
+    /// Draws from any kind of distribution. It is too long to be inlined into callers.
     #[inline(never)]
     fn draw_any(&self, draws: &mut Draws) -> Picos {
         nearest(match &self.kind {
@@ -125,7 +126,7 @@ impl Durations {
         })
     }
 
-    /// The mean (ns); with sizes, to about a percent.
+    /// Returns the mean (ns). For a distribution of sizes it is accurate to about one percent.
     pub fn mean_ns(&self) -> f64 {
         self.mean_ps * 1e-3
     }
@@ -146,25 +147,25 @@ impl BadValue {
         Self { key: key.to_owned(), value: value.to_string(), valid: valid.into() }
     }
 
-    /// The same fault, said of `outer.key`.
+    /// Returns the same error for the key `outer.key`.
     pub(crate) fn under(self, outer: &str) -> Self {
         Self { key: format!("{outer}.{}", self.key), ..self }
     }
 }
 
-/// Checks a distribution of sizes.
+/// Checks a distribution of sizes and makes it ready for draws.
 pub(crate) fn checked_sizes(key: &str, sizes: &SizeDist) -> Result<Sizes, BadValue> {
     Sizes::new(sizes, Weighting::Calls)
         .map_err(|bad| BadValue::new(bad.field, bad.value, bad.valid).under(key))
 }
 
-/// The nearest whole picosecond.
+/// Returns the nearest whole picosecond.
 #[inline]
 pub(crate) fn nearest(ps: f64) -> Picos {
     Picos((ps + 0.5) as u64)
 }
 
-/// Balanced means: both branches contribute half of the mean.
+/// Returns a hyperexponential distribution with balanced means: each branch contributes half of the mean.
 fn hyperexponential(mean_ns: f64, cv2: f64) -> Kind {
     let first_share = (1.0 + ((cv2 - 1.0) / (cv2 + 1.0)).sqrt()) / 2.0;
     let half_ps = mean_ns * 1e3 / 2.0;
@@ -191,11 +192,12 @@ fn mean_of(points: &[(f64, f64)]) -> f64 {
     points.windows(2).map(|pair| (pair[1].0 - pair[0].0) * (pair[0].1 + pair[1].1) / 2.0).sum()
 }
 
-/// Eleven days: a run of 213 days holds a few of even the longest.
+/// The longest duration, which is eleven days. A run of 213 days contains a few of the longest durations.
 pub(crate) const NS_MAX: f64 = 1e15;
-/// The product of more uniform draws than this comes near the smallest number there is.
+/// The most stages. A product of more uniform draws comes near the smallest floating-point number.
 const STAGES_MAX: f64 = 64.0;
-/// Above this, one draw in many thousands carries half of the mean, and no run is long enough to see it.
+/// The largest squared coefficient of variation. Above it, one draw in many thousands carries half of the mean, and no
+/// run is long enough to see it.
 const CV2_MAX: f64 = 1e4;
 const POINTS_MAX: usize = 1 << 16;
 
@@ -203,7 +205,7 @@ const POINTS_MAX: usize = 1 << 16;
 mod tests {
     use super::*;
 
-    /// Mean and squared coefficient of variation of many draws.
+    /// Checks the mean of many draws, and returns the mean and the squared coefficient of variation.
     fn moments(spec: DurationSpec) -> (f64, f64) {
         let durations = Durations::new(&spec).expect("valid");
         let mut stream = Draws::new(units::Prng::new(5));
@@ -225,7 +227,7 @@ mod tests {
         close(DurationSpec::Exponential { mean_ns: 800.0 }, 1.0);
         close(DurationSpec::Erlang { mean_ns: 800.0, stages: 4 }, 0.25);
         close(DurationSpec::Hyperexponential { mean_ns: 800.0, cv2: 4.0 }, 4.0);
-        // Uniform from 0 to 600: a variance of 600^2 / 12.
+        // The durations are uniform from 0 to 600, so their variance is 600^2 / 12.
         close(DurationSpec::Quantiles { points: vec![(0.0, 0.0), (1.0, 600.0)] }, 1.0 / 3.0);
         let sizes = SizeDist::Fixed { bytes: 100 };
         close(DurationSpec::Bytes { sizes, fixed_ns: 50.0, ns_per_byte: 0.5 }, 0.0);

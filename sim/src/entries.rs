@@ -1,6 +1,6 @@
-//! A specification as a flat list of keys, each with its value, where it stands and where it comes from. A file may
-//! name another as its `base` and then says only what differs. Reading files is the caller's; what a key means is
-//! the model's whose `spec` takes it.
+//! A specification as a flat list of keys. Each key has its value, its line and its source. A file may name another
+//! file as its `base` and then contains only what differs. The caller reads files. The `spec` of the model defines what
+//! a key means.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,7 +12,8 @@ use toml::{Table, Value};
 
 use crate::recording::{RECORDING_BYTES_MAX, Recording, Recordings};
 
-/// Returns the text of a file, which has at most so many bytes, or says why there is none. [`file_text`] is one.
+/// Returns the text of a file that has at most this many bytes, or says why it cannot. [`file_text`] is such a
+/// function.
 pub type ReadText<'a> = &'a dyn Fn(&Path, usize) -> Result<String, String>;
 
 /// The keys of a specification.
@@ -21,18 +22,18 @@ pub struct Entries {
     map: BTreeMap<String, Entry>,
     /// The name of the specification.
     pub name: String,
-    /// One sentence on it.
+    /// One sentence about the specification.
     pub about: String,
-    /// The model that the specification is of; `accelflow` where it does not say.
+    /// The name of the specification's model. It is `accelflow` if the specification does not name one.
     pub model: String,
-    /// The file that was opened, for what stands in none.
+    /// The file that was opened. Errors name it if they belong to no line.
     file: String,
     /// The folder of the file.
     folder: PathBuf,
     recording: Option<Recording>,
 }
 
-/// One key's value.
+/// The value of one key.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) value: Value,
@@ -41,20 +42,20 @@ pub(crate) struct Entry {
     text: Arc<Text>,
 }
 
-/// A text that keys stand in, for who has to say where.
+/// A text that contains keys, with its file. Errors name the file and the line.
 #[derive(Debug)]
 struct Text {
     file: String,
     text: String,
 }
 
-/// A fault of a specification, and its place.
+/// An error in a specification, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct SpecError {
     /// `file:line`, a file, or the command line.
     pub place: String,
-    /// The key, its value and what may stand there.
+    /// The key, its value and the valid values.
     pub problem: String,
 }
 
@@ -69,10 +70,10 @@ impl SpecError {
 }
 
 impl Entries {
-    /// Reads the `text` of `file`. `open` gives the text of a base by its name, or says why it cannot.
+    /// Reads the `text` of `file`. `open` returns the text of a base by its name, or says why it cannot.
     ///
     /// # Errors
-    /// The first fault, with file, line and key.
+    /// The first error, with file, line and key.
     pub fn read(
         file: &str,
         text: &str,
@@ -81,11 +82,11 @@ impl Entries {
         Self::read_within(file, text, open, BASES_MAX)
     }
 
-    /// Reads the scenario `spec`, which is compiled in, or the file at that path, whose text and whose bases' `read`
-    /// gives. A base beside a file goes before the one that is compiled in.
+    /// Opens the compiled-in scenario `spec`, or the file at that path. `read` returns the text of the file and of its
+    /// bases. A base in the file's folder takes precedence over a compiled-in base.
     ///
     /// # Errors
-    /// The first fault, with file, line and key.
+    /// The first error, with file, line and key.
     pub fn open(
         spec: &str,
         scenarios: &[&str],
@@ -110,8 +111,8 @@ impl Entries {
         Ok(Self { folder: folder.to_owned(), ..Self::read(spec, &text, &open)? })
     }
 
-    /// The recording that `load.recording` names, where arrivals are recorded. In a file the path is relative to the
-    /// specification's folder; on the command line it is as it stands.
+    /// Returns the path of the recording that `load.recording` names, if arrivals are recorded. A path from a file is
+    /// relative to the specification's folder. A path from the command line is used unchanged.
     pub fn recording_path(&self) -> Option<PathBuf> {
         let word = |key: &str| self.map.get(key).map(|entry| (entry, entry.value.as_str()));
         let (_, process) = word(PROCESS)?;
@@ -120,10 +121,11 @@ impl Entries {
         (process == Some(RECORDED) && !name.is_empty()).then(|| folder.join(name))
     }
 
-    /// Takes up the recording at [`Entries::recording_path`], if there is one: from `known`, or `read` gives its text.
+    /// Loads the recording at [`Entries::recording_path`], if there is one. It comes from `known`, or `read` returns
+    /// its text.
     ///
     /// # Errors
-    /// What is wrong with it, with its file and line.
+    /// What is wrong with the recording, with its file and line.
     pub fn record(&mut self, known: &mut Recordings, read: ReadText<'_>) -> Result<(), SpecError> {
         let text = |path: &Path| {
             read(path, RECORDING_BYTES_MAX).map_err(|problem| {
@@ -135,12 +137,12 @@ impl Entries {
         Ok(())
     }
 
-    /// A hash of the recording that was taken up: with the keys, all that arrivals follow from.
+    /// Returns a hash of the loaded recording. The keys and this hash determine all arrivals.
     pub fn recording_hash(&self) -> Option<u64> {
         self.recording.as_ref().map(Recording::hash)
     }
 
-    /// The gaps of the recording that was taken up (ns), whose path is taken as a key.
+    /// Returns the gaps of the loaded recording (ns) and takes the key of its path.
     pub(crate) fn recorded(&self) -> Result<Arc<[f64]>, SpecError> {
         let found = self.recording.as_ref().map(Recording::gaps_ns);
         found.ok_or_else(|| {
@@ -151,7 +153,7 @@ impl Entries {
         })
     }
 
-    /// The path of a recording, which is read by [`Entries::record`].
+    /// Takes the key of the recording's path. [`Entries::record`] reads the recording.
     pub(crate) fn recording_key(&mut self) -> Result<(), SpecError> {
         let entry = self.take(RECORDING, &|| TIMES.to_owned())?;
         match entry.value {
@@ -244,7 +246,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Gives a key another value, as a command line does.
+    /// Gives a key another value, as from a command line.
     ///
     /// # Errors
     /// There is no such key.
@@ -264,7 +266,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Every key with its value, kind and source, in order.
+    /// Returns every key with its value, kind and source, in order.
     pub fn sources(&self) -> impl Iterator<Item = (&str, String, &str, &str)> {
         self.map.iter().map(|(key, entry)| {
             (key.as_str(), entry.value.to_string(), entry.kind.as_str(), entry.source.as_str())
@@ -292,14 +294,14 @@ impl Entries {
         }
     }
 
-    /// The place of the value among `words`.
+    /// Takes a key whose value is one of `words` and returns the index of that word.
     pub(crate) fn word(&mut self, key: &str, words: &[&str]) -> Result<usize, SpecError> {
         let entry = self.take(key, &|| words.join(", "))?;
         let found = entry.value.as_str().and_then(|text| words.iter().position(|one| *one == text));
         found.ok_or_else(|| entry.refused(key, &words.join(", ")))
     }
 
-    /// A list, each item made by `item`.
+    /// Takes a key whose value is a list, and makes each item with `item`.
     pub(crate) fn list<T>(
         &mut self,
         key: &str,
@@ -314,7 +316,7 @@ impl Entries {
         items.ok_or_else(|| entry.refused(key, valid))
     }
 
-    /// The second words of all keys under `section`, each once.
+    /// Returns the second words of all keys under `section`, each once.
     pub(crate) fn names(&self, section: &str) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for key in self.map.keys() {
@@ -327,7 +329,7 @@ impl Entries {
         names
     }
 
-    /// The last words of all keys directly under `section`.
+    /// Returns the last words of all keys directly under `section`.
     pub(crate) fn below(&self, section: &str) -> Vec<String> {
         let inner = |key: &String| {
             let rest = key.strip_prefix(section)?.strip_prefix('.')?;
@@ -336,7 +338,7 @@ impl Entries {
         self.map.keys().filter_map(inner).collect()
     }
 
-    /// Returns the fault of a key's value, with its place.
+    /// Returns an error about a key's value, with its place.
     pub(crate) fn refuse(&self, key: &str, problem: &str) -> SpecError {
         match self.map.get(key) {
             Some(entry) => entry.text.wrong(key, problem),
@@ -402,7 +404,8 @@ impl Entry {
 }
 
 impl Text {
-    /// Returns the fault of a key. Lines are looked for only now: a text has many keys, and mostly none is wrong.
+    /// Returns an error about a key. It finds the key's line only now, because a text has many keys and most of them
+    /// are valid.
     fn wrong(&self, key: &str, problem: impl Into<String>) -> SpecError {
         SpecError::at(&self.file, line_of(&self.text, key), problem)
     }
@@ -411,12 +414,13 @@ impl Text {
 /// Returns the text of a file.
 ///
 /// # Errors
-/// The file cannot be read, or is larger than that.
+/// The file cannot be read, or it has more than `bytes_max` bytes.
 pub fn file_text(path: &Path, bytes_max: usize) -> Result<String, String> {
     text_within(File::open(path).map_err(|error| error.to_string())?, bytes_max)
 }
 
-/// The text that `from` gives. More than `bytes_max` are refused before they are read.
+/// Returns the text of `from`. If there are more than `bytes_max` bytes, it refuses the text and does not read the
+/// rest.
 fn text_within(from: impl Read, bytes_max: usize) -> Result<String, String> {
     let mut text = String::new();
     let read = from.take(bytes_max as u64 + 1).read_to_string(&mut text);
@@ -426,7 +430,8 @@ fn text_within(from: impl Read, bytes_max: usize) -> Result<String, String> {
     }
 }
 
-/// The line on which `key` is given a value, or its section begins; 0 if it is written in some other way.
+/// Returns the line on which `key` is given a value or on which its section begins. It is 0 if the key is written in
+/// another form.
 fn line_of(text: &str, key: &str) -> usize {
     let mut section = String::new();
     for (index, line) in text.lines().enumerate() {
@@ -445,11 +450,11 @@ fn line_of(text: &str, key: &str) -> usize {
     0
 }
 
-/// The models that there are; the first is whose a specification is that does not say.
+/// The names of the models. A specification that names no model is for the first one.
 const MODELS: [&str; 3] = ["accelflow", "arcalis", "relief"];
 const LEAF: [&str; 3] = ["value", "kind", "source"];
 const COMMAND_LINE: &str = "command line";
-/// The most bytes of a specification, and of each of its bases.
+/// The largest size of a specification and of each of its bases, in bytes.
 const SPEC_BYTES_MAX: usize = 1 << 20;
 const PROCESS: &str = "load.process";
 const RECORDED: &str = "recorded";
@@ -457,7 +462,7 @@ const RECORDING: &str = "load.recording";
 const TIMES: &str = "the path of a text of ascending times (us), one a line";
 const BASES_MAX: usize = 4;
 const LIST_MAX: usize = 64;
-/// The letters by which a key may differ from the one that was meant.
+/// The greatest edit distance at which a known key is suggested for an unknown one.
 const TYPOS_MAX: usize = 3;
 
 #[cfg(test)]

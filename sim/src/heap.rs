@@ -1,31 +1,31 @@
-//! The queue of events: a heap with four children a node, ordered by whole keys, smallest first. It knows nothing of
-//! time; keys that are equal come out in no stated order, so callers put a sequence number into them.
+//! The event queue: a heap with four children per node, ordered by whole keys, smallest first. It does not know that
+//! keys contain times. Equal keys have no defined order, so callers put a sequence number into them.
 
-/// Items by key. Nothing is allocated once it has held as many items as it ever will.
+/// A queue of items ordered by key. It allocates nothing once it has held its largest number of items.
 #[derive(Clone, Debug)]
 pub struct FourAry<T> {
-    /// Place `p` is in node `p / 4`. The root is alone in the first, at [`ROOT`]; the four children of any place fill
-    /// one node.
+    /// The nodes. Place `p` is in node `p / 4`. The root is alone in the first node, at [`ROOT`]. The four children of
+    /// each place fill one node.
     nodes: Vec<Node<T>>,
-    /// The place behind the last item.
+    /// The place after the last item.
     end: usize,
-    /// The root has been popped and not yet been replaced. An event mostly schedules another, which then takes the
-    /// root's place in one descent instead of the two of a removal and an insertion.
+    /// Whether the root has been popped and not yet replaced. Most events schedule another event, which then takes the
+    /// root's place in one descent. A removal and an insertion would need two.
     vacant: bool,
 }
 
-/// Four siblings. Their keys fill one line of a processor's cache; they are whole, so that none is missing where one is
-/// looked for.
+/// Four siblings. Their keys fill one cache line. The nodes are always complete, so that a search never meets a missing
+/// key.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Node<T> {
-    /// The keys; of a place without an item [`NOTHING`].
+    /// The keys. A place without an item has [`NOTHING`].
     keys: [u128; 4],
     items: [T; 4],
 }
 
 impl<T> Node<T> {
-    /// Returns which place has the smallest key. It cannot be predicted, so there is no branch on it.
+    /// Returns the index of the smallest key. The result cannot be predicted, so the code has no branch on it.
     #[inline]
     fn least(&self) -> usize {
         let [a, b, c, d] = &self.keys;
@@ -36,13 +36,13 @@ impl<T> Node<T> {
 }
 
 impl<T: Copy> FourAry<T> {
-    /// An empty queue with room for `capacity` items.
+    /// Makes an empty queue with capacity for `capacity` items.
     pub fn with_capacity(capacity: usize) -> Self {
         let nodes = Vec::with_capacity((ROOT + capacity).div_ceil(4));
         Self { nodes, end: ROOT, vacant: false }
     }
 
-    /// Returns how many items wait.
+    /// Returns the number of waiting items.
     pub fn len(&self) -> usize {
         self.end - ROOT - usize::from(self.vacant)
     }
@@ -63,7 +63,7 @@ impl<T: Copy> FourAry<T> {
         }
     }
 
-    /// Takes the item with the smallest key.
+    /// Removes and returns the item with the smallest key.
     #[inline]
     pub fn pop(&mut self) -> Option<(u128, T)> {
         if self.vacant {
@@ -78,7 +78,7 @@ impl<T: Copy> FourAry<T> {
         Some((first.keys[ROOT], first.items[ROOT]))
     }
 
-    /// The last item takes the place of the root that was popped.
+    /// Puts the last item in the place of the popped root.
     fn replace_root(&mut self) {
         self.end -= 1;
         if self.end > ROOT {
@@ -89,7 +89,7 @@ impl<T: Copy> FourAry<T> {
         }
     }
 
-    /// Puts an item behind the last and moves it up to its place.
+    /// Puts an item after the last one and moves it up to its place.
     fn ascend(&mut self, key: u128, item: T) {
         let mut place = self.end;
         self.end += 1;
@@ -109,7 +109,7 @@ impl<T: Copy> FourAry<T> {
         self.set(place, key, item);
     }
 
-    /// Puts an item in the root's place and moves it down to its own.
+    /// Puts an item in the root's place and moves it down to its place.
     fn descend(&mut self, key: u128, item: T) {
         let mut place = ROOT;
         loop {
@@ -134,10 +134,10 @@ impl<T: Copy> FourAry<T> {
     }
 }
 
-/// The last of four places: so the children of place `p` are those of node `p - 2`, and the parent of all in node `n`
-/// is place `n + 2`.
+/// The place of the root, which is the last of four places. The children of place `p` are therefore in node `p - 2`,
+/// and the parent of all items in node `n` is place `n + 2`.
 const ROOT: usize = 3;
-/// A key that is not below any other, so that it never goes up.
+/// The key of a place without an item. No key is above it, so it never moves up.
 const NOTHING: u128 = u128::MAX;
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
         let mut prng = Prng::new(11);
         let (mut ours, mut theirs) = (FourAry::with_capacity(0), BinaryHeap::new());
         for sequence in 0..50_000u64 {
-            // Grows and shrinks in waves, so that it is empty now and then.
+            // The queue grows and shrinks in waves, so that it is sometimes empty.
             let push = prng.unit() < if sequence / 500 % 2 == 0 { 0.7 } else { 0.3 };
             if push {
                 let key = u128::from(prng.below(1_000)) << 64 | u128::from(sequence);

@@ -1,6 +1,6 @@
-//! A list of ready work, least laxity first, in which what could take its producer's output from where it lies may go
-//! ahead if those that it passes can wait for it: the ready queue of RELIEF's public code. It knows no accelerators;
-//! who may go ahead is the caller's to ask.
+//! A list of ready work, ordered by laxity: the ready queue of RELIEF's public code. An item that could take its
+//! producer's output from the producer's scratchpad may go ahead of others, if the items that it passes can wait for
+//! it. The list knows no accelerators, and the caller decides which items may go ahead.
 
 use std::collections::VecDeque;
 
@@ -15,24 +15,24 @@ pub(crate) struct Laxities<T> {
 #[derive(Clone, Copy, Debug)]
 struct Ready<T> {
     item: T,
-    /// The time at which it must begin to be in time (ps). The earlier, the less laxity.
+    /// The latest time at which the item can begin and still be in time (ps). An earlier time means less laxity.
     latest_ps: i64,
     is_ahead: bool,
 }
 
-/// The deadline of work, and the time that it is expected to take.
+/// The deadline of an item, and its expected runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) at: Picos,
     pub(crate) runtime: Picos,
 }
 
-/// The place where work was put.
+/// The place at which an item was inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The number of items in front of it.
+    /// The number of items in front of the inserted item.
     pub(crate) at: usize,
-    /// Whether it passed those with less laxity.
+    /// Whether the item passed items with less laxity.
     pub(crate) is_ahead: bool,
 }
 
@@ -45,17 +45,17 @@ impl<T> Laxities<T> {
         self.ready.is_empty()
     }
 
-    /// Returns the item that is next.
+    /// Returns the next item.
     pub(crate) fn first(&self) -> Option<&T> {
         self.ready.front().map(|first| &first.item)
     }
 
-    /// Returns the item that was put at a place.
+    /// Returns the item at an index.
     pub(crate) fn at_mut(&mut self, at: usize) -> Option<&mut T> {
         self.ready.get_mut(at).map(|found| &mut found.item)
     }
 
-    /// Returns whether an item is among the first so many.
+    /// Returns whether an item is among the first `count` items.
     pub(crate) fn is_within(&self, count: usize, item: &T) -> bool
     where
         T: PartialEq,
@@ -67,9 +67,9 @@ impl<T> Laxities<T> {
         self.ready.pop_front().map(|first| first.item)
     }
 
-    /// Inserts an item behind all with no more laxity. With `ahead` it goes before them, behind those that went ahead
-    /// already, if the first of them that is not late yet can wait as long as it takes. Those passed have that much
-    /// less laxity then.
+    /// Inserts an item behind all items that have at most its laxity, and returns its place. With `ahead` the item
+    /// passes these items and stops behind those that went ahead earlier. It passes them only if the first of them that
+    /// is not late yet can wait for the item's runtime. The laxity of all these items then falls by that runtime.
     pub(crate) fn insert(&mut self, item: T, due: Due, now: Picos, ahead: bool) -> Place {
         let runtime_ps = signed(due.runtime);
         let latest_ps = signed(due.at) - runtime_ps;
@@ -124,7 +124,7 @@ mod tests {
         list.insert('a', due(100, 10), Picos(0), false);
         let place = list.insert('b', due(300, 90), Picos(0), true);
         assert_eq!(place, Place { at: 0, is_ahead: true }, "a can wait until 90");
-        // Only the first that is not late yet is asked, and that is b, which went ahead itself.
+        // Only the first item that is not late yet is checked. This is b, which went ahead itself.
         let place = list.insert('c', due(400, 1), Picos(0), true);
         assert_eq!(place, Place { at: 1, is_ahead: true });
         assert_eq!(order(&mut list), "bca");

@@ -1,19 +1,19 @@
-//! Discrete-event simulation. Three layers, each usable without the next:
+//! Discrete-event simulation. It has three layers, and each is usable without the next:
 //!
 //! ```text
 //! Agenda, Model, run      the event loop: picoseconds, one total order
-//! Servers, Link           stations that a model is composed of; Durations, Arrivals feed them
+//! Servers, Link           stations that a model is composed of; Durations and Arrivals supply their times
 //! Network                 a model read from a specification: stations, routes, forks, overflow
-//! accelflow               a model made of them: AccelFlow's server under several orchestrators
-//! relief                  RELIEF's own applications on its accelerators, under it and under AccelFlow
-//! arcalis                 another: the near-cache RPC engine between two cores, as `rpc` has it
+//! accelflow               a model composed of stations: AccelFlow's server under several orchestrators
+//! relief                  RELIEF's own applications on its accelerators, under RELIEF and under AccelFlow
+//! arcalis                 the near-cache RPC engine between two cores, with the engine of `rpc`
 //! Plan, Report            replications in parallel, warm-up, intervals, the stability verdict
-//! System, points, sweep   what a specification is of; other values for its keys; many studies at once
+//! System, points, sweep   the model of a specification; other values for its keys; many studies at once
 //! ```
 //!
-//! A simulation is a function of (seed, specification, version): no clock, no hash order, no thread count and no
-//! mathematical library of the platform has a part in it. This crate prints nothing and reads files only where a
-//! caller passes `file_text`. The `policy` crate decides where a job should run.
+//! A simulation is a function of (seed, specification, version). It uses no clock, no hash order, no thread count and
+//! no mathematical library of the platform. This crate prints nothing and reads files only where a caller passes
+//! `file_text`. The `policy` crate decides where a job should run.
 
 pub mod accelflow;
 mod agenda;

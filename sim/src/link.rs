@@ -1,5 +1,5 @@
-//! A link: messages go out one after another at its bandwidth and arrive its latency later. A link needs no event of
-//! its own; what a message carries is the caller's.
+//! A link sends messages one after another at its bandwidth, and each arrives after the latency. A link needs no event
+//! of its own. The caller decides what a message carries.
 
 use crate::Picos;
 
@@ -8,21 +8,22 @@ use crate::Picos;
 pub struct Link {
     bytes_per_s: u64,
     latency: Picos,
-    /// A message that would wait longer than this finds the buffer full.
+    /// The longest wait. A message that would have to wait longer is refused because the buffer is full.
     wait_max: Picos,
     free_at: Picos,
     sending: u128,
 }
 
 impl Link {
-    /// A link of `bytes_per_s` (zero is taken as one) that holds `buffer_bytes` not yet sent, or any number of them.
+    /// Makes a link of `bytes_per_s` (zero counts as one). Its buffer holds `buffer_bytes` unsent bytes, or has no
+    /// limit.
     pub fn new(bytes_per_s: u64, latency: Picos, buffer_bytes: Option<u64>) -> Self {
         let bytes_per_s = bytes_per_s.max(1);
         let wait_max = buffer_bytes.map_or(Picos::MAX, |bytes| transfer(bytes, bytes_per_s));
         Self { bytes_per_s, latency, wait_max, free_at: Picos(0), sending: 0 }
     }
 
-    /// Sends `bytes` at `now`, which never goes back; the time of their arrival, or nothing if the buffer is full.
+    /// Sends `bytes` at `now`, which never decreases. Returns the time of their arrival, or none if the buffer is full.
     pub fn send(&mut self, now: Picos, bytes: u64) -> Option<Picos> {
         if self.free_at.since(now) > self.wait_max {
             return None;
@@ -33,13 +34,13 @@ impl Link {
         Some(self.free_at + self.latency)
     }
 
-    /// Returns how long all accepted messages together take to send (ps).
+    /// Returns the total time to send all accepted messages (ps).
     pub fn sending_ps(&self) -> u128 {
         self.sending
     }
 }
 
-/// Returns how long `bytes` take, rounded up to the next picosecond.
+/// Returns the time to send `bytes`, rounded up to the next picosecond.
 fn transfer(bytes: u64, bytes_per_s: u64) -> Picos {
     match bytes.checked_mul(PS_PER_S) {
         Some(scaled) => Picos(scaled.div_ceil(bytes_per_s)),

@@ -1,10 +1,10 @@
-//! Simulated time. Whole picoseconds, because a cycle of 2.4 GHz is no whole number of nanoseconds.
+//! Simulated time in whole picoseconds, because a cycle of 2.4 GHz is not a whole number of nanoseconds.
 
 use std::ops::{Add, AddAssign};
 
 use serde::{Deserialize, Serialize};
 
-/// A duration, or an instant counted from the start of the run (ps); the longest is 213 days.
+/// A duration, or an instant counted from the start of the run (ps). The longest is 213 days.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -15,32 +15,33 @@ impl Picos {
     /// The longest time.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// `count` nanoseconds.
+    /// Returns `count` nanoseconds.
     pub const fn nanos(count: u64) -> Self {
         Self(count * 1_000)
     }
 
-    /// `count` microseconds.
+    /// Returns `count` microseconds.
     pub const fn micros(count: u64) -> Self {
         Self(count * 1_000_000)
     }
 
-    /// `count` milliseconds.
+    /// Returns `count` milliseconds.
     pub const fn millis(count: u64) -> Self {
         Self(count * 1_000_000_000)
     }
 
-    /// The nearest whole picosecond; negative numbers and NaN are none, more than [`Picos::MAX`] is that.
+    /// Returns the nearest whole picosecond. It is zero for negative numbers and NaN, and [`Picos::MAX`] for larger
+    /// numbers.
     pub fn from_ns(ns: f64) -> Self {
         Self((ns * 1e3 + 0.5) as u64)
     }
 
-    /// The time as nanoseconds.
+    /// Returns the time in nanoseconds.
     pub fn as_ns(self) -> f64 {
         self.0 as f64 * 1e-3
     }
 
-    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
@@ -48,7 +49,7 @@ impl Picos {
 
 impl Add for Picos {
     type Output = Self;
-    /// Stops at [`Picos::MAX`].
+    /// Adds two times. The sum stops at [`Picos::MAX`].
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }

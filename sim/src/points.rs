@@ -1,4 +1,4 @@
-//! Values for keys other than those that a specification gives them, and the points of sweeps over such values.
+//! Replaces values of a specification's keys, and makes the points of sweeps over values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,25 +6,25 @@ use std::str::FromStr;
 use crate::entries::ReadText;
 use crate::{Entries, Recordings, entries};
 
-/// `key=value`.
+/// A key and its value, written `key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// The key, with its section: `hardware.pes`.
+    /// The key with its section, such as `hardware.pes`.
     pub key: String,
-    /// The value, as a specification would have it.
+    /// The value, as a specification writes it.
     pub value: String,
 }
 
-/// `key=a,b,c`.
+/// A key and several values for it, written `key=a,b,c`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep {
-    /// The key, with its section.
+    /// The key with its section.
     pub key: String,
     values: Vec<String>,
 }
 
 impl Assignment {
-    /// A key with its value.
+    /// Makes an assignment of `value` to `key`.
     pub fn new(key: &str, value: &str) -> Self {
         Self { key: key.to_owned(), value: value.to_owned() }
     }
@@ -60,10 +60,11 @@ impl FromStr for Sweep {
     }
 }
 
-/// Every combination of the sweeps' values, the last sweep's changing fastest; one empty point without sweeps.
+/// Returns every combination of the sweeps' values. The values of the last sweep change fastest. Without sweeps there
+/// is one empty point.
 ///
 /// # Errors
-/// There are too many.
+/// There are too many combinations.
 pub fn points(sweeps: &[Sweep]) -> Result<Vec<Vec<Assignment>>, String> {
     let mut points = vec![Vec::new()];
     for sweep in sweeps {
@@ -83,10 +84,10 @@ pub fn points(sweeps: &[Sweep]) -> Result<Vec<Vec<Assignment>>, String> {
     Ok(points)
 }
 
-/// The keys with these set, and the recording that they name, whose text `read` gives.
+/// Returns the keys with the values of `point`, and loads the recording that they name. `read` returns its text.
 ///
 /// # Errors
-/// Which key there is not, or what is wrong with the recording.
+/// The key that does not exist, or what is wrong with the recording.
 pub fn set(
     mut entries: Entries,
     point: &[Assignment],
@@ -100,10 +101,11 @@ pub fn set(
     Ok(entries)
 }
 
-/// Returns the keys of a specification, which is compiled in or a file, with these set, and its recording.
+/// Returns the keys of a specification with the values of `point`, and loads its recording. The specification is
+/// compiled in or a file.
 ///
 /// # Errors
-/// The first fault, with its place.
+/// The first error, with its place.
 pub fn read_entries(
     spec: &str,
     point: &[Assignment],

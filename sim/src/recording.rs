@@ -1,5 +1,5 @@
-//! Recorded arrivals: a text of times, made into the gaps between them. It reads no file and knows no service: the text
-//! is handed in, and the model decides which requests come at those gaps.
+//! Recorded arrivals: a text of times, converted to the gaps between them. This module reads no file and knows no
+//! service. The caller passes the text, and the model decides which requests arrive with these gaps.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::entries::SpecError;
 
-/// The recordings of a sweep, each read once.
+/// The recordings of a sweep. Each of them is read once.
 #[derive(Debug, Default)]
 pub struct Recordings(BTreeMap<PathBuf, Recording>);
 
@@ -19,7 +19,7 @@ pub(crate) struct Recording {
 }
 
 impl Recordings {
-    /// The recording at `path`, whose text `read` gives.
+    /// Returns the recording at `path`. `read` returns its text.
     pub(crate) fn get_or_read(
         &mut self,
         path: PathBuf,
@@ -40,8 +40,8 @@ impl Recordings {
 }
 
 impl Recording {
-    /// Reads the text of the file at `path`: times in microseconds, one a line, none before the one above it. Empty
-    /// lines and those that begin with `#` say nothing.
+    /// Reads the text of the file at `path`. Each line has a time in microseconds, and no time is before the previous
+    /// one. Empty lines and lines that begin with `#` are ignored.
     fn read(path: &Path, text: &str) -> Result<Self, SpecError> {
         let file = path.display().to_string();
         let (mut gaps_ns, mut last, mut hash) = (Vec::new(), None, 0);
@@ -86,13 +86,13 @@ impl Recording {
     }
 }
 
-/// The most bytes of a recording's text.
+/// The largest size of a recording's text, in bytes.
 pub(crate) const RECORDING_BYTES_MAX: usize = 32 << 20;
-/// 8 MiB.
+/// The most gaps of one recording. They take 8 MiB.
 const GAPS_MAX: usize = 1 << 20;
 /// The most gaps of all recordings of a sweep.
 const ALL_GAPS_MAX: usize = 16 * GAPS_MAX;
-/// 317 years, so that times since any epoch will do.
+/// The largest time (us). It is 317 years, so times since any epoch are allowed.
 const TIME_US_MAX: f64 = 1e16;
 const GAP_US_MAX: f64 = crate::durations::NS_MAX / 1e3;
 const SHOWN_CHARS: usize = 40;

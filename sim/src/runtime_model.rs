@@ -1,13 +1,12 @@
-//! The runtime's own open loop, simulated: requests due at random times on one core, its software, one device beside
-//! it, and the policy that the runtime ships, which decides here as it does there. It is there to be held against the
-//! runtime on the same profiles (`rebate reproduce runtime`); where both agree, other answers of the simulator gain
-//! credit.
+//! Simulates the runtime's open loop. Requests are due at random times on one core with software and one device, and
+//! the policy is the one that the runtime ships. The experiment `rebate reproduce runtime` compares this model with the
+//! runtime on the same profiles. Agreement of the two makes the simulator's other results more credible.
 //!
-//! What is modelled: the core does one thing at a time, first what it found to be back, then what is due, and looks for
-//! what is back once per interval. A job in software and one that is waited for keep it; one that is not costs it the
-//! submission. The device is the timeline of the emulated one, by the same profile. A policy that weighs costs is told
-//! the true ones, as a runtime that has learnt them would be; probes and page faults are left out. The caller says what
-//! the runtime's own work costs.
+//! The core does one thing at a time. It first handles the completions that it found and then the requests that are
+//! due, and it polls for completions once per interval. A job in software and a job that the core waits for keep the
+//! core busy. Any other job costs the core only its submission. The device is the timeline of the emulated device, with
+//! the same profile. A policy that uses costs gets the true costs, as from a runtime that has learnt them. Probes and
+//! page faults are left out. The caller specifies the cost of the runtime's own work.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -27,44 +26,46 @@ use crate::agenda::{Agenda, Model, run};
 pub struct RuntimeModel {
     /// The policy that decides.
     pub policy: Arc<dyn Policy>,
-    /// Software on the core: a profile without an accelerator.
+    /// The profile of software on the core, which has no accelerator.
     pub software: DeviceProfile,
-    /// The device.
+    /// The profile of the device.
     pub device: DeviceProfile,
-    /// The sizes of the jobs (bytes), each as likely: compressions.
+    /// The sizes of the jobs (bytes), each equally likely. Every job is a compression.
     pub sizes_bytes: Vec<u64>,
-    /// Requests due each second, at random (Poisson) times.
+    /// The number of requests that are due per second, at random (Poisson) times.
     pub rate_per_s: f64,
-    /// The time for which requests come.
+    /// The time during which requests are due.
     pub window: Nanos,
     /// Requests due before this time are not counted.
     pub warm_up: Nanos,
-    /// A request answered later than this after the window counts as not answered in it, and is not begun any more.
+    /// The time after the window in which a request may still be answered. A request that is answered later counts as
+    /// not answered, and a request that has not begun by then is not begun.
     pub grace: Nanos,
-    /// The core looks no more often for what is back.
+    /// The shortest time between two polls for completed jobs.
     pub poll_interval: Nanos,
-    /// The time that a request takes of the core in addition to what the profiles say, before it is in software or
-    /// submitted.
+    /// The time of the core that a request costs before it is in software or submitted. It comes in addition to the
+    /// profiles' costs.
     pub place: Nanos,
-    /// The time that a submission takes of the core while the device is busy already: an emulation's own work.
+    /// The time of the core that a submission costs while the device is already busy. It is the cost of the emulation.
     pub emulate: Nanos,
-    /// The time that a job takes of the core once it is found to be back.
+    /// The time of the core that a job costs once the core has found its completion.
     pub hand_back: Nanos,
 }
 
-/// One run.
+/// The results of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeRun {
-    /// The latencies of the requests due after the warm-up, from due to answered or given up (ns), ascending.
+    /// The latencies of the requests due after the warm-up, from the due time until the answer or the drop (ns),
+    /// ascending.
     pub latency_ns: Vec<u64>,
-    /// Requests answered in the window or its grace, over those due in it.
+    /// The number of requests answered in the window or its grace, divided by the number of requests due in the window.
     pub achieved: f64,
-    /// The part of the requests that went to the device.
+    /// The share of the requests that went to the device.
     pub offloaded: f64,
 }
 
 impl RuntimeRun {
-    /// Returns the latency that this share of the requests does not exceed (us); none without requests.
+    /// Returns the latency that this share of the requests does not exceed (us), or none without requests.
     pub fn quantile_us(&self, share: f64) -> Option<f64> {
         let last = self.latency_ns.len().checked_sub(1)?;
         let rank = (share * self.latency_ns.len() as f64).ceil().max(1.0) as usize - 1;
@@ -76,7 +77,8 @@ impl RuntimeModel {
     /// Simulates one run. Everything random follows from the seed.
     ///
     /// # Panics
-    /// Without sizes, or where a profile has no compression or the device no accelerator: whoever asks has them.
+    /// Panics without sizes, if a profile has no compression, or if the device has no accelerator. The caller ensures
+    /// that they exist.
     pub fn run(&self, seed: u64) -> RuntimeRun {
         let accelerator = self.device.accelerator.as_ref().expect("a device has an accelerator");
         let mut arrivals = Arrivals::new(ArrivalKind::Poisson, self.rate_per_s, 0.0);
@@ -122,15 +124,15 @@ struct Request {
 enum Event {
     /// A request is due.
     Due(Request),
-    /// The core has done what kept it, and with that perhaps a request.
+    /// The core has finished its current work, which may complete a request.
     Free(Option<Request>),
-    /// The device has done a request.
+    /// The device has completed a request.
     Back(Request),
-    /// The idle core looks for what is back.
+    /// The idle core polls for completions.
     Poll,
 }
 
-/// The core, the device and who waits for them.
+/// The core, the device and the waiting requests.
 struct Machine<'a> {
     plan: &'a RuntimeModel,
     timeline: Timeline,
@@ -144,9 +146,9 @@ struct Machine<'a> {
     /// Whether the core has done nothing but poll since it was last free.
     is_idle: bool,
     inside: usize,
-    /// The time at which the device would be done with what it has.
+    /// The time at which the device would have finished its current jobs.
     backlog_until: Nanos,
-    /// Submissions since the core last looked for what came back.
+    /// The number of submissions since the core last polled for completions.
     burst: u64,
     gap: Gap,
     last: [Option<(usize, Placement)>; CLASSES],
@@ -181,7 +183,7 @@ impl Model for Machine<'_> {
 }
 
 impl Machine<'_> {
-    /// Does what the core does next: first what came back first.
+    /// Starts the core's next work. Completions come before requests that are due.
     fn next(&mut self, now: Nanos, agenda: &mut Agenda<Event>) {
         let poll = self.poll_after(now);
         if poll <= now {
@@ -205,8 +207,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Returns when the core next looks for completions: at once if it was kept from it, and while it is idle at every
-    /// interval.
+    /// Returns when the core next polls for completions. A poll that became due while the core was busy happens at
+    /// once. An idle core polls at every interval.
     fn poll_after(&mut self, now: Nanos) -> Nanos {
         if self.is_idle && self.next_poll < now {
             let interval_ns = self.plan.poll_interval.0.max(1);
@@ -256,17 +258,17 @@ impl Machine<'_> {
         self.keep(arrived + self.plan.emulate, None, agenda);
     }
 
-    /// Returns when the device is done with a job that arrives then.
+    /// Returns when the device completes a job that arrives at `arrived`.
     fn admit(&mut self, bytes: u64, arrived: Nanos) -> Nanos {
         let op = self.plan.device.compress().expect("the device compresses");
-        // Published latencies begin with a lone submission.
+        // Published latencies include the submission of a single job.
         let engine = op.latency(bytes).since(self.plan.device.submit(bytes));
         let done = self.timeline.admit(arrived, Cost { engine, interval: op.interval(bytes) });
         self.backlog_until = self.backlog_until.max(done.since(engine)) + op.interval(bytes);
         done
     }
 
-    /// Returns what the policy sees.
+    /// Returns the states of software and the device as the policy sees them.
     fn states(&self, bytes: u64, now: Nanos) -> [DeviceState; 2] {
         let op = self.plan.device.compress().expect("the device compresses");
         let software = self.software(bytes);
@@ -289,7 +291,7 @@ impl Machine<'_> {
         self.plan.software.compress().expect("software compresses").latency(bytes)
     }
 
-    /// The core does nothing else until then.
+    /// Keeps the core busy until `until`. A request in `done` is answered at that time.
     fn keep(&mut self, until: Nanos, done: Option<Request>, agenda: &mut Agenda<Event>) {
         (self.is_busy, self.is_idle) = (true, false);
         agenda.at(picos(until), Event::Free(done));
@@ -301,7 +303,7 @@ impl Machine<'_> {
     }
 }
 
-/// The time between jobs, smoothed as the runtime does.
+/// The mean time between jobs, smoothed in the same way as in the runtime.
 #[derive(Default)]
 struct Gap {
     before: Option<Nanos>,
@@ -345,7 +347,7 @@ impl Log {
     }
 }
 
-/// Sizes alike, as far as a policy that stays with its last choice is concerned.
+/// Returns the size class of a job. A policy that stays with its last choice treats all sizes of a class alike.
 fn class(bytes: u64) -> usize {
     (bytes.max(1).ilog2() as usize).min(CLASSES - 1)
 }
@@ -359,9 +361,9 @@ const fn nanos(time: Picos) -> Nanos {
 }
 
 const CLASSES: usize = 32;
-/// About a hundred jobs are remembered.
+/// The weight of a new gap in the mean. The mean covers about a hundred jobs.
 const GAP_SHARE: f64 = 0.01;
-/// Parts a policy's draws from the arrivals'.
+/// Separates the seed of the policy's draws from the seed of the arrivals.
 const DRAWS: u64 = 0x9e37_79b9;
 
 #[cfg(test)]
@@ -400,7 +402,7 @@ mod tests {
         assert_eq!(offloaded.offloaded, 1.0);
     }
 
-    /// Pollaczek and Khinchine: one core, constant service.
+    /// Compares the mean wait with the Pollaczek-Khinchine formula for one core and constant service.
     #[test]
     fn a_half_loaded_core_waits_as_theory_says() {
         let profile = DeviceProfile::find("epyc7542-isal").expect("compiled in");

@@ -1,11 +1,11 @@
-//! A station with several servers and one queue before them. It decides who waits and who is next; the caller draws
-//! service times and schedules completions. Service is never interrupted.
+//! A station with several servers and one queue. The station decides which jobs wait and which job is next. The caller
+//! draws service times and schedules completions. Service is never interrupted.
 
 use std::collections::VecDeque;
 
 use crate::{FourAry, Picos};
 
-/// `servers` servers that take `J`s from one queue.
+/// A station whose servers take jobs of type `J` from one queue.
 #[derive(Clone, Debug)]
 pub struct Servers<J> {
     servers: u32,
@@ -18,33 +18,33 @@ pub struct Servers<J> {
 /// The result of offering a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// A server takes it now: schedule its completion.
+    /// A server takes the job now. The caller schedules its completion.
     Started,
-    /// It waits; [`Servers::release`] names it when its turn comes.
+    /// The job waits. [`Servers::release`] returns it when its turn comes.
     Waiting,
-    /// Every server and every place is taken.
+    /// The job is refused because all servers are busy and the queue is full.
     Refused,
 }
 
 /// The counts of a station since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServersCounts {
-    /// The jobs that came.
+    /// The number of jobs that arrived.
     pub offered: u64,
-    /// The jobs that had to wait, including those that still wait.
+    /// The number of jobs that had to wait, including those that still wait.
     pub waited: u64,
-    /// The jobs that found no place.
+    /// The number of jobs that were refused.
     pub refused: u64,
-    /// Service given out, to the end of what has begun (ps).
+    /// The service time of all jobs that have begun, up to their ends (ps).
     pub service_ps: u128,
-    /// Time waited by jobs whose service has begun (ps).
+    /// The waiting time of the jobs whose service has begun (ps).
     pub wait_ps: u128,
 }
 
 #[derive(Clone, Debug)]
 enum Waiting<J> {
     InOrder(VecDeque<Queued<J>>),
-    /// The jobs by rank, then in order of arrival.
+    /// The jobs by rank and then by arrival. The number is the sequence number of the next job.
     Ranked(FourAry<Queued<J>>, u64),
 }
 
@@ -56,12 +56,12 @@ struct Queued<J> {
 }
 
 impl<J: Copy> Servers<J> {
-    /// A station that serves in order of arrival and lets `waiting_max` jobs wait.
+    /// Makes a station that serves in order of arrival and lets `waiting_max` jobs wait.
     pub fn in_order(servers: u32, waiting_max: usize) -> Self {
         Self::new(servers, waiting_max, Waiting::InOrder(VecDeque::new()))
     }
 
-    /// A station that serves the smallest rank first: a priority class, or a deadline.
+    /// Makes a station that serves the smallest rank first. A rank is a priority class or a deadline.
     pub fn ranked(servers: u32, waiting_max: usize) -> Self {
         Self::new(servers, waiting_max, Waiting::Ranked(FourAry::with_capacity(0), 0))
     }
@@ -70,7 +70,7 @@ impl<J: Copy> Servers<J> {
         Self { servers, busy: 0, waiting, waiting_max, counts: ServersCounts::default() }
     }
 
-    /// A job comes at `now` and brings its service time. `rank` matters to ranked stations only.
+    /// Offers a job with its service time at `now`. Only ranked stations use `rank`.
     #[inline]
     pub fn offer(&mut self, now: Picos, job: J, service: Picos, rank: u64) -> Offer {
         self.counts.offered += 1;
@@ -95,7 +95,7 @@ impl<J: Copy> Servers<J> {
         Offer::Waiting
     }
 
-    /// A job is complete at `now`: the job that its server takes next, with its service time.
+    /// Completes a job at `now`. Returns the job that the server takes next, with its service time.
     #[inline]
     pub fn release(&mut self, now: Picos) -> Option<(J, Picos)> {
         debug_assert!(self.busy > 0, "a job ends that never began");
@@ -112,7 +112,7 @@ impl<J: Copy> Servers<J> {
         Some((job, service))
     }
 
-    /// Returns how many jobs wait.
+    /// Returns the number of waiting jobs.
     pub fn waiting(&self) -> usize {
         match &self.waiting {
             Waiting::InOrder(queue) => queue.len(),
@@ -120,7 +120,7 @@ impl<J: Copy> Servers<J> {
         }
     }
 
-    /// Returns how many servers work.
+    /// Returns the number of busy servers.
     pub fn busy(&self) -> u32 {
         self.busy
     }

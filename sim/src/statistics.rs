@@ -1,21 +1,21 @@
-//! The statistics of a run: warm-up, quantiles, drift, and intervals from independent replications. They are plain
-//! functions of numbers; `study` decides which runs are made.
+//! The statistics of a run: warm-up, quantiles, drift, and intervals from independent replications. They are pure
+//! functions of numbers. `study` decides which runs are made.
 
 use serde::Serialize;
 
-/// An estimate and the interval that holds the truth in 95 of 100 studies.
+/// An estimate, and an interval that contains the true value in 95 of 100 studies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// The estimate: the mean over replications.
+    /// The estimate, which is the mean over the replications.
     pub value: f64,
     /// The ends of the interval.
     pub ci95: [f64; 2],
 }
 
 impl Interval {
-    /// Computes the interval from one number of each replication, by Student's t. Replications are independent, so
-    /// neither the autocorrelation within a run nor the shape of what was measured has to be known. The result is none
-    /// for fewer than five numbers.
+    /// Computes the interval from one number of each replication, with Student's t. Replications are independent, so
+    /// the autocorrelation within a run and the distribution of the measured values need not be known. Returns none for
+    /// fewer than five numbers.
     pub fn from_replications(values: &[f64]) -> Option<Self> {
         if values.len() < REPLICATIONS_MIN {
             return None;
@@ -25,32 +25,33 @@ impl Interval {
         Some(Self { value, ci95: [value - reach, value + reach] })
     }
 
-    /// Half the interval as a fraction of the estimate; zero where nothing varies.
+    /// Returns half the interval as a fraction of the estimate. It is zero if nothing varies.
     pub fn relative_half_width(&self) -> f64 {
         let half = (self.ci95[1] - self.ci95[0]) / 2.0;
         if half == 0.0 { 0.0 } else { half / self.value.abs() }
     }
 
-    /// True if `truth` lies within.
+    /// Returns whether the interval contains `truth`.
     pub fn holds(&self, truth: f64) -> bool {
         self.ci95[0] <= truth && truth <= self.ci95[1]
     }
 }
 
-/// The arithmetic mean; NaN of nothing.
+/// Returns the arithmetic mean. It is NaN without values.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The standard error of the mean of two or more values.
+/// Returns the standard error of the mean of two or more values.
 fn standard_error(values: &[f64]) -> f64 {
     let (center, count) = (mean(values), values.len() as f64);
     let squares: f64 = values.iter().map(|value| (value - center) * (value - center)).sum();
     (squares / (count - 1.0) / count).sqrt()
 }
 
-/// The quantile of Student's t with `freedom` degrees at the level at which the normal distribution has `normal`. Four
-/// terms of the Cornish-Fisher expansion (Abramowitz and Stegun 26.7.5): at four degrees and 97.5 % off by 0.03 %.
+/// Returns the quantile of Student's t with `freedom` degrees at the level at which the normal distribution has
+/// `normal`. It uses four terms of the Cornish-Fisher expansion (Abramowitz and Stegun 26.7.5). With four degrees and
+/// 97.5 % the error is 0.03 %.
 pub fn student(normal: f64, freedom: usize) -> f64 {
     let (z, z2, v) = (normal, normal * normal, freedom as f64);
     let first = z * (z2 + 1.0) / 4.0;
@@ -61,21 +62,22 @@ pub fn student(normal: f64, freedom: usize) -> f64 {
     z + (first + (second + (third + fourth / v) / v) / v) / v
 }
 
-/// The smallest value that at least `share` of `values` do not exceed. Reorders them.
+/// Returns the smallest value that at least `share` of `values` do not exceed. Reorders the values.
 ///
 /// # Panics
-/// If there are no values.
+/// Panics if there are no values.
 pub fn quantile(values: &mut [u64], share: f64) -> u64 {
     let rank = (share * values.len() as f64).ceil() as usize;
     *values.select_nth_unstable(rank.clamp(1, values.len()) - 1).1
 }
 
-/// How many of a replication's first values belong to the warm-up, by MSER-5 on the mean over replications: means of
-/// five values each; the cut, within the first half, that makes the standard error of what follows smallest. The second
-/// part is true if the smallest lies at the end of that half: then what follows is steady only if it does not drift.
+/// Returns how many of a replication's first values belong to the warm-up, by MSER-5 on the mean over the replications.
+/// MSER-5 uses means of five values each. It chooses the cut within the first half that makes the standard error of the
+/// remaining values smallest. The second result is true if this cut is at the end of the first half. The remaining
+/// values are then steady only if they do not drift.
 ///
-/// One cut for all replications, because a cut chosen for each would follow its noise: it would fall after the bursts
-/// and make the intervals miss (78 % of them covered the truth where 95 % should).
+/// All replications have the same cut. Separate cuts would follow the noise of each replication: they would fall after
+/// the bursts, and the intervals would miss (78 % of them covered the true value where 95 % should).
 pub fn warm_up(replications: &[&[u64]]) -> (usize, bool) {
     let length = replications.iter().map(|values| values.len()).min().unwrap_or(0);
     let mut batches = vec![0.0; length / BATCH];
@@ -90,7 +92,7 @@ pub fn warm_up(replications: &[&[u64]]) -> (usize, bool) {
     let cut_max = batches.len() / 2;
     let (mut sum, mut squares, mut best, mut cut) = (0.0, 0.0, f64::INFINITY, 0);
     for (index, batch) in batches.iter().enumerate().rev() {
-        // About the overall mean, so that a small spread on a large mean does not cancel away.
+        // The difference to the overall mean avoids cancellation if a small spread has a large mean.
         let off = batch - center;
         sum += off;
         squares += off * off;
@@ -103,7 +105,8 @@ pub fn warm_up(replications: &[&[u64]]) -> (usize, bool) {
     (cut * BATCH, cut >= cut_max - cut_max / 20)
 }
 
-/// Returns by how much the last third of `values` exceeds the first, as a fraction of their mean.
+/// Returns the difference between the means of the last and the first third of `values`, as a fraction of the overall
+/// mean.
 pub fn drift(values: &[u64]) -> f64 {
     let third = values.len() / 3;
     if third == 0 {
@@ -114,30 +117,32 @@ pub fn drift(values: &[u64]) -> f64 {
     if overall > 0.0 { (last - first) / overall } else { 0.0 }
 }
 
-/// Returns whether drifts of replications are, at 99 % confidence, no accident, and large enough to matter.
+/// Returns whether the drifts of the replications are significant at 99 % confidence and large enough to matter.
 pub(crate) fn drifts(of_replications: &[f64]) -> bool {
     let center = mean(of_replications);
     let reach = student(NORMAL_99, of_replications.len() - 1) * standard_error(of_replications);
     center > DRIFT_MAX && center - reach > 0.0
 }
 
-/// The exact mean of whole numbers, rounded once.
+/// Returns the exact mean of integers, rounded once.
 pub(crate) fn mean_of(values: &[u64]) -> f64 {
     let sum: u128 = values.iter().map(|value| u128::from(*value)).sum();
     sum as f64 / values.len() as f64
 }
 
-/// Ten values beyond the 99th percentile: with fewer the percentile of a replication is mostly its bias.
+/// The fewest requests of a replication with a 99th percentile. Ten of their values exceed the percentile. With fewer,
+/// the percentile of a replication is mostly bias.
 pub const KEPT_MIN: usize = 1_000;
 
-/// The expansion behind [`student`] is good from four degrees of freedom on.
+/// The fewest replications of an interval. The expansion in [`student`] is accurate from four degrees of freedom on.
 pub(crate) const REPLICATIONS_MIN: usize = 5;
 
-/// The growth over a third of a run that is put down to chance. Less is hidden by a run's own noise at any load worth a
-/// simulation; more would let a queue grow by a tenth while the run is called steady.
+/// The largest growth from the first to the last third of a run that counts as chance. At any interesting load the
+/// noise of a run hides a smaller growth. With a larger limit a queue could grow by a tenth while the run is called
+/// steady.
 const DRIFT_MAX: f64 = 0.05;
 const BATCH: usize = 5;
-/// Fewer batches say nothing about where a warm-up ends.
+/// The fewest batches from which the end of a warm-up can be found.
 const BATCHES_MIN: usize = 20;
 /// The normal distribution's quantiles at 97.5 % and at 99 %.
 const NORMAL_975: f64 = 1.959_963_984_540_054;
@@ -162,7 +167,7 @@ mod tests {
     fn an_interval_is_the_textbooks() {
         let interval =
             Interval::from_replications(&[8.0, 9.0, 10.0, 11.0, 12.0]).expect("five values");
-        // A variance of 2.5, a standard error of the root of a half.
+        // The variance is 2.5, and the standard error is the root of a half.
         assert!((interval.ci95[1] - 10.0 - 2.7764 * 0.5f64.sqrt()).abs() < 1e-3, "{interval:?}");
         assert!(interval.holds(10.0) && !interval.holds(12.0));
         assert_eq!(Interval::from_replications(&[1.0; 4]), None);

@@ -1,13 +1,13 @@
-//! A report in the form in which a file can hold it and another process of the same build can read it back: every
-//! number to its last bit, with the replications' own numbers, which differences are made of. It is not meant for human
-//! readers.
+//! A report in a form that a file can store and another process of the same build can read. Every number keeps its last
+//! bit. The replications' numbers are included, because differences are computed from them. The form is not meant for
+//! human readers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Interval;
 use crate::study::{Extent, Fact, Report, Response, Verdict};
 
-/// A report to keep.
+/// A report that can be stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredReport {

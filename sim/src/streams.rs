@@ -1,6 +1,6 @@
-//! Independent streams of random numbers, one per purpose and replication. A stream is found by its name, not by its
-//! place, so two architectures that share the purpose `arrivals.web` share its draws: common random numbers need no
-//! bookkeeping, and a station that one of them adds shifts no other station's draws.
+//! Independent streams of random numbers, one per purpose and replication. A stream is found by its name and not by its
+//! position. Two architectures with the same purpose `arrivals.web` therefore share its draws, so common random numbers
+//! need no bookkeeping. A station that only one architecture has does not shift the draws of other stations.
 
 use units::Prng;
 
@@ -14,14 +14,14 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// The streams of replication number `replication` under `seed`.
+    /// Returns the streams of replication number `replication` under `seed`.
     pub const fn new(seed: u64, replication: u32) -> Self {
         Self { seed, replication }
     }
 
-    /// The stream for `purpose`. Its start is a hash of seed, replication and name; that two of a million streams of
-    /// a million million draws overlap in a period of 2^256 is less likely than one in 2^170, and that two of them
-    /// have one seed of 64 bits, one in 2^25.
+    /// Returns the stream for `purpose`, which starts at a hash of seed, replication and name. The period is 2^256. The
+    /// probability that two of a million streams of 10^12 draws overlap is below 2^-170. The probability that two of
+    /// them have the same 64-bit seed is 2^-25.
     pub fn named(&self, purpose: &str) -> Draws {
         let name = purpose
             .bytes()
@@ -31,7 +31,7 @@ impl Streams {
     }
 }
 
-/// The finaliser of splitmix64: a bijection in which every input bit moves half of the output bits.
+/// Returns the finaliser of splitmix64, a bijection in which every input bit changes half of the output bits.
 #[inline]
 pub(crate) fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -40,7 +40,7 @@ pub(crate) fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// FNV-1a's constants for 64 bits.
+/// The constants of the 64-bit FNV-1a.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 

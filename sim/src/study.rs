@@ -1,11 +1,11 @@
-//! A study: as many independent replications as the wanted precision takes, on as many threads as there are, and what
-//! may be said of them together. Results do not depend on the number of threads. What a replication simulates is the
-//! model's; nothing is printed here.
+//! A study runs as many independent replications as the requested precision needs, on the given number of threads, and
+//! reports their combined results. The results do not depend on the number of threads. The model defines what a
+//! replication simulates. Nothing is printed here.
 //!
-//! Intervals, of means as of 99th percentiles, are Student's t over one number of each replication: its mean, and the
-//! exact 99th percentile of its requests after the warm-up, which is found once, from the replications before the first
-//! look (MSER-5 on their mean). Looking again after every batch of replications, as stopping at a precision does, makes
-//! the intervals cover a little less than 95 %.
+//! Each interval is a Student's t interval over one number per replication. That number is either the mean or the exact
+//! 99th percentile of the replication's requests after the warm-up. The warm-up is found once, from the replications
+//! before the first check of the precision (MSER-5 on their mean). A study with a precision checks it again after every
+//! batch of replications. These repeated checks make the intervals cover a little less than 95 %.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,22 +20,22 @@ use crate::{End, Picos, Streams};
 /// The names of the numbers of a [`Sample`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// One for each list of response times.
+    /// A name for each list of response times.
     pub responses: Vec<String>,
-    /// One for each single number.
+    /// A name for each single number.
     pub facts: Vec<String>,
 }
 
 /// The measurements of one replication.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Response times (ps) in order of completion, a list for each name.
+    /// The response times (ps) in order of completion, with one list per name.
     pub responses: Vec<Vec<u64>>,
-    /// Single numbers, such as a utilisation; over the whole run, warm-up included.
+    /// Single numbers, such as a utilisation. Each covers the whole run, including the warm-up.
     pub facts: Vec<f64>,
-    /// Events fired.
+    /// The number of events that fired.
     pub events: u64,
-    /// Simulated time.
+    /// The simulated time.
     pub duration: Picos,
 }
 
@@ -43,15 +43,16 @@ pub struct Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extent {
-    /// The replication ends when this many requests are done or refused. The question is the steady state.
+    /// The replication ends when this many requests are done or refused. It estimates the steady state.
     Requests(u64),
-    /// The requests that come within so long from empty, each followed to its end; no steady state is claimed.
+    /// The requests that arrive within this time, starting from an empty system. Each of them is simulated to its end.
+    /// No steady state is claimed.
     WindowPs(Picos),
 }
 
 impl Extent {
-    /// Returns whether this many requests that are done or refused end the replication. A window ends by having nothing
-    /// left.
+    /// Returns whether a replication ends after this many requests that are done or refused. A window ends when its
+    /// agenda is empty, so this is false for a window.
     pub(crate) fn is_reached(self, requests: u64) -> bool {
         match self {
             Extent::Requests(count) => requests >= count,
@@ -59,7 +60,8 @@ impl Extent {
         }
     }
 
-    /// Returns a shorter extent. A run that cannot be steady need not fill the memory to show it.
+    /// Returns a shorter extent for an overloaded model. A run that cannot be steady does not need to fill the memory
+    /// to show it.
     pub(crate) fn overloaded(self) -> Self {
         match self {
             Extent::Requests(count) => Extent::Requests(count.min(OVERLOADED_REQUESTS)),
@@ -72,17 +74,19 @@ impl Extent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Plan {
-    /// Everything random follows from it.
+    /// The seed. Everything random follows from it.
     pub seed: u64,
     /// The length of each replication.
     pub extent: Extent,
-    /// Replications made before the first look, and added before each further one.
+    /// The number of replications before the first check of the precision, and the number added before each further
+    /// check.
     pub replications_min: u32,
-    /// Replications after which it ends without the precision.
+    /// The number of replications after which the study ends without the precision.
     pub replications_max: u32,
-    /// Ends when half of every interval is at most this fraction of its value; without it, after the first look.
+    /// The study ends when half of every interval is at most this fraction of its value. Without a precision it ends
+    /// after the first check.
     pub precision: Option<f64>,
-    /// Threads; results do not depend on them.
+    /// The number of threads. The results do not depend on it.
     pub threads: usize,
     /// A replication with more events than this is an error.
     pub events_max: u64,
@@ -93,10 +97,10 @@ pub trait Simulate: Sync {
     /// Returns the names of a replication's measurements.
     fn names(&self) -> Names;
 
-    /// Returns why no steady state can exist, where that is known without a run.
+    /// Returns why no steady state can exist, if this is known without a run.
     fn overload(&self) -> Option<String>;
 
-    /// One replication, from an empty system: a function of its arguments.
+    /// Simulates one replication from an empty system. The sample is a function of the arguments.
     fn replicate(
         &self,
         streams: &Streams,
@@ -123,20 +127,20 @@ impl Default for Plan {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key} is {value}; it must be {low} to {high}")]
 pub struct BadPlan {
-    /// The field.
+    /// The name of the field.
     pub key: &'static str,
-    /// Its value.
+    /// The value of the field.
     pub value: f64,
     /// The smallest value it may have.
     pub low: f64,
-    /// The largest.
+    /// The largest value it may have.
     pub high: f64,
 }
 
 /// The reason why a replication could not be finished.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
-    /// More requests (and parts of them) are under way than the specification lets be.
+    /// More requests (and parts of them) are in flight than the specification allows.
     #[error("at {at_ns} ns {limit} requests and parts of requests are under way (`tokens_max`)")]
     TooManyTokens {
         /// The limit.
@@ -144,7 +148,7 @@ pub enum RunError {
         /// The time (ns).
         at_ns: u64,
     },
-    /// A window, or the windows of a replication together, hold more requests than are kept.
+    /// A window, or all windows of a replication together, hold more requests than can be stored.
     #[error(
         "a window, or those of a replication, hold more than {limit} requests; choose a shorter one"
     )]
@@ -161,7 +165,7 @@ pub enum RunError {
         /// The engine's code.
         code: rpc::Code,
     },
-    /// The plan's `events_max` fired before the replication was done.
+    /// The plan's `events_max` events fired before the replication was done.
     #[error("{events} events fired and the replication is not done (`events_max`)")]
     EventLimit {
         /// The limit.
@@ -170,7 +174,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Returns why a run that ended so, perhaps with a fault of its own, cannot be used.
+    /// Returns an error if the run has a fault or if it ended at the limit of events.
     pub(crate) fn check(end: End, fault: Option<Self>, events_max: u64) -> Result<(), Self> {
         match (fault, end) {
             (Some(fault), _) => Err(fault),
@@ -183,10 +187,10 @@ impl RunError {
 /// The reason why there is no report.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StudyError {
-    /// The plan is at fault.
+    /// The plan is invalid.
     #[error(transparent)]
     Plan(#[from] BadPlan),
-    /// A replication is.
+    /// A replication failed.
     #[error("replication {replication}: {error}")]
     Run {
         /// The number of the replication.
@@ -199,23 +203,23 @@ pub enum StudyError {
 /// The results of a study.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// This crate's version: another one may give other numbers for the same seed.
+    /// The version of this crate. Another version may give other numbers for the same seed.
     pub version: &'static str,
-    /// The plan's.
+    /// The seed of the plan.
     pub seed: u64,
-    /// The plan's.
+    /// The extent of the plan.
     pub extent: Extent,
-    /// Replications made.
+    /// The number of replications made.
     pub replications: u32,
-    /// Events fired in all of them.
+    /// The number of events that fired in all replications.
     pub events: u64,
     /// The validity of the response times.
     pub verdict: Verdict,
-    /// Whether the requested precision was reached, by every mean and every percentile; none where none was requested.
+    /// Whether every mean and every percentile has the requested precision. It is none if no precision was requested.
     pub precise: Option<bool>,
-    /// Response times.
+    /// The response times.
     pub responses: Vec<Response>,
-    /// Single numbers.
+    /// The single numbers.
     pub facts: Vec<Fact>,
 }
 
@@ -223,24 +227,25 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Verdict {
-    /// The steady state: warm-ups are cut off and no drift was found.
+    /// The response times are those of the steady state: warm-ups are cut off and no drift was found.
     Steady,
-    /// The requests of a window, from empty.
+    /// The response times are those of a window's requests, starting from an empty system.
     Window,
-    /// No steady state was found, so none is reported: its percentiles would say how long the run was. A window of
-    /// `window_ps`, the shortest replication, can be asked for instead.
+    /// No steady state was found, so no response times are reported, because the percentiles would only reflect the
+    /// length of the run. The caller can simulate a window of `window_ps`, the duration of the shortest replication,
+    /// instead.
     Refused {
-        /// The finding.
+        /// The reason for the refusal.
         reason: String,
-        /// True if more work comes than can be done: nothing that is measured of such runs stands for anything.
+        /// True if more work arrives than the system can do. No measurement of such a run is meaningful.
         overload: bool,
-        /// The window on offer.
+        /// The length of the window that can be simulated instead.
         window_ps: Picos,
     },
 }
 
 impl Verdict {
-    /// The word that tables use.
+    /// Returns the word that tables use.
     pub const fn name(&self) -> &'static str {
         match self {
             Verdict::Steady => "steady",
@@ -250,18 +255,19 @@ impl Verdict {
     }
 }
 
-/// One response time.
+/// A response time of the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Response {
-    /// Its name.
+    /// The name of the response.
     pub name: String,
-    /// Requests that count.
+    /// The number of requests that count.
     pub requests: u64,
-    /// Requests cut off as warm-up.
+    /// The number of requests that are cut off as warm-up.
     pub warm_up: u64,
-    /// The mean (ns); none where the steady state is refused or a replication has no requests.
+    /// The mean (ns). It is none if the steady state is refused or a replication has no requests.
     pub mean_ns: Option<Interval>,
-    /// The 99th percentile (ns); none, too, where a replication has fewer than [`KEPT_MIN`] requests.
+    /// The 99th percentile (ns). It is none if the mean is none or if a replication has fewer than [`KEPT_MIN`]
+    /// requests.
     pub p99_ns: Option<Interval>,
     #[serde(skip)]
     pub(crate) means_ns: Vec<f64>,
@@ -269,16 +275,16 @@ pub struct Response {
     pub(crate) p99s_ns: Vec<f64>,
 }
 
-/// One single number.
+/// A single number of the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fact {
-    /// Its name.
+    /// The name of the number.
     pub name: String,
-    /// The interval over replications; none for an overload, whose runs are cut short.
+    /// The interval over the replications. It is none for an overload, whose runs are cut short.
     pub value: Option<Interval>,
 }
 
-/// The amounts by which one alternative's response times exceed another's, replication by replication.
+/// The difference between one alternative's response times and another's, paired by replication.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// The difference of the means (ns).
@@ -287,25 +293,25 @@ pub struct Difference {
     pub p99_ns: Option<Interval>,
 }
 
-/// The responses together, each counting alike.
+/// All responses of a report together, with equal weights.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Across {
     /// The mean of the responses' means (ns).
     pub mean_ns: Interval,
-    /// The mean of their 99th percentiles (ns).
+    /// The mean of the responses' 99th percentiles (ns).
     pub p99_ns: Option<Interval>,
 }
 
-/// The amounts by which one alternative is below another, as a fraction of the other, replication by replication.
+/// The fraction by which one alternative's response times are below another's, paired by replication.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reduction {
-    /// The reduction of the mean of the means.
+    /// The reduction of the mean of the responses' means.
     pub mean: Interval,
-    /// The reduction of the mean of the 99th percentiles.
+    /// The reduction of the mean of the responses' 99th percentiles.
     pub p99: Option<Interval>,
 }
 
-/// A replication, reduced to what the report needs of it.
+/// A replication, reduced to what the report needs.
 struct Reduced {
     responses: Vec<ReducedResponse>,
     facts: Vec<f64>,
@@ -313,7 +319,7 @@ struct Reduced {
     duration: Picos,
 }
 
-/// A response's warm-up.
+/// The warm-up of a response.
 struct Cut {
     requests: usize,
     unsteady: bool,
@@ -328,7 +334,8 @@ struct ReducedResponse {
 }
 
 impl Plan {
-    /// Simulates `model` until the plan is fulfilled. `progress` hears how many replications are done, from any thread.
+    /// Simulates `model` until the plan is fulfilled. Any thread may call `progress` with the number of replications
+    /// that are done.
     pub fn run(
         &self,
         model: &impl Simulate,
@@ -339,7 +346,7 @@ impl Plan {
         let (cuts, mut done) = self.pilot(model, progress)?;
         loop {
             let report = self.report(model, &cuts, &done);
-            // Further replications do not give what one of them lacks.
+            // If an interval is missing, a replication lacks a number. Further replications do not change this.
             let misses = report.intervals().any(|one| one.is_none());
             let last = misses || count == self.replications_max;
             if last || report.precise != Some(false) {
@@ -352,7 +359,7 @@ impl Plan {
         }
     }
 
-    /// Refuses numbers that no study can be made with.
+    /// Refuses numbers with which no study can be made.
     pub fn check(&self) -> Result<(), BadPlan> {
         let check = |key, value: f64, low: f64, high: f64| {
             let fits = value >= low && value <= high;
@@ -373,7 +380,7 @@ impl Plan {
         check("events_max", self.events_max as f64, 1.0, u64::MAX as f64)
     }
 
-    /// Each response's warm-up, and the replications that it was found from.
+    /// Returns each response's warm-up, and the replications from which it was found.
     fn pilot(
         &self,
         model: &impl Simulate,
@@ -387,7 +394,7 @@ impl Plan {
                 let done = pilot.into_iter().map(|one| reduce(one, &cuts)).collect();
                 Ok((cuts, done))
             }
-            // Nothing is cut off, so no replication's times have to wait for the others'.
+            // Nothing is cut off, so each replication can be reduced before the others are done.
             Extent::WindowPs(_) => {
                 let none = |_| Cut { requests: 0, unsteady: false };
                 let cuts: Vec<Cut> = model.names().responses.into_iter().map(none).collect();
@@ -398,7 +405,7 @@ impl Plan {
         }
     }
 
-    /// The replications of `range`, in order, each made into what is kept of it on its thread.
+    /// Returns the replications of `range`, in order. Each thread reduces its replications with `keep`.
     fn replications<T: Send>(
         &self,
         model: &impl Simulate,
@@ -431,8 +438,8 @@ impl Plan {
             });
             joined.flatten().collect::<Vec<_>>()
         });
-        // Replications are handed out in order, so all before one that failed are here: the error does not depend
-        // on the threads either.
+        // Replications are dispatched in order, so all replications before a failed one are here. The reported error
+        // therefore does not depend on the number of threads.
         all.sort_unstable_by_key(|(replication, _)| *replication);
         let kept = all.into_iter().map(|(replication, result)| {
             result.map_err(|error| StudyError::Run { replication, error })
@@ -494,7 +501,7 @@ impl Plan {
         }
         for (index, name) in names.responses.iter().enumerate() {
             let drift_of: Vec<f64> = done.iter().map(|one| one.responses[index].drift).collect();
-            // A warm-up that ends at half a run may be a burst's doing; what grows on after it is no burst.
+            // A burst can cause a warm-up that ends at half a run. Growth after it is not caused by a burst.
             if drifts(&drift_of) {
                 let percent = 100.0 * crate::mean(&drift_of);
                 let kept = if cuts[index].unsteady { "the second half of a run" } else { "a run" };
@@ -506,7 +513,7 @@ impl Plan {
     }
 }
 
-/// Each response's warm-up.
+/// Returns each response's warm-up.
 fn cuts(pilot: &[Sample]) -> Vec<Cut> {
     let responses = pilot.first().map_or(0, |sample| sample.responses.len());
     let cut = |index: usize| {
@@ -553,31 +560,31 @@ impl Response {
         }
     }
 
-    /// The same without times.
+    /// Returns the response without its times.
     fn withheld(self) -> Self {
         Self { mean_ns: None, p99_ns: None, means_ns: Vec::new(), p99s_ns: Vec::new(), ..self }
     }
 }
 
 impl Report {
-    /// The response called `name`.
+    /// Returns the response called `name`.
     pub fn response(&self, name: &str) -> Option<&Response> {
         self.responses.iter().find(|response| response.name == name)
     }
 
-    /// The fact called `name`.
+    /// Returns the value of the fact called `name`.
     pub fn fact(&self, name: &str) -> Option<Interval> {
         self.facts.iter().find(|fact| fact.name == name)?.value
     }
 
-    /// Returns the mean and the percentile of every response. A requested precision applies to them.
+    /// Returns the mean and the percentile of every response. The requested precision applies to these intervals.
     fn intervals(&self) -> impl Iterator<Item = Option<Interval>> {
         self.responses.iter().flat_map(|one| [one.mean_ns, one.p99_ns])
     }
 
-    /// This report's response times less `other`'s, paired by replication. Both must come from one seed and extent:
-    /// then they saw the same arrivals and the same work, and what they share cancels. None otherwise, or where
-    /// either has no times.
+    /// Returns this report's response times minus `other`'s, paired by replication. Both reports need the same seed and
+    /// extent. Both then saw the same arrivals and the same work, and what they share cancels. Returns none for
+    /// different seeds or extents, or if one of them has no times.
     pub fn difference(&self, other: &Self, response: &str) -> Option<Difference> {
         if (self.seed, self.extent) != (other.seed, other.extent) {
             return None;
@@ -593,15 +600,15 @@ impl Report {
         Some(Difference { mean_ns, p99_ns: paired(&ours.p99s_ns, &theirs.p99s_ns) })
     }
 
-    /// All responses together; none where one has no times.
+    /// Returns the averages over all responses, or none if a response has no times.
     pub fn across(&self) -> Option<Across> {
         let mean_ns = Interval::from_replications(&self.averages(|response| &response.means_ns)?)?;
         let p99s = self.averages(|response| &response.p99s_ns);
         Some(Across { mean_ns, p99_ns: p99s.and_then(|p99s| Interval::from_replications(&p99s)) })
     }
 
-    /// Every number as a row of a table: what it is of, what it is, and its value. What holds for all responses
-    /// together is of `all`.
+    /// Returns every number as a row of a table with its subject, its statistic and its value. The subject is `all` for
+    /// the averages over all responses.
     pub fn rows(&self) -> Vec<(&str, &'static str, Option<Interval>)> {
         let mut rows = Vec::new();
         for response in &self.responses {
@@ -615,7 +622,7 @@ impl Report {
         rows
     }
 
-    /// Returns by how much this report's times are below `other`'s, paired as [`Report::difference`] pairs them.
+    /// Returns the fraction by which this report's times are below `other`'s, paired as in [`Report::difference`].
     pub fn reduction(&self, other: &Self) -> Option<Reduction> {
         if (self.seed, self.extent) != (other.seed, other.extent) {
             return None;
@@ -631,7 +638,7 @@ impl Report {
         Some(Reduction { mean, p99: paired(|response| &response.p99s_ns) })
     }
 
-    /// Returns the mean over the responses for each replication; none where one lacks a number.
+    /// Returns the mean over the responses for each replication, or none if a response lacks a number.
     fn averages(&self, pick: impl Fn(&Response) -> &Vec<f64>) -> Option<Vec<f64>> {
         let lists: Vec<&Vec<f64>> = self.responses.iter().map(pick).collect();
         let count = lists.first()?.len();
@@ -642,14 +649,14 @@ impl Report {
     }
 }
 
-/// Requests of one replication: 32 MiB of response times.
+/// The most requests of one replication. Their response times take 32 MiB.
 pub(crate) const REQUESTS_MAX: u64 = 1 << 22;
 const OVERLOADED_REQUESTS: u64 = 200;
-/// The most requests of the replications before the first look, together: 512 MiB.
+/// The most requests of all replications before the first check of the precision. Their response times take 512 MiB.
 const PILOT_REQUESTS_MAX: f64 = (1u64 << 26) as f64;
-/// Half of what the clock can count, so that the last request can still end.
+/// The longest window. It is half of the clock's range, so that the last request can still end.
 const WINDOW_PS_MAX: f64 = (u64::MAX / 2) as f64;
-/// Their response times are held until the warm-up is known.
+/// The most replications before the first check. Their response times are held until the warm-up is known.
 const PILOTS_MAX: f64 = 100.0;
 const REPLICATIONS_MAX: f64 = 1e5;
 const PRECISION_MIN: f64 = 1e-6;
@@ -674,7 +681,7 @@ mod tests {
             fault(Plan { extent: Extent::Requests(0), ..Plan::default() }).contains("requests")
         );
         assert_eq!(Plan::default().check(), Ok(()));
-        // A hundred of the longest would hold more than 3 GB until the warm-up is known.
+        // A hundred of the longest replications would hold more than 3 GB until the warm-up is known.
         let longest = Extent::Requests(REQUESTS_MAX);
         let many = Plan { extent: longest, replications_min: 100, ..Plan::default() };
         assert_eq!(fault(many), "requests is 4194304; it must be 1 to 671088");
@@ -698,7 +705,7 @@ mod tests {
         assert_eq!(unasked.run(&Given(|at| at % 7), &|_| {}).expect("a report").precise, None);
     }
 
-    /// Response times that are the same function of the request's place in every replication.
+    /// A model whose response times are the same function of the request's index in every replication.
     struct Given(fn(u64) -> u64);
 
     impl Simulate for Given {

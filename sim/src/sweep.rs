@@ -1,13 +1,14 @@
-//! The studies of a sweep, several at once so that all cores have work while one of them ends. What becomes of a report
-//! is the caller's, who gets them in order, so that threads change nothing that is written.
+//! Runs the studies of a sweep. Several run at once, so that all cores have work while one study ends. The caller gets
+//! the results in order, so the number of threads does not change what is written.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// Makes `count` studies on this many workers, and hands their results over in order until the caller has enough. No
-/// study begins after that, nor far ahead of one that is slow; those under way are ended and dropped.
+/// Makes `count` studies on this many workers and passes their results to `take` in order until `take` breaks. After a
+/// break no further study begins, and the results of studies in progress are dropped. No study begins far ahead of a
+/// slow one.
 pub fn in_order<T: Send>(
     count: usize,
     workers: usize,
@@ -45,11 +46,12 @@ pub fn in_order<T: Send>(
     });
 }
 
-/// Hands out the studies one after the other, until there are no more or the caller wants no more.
+/// Assigns the studies to workers one after the other, until none is left or the caller wants no more.
 struct Turns {
     state: Mutex<State>,
     changed: Condvar,
-    /// The most studies that may have begun from the one that is due on. Their results wait in memory.
+    /// The most studies that may have begun, counted from the first study whose result the caller has not yet received.
+    /// Their results wait in memory.
     ahead_max: usize,
 }
 
@@ -65,7 +67,7 @@ impl Turns {
         Self { state, changed: Condvar::new(), ahead_max }
     }
 
-    /// The next one, as soon as it may begin.
+    /// Waits until the next study may begin and returns its index, or none at the end.
     fn next(&self) -> Option<usize> {
         let waits =
             |state: &mut State| state.next < state.end && state.next >= state.due + self.ahead_max;
@@ -84,8 +86,8 @@ impl Turns {
     }
 }
 
-/// Begins no study from here on, also when a study or its consumer panics, so that no thread waits for a turn that
-/// never comes.
+/// Ends the start of studies when it is dropped, also if a study or its consumer panics. Otherwise a thread could wait
+/// forever for its turn.
 struct EndsAll<'a>(&'a Turns);
 
 impl Drop for EndsAll<'_> {
@@ -94,8 +96,8 @@ impl Drop for EndsAll<'_> {
     }
 }
 
-/// Returns how many studies at once keep `threads` busy, when each makes this many runs of its own: one more than fill
-/// them, for the time in which one ends.
+/// Returns how many studies at once keep `threads` busy, if each makes this many runs. It is one study more than needed
+/// to fill the threads, so that the threads have work while a study ends.
 pub fn workers(threads: usize, runs: u32) -> usize {
     if threads < 2 { 1 } else { threads.div_ceil(runs.max(1) as usize) + 1 }
 }
@@ -111,7 +113,7 @@ mod tests {
 
     #[test]
     fn all_come_in_order_though_they_end_in_another() {
-        // The first study ends after the second has begun, which one worker alone could not do.
+        // The first study ends only after the second has begun, which is impossible with a single worker.
         let both = Barrier::new(2);
         let mut taken = Vec::new();
         let study = |index| {
@@ -147,7 +149,7 @@ mod tests {
     fn a_slow_study_holds_few_behind_it() {
         let (taken, fourth) = (AtomicUsize::new(0), Barrier::new(2));
         let study = |index| {
-            // The first ends when the last that may begin before it does.
+            // Study 0 waits for study 3, which is the last study that may begin while study 0 runs.
             if index == 0 || index == 3 {
                 fourth.wait();
             }

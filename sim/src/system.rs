@@ -1,4 +1,4 @@
-//! The systems that a specification can describe, and what can be simulated of them: AccelFlow's server under an
+//! The systems that a specification can describe, and their simulation. A system is AccelFlow's server under an
 //! architecture, Arcalis with its engine at an attachment, or RELIEF's applications under an orchestrator.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,12 @@ pub enum SystemError {
     /// The request cannot be used.
     #[error("{0}")]
     Invalid(String),
-    /// It was simulated, and that failed.
+    /// The simulation failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A checked specification.
+/// A system that a specification describes.
 #[derive(Clone, Debug)]
 pub enum System {
     /// AccelFlow's server.
@@ -31,30 +31,30 @@ pub enum System {
     Relief(relief::Spec),
 }
 
-/// The specifications that are compiled in.
+/// Returns the names of the compiled-in specifications.
 pub fn scenarios() -> Vec<&'static str> {
     accelflow::SCENARIOS.into_iter().chain(arcalis::SCENARIOS).chain(relief::SCENARIOS).collect()
 }
 
-/// The text of one, by its name or its file's.
+/// Returns the text of a compiled-in specification, by its name or the name of its file.
 pub fn builtin(name: &str) -> Option<&'static str> {
     accelflow::builtin(name).or_else(|| arcalis::builtin(name)).or_else(|| relief::builtin(name))
 }
 
-/// The keys of a specification: of the compiled-in one of that name, or of the file at that path. `read` returns the
-/// text of a file.
+/// Returns the keys of the compiled-in specification of this name, or of the file at this path. `read` returns the text
+/// of a file.
 ///
 /// # Errors
-/// The first fault, with file, line and key.
+/// The first error, with file, line and key.
 pub fn entries(spec: &str, read: ReadText<'_>) -> Result<Entries, SpecError> {
     Entries::open(spec, &scenarios(), &builtin, read)
 }
 
 impl System {
-    /// The system that `entries` describe.
+    /// Returns the system that `entries` describe.
     ///
     /// # Errors
-    /// The first value that cannot be used, with where it stands and what may stand there.
+    /// The first value that cannot be used, with its place and the valid values.
     pub fn read(entries: &Entries) -> Result<Self, String> {
         match entries.model.as_str() {
             "arcalis" => arcalis::Spec::read(entries).map(Self::Arcalis),
@@ -73,7 +73,7 @@ impl System {
         }
     }
 
-    /// Returns whether a window of the start can be asked for (`run.window_us`).
+    /// Returns whether the system can simulate a window from an empty start (`run.window_us`).
     pub fn has_window(&self) -> bool {
         match self {
             Self::AccelFlow(_) => true,
@@ -81,7 +81,7 @@ impl System {
         }
     }
 
-    /// Its name, and what its requests are.
+    /// Returns the name of the system, and a description of its requests.
     pub fn head(&self) -> (String, String) {
         match self {
             Self::AccelFlow(spec) => (
@@ -102,10 +102,11 @@ impl System {
         }
     }
 
-    /// The architectures that are asked for by name; those that are compared where none is.
+    /// Returns the architectures with these names. Without names it returns the architectures that are compared by
+    /// default.
     ///
     /// # Errors
-    /// The first name that there is not, with those that there are.
+    /// The first unknown name, with the known names.
     pub fn architectures(&self, names: &[String]) -> Result<Vec<&'static str>, SystemError> {
         let all: Vec<&'static str> = match self {
             Self::AccelFlow(_) => Architecture::ALL.iter().map(|one| one.name()).collect(),
@@ -133,7 +134,7 @@ impl System {
     /// Simulates one of [`System::architectures`].
     ///
     /// # Errors
-    /// Why there is no report.
+    /// The reason why there is no report.
     pub fn simulate(
         &self,
         architecture: &str,
@@ -143,10 +144,10 @@ impl System {
         self.simulate_unless(&AtomicBool::new(false), architecture, plan, progress)
     }
 
-    /// Simulates one of [`System::architectures`], and begins no further replication once `stopped` is set.
+    /// Simulates one of [`System::architectures`]. No further replication begins once `stopped` is set.
     ///
     /// # Errors
-    /// Why there is no report; [`SystemError::Failed`] where it was stopped.
+    /// The reason why there is no report. It is [`SystemError::Failed`] if the study was stopped.
     pub fn simulate_unless(
         &self,
         stopped: &AtomicBool,
@@ -178,7 +179,7 @@ impl System {
     }
 }
 
-/// A model whose study ends early once it is stopped.
+/// A model whose study ends early once `stopped` is set.
 struct Stoppable<'a, M> {
     model: M,
     stopped: &'a AtomicBool,

@@ -1,5 +1,5 @@
-//! AccelFlow's model against closed forms, where a configuration is one, and against itself: laws that hold for any
-//! queue, and results that do not depend on threads.
+//! Tests AccelFlow's model against closed forms, for configurations that have one, and against itself: laws that hold
+//! for any queue, and results that do not depend on the number of threads.
 
 use sim::accelflow::{AccelFlow, Architecture, Entries, Spec, builtin};
 use sim::{Extent, Plan, Recordings, Report, Sample, Simulate, StoredReport, Streams, Verdict};
@@ -20,7 +20,8 @@ fn model(architecture: Architecture, scenario: &str, set: &[(&str, &str)]) -> (S
     (spec, model)
 }
 
-/// Returns settings with only UniqId, all its time (100 us) in one category. Nothing but the queue takes time.
+/// Returns settings in which only UniqId gets requests and all its time (100 us) is in one category. Only the queue
+/// takes time.
 fn alone<'a>(category: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let mut set = vec![
         ("services.CPost.weight", "1e-6"),
@@ -53,7 +54,7 @@ fn alone<'a>(category: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'
     set
 }
 
-/// The mean response time of UniqId (us), warm-up cut, over five replications.
+/// Returns the mean response time of UniqId (us) over five replications, without their warm-ups.
 fn unique_us(architecture: Architecture, set: &[(&str, &str)]) -> f64 {
     let (spec, model) = model(architecture, "steady", set);
     let unique = spec.services().position(|name| name == "UniqId").expect("it is there");
@@ -68,7 +69,7 @@ fn unique_us(architecture: Architecture, set: &[(&str, &str)]) -> f64 {
 
 #[test]
 fn cores_alone_are_erlangs() {
-    // M/M/4 at 80 %: C = 0.5964, a mean wait of C / (4 - 3.2) service times.
+    // This is M/M/4 at 80 %: C = 0.5964, and the mean wait is C / (4 - 3.2) service times.
     let set = [("hardware.cores", "4"), ("work.app_stages", "1"), ("load.total_per_s", "32000")];
     let found = unique_us(Architecture::NonAcc, &alone("services.UniqId.app", &set));
     let expected = 100.0 * (1.0 + 0.5964 / 0.8);
@@ -77,7 +78,8 @@ fn cores_alone_are_erlangs() {
 
 #[test]
 fn one_accelerator_alone_is_pollaczeks_and_khinchines() {
-    // M/D/1 at 60 %: a mean wait of 0.6 / (2 * 0.4) = 0.75 service times. All else takes a few nanoseconds.
+    // This is M/D/1 at 60 %: the mean wait is 0.6 / (2 * 0.4) = 0.75 service times. Everything else takes a few
+    // nanoseconds.
     let set = [("hardware.pes", "1"), ("load.total_per_s", "6000")];
     for architecture in [Architecture::AccelFlow, Architecture::Direct, Architecture::Ideal] {
         let found = unique_us(architecture, &alone("services.UniqId.load_balance", &set));
@@ -89,14 +91,14 @@ fn one_accelerator_alone_is_pollaczeks_and_khinchines() {
 
 #[test]
 fn data_on_its_way_holds_no_pe() {
-    // The same queue, before which every payload is 50 us on its way: what is waited for beyond that stays M/D/1's.
-    // Were the PE held meanwhile, it would be busy for 90 % and the wait 675 us.
+    // This is the same queue, but every payload travels for 50 us to reach it. The additional wait stays that of M/D/1.
+    // If the PE were held during the travel, it would be busy for 90 % and the wait would be 675 us.
     let at = |per_s| {
         let slow = [("hardware.pes", "1"), ("hardware.dma_setup_ns", "50000")];
         let set = [&slow[..], &[("load.total_per_s", per_s)]].concat();
         unique_us(Architecture::AccelFlow, &alone("services.UniqId.load_balance", &set))
     };
-    // At 15 % it is 8.8 us.
+    // At 15 % the wait is 8.8 us.
     let found = at("6000") - at("1500") + 8.8;
     assert!((found - 75.0).abs() < 5.0, "{found} us for 75");
 }
@@ -108,7 +110,7 @@ fn fact(model: &AccelFlow, sample: &Sample, name: &str) -> f64 {
 
 #[test]
 fn what_is_busy_is_what_comes_times_what_it_takes() {
-    // Nine visits to the manager of 1.5 us; one of them has a branch (T1's), no payload is large.
+    // There are nine visits to the manager of 1.5 us. One of them has a branch (T1's), and no payload is large.
     let mut set = alone("services.UniqId.app", &[("load.total_per_s", "20000")]);
     set.push(("costs.manager_branch_ns", "1500"));
     let kinds = ["tcp", "encrypt", "decrypt", "rpc", "serialize", "deserialize"];
@@ -141,7 +143,7 @@ fn reports_do_not_depend_on_threads() {
     };
     let one = report(1);
     assert_eq!(one, report(3));
-    // A report that is stored in a file comes back to the last bit.
+    // A report that a file stores is the same to the last bit when it is read again.
     let kept = serde_json::to_string(&StoredReport::from(&one)).expect("JSON");
     let kept: StoredReport = serde_json::from_str(&kept).expect("as it was written");
     assert_eq!(Report::from(kept), one);
@@ -181,13 +183,13 @@ fn recorded_arrivals_keep_their_shape_at_any_load() {
             1 << 32,
         );
         let sample = sample.expect("a run");
-        // 13,400 requests a second, whatever was recorded.
+        // The rate is 13,400 requests per second, whatever was recorded.
         let rate = 5_000.0 / (sample.duration.as_ns() * 1e-9);
         assert!((rate / 13_400.0 - 1.0).abs() < 0.15, "{rate}");
         let times = sample.responses.concat();
         times.iter().sum::<u64>() as f64 / times.len() as f64 * 1e-6
     };
-    // One every 100 us, or fifty at once every 5 ms.
+    // Requests arrive one by one every 100 us, or in groups of fifty every 5 ms.
     let even: String = (0..2_000).map(|at| format!("{}\n", 100 * at)).collect();
     let bursts: String = (0..2_000).map(|at| format!("{}\n", 5_000 * (at / 50))).collect();
     let (even, bursts) = (mean_us(&even), mean_us(&bursts));
@@ -238,8 +240,8 @@ fn bad_values_name_the_key_and_its_range() {
 
 #[test]
 fn events_of_a_request_are_few() {
-    // By the programs it is 38.1 (see a test next to them). An op that is displaced from a PE costs one more, and no
-    // other.
+    // The programs give 38.1 events (see a test in `program.rs`). An op that is displaced from a PE costs one more
+    // event, and nothing else does.
     let (_, model) = model(Architecture::AccelFlow, "steady", &[("load.total_per_s", "20000")]);
     let sample = model.replicate(&Streams::new(2, 0), Extent::Requests(20_000), 1 << 32);
     let each = fact(&model, &sample.expect("a run"), "events_per_request");
@@ -258,14 +260,14 @@ fn public_relief_lists_forwards_and_is_interrupted_by_dma() {
     let paper = run(Architecture::Relief, &[load]);
     let public = run(Architecture::ReliefArtifact, &[load]);
     assert_eq!(of(&paper, "ops.forward_share"), 0.0);
-    // Where PEs are mostly idle, what an op makes is mostly taken at once.
+    // PEs are mostly idle, so most outputs are taken at once.
     assert!(of(&public, "ops.forward_share") > 0.5, "{}", of(&public, "ops.forward_share"));
     let busy = of(&public, "manager.utilisation");
     assert!(
         (busy / of(&paper, "manager.utilisation") - 1.0).abs() < 0.02,
         "one visit each: {busy}"
     );
-    // 1.5 us for each op's completion; as much for its load, and for a write-back where there is one.
+    // The manager takes 1.5 us for each op's completion, 1.5 us for its load, and 1.5 us for each write-back.
     let set = [load, ("costs.manager_dma_ns", "1500")];
     let interrupted = of(&run(Architecture::ReliefArtifact, &set), "manager.utilisation");
     assert!(interrupted > 2.0 * busy && interrupted < 3.0 * busy, "{interrupted} and {busy}");
@@ -282,6 +284,7 @@ fn a_steady_state_allocates_nothing_per_event() {
         measured.count_total
     };
     let (few, many) = (allocations(2_000), allocations(20_000));
-    // Each service's response times double their place a few times more; 680,000 further events add nothing else.
+    // The lists of response times double their capacity a few more times. The 680,000 further events allocate nothing
+    // else.
     assert!(many <= few + 48, "{few} allocations, then {many}");
 }

@@ -1,4 +1,4 @@
-//! Arcalis' model against the functional version of its engine, against closed forms, and against itself.
+//! Tests Arcalis' model against the functional version of its engine, against closed forms, and against itself.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -39,7 +39,7 @@ fn throughput(scenario: &str, attachment: Attachment, set: &[(&str, &str)]) -> f
     fact(&model, &sample(&model, 5_000), "throughput_per_s")
 }
 
-/// A data page whose operations come back only when the driver says so: the engine drains, as it does in the model.
+/// A data page whose operations complete only when the driver says so. The engine therefore drains, as in the model.
 #[derive(Default)]
 struct Late {
     page: DataPage,
@@ -62,7 +62,8 @@ impl Memory for Late {
     }
 }
 
-/// The engine on one thread, the application on another, one packet at a time.
+/// Runs the engine on one thread and the application on another, with one packet at a time. Returns what the engine
+/// saw.
 fn functional(packets: &[Vec<u8>], results: Vec<Vec<u8>>) -> Seen {
     let (mut page, mut seen) = (Late::default(), Seen::default());
     let [net_recv, app_recv, app_resp, net_resp] = [(); 4].map(|()| page.page.map(2_048));
@@ -108,7 +109,7 @@ fn functional(packets: &[Vec<u8>], results: Vec<Vec<u8>>) -> Seen {
     seen
 }
 
-/// Steps both halves until neither moves; what this interface's read then returned.
+/// Steps both halves until neither moves. Returns the completion of this interface's read.
 fn settle(engine: &mut Engine, page: &mut Late, seen: &mut Seen, read: Interface) -> Completion {
     loop {
         let step = engine.step_rx(page).or_else(|| engine.step_tx(page));
@@ -123,7 +124,7 @@ fn settle(engine: &mut Engine, page: &mut Late, seen: &mut Seen, read: Interface
     done
 }
 
-/// Returns the words without addresses, because each driver chooses where its buffers lie.
+/// Returns the words without addresses, because each driver chooses the addresses of its buffers.
 fn without_addresses(words: &[Vec<u64>; 4]) -> Vec<Vec<u64>> {
     let one = |word: &u64| match Command::decode(*word).expect("a command") {
         Command::SendNetLen(_) | Command::SendAppResp(_) => *word,
@@ -132,7 +133,8 @@ fn without_addresses(words: &[Vec<u64>; 4]) -> Vec<Vec<u64>> {
     words.iter().map(|words| words.iter().map(one).collect()).collect()
 }
 
-/// Returns the states at rest. With several requests under way, the end of one is often the beginning of the next.
+/// Returns the states with both idle states as one. With several requests in flight, the end of a request is often the
+/// beginning of the next.
 fn at_rest(states: &[Vec<State>; 2]) -> Vec<Vec<State>> {
     let one = |state: &State| if *state == State::IdleResp { State::IdleRecv } else { *state };
     states.iter().map(|states| states.iter().map(one).collect()).collect()
@@ -190,7 +192,7 @@ fn one_request_takes_its_stages_and_four_crossings() {
         "app_issue_ns",
     ];
     let sum: f64 = stages.into_iter().map(value).sum();
-    // In the command interface, one after another: two words, a completion, two words, a completion.
+    // The command interface handles six items one after another: two words, a completion, two words and a completion.
     let commands = 6.0 * 4.0;
     let crossings = 4.0 * 150.0;
     let per_request = 1e9 / value("throughput_per_s");

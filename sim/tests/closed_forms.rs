@@ -1,5 +1,5 @@
-//! The simulator against queueing theory. Seeds are fixed, so a test that passes goes on passing; each estimate must
-//! lie within 2 % of theory and theory within twice the interval's reach.
+//! Tests the simulator against queueing theory. Seeds are fixed, so a test that passes once always passes. Each
+//! estimate must be within 2 % of theory, and theory must be within twice the half-width of the interval.
 #![allow(missing_docs)]
 
 mod common;
@@ -22,12 +22,13 @@ fn mean_agrees(report: &Report, theory: f64) {
     agrees("mean", report.response("web").expect("measured").mean_ns, theory);
 }
 
-/// Pollaczek and Khinchine: a mean response with Poisson arrivals and a squared coefficient of variation.
+/// Returns the mean response time of one server (ns) by the Pollaczek-Khinchine formula, for Poisson arrivals and
+/// service times with the squared coefficient of variation `cv2`.
 fn one_server(load: f64, cv2: f64) -> f64 {
     SERVICE_NS + load * SERVICE_NS * (1.0 + cv2) / 2.0 / (1.0 - load)
 }
 
-/// Erlang's C: the probability of waiting, from the recurrence of his B.
+/// Returns the probability of waiting by the Erlang C formula, from the recurrence of Erlang B.
 fn erlang_c(servers: u32, load: f64) -> f64 {
     let offered = load * f64::from(servers);
     let b = (1..=servers).fold(1.0, |b, count| offered * b / (f64::from(count) + offered * b));
@@ -77,7 +78,7 @@ fn a_tandem_is_the_sum_of_its_stations() {
 
 #[test]
 fn feedback_loads_a_jackson_network_by_its_visits() {
-    // Half of the requests come back, so each is served twice on average and the load doubles.
+    // Half of the requests return, so each is served twice on average and the load doubles.
     let stations = vec![station("cpu", serve(1, exponential()), &["cpu", "done"])];
     let spec = network(0.3, stations);
     let network = Network::new(&spec).expect("valid");
@@ -96,9 +97,9 @@ fn forks_of_two_and_four_match_theory() {
         study(&plan(60_000), &network(0.6, stations))
     };
     let single = SERVICE_NS / 0.4;
-    // Flatto and Hahn: two parallel exponential servers.
+    // The result of Flatto and Hahn for two parallel exponential servers.
     mean_agrees(&forked(&["a", "b"]), (12.0 - 0.6) / 8.0 * single);
-    // Nelson and Tantawi: at most as if the branches were independent.
+    // The bound of Nelson and Tantawi: the response is at most as slow as with independent branches.
     let four = forked(&["a", "b", "c", "d"]).responses[0].mean_ns.expect("steady");
     let harmonic = 1.0 + 1.0 / 2.0 + 1.0 / 3.0 + 1.0 / 4.0;
     assert!(four.ci95[0] > 1.5 * single && four.ci95[1] < harmonic * single, "{four:?}");
@@ -114,7 +115,7 @@ fn without_places_to_wait_requests_are_refused_as_erlang_says() {
     agrees("refused", report.fact("cpu.refused"), b);
     mean_agrees(&report, SERVICE_NS);
 
-    // Refused requests find room elsewhere, and none is lost.
+    // Refused requests go to a spare station, and none is lost.
     let StationKind::Serve { overflow, .. } = &mut spec.stations[0].does else { panic!() };
     *overflow = Some("spare".to_owned());
     spec.stations.push(station("spare", StationKind::Delay { time: exponential() }, &[]));
@@ -137,7 +138,7 @@ fn a_link_is_a_server_and_a_delay() {
     agrees("utilisation", report.fact("wire.utilisation"), 0.7);
 }
 
-/// A thousand bytes: a service time at a byte a nanosecond.
+/// Returns a size of a thousand bytes. At one byte per nanosecond it takes one service time.
 fn workload_sizes() -> workload::SizeDist {
     workload::SizeDist::Fixed { bytes: SERVICE_NS as u64 }
 }

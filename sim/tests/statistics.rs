@@ -1,5 +1,5 @@
-//! Tests what a study promises: intervals that cover, a verdict on runs without a steady state, a stop at the
-//! precision, the same bytes from the same seed, no allocation per event.
+//! Tests what a study promises: intervals that cover the true value, a verdict on runs without a steady state, a stop
+//! at the requested precision, the same bytes from the same seed, and no allocation per event.
 #![allow(missing_docs)]
 
 mod common;
@@ -17,11 +17,11 @@ fn intervals_cover_the_truth_as_often_as_they_say() {
         let response = &report.responses[0];
         let truths = [(response.mean_ns, mean), (response.p99_ns, 100f64.ln() * mean)];
         for (count, (interval, truth)) in covered.iter_mut().zip(truths) {
-            // A study that refuses has no interval, and none that covers.
+            // A study that refuses the steady state has no interval, so nothing covers the true value.
             *count += u32::from(interval.is_some_and(|interval| interval.holds(truth)));
         }
     }
-    // 95 % of 60 is 57; below 51 has a probability of 0.1 %.
+    // The expected number is 95 % of 60, which is 57. A number below 51 has a probability of 0.1 %.
     assert!(covered.iter().all(|count| *count >= 51), "{covered:?} of {studies}");
     assert!(covered.iter().any(|count| *count < 60), "intervals that never miss are too wide");
 }
@@ -37,7 +37,7 @@ fn an_overloaded_station_has_no_steady_state() {
     assert_eq!((report.responses[0].mean_ns, report.responses[0].p99_ns), (None, None));
     assert_eq!(report.fact("cpu.utilisation"), None, "of an overload nothing is said");
 
-    // The window that it offers instead can be asked for.
+    // The window that the verdict offers can be simulated.
     let window = Plan { extent: Extent::WindowPs(*window_ps), ..plan(1) };
     let report = study(&window, &spec);
     assert_eq!(report.verdict, Verdict::Window);
@@ -107,20 +107,20 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     assert_eq!(one, bytes(2, 1));
     assert_eq!(one, bytes(5, 1));
     assert_ne!(one, bytes(2, 2));
-    // The same on any machine: a change of this number is a change of version.
+    // The report is the same on any machine. A change of this number requires a change of the version.
     assert_eq!(hash(&one), EXPECTED, "{one}");
 }
 
 const EXPECTED: u64 = 5_758_993_266_903_591_044;
 
-/// FNV-1a of 64 bits.
+/// Returns the 64-bit FNV-1a hash.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// Every kind of station, source and route.
+/// Returns a network with every kind of station, source and route.
 fn busy_network() -> NetworkSpec {
     toml::from_str(
         r#"
@@ -250,6 +250,6 @@ fn steady_state_allocates_nothing_per_event() {
         measured.count_total
     };
     let (few, many) = (allocations(10_000), allocations(200_000));
-    // Buffers double a few times more for a longer queue; 380,000 further events add nothing else.
+    // Buffers double a few more times for a longer queue. The 380,000 further events allocate nothing else.
     assert!(many <= few + 8, "{few} allocations, then {many}");
 }

@@ -1,12 +1,12 @@
-//! The results that follow by arithmetic: counts of the committed traces and paths, and memory, area and power from the
-//! printed sizes. Nothing is simulated.
+//! The results that follow by arithmetic: counts of the committed traces and paths, and memory, area and power computed
+//! from the printed sizes. Nothing is simulated.
 
 use trace::Behind;
 
 use super::paths;
 use crate::base::rows::{Kind, Row};
 
-/// Returns the rows, computed from printed inputs. For one of them the way to count was chosen because it gives the
+/// Returns the rows, computed from printed inputs. For one row the method of counting was chosen because it gives the
 /// published number.
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = counts();
@@ -28,7 +28,8 @@ fn counts() -> Vec<Row> {
     catalog.services().iter().zip(counts).map(row).collect()
 }
 
-/// Returns the rows of section VII-B2: the instructions of an output dispatcher for an op of the eight services.
+/// Returns the rows of section VII-B2: the instructions that an output dispatcher executes for an op of the eight
+/// services.
 fn instructions() -> [Row; 3] {
     let ops = paths::ops(&trace::accelflow());
     let count = |op: &Behind, end: u32| {
@@ -122,7 +123,7 @@ fn sizes() -> Vec<Row> {
             "power_share.orchestration",
             "section VII-B5: orchestration's 5.0 W of the server's power",
             1.2,
-            // The server's power is not printed. It follows from 12.5 W being 3.1 % of it.
+            // The paper does not print the server's power. It follows from the statement that 12.5 W are 3.1 % of it.
             5.0 / (12.5 / 3.1),
             "%",
         ),
@@ -133,8 +134,8 @@ fn row(id: &str, what: &str, published: f64, ours: f64, unit: &'static str) -> R
     Row::modelled(id, what, (Some(published), Some(ours)), unit, Kind::Computed)
 }
 
-// Instructions of an output dispatcher (section VII-B2): for each op, and on top of that for each branch, transform and
-// end of a trace.
+// The instructions of an output dispatcher (section VII-B2): for each op, and in addition for each branch, each
+// transform and each end of a trace.
 const PLAIN: u32 = 15;
 const BRANCH: u32 = 7;
 const TRANSFORM: u32 = 12;
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn arithmetic_gives_the_printed_digits() {
-        // The rows that do not follow from the printed inputs are checked below and in the next test.
+        // The rows in `apart` do not follow from the printed inputs. They are checked below and in the next test.
         let apart = ["dispatcher.", "conditions.most", "area.orchestration"];
         for row in rows().iter().filter(|row| !apart.iter().any(|start| row.id.starts_with(start)))
         {

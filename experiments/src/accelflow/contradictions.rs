@@ -1,6 +1,6 @@
 //! The printed numbers that other printed numbers contradict. In each row `published` is a number of \[AccelFlow\], and
-//! `ours` is what other numbers of the paper give for it. The rows come from arithmetic on the committed specification
-//! and on the figures' bars; nothing is simulated.
+//! `ours` is the value that other numbers of the paper give for it. The rows are computed from the committed
+//! specification and from the bars of the figures. Nothing is simulated.
 
 use sim::Entries;
 
@@ -8,13 +8,13 @@ use super::published::{Figure, Published};
 use super::runner::number;
 use crate::base::rows::{Kind, Row};
 
-/// The specification, which has figure 1, and the names of the services.
+/// The specification, which contains figure 1, and the names of the services.
 struct Inputs<'a> {
     base: &'a Entries,
     names: Vec<String>,
 }
 
-/// Returns the rows.
+/// Returns the rows of all contradictions.
 pub(super) fn rows(base: &Entries, published: &Published) -> Vec<Row> {
     let names = trace::accelflow().services().iter().map(|service| service.name.clone()).collect();
     let inputs = Inputs { base, names };
@@ -47,8 +47,8 @@ impl Inputs<'_> {
         part / self.each(time).iter().sum::<f64>()
     }
 
-    /// Returns what 13.4 K requests/s for each service (section VI) would need of table III's cores, and of a manager
-    /// that takes 1.5 us each time (section VII-A1).
+    /// Returns the numbers of busy cores and busy managers that 13.4 K requests/s for each service (section VI) would
+    /// need. Table III gives the number of cores. A manager takes 1.5 us for each completion (section VII-A1).
     fn load(&self) -> [Row; 2] {
         let per_s = self.key("load.total_per_s");
         let busy =
@@ -73,8 +73,8 @@ impl Inputs<'_> {
         ]
     }
 
-    /// Returns what eight TCP PEs (table III) can do at most, by TCP's share of the time in figure 1. Section VII-A3
-    /// has a throughput of 8.3 times that of Non-acc.
+    /// Returns the highest throughput of eight TCP PEs (table III), from TCP's share of the time in figure 1. Section
+    /// VII-A3 prints a throughput of 8.3 times that of Non-acc.
     fn ceiling(&self) -> [Row; 2] {
         let most = self.key("hardware.pes") * self.key("accelerators.tcp.speedup")
             / self.weighted("tcp")
@@ -91,7 +91,7 @@ impl Inputs<'_> {
         ]
     }
 
-    /// Returns the averages of figure 1's bars. Section III prints others.
+    /// Returns the averages of figure 1's bars. Section III prints other averages.
     fn figure_1(&self) -> Vec<Row> {
         let printed = [("tcp", 25.6), ("app", 20.7)];
         let row = |(category, printed): (&str, f64)| {
@@ -107,7 +107,7 @@ impl Inputs<'_> {
         printed.into_iter().flat_map(row).collect()
     }
 
-    /// Returns the contradictions between figures 11 and 14. Section VII-A3 has the objective that figure 14 rests on.
+    /// Returns the contradictions between figures 11 and 14. Section VII-A3 states the objective of figure 14.
     fn objective(&self, published: &Published) -> Vec<Row> {
         let factor = self.key("work.slo_factor");
         let times = |name: &str, column: &str| {
@@ -143,7 +143,8 @@ impl Inputs<'_> {
     }
 }
 
-/// Returns the cuts of the mean latency, which section VII-A1 prints as numbers and figure 11 draws as stars.
+/// Returns the reductions of the mean latency. Section VII-A1 prints them as numbers, and figure 11 draws them as
+/// stars.
 fn means(published: &Published) -> Vec<Row> {
     let cuts = [("non-acc", 77.2), ("cpu-centric", 53.9), ("relief", 40.7), ("cohort", 37.9)];
     let row = |(other, cut): (&str, f64)| {
@@ -159,7 +160,7 @@ fn means(published: &Published) -> Vec<Row> {
     cuts.into_iter().map(row).collect()
 }
 
-/// Returns the contradictions between other figures, and what a hop between chiplets costs.
+/// Returns the contradictions between other figures, and the cost of a hop between chiplets.
 fn figures(published: &Published) -> Vec<Row> {
     let mut rows = Vec::new();
     for column in ["non-acc", "relief", "accelflow"] {

@@ -1,4 +1,4 @@
-//! The published results that do not follow from the published inputs, and what the simulation gives for them. The
+//! The published results that do not follow from the published inputs, and the results of the simulation for them. The
 //! numbers in the sentences come from the rows.
 
 use super::row_index::RowIndex;

@@ -1,5 +1,5 @@
-//! The figures of the page, drawn from the rows: our numbers with 95 % intervals beside the published ones. Each
-//! architecture has the same colour in every figure. Nothing is computed here.
+//! The figures of the page, drawn from the rows. They show our numbers with 95 % intervals and the published numbers.
+//! Each architecture has the same colour in every figure. Nothing is computed here.
 
 use report::{
     Axis, BarSeries, Category, Figure, Origin, Panel, Point, Scale, Series, Style, Ticks,
@@ -19,7 +19,7 @@ pub(super) fn latency(rows: &RowIndex<'_>, services: &[Service]) -> Vec<Figure> 
     figures
 }
 
-/// Draws every service's P99 over its time on a core.
+/// Draws every service's P99 against its time on a core.
 fn p99(rows: &RowIndex<'_>, scenario: &str, services: &[Service]) -> Figure {
     let mut sorted: Vec<&Service> = services.iter().collect();
     sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -107,7 +107,8 @@ pub(super) fn load(rows: &RowIndex<'_>) -> Vec<Figure> {
     ]
 }
 
-/// Returns a panel of our numbers and one of the published. `ids` gives each load of an architecture and its row's id.
+/// Returns a panel of our numbers and a panel of the published numbers. `ids` returns each load of an architecture with
+/// the id of its row.
 fn by_load(
     rows: &RowIndex<'_>,
     label: &str,
@@ -182,7 +183,7 @@ fn utilisation(rows: &RowIndex<'_>) -> Figure {
     }
 }
 
-/// Draws figures 18 and 19, and what the paper's text says of links and speeds.
+/// Draws figures 18 and 19, and the numbers on links and speeds from the paper's text.
 pub(super) fn sweeps(rows: &RowIndex<'_>) -> Vec<Figure> {
     let chiplets =
         |scenario: &str, count: u32| format!("p99.{scenario}.accelflow.chiplets_{count}");
@@ -241,7 +242,7 @@ pub(super) fn sweeps(rows: &RowIndex<'_>) -> Vec<Figure> {
     ]
 }
 
-/// Returns AccelFlow's throughput over RELIEF's by the speed of the PEs, published and ours.
+/// Returns AccelFlow's throughput divided by RELIEF's for each speed of the PEs: the published ratio and ours.
 fn speeds(rows: &RowIndex<'_>) -> Vec<Series> {
     let id = |percent: u32| match percent {
         100 => "max_throughput_ratio.steady.relief".to_owned(),
@@ -257,7 +258,7 @@ fn speeds(rows: &RowIndex<'_>) -> Vec<Series> {
     ]
 }
 
-/// Returns the published line where there is one, and one line for each scenario.
+/// Returns the published line, if there is one, and one line for each scenario.
 fn by_scenario(
     rows: &RowIndex<'_>,
     values: &[u32],
@@ -303,12 +304,12 @@ pub(super) fn relief(rows: &RowIndex<'_>) -> Vec<Figure> {
     }]
 }
 
-/// Returns an architecture's name as row ids contain it.
+/// Returns an architecture's name in the form that row ids contain.
 fn id(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Returns the point at `x` for a row's published number, or for ours.
+/// Returns the point at `x` for a row's published number, or for our number.
 fn at(rows: &RowIndex<'_>, origin: Origin, x: f64, id: &str) -> Option<Point> {
     match origin {
         Origin::Published => rows.published_point(x, id),

@@ -1,4 +1,4 @@
-//! The experiment of \[AccelFlow\]: the paper's results beside the simulator's, in two named scenarios
+//! The experiment of \[AccelFlow\] compares the paper's results with the simulator's, in two named scenarios
 //! (docs/decisions/0018-accelflow-scenarios.md). Each row is computed, predicted, calibrated or unreachable. Nothing is
 //! fitted here.
 
@@ -39,8 +39,8 @@ pub struct Options {
     pub runs: Option<usize>,
 }
 
-/// Simulates everything and writes `accelflow.json` and `accelflow.html`. If it is interrupted, it prints which studies
-/// are saved, and the next run continues from them.
+/// Simulates everything and writes `accelflow.json` and `accelflow.html`. If the run is interrupted, it prints which
+/// studies are saved, and the next run continues from them.
 ///
 /// # Errors
 /// The problem says why there are no results.

@@ -1,6 +1,6 @@
 //! The share of the time that orchestration takes: figure 3 by load, figure 17, and RELIEF's 10 % in a server with one
-//! request at a time. The whole is the time in which something works for a request, decides what follows, or moves its
-//! data. Waiting for the manager counts as deciding. Waiting for a PE or a core does not count.
+//! request at a time. The whole is the time in which a component works for a request, decides what follows, or moves
+//! its data. Waiting for the manager counts as deciding. Waiting for a PE or a core does not count.
 
 use sim::accelflow::Architecture;
 use sim::{Entries, Interval, Report};
@@ -17,7 +17,7 @@ const ENVIRONMENTS: [(&str, Architecture, &str); 3] = [
 ];
 
 impl Runner {
-    /// Adds figure 3, then the rows of a server without load.
+    /// Adds the rows of figure 3 and then the rows of a server without load.
     pub(super) fn orchestration(&self, base: &Entries) -> Result<(), Problem> {
         self.begin("orchestration");
         let figure = &self.published.overhead_percent;
@@ -41,7 +41,7 @@ impl Runner {
         self.unloaded(base)
     }
 
-    /// Adds figure 17 and section VII-B1: each service alone, at a very low load.
+    /// Adds the rows of figure 17 and section VII-B1: each service alone, at a very low load.
     fn unloaded(&self, base: &Entries) -> Result<(), Problem> {
         let catalog = trace::accelflow();
         let names = || catalog.services().iter().map(|service| service.name.as_str());
@@ -82,7 +82,7 @@ impl Runner {
         share
     }
 
-    /// Adds the least, the most and the mean of the services, with the published numbers where there are any.
+    /// Adds the least, the most and the mean of the services, with the published numbers if there are any.
     fn part_of_all(&self, part: &Part, all: &[Interval]) {
         let by_value = |a: &&Interval, b: &&Interval| a.value.total_cmp(&b.value);
         let ends = [all.iter().min_by(by_value), all.iter().max_by(by_value)];
@@ -102,14 +102,14 @@ struct Part {
     id: &'static str,
     fact: &'static str,
     what: &'static str,
-    /// The least and the most of the services (%).
+    /// The published least and most of the services (%).
     ends: [Option<f64>; 2],
     mean: Option<f64>,
     kind: Kind,
 }
 
-/// The parts of the bars of figure 17. `costs.occupancy` is derived from the figure's accelerators over its cores, so
-/// these two parts are no prediction.
+/// The parts of the bars of figure 17. `costs.occupancy` is derived from the figure's accelerators and cores, so these
+/// two parts are not predictions.
 const PARTS: [Part; 4] = [
     Part {
         id: "overhead.accelflow",
@@ -145,14 +145,14 @@ const PARTS: [Part; 4] = [
     },
 ];
 
-/// Returns the sum of `count` shares (%), if all are there. Its interval is wide enough for any dependence between
-/// them.
+/// Returns the sum of `count` shares (%), or none if some are missing. Its interval is wide enough for any dependence
+/// between them.
 fn scaled_sum(parts: &[Interval], count: usize) -> Option<Interval> {
     let all = mean_of(parts).filter(|_| parts.len() == count);
     all.map(|mean| scaled(mean, 100.0 * count as f64))
 }
 
-/// A load at which the server is mostly idle: one request takes 0.02 to 3 ms.
+/// A load at which the server is mostly idle (requests per second). One request takes 0.02 to 3 ms.
 const UNLOADED_PER_S: &str = "50";
 /// The least weight that a service may have.
 const WEIGHT_MIN: &str = "1e-6";

@@ -1,5 +1,5 @@
-//! The order of the architectures by P99, for each service and for each pair, beside the published order. Two
-//! architectures count as different only where the interval of their paired difference excludes zero.
+//! The order of the architectures by P99, for each service and for each pair, compared with the published order. Two
+//! architectures count as different only if the interval of their paired difference excludes zero.
 
 use sim::accelflow::Architecture;
 use sim::{Interval, Report};
@@ -9,15 +9,15 @@ use super::runner::{exact, scaled, unavailable_reason};
 use super::scenario::ScenarioReports;
 use crate::base::rows::Kind;
 
-/// The architectures by the mean P99s of figure 11, lowest first.
+/// The architectures in ascending order of their mean P99 in figure 11.
 pub(super) const SORTED: [&str; 5] = ["accelflow", "relief", "cohort", "cpu-centric", "non-acc"];
-/// The text between our order and the published one in a row's reason.
+/// The text between our order and the published order in a row's reason.
 pub(super) const BESIDE: &str = "; published: ";
 
 /// The difference between the P99s of a service under two architectures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct P99Gap {
-    /// The second P99 less the first (ns).
+    /// The second P99 minus the first (ns).
     by: Interval,
 }
 
@@ -35,7 +35,8 @@ impl P99Gap {
     }
 }
 
-/// Counts comparisons with a published direction: all, those that go that way, surely do, and surely do not.
+/// Counts comparisons with a published direction: all comparisons, those with the published direction, those that
+/// surely have it, and those that surely do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Tally {
     all: u32,
@@ -52,7 +53,8 @@ impl Tally {
         self.reversed += u32::from(gap.is_surely_above());
     }
 
-    /// Returns the number that go the published way. Its interval is from those that surely do to those that may.
+    /// Returns the number of comparisons with the published direction. Its interval extends from those that surely have
+    /// it to those that may have it.
     fn interval(self) -> Interval {
         let most = self.all - self.reversed;
         Interval { value: self.same.into(), ci95: [self.surely.into(), most.into()] }
@@ -93,7 +95,7 @@ impl ScenarioReports<'_> {
         Some(P99Gap { by })
     }
 
-    /// Adds how far the next architecture's P99 is above AccelFlow's.
+    /// Adds the margin by which the next architecture's P99 exceeds AccelFlow's.
     fn margin(&self, service: &str, best: &mut Tally, reason: Option<String>) {
         let ours = Architecture::AccelFlow;
         let others = || Architecture::COMPARED.into_iter().filter(move |other| *other != ours);
@@ -120,7 +122,7 @@ impl ScenarioReports<'_> {
         self.runner.add(&id, what, "ms", Kind::Predicted, pair, reason.or(comment));
     }
 
-    /// Adds the order of a service's P99s. Returns whether it is the published one.
+    /// Adds the order of a service's P99s. Returns whether it is the published order.
     fn order(&self, service: &str, reason: Option<String>) -> bool {
         let figure = &self.runner.published.p99_ms;
         let p99 = |report: &Report| Some(report.response(service)?.p99_ns?.value);
@@ -151,8 +153,8 @@ impl ScenarioReports<'_> {
         ours.is_some_and(|ours| ours == theirs)
     }
 
-    /// Returns the order as text: `a < b` where the interval of the difference excludes zero, `a = b` where it does
-    /// not.
+    /// Returns the order as text. It has `a < b` if the interval of the difference excludes zero, and `a = b` if it
+    /// does not.
     fn chain(&self, order: &[&str], service: &str) -> String {
         let mut text = String::new();
         for (index, name) in order.iter().enumerate() {
@@ -170,7 +172,7 @@ impl ScenarioReports<'_> {
         text
     }
 
-    /// Adds, for every pair of architectures, the number of services in which they are ordered as in figure 11.
+    /// Adds, for every pair of architectures, the number of services that order them as in figure 11.
     fn pairs(&self, services: &[String], known: bool, reason: Option<String>) {
         let figure = &self.runner.published.p99_ms;
         for (index, a) in SORTED.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The page: the figures, the order of the architectures, the discrepancies, and all rows. Everything on it comes from
-//! the rows; nothing is simulated here.
+//! The page: the figures, the order of the architectures, the discrepancies, and all rows. Everything on the page comes
+//! from the rows, and nothing is simulated here.
 
 use report::{Column, Report, Section, Table};
 use sim::accelflow::SCENARIOS;
@@ -54,7 +54,7 @@ pub(super) fn report(rows: &Rows, services: &[Service]) -> Report {
     }
 }
 
-/// Returns how many rows of each kind there are, as text.
+/// Returns the number of rows of each kind, as text.
 fn counts_by_kind(rows: &[Row]) -> String {
     let kinds = [Kind::Predicted, Kind::Computed, Kind::Calibrated, Kind::Unreachable];
     let count = |kind: Kind| {
@@ -79,7 +79,7 @@ fn order(rows: &RowIndex<'_>, services: &[Service]) -> Section {
     }
 }
 
-/// Returns what a scenario's results say about the published order.
+/// Returns sentences that compare a scenario's results with the published order.
 fn verdict(rows: &RowIndex<'_>, scenario: &str) -> Vec<String> {
     let quote = |what: &str| rows.quote(&format!("{what}.{scenario}"));
     let counts = format!(
@@ -155,7 +155,7 @@ fn by_service(rows: &RowIndex<'_>, services: &[Service]) -> Table {
     }
 }
 
-/// Returns the table of how far AccelFlow's P99 is below the lowest of the others.
+/// Returns the table of the margins by which AccelFlow's P99 is below the lowest of the others.
 fn margins(rows: &RowIndex<'_>, services: &[Service]) -> Table {
     let row = |(service, _): &Service| {
         let id = |scenario: &str| format!("p99_margin.{scenario}.{}", service.to_lowercase());
@@ -175,7 +175,7 @@ fn margins(rows: &RowIndex<'_>, services: &[Service]) -> Table {
     }
 }
 
-/// Returns the table of the services in which two architectures are ordered as published, by pair.
+/// Returns the table that gives for each pair of architectures the number of services with the published order.
 fn by_pair(rows: &RowIndex<'_>) -> Table {
     let row = |(lower, higher): (&'static str, &'static str)| {
         let quote = |scenario: &str| rows.quote(&pair_id(scenario, lower, higher));

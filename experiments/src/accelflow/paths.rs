@@ -1,10 +1,11 @@
 //! Counts what the committed paths of the services contain: the work of a dispatcher after each op, and the sequences
-//! between two visits to a core that depend on a condition. The counts come from walking the traces; nothing is timed.
+//! between two visits to a core that depend on a condition. The counts come from walking the traces, and nothing is
+//! timed.
 
 use trace::{Behind, Catalog, Stage};
 
 /// The number of conditions that dispatchers decide in each sequence of accelerators. A sequence is what table IV
-/// prints between two visits to a core. Of parallel sequences, one counts.
+/// prints between two visits to a core. Parallel sequences count once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sequences {
     pub(super) conditions: Vec<u32>,
@@ -91,11 +92,12 @@ mod tests {
     #[test]
     fn sequences_end_at_visits_to_a_core() {
         let sequences = sequences(&trace::accelflow());
-        // CPost: T1, four times T9 and T10, three times, T2.
+        // CPost runs T1, four parallel pairs of T9 and T10, three more parallel pairs, and T2. Parallel sequences count
+        // once.
         assert_eq!(sequences.conditions.len(), 26);
         assert_eq!(sequences.conditions[..4], [1, 2, 2, 0], "CPost");
         assert!((sequences.conditional_percent() - 69.23).abs() < 0.01);
-        // Login: the cache misses, the database finds, and the cache is written.
+        // In the longest sequence of Login the cache misses, the database finds the value, and the cache is written.
         assert_eq!(sequences.conditions.iter().max(), Some(&5));
     }
 }

@@ -35,7 +35,7 @@ impl Figure {
         self.bars.get(service)?.get(at).copied()
     }
 
-    /// Returns by how much one bar is below another of the same service (%).
+    /// Returns the reduction of one bar below another bar of the same service (%).
     pub(super) fn cut(&self, service: &str, column: &str, below: &str) -> Option<f64> {
         Some(100.0 * (1.0 - self.bar(service, column)? / self.bar(service, below)?))
     }

@@ -1,6 +1,7 @@
-//! Figure 15: the applications of RELIEF's paper under RELIEF and under AccelFlow, with the public code's graphs and
-//! times. \[AccelFlow\] does not say what limits the throughput, so both limits are run: work that always waits, and
-//! figure 14's objective. It does not say either how much of 64 KiB a queue's entry holds, so that is varied.
+//! Figure 15: the applications of RELIEF's paper under RELIEF and under AccelFlow, with the graphs and times of the
+//! public code. \[AccelFlow\] does not say what limits the throughput, so the experiment uses two limits: work that
+//! always waits, and the objective of figure 14. The paper also does not say how much of 64 KiB an entry of a queue
+//! holds, so the experiment varies this.
 
 use sim::{Interval, Report};
 
@@ -9,7 +10,7 @@ use super::search::{Range, Verdict, highest_load};
 use crate::base::Problem;
 use crate::base::rows::Kind;
 
-/// The applications, in the order in which figure 15 draws them.
+/// The applications, in the order of figure 15.
 const APPLICATIONS: [&str; 5] = ["canny", "deblur", "harris", "gru", "lstm"];
 /// The objective of figure 14, as a multiple of the time that a request takes alone under RELIEF.
 const OBJECTIVE_FACTOR: f64 = 5.0;
@@ -18,11 +19,11 @@ const OBJECTIVE: &str =
     "figure 15: highest load within figure 14's objective, AccelFlow over RELIEF";
 /// The width of the bracket at which a search ends, as a share of its upper end.
 const WITHIN: f64 = 0.02;
-/// What an entry of AccelFlow's queues can hold. The published reading is the first.
+/// What an entry of AccelFlow's queues can hold. The first value is the published reading.
 const HOLDS: [&str; 3] = ["pointer", "payload", "arguments"];
 
 impl Runner {
-    /// Adds figure 15 with both limits.
+    /// Adds the rows of figure 15 with both limits.
     pub(super) fn figure_15(&self) -> Result<(), Problem> {
         self.begin("relief");
         let mut ratios = vec![Vec::new(); HOLDS.len()];
@@ -52,8 +53,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Returns the ratio of the highest loads whose percentile is within the objective, AccelFlow's over RELIEF's.
-    /// There is none where one of them is not known.
+    /// Returns AccelFlow's highest load whose percentile is within the objective, divided by RELIEF's. Returns none if
+    /// one of the two loads is not known.
     fn within_objective(&self, application: &str) -> Result<Option<Interval>, Problem> {
         let objective_ns = self.objective_ns(application)?;
         let mut loads = Vec::new();
@@ -73,8 +74,8 @@ impl Runner {
         Ok(ratio)
     }
 
-    /// Searches the loads up to a little more than the architecture can do. The note names the last load at which the
-    /// runs do not show whether the objective is kept.
+    /// Searches the highest load within the objective, up to 1.1 times the architecture's throughput. The note names
+    /// the last load at which the runs do not show whether the objective is kept.
     fn highest_within(
         &self,
         architecture: &'static str,
@@ -88,7 +89,8 @@ impl Runner {
             let verdict = self.keeps_at(architecture, application, per_s, objective_ns)?;
             Ok(match verdict {
                 Ok(verdict) => verdict,
-                // The load is more than the architecture can do, so times that grow are no accident of a short run.
+                // The load exceeds what the architecture can do, so the growth of the times is not an accident of a
+                // short run.
                 Err(_) if per_s > most_per_s => Verdict::NO,
                 Err(reason) => {
                     let at = format!("at {per_s:.0} requests/s {reason}");
@@ -100,8 +102,8 @@ impl Runner {
         Ok((load, note))
     }
 
-    /// Judges whether the objective is kept at a load. Runs that do not show it are repeated once, twice as long. The
-    /// inner error says why it is not known.
+    /// Judges whether the objective is kept at a load. If the runs do not show it, they are repeated once with twice
+    /// the length. The inner error says why the verdict is not known.
     fn keeps_at(
         &self,
         architecture: &'static str,
@@ -123,7 +125,7 @@ impl Runner {
         Ok(Err(reason.unwrap_or_else(|| TOO_FEW.to_owned())))
     }
 
-    /// Returns five times the time that a request takes alone under RELIEF.
+    /// Returns the objective (ns), which is five times the time that a request takes alone under RELIEF.
     fn objective_ns(&self, application: &str) -> Result<f64, Problem> {
         let alone = self.saturated("relief", &set(application, &[("load.in_flight", "1")]))?;
         Ok(OBJECTIVE_FACTOR * 1e9 / alone.value)
@@ -135,7 +137,7 @@ impl Runner {
         self.add(id, what, "times", Kind::Predicted, pair, reason);
     }
 
-    /// Adds the mean of the ratios, and the number of pairs of applications that are ordered as published.
+    /// Adds the mean of the ratios, and the number of pairs of applications that have the published order.
     fn summary(&self, name: &str, what: &str, ratios: &[Interval]) {
         let whole = ratios.len() == APPLICATIONS.len();
         let reason = (!whole).then(|| "a ratio is not known".to_owned());
@@ -154,7 +156,7 @@ impl Runner {
         self.published.relief_apps_ratio.bar(application, "accelflow")
     }
 
-    /// Returns the requests per second when work always waits.
+    /// Returns the requests per second if work always waits.
     fn saturated(
         &self,
         architecture: &'static str,
@@ -171,21 +173,21 @@ impl Runner {
     }
 }
 
-/// Returns the name of a row. It contains the reading of `entries_hold` unless that is the published one.
+/// Returns the name of a row. It contains the value of `entries_hold`, except for the published reading.
 fn named(what: &str, hold: &str, application: Option<&str>) -> String {
     let reading = if hold == HOLDS[0] { String::new() } else { format!(".entries_hold_{hold}") };
     let application = application.map_or(String::new(), |name| format!(".{name}"));
     format!("{what}{application}{reading}")
 }
 
-/// Returns the settings that choose an application, and `more` settings.
+/// Returns the settings that choose an application, followed by the settings `more`.
 fn set(application: &str, more: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
     let chosen = [("run.application", application)];
     chosen.iter().chain(more).map(|(key, value)| (*key, (*value).to_owned())).collect()
 }
 
-/// Judges whether the percentile is within the objective. It certainly is not under overload. There is no verdict where
-/// the run does not show it.
+/// Judges whether the percentile is within the objective. Under overload the verdict is no. Returns none if the run
+/// does not show it.
 fn keeps(report: &Report, objective_ns: f64) -> Option<Verdict> {
     if let sim::Verdict::Refused { overload, .. } = report.verdict {
         return overload.then_some(Verdict::NO);
@@ -204,7 +206,7 @@ fn geometric(all: &[Interval]) -> Interval {
     }
 }
 
-/// Returns the number of pairs that both lists order alike.
+/// Returns the number of pairs that have the same order in both lists.
 fn concordant(ours: &[f64], theirs: &[f64]) -> usize {
     let pairs = (0..ours.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
     pairs.filter(|(a, b)| (ours[*a] > ours[*b]) == (theirs[*a] > theirs[*b])).count()

@@ -31,17 +31,18 @@ impl<'a> RowIndex<'a> {
         Some(Point { x, y, low: None, high: None })
     }
 
-    /// Returns our number, or NaN where there is none. Bar charts draw NaN as a gap.
+    /// Returns our number, or NaN if there is none. Bar charts draw NaN as a gap.
     pub(super) fn our_value(&self, id: &str) -> f64 {
         self.row(id).and_then(|row| row.ours).unwrap_or(f64::NAN)
     }
 
-    /// Returns the published number, or NaN where there is none. Bar charts draw NaN as a gap.
+    /// Returns the published number, or NaN if there is none. Bar charts draw NaN as a gap.
     pub(super) fn published_value(&self, id: &str) -> f64 {
         self.row(id).and_then(|row| row.published).unwrap_or(f64::NAN)
     }
 
-    /// Returns our number as text for a sentence: with its unit and interval, or with the reason why there is none.
+    /// Returns our number as text for a sentence. The text contains the unit and the interval, or the reason why there
+    /// is no number.
     pub(super) fn quote(&self, id: &str) -> String {
         let Some(row) = self.row(id) else { return "not run".to_owned() };
         let Some(ours) = row.ours else {
@@ -62,7 +63,7 @@ impl<'a> RowIndex<'a> {
     }
 }
 
-/// Returns the ends of a row's interval. Both are the number itself where it cannot vary.
+/// Returns the ends of a row's interval. If our number cannot vary, both ends are the number itself.
 pub(super) fn ends(row: &Row) -> Option<[f64; 2]> {
     row.ci95.or_else(|| row.ours.map(|ours| [ours, ours]))
 }

@@ -1,6 +1,7 @@
-//! Runs the studies behind the rows: any specification under any architecture, with keys set. Every run of a scenario
-//! has the same random seed, so all architectures see the same requests. Each report is saved as soon as it exists, so
-//! a run that continues an interrupted one simulates only what is missing. The other modules decide what is compared.
+//! Runs the studies that the rows come from: any specification under any architecture, with some keys set. Every run of
+//! a scenario has the same random seed, so all architectures see the same requests. Each report is saved as soon as it
+//! exists. A run that continues an interrupted run therefore simulates only the missing studies. The other modules
+//! decide what is compared.
 
 use std::cell::RefCell;
 
@@ -24,8 +25,8 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Reads what an interrupted run saved in the session's folder. The runner stops between two studies if the session
-    /// is interrupted.
+    /// Reads the studies that an interrupted run saved in the session's folder. If the session is interrupted, the
+    /// runner stops between two studies.
     ///
     /// # Errors
     /// `runs` is out of range, or the saved studies cannot be read.
@@ -35,7 +36,7 @@ impl Runner {
         session: &Session,
     ) -> Result<Self, Problem> {
         let replications = replications(runs, quick)?;
-        // The requests are of eight services. The warm-up may take half of them, and a percentile needs a thousand of
+        // The requests are for eight services. The warm-up may take half of them, and a percentile needs a thousand of
         // each service.
         let requests = if quick { 24_000 } else { 40_000 };
         let checkpoint = Checkpoint::open(&session.out, "accelflow").map_err(Problem::Failed)?;
@@ -53,7 +54,8 @@ impl Runner {
         })
     }
 
-    /// Simulates everything. Returns the rows, and the checkpoint, which can be removed once the rows are written.
+    /// Simulates everything. Returns the rows and the checkpoint. The checkpoint can be removed once the rows are
+    /// written.
     pub(super) fn rows(self) -> Result<(Vec<Row>, Checkpoint), Problem> {
         for scenario in SCENARIOS {
             self.begin(scenario);
@@ -94,7 +96,7 @@ impl Runner {
         self.requests / 20
     }
 
-    /// Returns the number of requests for a percentile: enough for a thousand after a warm-up of half the run.
+    /// Returns the number of requests for a percentile. It leaves a thousand requests after a warm-up of half the run.
     pub(super) fn percentiles(&self) -> u32 {
         (self.requests / 16).max(2_400)
     }
@@ -157,7 +159,7 @@ impl Runner {
         Problem::Failed(format!("interrupted: studies kept in {path}: {count}; {rest}"))
     }
 
-    /// Adds a row with a response time and the published one.
+    /// Adds a row with our response time and the published response time.
     pub(super) fn time(
         &self,
         id: &str,
@@ -176,7 +178,7 @@ impl Runner {
         self.time(id, p99_ns, published_ms, kind, report);
     }
 
-    /// Adds a row. A row without a number is unreachable and gives the reason.
+    /// Adds a row. A row without a number is unreachable, and `reason` says why.
     pub(super) fn add(
         &self,
         id: &str,
@@ -202,12 +204,13 @@ impl Runner {
     }
 }
 
-/// Returns a scenario as it is committed.
+/// Returns the committed specification of a scenario.
 pub(super) fn base(scenario: &str) -> Result<Entries, Problem> {
     entries(scenario, &[])
 }
 
-/// Returns the kind of a row of means. The inputs of scenario `window` were fitted to published means.
+/// Returns the kind of a row of means. It is calibrated in scenario `window`, because the inputs of that scenario were
+/// fitted to published means.
 pub(super) fn fitted(scenario: &str) -> Kind {
     if scenario == "window" { Kind::Calibrated } else { Kind::Predicted }
 }
@@ -217,7 +220,7 @@ pub(super) fn row_id(what: &str, scenario: &str, architecture: &str, last: Optio
     format!("{what}.{scenario}.{}{last}", architecture.replace('-', "_"))
 }
 
-/// Returns why a report has no times.
+/// Returns why a report has no response times, or none if it has them.
 pub(super) fn unavailable_reason(report: &Report) -> Option<String> {
     match &report.verdict {
         sim::Verdict::Refused { reason, .. } => Some(format!("no steady state: {reason}")),
@@ -225,24 +228,25 @@ pub(super) fn unavailable_reason(report: &Report) -> Option<String> {
     }
 }
 
-/// Returns the number that a key has.
+/// Returns the number that is the value of a key.
 pub(super) fn number(base: &Entries, key: &str) -> Option<f64> {
     let entry = base.sources().find(|(name, ..)| *name == key);
     entry.and_then(|(_, value, ..)| value.parse().ok())
 }
 
-/// Returns the interval in another unit, or with the other sign.
+/// Returns the interval multiplied by a factor, which may be negative.
 pub(super) fn scaled(interval: Interval, by: f64) -> Interval {
     let [a, b] = interval.ci95.map(|end| end * by);
     Interval { value: interval.value * by, ci95: [a.min(b), a.max(b)] }
 }
 
-/// Returns the interval of a value that cannot vary.
+/// Returns the interval of a value that cannot vary. Both ends are the value.
 pub(super) fn exact(value: f64) -> Interval {
     Interval { value, ci95: [value, value] }
 }
 
-/// Returns the mean of all intervals. Its interval is wide enough for any dependence between them.
+/// Returns the mean of all intervals, or none without intervals. The interval of the mean is wide enough for any
+/// dependence between them.
 pub(super) fn mean_of(all: &[Interval]) -> Option<Interval> {
     let count = all.len() as f64;
     let mean = |part: fn(&Interval) -> f64| all.iter().map(part).sum::<f64>() / count;
@@ -253,8 +257,8 @@ pub(super) fn mean_of(all: &[Interval]) -> Option<Interval> {
     (!all.is_empty()).then_some(interval)
 }
 
-/// Returns the ratio of two positive numbers. Its interval is wide enough for any dependence between them. There is
-/// none where the ratio does not exist or its interval has no upper end.
+/// Returns the ratio of two positive numbers. Its interval is wide enough for any dependence between them. Returns none
+/// if the ratio does not exist or its interval has no upper end.
 pub(super) fn ratio(over: Interval, under: Interval) -> Option<Interval> {
     let ci95 = [over.ci95[0] / under.ci95[1], over.ci95[1] / under.ci95[0]];
     let ratio = Interval { value: over.value / under.value, ci95 };
@@ -290,7 +294,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let first = short(folder.path());
         let found = study(&first, "4");
-        // After an interruption, saved studies are returned and missing ones are not begun.
+        // After an interruption, saved studies are returned and missing studies do not begin.
         first.session.stop.store(true, Ordering::Relaxed);
         assert_eq!(study(&first, "4"), found);
         let base = base("steady").unwrap_or_else(|_| panic!("compiled in"));

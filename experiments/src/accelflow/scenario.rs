@@ -1,5 +1,5 @@
-//! Simulates a scenario under every architecture: response times, by how much AccelFlow is below the others, the
-//! ablation, and rare events. These are figures 11 and 13, and the counts of section VII-B6.
+//! Simulates a scenario under every architecture: response times, AccelFlow's reductions below the others, the
+//! ablation, and rare events. The rows belong to figures 11 and 13, and to the counts of section VII-B6.
 
 use sim::accelflow::Architecture;
 use sim::{Entries, Interval, Report};
@@ -53,7 +53,7 @@ impl ScenarioReports<'_> {
                 runner.time(&id("p99"), response.p99_ns, p99, Kind::Predicted, report);
                 runner.time(&id("mean"), response.mean_ns, mean, Kind::Predicted, report);
             }
-            // The inputs of scenario `window` were fitted to these means, where they are published.
+            // The inputs of scenario `window` were fitted to these means if the means are published.
             let kind = |published: Option<f64>| match published {
                 Some(_) => fitted(scenario),
                 None => Kind::Predicted,
@@ -66,7 +66,7 @@ impl ScenarioReports<'_> {
         }
     }
 
-    /// Adds by how much AccelFlow is below the others.
+    /// Adds AccelFlow's reductions below the other architectures.
     fn cuts(&self) {
         let others = [
             (Architecture::NonAcc, 90.7, 77.2),
@@ -82,7 +82,7 @@ impl ScenarioReports<'_> {
         }
     }
 
-    /// Adds the cuts below RELIEF of figure 13, one technique after the other.
+    /// Adds the reductions below RELIEF in figure 13, which adds one technique after the other.
     fn ablation(&self) {
         let steps = [
             (Architecture::PerTypeQueues, 6.8),
@@ -96,7 +96,7 @@ impl ScenarioReports<'_> {
         }
     }
 
-    /// Adds by how much one architecture's percentile or mean is below another's.
+    /// Adds the reduction of one architecture's percentile or mean below another's.
     fn cut(
         &self,
         id: &str,
@@ -116,7 +116,7 @@ impl ScenarioReports<'_> {
         self.runner.add(id, &what, "%", fitted(self.scenario), pair, reason);
     }
 
-    /// Adds the events of section VII-B6 that the model has.
+    /// Adds those events of section VII-B6 that the model contains.
     fn events(&self) {
         let Some(report) = self.report(Architecture::AccelFlow) else { return };
         let events: [(&str, &str, &str, f64, f64, &str); 2] = [

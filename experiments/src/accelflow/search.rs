@@ -1,19 +1,20 @@
 //! Finds the highest load that keeps an objective, with an interval, by three bisections over the same range of loads.
-//! The first judges a load by the estimate of every percentile, the second by the whole interval of every percentile,
-//! and the third by any part of it. The caller judges a load, and remembers the results.
+//! The first bisection judges a load by the estimate of every percentile. The second requires that the whole interval
+//! of every percentile keeps the objective, and the third that a part of it does. The caller judges the loads and
+//! remembers the results.
 
 use sim::Interval;
 
 use crate::base::Problem;
 
-/// Tells whether the runs at a load keep an objective.
+/// Whether the runs at a load keep an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// The whole interval keeps the objective.
+    /// Whether the whole interval keeps the objective.
     pub(super) surely: bool,
-    /// The estimate keeps it.
+    /// Whether the estimate keeps the objective.
     pub(super) likely: bool,
-    /// A part of the interval keeps it.
+    /// Whether a part of the interval keeps the objective.
     pub(super) perhaps: bool,
 }
 
@@ -22,7 +23,8 @@ impl Verdict {
     pub(super) const YES: Self = Self { surely: true, likely: true, perhaps: true };
     /// The objective is certainly not kept.
     pub(super) const NO: Self = Self { surely: false, likely: false, perhaps: false };
-    /// No steady state was found, although the load is not more than the system can do.
+    /// The result is unknown, because no steady state was found although the load does not exceed what the system can
+    /// do.
     pub(super) const UNKNOWN: Self = Self { surely: false, likely: false, perhaps: true };
 
     /// Judges whether a number is at most `most`.
@@ -46,15 +48,15 @@ impl Verdict {
 pub(super) struct Range {
     /// The load that is tried first. If it is too high, there is no load that keeps the objective.
     pub(super) least: f64,
-    /// More than any system carries.
+    /// A load that no system can carry.
     pub(super) most: f64,
     /// The width of the bracket at which the search ends, as a share of its upper end.
     pub(super) within: f64,
 }
 
-/// Returns the highest load by the estimates. Its interval goes from the highest load that surely keeps the objective
-/// to the lowest that surely does not, so it contains the bracket as well. The load is zero if the least load is too
-/// high.
+/// Returns the highest load by the estimates. Its interval extends from the highest load that surely keeps the
+/// objective to the lowest load that surely does not. It therefore contains the bracket as well. The load is zero if
+/// the least load is too high.
 pub(super) fn highest_load(
     range: Range,
     judge: &mut dyn FnMut(f64) -> Result<Verdict, Problem>,
@@ -65,7 +67,7 @@ pub(super) fn highest_load(
     Ok(Interval { value: likely, ci95: [surely, perhaps] })
 }
 
-/// Returns a load that keeps the objective and one that does not.
+/// Returns a load that keeps the objective and a higher load that does not.
 fn bisect(
     range: Range,
     holds: &mut dyn FnMut(f64) -> Result<bool, Problem>,
@@ -89,7 +91,8 @@ mod tests {
 
     const RANGE: Range = Range { least: 500.0, most: 100_000.0, within: 0.02 };
 
-    /// Searches where the percentile grows with the load and its interval is a tenth to both sides. The objective is 1.
+    /// Searches with a percentile that grows with the load and an interval of a tenth on both sides. The objective is
+    /// 1.
     fn search(most_per_s: f64) -> (Interval, usize) {
         let mut tried = Vec::new();
         let load = highest_load(RANGE, &mut |load| {

@@ -1,5 +1,5 @@
-//! Varies a scenario: PEs, chiplets and the links between them, accelerator speeds, load. These are figures 12, 18 and
-//! 19, and sections VII-B4, C2, C3 and C5.
+//! Varies a scenario: PEs, chiplets and the links between them, accelerator speeds, and load. The rows belong to
+//! figures 12, 18 and 19, and to sections VII-B4, C2, C3 and C5.
 
 use sim::accelflow::Architecture;
 use sim::{Entries, Interval, Report};
@@ -13,7 +13,7 @@ use crate::base::rows::Kind;
 type Point = (String, Report);
 
 impl Runner {
-    /// Runs the sweeps of a scenario.
+    /// Simulates the sweeps of a scenario and adds their rows.
     pub(super) fn sweeps(&self, scenario: &str, base: &Entries) -> Result<(), Problem> {
         let chiplets = self.figure(
             scenario,
@@ -52,7 +52,7 @@ impl Runner {
             let set = [(key, column.clone())];
             let report = self.simulate(base, Architecture::AccelFlow, &set)?;
             let id = format!("p99.{scenario}.accelflow.{what}_{column}");
-            // At this value the study is the unchanged scenario.
+            // At this value the study is identical to the unchanged scenario.
             let same = number(base, key) == column.parse().ok();
             let kind = if same { fitted(scenario) } else { Kind::Predicted };
             self.p99(&id, figure.bar("mean", column), kind, &report);
@@ -66,7 +66,7 @@ impl Runner {
         Ok(points)
     }
 
-    /// Adds by how much one mean P99 is above another.
+    /// Adds the growth of one mean P99 above another.
     fn growth(
         &self,
         id: &str,
@@ -81,7 +81,8 @@ impl Runner {
         self.add(id, what, "%", Kind::Predicted, pair, reason);
     }
 
-    /// Adds section VII-C2: cycles between six chiplets. Also adds links that are as slow as table III prints them.
+    /// Adds the rows of section VII-C2, which varies the cycles between six chiplets. Also adds links with the slow
+    /// speed that table III prints.
     fn links(&self, scenario: &str, base: &Entries, six: &Report) -> Result<(), Problem> {
         for cycles in ["20", "40", "80", "100"] {
             let set = [
@@ -107,7 +108,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Adds section VII-C3: missed deadlines, and ops that fall back, with fewer PEs.
+    /// Adds the rows of section VII-C3: missed deadlines, and ops that fall back, with fewer PEs.
     fn shortages(&self, scenario: &str, pes: &[Point]) {
         let published =
             [("2", Some(21.7), Some(39.0)), ("4", Some(8.2), Some(16.0)), ("8", None, None)];
@@ -127,15 +128,15 @@ impl Runner {
         }
     }
 
-    /// Adds section VII-C5 as percentiles: RELIEF's over AccelFlow's, with faster and slower PEs. The section itself
-    /// prints throughputs (`throughput.rs`).
+    /// Adds the rows of section VII-C5 for percentiles: RELIEF's P99 divided by AccelFlow's, with faster and slower
+    /// PEs. The section itself prints throughputs (`throughput.rs`).
     fn speeds(&self, scenario: &str, base: &Entries) -> Result<(), Problem> {
         for percent in [25, 50, 100, 200, 400] {
             let set = speed(base, percent);
             let ours = self.simulate(base, Architecture::AccelFlow, &set)?;
             let theirs = self.simulate(base, Architecture::Relief, &set)?;
             let cut = ours.reduction(&theirs).and_then(|reduction| reduction.p99);
-            // If AccelFlow's is lower by r, RELIEF's is 1 / (1 - r) times AccelFlow's.
+            // If AccelFlow's P99 is lower by r, RELIEF's P99 is 1 / (1 - r) times AccelFlow's.
             let times = |cut: f64| 1.0 / (1.0 - cut);
             let ratio = cut
                 .filter(|cut| cut.ci95[1] < 1.0)
@@ -148,7 +149,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Adds the P99s of RELIEF's public code if a DMA's interrupt costs its manager time as well.
+    /// Adds the P99s of RELIEF's public code for the case that the interrupt of a DMA also takes time of the manager.
     pub(super) fn interrupts(&self, base: &Entries) -> Result<(), Problem> {
         for ns in [500, 1_500] {
             let set = [("costs.manager_dma_ns", ns.to_string())];
@@ -159,7 +160,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Adds figure 12: SocialNetwork at three loads, and AccelFlow's cut below RELIEF.
+    /// Adds the rows of figure 12: SocialNetwork at three loads, and AccelFlow's reduction below RELIEF.
     pub(super) fn loads(&self, base: &Entries) -> Result<(), Problem> {
         self.begin("loads");
         let figure = &self.published.loads_ms;

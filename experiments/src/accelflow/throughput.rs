@@ -1,6 +1,6 @@
-//! Figure 14: the highest loads that keep the objectives of all services, and that of each service; also with queues
-//! ordered by deadline, with fewer PEs, and with other speeds. The objective is that the 99th percentile is at most 5
-//! times figure 1's time, in scenario `steady`.
+//! Figure 14: the highest loads that keep the objectives of all services, and the highest loads for each service. The
+//! searches are repeated with queues ordered by deadline, with fewer PEs, and with other speeds. The objective is that
+//! the 99th percentile is at most 5 times figure 1's time, in scenario `steady`.
 
 use std::cell::RefCell;
 
@@ -21,13 +21,13 @@ struct HighestLoad {
     note: Option<String>,
 }
 
-/// A search for the highest load of an architecture with keys set.
+/// A search for the highest load of an architecture with some keys set.
 struct Search<'a> {
     runner: &'a Runner,
     base: &'a Entries,
     architecture: Architecture,
     set: Vec<(&'static str, String)>,
-    /// Names the last load for which the runs give no verdict.
+    /// The last load for which the runs give no verdict, with the reason.
     note: RefCell<Option<String>>,
 }
 
@@ -85,8 +85,8 @@ impl Runner {
         Ok(load)
     }
 
-    /// Adds figure 14's bars: the highest load, with equal shares of all services, that keeps the objective of one
-    /// service.
+    /// Adds the bars of figure 14. A bar is the highest load that keeps the objective of one service, if all services
+    /// have equal shares.
     fn by_service(&self, search: &Search<'_>) -> Result<(), Problem> {
         let name = search.architecture.name();
         for service in trace::accelflow().services() {
@@ -101,7 +101,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Adds section VII-C3: how much of AccelFlow's throughput is lost with fewer PEs.
+    /// Adds the rows of section VII-C3: the share of AccelFlow's throughput that is lost with fewer PEs.
     fn fewer_pes(&self, base: &Entries, whole: &HighestLoad) -> Result<(), Problem> {
         for (pes, published) in [("4", 11.0), ("2", 25.0)] {
             let set = vec![("hardware.pes", pes.to_owned())];
@@ -120,8 +120,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Adds section VII-C5: AccelFlow's throughput over RELIEF's with faster and slower PEs. With the published speeds
-    /// it is 2.2 times.
+    /// Adds the rows of section VII-C5: AccelFlow's throughput divided by RELIEF's, with faster and slower PEs. With
+    /// the published speeds the ratio is 2.2.
     fn speeds_of_throughput(&self, base: &Entries) -> Result<(), Problem> {
         for (percent, published) in [(25, 1.4), (400, 3.9)] {
             let mut loads = Vec::new();
@@ -164,7 +164,7 @@ impl Runner {
 }
 
 impl Search<'_> {
-    /// Finds the highest load that keeps the objective of one service, or of all.
+    /// Finds the highest load that keeps the objective of one service, or of all services without a name.
     fn highest(&self, service: Option<&str>, within: f64) -> Result<HighestLoad, Problem> {
         self.note.take();
         let range = Range { least: LOAD_MIN_PER_S, most: LOAD_MAX_PER_S, within };
@@ -172,7 +172,7 @@ impl Search<'_> {
         Ok(HighestLoad { per_s, note: self.note.take() })
     }
 
-    /// Judges a load. Runs that give no verdict are repeated once, twice as long.
+    /// Judges a load. If the runs give no verdict, they are repeated once with twice the length.
     fn judge(&self, service: Option<&str>, per_s: f64) -> Result<Verdict, Problem> {
         let load = [("load.total_per_s", per_s.to_string())];
         let set: Vec<(&str, String)> = self.set.iter().cloned().chain(load).collect();
@@ -192,8 +192,8 @@ impl Search<'_> {
     }
 }
 
-/// Judges whether the percentile of a service, or of every service, is within its objective. It certainly is not under
-/// overload. There is no verdict where the runs do not show it.
+/// Judges whether the percentile of a service, or of every service, is within its objective. Under overload the verdict
+/// is no. Returns none if the runs do not show it.
 fn keeps(base: &Entries, report: &Report, service: Option<&str>) -> Option<Verdict> {
     if let sim::Verdict::Refused { overload, .. } = &report.verdict {
         return overload.then_some(Verdict::NO);
@@ -210,7 +210,8 @@ fn keeps(base: &Entries, report: &Report, service: Option<&str>) -> Option<Verdi
 }
 
 const LOAD_MIN_PER_S: f64 = 500.0;
-/// More requests per second than 36 cores can do of the applications' own work.
+/// The highest load of a search (requests per second). The applications' own work at this load exceeds what 36 cores
+/// can do.
 const LOAD_MAX_PER_S: f64 = 200_000.0;
 /// The width of the bracket at which a search ends, as a share of its upper end.
 const WITHIN: f64 = 0.02;

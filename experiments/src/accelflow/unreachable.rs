@@ -1,9 +1,9 @@
-//! The results that no model with the published inputs can give. Each row says what is missing.
+//! The results that no model with the published inputs can give. Each row names the missing input.
 
 use super::published::Published;
 use crate::base::rows::Row;
 
-/// Returns the rows.
+/// Returns the rows of all unreachable results.
 pub(super) fn rows(published: &Published) -> Vec<Row> {
     let mut rows = other_suites();
     rows.extend(generations(published));
@@ -56,7 +56,7 @@ fn generations(published: &Published) -> Vec<Row> {
     rows
 }
 
-/// Id, description, published number, unit, and what is missing.
+/// Unreachable results: id, description, published number, unit, and what is missing.
 const OTHERS: [(&str, &str, f64, &str, &str); 10] = [
     ("p99_reduction.serverless.relief", "figure 16: serverless functions", 37.0, "%", SERVERLESS),
     (

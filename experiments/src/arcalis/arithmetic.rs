@@ -1,6 +1,6 @@
-//! The results that follow from printed numbers by arithmetic: area, cycles, and where \[Arcalis\] contradicts itself.
-//! In a row of a contradiction, `published` is one printed number, and `ours` is what other numbers of the paper give
-//! for it.
+//! The results that follow from printed numbers by arithmetic: area, cycles, and the points at which \[Arcalis\]
+//! contradicts itself. In a row of a contradiction, `published` is one printed number, and `ours` is the value that
+//! other numbers of the paper give for it.
 
 use super::speed::SPEEDUPS;
 use crate::base::rows::{Kind, Row};
@@ -37,7 +37,7 @@ fn area() -> [Row; 4] {
     ]
 }
 
-/// Returns the rows on the cycles saved. That is the same measurement as the time of figure 11a.
+/// Returns the rows on the cycles saved. They are the same measurement as the time of figure 11a.
 fn cycles() -> [Row; 2] {
     let cut = |speedup: f64| 100.0 * (1.0 - 1.0 / speedup);
     let least = SPEEDUPS.into_iter().fold(f64::INFINITY, f64::min);
@@ -49,7 +49,7 @@ fn cycles() -> [Row; 2] {
     ]
 }
 
-/// Returns the numbers that other printed numbers exclude.
+/// Returns the rows of printed numbers that other printed numbers exclude.
 fn contradictions() -> Vec<Row> {
     let row = |(id, what, published, ours, unit): &Contradiction| {
         computed(&format!("contradiction.{id}"), what, Some(*published), *ours, unit)
@@ -57,13 +57,13 @@ fn contradictions() -> Vec<Row> {
     throughputs().iter().chain(&others()).map(row).collect()
 }
 
-/// Id, description, the printed number, what other numbers give for it, and unit.
+/// A contradiction: id, description, the printed number, the value that other numbers give for it, and unit.
 type Contradiction = (&'static str, &'static str, f64, f64, &'static str);
 
 fn throughputs() -> [Contradiction; 6] {
     let (low_us, high_us) = (1e3 / 248.0, 1e3 / 258.0);
     let mid_per_s = 1e3 / f64::midpoint(low_us, high_us);
-    // The CPU's time for a SET and for a GET, from the mixes of 20 and 80 % SET.
+    // The CPU's time for a SET and for a GET follows from the mixes with 20 and 80 % SET.
     let (cpu_low_us, cpu_high_us) = (4.16 * low_us, 3.05 * high_us);
     let set_us = (4.0 * cpu_high_us - cpu_low_us) / 3.0;
     let get_us = (4.0 * cpu_low_us - cpu_high_us) / 3.0;

@@ -1,5 +1,5 @@
-//! Runs a command of this program under callgrind, valgrind's simulation of a core's caches and branch predictor, and
-//! reads the counts of each thread's functions. Callgrind times nothing and does not model pipelines.
+//! Runs a command of this program under callgrind, valgrind's simulation of a core's caches and branch predictor. Reads
+//! the counts of each thread's functions. Callgrind measures no times and does not model pipelines.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::ops::{AddAssign, Sub};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The events that are counted, by callgrind's names. The caches are those of the first level.
+/// The counted events, by callgrind's names. The caches are the first-level caches.
 pub(super) const EVENTS: [&str; 10] =
     ["Ir", "Dr", "Dw", "I1mr", "D1mr", "D1mw", "Bc", "Bcm", "Bi", "Bim"];
 
@@ -16,7 +16,8 @@ pub(super) const EVENTS: [&str; 10] =
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts([u64; EVENTS.len()]);
 
-/// The counts of a thread's functions by name, each with everything that it called, as its callers saw it.
+/// The counts of a thread's functions, by name. The counts of a function include everything that it called, as recorded
+/// at its calls.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Thread(BTreeMap<String, Counts>);
 
@@ -54,8 +55,8 @@ impl Sub for Counts {
 }
 
 impl Thread {
-    /// Returns the counts of the function whose path ends with `name`, in any module. There are none if it was not
-    /// called in this thread, or only where the compiler inlined it.
+    /// Returns the counts of the function whose path ends with `name`, in any module. Returns none if this thread did
+    /// not call the function, or if the compiler inlined every call.
     pub(super) fn whole(&self, name: &str) -> Option<Counts> {
         let mut sum = None;
         for (_, counts) in self.0.iter().filter(|(path, _)| path.ends_with(name)) {
@@ -64,7 +65,7 @@ impl Thread {
         sum
     }
 
-    /// Reads the output of callgrind, with names and positions in full.
+    /// Reads the output of callgrind, in which names and positions are written in full.
     fn read(text: &str) -> Result<Self, String> {
         let mut thread = Self::default();
         let (mut columns, mut called) = (Vec::new(), None);
@@ -86,7 +87,7 @@ impl Thread {
     }
 }
 
-/// Reads a line that has a position and a count for each column. Zeros at the end are left out.
+/// Reads a line that has a position and a count for each column. Missing columns at the end are zero.
 fn counts(line: &str, columns: &[Option<usize>]) -> Result<Counts, String> {
     let mut counts = Counts::default();
     for (column, word) in columns.iter().zip(line.split_whitespace().skip(1)) {
@@ -98,8 +99,8 @@ fn counts(line: &str, columns: &[Option<usize>]) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Runs this program with `arguments` under callgrind. Returns each thread that has counts. Callgrind writes its files
-/// to `folder`.
+/// Runs this program with `arguments` under callgrind and returns each thread that has counts. Callgrind writes its
+/// files to `folder`.
 ///
 /// # Errors
 /// The text says why there are no counts.
@@ -129,7 +130,8 @@ fn take(file: &Path) -> Result<Thread, String> {
     Thread::read(&text).map_err(problem)
 }
 
-/// Returns one file for each thread, with its number at the end of the name. The file without a number is empty.
+/// Returns the files of counts, one for each thread. The number of the thread is at the end of the file's name. The
+/// file without a number is empty and not returned.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let listed = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let paths = listed.filter_map(|entry| Some(entry.ok()?.path()));
@@ -145,14 +147,14 @@ const FLAGS: [&str; 10] = [
     "--tool=callgrind",
     "--cache-sim=yes",
     "--branch-sim=yes",
-    // The caches of the simulated cores of [Arcalis] table IV.
+    // These are the caches of the simulated cores of [Arcalis] table IV.
     "--I1=32768,8,64",
     "--D1=32768,8,64",
     "--LL=33554432,16,64",
     "--separate-threads=yes",
     "--compress-strings=no",
     "--compress-pos=no",
-    // Without this a thread that never waits keeps all others from running.
+    // Without this flag a thread that never waits prevents all other threads from running.
     "--fair-sched=yes",
 ];
 

@@ -1,6 +1,7 @@
-//! Counts under callgrind what a core executes for a request: everything where one core does it all, and the
-//! application core's part where the functional engine has another core. The rows stand beside the reductions of
-//! \[Arcalis\]. The paper's engine is hardware and takes no instructions; ours does the same work on another core.
+//! Counts under callgrind what a core executes for a request. One count covers everything, if one core does it all. The
+//! other count covers the application core, if the functional engine has another core. The rows are compared with the
+//! reductions of \[Arcalis\]. The paper's engine is hardware and executes no instructions, while ours does the same
+//! work on another core.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,17 +10,17 @@ use super::callgrind::{self, Counts};
 use super::runner::WORKLOADS;
 use crate::base::rows::{Kind, Row};
 
-/// A folder for recordings and counts. It is removed when this is dropped.
+/// A folder for recordings and counts. It is removed when this value is dropped.
 struct Folder(PathBuf);
 
-/// The counts of one workload for this many requests.
+/// The counts of one workload for `requests` requests.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    /// Engine and handler on one core.
+    /// The counts of a core that runs both the engine and the handler.
     inline: Counts,
-    /// The application core, with the engine on another.
+    /// The counts of the application core if the engine runs on another core.
     application: Counts,
-    /// The handler's part of the inline core.
+    /// The part of `inline` that belongs to the handler.
     handler: Counts,
     requests: f64,
 }
@@ -27,7 +28,7 @@ struct Counted {
 /// The size of a replay.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
-    /// The requests of the shorter replay.
+    /// The number of requests of the shorter replay.
     requests: u32,
     keys: u32,
 }
@@ -35,7 +36,7 @@ struct Extent {
 const WHOLE: Extent = Extent { requests: 4_000, keys: 10_000 };
 const QUICK: Extent = Extent { requests: 300, keys: 300 };
 
-/// A metric: its name in ids, its description, and the events that it is the sum of.
+/// A metric: its name in ids, its description, and the events whose sum it is.
 type Metric = (&'static str, &'static str, &'static [&'static str]);
 
 const METRICS: [Metric; 6] = [
@@ -47,8 +48,8 @@ const METRICS: [Metric; 6] = [
     ("mispredicted", "branches predicted wrong", &["Bcm", "Bim"]),
 ];
 
-/// A reduction over the workloads: the metric, its name in \[Arcalis\], its least and most (%), and where they are
-/// printed.
+/// A reduction over the workloads: the metric, its name in \[Arcalis\], the published least and most (%), and the place
+/// where they are printed.
 type Saved = (Metric, &'static str, Option<[f64; 2]>, &'static str);
 
 const SAVED: [Saved; 3] = [
@@ -57,15 +58,15 @@ const SAVED: [Saved; 3] = [
     (METRICS[4], "branches_saved", None, "figure 13 has none"),
 ];
 
-/// Misses in a thousand instructions: the metric, its name in \[Arcalis\], and its least and most over the workloads,
-/// first without Arcalis and then with it.
+/// Misses per thousand instructions: the metric, its name in \[Arcalis\], and the published least and most over the
+/// workloads. The first pair is without Arcalis and the second is with it.
 const MISSES: [(Metric, &str, [[f64; 2]; 2]); 2] = [
     (METRICS[2], "l1i_mpki", [[4.9, 32.8], [0.9, 28.3]]),
     (METRICS[3], "l1d_mpki", [[5.4, 13.3], [14.9, 25.5]]),
 ];
 
-/// Returns the rows. They have a reason instead of a number where there is no valgrind. Workloads that `stopped` ends
-/// are left out.
+/// Returns the rows. Without valgrind they have a reason instead of a number. Workloads that are not counted because of
+/// `stopped` are left out.
 pub(super) fn rows(quick: bool, stopped: &dyn Fn() -> bool) -> Vec<Row> {
     let extent = if quick { QUICK } else { WHOLE };
     match Folder::new() {
@@ -74,7 +75,7 @@ pub(super) fn rows(quick: bool, stopped: &dyn Fn() -> bool) -> Vec<Row> {
     }
 }
 
-/// Counts workloads until one cannot be counted, and returns the rows of those in front of it.
+/// Counts workloads until one cannot be counted, and returns the rows of the workloads before it.
 fn as_rows(
     stopped: &dyn Fn() -> bool,
     mut count: impl FnMut(&str) -> Result<Counted, String>,
@@ -86,14 +87,14 @@ fn as_rows(
     });
     let over_all = match ended {
         Ok(()) if done.len() == WORKLOADS.len() => over_all(Ok(&done)),
-        // A signal that stops this process also ends callgrind, so its error is no reason.
+        // A signal that stops this process also ends callgrind. Its error is then not a reason.
         Err(reason) if !stopped() => over_all(Err(&reason)),
         _ => Vec::new(),
     };
     done.iter().flat_map(workload_rows).chain(over_all).collect()
 }
 
-/// Returns the rows over all workloads, with the counts or with the reason why there are none.
+/// Returns the rows over all workloads. They have the counts, or the reason why there are none.
 fn over_all(counted: Result<&[(&str, Counted)], &str>) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut row = |id: &str, place: &str, published, unit, which, get: &dyn Fn(&Counted) -> f64| {
@@ -146,7 +147,7 @@ fn workload_rows((workload, counted): &(&str, Counted)) -> Vec<Row> {
     rows
 }
 
-/// Returns by how much fewer events the application core has than the inline core (%).
+/// Returns the share of events that the application core saves compared with the inline core (%).
 fn saved(counted: &Counted, events: &[&str]) -> f64 {
     100.0 * (1.0 - counted.application.sum(events) as f64 / counted.inline.sum(events) as f64)
 }
@@ -155,8 +156,8 @@ fn per_thousand(counts: Counts, events: &[&str]) -> f64 {
     1e3 * counts.sum(events) as f64 / counts.sum(&["Ir"]) as f64
 }
 
-/// Counts a workload. It replays a recording once in full and once to its half: the second half's counts contain no
-/// start.
+/// Counts a workload. It replays a recording once in full and once up to its half. The difference is the second half,
+/// which does not include the start.
 fn count_workload(workload: &str, extent: Extent, folder: &Path) -> Result<Counted, String> {
     let recording = folder.join("requests");
     let recording = recording.to_str().ok_or("the folder's name is no text")?;
@@ -166,7 +167,7 @@ fn count_workload(workload: &str, extent: Extent, folder: &Path) -> Result<Count
         let replay = |requests: u32| {
             let requests = requests.to_string();
             let words = ["rpc", "replay", recording, "--layout", layout, "--requests", &requests];
-            // Where cores are named, round trips between two are measured as well, which takes too long under
+            // With named cores the command also measures round trips between two cores, which takes too long under
             // callgrind.
             let words = [&words[..], &["--runs", "1", "--cores", "any"]].concat();
             let threads = callgrind::run(&words, folder)?;
@@ -213,7 +214,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A file that cannot be removed is left to the system's cleaning of temporary files.
+        // The system removes temporary files that cannot be removed here.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

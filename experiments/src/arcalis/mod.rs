@@ -1,6 +1,7 @@
-//! The experiment of \[Arcalis\]: the paper's results beside the simulator's (docs/decisions/0020-arcalis-model.md),
-//! and beside those of the functional engine, which are timed and counted here. Each row is computed, predicted,
-//! calibrated, measured or unreachable; some show where the paper contradicts itself. Nothing is fitted here.
+//! The experiment of \[Arcalis\] compares the paper's results with those of the simulator
+//! (docs/decisions/0020-arcalis-model.md) and with those of the functional engine, which are timed and counted here.
+//! Each row is computed, predicted, calibrated, measured or unreachable. Some rows show where the paper contradicts
+//! itself. Nothing is fitted here.
 
 mod arithmetic;
 mod callgrind;
@@ -47,11 +48,11 @@ pub struct Options {
     pub runs: Option<usize>,
 }
 
-/// Simulates, times and counts everything and writes `arcalis.json` and `arcalis.html`. Interrupted, it writes the
-/// parts that are done.
+/// Simulates, times and counts everything and writes `arcalis.json` and `arcalis.html`. If the run is interrupted, it
+/// writes the parts that are done.
 ///
 /// # Errors
-/// The problem says why there are no results, or not all.
+/// The problem says why results are missing.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let runner = Runner::new(options.quick, options.runs, session)?;
     session.make_folder()?;
@@ -91,7 +92,8 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     }
 }
 
-/// Adds the rows of the functional engine on this machine. Returns the part at which it was interrupted, if it was.
+/// Adds the rows of the functional engine on this machine. Returns the part at which the session was interrupted, or
+/// none.
 fn measure(session: &Session, options: &Options, rows: &mut Vec<Row>) -> Option<&'static str> {
     session.progress.set_part("timed");
     rows.extend(timed::rows(options.quick, &session.stop));
@@ -103,7 +105,8 @@ fn measure(session: &Session, options: &Options, rows: &mut Vec<Row>) -> Option<
     session.is_stopped().then_some("counted")
 }
 
-/// Counts the model's rows: all, those that are not tuned to published numbers, and those beside a published number.
+/// The numbers of the model's rows: all rows, the rows that are not tuned to published numbers (`free`), the rows with
+/// a published number (`beside`), and those that are both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     all: usize,
@@ -177,7 +180,8 @@ mod tests {
         for (row, published, ours) in pairs().filter(|(row, ..)| sensitivity(row)) {
             assert!((published - ours).abs() <= 5.0, "{}: {published} {ours}", row.id);
         }
-        // Rows that are fitted to speedups cannot also have what the paper says of the gains in another place.
+        // Some rows are fitted to speedups. These rows cannot also match the gains that the paper states in another
+        // place.
         let fits = |row: &Row| {
             row.kind == Kind::Calibrated && !row.id.starts_with("throughput_gain.") && !order(row)
         };
@@ -185,8 +189,8 @@ mod tests {
             assert!((ours / published - 1.0).abs() < 0.03, "{}: {published} {ours}", row.id);
         }
         let count = Count::new(&rows);
-        // docs/decisions/0020-arcalis-model.md has these numbers: two thirds of all rows are free, and fewer of those
-        // beside a published number.
+        // docs/decisions/0020-arcalis-model.md has these numbers: two thirds of all rows are free, but only 27 of the
+        // 58 rows with a published number.
         let expected = Count { all: 108, free: 72, beside: 58, free_beside: 27 };
         assert_eq!(count, expected);
         let ids: std::collections::BTreeSet<&str> =
@@ -194,7 +198,7 @@ mod tests {
         assert_eq!(ids.len(), rows.len(), "every row has a unique id");
     }
 
-    /// The orders that follow from fitted numbers.
+    /// The rows of orders that follow from fitted numbers.
     const FOLLOWING: [&str; 9] = [
         "order.speedup.memc",
         "order.speedup.post",

@@ -1,5 +1,5 @@
-//! The page: the rows, where a request's time goes, and what does not follow from \[Arcalis\]. The functions return
-//! values and write nothing.
+//! The page: the rows, the parts of a request's time, and the results that do not follow from \[Arcalis\]. The
+//! functions return values and write nothing.
 
 use report::{Column, Report, Section, Table};
 
@@ -9,7 +9,7 @@ use crate::base::Problem;
 use crate::base::figures::facts;
 use crate::base::rows::{Row, Rows};
 
-/// Returns where a request's time goes, by workload: what the application core does and what it waits for.
+/// Returns the parts of a request's time for each workload: what the application core does, and what it waits for.
 pub(super) fn stages(runner: &Runner) -> Result<Vec<Vec<String>>, Problem> {
     let row = |workload: &str| {
         let case = Case::new(workload);

@@ -1,5 +1,6 @@
-//! Simulates the cases behind the rows: settings of the committed specifications, each once. Every case has the same
-//! random seed, so all see the same requests. The other files say which cases a row comes from.
+//! Simulates the cases that the rows come from. A case has settings of the committed specifications, and each case is
+//! simulated once. Every case has the same random seed, so all cases see the same requests. The other files decide
+//! which cases a row comes from.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,16 +13,16 @@ use crate::base::{Problem, Session, entries, replications, study};
 /// The workloads of figure 11.
 pub(super) const WORKLOADS: [&str; 7] =
     ["memc_low", "memc_mid", "memc_high", "post_low", "post_mid", "post_high", "unique_id"];
-/// The workloads of one service each, from the fewest writes to the most.
+/// The workloads of one service, in ascending order of the share of writes.
 pub(super) const MEMC: [&str; 3] = ["memc_low", "memc_mid", "memc_high"];
 pub(super) const POST: [&str; 3] = ["post_low", "post_mid", "post_high"];
 
-/// A scenario, an attachment, and settings.
+/// A scenario, an attachment, and the settings that differ from the specification.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Case {
     scenario: &'static str,
     attachment: &'static str,
-    /// Keys and values.
+    /// The keys with their values.
     set: Vec<(&'static str, String)>,
 }
 
@@ -40,7 +41,7 @@ impl Case {
         Self { scenario: "arcalis", attachment: Attachment::NearCache.name(), set }
     }
 
-    /// Returns the same in the scenario of figure 16.
+    /// Returns the case of a workload in the scenario of figure 16, with the engine near the cache.
     pub(super) fn dagger(workload: &str) -> Self {
         Self { scenario: "arcalis-dagger", ..Self::new(workload) }
     }
@@ -56,6 +57,8 @@ impl Case {
 }
 
 impl Runner {
+    /// Returns a runner for a whole experiment, or for a quick one.
+    ///
     /// # Errors
     /// `runs` is out of range.
     pub(super) fn new(
@@ -67,13 +70,13 @@ impl Runner {
         Ok(Self::with(replications(runs, quick)?, requests, session))
     }
 
-    /// Returns a runner that makes `replications` runs of `requests` requests for each case, until the session is
-    /// interrupted.
+    /// Returns a runner that makes `replications` replications of `requests` requests for each case. It stops if the
+    /// session is interrupted.
     pub(super) fn with(replications: u32, requests: u64, session: &Session) -> Self {
         Self { replications, requests, session: session.clone(), done: RefCell::default() }
     }
 
-    /// Returns how much is simulated, as text.
+    /// Returns a text with the number of replications and requests.
     pub(super) fn extent(&self) -> String {
         format!("{} runs of {} requests each, seed 1", self.replications, self.requests)
     }
@@ -89,12 +92,12 @@ impl Runner {
         self.fact(case, "throughput_per_s")
     }
 
-    /// Returns how much longer a request takes than in another case (%).
+    /// Returns the additional time of a request compared with another case (%).
     pub(super) fn slowdown(&self, case: &Case, base: &Case) -> Result<f64, Problem> {
         Ok(100.0 * (self.per_s(base)? / self.per_s(case)? - 1.0))
     }
 
-    /// Returns the throughput as a multiple of that of the services on one core.
+    /// Returns the throughput divided by the throughput of the services on one core.
     pub(super) fn speedup(&self, case: &Case) -> Result<f64, Problem> {
         Ok(self.per_s(case)? / self.per_s(&case.clone().at(Attachment::Cpu))?)
     }

@@ -1,5 +1,5 @@
-//! Figure 15: interconnect, packet size and engine cache. Also the gains from decoupling and from several requests in
-//! flight.
+//! Figure 15: interconnect, packet size and engine cache. The file also has the gains from decoupling and from several
+//! requests in flight.
 
 use sim::arcalis::SET_OVERHEAD_BYTES;
 
@@ -8,7 +8,7 @@ use super::speed::{ends, ordered};
 use crate::base::Problem;
 use crate::base::rows::{Kind, Row};
 
-/// Adds figure 15a: 400 and 700 ns against 5 ns.
+/// Adds the rows of figure 15a: 400 and 700 ns compared with 5 ns.
 pub(super) fn interconnect(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     let at = |workload: &str, ns: u32| {
         let base = Case::new(workload);
@@ -46,7 +46,7 @@ pub(super) fn interconnect(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), P
     Ok(())
 }
 
-/// Adds figure 15b.
+/// Adds the rows of figure 15b.
 pub(super) fn packets(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     let case = |bytes: usize| {
         let value = bytes - SET_OVERHEAD_BYTES - KEY_BYTES;
@@ -74,7 +74,7 @@ pub(super) fn packets(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Proble
     Ok(())
 }
 
-/// Adds figure 15c.
+/// Adds the rows of figure 15c.
 pub(super) fn cache(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     let ratio = |workload: &str, kib: u32| {
         let base = Case::new(workload);
@@ -83,7 +83,7 @@ pub(super) fn cache(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem>
     for (kib, published) in
         [(0, None), (16, None), (64, None), (128, None), (256, Some(1.0)), (2_048, Some(1.0))]
     {
-        // The number of buffers was chosen by this result.
+        // The number of buffers was fitted to this result.
         let kind = if kib == 256 { Kind::Calibrated } else { Kind::Predicted };
         let (least, most) = ends(WORKLOADS.map(|workload| ratio(workload, kib)))?;
         let what = "figure 15c: throughput over that with 512 KiB, the workload that differs most";
@@ -99,7 +99,7 @@ pub(super) fn cache(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem>
     Ok(())
 }
 
-/// Adds the decoupling of section IV-A.
+/// Adds the rows on the decoupling of section IV-A.
 pub(super) fn decoupling(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     let gain = |workload: &str, window: u32| {
         let base = Case::new(workload).with("run.window", window);

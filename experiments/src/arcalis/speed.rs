@@ -8,10 +8,10 @@ use crate::base::rows::{Kind, Row};
 
 /// The speedups of figure 11a, in the order of the workloads.
 pub(super) const SPEEDUPS: [f64; 7] = [4.16, 3.68, 3.05, 2.58, 2.21, 1.79, 3.33];
-/// Marks the workloads whose numbers are calibrated: all but the middle ones.
+/// Whether the numbers of each workload are calibrated. The numbers of the two middle workloads are not.
 const FITTED: [bool; 7] = [true, false, true, true, false, true, true];
 
-/// Adds figure 11a and its order.
+/// Adds the rows of figure 11a and of its order.
 pub(super) fn speedups(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     for ((workload, published), fitted) in WORKLOADS.into_iter().zip(SPEEDUPS).zip(FITTED) {
         let ours = runner.speedup(&Case::new(workload))?;
@@ -28,7 +28,7 @@ pub(super) fn speedups(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Probl
     Ok(())
 }
 
-/// Adds figure 11b.
+/// Adds the rows of figure 11b.
 pub(super) fn throughputs(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     let published = [Some(248.0), Some(202.0), Some(258.0), Some(128.0), None, Some(74.0), None];
     for ((workload, published), fitted) in WORKLOADS.into_iter().zip(published).zip(FITTED) {
@@ -72,7 +72,7 @@ pub(super) fn throughputs(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Pr
     Ok(())
 }
 
-/// Adds figure 12.
+/// Adds the rows of figure 12.
 pub(super) fn shares(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     for (name, fact, published) in
         [("rx", "rx.share", [73.0, 91.0]), ("deserialize", "deserialize.share", [59.0, 74.0])]
@@ -102,7 +102,7 @@ pub(super) fn shares(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem
         ordered("order.deserialize", what, [Ok(0.5), Ok(least)], |half, share| half < share)?;
     rows.push(order.by(Kind::Calibrated).because("the least share is fitted, to 59 %"));
     for (service, workloads) in [("memc", MEMC), ("post", POST)] {
-        // The ends of Post are the fitted ends of all workloads.
+        // The numbers at both ends of Post are fitted, because they are the ends over all workloads.
         let marked = |row: Row| match service {
             "post" => row.by(Kind::Calibrated).because(ENDS),
             _ => row,
@@ -119,8 +119,8 @@ pub(super) fn shares(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem
     Ok(())
 }
 
-/// Returns a row with 1 if every pair is ordered as published, else 0. Its kind is predicted; the caller changes that
-/// where the order follows from fitted numbers.
+/// Returns a row with 1 if every pair is ordered as published, and 0 otherwise. Its kind is predicted. The caller
+/// changes the kind if the order follows from fitted numbers.
 pub(super) fn ordered<const N: usize>(
     id: &str,
     what: &str,
@@ -133,7 +133,7 @@ pub(super) fn ordered<const N: usize>(
     Ok(Row::modelled(id, what, pair, "1", Kind::Predicted))
 }
 
-/// Returns the least and the most.
+/// Returns the smallest and the largest value.
 pub(super) fn ends<const N: usize>(
     values: [Result<f64, Problem>; N],
 ) -> Result<(f64, f64), Problem> {

@@ -1,6 +1,6 @@
-//! Measures where the CPU time of a request goes, as in \[Arcalis\] figure 6: network, RPC layer and business logic of
-//! our service on one thread, over TCP on loopback. The service has a core to itself where there is more than one.
-//! `bench/rpc_cycles.py` measures the same for stock Thrift.
+//! Measures how the CPU time of a request is divided, as in \[Arcalis\] figure 6: network, RPC layer and business
+//! logic. Our service runs on one thread and uses TCP on loopback. It has its own core if the machine has more than
+//! one. `bench/rpc_cycles.py` measures the same for stock Thrift.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +21,10 @@ const STAGES: [(&str, &str); 3] = [
     ("rpc", "time elapsed from a whole frame to its answer, less our handler's"),
     ("handler", "time elapsed in our handler"),
 ];
-/// The workloads, each with the share of its requests that are sets (%).
+/// The workloads, each with its share of requests that are sets (%).
 const WORKLOADS: [(&str, u32); 3] = [("memc_low", 20), ("memc_mid", 50), ("memc_high", 80)];
 
-/// Returns the rows. They have a reason instead of numbers if the service or its load did not run. There are none if
+/// Returns the rows. They have a reason instead of numbers if the service or its load did not run. Returns no rows if
 /// `stop` is set before they are complete.
 pub(super) fn rows(quick: bool, stop: &AtomicBool) -> Vec<Row> {
     match measured(quick, stop) {
@@ -94,7 +94,7 @@ fn one(workload: &str, duration: Nanos, stop: &AtomicBool) -> Result<Stages, Str
     Ok([stages.network_ns, stages.rpc_ns, stages.handler_ns].map(|ns| ns as f64 / requests))
 }
 
-/// Returns a core for the service and the other cores for its load. Where there is only one core, they share it.
+/// Returns a core for the service and the other cores for its load. If there is only one core, they share it.
 fn separate_cores() -> Result<(RpcCores, Option<CpuSet>), String> {
     let allowed = allowed_cores().map_err(|error| format!("no cores are told: {error}"))?;
     let Some((first, others @ [_, ..])) = allowed.split_first() else {
@@ -105,8 +105,8 @@ fn separate_cores() -> Result<(RpcCores, Option<CpuSet>), String> {
     Ok((RpcCores::List(vec![*first]), Some(set)))
 }
 
-/// Runs the load on these cores. It runs on a new thread, because the threads that it starts inherit the thread's
-/// cores.
+/// Runs the load on these cores. It runs on a new thread, because a thread's cores are inherited by the threads that it
+/// starts.
 fn run_load(
     spec: &RpcSpec,
     cores: Option<&CpuSet>,
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_loaded_service_spends_time_in_each_stage() {
         let stages = one("memc_mid", Nanos(20_000_000), &AtomicBool::new(false)).expect("it runs");
-        // On a core that other processes use as well, the time that is left for the network can be zero.
+        // If other processes use the core as well, the time that is left for the network can be zero.
         let [network, parts @ ..] = stages;
         assert!(network.is_finite() && network >= 0.0, "{stages:?}");
         assert!(parts.iter().all(|ns| ns.is_finite() && *ns > 0.0), "{stages:?}");

@@ -1,8 +1,8 @@
-//! The results that no model, no arithmetic and no measurement of ours can give. Each row has the reason.
+//! The results that our models, arithmetic and measurements cannot give. Each row has the reason.
 
 use crate::base::rows::Row;
 
-/// Id, description, published number, unit, and the reason.
+/// An unreachable result: id, description, published number, unit, and the reason.
 type Missing = (&'static str, &'static str, f64, &'static str, &'static str);
 
 const MISSING: [Missing; 13] = [
@@ -21,7 +21,7 @@ const MISSING: [Missing; 13] = [
     ("speedup.rpcnic.unique_id", "VI-E: what RpcNIC prints", 1.4, "times", RPCNIC),
 ];
 
-/// Returns the rows.
+/// Returns the rows of all unreachable results.
 pub(super) fn rows() -> impl Iterator<Item = Row> {
     MISSING.into_iter().map(|(id, what, published, unit, reason)| {
         Row::unreachable(id, what, Some(published), unit, reason)

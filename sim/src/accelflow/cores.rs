@@ -1,5 +1,5 @@
-//! The cores: interrupts and other visits first, then application work, each in order of arrival; nothing that runs is
-//! interrupted.
+//! The cores. A free core takes interrupts and other visits first and application work second, each in order of
+//! arrival. Work that has begun is not interrupted.
 
 use std::collections::VecDeque;
 
@@ -11,11 +11,11 @@ use crate::Picos;
 pub(super) enum What {
     /// The application's own work.
     Segment,
-    /// It decides what follows an accelerator.
+    /// The core decides what follows an accelerator's op.
     Visit,
-    /// An op that found no place at its accelerator.
+    /// An op that the accelerator refused because its queue was full.
     Fallback,
-    /// A page fault. No token waits for the core here.
+    /// A page fault. No token waits for this work.
     System,
 }
 
@@ -39,7 +39,7 @@ impl Cores {
         Self { idle: cores, urgent: VecDeque::new(), waiting: VecDeque::new() }
     }
 
-    /// Returns whether a core begins with it now.
+    /// Returns whether a core begins the job now. Otherwise the job waits.
     #[inline]
     pub(super) fn offer(&mut self, job: CoreJob) -> bool {
         if self.idle > 0 {
@@ -53,7 +53,7 @@ impl Cores {
         false
     }
 
-    /// A core is done: what it begins next.
+    /// Frees a core and returns the job that it begins next.
     #[inline]
     pub(super) fn release(&mut self) -> Option<CoreJob> {
         let next = self.urgent.pop_front().or_else(|| self.waiting.pop_front());

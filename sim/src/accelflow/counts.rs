@@ -1,41 +1,42 @@
-//! The counts of a run, and the single numbers made of them.
+//! The counts of a run, and the single numbers computed from them.
 
 use super::ids::{ByKind, KINDS};
 use super::spec::Spec;
 use crate::Picos;
 
-/// Counted over a run; windows are summed up.
+/// The counts of a run. The counts of its windows are added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) duration: Picos,
     pub(super) events: u64,
     pub(super) requests: u64,
-    /// Invocations of accelerators, by accelerator, fallbacks among them.
+    /// The invocations of each accelerator, including fallbacks.
     pub(super) ops: ByKind<u64>,
     pub(super) overflows: u64,
-    /// The fallbacks, by accelerator as well.
+    /// The fallbacks to cores, by accelerator.
     pub(super) fallbacks: ByKind<u64>,
-    /// Ops that took their payload from the scratchpad where it was made.
+    /// The ops that took their payload from the scratchpad where it was produced.
     pub(super) forwards: u64,
     pub(super) wipes: u64,
     pub(super) tlb_misses: u64,
     pub(super) page_faults: u64,
     pub(super) timeouts: u64,
-    /// Requests that ended without an answer.
+    /// The requests that ended without an answer.
     pub(super) failed: u64,
     pub(super) missed: u64,
     pub(super) dispatches: u64,
     pub(super) instructions: u64,
     pub(super) pes_busy: ByKind<Picos>,
     pub(super) cores_busy: Picos,
-    /// The part of it in which cores decided what follows an accelerator.
+    /// The part of `cores_busy` in which cores decided what follows an accelerator's op.
     pub(super) visits: Picos,
     pub(super) manager_busy: Picos,
     pub(super) engines_busy: Picos,
     pub(super) links_busy: Picos,
-    /// The time from an op's end until it is decided what follows; waiting included, but for a core.
+    /// The time from the end of an op to the decision about what follows. It includes waiting, except waiting for a
+    /// core.
     pub(super) deciding: Picos,
-    /// The time from there until the data has landed or a core knows.
+    /// The time from that decision until the data has landed or a core is notified.
     pub(super) moving: Picos,
 }
 

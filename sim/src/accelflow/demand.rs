@@ -1,5 +1,5 @@
-//! The average demand of the offered load on cores, manager and accelerators, known without a run. It draws nothing and
-//! knows no queue; the run finds how long ops wait.
+//! The average demand of the offered load on cores, manager and accelerators. It is known without a run: nothing is
+//! drawn and no queue is simulated. Only a run shows how long ops wait.
 
 use super::AccelFlow;
 use super::ids::{ByKind, KINDS, Kind};
@@ -8,18 +8,18 @@ use super::program::{OpStep, Step};
 use super::queues::Discipline;
 use super::spec::Hardware;
 
-/// Work that comes in a unit of time, in units of that time.
+/// The work that arrives per unit of time, in the same unit of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Demand {
     pub(super) cores: f64,
     pub(super) manager: f64,
     pub(super) accelerators: ByKind<f64>,
-    /// The demand on cores if they did the accelerators' work.
+    /// The demand on cores if they did the work of each accelerator.
     pub(super) instead: ByKind<f64>,
 }
 
 impl Demand {
-    /// Returns why no steady state can exist under a discipline.
+    /// Returns why no steady state can exist under a discipline, or none if one can.
     pub(super) fn overload<D: Discipline>(model: &AccelFlow) -> Option<String> {
         let mut demand = Self::default();
         for (program, arrivals) in model.programs.iter().zip(&model.arrivals) {
@@ -31,20 +31,21 @@ impl Demand {
         D::overloaded(&demand, &model.spec.hardware)
     }
 
-    /// Returns whether cores, which have to do `fallen` besides, or the manager get more work than they can do.
+    /// Returns a text if the cores or the manager get more work than they can do. `fallen` is work of accelerators that
+    /// the cores have to do in addition.
     pub(super) fn over_servers(&self, fallen: f64, hardware: &Hardware) -> Option<String> {
         over("cores", (self.cores + fallen) / f64::from(hardware.cores))
             .or_else(|| over("the manager", self.manager))
     }
 
-    /// Returns which accelerator gets more work than it can do.
+    /// Returns a text that names an accelerator with more work than it can do, if there is one.
     pub(super) fn over_accelerators(&self, hardware: &Hardware) -> Option<String> {
         let pes = f64::from(hardware.pes);
         let mut loads = self.accelerators.iter().zip(KINDS);
         loads.find_map(|(load, kind)| over(kind.name(), load / pes))
     }
 
-    /// Adds a step, made so often, where accelerators do the ops.
+    /// Adds the demand of a step that is made `per_ps` times per picosecond, where accelerators do the ops.
     pub(super) fn add_accelerated(&mut self, model: &AccelFlow, step: &Step, per_ps: f64) {
         match step {
             Step::Core { ps, submits_ps } => self.cores += per_ps * (ps + submits_ps),
@@ -53,7 +54,8 @@ impl Demand {
         }
     }
 
-    /// An op that is made so often, whose payload does not fit an entry for this share.
+    /// Adds the demand of an op that is made `per_ps` times per picosecond. `large` is the share of its payloads that
+    /// do not fit an entry.
     fn op(&mut self, op: &OpStep, per_ps: f64, large: f64) {
         self.accelerators[op.kind] += per_ps * op.pe.0 as f64;
         self.instead[op.kind] += per_ps * op.cpu_ps;
@@ -68,12 +70,12 @@ impl Demand {
     }
 }
 
-/// Returns a text if the load is more than can be done.
+/// Returns a text if the load is one or more.
 fn over(name: &str, load: f64) -> Option<String> {
     (load >= 1.0).then(|| format!("{name}: {load:.2} times what can be done is asked for"))
 }
 
-/// The share of an accelerator's payloads that do not fit an entry.
+/// Returns the share of an accelerator's payloads that do not fit an entry.
 fn large_share(model: &AccelFlow, kind: Kind) -> f64 {
     let points = model.sizes[kind].points();
     let inline = model.spec.hardware.inline_bytes;

@@ -1,4 +1,4 @@
-//! The numbers by which the model names an accelerator, a PE, a place in the machine and a token.
+//! The numbers with which the model identifies accelerators, PEs, places in the machine and tokens.
 
 use std::ops::{Index, IndexMut};
 
@@ -25,7 +25,7 @@ pub(super) struct Kind(u8);
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ByKind<T>([T; KINDS.len()]);
 
-/// A place where payloads are: an accelerator, or the cores.
+/// A place where payloads can be: an accelerator, or the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Site(u8);
 
@@ -40,15 +40,15 @@ pub(super) struct Unit {
     pub(super) pe: PeId,
 }
 
-/// The number of a request, or of a part of one.
+/// The number of a request or of a part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenId(pub(super) u32);
 
 impl Kind {
-    /// A request comes in here.
+    /// The accelerator at which requests arrive.
     pub(super) const TCP: Self = Self(0);
 
-    /// The accelerator of an op; none for ops that have none.
+    /// Returns the accelerator of an op, or none if the op has no accelerator.
     pub(super) fn from_op(op: Op) -> Option<Self> {
         Self::all().find(|kind| kind.op() == op)
     }
@@ -98,12 +98,12 @@ impl<T> IndexMut<Kind> for ByKind<T> {
 }
 
 impl Site {
-    /// The cores come after the accelerators.
+    /// The cores, whose number comes after those of the accelerators.
     pub(super) const CORES: Self = Self(KINDS.len() as u8);
     /// The number of places.
     pub(super) const COUNT: usize = KINDS.len() + 1;
 
-    /// The accelerator that is here; none for the cores.
+    /// Returns the accelerator at this place, or none for the cores.
     #[inline(always)]
     pub(super) fn accelerator(self) -> Option<Kind> {
         (self != Self::CORES).then_some(Kind(self.0))
@@ -130,7 +130,7 @@ impl PeId {
 }
 
 impl TokenId {
-    /// No token: of a PE that does nothing, of work that no token waits for, or the parent of a whole request.
+    /// No token. It marks an idle PE, work that no token waits for, and the parent of a whole request.
     pub(super) const NONE: Self = Self(u32::MAX);
 
     #[inline(always)]

@@ -1,7 +1,7 @@
-//! AccelFlow's server: cores, nine accelerators with their queues and dispatchers, what moves payloads between them,
-//! and who orchestrates it: one file for each orchestrator (`orchestrators/`) and each queueing discipline (`queues/`).
-//! A model is a function of a specification, an architecture and the traces; the specification reads no files and says
-//! of every number where it comes from.
+//! AccelFlow's server: cores, nine accelerators with their queues and dispatchers, the fabric that moves payloads, and
+//! the orchestrator. Each orchestrator has a file in `orchestrators/`, and each queueing discipline has a file in
+//! `queues/`. A model is a function of a specification, an architecture and the traces. The specification reads no
+//! files and gives the source of every number.
 
 mod cores;
 mod counts;
@@ -44,7 +44,7 @@ const BUILTIN: [(&str, &str); 3] = [
 /// The scenarios that are compiled in.
 pub const SCENARIOS: [&str; 2] = ["steady", "window"];
 
-/// The text of a specification that is compiled in, by its file's or its scenario's name.
+/// Returns the text of a compiled-in specification, by the name of its file or scenario.
 pub fn builtin(name: &str) -> Option<&'static str> {
     let file =
         if SCENARIOS.contains(&name) { format!("accelflow-{name}.toml") } else { name.to_owned() };
@@ -57,27 +57,28 @@ pub struct AccelFlow {
     spec: Spec,
     queues: Queues,
     programs: Vec<Program>,
-    /// The steps of all programs, one after the other.
+    /// The steps of all programs, concatenated.
     steps: Vec<Step>,
     /// The first step of each service.
     starts: Vec<u16>,
     arrivals: Vec<Arrivals>,
     sizes: ByKind<SizeTable>,
     topology: Topology,
-    /// A core's time, as nanoseconds with a mean of a millisecond; none where it does not vary.
+    /// The distribution of a core's time in nanoseconds, with a mean of one millisecond. It is none if the time does
+    /// not vary.
     app: Option<Durations>,
     notify: Picos,
-    /// The time that a DMA's interrupt takes of the manager.
+    /// The manager's time per interrupt of a DMA.
     manager_dma: Picos,
-    /// The response time that the objective allows, by service.
+    /// The response time that the objective allows, for each service.
     due: Vec<Picos>,
 }
 
 impl AccelFlow {
-    /// The model of `spec` under `architecture`, its services as in `catalog`.
+    /// Returns the model of `spec` under `architecture`, with the services of `catalog`.
     ///
     /// # Errors
-    /// Why a service cannot be simulated.
+    /// The reason why a service cannot be simulated.
     pub fn new(spec: &Spec, architecture: Architecture, catalog: &Catalog) -> Result<Self, String> {
         let orchestrator = architecture.orchestrator();
         let programs = spec.services.iter().map(|service| {
@@ -111,8 +112,8 @@ impl AccelFlow {
         })
     }
 
-    /// Returns how many windows one replication holds: enough for a 99th percentile of every service, unless all
-    /// services' times together were then more than can be kept.
+    /// Returns the number of windows in one replication. They suffice for a 99th percentile of every service. There are
+    /// fewer if their requests would be more than can be stored.
     fn windows(&self, window: Picos) -> u32 {
         let rarest = self.arrivals.iter().map(Arrivals::mean_gap_ns).fold(0.0, f64::max);
         let expected = window.as_ns() / rarest;
@@ -130,7 +131,7 @@ impl Simulate for AccelFlow {
         }
     }
 
-    /// Certain where more work comes than can be done and none of it can go elsewhere.
+    /// Returns a text if more work arrives than can be done and none of it can go elsewhere.
     fn overload(&self) -> Option<String> {
         self.queues.overload(self)
     }
@@ -163,7 +164,7 @@ impl Simulate for AccelFlow {
     }
 }
 
-/// The programs' steps in one list, and where each begins.
+/// Returns the steps of all programs in one list, and the index at which each program begins.
 fn flat(programs: &[Program]) -> Result<(Vec<Step>, Vec<u16>), String> {
     let (mut steps, mut starts) = (Vec::new(), Vec::new());
     for program in programs {
@@ -184,19 +185,20 @@ fn flat(programs: &[Program]) -> Result<(Vec<Step>, Vec<u16>), String> {
     Ok((steps, starts))
 }
 
-/// A core's varying time is drawn as nanoseconds of this mean.
+/// The mean in nanoseconds with which a core's varying time is drawn.
 const APP_NS: f64 = 1e6;
-/// Requests of a service that are expected in a replication of windows: the percentile needs a thousand.
+/// The expected number of a service's requests in a replication of windows. The percentile needs a thousand.
 const KEPT_WINDOW: f64 = 1_300.0;
 const WINDOWS_MAX: f64 = 10_000.0;
-/// Requests of a replication of windows that are expected at most: half of those that are kept, since more may come.
+/// The highest expected number of requests in a replication of windows. It is half of what can be stored, because more
+/// may arrive.
 const EXPECTED_MAX: f64 = (REQUESTS_MAX / 2) as f64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A scenario with some keys set.
+    /// Returns the specification of a scenario with some keys changed.
     pub(super) fn spec(scenario: &str, set: &[(&str, &str)]) -> Spec {
         let text = builtin(scenario).expect("compiled in");
         let open = |name: &str| builtin(name).map(str::to_owned).ok_or_else(|| name.to_owned());
@@ -216,7 +218,7 @@ mod tests {
 
     #[test]
     fn unloaded_times_are_the_programs_own() {
-        // One service, nothing varies, nothing queues: Non-acc takes figure 1's time.
+        // There is one service, nothing varies and nothing queues, so Non-acc takes the time of figure 1.
         let set = [("load.total_per_s", "10"), ("work.app_stages", "0"), ("work.size_share", "0")];
         let non_acc = sample(Architecture::NonAcc, 800, &set);
         for (times, service) in non_acc.responses.iter().zip(&spec("steady", &set).services) {
@@ -254,7 +256,7 @@ mod tests {
         };
         let (usual, all) = windows("107200", "1");
         assert!(f64::from(usual) * all / 8.0 >= KEPT_WINDOW, "{usual} windows of {all}");
-        // A millionth of the requests: its percentile would take 1.3 thousand million of them.
+        // The rare service gets a millionth of the requests. Its percentile would need 1.3 thousand million requests.
         let (rare, all) = windows("10000000", "1e-6");
         assert!(rare >= 1 && f64::from(rare) * all <= EXPECTED_MAX, "{rare} windows of {all}");
         assert_eq!(windows("10", "1e-6").0, WINDOWS_MAX as u32);
@@ -274,7 +276,7 @@ mod tests {
             over(Architecture::Relief, "40000").expect("overloaded").starts_with("the manager")
         );
         assert_eq!(over(Architecture::AccelFlow, "40000"), None);
-        // TCP alone is asked for 3.7 times what it can do, and 36 cores cannot do the rest.
+        // TCP alone gets 3.7 times the work that it can do, and 36 cores cannot do the rest.
         let text = over(Architecture::AccelFlow, "200000").expect("overloaded");
         assert!(text.starts_with("cores: "), "{text}");
     }

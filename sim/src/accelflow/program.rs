@@ -1,5 +1,6 @@
-//! A service's path as a flat list of steps: what a request does, how long each step takes, and who handles what stands
-//! between. Made once from the traces; the flags of the path decide its branches here, their cost is counted.
+//! The path of a service as a flat list of steps. It says what a request does, how long each step takes, and which
+//! component handles what stands between the steps. It is made once from the traces. The flags of the path decide the
+//! branches here, and the model counts their cost.
 
 use trace::{Catalog, End, Instruction, Stage, compile};
 use units::Op;
@@ -9,27 +10,27 @@ use super::orchestrators::{Glue, Handoff, Orchestrator, Via};
 use super::spec::{APP, Service, Spec, category};
 use crate::Picos;
 
-/// The steps of a service, from the first on.
+/// The steps of a service, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) steps: Vec<Step>,
-    /// How often a request makes each step.
+    /// The number of times that a request makes each step.
     pub(super) times: Vec<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// A core's own work, and what it submits afterwards.
+    /// A core's own work, and the time that its submissions take afterwards.
     Core { ps: f64, submits_ps: f64 },
-    /// An op.
+    /// An op of an accelerator.
     Op(OpStep),
-    /// Parts begin at these steps; when all have arrived the request goes on at `join`.
+    /// Parts of the request begin at the steps `arms`. When all parts have arrived, the request continues at `join`.
     Fork { arms: Vec<u16>, join: u16 },
-    /// A core is told: an arm of a fork that does nothing else.
+    /// Notifies a core. It is an arm of a fork that does nothing else.
     Notify,
-    /// A part is through.
+    /// A part of the request is done.
     Arrive,
-    /// The request is.
+    /// The request is done.
     Done,
 }
 
@@ -37,17 +38,17 @@ pub(super) enum Step {
 pub(super) struct OpStep {
     pub(super) kind: Kind,
     pub(super) continuation: Continuation,
-    /// A core or a message begins a trace with this op.
+    /// Whether a core or a message begins a trace with this op.
     pub(super) begins: bool,
-    /// The time on a core.
+    /// The time of the op on a core.
     pub(super) cpu_ps: f64,
-    /// The time for which it holds a PE.
+    /// The time for which the op occupies a PE.
     pub(super) pe: Picos,
-    /// The accelerator that it hands its payload to, if it hands it to one.
+    /// The accelerator that gets the op's payload, if one follows.
     pub(super) next: Option<Kind>,
-    /// The time by which it should be done, from the request's start.
+    /// The deadline of the op, relative to the request's start.
     pub(super) due: Picos,
-    /// The component that handles what follows: for a payload that fits an entry, and for one that does not.
+    /// The handoff to what follows. The first is for a payload that fits an entry, and the second for a larger one.
     pub(super) after: [Handoff; 2],
     branches: u32,
     transforms: u32,
@@ -57,11 +58,11 @@ pub(super) struct OpStep {
 /// The continuation after an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Continuation {
-    /// The next step.
+    /// The request continues with the next step.
     Next,
-    /// The next step, once the answer to what was sent is here.
+    /// The request continues with the next step when the answer to its message has arrived.
     Await,
-    /// A core is told, then the next step.
+    /// A core is notified, and the request then continues with the next step.
     Notify,
 }
 
@@ -69,16 +70,17 @@ struct Compiler<'a> {
     catalog: &'a Catalog,
     steps: Vec<Step>,
     times: Vec<f64>,
-    /// The number of times that the step which is being added is made.
+    /// The number of times that a request makes the step that is being added.
     parallel: f64,
-    /// The step at which the innermost arm of a fork begins. Ops before it are not the arm's own.
+    /// The index of the first step of the innermost fork arm. Ops before it do not belong to the arm.
     arm: usize,
 }
 
-/// The program of `service`.
+/// Returns the program of `service`.
 ///
 /// # Errors
-/// Why there is none: an op without an accelerator, or a trace that waits for one which the path does not run.
+/// The reason why there is no program: an op has no accelerator, or a trace waits for a trace that the path does not
+/// run.
 pub(super) fn program(
     service: &Service,
     spec: &Spec,
@@ -132,7 +134,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// A trace from its start. `last` is the op whose dispatcher loaded it.
+    /// Adds the steps of a trace from its start. `last` is the op whose dispatcher loaded the trace, if one did.
     fn run(
         &mut self,
         trace: &str,
@@ -149,7 +151,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Instructions from `at` to an end; `last` is the op before.
+    /// Adds the steps of the instructions from `at` to an end. `last` is the op before them.
     fn follow(
         &mut self,
         code: &[Instruction],
@@ -205,7 +207,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// The stage that receives what was waited for.
+    /// Adds the steps of the stage that receives the awaited answer.
     fn answer(
         &mut self,
         awaited: &str,
@@ -261,7 +263,8 @@ impl Compiler<'_> {
         })))
     }
 
-    /// Changes the op before; a branch before the first op is a core's.
+    /// Changes the op `last`. Without a `last` it changes nothing, because a branch before the first op belongs to a
+    /// core.
     fn last(&mut self, last: Option<usize>, change: impl FnOnce(&mut OpStep)) {
         if let Some(Step::Op(op)) = last.and_then(|last| self.steps.get_mut(last)) {
             change(op);
@@ -270,7 +273,7 @@ impl Compiler<'_> {
 }
 
 impl Step {
-    /// The category of figure 1 that a core's time for this step is in.
+    /// Returns the category of figure 1 to which a core's time for this step belongs.
     fn category(&self) -> Option<usize> {
         match self {
             Step::Core { .. } => Some(APP),
@@ -281,7 +284,8 @@ impl Step {
 }
 
 impl Program {
-    /// Spreads each category's time evenly over its steps, and deadlines over the ops by their time.
+    /// Spreads the time of each category evenly over its steps. Divides the objective of the response time over the
+    /// ops, in proportion to the time that passes up to the end of each op.
     fn spread(&mut self, service: &Service, spec: &Spec) {
         let mut counts = [0.0; APP + 1];
         for (step, times) in self.steps.iter().zip(&self.times) {
@@ -320,7 +324,7 @@ impl Program {
         }
     }
 
-    /// Returns how many traces a core starts behind this step.
+    /// Returns the number of traces that a core starts after this step.
     fn submits(&self, step: usize) -> usize {
         match self.steps.get(step + 1) {
             Some(Step::Op(_)) => 1,
@@ -350,7 +354,7 @@ impl Program {
         }
     }
 
-    /// The accelerator that the op at `step` hands its payload to, if it hands it to one.
+    /// Returns the accelerator that gets the payload of the op at `step`, if one follows.
     fn kind_behind(&self, step: usize) -> Option<Kind> {
         match (&self.steps[step], self.steps.get(step + 1)) {
             (Step::Op(OpStep { continuation: Continuation::Next, .. }), Some(Step::Op(next))) => {
@@ -412,8 +416,8 @@ mod tests {
                 }
             }
         }
-        // 53 of 245 ops end a trace; 39 branches and 11 transforms stand behind them. 18 on average and about 50 at
-        // most are published; which ops, and how often, is not said.
+        // Of 245 ops, 53 end a trace, and 39 branches and 11 transforms follow ops. The paper gives an average of 18
+        // and a maximum of about 50. It does not say which ops these are and how often they occur.
         let expected = f64::from(15 * 245 + 16 * 53 + 7 * 39 + 12 * 11) / 245.0;
         assert!((sum / count - expected).abs() < 1e-9, "{} {expected}", sum / count);
         assert_eq!(most, 15 + 2 * 7 + 12, "T10: two branches and a transform behind one op");
@@ -460,7 +464,8 @@ mod tests {
 
     #[test]
     fn events_of_a_request_are_what_the_manual_says() {
-        // One for the arrival, one for each op that a dispatcher hands over, each core's work, each notification.
+        // One event for the arrival, one for each op that a dispatcher passes on, one for each core's work, and one for
+        // each notification.
         let programs = programs(Architecture::AccelFlow);
         let of = |(_, program): &(String, Program)| {
             let each = |(step, times): (&Step, &f64)| match step {

@@ -1,6 +1,6 @@
-//! One run: requests come, make the steps of their programs, and are done. The discipline decides which op gets a PE
-//! and when; this decides what happens next. An op costs one event where its dispatcher hands over, two where a manager
-//! or a core does.
+//! One run: requests arrive, make the steps of their programs, and end. The discipline decides which op gets a PE and
+//! when, and the run decides what happens next. An op costs one event if its dispatcher passes the payload on, and two
+//! if a manager or a core does.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -25,24 +25,24 @@ mod traces;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event<E> {
-    /// A service's next request comes.
+    /// The next request of a service arrives.
     Arrive { service: u16 },
-    /// A PE is done, or another thing happens to it that the discipline knows. Nothing is larger than this variant, and
-    /// the event queue copies events.
+    /// A PE is done, or another event of the discipline happens to it. No variant is larger than this one, because the
+    /// event queue copies events.
     Pe { event: E, unit: Unit, token: TokenId },
     /// A core is done.
     Core { what: What, token: TokenId },
     /// The manager has decided what follows.
     Decided { token: TokenId },
-    /// The answer to what was sent is here.
+    /// The answer to a message has arrived.
     Answer { token: TokenId },
-    /// A core knows that a trace has ended.
+    /// A core learns that a trace has ended.
     Notified { token: TokenId },
-    /// A core knows that no answer came in time.
+    /// A core learns that no answer came in time.
     Failed { token: TokenId },
 }
 
-/// The agenda of a run with a discipline.
+/// The agenda of a run under a discipline.
 pub(super) type Schedule<D> = Agenda<Event<<D as Discipline>::Event>>;
 
 pub(super) struct Run<'a, D> {
@@ -64,7 +64,7 @@ pub(super) struct Run<'a, D> {
 #[derive(Clone, Debug, Default)]
 struct Tenant {
     live: u32,
-    /// Traces that may not start yet.
+    /// The traces that may not start yet.
     held: VecDeque<Held>,
 }
 
@@ -80,7 +80,7 @@ struct Held {
 pub(super) struct Window<'a> {
     pub(super) streams: &'a Streams,
     pub(super) extent: Extent,
-    /// The number of the window, which tells the streams of several apart.
+    /// The number of the window. It separates the random streams of several windows.
     pub(super) number: u32,
     pub(super) events_max: u64,
 }
@@ -93,7 +93,7 @@ pub(super) struct WindowResult {
     pub(super) responses: Vec<Vec<u64>>,
 }
 
-/// Simulates a window from empty.
+/// Simulates a window from an empty system.
 pub(super) fn window<D: Discipline>(
     model: &AccelFlow,
     window: &Window<'_>,
@@ -205,7 +205,7 @@ impl<'a, D: Discipline> Run<'a, D> {
             failed: false,
         };
         if let Some(token) = self.add(token, agenda) {
-            // A request comes in without a core.
+            // A request arrives without the help of a core.
             let payload = Payload { site: Kind::TCP.into(), ready: agenda.now() };
             self.advance(token, payload, agenda);
         }
@@ -227,7 +227,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         &self.model.steps[usize::from(self.tokens[token].at)]
     }
 
-    /// Returns the step behind the token's.
+    /// Returns the step after the token's current step.
     pub(super) fn step_behind(&self, token: TokenId) -> &'a Step {
         &self.model.steps[usize::from(self.tokens[token].at) + 1]
     }
@@ -240,7 +240,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         }
     }
 
-    /// Does the step that the token has come to. Returns when an output entry that held its payload is clear.
+    /// Executes the token's current step. Returns when an output entry that held its payload is clear.
     pub(super) fn advance(
         &mut self,
         token: TokenId,
@@ -258,7 +258,8 @@ impl<'a, D: Discipline> Run<'a, D> {
         payload.ready
     }
 
-    /// The same where there are accelerators: cores do the application's work, and accelerators the ops.
+    /// Executes the token's current step on a server with accelerators. Cores do the application's work, and
+    /// accelerators do the ops. Returns when an output entry that held its payload is clear.
     #[inline(always)]
     pub(super) fn accelerated_step(
         &mut self,
@@ -286,7 +287,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         payload.ready
     }
 
-    /// The token's parts begin.
+    /// Starts the parts of the token. Returns when an output entry that held their payload is clear.
     fn fork(
         &mut self,
         token: TokenId,
@@ -331,7 +332,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         }
     }
 
-    /// Returns the size for the token's step or the one behind it, which is drawn once.
+    /// Returns the payload size for the token's current step or the next step. The size is drawn once.
     #[inline(always)]
     pub(super) fn drawn(&mut self, token: TokenId, at: u16, kind: Kind) -> SizePoint {
         let state = &mut self.tokens[token];
@@ -342,7 +343,8 @@ impl<'a, D: Discipline> Run<'a, D> {
         state.last_draw.point
     }
 
-    /// A core, a message or an accelerator brings the payload of `op`.
+    /// Submits the payload of `op`, which comes from a core, a message or an accelerator. Returns when an output entry
+    /// that held it is clear.
     #[inline(always)]
     fn submit(
         &mut self,
@@ -367,7 +369,8 @@ impl<'a, D: Discipline> Run<'a, D> {
         ready
     }
 
-    /// Returns the time for which a PE works on an entry: from the landing of its data on it loads, then it computes.
+    /// Returns the time span for which a PE works on an entry. From the landing of the entry's data on, the PE first
+    /// loads and then computes.
     #[inline(always)]
     pub(super) fn service(&mut self, op: &OpStep, entry: Waiting, now: Picos) -> Span {
         let hardware = &self.model.spec.hardware;
@@ -384,7 +387,8 @@ impl<'a, D: Discipline> Run<'a, D> {
         Span { start, end }
     }
 
-    /// A PE works on what was drawn last for the entry's token, for this time or somewhat longer. Returns the end.
+    /// Assigns the entry to the PE for `span` and returns the end. A change of tenant, a TLB miss or a page fault makes
+    /// the span longer.
     #[inline(always)]
     pub(super) fn occupy(&mut self, unit: Unit, entry: Waiting, span: Span) -> Picos {
         let hardware = &self.model.spec.hardware;
@@ -405,8 +409,8 @@ impl<'a, D: Discipline> Run<'a, D> {
         end
     }
 
-    /// Counts what a PE has done, which is certain only now. Returns false if the op was displaced from the PE before
-    /// its start.
+    /// Counts what a PE has done. This is certain only at the end of the service. Returns false if the op was displaced
+    /// from the PE before its start.
     #[inline(always)]
     pub(super) fn ends_service(
         &mut self,
@@ -438,15 +442,15 @@ impl<'a, D: Discipline> Run<'a, D> {
         }
     }
 
-    /// Returns what handles the step behind the token's op.
+    /// Returns the handoff to the step after the token's op.
     #[inline(always)]
     pub(super) fn handoff(&mut self, token: TokenId) -> &'a Handoff {
         let op = self.op(token);
         &op.after[usize::from(self.carries_large(token, op))]
     }
 
-    /// Lets a dispatcher, the manager or a core decide what follows the token's op, whose output is in its entry from
-    /// `deposit` on. Returns when the entry is clear.
+    /// Lets a dispatcher, the manager or a core decide what follows the token's op. The op's output is in its entry
+    /// from `deposit` on. Returns when the entry is clear.
     #[inline(always)]
     pub(super) fn hand_over(
         &mut self,
@@ -467,7 +471,7 @@ impl<'a, D: Discipline> Run<'a, D> {
                 self.counts.deciding += end.since(now);
                 let (op, payload) = (self.op(token), Payload { site: kind.into(), ready: end });
                 if op.next.is_some() {
-                    // Most ops are followed by one: no look at what else could follow.
+                    // Another op follows most ops, so this skips the check for other continuations.
                     self.tokens[token].at += 1;
                     self.submit(token, self.op(token), payload, agenda)
                 } else {
@@ -488,7 +492,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         }
     }
 
-    /// Gives the manager work of this length, from `ready` on. Returns when it is done.
+    /// Gives the manager work of length `time` that can start at `ready`. Returns when the manager has done it.
     #[inline(always)]
     pub(super) fn interrupt_manager(&mut self, time: Picos, ready: Picos, now: Picos) -> Picos {
         self.manager_free = self.manager_free.max(ready) + time;
@@ -497,7 +501,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         self.manager_free
     }
 
-    /// Returns whether the payload that the token's op hands on does not fit an entry.
+    /// Returns whether the payload that the token's op passes on is too large for an entry.
     #[inline(always)]
     fn carries_large(&mut self, token: TokenId, op: &OpStep) -> bool {
         let at = self.tokens[token].at;
@@ -508,7 +512,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         carried.bytes > self.model.spec.hardware.inline_bytes
     }
 
-    /// Does what follows the op that the token is at. Returns when the output entry is clear.
+    /// Executes what follows the op at the token's current step. Returns when the output entry is clear.
     pub(super) fn after_op(
         &mut self,
         token: TokenId,
@@ -535,7 +539,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         }
     }
 
-    /// The payload goes from an accelerator to memory, and a core is told. Returns when the output entry is clear.
+    /// Moves the payload from an accelerator to memory and notifies a core. Returns when the output entry is clear.
     fn notify(
         &mut self,
         token: TokenId,
@@ -552,7 +556,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         landed
     }
 
-    /// A part is through; with the last one the request goes on, or ends if one has failed.
+    /// Ends a part of a request. After the last part the request continues, or it fails if a part has failed.
     fn join(&mut self, token: TokenId, agenda: &mut Schedule<D>) {
         let part = self.tokens[token];
         self.tokens.remove(token);
@@ -581,7 +585,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         self.counts.requests += 1;
         self.counts.failed += u64::from(state.failed);
         self.counts.missed += u64::from(state.failed || time > self.model.due[service]);
-        // The response of a failed request counts too: its caller has waited so long for nothing.
+        // The response time of a failed request counts too, because its caller has waited for that time.
         self.responses[service].push(time.0);
         if self.counts.requests > REQUESTS_MAX {
             self.fault = Some(RunError::TooManyRequests { limit: REQUESTS_MAX });
@@ -589,6 +593,7 @@ impl<'a, D: Discipline> Run<'a, D> {
     }
 }
 
-/// After what else happens at the same time, which may free what an arrival needs.
+/// The priority of arrivals. They come after other events at the same time, because those may free what an arrival
+/// needs.
 const ARRIVALS_LAST: u8 = 255;
 const AGENDA_CAPACITY: usize = 1_024;

@@ -1,4 +1,5 @@
-//! Payload sizes of an accelerator and what they do to its time: a table by probability, so that a draw is a look-up.
+//! The payload sizes of an accelerator and their effect on its time. The sizes are in a table by probability, so a draw
+//! is a table lookup.
 
 use crate::Picos;
 
@@ -14,11 +15,11 @@ pub(super) struct SizeShape {
     pub(super) size_share: f64,
 }
 
-/// The sizes at [`POINTS`] equally likely places.
+/// The sizes at [`POINTS`] equally likely points.
 #[derive(Clone, Debug)]
 pub(super) struct SizeTable(Box<[SizePoint; POINTS]>);
 
-/// A size, and its op's time as a multiple of the mean op's.
+/// A size, and its op's time as a multiple of the mean op's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SizePoint {
     pub(super) bytes: u32,
@@ -27,7 +28,8 @@ pub(super) struct SizePoint {
 }
 
 impl SizeShape {
-    /// The size that a share `u` of payloads do not exceed: straight lines through the four known points.
+    /// Returns the size that a share `u` of payloads do not exceed, by linear interpolation between the four known
+    /// points.
     fn at(&self, u: f64) -> f64 {
         let upper = (self.median_bytes * self.max_bytes).sqrt();
         let points = [(0.0, self.min_bytes), (0.5, self.median_bytes), (self.upper_share, upper)];
@@ -38,7 +40,7 @@ impl SizeShape {
         from + (to - from) * ((u - low) / (high - low))
     }
 
-    /// The table; its factors have a mean of one.
+    /// Returns the table of sizes. The mean of its factors is one.
     pub(super) fn table(&self) -> SizeTable {
         let bytes: [f64; POINTS] =
             std::array::from_fn(|index| self.at((index as f64 + 0.5) / POINTS as f64));
@@ -51,32 +53,32 @@ impl SizeShape {
 }
 
 impl SizePoint {
-    /// Its op's time where the mean op takes `mean`.
+    /// Returns the time of this point's op if the mean op takes `mean`.
     #[inline]
     pub(super) fn scale(self, mean: Picos) -> Picos {
         Picos(((u128::from(mean.0) * u128::from(self.factor)) >> ONE_LOG2) as u64)
     }
 
-    /// The same as a multiple.
+    /// Returns the time of this point's op as a multiple of the mean op's time.
     pub(super) fn factor(self) -> f64 {
         f64::from(self.factor) / f64::from(ONE)
     }
 }
 
 impl SizeTable {
-    /// The point that a hash falls on.
+    /// Returns the point that a hash selects.
     #[inline]
     pub(super) fn draw(&self, hash: u64) -> SizePoint {
         self.0[(hash >> (64 - POINTS_LOG2)) as usize]
     }
 
-    /// All points.
+    /// Returns all points.
     pub(super) fn points(&self) -> &[SizePoint; POINTS] {
         &self.0
     }
 }
 
-/// Factors are whole, so that times are.
+/// The binary logarithm of [`ONE`]. Factors are integers, so times are integers too.
 const ONE_LOG2: u32 = 20;
 const ONE: u32 = 1 << ONE_LOG2;
 const POINTS_LOG2: u32 = 8;

@@ -1,5 +1,5 @@
-//! The meaning of a specification's keys: hardware, costs, work, load and how long to look. Each key is taken with its
-//! range, and a key that is not taken is refused. The files say where values come from.
+//! Defines the meaning of a specification's keys: hardware, costs, work, load and the length of the simulation. Each
+//! key is taken with its range, and an unknown key is refused. The files give the source of each value.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::{ArrivalSpec, Arrivals, BadValue, Extent, Picos};
 pub struct Spec {
     /// The name of the scenario.
     pub name: String,
-    /// One sentence on it.
+    /// One sentence about the scenario.
     pub about: String,
     /// The length of a replication.
     pub extent: Extent,
-    /// Requests and parts of requests that may be under way.
+    /// The most requests and parts of requests that may be in flight.
     pub tokens_max: usize,
     pub(super) hardware: Hardware,
     pub(super) dispatcher: Dispatcher,
@@ -61,7 +61,7 @@ pub(super) struct Hardware {
     pub(super) page_fault: Picos,
 }
 
-/// A share of all hashes: those whose lower half is below this. The upper bits draw sizes.
+/// A share of all hashes: those whose lower half is below this number. The upper bits draw sizes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share(u64);
 
@@ -100,7 +100,7 @@ pub(super) struct Costs {
 #[derive(Clone, Debug)]
 pub(super) struct Tenants {
     pub(super) count: u32,
-    /// The most live traces of a tenant; none for no limit.
+    /// The most live traces of a tenant, or none without a limit.
     pub(super) traces_max: Option<u32>,
 }
 
@@ -126,35 +126,35 @@ pub(super) struct Load {
 enum Process {
     Poisson,
     Bursty,
-    /// Requests come at these gaps (ns), repeated from the start, scaled to the load.
+    /// Requests arrive with these gaps (ns). The gaps repeat from the start and are scaled to the load.
     Recorded(Arc<[f64]>),
 }
 
-/// One accelerator.
+/// The parameters of one accelerator.
 #[derive(Clone, Debug)]
 pub(super) struct Accelerator {
     pub(super) speedup: f64,
     pub(super) sizes: SizeShape,
 }
 
-/// One service: its time on a core and where it goes.
+/// One service: its time on a core, and the parts of this time.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     pub(super) name: String,
     pub(super) time_ns: f64,
-    /// The shares by [`Category`].
+    /// The shares of the time, by category in the order of [`CATEGORIES`].
     pub(super) shares: [f64; 7],
     pub(super) weight: f64,
     pub(super) priority: u32,
 }
 
-/// The categories of figure 1, in the order of [`CATEGORIES`].
+/// The categories of figure 1.
 const CATEGORIES: [&str; 7] =
     ["tcp", "encryption", "rpc", "serialization", "compression", "load_balance", "app"];
 /// The category of a core's own work.
 pub(super) const APP: usize = 6;
 
-/// The category that an op's time is in.
+/// Returns the category to which an op's time belongs.
 pub(super) fn category(op: Op) -> usize {
     match op {
         Op::Tcp => 0,
@@ -168,10 +168,10 @@ pub(super) fn category(op: Op) -> usize {
 }
 
 impl Spec {
-    /// Takes every key of `entries`; the services must be those of `catalog` or some of them.
+    /// Reads a specification and takes every key of `entries`. The services must be in `catalog`.
     ///
     /// # Errors
-    /// The first value that cannot be used, with where it stands and what may stand there.
+    /// The first value that cannot be used, with its place and the valid values.
     pub fn read(entries: &Entries, catalog: &Catalog) -> Result<Self, SpecError> {
         let mut from = entries.clone();
         let cycle_ns = 1.0 / from.number("hardware.clock_ghz", 0.01, 100.0)?;
@@ -202,12 +202,12 @@ impl Spec {
         Ok(spec)
     }
 
-    /// The services' names, in order.
+    /// Returns the names of the services, in order.
     pub fn services(&self) -> impl Iterator<Item = &str> {
         self.services.iter().map(|service| service.name.as_str())
     }
 
-    /// Requests a second, all services together.
+    /// Returns the requests per second of all services together.
     pub fn total_per_s(&self) -> f64 {
         self.load.total_per_s
     }
@@ -225,14 +225,14 @@ impl Spec {
 }
 
 impl Load {
-    /// Bursts with this mean rate.
+    /// Returns a bursty arrival process with this mean rate.
     fn bursts(&self, per_s: f64) -> ArrivalSpec {
         let (on, off) = (self.burst_on_us, self.burst_off_us);
         let on_per_s = per_s * self.burst_factor;
         let off_per_s = (per_s * (on + off) - on_per_s * on) / off;
         ArrivalSpec::Bursty {
             on_per_s,
-            // Rounding leaves a hair below zero where nothing comes while off.
+            // Rounding can give a rate slightly below zero if nothing arrives in the off phases.
             off_per_s: off_per_s.max(0.0),
             on_mean_ns: on * 1e3,
             off_mean_ns: off * 1e3,
@@ -251,7 +251,7 @@ fn extent(from: &mut Entries) -> Result<Extent, SpecError> {
 }
 
 impl Share {
-    /// `share` of them.
+    /// Makes the share `share` of all hashes.
     fn new(share: f64) -> Self {
         Self((share * (1u64 << 32) as f64).ceil() as u64)
     }
@@ -358,9 +358,9 @@ fn costs(from: &mut Entries) -> Result<Costs, SpecError> {
 fn load(from: &mut Entries, extent: Extent) -> Result<Load, SpecError> {
     let burst_on_us = from.number("load.burst_on_us", 1e-3, 1e9)?;
     let burst_off_us = from.number("load.burst_off_us", 1e-3, 1e9)?;
-    // Above this, fewer than no requests would have to come while off.
+    // Above this factor, the rate in the off phases would be negative.
     let most = (burst_on_us + burst_off_us) / burst_on_us;
-    // So that a replication ends well before the clock does.
+    // A replication at this rate ends well before the clock overflows.
     let least = match extent {
         Extent::Requests(count) => (count as f64 / RUN_S_MAX).max(PER_S_MIN),
         Extent::WindowPs(_) => PER_S_MIN,
@@ -397,7 +397,7 @@ fn accelerators(from: &mut Entries) -> Result<Vec<Accelerator>, SpecError> {
 }
 
 fn services(from: &mut Entries, catalog: &Catalog) -> Result<Vec<Service>, SpecError> {
-    // In the catalog's order, which is the published one.
+    // The services are in the catalog's order, which is the published order.
     let named = from.names("services");
     let services = catalog.services().iter().filter(|service| named.contains(&service.name));
     let services = services.map(|service| -> Result<Service, SpecError> {
@@ -420,14 +420,14 @@ fn services(from: &mut Entries, catalog: &Catalog) -> Result<Vec<Service>, SpecE
 }
 
 const NS_MAX: f64 = 1e12;
-/// The clock counts 1.8e7 s.
+/// The longest run. The clock counts up to 1.8e7 s.
 const RUN_S_MAX: f64 = 1e6;
 const PER_S_MIN: f64 = 1e-3;
-/// Gigabytes a second.
+/// The smallest rate of a transfer (GB/s).
 const RATE_MIN: f64 = 1e-3;
 const RATE_MAX: f64 = 1e9;
 const INSTRUCTIONS_MAX: u32 = 1_000_000;
 /// A kilobyte has 1,024 bytes here, because \[AccelFlow\]'s queue entries of 2 KB are 2,048 bytes.
 const BYTES_PER_KB: f64 = 1_024.0;
-/// The amount by which shares read off a drawing may together exceed one.
+/// The amount by which the sum of shares that were read from a drawing may exceed one.
 const SHARES_ROUNDING: f64 = 0.02;

@@ -1,10 +1,11 @@
-//! One accelerator: PEs, an input queue with its overflow area, an output queue and the dispatcher behind it. It
-//! decides who waits, who is next and who must wait for an output entry; what an op takes is the caller's.
+//! A station is one accelerator: its PEs, an input queue with an overflow area, an output queue and the dispatcher
+//! behind the output queue. The station decides which entries wait, which entry is next, and when a PE must wait for an
+//! output entry. The caller decides how long an op takes.
 //!
-//! An entry is allocated when it is pushed and is ready when its data has landed; PEs take ready entries in the order
-//! of allocation. A hand-over needs no event of its own: where a PE is free, an entry whose data is on the way is given
-//! it from the landing on, and loses it again to one that lands before. Until the landing the PE is free, and an entry
-//! that has one holds no place in the queue.
+//! An entry is allocated when it is pushed, and it is ready when its data has landed. PEs take ready entries in the
+//! order of allocation. A handoff needs no event of its own: a free PE is assigned to an entry whose data is on the
+//! way, from the landing on. The entry loses the PE again to an entry whose data lands earlier. The PE counts as free
+//! until the landing, and an entry with an assigned PE takes no space in the queue.
 
 use std::collections::VecDeque;
 
@@ -15,24 +16,24 @@ use crate::{FourAry, Picos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) token: TokenId,
-    /// The number of its turn, in the order of allocation.
+    /// The entry's number in the order of allocation.
     pub(super) turn: u32,
     /// The time at which its data has landed.
     pub(super) ready: Picos,
 }
 
-/// A PE, and what it works on or is given to.
+/// A PE, and the op that it serves or is assigned to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pe {
     /// The op's token, or [`TokenId::NONE`].
     pub(super) token: TokenId,
     turn: u32,
-    /// The time from which it is served. Before that, the PE is free.
+    /// The time at which the service starts. Before that, the PE is free.
     pub(super) start: Picos,
     pub(super) end: Picos,
-    /// The tenant that it worked for last.
+    /// The tenant that the PE served last.
     pub(super) tenant: u16,
-    /// The one before.
+    /// The tenant that the PE served before `tenant`.
     pub(super) tenant_before: u16,
 }
 
@@ -46,15 +47,15 @@ pub(super) struct Span {
 /// The result of offering an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// A PE takes it.
+    /// A free PE takes the entry.
     Pe(PeId),
-    /// A PE takes it that was given to another whose data lands later: that one is to be put back.
+    /// A PE takes the entry instead of an entry whose data lands later. The caller puts the later entry back.
     Instead(PeId),
     /// The entry waits.
     Waits,
     /// The entry waits in the overflow area.
     Overflows,
-    /// There is no place for the entry.
+    /// Neither the queue nor the overflow area has space for the entry.
     Refused,
 }
 
@@ -62,18 +63,19 @@ pub(super) enum Taken {
 pub(super) struct Station {
     free: Vec<PeId>,
     pub(super) pes: Vec<Pe>,
-    /// The latest start that a PE was ever given.
+    /// The latest start of any service so far.
     latest_start: Picos,
     queue: Queue,
     turns: u32,
     entries: usize,
     overflow: VecDeque<(u64, Waiting)>,
     overflow_max: usize,
-    /// Entries held by traces that wait for an answer.
+    /// The number of queue entries held by traces that wait for an answer.
     pub(super) asleep: usize,
-    /// The times at which the last entries of the output queue are cleared, as many as there are places.
+    /// The times at which the most recent entries of the output queue are cleared. There are at most as many times as
+    /// output entries.
     leaves: Vec<Picos>,
-    /// The oldest of them, once there are as many.
+    /// The index of the oldest time in `leaves`, once `leaves` is full.
     oldest: usize,
     output_entries: usize,
     pub(super) dispatcher_free: Picos,
@@ -82,7 +84,7 @@ pub(super) struct Station {
 #[derive(Clone, Debug)]
 enum Queue {
     InOrder(VecDeque<Waiting>),
-    /// The entries by rank, then in order; and those that were passed over in a search.
+    /// The waiting entries, by rank and then by arrival. The second list has the entries that a search has passed over.
     Ranked(FourAry<Waiting>, Vec<(u128, Waiting)>),
 }
 
@@ -97,7 +99,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// A station that only has PEs: ops wait elsewhere.
+    /// Returns the shape of a station that has only PEs. Its ops wait elsewhere.
     pub(super) fn without_queues(pes: u32) -> Self {
         Self { pes, entries: 0, overflow_max: 0, output_entries: 0, ranked: false }
     }
@@ -130,12 +132,13 @@ impl Station {
     /// Returns the next turn in the order of allocation.
     #[inline(always)]
     pub(super) fn allocate(&mut self) -> u32 {
-        // Wraps after more ops than a run may have.
+        // The number wraps only after more ops than a run may have.
         self.turns = self.turns.wrapping_add(1);
         self.turns
     }
 
-    /// An entry comes; `may_overflow` unless a core brings it. The smaller `rank` goes first where ranks matter.
+    /// Offers an entry to the station. `may_overflow` is false if a core submits the entry. In a ranked queue the entry
+    /// with the smaller `rank` goes first.
     #[inline(always)]
     pub(super) fn offer(&mut self, entry: Waiting, rank: u64, may_overflow: bool) -> Taken {
         if let Some(pe) = self.free.pop() {
@@ -157,21 +160,22 @@ impl Station {
         Taken::Overflows
     }
 
-    /// The PE given to the entry that lands last, if that is after `ready`, which is no earlier than now.
+    /// Returns the PE whose entry lands last, if that landing is later than `ready`. `ready` is not before the current
+    /// time.
     #[inline(never)]
     fn landing_after(&self, ready: Picos) -> Option<PeId> {
         let (pe, last) = (0..).zip(&self.pes).max_by_key(|(_, pe)| pe.start)?;
         (last.start > ready).then_some(PeId(pe))
     }
 
-    /// Takes from a PE, before its start, the op that it was given to.
+    /// Removes the op that a PE is assigned to, before its start.
     pub(super) fn displace(&mut self, pe: PeId) -> Waiting {
         let served = &mut self.pes[pe.index()];
         served.tenant = served.tenant_before;
         Waiting { token: served.token, turn: served.turn, ready: served.start }
     }
 
-    /// An entry that was displaced waits again, before all that were allocated after it.
+    /// Puts a displaced entry back into the queue, before all entries that were allocated after it.
     pub(super) fn put_back(&mut self, rank: u64, entry: Waiting) {
         match &mut self.queue {
             Queue::InOrder(queue) => {
@@ -182,7 +186,7 @@ impl Station {
         }
     }
 
-    /// A PE works on an op.
+    /// Assigns an op to a PE.
     #[inline(always)]
     pub(super) fn give_to(&mut self, pe: PeId, op: Waiting, tenant: u16, span: Span) {
         let Span { start, end } = span;
@@ -192,8 +196,8 @@ impl Station {
         self.latest_start = self.latest_start.max(start);
     }
 
-    /// `pe` is free at `now`: the entry that it takes next, which is ready or the first to be. One from the overflow
-    /// area follows into the queue.
+    /// Frees `pe` at `now` and returns the entry that it takes next. That is the first ready entry, or the entry that
+    /// lands first if none is ready. An entry from the overflow area moves into the queue.
     #[inline(always)]
     pub(super) fn release(&mut self, pe: PeId, now: Picos) -> Option<Waiting> {
         let next = match &mut self.queue {
@@ -213,22 +217,23 @@ impl Station {
         next
     }
 
-    /// Takes a PE for a queue of the manager's, if one is free.
+    /// Takes a free PE for an op in a queue of the manager, if there is one.
     pub(super) fn take(&mut self) -> Option<PeId> {
         self.free.pop()
     }
 
-    /// Returns how many PEs are free.
+    /// Returns the number of free PEs.
     pub(super) fn idle(&self) -> usize {
         self.free.len()
     }
 
-    /// Gives a PE back without looking at the queue.
+    /// Frees a PE without a check of the queue.
     pub(super) fn give(&mut self, pe: PeId) {
         self.free.push(pe);
     }
 
-    /// Mostly nothing has overflowed.
+    /// Moves one entry from the overflow area into the queue if there is space. In most calls nothing has overflowed,
+    /// so the function is inlined.
     #[inline]
     fn refill(&mut self) {
         if !self.overflow.is_empty()
@@ -255,17 +260,17 @@ impl Station {
         }
     }
 
-    /// Returns when a PE that is done at `now` finds an entry of the output queue free.
+    /// Returns when an entry of the output queue is free for a PE that is done at `now`.
     #[inline]
     pub(super) fn deposit(&self, now: Picos) -> Picos {
-        // Its place is that of the oldest: it is free when that one is cleared.
+        // The new entry replaces the oldest one and waits until that one is cleared.
         match self.leaves.get(self.oldest) {
             Some(leave) if self.leaves.len() == self.output_entries => now.max(*leave),
             _ => now,
         }
     }
 
-    /// The entry deposited last is cleared at `time`.
+    /// Records the time at which the entry deposited last is cleared.
     pub(super) fn cleared(&mut self, time: Picos) {
         if self.leaves.len() < self.output_entries {
             self.leaves.push(time);
@@ -290,7 +295,7 @@ impl Pe {
     };
 }
 
-/// The first entry that is ready; where none is, the one that lands first.
+/// Removes the first ready entry, or the entry that lands first if none is ready.
 #[inline(never)]
 fn first_landed(queue: &mut VecDeque<Waiting>, by: Picos) -> Option<Waiting> {
     let ready = queue.iter().position(|entry| entry.ready <= by);
@@ -298,7 +303,7 @@ fn first_landed(queue: &mut VecDeque<Waiting>, by: Picos) -> Option<Waiting> {
     ready.or_else(lands).and_then(|at| queue.remove(at))
 }
 
-/// The same by rank.
+/// Removes the ready entry of the lowest rank, or the entry that lands first if none is ready.
 fn first_ranked(
     queue: &mut FourAry<Waiting>,
     passed: &mut Vec<(u128, Waiting)>,
@@ -394,7 +399,8 @@ mod tests {
             begin(&mut station, pe, landing(token, ready));
         }
         assert_eq!(station.offer(landing(3, 600), 0, true), Taken::Waits, "it lands last");
-        // One that lands before takes the PE of the one that lands last, which goes first among those that wait.
+        // An entry that lands earlier takes the PE of the entry that lands last. The displaced entry goes first among
+        // the waiting entries.
         let Taken::Instead(pe) = station.offer(landing(4, 450), 0, true) else {
             panic!("the first one's PE is free until 500")
         };

@@ -1,4 +1,4 @@
-//! The requests and parts of requests that are under way, and what is drawn for them.
+//! The requests and parts of requests in flight, and the random draws for them.
 
 use std::ops::{Index, IndexMut};
 
@@ -6,7 +6,7 @@ use super::ids::{ByKind, Kind, TokenId};
 use super::sizes::{SizePoint, SizeTable};
 use crate::Picos;
 
-/// A request, or a part of one.
+/// A request, or a part of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     pub(super) born: Picos,
@@ -14,33 +14,33 @@ pub(super) struct Token {
     pub(super) key: u64,
     /// A core's time as a multiple of the mean.
     pub(super) app: f64,
-    /// The request that this is a part of, if it is one.
+    /// The request to which this part belongs, if the token is a part.
     pub(super) parent: TokenId,
-    /// Parts under way.
+    /// The number of parts in flight.
     pub(super) parts: u32,
     pub(super) at: u16,
-    /// The step that the last draw was for.
+    /// The step of the last draw.
     pub(super) drawn: u16,
     pub(super) last_draw: Draw,
     pub(super) service: u16,
     pub(super) tenant: u16,
-    /// Its tenant's live traces count it.
+    /// Whether the token is among its tenant's live traces.
     pub(super) traced: bool,
     pub(super) failed: bool,
 }
 
-/// The size of a payload, and the hash that it was drawn by.
+/// The size of a payload, and the hash that selected it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Draw {
     pub(super) hash: u64,
     pub(super) point: SizePoint,
 }
 
-/// The tokens under way, by number.
+/// The tokens in flight, by number.
 #[derive(Debug)]
 pub(super) struct Tokens {
     all: Vec<Token>,
-    /// The numbers of tokens that are no more.
+    /// The numbers of removed tokens, which can be used again.
     vacant: Vec<TokenId>,
 }
 
@@ -78,7 +78,7 @@ impl Tokens {
         self.vacant.push(token);
     }
 
-    /// Returns how many requests and parts of requests are under way.
+    /// Returns the number of requests and parts of requests in flight.
     pub(super) fn live(&self) -> usize {
         self.all.len() - self.vacant.len()
     }
@@ -100,8 +100,8 @@ impl IndexMut<TokenId> for Tokens {
     }
 }
 
-/// The step of a token for which nothing was drawn yet.
+/// The step number of a token without a draw.
 pub(super) const NOT_DRAWN: u16 = u16::MAX;
 const CAPACITY: usize = 1_024;
-/// Odd, so that steps have different draws.
+/// The distance of the draws of two steps. It is odd, so that different steps have different draws.
 const STEP_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,10 +1,10 @@
-//! The places of the accelerators and the distances between them: a mesh in each chiplet, links between any two
-//! chiplets.
+//! The places of the accelerators and the distances between them. A mesh connects the places within a chiplet, and a
+//! link connects any two chiplets.
 
 use super::ids::Site;
 
-/// The chiplet of each place: section VII-C1 for 1, 2, 3, 4 and 6; for 5 (De)Ser are with RPC, which is ours. LdB is
-/// always with the cores.
+/// The chiplet of each place, for 1 to 6 chiplets. Section VII-C1 gives the organisations for 1, 2, 3, 4 and 6. For 5
+/// chiplets this project puts (De)Ser on the chiplet of RPC. LdB is always with the cores.
 const CHIPLETS: [[u8; Site::COUNT]; 6] = [
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     [1, 1, 1, 1, 1, 1, 1, 1, 0, 0],
@@ -14,16 +14,17 @@ const CHIPLETS: [[u8; Site::COUNT]; 6] = [
     [1, 2, 2, 3, 4, 4, 5, 5, 0, 0],
 ];
 
-/// Figure 6's places in the mesh of the accelerators' chiplet, (row, column). The free one is taken as the way out.
+/// The (row, column) of each accelerator in the mesh of their chiplet, from figure 6. The free position is taken as the
+/// exit.
 const PLACE: [(i32, i32); 8] = [(0, 0), (0, 1), (1, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 2)];
 const WAY_OUT: (i32, i32) = (2, 1);
 
-/// Ways between places.
+/// The paths between places.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Topology {
-    /// The latency from place to place (ns).
+    /// The latency (ns) from one place to another.
     pub(super) latency_ns: [[f64; Site::COUNT]; Site::COUNT],
-    /// The link that a way takes, by place and place; none within a chiplet.
+    /// The link that a path uses, by its two places. It is none within a chiplet.
     pub(super) link: [[Option<u8>; Site::COUNT]; Site::COUNT],
     /// The number of links.
     pub(super) links: usize,
@@ -39,7 +40,7 @@ pub(super) struct Distances {
 }
 
 impl Topology {
-    /// The ways of an organisation into 1 to 6 chiplets.
+    /// Returns the paths of an organisation into 1 to 6 chiplets.
     pub(super) fn new(distances: &Distances) -> Self {
         let chiplet = CHIPLETS[distances.chiplets as usize - 1];
         let hops_out = |place: usize| match PLACE.get(place) {

@@ -1,11 +1,12 @@
-//! The buffers of the four interfaces in one address space of pages, as the engine reaches them: what is mapped, what
-//! its TLB and its cache hold, and which of its operations are not back. It charges nothing: it says what was to do.
+//! The buffers of the four interfaces in one address space of pages, as the engine sees them: which pages are mapped,
+//! what its TLB and its cache contain, and how many of its operations are in flight. The arena counts operations and
+//! charges no time for them.
 
 use rpc::{Address, Interface, Memory, Unmapped, Work};
 
 use super::spec::MemoryCosts;
 
-/// Buffers, pages, TLB, and what the cache would have to hold.
+/// The buffers, the pages, the TLB, and the lines that the cache would have to hold.
 #[derive(Debug)]
 pub(super) struct Arena {
     bytes: Vec<u8>,
@@ -13,19 +14,19 @@ pub(super) struct Arena {
     stride: usize,
     page_bytes: usize,
     mapped: Vec<bool>,
-    /// The page used last comes last.
+    /// The pages in the TLB. The most recently used page is last.
     tlb: Vec<usize>,
     tlb_entries: usize,
-    /// Whether the engine ever touched it, by line.
+    /// For each line, whether the engine has ever touched it.
     touched: Vec<bool>,
     lines: usize,
     cache_bytes: f64,
-    /// The accesses in flight, by half.
+    /// The number of accesses in flight, by half.
     pub(super) in_flight: [usize; 2],
     last: [Access; 2],
 }
 
-/// The addresses that a half reached for.
+/// The addresses of a half's last accesses.
 #[derive(Clone, Copy, Debug, Default)]
 struct Access {
     from: usize,
@@ -37,13 +38,13 @@ struct Access {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reached {
     pub(super) walks: u32,
-    /// The words of eight bytes each.
+    /// The number of eight-byte words.
     pub(super) words: f64,
-    /// The words that were not in the cache.
+    /// The expected number of words that are not in the cache.
     pub(super) misses: f64,
 }
 
-/// One half's way to the memory.
+/// The access of one engine half to the memory.
 #[derive(Debug)]
 pub(super) struct Port<'a> {
     pub(super) arena: &'a mut Arena,
@@ -70,43 +71,43 @@ impl Arena {
         }
     }
 
-    /// The address of an interface's buffer.
+    /// Returns the address of an interface's buffer.
     pub(super) fn address(&self, interface: Interface, buffer: usize) -> Address {
         let at = (interface as usize - 1) * self.buffers + buffer;
         Address::new(BASE + (at * self.stride) as u64).expect("a stride is a multiple of a line")
     }
 
-    /// The number of the buffer that begins there, among its interface's.
+    /// Returns the number of the buffer that begins at this address, among the buffers of its interface.
     pub(super) fn buffer(&self, at: Address) -> usize {
         self.place(at).unwrap_or(0) / self.stride % self.buffers
     }
 
-    /// Returns the bytes that lie there, for a core.
+    /// Returns the bytes at this address, for a core.
     pub(super) fn bytes(&self, at: Address, length: usize) -> &[u8] {
         let place = self.place(at).unwrap_or(self.bytes.len());
         self.bytes.get(place..place + length).unwrap_or_default()
     }
 
-    /// The buffer that begins there, for a core.
+    /// Returns the buffer that begins at this address, for a core.
     pub(super) fn bytes_mut(&mut self, at: Address) -> &mut [u8] {
         let place = self.place(at).unwrap_or(0);
         &mut self.bytes[place..place + self.stride]
     }
 
-    /// The page is not where the engine can find it, until it is touched.
+    /// Unmaps the page of an address. The engine cannot access the page until a core touches it.
     pub(super) fn unmap(&mut self, at: Address) {
         let page = self.place(at).unwrap_or(0) / self.page_bytes;
         self.mapped[page] = false;
         self.tlb.retain(|entry| *entry != page);
     }
 
-    /// A core touches it, and the operating system maps its page.
+    /// Maps the page of an address, as the operating system does when a core touches the page.
     pub(super) fn touch(&mut self, at: Address) {
         let page = self.place(at).unwrap_or(0) / self.page_bytes;
         self.mapped[page] = true;
     }
 
-    /// Returns what a half's work reached for.
+    /// Returns the demand of a half's work on the memory.
     pub(super) fn reached(&mut self, half: usize, work: &Work) -> Reached {
         let Access { from, to, walks } = std::mem::take(&mut self.last[half]);
         for (at, bytes) in [(from, work.loaded_bytes), (to, work.stored_bytes)] {
@@ -120,12 +121,13 @@ impl Arena {
         Reached { walks, words, misses: words * (1.0 - self.hit_share()) }
     }
 
-    /// Buffers are used in turn, so what the cache holds of all that was touched is what it has of the next.
+    /// Returns the share of accesses that hit the cache. Buffers are used in turn, so the cache holds the same share of
+    /// the next buffer as of all touched lines.
     fn hit_share(&self) -> f64 {
         (self.cache_bytes / self.working_set_bytes().max(1.0)).min(1.0)
     }
 
-    /// All that the engine has touched.
+    /// Returns the number of bytes in all lines that the engine has touched.
     pub(super) fn working_set_bytes(&self) -> f64 {
         (self.lines * LINE_BYTES) as f64
     }
@@ -135,7 +137,7 @@ impl Arena {
         (place < self.bytes.len()).then_some(place)
     }
 
-    /// Finds the pages of a range, each by the TLB or by a walk; none if one is not mapped.
+    /// Translates the pages of a range, each with the TLB or with a page walk. Returns none if a page is not mapped.
     fn translate(&mut self, half: usize, at: usize, length: usize) -> Option<()> {
         for page in at / self.page_bytes..=(at + length.max(1) - 1) / self.page_bytes {
             if let Some(found) = self.tlb.iter().position(|entry| *entry == page) {
@@ -189,7 +191,7 @@ impl Memory for Port<'_> {
 }
 
 const INTERFACES: usize = 4;
-/// The address of the first buffer: any multiple of the largest page.
+/// The address of the first buffer. Any multiple of the largest page would do.
 const BASE: u64 = 1 << 32;
 const LINE_BYTES: usize = 64;
 const WORD: usize = 8;

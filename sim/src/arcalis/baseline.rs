@@ -1,5 +1,5 @@
-//! The services without an engine: one core receives, does the RPC layer in software, handles and sends, one request
-//! after another. There is nothing to schedule, so this needs no event loop.
+//! The services without an engine. One core receives, runs the RPC layer in software, handles and sends one request
+//! after another. Nothing has to be scheduled, so there is no event loop.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use super::counts::{Counts, Stage};
 use crate::study::{Extent, Sample};
 use crate::{Picos, Streams};
 
-/// One replication: the requests are those that the engine's model sees.
+/// Simulates one replication. The requests are the same as in the model with an engine.
 pub(super) fn sample(model: &Arcalis, streams: &Streams, extent: Extent) -> Sample {
     let spec = &model.spec;
     let mut mix = streams.named("mix");
     let (mut now, mut counts) = (Picos(0), Counts::default());
     let mut responses = vec![Vec::new(); spec.mix.len()];
-    // When those that are under way came.
+    // The arrival times of the requests in flight.
     let mut came: VecDeque<Picos> = (0..spec.window).map(|_| Picos(0)).collect();
     let net = Picos::from_ns(spec.net.receive_ns + spec.net.send_ns);
     loop {

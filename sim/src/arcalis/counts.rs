@@ -1,34 +1,35 @@
-//! The counts of a run, and the facts that are made of them. Times are sums over all requests, the warm-up's included.
+//! The counts of a run, and the facts computed from them. Times are sums over all requests, including those of the
+//! warm-up.
 
 use crate::Picos;
 
-/// A part of a request's way that takes time.
+/// A part of the time that a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Packets received and sent.
+    /// The network core receives and sends packets.
     Net,
-    /// Words and completions in the command interface.
+    /// The command interface handles words and completions.
     Command,
-    /// Header, and its packet's lines.
+    /// Rx reads the header and the lines of its packet.
     RxHeader,
-    /// Dispatch and deserialization.
+    /// Rx dispatches and deserializes.
     RxDeserialize,
-    /// Misses and page walks.
+    /// Rx waits for cache misses and page walks.
     RxMemory,
     RxFinish,
-    /// Header and serialization.
+    /// Tx writes the header and serializes.
     TxSerialize,
     TxMemory,
     TxFinish,
     AppHandler,
     AppBytes,
-    /// Words that leave the application core.
+    /// Words leave the application core.
     AppIssue,
     /// The application core waits for its read.
     AppWait,
-    /// Pages touched by cores after a fault.
+    /// Cores touch pages after a fault.
     Fault,
-    /// The network and RPC layer of a core without an engine.
+    /// A core without an engine runs the network and RPC layer.
     Software,
 }
 
@@ -66,14 +67,14 @@ const OTHERS: [&str; 11] = [
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
-    /// Requests done.
+    /// The number of requests done.
     pub(super) done: u64,
     pub(super) walks: u64,
     pub(super) faults: u64,
     times_ps: [u128; STAGES.len()],
 }
 
-/// The facts' names: times per request, then the others.
+/// Returns the names of the facts: first the times per request, then the others.
 pub(super) fn names() -> Vec<String> {
     STAGES.iter().map(|(_, name)| *name).chain(OTHERS).map(str::to_owned).collect()
 }

@@ -1,5 +1,5 @@
-//! The messages of the workloads: one packet and one result of each function, made by the same generated code that the
-//! engine runs. Their bytes are real, so what the engine loads and stores is; what they say never varies.
+//! The messages of the workloads: one packet and one result per function. The generated code that the engine runs also
+//! makes them. Their bytes are real, so the engine's loads and stores are too. Their contents never vary.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(super) const FUNCTIONS: [Function; 6] = [
     Function::ComposeUniqueId,
 ];
 
-/// The services.
+/// The services of the workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Memcached,
@@ -41,31 +41,31 @@ pub(super) enum Service {
     UniqueId,
 }
 
-/// The contents of the messages.
+/// The sizes that determine the contents of the messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shapes {
     pub(super) key_bytes: usize,
     pub(super) value_bytes: usize,
     pub(super) text_bytes: usize,
-    /// The number of mentions, and of media, and of urls.
+    /// The number of mentions. It is also the number of media and of URLs.
     pub(super) mentions: usize,
     pub(super) posts: usize,
     pub(super) carrier_entries: usize,
     pub(super) carrier_bytes: usize,
 }
 
-/// A function's messages.
+/// The messages of a function.
 #[derive(Clone, Debug)]
 pub(super) struct Messages {
-    /// A whole frame.
+    /// The whole frame of a request.
     pub(super) packet: Vec<u8>,
-    /// The result's block, its root first.
+    /// The block of the result, beginning with its root.
     pub(super) result: Vec<u8>,
-    /// The bytes that the application reads, the head included.
+    /// The number of bytes that the application reads, including the head.
     pub(super) record_bytes: usize,
-    /// The bytes that it writes.
+    /// The number of bytes that the application writes.
     pub(super) response_bytes: usize,
-    /// The frame that goes out.
+    /// The frame of the response.
     pub(super) frame: Vec<u8>,
 }
 
@@ -89,7 +89,7 @@ impl Function {
         }
     }
 
-    /// Returns the number that the service gives it.
+    /// Returns the number that the service gives the function.
     pub(super) const fn number(self) -> u32 {
         match self {
             Self::Set => Memcached::SET,
@@ -113,10 +113,10 @@ impl Service {
 }
 
 impl Messages {
-    /// The messages of `function`.
+    /// Makes the messages of `function`.
     ///
     /// # Errors
-    /// One of them does not fit a buffer.
+    /// A message does not fit a buffer.
     pub(super) fn new(
         function: Function,
         shapes: &Shapes,
@@ -296,7 +296,7 @@ fn carrier(shapes: &Shapes, to: &mut Build<'_>) -> Result<usize, Code> {
     Ok(map)
 }
 
-/// The caller's number of every request: nothing depends on it.
+/// The caller's number of every request. Nothing depends on it.
 const SEQUENCE: i32 = 1;
 const NAME: &[u8] = b"somebody";
 

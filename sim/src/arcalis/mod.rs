@@ -1,15 +1,16 @@
-//! Arcalis: the near-cache RPC engine between a network core and an application core. The engine is `rpc`'s own object,
-//! so its commands, states and messages are those of the functional version; this module gives them time. Beside it the
-//! same services on one core. It holds no second state machine and reads no files.
+//! Arcalis: the near-cache RPC engine between a network core and an application core. The engine is the one of `rpc`,
+//! so its commands, states and messages are those of the functional version, and this module adds the times. The module
+//! also simulates the same services on one core without an engine. It contains no second state machine and reads no
+//! files.
 //!
 //! ```text
 //! window -> NetCore -- words --> command interface --> Rx -- App.Recv --> AppCore
 //!    ^------ NetCore <-- Net.Resp -- Tx <-- command interface <-- words ----'
 //! ```
 //!
-//! A word reaches the command interface half an access after it left its core, and what a load returns reaches the core
-//! half an access after it left the interface. An engine is BUSY with a header, drains while its memory operations and
-//! what is done with their bytes take time, and is DONE for as long as it tells a core.
+//! A word reaches the command interface half an access after it left its core. The result of a load reaches the core
+//! half an access after it left the interface. An engine half is BUSY with a header, drains while its memory operations
+//! and the work on their bytes take time, and is DONE while it notifies a core.
 
 mod arena;
 mod baseline;
@@ -35,10 +36,10 @@ const BUILTIN: [(&str, &str); 2] = [
 /// The scenarios that are compiled in.
 pub const SCENARIOS: [&str; 2] = ["arcalis", "arcalis-dagger"];
 
-/// The bytes of a Set's packet in addition to its key and its value.
+/// The number of bytes of a Set's packet in addition to its key and its value.
 pub const SET_OVERHEAD_BYTES: usize = 48;
 
-/// The text of a specification that is compiled in, by its file's or its scenario's name.
+/// Returns the text of a compiled-in specification, by the name of its file or scenario.
 pub fn builtin(name: &str) -> Option<&'static str> {
     let name = name.strip_suffix(".toml").unwrap_or(name);
     BUILTIN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
@@ -47,25 +48,25 @@ pub fn builtin(name: &str) -> Option<&'static str> {
 /// The place of the engine, or its absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
-    /// No engine: the network, the RPC layer and the handler on one core.
+    /// There is no engine: the network, the RPC layer and the handler run on one core.
     Cpu,
     /// The engine is next to the last-level cache.
     NearCache,
     /// The engine is on the same chip, across the mesh.
     OnChip,
-    /// Behind a processor interconnect.
+    /// The engine is behind a processor interconnect.
     Upi,
-    /// Behind PCIe.
+    /// The engine is behind PCIe.
     Pcie,
 }
 
 impl Attachment {
-    /// All of them.
+    /// All attachments.
     pub const ALL: [Self; 5] = [Self::Cpu, Self::NearCache, Self::OnChip, Self::Upi, Self::Pcie];
     /// The attachments with an engine.
     pub const ENGINES: [Self; 4] = [Self::NearCache, Self::OnChip, Self::Upi, Self::Pcie];
 
-    /// Its name.
+    /// Returns the name of the attachment.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -76,28 +77,28 @@ impl Attachment {
         }
     }
 
-    /// The attachment of this name.
+    /// Returns the attachment of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|attachment| attachment.name() == name)
     }
 }
 
-/// A workload with an engine, or without, ready to be simulated any number of times from any thread.
+/// A workload with or without an engine, ready to be simulated any number of times from any thread.
 #[derive(Clone, Debug)]
 pub struct Arcalis {
     spec: Spec,
     service: Service,
-    /// The messages, by function of the workload.
+    /// The messages of each function of the workload.
     messages: Vec<Messages>,
-    /// The time of a load of the command page, there and back; none without an engine.
+    /// The round-trip time of a load of the command page. It is none without an engine.
     access_ns: Option<f64>,
 }
 
 impl Arcalis {
-    /// The model of `spec` with the engine at `attachment`.
+    /// Returns the model of `spec` with the engine at `attachment`.
     ///
     /// # Errors
-    /// Which message cannot be simulated.
+    /// The message that cannot be simulated.
     pub fn new(spec: &Spec, attachment: Attachment) -> Result<Self, String> {
         let buffer_bytes = spec.memory.buffer_bytes;
         let messages = spec.mix.iter().map(|share| {
@@ -116,9 +117,10 @@ impl Arcalis {
         })
     }
 
-    /// Runs this many requests once and also returns what the engine saw: its words, its states and its frames.
+    /// Runs this many requests once. Also returns what the engine saw: its words, its states and its frames.
+    ///
     /// # Errors
-    /// Why it could not be finished.
+    /// The reason why the run could not be finished.
     pub fn observe(&self, streams: &Streams, requests: u64) -> Result<(Sample, Seen), RunError> {
         let mut run = run::Run::new(self, streams, Extent::Requests(requests));
         run.watch();
@@ -134,7 +136,7 @@ impl Arcalis {
         Ok(run.sample(&agenda))
     }
 
-    /// Returns which function the next request calls, by its place in the workload.
+    /// Draws the function of the next request. Returns its index in the workload.
     fn next(&self, draws: &mut Draws) -> usize {
         let mut left = draws.unit();
         let mut at = 0;
@@ -145,12 +147,12 @@ impl Arcalis {
         at
     }
 
-    /// Returns the time of the application for a request of this function.
+    /// Returns the application's time for a request of this function.
     fn handler(&self, function: usize) -> Picos {
         Picos::from_ns(self.spec.mix[function].handler_ns)
     }
 
-    /// Returns the time to read its record and to write its answer.
+    /// Returns the time to read the record of a request of this function and to write its answer.
     fn bytes(&self, function: usize) -> Picos {
         let (core, messages) = (&self.spec.core, &self.messages[function]);
         let read = core.in_ns_per_byte * messages.record_bytes as f64;
@@ -166,7 +168,7 @@ impl Simulate for Arcalis {
         }
     }
 
-    /// Requests come when others are done, so there is none.
+    /// Returns none. There is no overload, because a new request arrives only when another one is done.
     fn overload(&self) -> Option<String> {
         None
     }

@@ -1,5 +1,5 @@
-//! One run: what happens when, between two cores, the command interface and the engine's two halves. What the engine
-//! does with a word or a message is the engine's; what a byte costs is the specification's.
+//! One run: the order of events between two cores, the command interface and the two halves of the engine. The engine
+//! decides what it does with a word or a message, and the specification says what a byte costs.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -22,47 +22,47 @@ pub(super) struct Run<'a> {
     arena: Arena,
     net: Servers<NetJob>,
     command: Servers<Item>,
-    /// Whether an event will come that moves it, by half.
+    /// For each half, whether an event is scheduled that continues it.
     pending: [bool; 2],
-    /// The free buffers, used in turn, by interface less one.
+    /// The free buffers of each interface, used in turn. The index is the interface's number minus one.
     free: [VecDeque<usize>; 4],
-    /// The request that came in each buffer of Net.Recv.
+    /// The request in each buffer of Net.Recv.
     requests: Vec<Request>,
-    /// The length of what lies in each buffer of App.Resp.
+    /// The number of bytes in each buffer of App.Resp.
     written: Vec<usize>,
-    /// Since when the application core waits for its read.
+    /// The time from which the application core waits for its read.
     waits: Picos,
-    /// The record that is being answered.
+    /// The record of the request that the application core answers.
     record: Vec<u8>,
     came: u64,
-    /// Half an access.
+    /// Half of the time of an access.
     crossing: Picos,
     mix: Draws,
     faults: Draws,
     counts: Counts,
     responses: Vec<Vec<u64>>,
     seen: Option<Seen>,
-    /// The reason why the run ended too soon.
+    /// The reason why the run ended early, if it did.
     pub(super) fault: Option<RunError>,
 }
 
-/// The engine's view of a run: what came and what the application made of it; by interface, less one, the words it
-/// took; by half the states it went through, Rx first; and the frames that it answered with.
+/// What the engine saw in a run: the packets, the application's results, the words by interface (the index is the
+/// number minus one), the states by half (Rx first), and the frames that it sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Packets, in order.
+    /// The packets that arrived, in order.
     pub packets: Vec<Vec<u8>>,
-    /// The application's results, each a block, in order.
+    /// The blocks of the application's results, in order.
     pub results: Vec<Vec<u8>>,
-    /// Words, in order.
+    /// The words that the engine received through each interface, in order.
     pub words: [Vec<u64>; 4],
-    /// States, in order.
+    /// The states of each half, in order.
     pub states: [Vec<State>; 2],
-    /// Frames, in order.
+    /// The frames that the engine sent, in order.
     pub frames: Vec<Vec<u8>>,
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Request {
     function: usize,
@@ -71,37 +71,37 @@ struct Request {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// The network core is done with something.
+    /// The network core has done a job.
     Net(NetJob),
     /// A word reaches the command interface.
     Word(Interface, u64),
-    /// The command interface is done with something.
+    /// The command interface has handled an item.
     Command(Item),
-    /// A half goes on.
+    /// A half leaves its state.
     Step(usize),
-    /// A half's memory operations are back.
+    /// The memory operations of an engine half have completed.
     Back(usize),
-    /// The result of a load reaches its core.
+    /// The result of a load arrives at its core.
     Told(Interface, Completion),
-    /// The application core is done with something.
+    /// The application core has done a job.
     App(AppJob),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NetJob {
-    /// A packet, into this buffer.
+    /// Receives a packet into this buffer.
     Receive(usize),
-    /// The frame that this brought.
+    /// Sends the frame of this completion.
     Send(Completion),
-    /// A page that was not mapped is touched.
+    /// Touches a page that was not mapped, and repeats the commands.
     Retry(Completion),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AppJob {
-    /// The request that this brought.
+    /// Handles the request of this completion.
     Handle(Completion, usize),
-    /// A page that was not mapped is touched.
+    /// Touches a page that was not mapped, and repeats the commands.
     Retry(Completion),
 }
 
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Keeps from now on what the engine sees.
+    /// Records what the engine sees from now on.
     pub(super) fn watch(&mut self) {
         self.seen = Some(Seen::default());
     }
@@ -153,7 +153,7 @@ impl<'a> Run<'a> {
         self.seen.take().unwrap_or_default()
     }
 
-    /// The application core reads, and the first requests come.
+    /// Starts the first read of the application core and lets the first requests arrive.
     pub(super) fn start(&mut self, agenda: &mut Agenda<Event>) {
         self.read_app(agenda);
         (0..self.model.spec.window).for_each(|_| self.arrive(agenda));
@@ -169,7 +169,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The next request, if there is to be one.
+    /// Lets the next request arrive, if the extent has another one.
     fn arrive(&mut self, agenda: &mut Agenda<Event>) {
         let more = match self.extent {
             Extent::Requests(count) => self.came < count,
@@ -185,12 +185,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the time that this many words take to leave a core.
+    /// Returns the time in which this many words leave a core.
     fn words(&self, count: u32) -> Picos {
         Picos::from_ns(self.model.spec.core.command_ns * f64::from(count))
     }
 
-    /// A buffer to use: there are at least as many as requests under way.
+    /// Takes a free buffer. There is always one, because there are at least as many buffers as requests in flight.
     fn buffer(&mut self, interface: Interface) -> usize {
         let free = &mut self.free[interface as usize - 1];
         free.pop_front().expect("buffers are at least as many as requests under way")
@@ -200,7 +200,8 @@ impl<'a> Run<'a> {
         self.free[interface as usize - 1].push_back(self.arena.buffer(at));
     }
 
-    /// The address of a buffer as a core hands it out; sometimes its page is not mapped.
+    /// Returns the address of a buffer as a core sends it to the engine. For a share of the addresses the page is not
+    /// mapped.
     fn hand_out(&mut self, interface: Interface, buffer: usize) -> Address {
         let at = self.arena.address(interface, buffer);
         if self.faults.unit() < self.model.spec.memory.fault_share {
@@ -225,7 +226,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A word leaves a core; the core does not wait for it.
+    /// Sends a command's word from a core. The core does not wait for the word.
     fn send(&mut self, command: Command, agenda: &mut Agenda<Event>) {
         agenda.after(self.crossing, Event::Word(command.interface(), command.word()));
     }
@@ -399,9 +400,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Moves both halves as far as they go now, and hands on what they completed.
+    /// Moves both halves as far as they can go now, and passes on what they completed.
     fn advance(&mut self, agenda: &mut Agenda<Event>) {
-        // When they are not decoupled, the end of one is the beginning of the other.
+        // If the halves are not decoupled, the end of one half's work can start the other half's.
         for half in [0, 1, 0] {
             while !self.pending[half] && self.step(half, agenda) {}
         }
@@ -412,7 +413,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// One state on; false if the half has to wait for something else.
+    /// Moves a half to its next state. Returns false if the half has to wait.
     fn step(&mut self, half: usize, agenda: &mut Agenda<Event>) -> bool {
         let idle =
             |half| matches!(self.engine.state(HALVES[half]), State::IdleRecv | State::IdleResp);
@@ -441,7 +442,7 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// Returns how long a half is in the state it has come to.
+    /// Returns the time that a half spends in its new state.
     fn charge(&mut self, half: usize, step: &Step) -> Picos {
         let (engine, memory) = (&self.model.spec.engine, &self.model.spec.memory);
         let cycles = |count: f64| Picos::from_ns(count * engine.cycle_ns);

@@ -1,5 +1,5 @@
-//! The meaning of a specification's keys: attachment, engine, memory, cores, functions, messages and the workload. Each
-//! key is taken with its range, and a key that is not taken is refused. The files say where values come from.
+//! Defines the meaning of a specification's keys: attachment, engine, memory, cores, functions, messages and the
+//! workload. Each key is taken with its range, and an unknown key is refused. The files give the source of each value.
 
 use super::Attachment;
 use super::messages::{FUNCTIONS, Function, Shapes};
@@ -11,13 +11,13 @@ use crate::{Extent, Picos};
 pub struct Spec {
     /// The name of the specification.
     pub name: String,
-    /// One sentence on it.
+    /// One sentence about the specification.
     pub about: String,
     /// The length of a replication.
     pub extent: Extent,
     /// The workload's name.
     pub workload: String,
-    /// Requests under way at once.
+    /// The number of requests in flight.
     pub window: u32,
     pub(super) access_ns: [f64; Attachment::ENGINES.len()],
     pub(super) engine: EngineCosts,
@@ -28,7 +28,7 @@ pub struct Spec {
     pub(super) shapes: Shapes,
 }
 
-/// The engine, in its own cycles where it says so.
+/// The costs of the engine. Fields named `cycles` count cycles of the engine.
 #[derive(Clone, Debug)]
 pub(super) struct EngineCosts {
     pub(super) cycle_ns: f64,
@@ -67,27 +67,27 @@ pub(super) struct NetCosts {
 
 #[derive(Clone, Debug)]
 pub(super) struct CoreCosts {
-    /// The time of one word.
+    /// The time for one word to leave a core.
     pub(super) command_ns: f64,
     pub(super) in_ns_per_byte: f64,
     pub(super) out_ns_per_byte: f64,
 }
 
-/// A function's part in the workload, and what it costs.
+/// The share of a function in the workload, and its costs.
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     pub(super) function: Function,
-    /// The share of the requests; all together are 1.
+    /// The share of the requests. The shares of a workload sum to 1.
     pub(super) share: f64,
     pub(super) handler_ns: f64,
     pub(super) software_ns: f64,
 }
 
 impl Spec {
-    /// Takes every key of `entries`.
+    /// Reads a specification and takes every key of `entries`.
     ///
     /// # Errors
-    /// The first value that cannot be used, with where it stands and what may stand there.
+    /// The first value that cannot be used, with its place and the valid values.
     pub fn read(entries: &Entries) -> Result<Self, SpecError> {
         let mut from = entries.clone();
         let (workload, mix) = workload(&mut from)?;
@@ -120,13 +120,13 @@ impl Spec {
         Ok(spec)
     }
 
-    /// The workload's functions, in order.
+    /// Returns the names of the workload's functions, in order.
     pub fn functions(&self) -> impl Iterator<Item = &'static str> {
         self.mix.iter().map(|share| share.function.name())
     }
 }
 
-/// The names of the workloads that a specification has.
+/// Returns the names of a specification's workloads.
 pub fn workloads(entries: &Entries) -> Vec<String> {
     entries.names("workloads")
 }
@@ -171,7 +171,7 @@ fn memory(from: &mut Entries) -> Result<MemoryCosts, SpecError> {
         misses_in_flight: from.number("memory.misses_in_flight", 1.0, 1e3)?,
         tlb_entries: from.whole("memory.tlb_entries", 1, 4_096)? as usize,
         walk_ns: from.number("memory.walk_ns", 0.0, NS_MAX)?,
-        // Above a half a request would rarely get through.
+        // Above one half, few requests would get through.
         fault_share: from.number("memory.fault_share", 0.0, 0.5)?,
         fault: Picos::from_ns(from.number("memory.fault_ns", 0.0, NS_MAX)?),
     })
@@ -192,7 +192,7 @@ fn shapes(from: &mut Entries) -> Result<Shapes, SpecError> {
     })
 }
 
-/// The workload that is asked for; the others' keys are looked at as well.
+/// Takes the keys of all workloads, and returns the name and the functions of the chosen workload.
 fn workload(from: &mut Entries) -> Result<(String, Vec<Share>), SpecError> {
     let names = from.names("workloads");
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -218,7 +218,7 @@ fn workload(from: &mut Entries) -> Result<(String, Vec<Share>), SpecError> {
     Ok((names[chosen].clone(), mix))
 }
 
-/// The functions of a workload, all of one service, in order.
+/// Returns the functions of a workload, in order. All of them belong to one service.
 fn shares(from: &mut Entries, workload: &str) -> Result<Vec<Share>, SpecError> {
     let section = format!("workloads.{workload}");
     let known = from.clone();

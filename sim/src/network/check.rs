@@ -1,4 +1,4 @@
-//! Turns a specification into a network that can be simulated, or into the one fault that says what to change.
+//! Turns a specification into a network that can be simulated, or returns the first error, which says what to change.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::{RouteSpec, STEPS_MAX, SourceSpec, StationSpec};
 use crate::durations::{NS_MAX, checked_sizes};
 use crate::{Arrivals, BadValue, Durations, Picos};
 
-/// Stations by name.
+/// The indexes of stations by name.
 type Places<'a> = HashMap<&'a str, u16>;
 
 pub(super) fn network(spec: &NetworkSpec) -> Result<Network, BadValue> {
@@ -146,7 +146,8 @@ fn routes(spec: &[RouteSpec], places: &Places<'_>) -> Result<Vec<(f64, Goal)>, B
     Ok(routes)
 }
 
-/// Checks that no full stations overflow into each other: they would pass a request round without time going by.
+/// Checks that overflows do not form a circle. Full stations would otherwise pass a request in a circle without any
+/// time passing.
 fn overflow_ends(network: &Network) -> Result<(), BadValue> {
     let overflow = |place: u16| match &network.stations[usize::from(place)].kind {
         Kind::Serve { overflow, .. } => *overflow,
@@ -167,11 +168,11 @@ fn overflow_ends(network: &Network) -> Result<(), BadValue> {
     Ok(())
 }
 
-/// The route of a request that is done. No station may have this name.
+/// The name of the route for requests that are done. No station may have this name.
 const DONE: &str = "done";
-/// Sources, stations, and branches of a fork.
+/// The most sources, stations, and branches of a fork.
 const PLACES_MAX: usize = 4_096;
 const SERVERS_MAX: f64 = 1e6;
-/// A gibibyte of requests under way.
+/// The most requests in flight. They take 1 GiB.
 const TOKENS_MAX: f64 = (1u64 << 24) as f64;
 const NAMES_SHOWN: usize = 8;

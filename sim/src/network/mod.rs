@@ -1,4 +1,4 @@
-//! A network of stations: checked once, then simulated any number of times, from any number of threads.
+//! A network of stations. It is checked once and then simulated any number of times, from any number of threads.
 
 mod check;
 mod replication;
@@ -34,7 +34,7 @@ struct Source {
 struct Station {
     name: String,
     kind: Kind,
-    /// The routes of requests, with the shares summed up. None means done.
+    /// The routes of requests, with cumulative shares. An empty list means that requests are done here.
     next: Vec<(f64, Goal)>,
 }
 
@@ -65,13 +65,13 @@ enum Goal {
 }
 
 impl Network {
-    /// Checks `spec`.
+    /// Checks `spec` and makes a network from it.
     pub fn new(spec: &NetworkSpec) -> Result<Self, BadValue> {
         check::network(spec)
     }
 
-    /// Returns each station's offered load as a multiple of its capacity, if nothing were refused anywhere; none for
-    /// delays and forks.
+    /// Returns each station's offered load as a multiple of its capacity, as if nothing were refused anywhere. It is
+    /// none for delays and forks.
     pub fn loads(&self) -> Vec<(&str, Option<f64>)> {
         let load = |(station, rate): (&Station, &f64)| match &station.kind {
             Kind::Serve { servers, service, .. } => {
@@ -86,8 +86,8 @@ impl Network {
         rated.map(|pair| (pair.0.name.as_str(), load(pair))).collect()
     }
 
-    /// The traffic equations by iteration: each round adds the requests that have made one step more. None if some
-    /// still move in the end.
+    /// Solves the traffic equations by iteration. Each round adds the requests that have made one step more. Returns
+    /// none if some requests still move after the last round.
     fn settled_rates(&self) -> Option<Vec<f64>> {
         let mut moving = vec![0.0; self.stations.len()];
         for source in &self.sources {
@@ -119,7 +119,7 @@ impl Network {
         None
     }
 
-    /// Returns whether a request may be refused, or sent elsewhere, anywhere.
+    /// Returns whether a station of the network may refuse a request or send it elsewhere.
     fn refuses(&self) -> bool {
         self.stations.iter().any(|station| match &station.kind {
             Kind::Serve { waiting_max, .. } => waiting_max.is_some(),
@@ -141,7 +141,8 @@ impl Simulate for Network {
         }
     }
 
-    /// Certain only where no request is ever turned away.
+    /// Describes a station that is offered more than it can do, if there is one. Returns none where requests can be
+    /// refused, because the load is not certain there.
     fn overload(&self) -> Option<String> {
         if self.refuses() {
             return None;
@@ -164,7 +165,7 @@ impl Simulate for Network {
 }
 
 impl Kind {
-    /// The single numbers of a station, in the order in which a replication gives them.
+    /// Returns the names of a station's single numbers, in the order in which a replication returns them.
     fn facts(&self) -> &'static [&'static str] {
         match self {
             Kind::Serve { .. } => &["utilisation", "waited", "refused", "wait_ns"],
@@ -174,5 +175,5 @@ impl Kind {
     }
 }
 
-/// Stations after which a request that still moves is held to move for ever.
+/// The number of stations after which a request that still moves counts as moving forever.
 const STEPS_MAX: usize = 100_000;

@@ -1,6 +1,7 @@
-//! One replication of a network. A request is a token; a forked request waits as one while its parts, tokens too, are
-//! under way. Service is drawn when a token comes to a station, so that networks with more servers or another
-//! discipline see the same work in the same order. At equal times completions come before arrivals.
+//! One replication of a network. A request is a token. A forked request is a waiting token while its parts, which are
+//! also tokens, are in flight. The service time is drawn when a token arrives at a station, so that networks with more
+//! servers or another discipline get the same work in the same order. Completions come before arrivals at the same
+//! time.
 
 use std::ops::ControlFlow;
 
@@ -13,23 +14,23 @@ use crate::{Agenda, Draws, Link, Model, Offer, Picos, Servers, Streams, run};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A station is through with a token.
+    /// A station has finished with a token.
     Finish { station: u16, token: u32 },
-    /// A source's next request.
+    /// The next request of a source arrives.
     Arrive { source: u16 },
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Token {
     born: Picos,
-    /// The request that this is a part of, or [`WHOLE`].
+    /// The request to which this part belongs, or [`WHOLE`].
     parent: u32,
-    /// Parts not yet done.
+    /// The number of parts that are not done.
     parts: u32,
     source: u16,
-    /// The station where it forked.
+    /// The station where the request forked.
     fork: u16,
-    /// Whether it, or a part of it, was refused.
+    /// Whether the token or a part of it was refused.
     refused: bool,
 }
 
@@ -38,7 +39,7 @@ struct Replication<'a> {
     sources: Vec<arrivals::Source>,
     stations: Vec<Station>,
     tokens: Slab<Token>,
-    /// Tokens that go somewhere now; empty between events.
+    /// The tokens that change stations now. The list is empty between events.
     moving: Vec<(u32, Goal)>,
     responses: Vec<Vec<u64>>,
     done: u64,
@@ -134,7 +135,7 @@ impl<'a> Replication<'a> {
         self.send(token, to, born);
     }
 
-    /// Puts a new token on its way.
+    /// Adds a new token and sends it to a station.
     fn send(&mut self, token: Token, to: u16, now: Picos) {
         if self.tokens.len() >= self.network.tokens_max {
             let limit = self.network.tokens_max;
@@ -156,7 +157,7 @@ impl<'a> Replication<'a> {
         self.moving.push((token, goal));
     }
 
-    /// Returns where the next token goes from `station`.
+    /// Returns the next destination of a token at `station`.
     fn goal(&mut self, station: u16) -> Goal {
         let (place, network) = (usize::from(station), self.network);
         match network.stations[place].next.as_slice() {
@@ -224,7 +225,7 @@ impl<'a> Replication<'a> {
         self.moving.push((token, Goal::Done));
     }
 
-    /// A token is through: a request ends, or a part does and perhaps lets its request go on.
+    /// Ends a token. A whole request is counted, and after the last part the forked request continues.
     fn complete(&mut self, token: u32, now: Picos) {
         let Token { born, parent, source, refused, .. } = self.tokens.remove(token as usize);
         if parent == WHOLE {
@@ -257,7 +258,7 @@ impl<'a> Replication<'a> {
 }
 
 impl Discipline {
-    /// The smaller goes first.
+    /// Returns the rank of a token. The smallest rank goes first.
     fn rank(self, network: &Network, token: &Token) -> u64 {
         let source = &network.sources[usize::from(token.source)];
         match self {
@@ -313,9 +314,9 @@ impl Station {
     }
 }
 
-/// The parent of a token that is no part of another.
+/// The parent of a token that is a whole request.
 const WHOLE: u32 = u32::MAX;
-/// After the completions of the same time, which may free what an arrival needs.
+/// The priority of arrivals. They come after the completions of the same time, which may free what an arrival needs.
 const ARRIVALS_LAST: u8 = 255;
-/// Grows once or twice in the few runs that have more events ahead.
+/// The initial capacity. It grows once or twice in the few runs that have more scheduled events.
 const AGENDA_CAPACITY: usize = 1_024;

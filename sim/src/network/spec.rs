@@ -1,4 +1,5 @@
-//! A network as data: sources, stations, routes. The caller reads it from a file; [`super::Network::new`] checks it.
+//! A network as data: sources, stations and routes. The caller reads it from a file, and [`super::Network::new`] checks
+//! it.
 
 use serde::{Deserialize, Serialize};
 use workload::SizeDist;
@@ -9,11 +10,11 @@ use crate::{ArrivalSpec, DurationSpec};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkSpec {
-    /// The sources of requests. Each source has response times of its own.
+    /// The sources of requests. Each source has its own response times.
     pub sources: Vec<SourceSpec>,
     /// The stations that requests go to.
     pub stations: Vec<StationSpec>,
-    /// Requests, and parts of forked ones, that may be under way at once; more end the run with an error.
+    /// The most requests and parts of forked requests that may be in flight. More of them end the run with an error.
     #[serde(default = "tokens_max")]
     pub tokens_max: usize,
 }
@@ -22,17 +23,17 @@ pub struct NetworkSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceSpec {
-    /// Its name, among sources.
+    /// The name, which is unique among sources.
     pub name: String,
     /// The arrivals of requests.
     pub arrivals: ArrivalSpec,
-    /// The station that they come to.
+    /// The station at which the requests arrive.
     pub to: String,
-    /// The priority at stations with the discipline `priority`. The smaller goes first.
+    /// The priority at stations with the discipline `priority`. The smallest number goes first.
     #[serde(default)]
     pub priority: u8,
-    /// The time after its arrival at which a request is due (ns). At stations with the discipline `deadline` the
-    /// earliest due goes first; a request without a deadline goes last.
+    /// The time from a request's arrival to its deadline (ns). At stations with the discipline `deadline` the earliest
+    /// deadline goes first, and requests without a deadline go last.
     #[serde(default)]
     pub deadline_ns: Option<f64>,
 }
@@ -41,11 +42,11 @@ pub struct SourceSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StationSpec {
-    /// Its name, among stations.
+    /// The name, which is unique among stations.
     pub name: String,
     /// The station's effect on a request.
     pub does: StationKind,
-    /// The routes of requests from here. No route means that they are done.
+    /// The routes of requests from here. Without a route they are done.
     #[serde(default)]
     pub next: Vec<RouteSpec>,
 }
@@ -54,52 +55,53 @@ pub struct StationSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum StationKind {
-    /// Servers behind one queue.
+    /// A station of servers with one queue.
     Serve {
         /// The number of servers.
         servers: u32,
-        /// The time that one server takes for a request.
+        /// The time that a server takes for a request.
         service: DurationSpec,
         /// The order of waiting requests.
         #[serde(default)]
         discipline: Discipline,
-        /// The most requests that may wait; without it, any number.
+        /// The most requests that may wait. Without it there is no limit.
         #[serde(default)]
         waiting_max: Option<usize>,
-        /// The station to which a request goes that finds no place; without it, the request is refused.
+        /// The station that gets a request for which there is no space. Without it, the request is refused.
         #[serde(default)]
         overflow: Option<String>,
     },
-    /// A time that requests do not compete for.
+    /// A delay without a queue, so requests do not compete.
     Delay {
         /// The length of the delay.
         time: DurationSpec,
     },
-    /// A link: one message after another.
+    /// A link that sends one message after another.
     Link {
-        /// Its bandwidth.
+        /// The bandwidth of the link.
         bytes_per_s: u64,
-        /// The time from the last byte's sending to its arrival.
+        /// The time from the end of sending to the arrival of the last byte.
         latency_ns: f64,
-        /// The bytes that a request sends.
+        /// The number of bytes that a request sends.
         bytes: SizeDist,
-        /// The bytes that may wait; without it, any number. A request that finds no place is refused.
+        /// The number of bytes that may wait. Without it there is no limit. A request for which there is no space is
+        /// refused.
         #[serde(default)]
         buffer_bytes: Option<u64>,
     },
-    /// A part of the request goes to each of these stations, and on from there until it is done; when all parts are,
-    /// the request goes on from here.
+    /// A part of the request goes to each of these stations and continues there until it is done. When all parts are
+    /// done, the request continues from here.
     Fork {
-        /// The stations where the parts begin. One name may come several times.
+        /// The stations where the parts begin. A name may occur several times.
         branches: Vec<String>,
     },
 }
 
-/// The order of waiting requests. Equals go in order of arrival at the station.
+/// The order of waiting requests. Equal requests go in the order of arrival at the station.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {
-    /// The first that came goes first.
+    /// The request that arrived first goes first.
     #[default]
     Fifo,
     /// The smallest `priority` goes first.
@@ -108,18 +110,19 @@ pub enum Discipline {
     Deadline,
 }
 
-/// One way on.
+/// A route from a station.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteSpec {
-    /// A station, or `done`.
+    /// The name of a station, or `done`.
     pub to: String,
-    /// The fraction of requests that go there; the shares of a station sum to 1.
+    /// The fraction of requests that take this route. The shares of a station sum to 1.
     #[serde(default = "all")]
     pub share: f64,
 }
 
-/// Returns room for as many requests as a queue reaches at the highest load that a steady state takes; 64 MiB.
+/// Returns the default limit of requests in flight. A queue at the highest steady load fits into it. The requests take
+/// 64 MiB.
 const fn tokens_max() -> usize {
     1 << 20
 }

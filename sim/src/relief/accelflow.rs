@@ -1,7 +1,7 @@
-//! AccelFlow on RELIEF's applications: each accelerator has an input queue of its own, first in, first out; its output
-//! dispatcher follows the graph, and DMA carries the output to those that take it while the accelerator goes on. An
-//! entry that holds a pointer leaves the loading to the accelerator that takes it. Queues are not bounded here: there
-//! is an overflow area for that, and no core that could do a task instead.
+//! AccelFlow on RELIEF's applications. Each accelerator has its own input queue, first in, first out. Its output
+//! dispatcher follows the graph, and DMA carries the output to the tasks that take it while the accelerator continues
+//! with other work. If an entry holds a pointer, the accelerator that takes the entry loads the data. Queues have no
+//! bound here, because an overflow area holds what does not fit. No core could do a task instead.
 
 use super::graph::Input;
 use super::run::{Doing, Event, Run, Work};
@@ -9,7 +9,7 @@ use super::spec::Hold;
 use crate::{Agenda, Picos};
 
 impl Run<'_> {
-    /// A task whose producers are all done: its entry is ready when what it holds has landed.
+    /// Prepares the entry of a task whose producers are all done. The entry is ready when its content has landed.
     pub(super) fn fetch(&mut self, work: Work, agenda: &mut Agenda<Event>) {
         let mut ready = self.state(work).ready.max(agenda.now());
         if self.model.spec.hold == Hold::Arguments {
@@ -19,7 +19,7 @@ impl Run<'_> {
         agenda.at(ready, Event::Landed { work });
     }
 
-    /// Returns the bytes of a task's arguments that no other task makes.
+    /// Returns the bytes of a task's arguments that no other task produces.
     fn in_memory(&self, work: Work) -> u64 {
         let of = |input: &Input| match input {
             Input::Memory(bytes) => u64::from(*bytes),
@@ -34,7 +34,7 @@ impl Run<'_> {
         self.take(kind, agenda);
     }
 
-    /// Lets free accelerators take what is first.
+    /// Lets free accelerators take the first entries of their queue.
     fn take(&mut self, kind: u8, agenda: &mut Agenda<Event>) {
         for unit in self.units_of(kind) {
             if self.units[unit].running.is_some() {
@@ -60,7 +60,7 @@ impl Run<'_> {
         }
     }
 
-    /// An accelerator is done: its dispatcher sends the output on, and it takes the next entry.
+    /// Handles the end of a task: the dispatcher passes the output on, and the accelerator takes the next entry.
     pub(super) fn hand_over(&mut self, unit: u16, agenda: &mut Agenda<Event>) {
         let Some(work) = self.units[usize::from(unit)].running.take() else { return };
         self.counts.tasks += 1;

@@ -1,7 +1,7 @@
-//! An application as a graph of tasks: which task makes what for which other, how long each takes, and by when it
-//! should be done. It is written as lines `NAME = OP INPUT...`. An input is a task's name, `:BYTES` of memory, or
-//! `^NAME|INPUT`: the task of that name in the round before, in the first round the other, which has no `^`. A graph
-//! knows no accelerator's state.
+//! An application as a graph of tasks: which outputs each task takes, how long it takes, and its deadline. The graph is
+//! written as lines `NAME = OP INPUT...`. An input is the name of a task, `:BYTES` for bytes in memory, or
+//! `^NAME|INPUT`. The last form is the task NAME of the previous round, and INPUT in the first round. This INPUT may
+//! not begin with `^`. A graph does not contain the state of an accelerator.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::Picos;
 /// The costs of a kind of task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Op {
-    /// The number of its accelerator.
+    /// The number of the accelerator that does the op.
     pub(super) accelerator: u8,
     pub(super) compute_ns: f64,
     pub(super) out_bytes: u32,
@@ -20,7 +20,7 @@ pub(super) struct Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     Task(u16),
-    /// This many bytes that lie in memory.
+    /// This many bytes in memory.
     Memory(u32),
 }
 
@@ -31,18 +31,18 @@ pub(super) struct Task {
     pub(super) out_bytes: u32,
     pub(super) inputs: Vec<Input>,
     pub(super) children: Vec<u16>,
-    /// The deadline from the request's start, such that all tasks behind it can still be in time.
+    /// The deadline from the request's start. It leaves enough time for all later tasks that depend on this task.
     pub(super) due: Picos,
-    /// The time that its list expects it to take.
+    /// The runtime that the manager's list expects.
     pub(super) runtime: Picos,
 }
 
-/// An application.
+/// An application as a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Graph {
-    /// A task comes after those that it takes something from.
+    /// The tasks. A task comes after its producers.
     pub(super) tasks: Vec<Task>,
-    /// The longest way through it, every move a move from or to memory.
+    /// The length of the longest path through the graph, if every move is from or to memory.
     pub(super) critical: Picos,
 }
 
@@ -61,7 +61,7 @@ enum Argument {
     Before(String, Box<Argument>),
 }
 
-/// The costs of moves (ns per byte).
+/// The assumed costs of moves (ns per byte).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Moves {
     /// The cost that deadlines assume.
@@ -71,7 +71,7 @@ pub(super) struct Moves {
 }
 
 impl Line {
-    /// Reads a line; none if it is not of the form.
+    /// Reads a line. Returns none if it does not have the form of a line.
     pub(super) fn read(text: &str) -> Option<Self> {
         let (name, rest) = text.split_once('=')?;
         let mut words = rest.split_whitespace();
@@ -95,7 +95,8 @@ impl Argument {
         match text.strip_prefix('^') {
             Some(rest) => {
                 let (name, first) = rest.split_once('|')?;
-                // The first round has none before it: nothing nests, however long the text.
+                // An alternative for the first round may not itself refer to a previous round. The recursion is
+                // therefore shallow, however long the text is.
                 let first = Some(first).filter(|first| !first.starts_with('^'))?;
                 Some(Self::Before(name.to_owned(), Box::new(Self::read(first)?)))
             }
@@ -105,10 +106,10 @@ impl Argument {
 }
 
 impl Graph {
-    /// Builds the graph of `head` and then this many rounds of `cell`.
+    /// Builds the graph of `head`, followed by this many rounds of `cell`.
     ///
     /// # Errors
-    /// The line that names an op or a task that there is not.
+    /// The line that names an unknown op or an unknown task.
     pub(super) fn new(
         head: &[Line],
         cell: &[Line],
@@ -188,7 +189,7 @@ impl Graph {
         }
     }
 
-    /// Each task is due so late that those behind it, with their moves, are in time.
+    /// Sets the deadline of each task such that all later tasks, including their moves, can be in time.
     fn time(&mut self, deadline: Picos, moves: &Moves) {
         let mut rest: Vec<u64> = vec![0; self.tasks.len()];
         for index in (0..self.tasks.len()).rev() {
@@ -230,7 +231,7 @@ mod tests {
     use super::super::tests::spec;
     use super::*;
 
-    /// The deadlines in RELIEF's headers (us): the application, the task by its place there, and its time.
+    /// The deadlines in RELIEF's headers (us): the application, the index of the task there, and its deadline.
     const PUBLISHED: [(&str, usize, f64); 16] = [
         ("canny", 0, 13_564.0),
         ("canny", 1, 13_601.0),

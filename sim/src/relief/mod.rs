@@ -1,6 +1,6 @@
-//! RELIEF's own applications: graphs of tasks on seven kinds of coarse-grained accelerators that share one memory,
-//! under RELIEF as its public code has it and under AccelFlow. A model is a function of a specification and an
-//! orchestrator; the specification reads no files and says of every number where it comes from.
+//! RELIEF's own applications: graphs of tasks on seven kinds of coarse-grained accelerators that share one memory. They
+//! run under RELIEF as its public code implements it, and under AccelFlow. A model is a function of a specification and
+//! an orchestrator. The specification reads no files and gives the source of every number.
 
 mod accelflow;
 mod graph;
@@ -19,7 +19,7 @@ const BUILTIN: [(&str, &str); 1] = [("relief", include_str!("../../../specs/sim/
 /// The scenarios that are compiled in.
 pub const SCENARIOS: [&str; 1] = ["relief"];
 
-/// The text of a specification that is compiled in, by its file's or its scenario's name.
+/// Returns the text of a compiled-in specification, by the name of its file or scenario.
 pub fn builtin(name: &str) -> Option<&'static str> {
     let name = name.strip_suffix(".toml").unwrap_or(name);
     BUILTIN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
@@ -28,17 +28,17 @@ pub fn builtin(name: &str) -> Option<&'static str> {
 /// The orchestrator that decides what the accelerators do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orchestrator {
-    /// RELIEF's manager, as its public code has it.
+    /// RELIEF's manager, as its public code implements it.
     Relief,
     /// AccelFlow's dispatchers.
     AccelFlow,
 }
 
 impl Orchestrator {
-    /// All of them.
+    /// All orchestrators.
     pub const ALL: [Self; 2] = [Self::Relief, Self::AccelFlow];
 
-    /// Its name.
+    /// Returns the name of the orchestrator.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Relief => "relief",
@@ -46,7 +46,7 @@ impl Orchestrator {
         }
     }
 
-    /// The one of this name.
+    /// Returns the orchestrator of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|orchestrator| orchestrator.name() == name)
     }
@@ -57,15 +57,15 @@ impl Orchestrator {
 pub struct Applications {
     spec: Spec,
     orchestrator: Orchestrator,
-    /// The arrivals; none where the next request comes when one is done.
+    /// The arrivals. It is none if the next request arrives when another one is done.
     arrivals: Option<Arrivals>,
 }
 
 impl Applications {
-    /// The model of `spec` under `orchestrator`.
+    /// Returns the model of `spec` under `orchestrator`.
     ///
     /// # Errors
-    /// Why its requests cannot come.
+    /// The reason why the load cannot be used.
     pub fn new(spec: &Spec, orchestrator: Orchestrator) -> Result<Self, String> {
         let arrivals = spec.per_s.map(|per_s| match &spec.recorded {
             Some(gaps_ns) => Arrivals::recorded(gaps_ns, per_s),
@@ -75,8 +75,8 @@ impl Applications {
         Ok(Self { spec: spec.clone(), orchestrator, arrivals })
     }
 
-    /// Returns the accelerator that has most to do, and the time that a request's tasks compute on it, over its
-    /// instances (ns).
+    /// Returns the accelerator with the most work. The second value is the time for which a request's tasks compute on
+    /// it, divided by its number of instances (ns).
     fn busiest_ns(&self) -> (usize, f64) {
         let mut sums = [0.0; spec::ACCELERATORS.len()];
         for task in &self.spec.graph.tasks {
@@ -100,7 +100,7 @@ impl Simulate for Applications {
         }
     }
 
-    /// Certain where an accelerator would have to compute for longer than there is time.
+    /// Returns a text if an accelerator gets more computing than it can do.
     fn overload(&self) -> Option<String> {
         let (kind, busy_ns) = self.busiest_ns();
         let load = self.spec.per_s? * busy_ns * 1e-9;
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::Entries;
 
-    /// The committed specification of an application with some keys set.
+    /// Returns the specification of an application with some keys changed.
     pub(super) fn spec(application: &str, set: &[(&str, &str)]) -> Spec {
         let text = builtin("relief").expect("compiled in");
         let mut entries =
@@ -160,7 +160,8 @@ mod tests {
         of.1.facts[index]
     }
 
-    /// Settings with one request at a time and every cost but computing gone: the longest way through the graph.
+    /// Settings for one request at a time, in which only computing takes time. The response time is then the longest
+    /// path through the graph.
     const FREE: [(&str, &str); 6] = [
         ("load.in_flight", "1"),
         ("moves.dma_gb_per_s", "1e8"),
@@ -190,7 +191,7 @@ mod tests {
                 let found = sample(orchestrator, application, &set);
                 let name = orchestrator.name();
                 let per_s = fact(&found, "throughput_per_s");
-                // Nothing but the one elem-matrix is used, and it is never idle.
+                // Only the single elem-matrix is used, and it is never idle.
                 assert!(
                     (per_s * elem_us * 1e-6 - 1.0).abs() < 0.02,
                     "{name} {application}: {per_s}"
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn public_relief_forwards_and_writes_what_nobody_takes_at_once() {
         let alone = sample(Orchestrator::Relief, "deblur", &[("load.in_flight", "1")]);
-        // In a chain alone everything is forwarded but the result, and what is taken again later.
+        // A chain that runs alone forwards everything except its result and what is used again later.
         assert!(
             fact(&alone, "tasks.forward_share") > 0.4,
             "{}",
@@ -241,7 +242,7 @@ mod tests {
             let model = Applications::new(&spec, orchestrator).expect("a model");
             let window = Extent::WindowPs(crate::Picos::from_ns(100e6));
             let sample = model.replicate(&Streams::new(1, 0), window, 1 << 20).expect("it ends");
-            // They take 15,615 us each: the seventh begins within the window.
+            // Each request takes 15,615 us, so the seventh begins within the window.
             assert_eq!(sample.responses[0].len(), 7);
         }
     }

@@ -1,8 +1,8 @@
-//! RELIEF as its public code has it (`benchmarks/scheduler/sw/runtime.c` of Sacusa/gem5-SALAM at 0f057711, read, not
-//! copied): one manager, interrupted when an accelerator has loaded an argument, computed or stored; for each kind of
-//! accelerator a list by laxity; a task that can take its producer's output from the scratchpad it was made in, or work
-//! on it right there, may go ahead; and what all take at once is not stored. An accelerator has one task from the load
-//! of its first argument to the end of its store.
+//! RELIEF as its public code implements it (`benchmarks/scheduler/sw/runtime.c` of Sacusa/gem5-SALAM at 0f057711, read,
+//! not copied). There is one manager, which is interrupted when an accelerator has loaded an argument, computed or
+//! stored. Each kind of accelerator has a list ordered by laxity. A task may go ahead of others if it can take its
+//! producer's output from the scratchpad where it was made, or work on it there. An output that all its consumers take
+//! at once is not stored. An accelerator has one task from the load of its first argument to the end of its store.
 
 use super::graph::Input;
 use super::run::{Doing, Event, Run, Work};
@@ -11,7 +11,7 @@ use crate::laxity::{Due, Place};
 use crate::{Agenda, Picos};
 
 impl Run<'_> {
-    /// A ready task goes to its list.
+    /// Adds a ready task to the list of its accelerator.
     pub(super) fn list(&mut self, work: Work, ahead: bool, now: Picos) -> Place {
         let task = self.task(work);
         let due = Due { at: self.born(work) + task.due, runtime: task.runtime };
@@ -45,7 +45,7 @@ impl Run<'_> {
         self.launch(agenda);
     }
 
-    /// Lets idle accelerators begin with what is first in their lists.
+    /// Lets idle accelerators begin the first tasks of their lists.
     pub(super) fn launch(&mut self, agenda: &mut Agenda<Event>) {
         for kind in 0..self.lists.len() as u8 {
             let mut unit = self.units_of(kind).start;
@@ -59,7 +59,8 @@ impl Run<'_> {
         }
     }
 
-    /// Gives a task to an accelerator; not while the half that it would write to is being read.
+    /// Starts a task on an accelerator. Returns false while the half of the scratchpad that the task would write to is
+    /// being read.
     fn begins(&mut self, unit: u16, work: Work, agenda: &mut Agenda<Event>) -> bool {
         let beside = match self.lies(work, 0) {
             Some((at, half)) if self.task(work).accelerator == CONVOLUTION && at == unit => half,
@@ -79,7 +80,7 @@ impl Run<'_> {
         true
     }
 
-    /// Returns where an argument that another task made still lies.
+    /// Returns the accelerator and the half of its scratchpad that still hold an argument from another task, or none.
     fn lies(&mut self, work: Work, argument: usize) -> Option<(u16, u8)> {
         let Some(Input::Task(task)) = self.task(work).inputs.get(argument).copied() else {
             return None;
@@ -90,7 +91,7 @@ impl Run<'_> {
         holds.then_some((unit, half))
     }
 
-    /// Loads arguments from this one on, one after the other; with the last, the accelerator computes.
+    /// Loads the arguments from `first` on, one after the other. After the last one the accelerator computes.
     fn load(&mut self, unit: u16, work: Work, first: u8, agenda: &mut Agenda<Event>) {
         let (task, now) = (self.task(work), agenda.now());
         for argument in first..task.inputs.len() as u8 {
@@ -126,7 +127,8 @@ impl Run<'_> {
         agenda.at(end, Event::Done { unit });
     }
 
-    /// A task has computed: who waited for it is ready, and unless all of them take the output at once it is stored.
+    /// Handles the end of a computation: tasks that waited only for it become ready. The output is stored unless all of
+    /// its consumers take it at once.
     fn retire(&mut self, unit: u16, work: Work, agenda: &mut Agenda<Event>) {
         let (task, now) = (self.task(work), agenda.now());
         let half = self.units[usize::from(unit)].half;
@@ -151,7 +153,7 @@ impl Run<'_> {
             given[usize::from(kind)] += usize::from(place.is_ahead);
             takers.push((child, place.is_ahead));
         }
-        // A list may have changed under those that were put in first.
+        // A list may have changed for tasks that were inserted earlier.
         let at_once = takers.iter().filter(|(child, is_ahead)| {
             let kind = self.task(*child).accelerator;
             let idle = self.idle(kind, unit);
@@ -167,7 +169,7 @@ impl Run<'_> {
         }
     }
 
-    /// Accelerators of a kind that are free; the one that is being looked at counts.
+    /// Returns the number of free accelerators of a kind. The accelerator `done` counts as free.
     fn idle(&self, kind: u8, done: u16) -> usize {
         let is_idle =
             |unit: &usize| *unit == usize::from(done) || self.units[*unit].running.is_none();

@@ -1,5 +1,5 @@
-//! One run: requests come, their tasks become ready when what they take is there, accelerators do them. What happens in
-//! between is the orchestrator's (`public.rs`, `accelflow.rs`); this has what both share.
+//! One run: requests arrive, their tasks become ready when their inputs are there, and accelerators do them. The
+//! orchestrator decides everything else (`public.rs`, `accelflow.rs`). This file has what both orchestrators share.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -12,13 +12,13 @@ use crate::{Agenda, Model, Picos, Streams, arrivals};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// The next request comes.
+    /// The next request arrives.
     Arrive,
     /// An accelerator has moved something or computed.
     Done { unit: u16 },
-    /// The manager has seen to that.
+    /// The manager has handled the interrupt of an accelerator.
     Seen { unit: u16 },
-    /// All that a task takes is in its accelerator's input queue.
+    /// All inputs of a task are in its accelerator's input queue.
     Landed { work: Work },
     /// A request's last output is in memory.
     Written { slot: u32 },
@@ -31,15 +31,15 @@ pub(super) struct Work {
     pub(super) task: u16,
 }
 
-/// The state of a task that is or was under way.
+/// The state of a task that is or was in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct State {
-    /// Tasks that it waits for.
+    /// The number of tasks that this task waits for.
     pub(super) left: u16,
     pub(super) started: bool,
-    /// The accelerator and the half of its scratchpad that the output was made in.
+    /// The accelerator and the half of its scratchpad in which the output was made.
     pub(super) made: Option<(u16, u8)>,
-    /// The time at which all that it takes is in the queue.
+    /// The time at which all inputs of the task are in the queue.
     pub(super) ready: Picos,
 }
 
@@ -48,20 +48,20 @@ pub(super) struct State {
 pub(super) struct Unit {
     pub(super) running: Option<Work>,
     pub(super) doing: Doing,
-    /// The half of the scratchpad that the output goes to.
+    /// The half of the scratchpad to which the output goes.
     pub(super) half: u8,
-    /// The tasks whose outputs the halves hold.
+    /// The tasks whose outputs are in the two halves.
     pub(super) results: [Option<Work>; 2],
-    /// How many outputs are being read from each half.
+    /// The number of outputs that are being read from each half.
     pub(super) reads: [u32; 2],
 }
 
-/// The work that an accelerator does for the task that it has.
+/// What an accelerator does for its current task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Doing {
     #[default]
     Nothing,
-    /// An argument is being loaded, from a half that holds it still or from memory.
+    /// The accelerator loads an argument, from a half that still holds it or from memory.
     Loads {
         argument: u8,
         from: Option<(u16, u8)>,
@@ -74,10 +74,10 @@ pub(super) struct Run<'a> {
     pub(super) model: &'a Applications,
     extent: Extent,
     source: Option<arrivals::Source>,
-    /// The arrival of each slot's request; `None` for a free slot.
+    /// The arrival time of each slot's request. It is `None` for a free slot.
     born: Vec<Option<Picos>>,
     free: Vec<u32>,
-    /// The states by slot and task.
+    /// The states of the tasks, by slot and task.
     states: Vec<State>,
     pub(super) units: Vec<Unit>,
     pub(super) lists: Vec<Laxities<Work>>,
@@ -89,7 +89,7 @@ pub(super) struct Run<'a> {
     pub(super) fault: Option<RunError>,
 }
 
-/// The memory: free at a known time, so a move needs no event of its own.
+/// The memory. The time at which it is free is known in advance, so a move needs no event of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     costs: MoveCosts,
@@ -109,7 +109,8 @@ pub(super) struct Counts {
 }
 
 impl Memory {
-    /// Moves bytes from or to memory from `start` on, as fast as a DMA engine and the memory can; when it is done.
+    /// Moves bytes from or to memory, beginning at `start`, at the speed of the slower of the DMA engine and the
+    /// memory. Returns when the move is done.
     pub(super) fn carry(&mut self, bytes: u64, start: Picos) -> Picos {
         let of = |ps_per_byte: f64| Picos((bytes as f64 * ps_per_byte + 0.5) as u64);
         let busy = of(self.costs.memory_ps_per_byte);
@@ -180,7 +181,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A request comes then, unless the window is over: those that are under way are followed to their end.
+    /// Schedules the arrival of a request, unless the window is over. Requests in flight are simulated to their end.
     fn arrive_at(&self, time: Picos, agenda: &mut Agenda<Event>) {
         let comes = match self.extent {
             Extent::Requests(_) => true,
@@ -191,7 +192,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A request begins: a slot, and the tasks that wait for no other.
+    /// Begins a request: takes a slot and starts the tasks that wait for no other task.
     fn begin(&mut self, agenda: &mut Agenda<Event>) {
         let tasks = &self.model.spec.graph.tasks;
         let limit = self.model.spec.tokens_max;
@@ -221,7 +222,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A task that waits for no other.
+    /// Starts a task that waits for no other task.
     fn becomes_ready(&mut self, work: Work, agenda: &mut Agenda<Event>) {
         match self.model.orchestrator {
             Orchestrator::Relief => {
@@ -237,7 +238,7 @@ impl<'a> Run<'a> {
         &mut self.states[work.slot as usize * tasks + usize::from(work.task)]
     }
 
-    /// Returns when the request of a task came.
+    /// Returns the arrival time of a task's request.
     pub(super) fn born(&self, work: Work) -> Picos {
         self.born[work.slot as usize].unwrap_or_default()
     }
@@ -246,13 +247,13 @@ impl<'a> Run<'a> {
         &self.model.spec.graph.tasks[usize::from(work.task)]
     }
 
-    /// The accelerators of a kind.
+    /// Returns the indexes of the accelerators of a kind.
     pub(super) fn units_of(&self, kind: u8) -> std::ops::Range<usize> {
         let instances = self.model.spec.instances as usize;
         usize::from(kind) * instances..(usize::from(kind) + 1) * instances
     }
 
-    /// A task's output is where it shall be; with the last one its request is done.
+    /// Completes a request when its last output has reached its place.
     pub(super) fn complete(&mut self, slot: u32, agenda: &mut Agenda<Event>) {
         let Some(born) = self.born[slot as usize].take() else { return };
         let time = agenda.now().since(born);
@@ -269,7 +270,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the facts in the order of the model's names.
+    /// Returns the measurements. Facts are in the order of the model's names.
     pub(super) fn sample(self, agenda: &Agenda<Event>) -> Sample {
         let duration = agenda.now();
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };

@@ -1,5 +1,5 @@
-//! The meaning of a specification's keys: ops, applications, accelerators, moves, the manager and the load. Each key is
-//! taken with its range, and a key that is not taken is refused. The files say where values come from.
+//! Defines the meaning of a specification's keys: ops, applications, accelerators, moves, the manager and the load.
+//! Each key is taken with its range, and an unknown key is refused. The files give the source of each value.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::{Extent, Picos};
 pub struct Spec {
     /// The name of the specification.
     pub name: String,
-    /// One sentence on it.
+    /// One sentence about the specification.
     pub about: String,
     /// The length of a replication.
     pub extent: Extent,
-    /// The application that is run.
+    /// The name of the application.
     pub application: String,
-    /// Requests each second; none where the next comes when one is done.
+    /// The number of requests per second. It is none if the next request arrives when another one is done.
     pub per_s: Option<f64>,
     in_flight: u32,
-    /// Recorded gaps (ns), at which they come in the place of Poisson's.
+    /// The recorded gaps (ns) between requests, which replace Poisson arrivals.
     pub(super) recorded: Option<Arc<[f64]>>,
     pub(super) tokens_max: usize,
     pub(super) instances: u32,
@@ -37,11 +37,11 @@ pub struct Spec {
 pub(super) struct MoveCosts {
     /// The cost of one DMA engine (ps per byte).
     pub(super) dma_ps_per_byte: f64,
-    /// The cost of the memory, all engines together.
+    /// The cost of the memory, which all engines share (ps per byte).
     pub(super) memory_ps_per_byte: f64,
-    /// The cost from one scratchpad to another.
+    /// The cost of a move from one scratchpad to another (ps per byte).
     pub(super) direct_ps_per_byte: f64,
-    /// The cost from a queue into the scratchpad next to it.
+    /// The cost of a move from a queue into the scratchpad next to it (ps per byte).
     pub(super) scratchpad_ps_per_byte: f64,
 }
 
@@ -51,14 +51,14 @@ pub(super) struct ManagerCosts {
     pub(super) dma: Picos,
 }
 
-/// The part of a payload that an entry of AccelFlow's input queues holds.
+/// What an entry of AccelFlow's input queues holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// The entry holds the place in memory.
+    /// The entry holds the address in memory.
     Pointer,
-    /// The entry holds what other tasks made.
+    /// The entry holds the outputs of other tasks.
     Payload,
-    /// All arguments, those from memory as well.
+    /// The entry holds all arguments, including those from memory.
     Arguments,
 }
 
@@ -72,16 +72,16 @@ pub(super) const ACCELERATORS: [&str; 7] = [
     "harris-non-max",
     "isp",
 ];
-/// The accelerators whose driver lets a task work on what the one before it left in the same scratchpad.
+/// The accelerators whose driver lets a task work on the output that the previous task left in the same scratchpad.
 pub(super) const COLOCATES: [bool; 7] = [false, true, false, true, false, false, false];
-/// It looks for its argument before it gives up the older of its two outputs.
+/// The number of the convolution accelerator. It checks for its argument before it drops the older of its two outputs.
 pub(super) const CONVOLUTION: u8 = 1;
 
 impl Spec {
-    /// Takes every key of `entries`.
+    /// Reads a specification and takes every key of `entries`.
     ///
     /// # Errors
-    /// The first value that cannot be used, with where it stands and what may stand there.
+    /// The first value that cannot be used, with its place and the valid values.
     pub fn read(entries: &Entries) -> Result<Self, SpecError> {
         let mut from = entries.clone();
         let ops = ops(&mut from)?;
@@ -125,18 +125,18 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Requests under way at once, where the next comes when one is done.
+    /// Returns the number of requests in flight, if the next request arrives when another one is done.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Returns the time that a request takes alone if every move is one from or to memory.
+    /// Returns the time that a request takes alone if every move is from or to memory.
     pub fn critical(&self) -> Picos {
         self.graph.critical
     }
 }
 
-/// The names of the applications that a specification has.
+/// Returns the names of a specification's applications.
 pub fn applications_of(entries: &Entries) -> Vec<String> {
     entries.names("applications")
 }
@@ -166,7 +166,7 @@ fn ops(from: &mut Entries) -> Result<BTreeMap<String, Op>, SpecError> {
     Ok(ops)
 }
 
-/// The application that is asked for; the others are read as well.
+/// Takes the keys of all applications, and returns the name and the graph of the chosen application.
 fn applications(
     from: &mut Entries,
     ops: &BTreeMap<String, Op>,
@@ -194,6 +194,6 @@ fn applications(
 }
 
 const NS_MAX: f64 = 1e12;
-/// Gigabytes a second.
+/// The smallest rate of a move (GB/s).
 const RATE_MIN: f64 = 1e-3;
 const RATE_MAX: f64 = 1e9;

@@ -1,9 +1,9 @@
-//! Small networks by name, and studies of them.
+//! Makes small networks by name, and studies of them.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use sim::*;
 
-/// Services are around a microsecond, so that loads are easy to read.
+/// The mean service time (ns). It is a microsecond, so that loads are easy to read.
 pub const SERVICE_NS: f64 = 1_000.0;
 
 pub fn exponential() -> DurationSpec {
@@ -27,13 +27,14 @@ pub fn source(name: &str, load: f64, to: &str) -> SourceSpec {
     SourceSpec { name, arrivals, to, priority: 0, deadline_ns: None }
 }
 
-/// Poisson arrivals `web`, of `load` services per service time, through `stations` from the first one on.
+/// Returns a network with Poisson arrivals `web`. They bring `load` services per service time and go through `stations`
+/// from the first one on.
 pub fn network(load: f64, stations: Vec<StationSpec>) -> NetworkSpec {
     let first = stations[0].name.clone();
     NetworkSpec { sources: vec![source("web", load, &first)], stations, tokens_max: 1 << 20 }
 }
 
-/// Poisson arrivals at one station `cpu`.
+/// Returns a network with Poisson arrivals at one station `cpu`.
 pub fn queue(servers: u32, load: f64, service: DurationSpec) -> NetworkSpec {
     network(load * f64::from(servers), vec![station("cpu", serve(servers, service), &[])])
 }

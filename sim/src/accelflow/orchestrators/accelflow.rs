@@ -1,5 +1,6 @@
-//! AccelFlow: the output dispatchers follow the trace. Its ablation's steps leave to the manager what their dispatchers
-//! cannot do: all but plain hand-overs (direct), transforms and large payloads (control flow).
+//! AccelFlow: the output dispatchers follow the trace. In the steps of its ablation the manager does what the
+//! dispatchers cannot do. The dispatchers do only plain handoffs in `DIRECT`, and everything except transforms and
+//! large payloads in `CONTROL_FLOW`.
 
 use super::{Glue, Handoff, Orchestrator, Queues, relief};
 use crate::accelflow::spec::Spec;

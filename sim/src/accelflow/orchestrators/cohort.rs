@@ -1,5 +1,6 @@
-//! Cohort: a few pairs of accelerators are linked and hand over by themselves; everywhere else a core takes the result
-//! from a queue in shared memory and decides. A link knows no branch, no transform and no payload beyond an entry.
+//! Cohort: a few pairs of accelerators are linked and pass payloads directly. Everywhere else a core takes the result
+//! from a queue in shared memory and decides. A link handles no branch, no transform and no payload larger than an
+//! entry.
 
 use super::{Glue, Handoff, Orchestrator, Queues};
 use crate::accelflow::spec::Spec;

@@ -1,4 +1,4 @@
-//! Ideal: the same as AccelFlow, but branches and transforms cost nothing.
+//! Ideal: AccelFlow with branches and transforms that cost nothing.
 
 use super::{Glue, Handoff, Orchestrator, Queues};
 use crate::accelflow::spec::Spec;

@@ -1,6 +1,6 @@
-//! The orchestrators, which decide what follows when an accelerator is done: one file for each architecture. An
-//! orchestrator is a pure function from what stands between two steps to who handles it and for how long. It holds no
-//! state and knows no clock.
+//! The orchestrators, which decide what follows when an accelerator is done. Each architecture has one file. An
+//! orchestrator is a pure function: its argument says what stands between two steps, and its result says which
+//! component handles this and for how long. An orchestrator holds no state and uses no clock.
 
 mod accelflow;
 mod cohort;
@@ -17,35 +17,38 @@ use super::queues::Queues;
 use super::spec::Spec;
 use crate::Picos;
 
-/// A server, by who orchestrates its accelerators.
+/// A server architecture, named after the component that orchestrates its accelerators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Architecture {
-    /// No accelerators.
+    /// There are no accelerators.
     NonAcc,
-    /// A core, by interrupt, after every accelerator.
+    /// A core decides what follows, after an interrupt by every accelerator.
     CpuCentric,
     /// One hardware manager with one queue, as \[AccelFlow\] describes RELIEF.
     Relief,
-    /// RELIEF as its public code has it: a list for each accelerator, by laxity; interrupts by DMA as well.
+    /// RELIEF as its public code implements it. It has a list for each accelerator, ordered by laxity, and DMA
+    /// interrupts the manager too.
     ReliefArtifact,
-    /// Cores, but for a few linked pairs.
+    /// Cores decide what follows, except between a few linked pairs of accelerators.
     Cohort,
     /// RELIEF with a queue for each accelerator.
     PerTypeQueues,
-    /// In addition, accelerators hand over directly; branches, transforms and large payloads go to the manager.
+    /// `PerTypeQueues` in which accelerators also pass payloads directly. Branches, transforms and large payloads go to
+    /// the manager.
     Direct,
-    /// In addition, branches are resolved in the dispatchers.
+    /// `Direct` in which the dispatchers also resolve branches.
     ControlFlow,
-    /// Everything in the dispatchers.
+    /// The dispatchers handle everything.
     #[serde(rename = "accelflow")]
     AccelFlow,
-    /// The same as AccelFlow, with branches and transforms free.
+    /// AccelFlow with branches and transforms that cost nothing.
     Ideal,
 }
 
 impl Architecture {
-    /// All of them, in the published order; the ablation's steps before AccelFlow, RELIEF's public code after RELIEF.
+    /// All architectures in the published order. The ablation's steps come before AccelFlow, and RELIEF's public code
+    /// comes after RELIEF.
     pub const ALL: [Architecture; 10] = [
         Architecture::NonAcc,
         Architecture::CpuCentric,
@@ -59,7 +62,7 @@ impl Architecture {
         Architecture::Ideal,
     ];
 
-    /// The five of figure 11.
+    /// The five architectures of figure 11.
     pub const COMPARED: [Architecture; 5] = [
         Architecture::NonAcc,
         Architecture::CpuCentric,
@@ -68,7 +71,7 @@ impl Architecture {
         Architecture::AccelFlow,
     ];
 
-    /// The word that command lines and results use.
+    /// Returns the word that command lines and results use.
     pub const fn name(self) -> &'static str {
         match self {
             Architecture::NonAcc => "non-acc",
@@ -84,7 +87,7 @@ impl Architecture {
         }
     }
 
-    /// The architecture of this name.
+    /// Returns the architecture of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
@@ -116,21 +119,21 @@ pub(super) struct Orchestrator {
 /// The operations that stand between an op and what follows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Glue {
-    /// The accelerator that is done.
+    /// The accelerator that has finished an op.
     pub(super) from: Kind,
-    /// The one that follows, if one does.
+    /// The accelerator that follows, if one follows.
     pub(super) to: Option<Kind>,
     pub(super) branches: u32,
     pub(super) transforms: u32,
-    /// The trace ends: another is loaded, or a core is told.
+    /// Whether the trace ends here, so that another trace is loaded or a core is notified.
     pub(super) ends: bool,
-    /// The next trace is loaded from the trace memory.
+    /// Whether the next trace is loaded from the trace memory.
     pub(super) loads: bool,
-    /// The payload does not fit an entry.
+    /// Whether the payload is too large for an entry.
     pub(super) large: bool,
 }
 
-/// The component that handles the step between two ops.
+/// The component that handles the step between two ops, and its costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Handoff {
     pub(super) via: Via,
@@ -139,12 +142,12 @@ pub(super) struct Handoff {
     pub(super) instructions: u32,
 }
 
-/// The components that handle what stands between two steps.
+/// The component that handles what stands between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
     /// The accelerator's output dispatcher.
     Dispatcher,
-    /// The hardware manager: one for all.
+    /// The hardware manager, which all accelerators share.
     Manager,
     /// A core.
     Core,
@@ -159,7 +162,7 @@ impl Handoff {
         Self { via: Via::Manager, time: Picos::from_ns(ns), instructions: 0 }
     }
 
-    /// An output dispatcher that follows its flow chart, with these branches and transforms.
+    /// Returns the handoff of an output dispatcher that follows its flow chart, with these branches and transforms.
     fn dispatcher(glue: &Glue, spec: &Spec, branches: u32, transforms: u32) -> Self {
         let dispatcher = &spec.dispatcher;
         let end = if glue.ends { dispatcher.end_instructions } else { 0 };

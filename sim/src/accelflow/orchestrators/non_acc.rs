@@ -1,4 +1,4 @@
-//! Non-acc: no accelerators; every op runs on a core, and nothing is handed over.
+//! Non-acc: there are no accelerators, so every op runs on a core and nothing is passed on.
 
 use super::{Handoff, Orchestrator, Queues};
 

@@ -1,4 +1,5 @@
-//! RELIEF as its public code has it. The manager decides as in `relief.rs`, and `queues/laxity.rs` has what differs.
+//! RELIEF as its public code implements it. The manager decides as in `relief.rs`, and `queues/laxity.rs` contains the
+//! differences.
 
 use super::{Orchestrator, Queues, relief};
 

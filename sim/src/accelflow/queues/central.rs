@@ -1,4 +1,4 @@
-//! One list of the manager's: the op at its head waits for a PE of its accelerator, and so do those behind it.
+//! The manager has one list. The op at its head waits for a PE of its accelerator, and all ops behind it wait too.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::accelflow::program::OpStep;
 use crate::accelflow::run::{Run, Schedule};
 use crate::accelflow::station::Waiting;
 
-/// The list.
+/// The manager's list.
 #[derive(Debug, Default)]
 pub(in crate::accelflow) struct Central(VecDeque<Listed>);
 

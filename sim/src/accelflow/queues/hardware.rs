@@ -1,6 +1,6 @@
-//! The accelerators' input queues, which are finite: an op that finds no entry goes to the overflow area, and one that
-//! finds no place there falls back to a core. A PE takes entries whose data has landed, in the dispatcher's order, and
-//! leaves its output in an entry of the output queue.
+//! The accelerators have finite input queues. An op that finds no free entry goes to the overflow area. If the overflow
+//! area is full too, the op falls back to a core. A PE takes entries whose data has landed, in the dispatcher's order,
+//! and leaves its output in an entry of the output queue.
 
 use super::Discipline;
 use crate::Picos;
@@ -12,7 +12,7 @@ use crate::accelflow::run::{Event, Run, Schedule};
 use crate::accelflow::spec::{self, Order, Spec};
 use crate::accelflow::station::{Shape, Taken, Waiting};
 
-/// There are no further lists, because the stations have the queues.
+/// The discipline has no lists, because the stations contain the queues.
 #[derive(Debug, Default)]
 pub(in crate::accelflow) struct Hardware;
 
@@ -20,7 +20,7 @@ pub(in crate::accelflow) struct Hardware;
 pub(in crate::accelflow) enum PeEvent {
     /// A PE is done.
     Done,
-    /// A PE that waited for an output entry is free.
+    /// A PE that waited for an output entry becomes free.
     Free,
 }
 
@@ -76,7 +76,8 @@ impl Discipline for Hardware {
         }
     }
 
-    /// Cores do what the accelerators cannot.
+    /// Returns a text if the cores cannot do the work that exceeds the accelerators' capacity, or if the manager has
+    /// too much work.
     fn overloaded(demand: &Demand, hardware: &spec::Hardware) -> Option<String> {
         let pes = f64::from(hardware.pes);
         let loads = demand.accelerators.iter().zip(demand.instead.iter());
@@ -96,7 +97,8 @@ fn rank(run: &Run<'_, Hardware>, token: TokenId, op: &OpStep) -> u64 {
     }
 }
 
-/// Another op's data lands before that of the op which a PE was given to: this one waits again.
+/// Displaces an op from the PE that it was assigned to, because another op's data lands earlier. The displaced op waits
+/// again.
 #[inline(never)]
 fn displace(run: &mut Run<'_, Hardware>, unit: Unit) {
     let entry = run.stations[unit.kind].displace(unit.pe);
@@ -104,7 +106,7 @@ fn displace(run: &mut Run<'_, Hardware>, unit: Unit) {
     run.stations[unit.kind].put_back(rank, entry);
 }
 
-/// The op finds no place and runs on a core.
+/// Runs an op on a core because no queue has space for it.
 fn fall_back(
     run: &mut Run<'_, Hardware>,
     token: TokenId,
@@ -119,7 +121,7 @@ fn fall_back(
     run.offer_core(CoreJob { token, what: What::Fallback, time }, agenda);
 }
 
-/// A PE begins with an entry, once its data has landed.
+/// Lets a PE begin an entry as soon as the entry's data has landed.
 #[inline(never)]
 fn begin(
     run: &mut Run<'_, Hardware>,
@@ -133,11 +135,11 @@ fn begin(
     agenda.at(end, Event::Pe { event: PeEvent::Done, unit, token: entry.token });
 }
 
-/// A PE is done: its output needs an entry, and somebody decides what follows.
+/// Handles the end of an op: its output needs an entry, and a dispatcher, the manager or a core decides what follows.
 #[inline(always)]
 fn done(run: &mut Run<'_, Hardware>, unit: Unit, token: TokenId, agenda: &mut Schedule<Hardware>) {
     if !run.ends_service(unit, token, agenda) {
-        // It was displaced before its start, and is done at another time.
+        // The op was displaced before its start and ends at another time.
         return;
     }
     let now = agenda.now();

@@ -1,12 +1,12 @@
-//! RELIEF as its public code has it (`benchmarks/scheduler/sw/runtime.c` of Sacusa/gem5-SALAM at 0f057711, the commit
-//! that AccelFlow cites). It differs from RELIEF as AccelFlow describes it (`orchestrators/relief.rs`): the manager
-//! keeps a list of ready ops for each accelerator, least laxity first; an op that could take its producer's output from
-//! its scratchpad may go ahead; and DMA interrupts the manager as well. A PE is held while it loads, computes and
-//! writes back, and until the manager has seen to each.
+//! RELIEF as its public code implements it (`benchmarks/scheduler/sw/runtime.c` of Sacusa/gem5-SALAM at 0f057711, the
+//! commit that AccelFlow cites). It differs from RELIEF as AccelFlow describes it (`orchestrators/relief.rs`) in three
+//! points. The manager keeps a list of ready ops for each accelerator, ordered by laxity. An op that can take its
+//! producer's output from the producer's scratchpad may go ahead of others. DMA interrupts the manager as well. A PE is
+//! held while it loads, computes and writes back, and until the manager has handled each of these steps.
 //!
-//! The code does two things that this model does not: an output that is written back may still be taken from the
-//! scratchpad as long as nothing is written over it (with eight PEs and other work waiting it mostly is); and arguments
-//! come one by one (an op here has one).
+//! This model leaves out two behaviours of the code. After an output is written back, the code can still take it from
+//! the scratchpad until something overwrites it. With eight PEs and other work waiting it is mostly overwritten. The
+//! code also loads arguments one by one, but an op here has only one argument.
 
 use super::Discipline;
 use crate::Picos;
@@ -19,7 +19,7 @@ use crate::accelflow::run::{Event, Run, Schedule};
 use crate::accelflow::station::{Span, Waiting};
 use crate::laxity::{Due, Laxities};
 
-/// The lists.
+/// The manager's list for each accelerator.
 #[derive(Debug)]
 pub(in crate::accelflow) struct Laxity(ByKind<Laxities<Listed>>);
 
@@ -27,23 +27,23 @@ pub(in crate::accelflow) struct Laxity(ByKind<Laxities<Listed>>);
 #[derive(Clone, Copy, Debug)]
 struct Listed {
     token: TokenId,
-    /// The time at which its payload is where it is taken from.
+    /// The time at which the op's payload is at its source.
     ready: Picos,
-    /// The accelerator from whose scratchpad that is; none for memory.
+    /// The accelerator whose scratchpad has the payload. It is none for memory.
     from: Option<Kind>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(in crate::accelflow) enum PeEvent {
-    /// A payload that the manager had moved is in the scratchpad of a PE.
+    /// A payload that the manager moved is in the scratchpad of a PE.
     Loaded,
     /// A PE is done.
     Done,
-    /// The manager has seen that a PE is done.
+    /// The manager has handled the end of an op on a PE.
     Retired,
     /// The output of a PE is in memory.
     Written,
-    /// The manager has seen that the output is in memory.
+    /// The manager has handled the arrival of the output in memory.
     Free,
 }
 
@@ -76,7 +76,7 @@ impl Discipline for Laxity {
         }
     }
 
-    /// An op's payload comes from elsewhere: from memory.
+    /// Adds an op to its list. Its payload comes from memory and not from another PE's scratchpad.
     #[inline(always)]
     fn enqueue(
         run: &mut Run<'_, Self>,
@@ -92,7 +92,7 @@ impl Discipline for Laxity {
         launch(run, op.kind, agenda);
     }
 
-    /// The manager is at least interrupted for what loads an op's payload.
+    /// Adds the demand of a step. Every op interrupts the manager at least once, for the DMA that loads its payload.
     fn add_demand(model: &AccelFlow, step: &Step, per_ps: f64, demand: &mut Demand) {
         demand.add_accelerated(model, step, per_ps);
         if let Step::Op(_) = step {
@@ -106,13 +106,13 @@ impl Discipline for Laxity {
     }
 }
 
-/// Returns when the op that the token is at is due, and what it is expected to take.
+/// Returns the deadline and the expected runtime of the op at the token's current step.
 fn due(run: &Run<'_, Laxity>, token: TokenId) -> Due {
     let op = run.op(token);
     Due { at: run.tokens[token].born + op.due, runtime: op.pe }
 }
 
-/// Lets free PEs begin with what is first.
+/// Lets free PEs begin with the first ops of the list.
 fn launch(run: &mut Run<'_, Laxity>, kind: Kind, agenda: &mut Schedule<Laxity>) {
     while !run.discipline.0[kind].is_empty()
         && let Some(pe) = run.stations[kind].take()
@@ -134,13 +134,13 @@ fn launch(run: &mut Run<'_, Laxity>, kind: Kind, agenda: &mut Schedule<Laxity>) 
     }
 }
 
-/// Interrupts the manager now. Returns when it has seen to it.
+/// Interrupts the manager now. Returns when the manager has handled the interrupt.
 #[inline(always)]
 fn interrupt(run: &mut Run<'_, Laxity>, time: Picos, now: Picos) -> Picos {
     run.interrupt_manager(time, now, now)
 }
 
-/// The payload is in the scratchpad: the manager starts the PE.
+/// Handles a payload that has reached the scratchpad: the manager starts the PE.
 #[inline(always)]
 fn loaded(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut Schedule<Laxity>) {
     let start = interrupt(run, run.model.manager_dma, agenda.now());
@@ -150,7 +150,7 @@ fn loaded(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut Sc
     agenda.at(end, Event::Pe { event: PeEvent::Done, unit, token });
 }
 
-/// The PE has computed: the manager is told, and the PE waits for it.
+/// Handles the end of a computation. The manager is interrupted, and the PE is held until the manager has handled it.
 #[inline(always)]
 fn computed(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut Schedule<Laxity>) {
     if run.ends_service(unit, token, agenda) {
@@ -160,7 +160,7 @@ fn computed(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut 
     }
 }
 
-/// The manager looks at what follows: it takes the output at once, or the output is written back.
+/// Lets the manager decide about the output: the next op takes it at once, or it is written back.
 #[inline(always)]
 fn retired(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut Schedule<Laxity>) {
     let now = agenda.now();
@@ -198,7 +198,7 @@ fn retired(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut S
     }
 }
 
-/// The output is in memory: once the manager knows, the PE is free.
+/// Handles an output that has reached memory. The PE becomes free when the manager has handled it.
 fn written(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut Schedule<Laxity>) {
     let seen = interrupt(run, run.model.manager_dma, agenda.now());
     agenda.at(seen, Event::Pe { event: PeEvent::Free, unit, token });

@@ -1,5 +1,5 @@
-//! The places where ops wait for what executes them, and the order in which they get it: one file for each discipline.
-//! A run is generic over its discipline, so it never asks which one it has.
+//! The queues in which ops wait for a PE or a core, and the order in which they get it. Each discipline has one file. A
+//! run is generic over its discipline, so it never checks which discipline it has.
 
 mod central;
 mod hardware;
@@ -29,18 +29,18 @@ use crate::study::RunError;
 pub(super) enum Queues {
     /// There are no accelerators, so ops run on cores.
     Software,
-    /// Ops wait in one list of the manager's, first in, first out, whatever the accelerator.
+    /// Ops wait in one list of the manager for all accelerators, first in, first out.
     Central,
-    /// Ops wait in a list of the manager's for each accelerator.
+    /// Ops wait in a list of the manager for each accelerator, first in, first out.
     PerType,
-    /// Ops wait in a list of the manager's for each accelerator, least laxity first.
+    /// Ops wait in a list of the manager for each accelerator, ordered by laxity.
     Laxity,
-    /// Ops wait in the accelerators' input queues, which are finite.
+    /// Ops wait in the finite input queues of the accelerators.
     Hardware,
 }
 
 impl Queues {
-    /// Simulates one window, or one replication without windows.
+    /// Simulates one window, or a whole replication if it has no windows.
     pub(super) fn run(
         self,
         model: &AccelFlow,
@@ -55,7 +55,7 @@ impl Queues {
         }
     }
 
-    /// Returns why no steady state can exist.
+    /// Returns why no steady state can exist, or none if one can.
     pub(super) fn overload(self, model: &AccelFlow) -> Option<String> {
         match self {
             Queues::Software => Demand::overload::<Software>(model),
@@ -67,8 +67,7 @@ impl Queues {
     }
 }
 
-/// A queueing discipline, with the lists that it keeps. The defaults are those of a server with accelerators whose
-/// queues have no bound.
+/// A queueing discipline with its lists. The defaults fit a server with accelerators whose queues have no bound.
 pub(super) trait Discipline: Default {
     /// The events of PEs.
     type Event: Copy;
@@ -87,7 +86,7 @@ pub(super) trait Discipline: Default {
         agenda: &mut Schedule<Self>,
     );
 
-    /// An op waits for what executes it, or gets it. `by_core` says that a core submits it.
+    /// Starts an op, or lets it wait for a PE or a core. `by_core` says that a core submits it.
     fn enqueue(
         run: &mut Run<'_, Self>,
         op: &OpStep,
@@ -96,8 +95,8 @@ pub(super) trait Discipline: Default {
         agenda: &mut Schedule<Self>,
     );
 
-    /// The token is at a step that is neither a fork nor an end. Returns when an output entry that held its payload is
-    /// clear.
+    /// Executes the token's current step, which is neither a fork nor an end. Returns when an output entry that held
+    /// its payload is clear.
     #[inline(always)]
     fn step(
         run: &mut Run<'_, Self>,
@@ -108,23 +107,23 @@ pub(super) trait Discipline: Default {
         run.accelerated_step(token, payload, agenda)
     }
 
-    /// A core has done the application's work.
+    /// Handles the end of a core's application work.
     fn segment_done(run: &mut Run<'_, Self>, token: TokenId, agenda: &mut Schedule<Self>) {
         let payload = Payload { site: Site::CORES, ready: agenda.now() };
         run.advance(token, payload, agenda);
     }
 
-    /// No answer came in time.
+    /// Handles an answer that has not arrived in time.
     fn unanswered(run: &mut Run<'_, Self>, token: TokenId, agenda: &mut Schedule<Self>) {
         agenda.after(run.model.notify, Event::Failed { token });
     }
 
-    /// Adds the demand of a step that is made so often.
+    /// Adds the demand of a step that is made `per_ps` times per picosecond.
     fn add_demand(model: &AccelFlow, step: &Step, per_ps: f64, demand: &mut Demand) {
         demand.add_accelerated(model, step, per_ps);
     }
 
-    /// Returns what is asked for more than it can do.
+    /// Returns a text that names a component with more work than it can do, if there is one.
     fn overloaded(demand: &Demand, hardware: &spec::Hardware) -> Option<String> {
         demand.over_servers(0.0, hardware).or_else(|| demand.over_accelerators(hardware))
     }
@@ -136,11 +135,11 @@ pub(super) trait Discipline: Default {
     }
 }
 
-/// A PE is done.
+/// The event that a PE is done.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done;
 
-/// A manager gives a PE to an entry, and the PE is held while the data comes.
+/// Starts an entry on a PE for a manager. The PE is held while the data is on the way.
 #[inline(never)]
 fn begin_held<D: Discipline<Event = Done>>(
     run: &mut Run<'_, D>,
@@ -155,7 +154,8 @@ fn begin_held<D: Discipline<Event = Done>>(
     agenda.at(end, Event::Pe { event: Done, unit, token: entry.token });
 }
 
-/// A PE under a manager is done: the manager decides what follows, and the PE is free. Returns false if it was not.
+/// Handles the end of an op on a PE that a manager controls: the manager decides what follows, and the PE is free.
+/// Returns false if the op did not end.
 #[inline(always)]
 fn release_held<D: Discipline>(
     run: &mut Run<'_, D>,

@@ -1,4 +1,4 @@
-//! A list of the manager's for each accelerator, first in, first out.
+//! The manager has a list for each accelerator, first in, first out.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::accelflow::program::OpStep;
 use crate::accelflow::run::{Run, Schedule};
 use crate::accelflow::station::Waiting;
 
-/// The lists.
+/// The manager's list for each accelerator.
 #[derive(Debug, Default)]
 pub(in crate::accelflow) struct PerType(ByKind<VecDeque<Waiting>>);
 

@@ -1,4 +1,5 @@
-//! No accelerators: a core does the ops of a request as well, and goes on until the request ends, forks or waits.
+//! There are no accelerators. A core also does the ops of a request, and it continues until the request ends, forks or
+//! waits.
 
 use std::convert::Infallible;
 
@@ -13,7 +14,7 @@ use crate::accelflow::program::{Continuation, OpStep, Step};
 use crate::accelflow::run::{Run, Schedule};
 use crate::accelflow::station::Waiting;
 
-/// There are no lists, because the cores keep what waits for them.
+/// The discipline has no lists, because the cores have the queues.
 #[derive(Debug, Default)]
 pub(in crate::accelflow) struct Software;
 
@@ -53,7 +54,7 @@ impl Discipline for Software {
     fn segment_done(run: &mut Run<'_, Self>, token: TokenId, agenda: &mut Schedule<Self>) {
         let now = agenda.now();
         if matches!(run.step(token), Step::Op(_)) {
-            // It has sent something and waits for the answer.
+            // The request has sent a message and waits for the answer.
             run.tokens[token].at += 1;
             run.wait(token, now, agenda);
         } else {

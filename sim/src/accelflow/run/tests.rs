@@ -1,4 +1,4 @@
-//! Runs seen from within: what they lose, what they draw, and what becomes of who gets no answer.
+//! Tests runs from within: that no token is lost, what is drawn, and how requests without an answer end.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::super::queues::{Central, Hardware, Laxity, PerType, Queues, Software}
 use super::super::tests::spec;
 use super::*;
 
-/// A specification that is short of everything: PEs, entries, traces of a tenant, and answers in time.
+/// The settings of a specification in which PEs, entries, a tenant's traces and the time for answers are scarce.
 const TIGHT: [(&str, &str); 9] = [
     ("hardware.pes", "1"),
     ("hardware.input_entries", "1"),
@@ -27,13 +27,13 @@ fn model(architecture: Architecture, per_s: &str, set: &[(&str, &str)]) -> Accel
     AccelFlow::new(&spec("steady", &set), architecture, &trace::accelflow()).expect("a model")
 }
 
-/// A request as it came: when, of which service, and what its work is drawn by.
+/// A request as it arrived: its time, its service, the key of its draws, and the bits of its factor for times on cores.
 type Came = (Picos, u16, u64, u64);
 
 /// The kind of each step, and its time on a core.
 type Work = Vec<(Option<Kind>, f64)>;
 
-/// The results of a window, and the requests that came in it.
+/// The results of a window, and the requests that arrived in it.
 struct Seen {
     counts: Counts,
     responses: Vec<Vec<u64>>,
@@ -71,7 +71,7 @@ fn window_under<D: Discipline>(model: &AccelFlow, length: Picos) -> Seen {
     Seen { counts: run.counts, responses: run.responses, came }
 }
 
-/// Asserts that no token is under way, waits, sleeps or holds anything.
+/// Asserts that no token is in flight and that no token waits, sleeps or occupies anything.
 fn assert_quiet<D: Discipline>(run: &Run<'_, D>) {
     let queues = run.model.queues;
     assert_eq!(run.tokens.live(), 0, "{queues:?}: requests or parts were lost");
@@ -109,7 +109,7 @@ fn every_request_ends_whatever_falls_short() {
 
 #[test]
 fn architectures_see_the_same_requests_and_the_same_work() {
-    // The published invocations of the services' requests.
+    // The published numbers of invocations for the requests of each service.
     let invoked = [87, 28, 18, 30, 29, 19, 9, 25];
     let mut first: Option<(Vec<Came>, Work)> = None;
     for architecture in Architecture::ALL {
@@ -121,7 +121,7 @@ fn architectures_see_the_same_requests_and_the_same_work() {
         if architecture != Architecture::NonAcc {
             assert_eq!(counts.ops.iter().sum::<u64>(), expected, "{name}");
         }
-        // Sizes are a function of a request's key and the step, so the steps are to be the same as well.
+        // Sizes are a function of a request's key and the step, so the steps have to be the same as well.
         let work = |step: &Step| match step {
             Step::Core { ps, .. } => (None, *ps),
             Step::Op(op) => (Some(op.kind), op.cpu_ps),
@@ -139,7 +139,7 @@ fn architectures_see_the_same_requests_and_the_same_work() {
 
 #[test]
 fn who_gets_no_answer_ends_when_a_core_is_told() {
-    // No answer comes within the millisecond that is waited for.
+    // No answer arrives within the timeout of one millisecond.
     let set = [("work.remote_ns", "1e12"), ("work.timeout_ns", "1000000")];
     for architecture in [Architecture::NonAcc, Architecture::Relief, Architecture::AccelFlow] {
         let name = architecture.name();
@@ -153,7 +153,7 @@ fn who_gets_no_answer_ends_when_a_core_is_told() {
             let shortest = times.iter().min().map(|time| Picos(*time));
             assert!(shortest >= Some(Picos::millis(1)), "{name} {service}: {shortest:?}");
         }
-        // The steps that would have followed the answer are not done.
+        // The steps that follow the answer are not executed.
         let whole: u64 = 28 * came.len() as u64;
         let ops: u64 = counts.ops.iter().sum();
         assert!(ops < whole / 2, "{name}: {ops}");

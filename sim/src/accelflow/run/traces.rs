@@ -1,11 +1,11 @@
-//! Traces that wait: for an answer, which may not come in time, or for a tenant's other traces to end. The run does
-//! what follows the wait.
+//! Traces that wait for an answer, which may not arrive in time, or for the end of other traces of the tenant. The run
+//! executes what follows the wait.
 
 use super::*;
 use crate::draws::ln;
 
 impl<D: Discipline> Run<'_, D> {
-    /// The trace that receives an answer sleeps in TCP's input queue.
+    /// Lets the trace that receives an answer sleep in TCP's input queue.
     pub(in crate::accelflow) fn wait(
         &mut self,
         token: TokenId,
@@ -24,7 +24,7 @@ impl<D: Discipline> Run<'_, D> {
         agenda.at(time, Event::Answer { token });
     }
 
-    /// Handles the end of a wait: the answer is here, or it has not come in time and a core is told.
+    /// Handles the end of a wait: either the answer has arrived, or it is late and a core is notified.
     pub(super) fn answer(&mut self, token: TokenId, agenda: &mut Schedule<D>) {
         let op = self.op(token);
         self.stations[op.kind].asleep -= 1;
@@ -36,7 +36,8 @@ impl<D: Discipline> Run<'_, D> {
         }
     }
 
-    /// The request ends without having been answered; a part of one does, and the others go on to their own ends.
+    /// Ends a request without an answer. If the token is a part of a request, only this part ends, and the other parts
+    /// continue to their ends.
     pub(in crate::accelflow) fn fail(&mut self, token: TokenId, agenda: &mut Schedule<D>) {
         self.end_trace(token, agenda);
         if self.tokens[token].parent == TokenId::NONE {
@@ -46,7 +47,7 @@ impl<D: Discipline> Run<'_, D> {
         }
     }
 
-    /// Returns the time that the other side takes, which is the same for all architectures.
+    /// Returns the time that the remote side takes. It is the same for all architectures.
     fn remote(&self, state: &Token, kind: Kind) -> Picos {
         let hash = crate::streams::mix(state.draw(state.at, kind, &self.model.sizes).hash ^ REMOTE);
         let unit = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
@@ -60,7 +61,8 @@ impl<D: Discipline> Run<'_, D> {
         }
     }
 
-    /// A trace starts. Returns whether it is held back, because its tenant has as many as it may.
+    /// Starts a trace, or holds it back if its tenant has as many live traces as allowed. Returns whether the trace is
+    /// held back.
     pub(super) fn is_held(&mut self, token: TokenId, site: Site) -> bool {
         let Some(limit) = self.model.spec.tenants.traces_max else { return false };
         let state = &mut self.tokens[token];
@@ -88,5 +90,5 @@ impl<D: Discipline> Run<'_, D> {
     }
 }
 
-/// Tells the draws of answers from those of sizes.
+/// Separates the draws of answer times from the draws of sizes.
 const REMOTE: u64 = 0x5851_f42d_4c95_7f2d;
