@@ -9,7 +9,7 @@ use policy::{
 };
 use units::Nanos;
 
-/// The way in which jobs are placed.
+/// The way in which jobs are placed on software or the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mode {
     Software,
@@ -26,7 +26,7 @@ impl Mode {
     pub(super) const PAPER: [Mode; 5] =
         [Mode::Software, Mode::Sync, Mode::LatencyCritical, Mode::Async, Mode::Batch];
 
-    /// All modes, those of the paper first.
+    /// All modes. The modes of the paper are first.
     pub(super) const ALL: [Mode; 7] = [
         Mode::Software,
         Mode::Sync,
@@ -37,7 +37,7 @@ impl Mode {
         Mode::LeastHostCycles,
     ];
 
-    /// Returns the word for row ids.
+    /// Returns the mode's name in row ids.
     pub(super) const fn id(self) -> &'static str {
         match self {
             Mode::Software => "software",
@@ -50,7 +50,7 @@ impl Mode {
         }
     }
 
-    /// Returns the paper's name, or ours.
+    /// Returns the paper's name for the mode, or our name if the paper has none.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Mode::Software => "Software",
@@ -63,12 +63,12 @@ impl Mode {
         }
     }
 
-    /// Returns whether a request holds the calling core until it is done.
+    /// Returns whether a request occupies the calling core until it is done.
     pub(super) const fn keeps_core(self) -> bool {
         matches!(self, Mode::Software | Mode::Sync | Mode::LatencyCritical)
     }
 
-    /// Returns the policy.
+    /// Returns the policy of the mode.
     pub(super) fn policy(self) -> Arc<dyn Policy> {
         match self {
             Mode::Software => Arc::new(AlwaysSoftware),
@@ -85,8 +85,9 @@ impl Mode {
     }
 }
 
-/// No job of the workloads is larger, so that size alone keeps none from the calling core.
+/// The largest job that the policies may run on the calling core. No job of the workloads is larger, so size alone
+/// never decides.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
-/// The latency is well above that of any job of the workloads on an idle device.
+/// The greatest latency that the policy accepts. It is well above that of any job of the workloads on an idle device.
 const LATENCY_MAX: Nanos = Nanos::micros(200);

@@ -63,5 +63,5 @@ fn conditions(machine: &Machine, awake: bool) -> String {
     format!("{place}; cores {sleep}")
 }
 
-/// One core for the load, and one for the processes that are measured.
+/// The number of cores: one for the load, and one for the measured processes.
 const CORES: usize = 2;
