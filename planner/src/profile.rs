@@ -53,7 +53,7 @@ pub struct Report {
 pub struct Row {
     /// The name of the category.
     pub category: String,
-    /// The kind of frames that decided on the category.
+    /// The frames of a stack that the category's rules read: leaf or inclusive.
     pub frames: Option<&'static str>,
     /// The category's share of the profile's weight.
     pub share: f64,
@@ -61,7 +61,7 @@ pub struct Row {
     pub samples: u64,
     /// The category's instructions per cycle, or `None` if the profile lacks one of the two.
     pub ipc: Option<f64>,
-    /// The speedup of the service if the category took no time. No real accelerator reaches it.
+    /// The speedup of the service if the category took no time. It is the upper bound for any accelerator.
     pub speedup_at_most: Option<f64>,
     /// The parts of the category that rules name.
     pub parts: Vec<Part>,

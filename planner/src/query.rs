@@ -244,7 +244,7 @@ fn switches(threading: Threading) -> bool {
 /// Parses the name of the rule by which alpha shrinks.
 ///
 /// # Errors
-/// The word is unknown; the error lists the known ones.
+/// The name is unknown; the error lists the known names.
 pub fn counted(word: &str) -> Result<Counted, BadParameter> {
     match word {
         "by-work" => Ok(Counted::ByWork),
@@ -256,7 +256,7 @@ pub fn counted(word: &str) -> Result<Counted, BadParameter> {
 /// Parses the name of the quantity to improve.
 ///
 /// # Errors
-/// The word is unknown; the error lists the known ones.
+/// The name is unknown; the error lists the known names.
 pub fn objective(word: &str) -> Result<Objective, BadParameter> {
     match word {
         "speedup" => Ok(Objective::Speedup),

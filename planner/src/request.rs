@@ -148,7 +148,7 @@ impl Request {
         Ok(outcome)
     }
 
-    /// Answers the query about a profile, if there is one.
+    /// Answers the query about a profile. Without a query it returns the outcome unchanged.
     fn answer(&self, query: Option<Query>, mut outcome: Outcome) -> Outcome {
         let Some(query) = query else { return outcome };
         match on_devices(query, self.seed, &mut outcome.left_out) {
@@ -195,7 +195,7 @@ impl Changes {
     /// Replaces the query's values with those stated here.
     ///
     /// # Errors
-    /// A word or file cannot be used; the error names the valid range.
+    /// A name or a file cannot be used; the error says what is valid.
     pub fn apply(&self, query: &mut Query) -> Result<(), String> {
         let bad = |error: model::BadParameter| error.to_string();
         if let Some(word) = &self.strategy {

@@ -33,7 +33,7 @@ impl Entry {
     /// Returns the entry's bin.
     ///
     /// # Errors
-    /// The entry has neither one size nor both ends.
+    /// The entry has neither a size nor both ends of a range.
     pub(crate) fn bin(self) -> Result<Bin, String> {
         let (low_bytes, high_bytes) = match (self.bytes, self.low_bytes, self.high_bytes) {
             (Some(bytes), None, None) => (bytes, bytes),

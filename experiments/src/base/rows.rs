@@ -45,7 +45,7 @@ pub(crate) struct Criterion {
     pub(crate) limit: String,
     /// The median over runs.
     pub(crate) ours: Option<f64>,
-    /// The lowest and the highest of the runs.
+    /// The lowest and the highest number of the runs.
     pub(crate) spread: Option<[f64; 2]>,
     /// The number of runs with a value and the number of planned runs, or None if the row is not made from runs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +118,7 @@ pub(crate) struct Row {
     /// The metric and the configuration, followed by the size, load or mix.
     pub(crate) id: String,
     pub(crate) what: String,
-    /// The published number, or None where the source gives none.
+    /// The published number, or None if the source states none.
     pub(crate) published: Option<f64>,
     /// The median over runs, or None if there is no number.
     pub(crate) ours: Option<f64>,

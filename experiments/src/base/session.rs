@@ -65,7 +65,7 @@ impl Session {
     /// Takes one sample, unless the run was interrupted.
     ///
     /// # Errors
-    /// The sample failed, and the text says which; or the run was interrupted.
+    /// The run was interrupted, or the sample failed. The text names the failed sample.
     pub(crate) fn take<T>(
         &self,
         what: &str,
@@ -145,8 +145,8 @@ pub(crate) fn study(
     Ok(report?)
 }
 
-/// The share of the cores' time that the host spent on other work, above which the run prints a note. Every system
-/// takes less than this share.
+/// The share of the cores' time from which on the run prints a note, if the host took that share for other work. Hosts
+/// normally take less.
 const STOLEN_NOTED: f64 = 0.01;
 
 /// Returns the number of replications of a study: `runs`, or the usual number.

@@ -82,7 +82,7 @@ impl Metric {
     }
 }
 
-/// The limits compared with the monolith with its best software.
+/// The limits for the ratios to the monolith with its best software.
 const OVER_BEST: [(Metric, Limit); 4] = [
     (Metric::Latency(Quantile::P50), Limit::AtMost(0.75)),
     (Metric::Latency(Quantile::P90), Limit::AtMost(0.6)),
@@ -90,7 +90,8 @@ const OVER_BEST: [(Metric, Limit); 4] = [
     (Metric::HostCpu, Limit::AtMost(1.0)),
 ];
 
-/// The limits compared with the monolith with the same accelerator. They allow the service the cost of a function call.
+/// The limits for the ratios to the monolith with the same accelerator. They allow the service the cost of a function
+/// call.
 const OVER_SAME: [(Metric, Limit); 3] = [
     (Metric::Latency(Quantile::P50), Limit::AtMost(1.15)),
     (Metric::Latency(Quantile::P90), Limit::AtMost(1.15)),
@@ -402,7 +403,7 @@ fn is_lane_iaa(configuration: &Configuration) -> bool {
 /// The largest value size for which criteria apply.
 const SIZE_BYTES_MAX: ByteCount = ByteCount::kib(128);
 
-/// The greatest ratio, and the greatest excess in microseconds, that do not count as slower.
+/// A latency of up to `EXCESS_RATIO` times that of the base plus `EXCESS_US` does not count as slower.
 const EXCESS_RATIO: f64 = 1.05;
 const EXCESS_US: f64 = 5.0;
 

@@ -74,10 +74,10 @@ impl Part {
     const ALL: [Part; 3] = [Part::Sizes, Part::Loads, Part::Criteria];
 }
 
-/// Runs the parts that are asked for, and writes `cache.json` and `report.html`.
+/// Runs the requested parts, and writes `cache.json` and `report.html`.
 ///
 /// # Errors
-/// The reason why there are no results.
+/// The error says why there are no results.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let machine = Machine::here();
     let mut plan = Plan::new(options, &machine)?;

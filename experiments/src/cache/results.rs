@@ -30,7 +30,7 @@ pub(super) struct Results {
 #[derive(Clone, Debug)]
 pub(super) struct Knee {
     pub(super) per_s: f64,
-    /// The reason why it did not carry a higher load, if the configuration was not the reason.
+    /// The reason why the configuration did not carry a higher load, if the configuration itself was not the cause.
     pub(super) limit: Option<String>,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Closed {
     pub(super) in_flight: usize,
     /// The number of requests of each task.
     pub(super) requests: usize,
-    /// The polling interval, or None for the loop's default. `dequeue_batch` is the same for the batch.
+    /// The polling interval, or None for the loop's default. `dequeue_batch` follows the same rule.
     pub(super) poll_interval: Option<Nanos>,
     pub(super) dequeue_batch: Option<usize>,
 }

@@ -103,11 +103,11 @@ impl Part {
     }
 }
 
-/// Runs the parts that are asked for, and writes `runtime.json` and `runtime.html`. An interrupted run writes the
-/// experiments that are done, and the whole runs of the open loop.
+/// Runs the requested parts, and writes `runtime.json` and `runtime.html`. An interrupted run writes the finished
+/// experiments, and the complete passes of the open loop.
 ///
 /// # Errors
-/// The reason why there are no results.
+/// The error says why there are no results.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let plan = Plan::new(options)?;
     session.make_folder()?;

@@ -1,5 +1,4 @@
-//! The five modes of \[OffloadSched\] and our two policies, by their names in rows. The module says which policy each
-//! is, and nothing else.
+//! The five modes of \[OffloadSched\] and our two policies, with their names in rows. The module only defines them.
 
 use std::sync::Arc;
 
@@ -86,7 +85,7 @@ impl Mode {
 }
 
 /// The largest job that the policies may run on the calling core. No job of the workloads is larger, so size alone
-/// never decides.
+/// keeps no job from the calling core.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
 /// The greatest latency that the policy accepts. It is well above that of any job of the workloads on an idle device.

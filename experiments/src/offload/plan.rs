@@ -17,7 +17,7 @@ pub(super) struct Plan {
     /// The number of jobs per size, class of data and device in one run.
     pub(super) size_jobs: usize,
     pub(super) intervals: Vec<Nanos>,
-    /// The greatest numbers of completions that one poll takes.
+    /// The dequeue batches: the greatest numbers of completions that one poll takes.
     pub(super) batches: Vec<usize>,
     /// The offered loads (1/s).
     pub(super) loads_per_s: Vec<f64>,

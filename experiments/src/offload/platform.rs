@@ -1,4 +1,4 @@
-//! The platforms of the experiments. Each has a software and one device. The module runs no job.
+//! The platforms of the experiments. Each platform is a software implementation and one device. The module runs no job.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -60,8 +60,8 @@ impl Platform {
         Ok(Self { id: "bluefield2_arm", name: "virtual BlueField-2, on-chip", software, device })
     }
 
-    /// Makes a platform whose device is a thread on another core. Nothing is emulated. The number is that of the core,
-    /// if the thread stays on one core.
+    /// Makes a platform whose device is a thread on another core. Nothing is emulated. The second value is the number
+    /// of that core, if the thread stays on one core.
     ///
     /// # Errors
     /// The thread cannot be started.

@@ -9,7 +9,7 @@ use super::mode::Mode;
 use super::sample::Sample;
 use super::work::Work;
 
-/// Returns the expected ratio to the throughput of software, or None for a mode that the equations do not cover.
+/// Returns the expected throughput divided by that of software, or None for a mode that the equations do not cover.
 ///
 /// # Errors
 /// A parameter is out of its range.

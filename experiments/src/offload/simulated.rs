@@ -32,8 +32,8 @@ pub(super) fn open_loop(
     })
 }
 
-/// Returns the same load with a policy whose choice takes no longer than a stored decision. Returns None if the
-/// policy's choice takes no longer already.
+/// Returns the same load with a policy whose choice takes no longer than a stored decision. Returns None if this is
+/// already true of the load's policy.
 pub(super) fn unweighed(plan: &RuntimeModel) -> Option<RuntimeModel> {
     (plan.place > PLACE).then(|| RuntimeModel { place: PLACE, ..plan.clone() })
 }

@@ -32,7 +32,7 @@ pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     Ok(found.section())
 }
 
-/// A software or a device that runs the jobs.
+/// A software codec or a device that runs the jobs.
 struct Variant<'a> {
     id: &'static str,
     name: &'static str,

@@ -80,7 +80,7 @@ impl Load {
     }
 
     /// Returns the utilisation of the load generator's thread under this load. A value of 1 means that it is always
-    /// busy. The load runs only for a moment, for any duration of the load.
+    /// busy. The load runs for `OFFER_FOR` instead of its own duration.
     ///
     /// # Errors
     /// The load could not be run.

@@ -7,7 +7,7 @@ use units::ByteCount;
 use crate::testbed::VIRTUAL;
 use harness::{Machine, Port, Process, metrics};
 
-/// A way to decide where a job runs. For jobs of one size, a static policy with a threshold is equal to one variant of
+/// A way to decide where a job runs. For jobs of one size, a static policy with a threshold behaves like one variant of
 /// [`Variant::STATIC`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Variant {
@@ -112,7 +112,7 @@ impl Variants {
     /// device that computes them when the scheduler first tries it would look as slow as software.
     ///
     /// # Errors
-    /// The text says why it does not serve.
+    /// The text says why the scheduler does not serve.
     pub(super) fn start_scheduler(&mut self) -> Result<(), String> {
         let listen = format!("--grpc-listen={}", self.port.address());
         let args = [words(SCHEDULER), vec![listen]].concat();

@@ -108,7 +108,7 @@ impl Deployment {
     /// completion (s).
     ///
     /// # Errors
-    /// The page could not be read.
+    /// The page of metrics could not be read.
     pub fn frontend_jobs(&self, op: Op) -> Result<(f64, f64), String> {
         let label = format!("op=\"{}\"", op.name());
         let sum = |name: &str| -> Result<f64, String> {
@@ -122,7 +122,7 @@ impl Deployment {
     /// Returns the number of jobs that ran, or were tried, in another place than this configuration prescribes.
     ///
     /// # Errors
-    /// A page could not be read.
+    /// A page of metrics could not be read.
     pub fn misplaced_jobs(&self) -> Result<f64, String> {
         let remote = match self.configuration.topology {
             Topology::Monolith => None,
@@ -151,7 +151,7 @@ impl Deployment {
     /// Returns the number of jobs done by the process that (de)compresses.
     ///
     /// # Errors
-    /// The page could not be read.
+    /// The page of metrics could not be read.
     pub fn jobs(&self) -> Result<f64, String> {
         let found = metrics(&self.compressing_admin, "rebate_jobs_total")?;
         let done = found.iter().filter(|(labels, _)| labels.contains("outcome=\"done\""));
@@ -161,7 +161,7 @@ impl Deployment {
     /// Returns the number of the virtual device's completions, and the number of those that were late.
     ///
     /// # Errors
-    /// The page could not be read.
+    /// The page of metrics could not be read.
     pub fn late(&self) -> Result<(f64, f64), String> {
         let found = metrics(&self.compressing_admin, "rebate_device_counter_total")?;
         let sum = |counter: &str| {

@@ -108,7 +108,7 @@ impl Sample {
     /// Loads the deployment, and reads the cost of its processes in that time.
     ///
     /// # Errors
-    /// The load could not be run, or a page could not be read.
+    /// The load could not be run, or a page of metrics could not be read.
     pub fn take(
         deployment: &Deployment,
         load: &Load,

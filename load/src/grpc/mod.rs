@@ -39,7 +39,7 @@ struct Engine<'a> {
     connections: Vec<Connection>,
     /// Decides which connection gets the next request of the backlog.
     turns: Turns,
-    /// The events from tasks. There are never more of them than calls in flight.
+    /// The events from tasks. The number of calls in flight bounds their number.
     arriving: UnboundedReceiver<Event>,
     sender: UnboundedSender<Event>,
     events: Vec<Event>,

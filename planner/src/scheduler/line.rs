@@ -77,7 +77,7 @@ fn least_squares(classes: &[Class]) -> Line {
     }
 }
 
-/// The number of standard deviations in half of a 95 % interval.
+/// Half of the width of a 95 % interval, in standard deviations.
 const Z: f64 = 1.959_964;
 
 /// The standard deviation of a single job's time, as a share of that time.

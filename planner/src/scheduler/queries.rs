@@ -351,7 +351,7 @@ fn cv2(log2_ns: &[u64]) -> f64 {
     if sum > 0.0 { (count * squares / (sum * sum) - 1.0).max(0.0) } else { 0.0 }
 }
 
-/// The number of standard deviations in half of a 95 % interval.
+/// Half of the width of a 95 % interval, in standard deviations.
 const Z: f64 = 1.959_964;
 
 /// The relative error of the estimated time that jobs on devices would take in software.

@@ -62,7 +62,7 @@ impl By {
 pub(super) enum Per {
     /// The CPU time of the service's thread.
     Thread,
-    /// The CPU time of the process, because a connection has a thread of its own.
+    /// The CPU time of the process, because each connection has its own thread.
     Process,
     /// The wall time of the core, because the core runs other threads of the service in the meantime.
     Wall,
@@ -86,9 +86,9 @@ impl Case {
 }
 
 /// Returns every case that is not held out, with the A/A run first. Ciphers and codecs are called seldom, and a call
-/// takes long compared with the other work. These shares were chosen for the first microbenchmark, which did not see
-/// what a kernel costs the work around it. The present microbenchmark sees some of that cost, and the held-out cases
-/// call their kernels more often.
+/// takes long compared with the other work. The shares of these calls were chosen for the first microbenchmark, which
+/// did not see the time that a kernel adds to the work around it. The present microbenchmark sees some of that time,
+/// and the held-out cases call their kernels more often.
 pub(super) fn all() -> Vec<Case> {
     [on_chip(), off_chip(), remote()].concat()
 }
@@ -147,7 +147,7 @@ const SYNC: (Threading, Strategy) = (Threading::Sync, Strategy::OnChip);
 const OFF_SYNC: (Threading, Strategy) = (Threading::Sync, Strategy::OffChip);
 const OFF_ASYNC: (Threading, Strategy) = (Threading::Async, Strategy::OffChip);
 const OFF_SYNC_OS: (Threading, Strategy) = (Threading::SyncOs, Strategy::OffChip);
-/// The connection's thread receives the answers.
+/// The design of a remote service, for which the connection's thread receives the answers.
 const REMOTE: (Threading, Strategy) = (Threading::AsyncDistinct, Strategy::Remote);
 
 fn case(

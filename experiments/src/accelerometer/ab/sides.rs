@@ -102,8 +102,8 @@ impl Sides {
     }
 }
 
-/// Returns the implementations of a side. The accelerator or software runs the case's kernel, and instructions run the
-/// others.
+/// Returns the implementations of both taxes for a side. A side without acceleration uses tables for the case's kernel.
+/// All other kernels use the processor's instructions.
 fn ops(case: &Case, accelerated: bool) -> Ops {
     let by_tables = |kernel| case.kernel == kernel && case.by.window().is_none() && !accelerated;
     // Both sides of an A/A run are equal.

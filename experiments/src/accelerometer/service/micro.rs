@@ -49,7 +49,7 @@ impl Micro {
     /// Makes the inputs for the requests of a load.
     ///
     /// # Errors
-    /// The load calls no kernel, or a value is not as it was stored.
+    /// The load calls no kernel, or a stored value is missing or cannot be decoded.
     pub(crate) fn new(service: &Service, load: &Load, kernel: Kernel) -> Result<Self, String> {
         let (mut calls, mut of_request, mut reads) = (Vec::new(), Vec::new(), Vec::new());
         for request in load.requests() {

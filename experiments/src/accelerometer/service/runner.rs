@@ -107,9 +107,9 @@ pub(crate) enum Calls {
 pub(crate) struct Sample {
     /// The number of requests or calls.
     pub(crate) count: usize,
-    /// The number of kernel calls among them.
+    /// The number of kernel calls.
     pub(crate) calls: usize,
-    /// The bytes that those calls read.
+    /// The bytes that the kernel calls read.
     pub(crate) bytes: u64,
     /// The time of the thread on its core (ns).
     pub(crate) cpu_ns: f64,
