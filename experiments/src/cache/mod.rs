@@ -103,7 +103,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     session.write(&rows, "report.html", &figures::report(&results, &rows))
 }
 
-/// Removes the configurations that this machine cannot run from the plan. It prints them at once, because a table does
+/// Removes from the plan the configurations that this machine cannot run. It prints them at once, because a table does
 /// not show what is absent.
 fn leave_out(plan: &mut Plan, library: Option<&Path>) -> Vec<(Configuration, String)> {
     let mut left_out: Vec<(Configuration, String)> = Vec::new();
@@ -356,8 +356,8 @@ impl Experiment {
         Ok(stages)
     }
 
-    /// Runs the loads on every configuration in ascending order. It stops at the first load that a configuration does
-    /// not carry, because beyond that load only the queue grows. Then it searches the knee.
+    /// Runs the loads of the sweep on every configuration, in their order. After the first load that a configuration
+    /// does not carry it skips the others, because beyond that load only the queue grows. Then it searches the knee.
     fn loads(&self, results: &mut Results, run: usize) -> Result<(), String> {
         for deployment in self.turns(run) {
             let mut search = Search::default();

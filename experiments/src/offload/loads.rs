@@ -146,7 +146,7 @@ impl<'a> Measurements<'a> {
         self.samples(mode, per_s).iter().map(|sample| sample.quantile_kept_up_us(share)).collect()
     }
 
-    /// Returns the 99th percentile, or None unless all runs kept up.
+    /// Returns the 99th percentile if all runs kept up, and otherwise None.
     fn p99_us(&self, mode: Mode, per_s: f64) -> Option<Spread> {
         let spread = Spread::from_values(self.quantile_us(mode, per_s, 0.99));
         spread.filter(|spread| spread.count == self.runs)

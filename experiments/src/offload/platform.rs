@@ -130,7 +130,7 @@ impl Platform {
         self.device.emulation.as_ref().map(|emulation| emulation.profile())
     }
 
-    /// Returns the profiles of software and device, or None unless both are emulated.
+    /// Returns the profiles of software and device if both are emulated, and otherwise None.
     pub(super) fn profiles(&self) -> Option<(&DeviceProfile, &DeviceProfile)> {
         Some((self.software.emulation.as_ref()?.profile(), self.profile()?))
     }

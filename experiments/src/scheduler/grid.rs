@@ -373,7 +373,7 @@ impl Cell {
         self.samples(variant).iter().map(Sample::compared_us).collect()
     }
 
-    /// Returns the median latency of the valid runs. It is infinite unless more than half of them carried the load.
+    /// Returns the median latency of the valid runs. It is infinite if at most half of them carried the load.
     fn median_us(&self, variant: Variant) -> f64 {
         let valid = self.latencies_us(variant).into_iter().filter(|latency| !latency.is_nan());
         ranked_median(valid).unwrap_or(f64::INFINITY)

@@ -76,6 +76,6 @@ impl Plan {
     }
 }
 
-/// The value sizes (bytes). The smallest is the first that compression shrinks enough to store it compressed. Each is
-/// four times the previous one.
+/// The value sizes (bytes). They start at the smallest size that compression shrinks enough to be stored compressed.
+/// Each size is four times the previous one.
 const SIZES: [u64; 5] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];

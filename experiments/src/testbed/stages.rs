@@ -27,14 +27,14 @@ pub struct Stage {
     pub p50_us: f64,
 }
 
-/// The format and the level of compressed streams.
+/// The dialect and the level of compressed streams.
 #[derive(Clone, Copy, Debug)]
 struct CodecChoice {
     dialect: Dialect,
     level: Level,
 }
 
-/// The format that QPL's software path writes.
+/// The dialect and the level that QPL's software path writes.
 const PAPER_CODEC: CodecChoice = CodecChoice { dialect: Dialect::IAA, level: Level::Default };
 
 /// The times of one job.

@@ -23,7 +23,7 @@ pub(super) struct Case {
     pub(super) threads: usize,
     /// The kind of time in which throughput is counted.
     pub(super) per: Per,
-    /// True if nobody had read a measurement of the case before the model's estimate was compared with it.
+    /// True if the case was not measured before the model's estimate was first compared with it.
     pub(super) is_held_out: bool,
 }
 

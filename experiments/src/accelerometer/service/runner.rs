@@ -91,7 +91,7 @@ pub(crate) enum What {
     Filled(Kernel, u64, Calls),
 }
 
-/// What happens to the kernel's calls among other work.
+/// The handling of the kernel's calls among other work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// The calls are left out.
