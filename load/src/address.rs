@@ -1,4 +1,4 @@
-//! The address and protocol of a server. Opens connections to it without waiting.
+//! The address and the protocol of a server. The module opens connections to a server without waiting.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde::{Serialize, Serializer};
 
-/// A server's address.
+/// The address and the protocol of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The protocol.
@@ -37,29 +37,29 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
-/// The text is not an address. The caller must act.
+/// An error for a text that is not an address. The caller must correct the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no server address ({reason}); write host:port, [::1]:port or unix:/path, \
      and for gRPC grpc://host:port or grpc:///path"
 )]
 pub struct BadAddress {
-    /// The text.
+    /// The text that is not an address.
     pub text: String,
-    /// What is wrong with it.
+    /// The reason why the text is not an address.
     pub reason: String,
 }
 
 /// A socket that is connected or connecting.
 pub(crate) enum Opening {
-    /// Connected already.
+    /// The socket is connected.
     Done(OwnedFd),
-    /// Once it becomes writable it is connected or has failed.
+    /// The socket is connecting. When it becomes writable, it is connected or has failed.
     Pending(OwnedFd),
 }
 
 impl Address {
-    /// Begins a connection and never waits.
+    /// Begins a connection without waiting.
     pub(crate) fn open(&self) -> Result<Opening, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = |family| rustix::net::socket_with(family, SocketType::STREAM, flags, None);

@@ -1,4 +1,4 @@
-//! What the two protocols have in common: the content of requests and their outcomes. It knows no wire format.
+//! The parts that the two protocols share: the content of requests and their outcomes. The module knows no wire format.
 
 use units::Nanos;
 use workload::{Keys, Values};
@@ -11,7 +11,7 @@ pub(crate) struct Content<'a> {
     pub(crate) values: &'a Values,
     pub(crate) verify: bool,
     pub(crate) exptime_s: i32,
-    /// A value longer than any that was written is refused before memory is taken for it.
+    /// The greatest length of a written value. A longer value is refused before memory is allocated for it.
     pub(crate) value_bytes_max: usize,
 }
 
@@ -28,18 +28,18 @@ pub(crate) enum Outcome {
     Hit {
         value_bytes: usize,
     },
-    /// A hit with a value that was not written for its key.
+    /// A hit with a value that was never written for its key. The text says how the value differs.
     Wrong(String),
     Miss,
     Stored,
     Error(Failure),
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// The gRPC status; `None` on memcached.
+    /// The gRPC status, or `None` on memcached.
     pub(crate) status: Option<&'static str>,
-    /// The server's words, or how the connection ended.
+    /// The server's error message, or the way in which the connection ended.
     pub(crate) message: String,
 }

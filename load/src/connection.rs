@@ -1,5 +1,5 @@
-//! One connection: outgoing bytes, incoming bytes, and the requests in flight in their order. It measures nothing and
-//! hands up what was answered.
+//! One connection: outgoing bytes, incoming bytes, and the requests in flight in their order. The module measures
+//! nothing and returns the answers to its caller.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -15,13 +15,13 @@ use crate::answer::{Answer, Content, Failure, Outcome};
 use crate::source::{Op, Request};
 use crate::work::{BACKOFF_FIRST, BACKOFF_LAST};
 
-/// A connection, up or not.
+/// A connection of the generator. It may be up, opening or down.
 pub(crate) struct Connection {
     pub(crate) address: Address,
     pub(crate) state: State,
-    /// How long to wait before the next attempt to reconnect.
+    /// The wait before the next attempt to reconnect.
     pub(crate) backoff: Nanos,
-    /// Whether the engine has this connection on its list of connections to flush.
+    /// True if the connection is on the engine's list of connections to flush.
     pub(crate) dirty: bool,
     in_flight: VecDeque<InFlight>,
     out: Vec<u8>,
@@ -30,17 +30,17 @@ pub(crate) struct Connection {
     input: Vec<u8>,
     input_start: usize,
     input_end: usize,
-    /// The name of the key that an answer should carry.
+    /// The buffer for the name of the key that an answer should have.
     wanted: Vec<u8>,
 }
 
-/// Whether a connection can be used.
+/// The state of a connection.
 pub(crate) enum State {
-    /// Lost. It is opened again at this time.
+    /// The connection is lost. It is opened again at `retry_at`.
     Down { retry_at: Nanos },
-    /// Being opened. It is given up at this time.
+    /// The connection is being opened. The attempt ends at `give_up_at`.
     Opening { socket: OwnedFd, give_up_at: Nanos },
-    /// In use.
+    /// The connection is in use.
     Up(OwnedFd),
 }
 
@@ -49,12 +49,12 @@ pub(crate) enum State {
 pub(crate) struct InFlight {
     pub(crate) request: Request,
     pub(crate) sent: Nanos,
-    /// The length of the value that has arrived for it.
+    /// The length of the value that has arrived for the request.
     hit_bytes: Option<usize>,
     mismatch: Option<String>,
 }
 
-/// Why a connection is of no further use.
+/// The reason why a connection can no longer be used.
 pub(crate) type Lost = String;
 
 impl Connection {
@@ -75,19 +75,20 @@ impl Connection {
         }
     }
 
-    /// Tells whether another request may be sent, with fewer than `depth` in flight.
+    /// Returns whether the connection is up and can take another request. It may have at most `depth` requests in
+    /// flight.
     pub(crate) fn has_room(&self, depth: usize) -> bool {
         matches!(self.state, State::Up(_))
             && self.in_flight.len() < depth
             && self.out.len() - self.out_sent < OUT_BYTES_ENOUGH
     }
 
-    /// Returns when the oldest unanswered request was sent.
+    /// Returns the time at which the oldest unanswered request was sent.
     pub(crate) fn oldest_sent(&self) -> Option<Nanos> {
         self.in_flight.front().map(|in_flight| in_flight.sent)
     }
 
-    /// Composes `request`. [`Connection::flush`] writes it.
+    /// Appends `request` to the outgoing bytes. [`Connection::flush`] writes them.
     pub(crate) fn push(
         &mut self,
         request: Request,
@@ -120,7 +121,7 @@ impl Connection {
         self.in_flight.push_back(in_flight);
     }
 
-    /// Writes as much as the socket takes and returns the number of bytes.
+    /// Writes as many bytes as the socket accepts and returns their number.
     pub(crate) fn flush(&mut self) -> Result<usize, Lost> {
         let State::Up(socket) = &self.state else { return Ok(0) };
         let before = self.out_sent;
@@ -147,8 +148,8 @@ impl Connection {
         self.writable = true;
     }
 
-    /// Reads until the socket is empty, or to its end if it is `closing`. Appends the answers and returns the number of
-    /// bytes.
+    /// Reads until the socket is empty. If the peer is `closing` the connection, it reads until the end. Appends the
+    /// answers and returns the number of bytes.
     pub(crate) fn receive(
         &mut self,
         closing: bool,
@@ -173,14 +174,14 @@ impl Connection {
             self.input_end += bytes;
             received += bytes;
             self.take_answers(content, answers)?;
-            // A short read has emptied the socket. Later bytes, or the end, cause another event.
+            // A short read has emptied the socket. Later bytes or the end of the connection cause another event.
             if bytes < asked && !closing {
                 return Ok(received);
             }
         }
     }
 
-    /// Takes every whole response from the input, and makes room for the rest of a partial one.
+    /// Takes every complete response from the input, and makes space for the rest of a partial response.
     fn take_answers(
         &mut self,
         content: &Content<'_>,
@@ -219,7 +220,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Moves the remaining bytes to the front, with room for `whole` bytes in all.
+    /// Moves the remaining bytes to the front of a buffer with space for at least `whole` bytes.
     fn compact(&mut self, whole: usize) {
         if self.input_start > 0 {
             self.input.copy_within(self.input_start..self.input_end, 0);
@@ -240,20 +241,20 @@ impl Connection {
         std::mem::take(&mut self.in_flight)
     }
 
-    /// Takes a connected socket into use.
+    /// Starts to use a connected socket.
     pub(crate) fn up(&mut self, socket: OwnedFd) {
         self.state = State::Up(socket);
         self.writable = true;
     }
 
-    /// Notes that the connection works, so that a later loss starts with the shortest backoff again.
+    /// Records that the connection works, so that the next loss starts with the shortest backoff again.
     pub(crate) fn reset_backoff(&mut self) {
         self.backoff = BACKOFF_FIRST;
     }
 }
 
 impl InFlight {
-    /// Takes a value with its CR LF for this request.
+    /// Accepts a value and its CR LF as the answer to this request.
     fn take_value(
         &mut self,
         key: &[u8],
@@ -281,7 +282,7 @@ impl InFlight {
         Ok(())
     }
 
-    /// Returns the outcome that `response`, the last line of an answer, means for this request. It is `None` if the
+    /// Returns the outcome of this request according to `response`, the last line of an answer. Returns `None` if the
     /// response answers another command.
     fn outcome(&mut self, response: &Response<'_>) -> Option<Outcome> {
         match (self.request.op, response) {
@@ -312,8 +313,8 @@ fn error(line: &str) -> Outcome {
 
 fn bounded(value_bytes: u64, content: &Content<'_>) -> Result<usize, Lost> {
     let max = content.value_bytes_max as u64;
-    // A value with another length than was written is wrong bytes. A value longer than any that was written is not even
-    // read.
+    // A value whose length differs from the written one counts as wrong bytes. A value longer than any written value is
+    // not even read.
     if value_bytes > max.max(RESPONSE_LINE_BYTES_MAX as u64) {
         return Err(format!("a value of {value_bytes} bytes, more than the {max} ever written"));
     }
@@ -328,8 +329,8 @@ fn excerpt(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(EXCERPT_BYTES)].escape_ascii().to_string()
 }
 
-/// A connection with this many unsent bytes takes no more requests. A server that does not read must not fill our
-/// memory.
+/// The number of unsent bytes from which on a connection takes no more requests. The limit prevents a server that does
+/// not read from filling our memory.
 const OUT_BYTES_ENOUGH: usize = 256 << 10;
 /// The size of the first input buffer. The buffer grows to the largest value that arrives.
 const INPUT_BYTES_FIRST: usize = 16 << 10;

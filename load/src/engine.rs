@@ -1,4 +1,4 @@
-//! One generator thread on memcached. It gives requests that are due to connections with room and notes the answers. It
+//! One generator thread on memcached. It passes due requests to connections with capacity and records the answers. It
 //! sleeps until the next due time or the next answer, whichever comes first. Nothing in the loop waits for a server.
 
 use rustix::net::sockopt;
@@ -14,7 +14,7 @@ use crate::source::Request;
 use crate::turns::Turns;
 use crate::work::{HOUSEKEEPING_EVERY, OPEN_TIMEOUT, Work};
 
-/// One thread's state.
+/// The state of one generator thread.
 pub(crate) struct Engine<'a> {
     work: Work<'a>,
     connections: Vec<Connection>,
@@ -48,7 +48,7 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Runs to the end of the phase, plus the wait for stragglers.
+    /// Runs until the end of the phase, and then waits for late answers.
     pub(crate) fn run(mut self) -> rustix::io::Result<Recorder> {
         let mut now = self.now();
         for index in 0..self.connections.len() {
@@ -74,7 +74,7 @@ impl<'a> Engine<'a> {
         self.work.shared.clock.now()
     }
 
-    /// Gives the backlog to connections with room, in order.
+    /// Passes the backlog in order to connections with capacity.
     fn send_backlog(&mut self, now: Nanos) {
         let depth = self.work.shared.limits.pipeline_max;
         while self.work.has_backlog() {
@@ -86,7 +86,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Tops a connection up with requests that do not come by the clock.
+    /// Fills a connection up to its depth in a closed loop or a populate phase. Does nothing in an open loop.
     fn refill(&mut self, index: usize, now: Nanos) {
         let Some(depth) = self.work.depth() else { return };
         while self.connections[index].has_room(depth) {
@@ -105,7 +105,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Writes everything that was composed since the last flush, with one write per connection.
+    /// Writes everything that was appended since the last flush, with one write per connection.
     fn flush_dirty(&mut self, now: Nanos) {
         while let Some(index) = self.dirty.pop() {
             self.connections[index].dirty = false;
@@ -144,7 +144,7 @@ impl<'a> Engine<'a> {
         let connection = &mut self.connections[index];
         let content = &self.work.shared.content;
         let received = connection.receive(closing, content, &mut self.answers);
-        // Answers that came before the connection broke still count.
+        // Answers that arrived before the connection broke still count.
         self.take_answers(index, now);
         match received {
             Ok(bytes) => self.work.recorder.bytes_in += bytes as u64,
@@ -166,7 +166,7 @@ impl<'a> Engine<'a> {
         self.answers = answers;
     }
 
-    /// Gives a connection up, with the requests that are in flight on it.
+    /// Closes a connection. The requests in flight on it fail.
     fn lose(&mut self, index: usize, reason: &str, now: Nanos) {
         let connection = &mut self.connections[index];
         let was_up = matches!(connection.state, State::Up(_));
@@ -177,7 +177,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Does what need not be exact: timeouts, reconnects and CPU time.
+    /// Does the work that may be a little late: timeouts, reconnects and CPU time.
     fn keep_house(&mut self, now: Nanos) {
         self.work.keep_house(now);
         let timeout = self.work.shared.limits.request_timeout;
@@ -202,7 +202,7 @@ impl<'a> Engine<'a> {
             Ok(Opening::Done(socket) | Opening::Pending(socket)) => socket,
             Err(_) => return self.give_up(index, now),
         };
-        // Even a socket that is connected at once reports a first event, and that event takes it into use.
+        // A socket that is connected at once also reports a first event, and that event marks it as up.
         if self.poller.add(&socket, index).is_err() {
             return self.give_up(index, now);
         }

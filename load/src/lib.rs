@@ -1,7 +1,8 @@
 //! The load generator. It sends requests at a fixed offered rate, or as fast as answers come. Latency counts from the
-//! time at which each request was *due*, so that a stall of the server counts against every request that it held up.
-//! Values are verified byte for byte. It speaks memcached to any server, and gRPC to servers of the cache's API. It
-//! reports when it was itself too slow to be believed. It draws no conclusions and starts no servers.
+//! time at which each request was *due*, so that a stall of the server counts against every request that it delayed.
+//! The load generator compares every byte of the values that it reads. It speaks memcached's protocol to any server,
+//! and gRPC to servers of the cache's API. If the generator itself is too slow, the report says so. It draws no
+//! conclusions and starts no servers.
 
 mod address;
 mod answer;

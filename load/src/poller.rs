@@ -1,6 +1,6 @@
 //! Waits for sockets and for the next due time, whichever comes first, to the precision of the kernel's high-resolution
-//! timers. The timer is a file in the same epoll set. Unlike `epoll_pwait2`, that works on every kernel and is not
-//! subject to timer slack.
+//! timers. The timer is a file in the same epoll set. Unlike `epoll_pwait2`, a timer file works on every kernel and is
+//! not subject to timer slack.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -36,7 +36,7 @@ impl Poller {
         epoll::add(&self.epoll, socket, epoll::EventData::new_u64(index as u64), flags)
     }
 
-    /// Waits until a socket is ready or until `until`, and never longer.
+    /// Waits until a socket is ready or the time `until` has come. A coarse timeout 1 ms later bounds the wait.
     pub(crate) fn wait(&mut self, now: Nanos, until: Nanos) -> io::Result<()> {
         let blocking = self.timer.arm(now, until)?;
         // The coarse timeout covers the case in which the timer's edge was consumed early.
@@ -49,12 +49,12 @@ impl Poller {
         }
     }
 
-    /// Returns how many events the last wait brought.
+    /// Returns the number of events from the last wait.
     pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Returns one event of the last wait, or `None` if it is the timer's.
+    /// Returns one event of the last wait, or `None` if it is the timer's event.
     pub(crate) fn event(&self, position: usize) -> Option<Readiness> {
         let event = self.events[position];
         let (data, flags) = (event.data.u64(), event.flags);
@@ -67,12 +67,12 @@ impl Poller {
     }
 }
 
-/// The readiness of a socket. Reading is always worth a try.
+/// The readiness of a socket. There is no flag for reading, because the caller always tries to read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     pub(crate) index: usize,
     pub(crate) writable: bool,
-    /// The peer has ended the connection, so there will be no later event.
+    /// True if the peer has ended the connection. There will be no later event.
     pub(crate) closing: bool,
 }
 
@@ -96,7 +96,7 @@ mod tests {
                 }
                 clock.now().since(until).0
             });
-            // A busy machine may be late with most of them.
+            // A busy machine may end most waits late, so the test looks at the shortest delay.
             let least = late.min().expect("twenty waits");
             assert!(least < 1_000_000, "{gap_ns} ns end {least} ns late at least");
         }

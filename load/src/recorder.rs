@@ -1,4 +1,4 @@
-//! The record of one generator thread while it runs, and the sum of all records as a report.
+//! The record of one generator thread during a run, and the sum of all records as a report.
 
 use std::collections::BTreeMap;
 
@@ -66,12 +66,12 @@ impl Recorder {
         }
     }
 
-    /// Tells whether `request` is due in the measured window.
+    /// Returns whether `request` is due in the measured window.
     pub(crate) fn counts(&self, request: &Request) -> bool {
         (self.from..self.to).contains(&request.intended)
     }
 
-    /// Notes that a request was taken up at `now`.
+    /// Records a request that the generator took up at `now`.
     pub(crate) fn offered(&mut self, request: &Request, now: Nanos, by_the_clock: bool) {
         if self.counts(request) {
             self.ops[request.op as usize].offered += 1;
@@ -81,22 +81,22 @@ impl Recorder {
         }
     }
 
-    /// Notes that a request found no room.
+    /// Records a request that found no connection with capacity.
     pub(crate) fn not_sent(&mut self, request: &Request) {
         self.unsent += u64::from(self.counts(request));
     }
 
-    /// Notes an answer.
+    /// Records an answer.
     pub(crate) fn answered(&mut self, answer: &Answer, now: Nanos) {
         if let Outcome::Error(why) = &answer.outcome {
             return self.failed(&answer.request, why);
         }
         let counts = self.counts(&answer.request);
         let op = &mut self.ops[answer.request.op as usize];
-        // Throughput counts the answers that came during the window, whenever their requests were due.
+        // Throughput counts the answers that arrive within the window, for requests with any due time.
         op.answered_within += u64::from((self.from..self.to).contains(&now));
         if let Outcome::Wrong(what) = &answer.outcome {
-            // Wrong bytes matter whenever they are seen.
+            // Wrong bytes count at any time of the run.
             self.wrong.add(answer.request.id, what);
         }
         if !counts {
@@ -116,7 +116,7 @@ impl Recorder {
         }
     }
 
-    /// Notes a failed request.
+    /// Records a failed request.
     pub(crate) fn failed(&mut self, request: &Request, why: &Failure) {
         if self.counts(request) {
             self.ops[request.op as usize].errors += 1;
@@ -124,7 +124,7 @@ impl Recorder {
         }
     }
 
-    /// Notes the thread's CPU time at both ends of the window.
+    /// Records the thread's CPU time at the start and at the end of the window.
     pub(crate) fn watch_cpu(&mut self, now: Nanos) {
         if self.cpu_from.is_none() && now >= self.from {
             self.cpu_from = Some((now, thread_cpu()));
@@ -162,7 +162,7 @@ impl Recorder {
         self.connections.failed_attempts += other.connections.failed_attempts;
     }
 
-    /// Turns the record of a populate phase into its report.
+    /// Turns the record of a populate phase into the report of that phase.
     pub(crate) fn into_populate_report(self, elapsed_s: f64) -> PopulateReport {
         let set = &self.ops[Op::Set as usize];
         let failed = set.errors + self.unanswered + self.unsent;
@@ -205,7 +205,7 @@ impl Recorder {
         }
     }
 
-    /// Tells why the generator limited the result, if it did.
+    /// Returns the reason why the generator limited the result, or `None` if it did not.
     fn bottleneck(&self, pace: &Pace) -> Option<String> {
         let cpu = self.cpu_utilisation;
         if cpu > CPU_UTILISATION_HIGH {
@@ -303,15 +303,16 @@ fn thread_cpu() -> Nanos {
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The longest time that is told apart, and the longest request timeout.
+/// The longest time that the histograms distinguish, and the longest valid request timeout.
 const TIME_MAX: Nanos = Nanos::secs(3_600);
 const SAME_BOUNDS: &str = "all histograms have the same bounds";
-/// The server chooses the messages, so the number of different ones is bounded here.
+/// The greatest number of different messages that are counted. The server chooses the messages, so their number needs a
+/// bound.
 const ERROR_KINDS_MAX: usize = 64;
 const WRONG_EXAMPLES_MAX: usize = 8;
-/// Above this a thread has no time left to be punctual.
+/// The CPU utilisation from which on a thread has no time left to be punctual.
 const CPU_UTILISATION_HIGH: f64 = 0.9;
-/// If one request in a hundred is later than this, the generator's delay shows in the p99 of any cache.
+/// The limit for the p99 of the generator's delay. Above this limit the delay shows in the p99 of any cache.
 const LATENESS_HIGH: Nanos = Nanos::millis(1);
 
 #[cfg(test)]
@@ -335,7 +336,7 @@ mod tests {
         let report = recorder.into_report(spec, None, Nanos(200));
         assert_eq!((report.get.offered, report.get.hits, report.get.value_bytes), (2, 2, 10));
         assert_eq!((report.get.latency.max_ns, report.get.service.max_ns), (50, 40));
-        // Due at 99 and answered at 149, and due at 100 and answered at 150.
+        // One request was due at 99 and answered at 149. The other one was due at 100 and answered at 150.
         assert_eq!(report.get.achieved_per_s, 2.0 / 1e-7);
         assert!(!report.stopped_early);
     }

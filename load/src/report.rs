@@ -1,4 +1,4 @@
-//! The result of a run as data: serde gives it to programs, [`LoadReport::table`] to people.
+//! The result of a run as data. Serde writes it for programs, and [`LoadReport::table`] for people.
 
 use std::collections::BTreeMap;
 
@@ -7,69 +7,70 @@ use serde::Serialize;
 
 use crate::LoadSpec;
 
-/// The result of one run. Everything but `prepopulate` and `connections` counts requests that were
-/// due within the measured window.
+/// The result of one run. The requests that it counts are those that were due within the measured window.
+/// `connections`, `wrong` and the bytes also include the warm-up and the wait at the end, and `prepopulate` is of the
+/// populate phase.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
     /// The description of the run.
     pub spec: LoadSpec,
-    /// The measured window; shorter than asked for when the run was stopped (s).
+    /// The length of the measured window (s). It is shorter than requested if the run was stopped.
     pub measured_s: f64,
-    /// Whether the stop flag ended the run.
+    /// True if the stop flag ended the run.
     pub stopped_early: bool,
-    /// The phase before the load.
+    /// The result of the populate phase, or `None` if there was none.
     pub prepopulate: Option<PopulateReport>,
-    /// Gets.
+    /// The results of gets.
     pub get: OpReport,
-    /// Sets.
+    /// The results of sets.
     pub set: OpReport,
-    /// Sets that followed a miss; not part of the offered rate.
+    /// The results of sets that followed a miss. They are not part of the offered rate.
     pub fill: OpReport,
-    /// Requests dropped because the backlog was full, or still waiting for room at the end.
+    /// Requests that were dropped because the backlog was full, or that still waited for capacity at the end.
     pub unsent: u64,
-    /// Requests sent that had no answer when the wait for stragglers ended.
+    /// Requests that were sent and had no answer when the wait for late answers ended.
     pub unanswered: u64,
-    /// Failed requests by what the server said or how the connection ended.
+    /// The number of failed requests by the server's error message, or by the way in which the connection ended.
     pub errors: BTreeMap<String, u64>,
-    /// The same by gRPC status as a client sees it (`DEADLINE_EXCEEDED`, also for the generator's timeout). Empty on
-    /// memcached.
+    /// The number of failed requests by the gRPC status that a client sees (`DEADLINE_EXCEEDED`, also for the
+    /// generator's timeout). It is empty for memcached targets.
     pub statuses: BTreeMap<&'static str, u64>,
-    /// Values read that were not what was written.
+    /// The values that differ from those that were written.
     pub wrong: WrongBytes,
-    /// Bytes written to sockets, protocol included, warm-up and drain too.
+    /// Bytes written to sockets. They include the protocol, the warm-up and the wait at the end.
     pub bytes_out: u64,
     /// Bytes read from sockets.
     pub bytes_in: u64,
-    /// What happened to connections.
+    /// The losses of connections and the attempts to reopen them.
     pub connections: ConnectionReport,
-    /// Whether the generator can be believed.
+    /// The facts that show whether the generator was fast enough.
     pub generator: GeneratorReport,
 }
 
-/// One kind of request.
+/// The results of one kind of request.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct OpReport {
     /// Requests that were due.
     pub offered: u64,
     /// `offered` per second of the window.
     pub offered_per_s: f64,
-    /// Requests that were answered, without an error.
+    /// Requests that were answered without an error.
     pub answered: u64,
-    /// Answers that arrived within the window, per second of it.
+    /// Answers that arrived within the window, per second of the window.
     pub achieved_per_s: f64,
-    /// Gets that found a value, wrong values included.
+    /// Gets that found a value, including wrong values.
     pub hits: u64,
-    /// Gets that found none.
+    /// Gets that found no value.
     pub misses: u64,
-    /// Hits over hits and misses; `None` without either.
+    /// Hits divided by the sum of hits and misses, or `None` if there are neither.
     pub hit_ratio: Option<f64>,
     /// Requests that failed.
     pub errors: u64,
     /// Bytes of the values read.
     pub value_bytes: u64,
-    /// Time from when the request was due to its answer.
+    /// The time from a request's due time to its answer.
     pub latency: Percentiles,
-    /// Time from when the request was handed to its connection to its answer.
+    /// The time from passing a request to its connection until its answer.
     pub service: Percentiles,
 }
 
@@ -86,50 +87,50 @@ pub struct Percentiles {
     pub max_ns: u64,
 }
 
-/// Values that were not what was written.
+/// Values that differ from those that were written.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WrongBytes {
-    /// How many.
+    /// The number of wrong values.
     pub count: u64,
-    /// The first few: key number and what was wrong.
+    /// The first few wrong values: the key number and the difference.
     pub examples: Vec<String>,
 }
 
-/// What happened to connections, over the whole run.
+/// The losses of connections and the attempts to reopen them, from the warm-up to the wait at the end.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct ConnectionReport {
-    /// Connections lost after they were up.
+    /// Connections that were lost after they were up.
     pub lost: u64,
     /// Lost connections that were opened again.
     pub reopened: u64,
-    /// Attempts to open again that failed.
+    /// Attempts to reopen a connection that failed.
     pub failed_attempts: u64,
 }
 
-/// How well the generator kept up.
+/// The generator's delays and load.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct GeneratorReport {
-    /// How late the generator took up requests that were due. This is the generator's part of the latency. Empty for a
-    /// closed loop.
+    /// The time from a request's due time until the generator takes it up. This is the generator's part of the latency.
+    /// It is empty for a closed loop.
     pub lateness: Percentiles,
-    /// The busiest thread's CPU time over the window; 1 is a whole core.
+    /// The busiest thread's CPU time divided by the window. A value of 1 is a whole core.
     pub cpu_utilisation: f64,
-    /// Whether the generator limited the result.
+    /// True if the generator limited the result.
     pub was_bottleneck: bool,
-    /// Why the generator limited the result.
+    /// The reason why the generator limited the result, or `None` if it did not.
     pub reason: Option<String>,
 }
 
-/// The phase that sets every key once.
+/// The result of the populate phase, which sets every key once.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PopulateReport {
-    /// Keys stored.
+    /// The number of keys that were stored.
     pub stored: u64,
-    /// Keys whose set failed.
+    /// The number of keys whose set failed.
     pub failed: u64,
-    /// How long it took (s).
+    /// The length of the phase (s).
     pub elapsed_s: f64,
-    /// Failures by kind.
+    /// The number of failures by error message.
     pub errors: BTreeMap<String, u64>,
 }
 

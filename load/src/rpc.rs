@@ -1,7 +1,7 @@
 //! The workloads of the RPC services: requests of the mixes of \[Arcalis\] table V, a model that knows their answers,
-//! recordings that can be replayed, and a closed-loop load over TCP. Every connection asks for its share of the keys,
-//! has a model of what is stored under them, and compares every byte. The load says nothing about latency at a given
-//! rate, because that needs an open loop.
+//! recordings that can be replayed, and a closed-loop load over TCP. Every connection uses its share of the keys, has a
+//! model of the values stored under them, and compares every byte. The load cannot show the latency at a given rate,
+//! because that needs an open loop.
 
 mod generator;
 mod mix;
@@ -27,48 +27,48 @@ pub use recording::{Recording, RecordingError};
 /// A load on an RPC service.
 #[derive(Clone, Debug)]
 pub struct RpcSpec {
-    /// The server.
+    /// The address of the server.
     pub address: SocketAddr,
-    /// Connections, each with its own thread and one request in flight. 1 to 1024.
+    /// The number of connections, 1 to 1024. Each has its own thread and one request in flight.
     pub connections: usize,
-    /// The duration, unless `requests` are done before.
+    /// The duration. The load ends earlier if `requests` are done.
     pub duration: Nanos,
     /// The number of requests after which the load ends, if given.
     pub requests: Option<u64>,
-    /// The calls and their keys. Each connection has its share of the keys, at least one.
+    /// The calls and their keys. Each connection has its share of the keys, and at least one key.
     pub mix: Mix,
-    /// The same seed asks for the same keys in the same order.
+    /// The seed of the draws. The same seed gives the same keys in the same order.
     pub seed: u64,
 }
 
 /// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RpcReport {
-    /// Requests answered after every key was stored once.
+    /// Requests that were answered after every key had been stored once.
     pub requests: u64,
-    /// The requests that write: sets and stored posts.
+    /// The number of requests that write: sets and stored posts.
     pub writes: u64,
-    /// The other requests.
+    /// The number of requests that read.
     pub reads: u64,
-    /// Reads that found nothing because the store had made room.
+    /// Reads that found nothing because the store had evicted the item.
     pub misses: u64,
     /// Answers whose bytes differ from the model's.
     pub wrong: u64,
     /// Requests answered with an exception.
     pub exceptions: u64,
-    /// How long it took (s).
+    /// The longest time that a connection was loading (s).
     pub seconds: f64,
     /// Requests per second.
     pub requests_per_second: f64,
     /// Median time from request to answer (ns).
     pub p50_ns: u64,
-    /// 99th percentile of that time (ns).
+    /// The 99th percentile of the time from request to answer (ns).
     pub p99_ns: u64,
-    /// The longest of these times (ns).
+    /// The longest time from request to answer (ns).
     pub max_ns: u64,
 }
 
-/// Why there is no report.
+/// The reason why there is no report.
 #[derive(Debug, Error)]
 pub enum RpcLoadError {
     /// The caller has to change the description.
@@ -82,12 +82,12 @@ pub enum RpcLoadError {
         /// The system's error.
         error: std::io::Error,
     },
-    /// The server's answer is not a valid frame; this is its length as announced.
+    /// The server announced an answer that is not a valid frame. The number is the announced length (bytes).
     #[error("an answer of {0} B is announced")]
     Answer(i32),
 }
 
-/// Stores something under every key, then loads until the time is over, the requests are done or `stop` is set.
+/// Stores something under every key, and then loads until the duration is over, the requests are done or `stop` is set.
 pub fn run(spec: &RpcSpec, stop: &AtomicBool) -> Result<RpcReport, RpcLoadError> {
     check(spec)?;
     let clock = SystemClock::new();
@@ -149,7 +149,8 @@ fn summed(tallies: &[Tally]) -> RpcReport {
         sum.exceptions += report.exceptions;
         latencies.add(of_one).expect("made alike");
     }
-    // Each connection's rate is over the time in which it was loading, and the total is the sum of these rates.
+    // A connection's rate is its requests divided by the time in which it was loading. The total is the sum of these
+    // rates.
     let rate = |tally: &Tally| {
         tally.report.requests as f64 * 1e9 / tally.ended.since(tally.begun).0.max(1) as f64
     };
@@ -208,7 +209,7 @@ impl Client {
         while !ended() && self.generator.warm(&mut self.request) {
             self.exchange(clock, &mut report)?;
         }
-        // Errors of this phase are reported as well.
+        // Misses of the first phase do not count, but its wrong answers and exceptions do.
         let mut report = RpcReport { misses: 0, ..report };
         let requests = spec.requests.map_or(u64::MAX, |all| share(all, spec.connections, number));
         let mut latencies = histogram();
@@ -226,7 +227,7 @@ impl Client {
         Ok(Tally { report, latencies, begun, ended: now })
     }
 
-    /// Sends the request, reads its answer and judges it. Returns how long the answer took.
+    /// Sends the request, reads its answer and judges it. Returns the time until the answer was complete.
     fn exchange(
         &mut self,
         clock: &SystemClock,
@@ -250,12 +251,12 @@ impl Client {
     /// Reads a frame into `answer` and returns its length.
     fn read(&mut self) -> Result<usize, RpcLoadError> {
         let failed = |error| RpcLoadError::Connection { address: self.address, error };
-        // Head and body mostly come together.
+        // The head and the body mostly arrive together.
         let (mut there, mut whole) = (0, READ_BYTES);
         loop {
             self.answer.resize(self.answer.len().max(whole), 0);
             let count = match self.stream.read(&mut self.answer[there..]) {
-                // A read with a time limit is interrupted when a stopped process goes on.
+                // A read with a timeout is interrupted when a stopped process continues.
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 count => count.map_err(failed)?,
             };
@@ -277,12 +278,13 @@ impl Client {
     }
 }
 
-/// Covers times from a tenth of a microsecond to a minute, to three digits.
+/// Returns a histogram for times from a tenth of a microsecond to a minute, with three digits.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(100, 60_000_000_000, 3).expect("bounds in order")
 }
 
-/// Longer than any pause of a busy machine. After this time the server counts as hanging.
+/// The longest wait for the server, which is longer than any pause of a busy machine. After this time the server counts
+/// as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECTIONS_MAX: usize = 1024;
 /// The least size of a read.

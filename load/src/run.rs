@@ -1,4 +1,5 @@
-//! A run from start to report: it prepares the workload, opens the connections, populates and loads.
+//! A run from the start to the report. It prepares the workload, opens the connections, populates the servers and loads
+//! them.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -24,24 +25,24 @@ use crate::source::{Mix, Source};
 use crate::spec::{BadSpec, LoadSpec, Pace, Payload};
 use crate::work::{Counters, Limits, Shared, Work};
 
-/// Why there is no report.
+/// The reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The caller must fix the description.
+    /// The description is invalid. The caller must fix it.
     #[error(transparent)]
     BadSpec(#[from] BadSpec),
-    /// The caller must fix a size distribution.
+    /// A size distribution is invalid. The caller must fix it.
     #[error("{which}: {error}")]
     BadSizes {
         /// The distribution.
         which: &'static str,
-        /// What is wrong with it.
+        /// The reason why the distribution is invalid.
         error: BadSizes,
     },
-    /// The operator must fix the corpus.
+    /// The corpus is unusable. The operator must fix it.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
-    /// The operator must start the server or fix its address.
+    /// A server is unreachable. The operator must start it or fix its address.
     #[error("cannot connect to {address}: {reason}")]
     Unreachable {
         /// The server's address.
@@ -49,7 +50,7 @@ pub enum LoadError {
         /// The system's reason.
         reason: String,
     },
-    /// The operator must look at the server: it stored none of the keys.
+    /// The server stored none of the keys. The operator must look at the server.
     #[error("the server stored none of {keys} keys: {reason}")]
     NothingStored {
         /// The number of keys sent.
@@ -57,7 +58,7 @@ pub enum LoadError {
         /// The most frequent error.
         reason: String,
     },
-    /// The operator must fix the machine: a system call failed.
+    /// A system call failed. The operator must fix the machine.
     #[error("the load generator cannot run: {0}")]
     System(#[from] Errno),
 }
@@ -71,20 +72,20 @@ pub enum Phase {
     Measure,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// The phase.
     pub phase: Phase,
     /// The part of the phase that is done, 0 to 1.
     pub fraction: f64,
-    /// Requests answered since populating or the load began.
+    /// The number of requests answered since the populate phase or the load began.
     pub answered: u64,
-    /// Requests that failed since then.
+    /// The number of requests that failed since the populate phase or the load began.
     pub failed: u64,
 }
 
-/// An open connection that is handed to a thread.
+/// An open connection that is passed to a thread.
 pub(crate) struct Opened {
     pub(crate) address: Address,
     pub(crate) socket: OwnedFd,
@@ -100,7 +101,7 @@ struct Prepared<'a> {
 }
 
 /// Runs `spec` to its end or until `stop` is set, and reports the measurements. Calls `progress` about ten times per
-/// second. The run's time is bounded, whatever the servers do.
+/// second. The servers cannot extend the run beyond a bounded time.
 pub fn run(
     spec: &LoadSpec,
     mut progress: impl FnMut(&Progress),
@@ -272,7 +273,7 @@ impl<'a> Prepared<'a> {
         self.spec.threads.min(self.spec.connections)
     }
 
-    /// Opens every connection, or tells which server could not be reached.
+    /// Opens every connection. The error names the server that could not be reached.
     fn connect(&self) -> Result<Vec<Opened>, LoadError> {
         let deadline = self.clock.now() + CONNECT_TIMEOUT;
         let targets = self.spec.targets.iter().cycle().take(self.spec.connections);
@@ -315,7 +316,7 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Waits until a socket is connected.
+    /// Waits until a socket is connected or `deadline` has passed.
     fn finish(&self, socket: &OwnedFd, deadline: Nanos) -> Result<(), Errno> {
         let mut ready = [PollFd::new(socket, PollFlags::OUT)];
         let is_ready = retry_on_intr(|| {
@@ -336,13 +337,13 @@ impl Counters {
     }
 }
 
-/// Returns the part of `count` things that falls to one of `threads`.
+/// Returns the range of `count` items that belongs to one of `threads`.
 fn share_of(count: u64, thread: usize, threads: usize) -> Range<u64> {
     let cut = |thread: usize| (u128::from(count) * thread as u128 / threads as u128) as u64;
     cut(thread)..cut(thread + 1)
 }
 
-/// Raises the soft limit of open files towards `wanted`. A failure shows when the sockets are opened.
+/// Raises the soft limit of open files towards `wanted`. If that fails, opening the sockets reports it.
 fn raise_file_limit(wanted: u64) {
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current.unwrap_or(u64::MAX);
@@ -352,13 +353,15 @@ fn raise_file_limit(wanted: u64) {
     }
 }
 
-/// If a connection is not up after this time, the run fails.
+/// The time after which the run fails if a connection is not up.
 const CONNECT_TIMEOUT: Nanos = Nanos::secs(3);
-/// This is less than the queue of every listener, so that no handshake is dropped.
+/// The number of connections that are opened at once. It is less than the queue of every listener, so that no handshake
+/// is dropped.
 const CONNECTS_AT_ONCE: usize = 64;
-/// Files other than connections: standard streams, pollers, timers and a corpus.
+/// The number of open files other than connections: standard streams, pollers, timers and a corpus.
 const FILES_BESIDE: u64 = 64;
-/// Lets every thread be ready before the first request is due. A thread that is ready later shows as lateness.
+/// The time between the start of a phase and its first due request. It lets every thread get ready. A thread that needs
+/// longer shows as lateness.
 const HEAD_START: Nanos = Nanos::millis(2);
 const WATCH_EVERY: Duration = Duration::from_millis(5);
 const REPORT_EVERY: Nanos = Nanos::millis(100);

@@ -1,4 +1,4 @@
-//! Decides what to ask for next. It draws operation and key, and creates requests in one of three ways.
+//! Chooses the next request. It draws operation and key, and creates requests in one of three ways.
 
 use std::ops::Range;
 
@@ -10,26 +10,26 @@ use workload::{Arrivals, Popularity};
 pub(crate) enum Op {
     Get,
     Set,
-    /// A set that follows a get's miss; it is not part of the offered rate.
+    /// A set that follows a get's miss. It is not part of the offered rate.
     Fill,
 }
 
-/// A request that is due.
+/// A request of the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) op: Op,
     pub(crate) id: u64,
-    /// When the request is due; in a closed loop, when it is sent.
+    /// The time at which the request is due. In a closed loop it is the time at which the request is sent.
     pub(crate) intended: Nanos,
 }
 
 /// The three sources of requests.
 pub(crate) enum Source {
-    /// Requests that are due at set times, until the end of the run.
+    /// Requests that are due at given times, until the end of the run.
     Open(OpenSource),
-    /// A request whenever one of `depth` places on a connection is free.
+    /// A request as soon as fewer than `depth` requests are in flight on a connection.
     Closed { depth: usize, mix: Mix },
-    /// One set of each key, as fast as they are stored.
+    /// One set of each key, as fast as the server stores them. Each connection has up to `depth` in flight.
     Populate { depth: usize, ids: Range<u64> },
 }
 
@@ -49,13 +49,13 @@ pub(crate) struct Mix {
 }
 
 impl Source {
-    /// Creates requests that are due from `start` on.
+    /// Creates a source of requests that are due from `start` on.
     pub(crate) fn open(mut arrivals: Arrivals, mut mix: Mix, start: Nanos) -> Self {
         let next_due = start + arrivals.next_due(&mut mix.prng);
         Self::Open(OpenSource { arrivals, start, next_due, mix })
     }
 
-    /// Returns a request for a free place at `now`, unless requests come by the clock.
+    /// Returns the request that is sent at `now`, or `None` in an open loop.
     pub(crate) fn next_now(&mut self, now: Nanos) -> Option<Request> {
         match self {
             Self::Open(_) => None,
@@ -68,12 +68,12 @@ impl Source {
 }
 
 impl OpenSource {
-    /// Returns when the next request is due.
+    /// Returns the time at which the next request is due.
     pub(crate) fn next_due(&self) -> Nanos {
         self.next_due
     }
 
-    /// Takes the next request, due or not.
+    /// Takes the next request, even if it is not due yet.
     pub(crate) fn take(&mut self) -> Request {
         let request = self.mix.draw(self.next_due);
         self.next_due = self.start + self.arrivals.next_due(&mut self.mix.prng);

@@ -11,100 +11,102 @@ use crate::Address;
 /// One run of the load generator.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadSpec {
-    /// The servers, which are alike. Connections are distributed among them in turn.
+    /// The servers, which must be equivalent. Connections are distributed among them in turn.
     pub targets: Vec<Address>,
-    /// Connections in all.
+    /// The number of all connections.
     pub connections: usize,
-    /// Generator threads; each has its share of connections and rate.
+    /// The number of generator threads. Each has its share of connections and rate.
     pub threads: usize,
-    /// What decides when a request is sent.
+    /// The rule for when a request is sent.
     pub pace: Pace,
-    /// How long to measure, after the warm-up (ns).
+    /// The length of the measurement, after the warm-up (ns).
     pub duration: Nanos,
-    /// How long to load before measuring (ns).
+    /// The length of the load before the measurement (ns).
     pub warmup: Nanos,
     /// The fraction of requests that are gets; the others are sets.
     pub get_share: f64,
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: u64,
-    /// Sizes of key names.
+    /// The sizes of key names.
     pub key_bytes: SizeDist,
-    /// The exponent of the keys' popularity; 0 is uniform.
+    /// The Zipf exponent of the keys' popularity. With 0 all keys are equally popular.
     pub zipf_alpha: f64,
-    /// Sizes of values; each key keeps its size.
+    /// The sizes of values. Each key keeps its size.
     pub value_bytes: SizeDist,
-    /// Whether `value_bytes` counts calls or bytes.
+    /// The weight of `value_bytes`: calls or bytes.
     pub weighting: Weighting,
-    /// Larger values are cut to this, so that the server's item limit holds.
+    /// The greatest size of a value. Larger values are cut to this size, so that they fit the server's item limit.
     pub value_bytes_max: ByteCount,
-    /// What the values look like.
+    /// The content of the values.
     pub payload: Payload,
-    /// The preset that the above came from, for the report.
+    /// The name of the preset from which the fields above come, for the report.
     pub preset: Option<String>,
     /// The most requests in flight on one connection of an open loop.
     pub pipeline_max: usize,
-    /// The most requests of an open loop that wait for room on a connection. Further requests are dropped and counted.
+    /// The most requests of an open loop that wait for a connection with capacity. Further requests are dropped and
+    /// counted.
     pub backlog_max: usize,
-    /// After a get that missed, set the key, as a read-through client does.
+    /// True if every get that misses is followed by a set of the key, as a read-through client does.
     pub set_on_miss: bool,
-    /// Set every key once before the load.
+    /// True if every key is set once before the load.
     pub prepopulate: bool,
-    /// How many different values are written to a key, in turn; 1 writes the same bytes every time.
+    /// The number of different values that are written to a key in turn. With 1 every set writes the same bytes.
     pub versions: u32,
-    /// Compare every value read with what was written.
+    /// True if every value that is read is compared with the written value.
     pub verify: bool,
-    /// The expiry sent with sets (s); 0 is never.
+    /// The expiry that is sent with sets (s). With 0 items never expire.
     pub exptime_s: i32,
-    /// How long a request may take (ns). On memcached, a connection whose oldest request waits longer is given up and
-    /// opened again. On gRPC, the call is cancelled. At the end of a run the generator waits this long for answers.
+    /// The longest time of a request (ns). On memcached, a connection is closed and opened again if its oldest request
+    /// waits longer. On gRPC, the call is cancelled. At the end of a run the generator waits this long for answers.
     pub request_timeout: Nanos,
-    /// The seed of keys, values and draws. The same seed asks for the same keys and bytes.
+    /// The seed of keys, values and draws. The same seed gives the same keys and bytes.
     pub seed: u64,
 }
 
-/// What decides when a request is sent.
+/// The rule for when a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
-    /// At this rate, whatever the server does. Latency counts from when a request was due.
+    /// Requests are due at this rate, even if the server is slow. Latency counts from the due time.
     Open {
-        /// Offered requests per second.
+        /// The offered requests per second.
         rate_per_s: f64,
-        /// How the gaps are distributed.
+        /// The distribution of the gaps between requests.
         arrivals: ArrivalKind,
     },
-    /// As fast as answers come, to measure throughput. Its latency says nothing about a load that does not wait.
+    /// Requests are sent as fast as answers come. Use it to measure throughput. Its latency does not apply to a load
+    /// that does not wait.
     Closed {
-        /// Requests kept in flight on each connection.
+        /// The number of requests in flight on each connection.
         depth: usize,
     },
 }
 
-/// Where the bytes of values come from.
+/// The source of the bytes of values.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Payload {
-    /// A synthetic class.
+    /// Synthetic bytes of a class.
     Class(PayloadClass),
     /// Slices of the files in a directory.
     Corpus(PathBuf),
 }
 
-/// A field of a [`LoadSpec`] with an invalid value. The caller must act.
+/// An error for a field of a [`LoadSpec`] with an invalid value. The caller must fix the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {value}; valid is {valid}")]
 pub struct BadSpec {
     /// The field's name.
     pub field: &'static str,
-    /// Its value.
+    /// The invalid value.
     pub value: String,
     /// The valid values.
     pub valid: &'static str,
 }
 
 impl LoadSpec {
-    /// Describes a modest load on `targets`: 1,000 requests per second for 10 s, nine gets to one set, on values of 4
-    /// KiB of html.
+    /// Describes a modest load on `targets`: 1,000 requests per second for 10 s, with nine gets for each set and values
+    /// of 4 KiB of HTML.
     pub fn new(targets: Vec<Address>) -> Self {
         Self {
             targets,
@@ -134,7 +136,7 @@ impl LoadSpec {
         }
     }
 
-    /// Takes sizes, popularity, mix and payload from `preset`.
+    /// Sets sizes, popularity, mix and payload to those of `preset`.
     pub fn apply(&mut self, preset: &Preset) {
         self.value_bytes = preset.value_bytes.value.clone();
         self.key_bytes = preset.key_bytes.value.clone();
@@ -193,12 +195,13 @@ fn in_range(
     high: f64,
     valid: &'static str,
 ) -> Result<(), BadSpec> {
-    // A NaN is in no range.
+    // A NaN is outside every range, so it is refused.
     let fits = (low..=high).contains(&value);
     if fits { Ok(()) } else { Err(BadSpec { field, value: value.to_string(), valid }) }
 }
 
-/// A value of this size fits into memcached's default item limit under any key, with item header and frame.
+/// The default of `value_bytes_max`. A value of this size fits into memcached's default item limit with any key, the
+/// item header and the frame.
 const VALUE_BYTES_MAX_DEFAULT: ByteCount = ByteCount(1_000_000);
 
 const _: () = assert!(

@@ -6,7 +6,7 @@ use crate::Pace;
 use crate::report::{LoadReport, OpReport, Percentiles};
 
 impl LoadReport {
-    /// Formats the report as a table of plain text that ends in a newline.
+    /// Formats the report as a plain-text table that ends with a newline.
     pub fn table(&self) -> String {
         let mut out = String::new();
         let written = self.write_table(&mut out);

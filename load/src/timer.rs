@@ -1,5 +1,5 @@
 //! The next due time as a file that becomes readable at that time, to the precision of the kernel's high-resolution
-//! timers. It waits for nothing itself; a poller or a runtime waits.
+//! timers. The module does not wait itself; a poller or a runtime waits.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,15 +10,15 @@ use rustix::time::{
 };
 use units::Nanos;
 
-/// A timer file in the form in which it is watched. It is edge-triggered: an expiry wakes once and need not be read.
-/// Setting the timer clears it.
+/// A timer file, with the type that its poller or runtime needs. It is edge-triggered: an expiry wakes the waiter once
+/// and need not be read. Setting the timer clears an expiry.
 pub(crate) struct Timer<F> {
     pub(crate) file: F,
-    /// The time to which it was last set, so that it is not set again.
+    /// The time to which the timer was last set. The timer is not set to the same time again.
     armed_for: Nanos,
 }
 
-/// Creates a timer file, to be wrapped into the form in which it is watched.
+/// Creates a timer file. The caller wraps it in the type that its poller or runtime needs.
 pub(crate) fn file() -> io::Result<OwnedFd> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     timerfd_create(TimerfdClockId::Monotonic, flags)
@@ -29,7 +29,7 @@ impl<F: AsFd> Timer<F> {
         Self { file, armed_for: Nanos(0) }
     }
 
-    /// Sets the timer to `until`. Returns false if that is too near to be worth a sleep.
+    /// Sets the timer to `until`. Returns false if `until` is too near for a sleep.
     pub(crate) fn arm(&mut self, now: Nanos, until: Nanos) -> io::Result<bool> {
         let wait = until.since(now);
         if wait.0 < SPIN_BELOW_NS {
@@ -49,5 +49,5 @@ pub(crate) fn timespec(time: Nanos) -> Timespec {
     Timespec { tv_sec: (time.0 / 1_000_000_000) as i64, tv_nsec: (time.0 % 1_000_000_000) as i64 }
 }
 
-/// Setting the timer, sleeping and waking together cost about this much. A shorter wait is spent polling.
+/// The approximate time for setting the timer, sleeping and waking (ns). The caller polls during a shorter wait.
 const SPIN_BELOW_NS: u64 = 5_000;

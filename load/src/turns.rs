@@ -1,20 +1,20 @@
-//! Gives connections their turns, one after the other, and passes over those without room. It does not know what a
-//! connection is or what it is given.
+//! Gives each connection its turn, one after the other, and skips those without capacity. The module does not know what
+//! a connection is or what a connection gets.
 
 /// The turns of a thread's connections.
 pub(crate) struct Turns {
     next: usize,
-    /// Whether some connection may have room. If none has, no connection needs to be checked.
+    /// False if no connection has capacity. Then no connection needs to be checked.
     room: bool,
 }
 
 impl Turns {
-    /// Begins with the first connection. It may have room.
+    /// Begins with the first connection, which may have capacity.
     pub(crate) fn new() -> Self {
         Self { next: 0, room: true }
     }
 
-    /// Returns the next of `count` connections that has room.
+    /// Returns the index of the next of `count` connections that has capacity.
     pub(crate) fn take(&mut self, count: usize, has_room: impl Fn(usize) -> bool) -> Option<usize> {
         if !self.room {
             return None;
@@ -28,7 +28,7 @@ impl Turns {
         found
     }
 
-    /// Notes that a connection may have room again.
+    /// Records that a connection may have capacity again.
     pub(crate) fn open(&mut self) {
         self.room = true;
     }

@@ -1,5 +1,6 @@
-//! The requests of one generator thread. It takes them up when they are due, keeps them while no connection has room,
-//! and counts them when they are answered. It is the same for every protocol and touches no socket.
+//! The requests of one generator thread. The module takes requests up when they are due, stores them while no
+//! connection has capacity, and counts them when they are answered. It is the same for every protocol and touches no
+//! socket.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use crate::answer::{Answer, Content, Failure, Outcome};
 use crate::recorder::Recorder;
 use crate::source::{Op, Request, Source};
 
-/// What all threads of a phase share.
+/// The data that all threads of a phase share.
 pub(crate) struct Shared<'a> {
     pub(crate) content: Content<'a>,
     pub(crate) limits: Limits,
@@ -19,18 +20,18 @@ pub(crate) struct Shared<'a> {
     pub(crate) counters: Counters,
 }
 
-/// Bounds of one thread's work.
+/// The bounds of one thread's work.
 pub(crate) struct Limits {
     pub(crate) pipeline_max: usize,
     pub(crate) backlog_max: usize,
     pub(crate) request_timeout: Nanos,
     pub(crate) set_on_miss: bool,
     pub(crate) versions: u32,
-    /// The end of the load: no request is due from here on.
+    /// The end of the load. No request is due at or after this time.
     pub(crate) end: Nanos,
 }
 
-/// The threads' progress so far, for the progress display.
+/// The counts of all threads so far, for the progress display.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) answered: AtomicU64,
@@ -42,14 +43,14 @@ pub(crate) struct Work<'a> {
     pub(crate) shared: &'a Shared<'a>,
     pub(crate) recorder: Recorder,
     source: Source,
-    /// Requests that were due while no connection had room.
+    /// Requests that became due while no connection had capacity.
     backlog: VecDeque<Request>,
     in_flight: usize,
-    /// The requests in flight that were due within the measured window.
+    /// The number of requests in flight that were due within the measured window.
     in_flight_counted: u64,
     version: u32,
     last_answer: Nanos,
-    /// Counts that are not yet in the shared counters.
+    /// Answers that are not yet in the shared counters. `failed` has the failures that are not.
     answered: u64,
     failed: u64,
 }
@@ -70,7 +71,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Tells whether the phase was stopped or is over, the wait for stragglers included.
+    /// Returns whether the phase was stopped, or is over including the wait for late answers.
     pub(crate) fn is_finished(&self, now: Nanos) -> bool {
         if self.shared.stop.load(Ordering::Relaxed) {
             return true;
@@ -78,7 +79,8 @@ impl<'a> Work<'a> {
         let idle = self.in_flight == 0 && self.backlog.is_empty();
         let patience = self.shared.limits.request_timeout;
         match &self.source {
-            // Everything is stored, or the server has been silent for longer than any request may take.
+            // The phase ends when everything is stored, or when the server has been silent for longer than any request
+            // may take.
             Source::Populate { ids, .. } => {
                 let silent = now.since(self.last_answer) > patience + patience;
                 (ids.is_empty() && idle) || silent
@@ -91,7 +93,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Returns when to look again: at the next due time, or at `housekeeping` if that is earlier.
+    /// Returns the time until which the thread may sleep: the next due time, or `housekeeping` if that is earlier.
     pub(crate) fn wake_at(&self, housekeeping: Nanos) -> Nanos {
         match &self.source {
             Source::Open(open) if open.next_due() < self.shared.limits.end => {
@@ -101,7 +103,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Takes up every request that is due.
+    /// Takes up every due request.
     pub(crate) fn take_due(&mut self, now: Nanos) {
         let Source::Open(open) = &mut self.source else { return };
         let end = self.shared.limits.end;
@@ -120,12 +122,12 @@ impl<'a> Work<'a> {
         !self.backlog.is_empty()
     }
 
-    /// Returns the request that has waited longest for room.
+    /// Returns the request that has waited longest for a connection with capacity.
     pub(crate) fn next_waiting(&mut self) -> Option<Request> {
         self.backlog.pop_front()
     }
 
-    /// Returns how many requests to keep in flight on each connection, unless requests come by the clock.
+    /// Returns the number of requests to keep in flight on each connection, or `None` in an open loop.
     pub(crate) fn depth(&self) -> Option<usize> {
         match self.source {
             Source::Open(_) => None,
@@ -133,7 +135,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Returns a request for a free place, unless requests come by the clock.
+    /// Returns the request that is sent at `now`, or `None` in an open loop or after the end.
     pub(crate) fn next_now(&mut self, now: Nanos) -> Option<Request> {
         if now >= self.shared.limits.end {
             return None;
@@ -143,7 +145,7 @@ impl<'a> Work<'a> {
         Some(request)
     }
 
-    /// Notes that `request` was handed to a connection. Returns the version of the value to write.
+    /// Records that `request` was passed to a connection. Returns the version of the value to write.
     pub(crate) fn sent(&mut self, request: &Request) -> u32 {
         self.in_flight += 1;
         self.in_flight_counted += u64::from(self.recorder.counts(request));
@@ -152,7 +154,7 @@ impl<'a> Work<'a> {
         self.version
     }
 
-    /// Notes an answer that came at `now`. Returns the set that follows a miss.
+    /// Records an answer that came at `now`. Returns the set that follows a miss.
     pub(crate) fn answered(&mut self, answer: &Answer, now: Nanos) -> Option<Request> {
         self.landed(&answer.request);
         self.last_answer = now;
@@ -169,7 +171,7 @@ impl<'a> Work<'a> {
         Some(request)
     }
 
-    /// Notes that a request will have no answer.
+    /// Records that a request will have no answer.
     pub(crate) fn failed(&mut self, request: &Request, why: &Failure) {
         self.landed(request);
         self.failed += 1;
@@ -181,7 +183,7 @@ impl<'a> Work<'a> {
         self.in_flight_counted -= u64::from(self.recorder.counts(request));
     }
 
-    /// Does what need not be exact: CPU time and progress.
+    /// Does the work that may be a little late: CPU time and progress.
     pub(crate) fn keep_house(&mut self, now: Nanos) {
         self.recorder.watch_cpu(now);
         let counters = &self.shared.counters;
@@ -189,7 +191,7 @@ impl<'a> Work<'a> {
         counters.failed.fetch_add(std::mem::take(&mut self.failed), Ordering::Relaxed);
     }
 
-    /// Counts the requests that are left at the end of the phase.
+    /// Counts the requests that are left at the end of the phase, and returns the record.
     pub(crate) fn settle(mut self) -> Recorder {
         for request in self.backlog.drain(..) {
             self.recorder.not_sent(&request);
@@ -202,10 +204,11 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Bounds how late the stop flag, a timeout or a retry is noticed.
+/// The interval of housekeeping. The thread notices the stop flag, a timeout or a retry at most this late.
 pub(crate) const HOUSEKEEPING_EVERY: Nanos = Nanos::millis(10);
-/// How long a lost connection may take to open again.
+/// The longest time for reopening a lost connection.
 pub(crate) const OPEN_TIMEOUT: Nanos = Nanos::secs(1);
 pub(crate) const BACKOFF_FIRST: Nanos = Nanos::millis(10);
-/// The longest pause between two attempts, so that a server that comes back is found within about a second.
+/// The longest pause between two attempts to reconnect. With it, the generator finds a restarted server within about a
+/// second.
 pub(crate) const BACKOFF_LAST: Nanos = Nanos::millis(1_000);

@@ -1,4 +1,4 @@
-//! The model's answer to one query, in a form that can be serialised.
+//! The model's answer to one query, in a form that can be serialized.
 
 use model::program::PublicProgram;
 use model::{
@@ -8,59 +8,59 @@ use serde::Serialize;
 
 use crate::query::{Published, Query, Sizes};
 
-/// The answer. Numbers that are infinite are null in JSON.
+/// The answer to one query. Infinite numbers are null in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
-    /// The id of the query, unique in its file.
+    /// The id of the query, which is unique in its file.
     pub id: String,
     /// The name of the query, for people.
     pub name: String,
     /// The threading design.
     pub threading: &'static str,
-    /// Where the accelerator is.
+    /// The place of the accelerator: on the chip, off the chip or remote.
     pub strategy: &'static str,
-    /// The reading of the equations.
+    /// The variant of the equations.
     pub variant: &'static str,
     /// The device profile whose costs were used.
     pub device: Option<String>,
-    /// C / C_S: throughput with the accelerator over throughput without.
+    /// C / C_S: the throughput with the accelerator divided by the throughput without it.
     pub speedup: Ratio,
-    /// C / C_L; `None` under the public program's reading.
+    /// C / C_L, the reduction of latency. It is `None` with the variant of the public program.
     pub latency_reduction: Option<Ratio>,
-    /// The smallest whole size that pays; `None` without C_b or sizes.
+    /// The smallest whole size for which an offload pays, or `None` if neither C_b nor sizes are known.
     pub break_even_bytes: Option<Number>,
-    /// The number of calls that pay; `None` if the number of calls is unknown.
+    /// The number of calls for which an offload pays, or `None` if the number of calls is unknown.
     pub offloads: Option<Number>,
     /// The number of all calls.
     pub calls: Option<f64>,
-    /// The share of the cycles in offloads that pay.
+    /// The share of the cycles that belongs to calls for which an offload pays.
     pub alpha: Number,
-    /// The sizes by which offloads are chosen; `None` if all calls are taken to pay.
+    /// The sizes that decide which calls are offloaded, or `None` if every call counts as one that pays.
     pub sizes: Option<SizesUsed>,
-    /// The older model's answer for a single offload; `None` without C_b or sizes.
+    /// LogCA's answer for a single offload, or `None` if neither C_b nor sizes are known. LogCA is an older model.
     pub logca: Option<LogCaSizes>,
     /// The parameter that causes most of the answer's uncertainty; `None` if every parameter is exact.
     pub measure_better: Option<&'static str>,
-    /// The parameters, the one to measure better first.
+    /// The parameters. The first is the parameter whose better measurement would help most.
     pub parameters: Vec<ParameterUsed>,
-    /// Effects that the answer leaves out or assumes.
+    /// Effects that the answer ignores, and assumptions that it makes.
     pub limits: Vec<String>,
     /// Notes on how the given values were used.
     pub notes: Vec<String>,
     /// Results that others computed or measured for the same query.
     pub published: Option<Published>,
-    /// What the public program prints (%), for queries in its form.
+    /// The result that the public program prints (%), for queries in that program's form.
     pub public_program_percent: Option<f64>,
 }
 
-/// C over the remaining cycles. Above 1 the accelerator helps.
+/// C divided by the cycles that remain. Above 1 the accelerator helps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     /// The estimate; `None` if only a range is known.
     pub value: Option<f64>,
-    /// Its 95 % interval.
+    /// The 95 % interval of the estimate.
     pub ci95: Option<[f64; 2]>,
-    /// If n and the sizes are unknown: from no call offloaded to all calls offloaded at no cost.
+    /// The range if n and the sizes are unknown. It goes from no offloaded call to all calls offloaded at no cost.
     pub range: Option<[f64; 2]>,
 }
 
@@ -69,7 +69,7 @@ pub struct Ratio {
 pub struct Number {
     /// The estimate.
     pub value: f64,
-    /// Its 95 % interval.
+    /// The 95 % interval of the estimate.
     pub ci95: [f64; 2],
 }
 
@@ -86,39 +86,39 @@ pub struct SizesUsed {
     pub calls: f64,
     /// The number of size classes.
     pub bins: usize,
-    /// How the sizes are known.
+    /// The provenance of the sizes: measured, configured or assumed.
     pub provenance: &'static str,
     /// The source of the sizes.
     pub source: Option<String>,
 }
 
-/// LogCA's result for one synchronous offload that does not queue (bytes; infinite if no size qualifies).
+/// LogCA's result for one synchronous offload without queueing (bytes). A size is infinite if no size qualifies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LogCaSizes {
-    /// The smallest whole size that pays.
+    /// The smallest whole size for which an offload pays.
     pub break_even_bytes: f64,
-    /// The smallest size that is faster by half of A; `None` for an A of at most 2.
+    /// The smallest size for which the offload is faster by A / 2, or `None` if A is at most 2.
     pub half_acceleration_bytes: Option<f64>,
 }
 
 /// A parameter in the form in which it was used.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParameterUsed {
-    /// Its symbol (\[Accelerometer\], table 5).
+    /// The symbol of the parameter (\[Accelerometer\], table 5).
     pub symbol: &'static str,
     /// The value as stated.
     pub value: f64,
-    /// Its 95 % interval or its range; `None` if it is taken as exact.
+    /// The 95 % interval or the range of the value, or `None` if the value counts as exact.
     pub interval: Option<[f64; 2]>,
     /// The unit of the value.
     pub unit: &'static str,
-    /// How the value is known.
+    /// The provenance of the value: measured, configured or assumed.
     pub provenance: &'static str,
     /// The source of the value.
     pub source: Option<String>,
-    /// Its share of the variance of the speedup.
+    /// The parameter's share of the variance of the speedup.
     pub variance_share: f64,
-    /// Percent of change of the speedup per percent of change of the parameter.
+    /// The change of the speedup in percent for a change of the parameter by one percent.
     pub elasticity: f64,
 }
 
@@ -169,7 +169,7 @@ pub fn evaluate(query: Query, seed: u64) -> Result<Answer, String> {
     })
 }
 
-/// Returns the limits of an answer by sizes: intervals cover the parameters alone.
+/// Returns the limits of an answer that uses sizes: the intervals cover only the errors of the parameters.
 fn sizes_limits(sizes: Option<&Sizes>) -> impl Iterator<Item = &'static str> {
     let is_assumed = sizes.is_some_and(|sizes| sizes.provenance == Provenance::Assumed);
     let exact =
@@ -205,7 +205,7 @@ fn ratio(estimate: Estimate, share_alone: bool) -> Ratio {
     Ratio { value: Some(estimate.value), ci95: Some([low, high]), range: None }
 }
 
-/// Rounds up to whole bytes, because the bound itself does not pay.
+/// Returns the next whole number of bytes above the bound, because an offload of exactly the bound does not pay.
 fn smallest(estimate: Estimate) -> Number {
     let above = |bytes: f64| bytes.floor() + 1.0;
     let (low, high) = estimate.ci95;
@@ -246,7 +246,7 @@ fn interval(quantity: &Quantity) -> Option<[f64; 2]> {
     }
 }
 
-/// Returns the number that the public program would print, if it knows the design.
+/// Returns the number that the public program would print, or `None` if that program does not know the design.
 fn public_program(query: &Query) -> Option<f64> {
     if !query.of_program {
         return None;
@@ -268,7 +268,8 @@ fn public_program(query: &Query) -> Option<f64> {
     Some(PublicProgram::from(&parameters).percent(query.design.threading))
 }
 
-/// Returns an alpha from samples: the share, with Wilson's 95 % interval of a binomial with so many samples.
+/// Returns an alpha that was measured by sampling: the share, with Wilson's 95 % interval for that number of binomial
+/// samples.
 pub(crate) fn sampled_share(share: f64, samples: f64) -> Quantity {
     let n = samples.max(1.0);
     let z2 = Z * Z;
@@ -288,7 +289,7 @@ mod tests {
     fn a_sampled_share_is_as_sure_as_its_samples() {
         let wilson = sampled_share(0.1, 100.0);
         let Spread::Interval { low, high } = wilson.spread else { panic!("{wilson:?}") };
-        // The textbook interval of 10 in 100.
+        // This is the textbook interval for 10 of 100.
         assert!((low - 0.0552).abs() < 1e-4 && (high - 0.1744).abs() < 1e-4, "{low} {high}");
         assert!(sampled_share(0.0, 10.0).check(Symbol::Alpha).is_ok());
         assert!(sampled_share(1.0, 10.0).check(Symbol::Alpha).is_ok());

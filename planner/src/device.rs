@@ -1,12 +1,12 @@
-//! Derives o0, L and A for the calls of a query from a device profile, so that o0 + L + the accelerator's time is the
-//! profile's mean latency over the sizes. It computes from published figures and never asks the device.
+//! Derives o0, L and A for the calls of a query from a device profile. The sum of o0, L and the accelerator's time is
+//! the profile's mean latency over the sizes. The module computes from published figures and never contacts the device.
 
 use model::{Provenance, Quantity, SizeHistogram, Strategy, Symbol};
 use workload::{Attachment, DeviceProfile, OpProfile, Variant};
 
 use crate::query::{Parameter, Query};
 
-/// Returns the query with the costs of a device in place of its costs.
+/// Returns the query with its costs replaced by those of a device.
 ///
 /// # Errors
 /// The profile or the query lacks a value.
@@ -62,13 +62,13 @@ pub(crate) fn with_device(query: &Query, name: &str) -> Result<Query, String> {
     Ok(offloaded)
 }
 
-/// Returns a value with the interval that the ends of the profile's ranges give.
+/// Returns a value with an interval. The ends of the interval come from the ends of the profile's ranges.
 fn quantity(value: f64, one: f64, other: f64) -> Quantity {
     let (low, high) = (one.min(other).min(value), one.max(other).max(value));
     if low.is_infinite() {
         return Quantity::exact(low, Provenance::Configured);
     }
-    // An interval must be finite, and beyond this bound a faster accelerator makes no difference.
+    // An interval must be finite. Beyond this bound a faster accelerator makes no difference.
     let (value, high) = (value.min(FASTER_MAX), high.min(FASTER_MAX));
     match low == high {
         true => Quantity::exact(value, Provenance::Configured),
@@ -104,11 +104,11 @@ struct Kernel {
     cycles_per_call: f64,
     ghz: f64,
     clock_source: &'static str,
-    /// Sizes (bytes), each with the share of the calls that it represents.
+    /// Sizes (bytes) and the share of the calls that each of them represents.
     points: Vec<(u64, f64)>,
 }
 
-/// Means over the calls (cycles).
+/// The mean costs over the calls (cycles).
 struct Costs {
     o0: f64,
     l: f64,
@@ -165,7 +165,7 @@ impl Kernel {
     }
 }
 
-/// Checks the clock of a host.
+/// Checks that the clock of a host is within its valid range.
 ///
 /// # Errors
 /// The clock is outside its valid range.
@@ -174,14 +174,14 @@ pub(crate) fn checked_ghz(ghz: f64) -> Result<f64, String> {
     if is_clock { Ok(ghz) } else { Err(format!("clock_ghz is {ghz}; it must be from 0.1 to 10")) }
 }
 
-/// Returns the names of the profiles in specs/devices that offload.
+/// Returns the names of the profiles in specs/devices that have an accelerator.
 pub(crate) fn all_that_offload() -> Vec<String> {
     let offloads =
         |name: &&str| DeviceProfile::find(name).is_ok_and(|profile| profile.accelerator.is_some());
     DeviceProfile::names().filter(offloads).map(str::to_owned).collect()
 }
 
-/// Returns a few sizes of each bin, evenly over the logarithm, as the model spreads its calls.
+/// Returns a few sizes of each bin, evenly spaced on a logarithmic axis, as the model spreads the calls of a bin.
 fn points(sizes: &SizeHistogram) -> Vec<(u64, f64)> {
     let steps = if sizes.bins().len() > MANY_BINS { 1 } else { STEPS };
     let sizes_of_bin = |bin: &model::Bin| {
@@ -196,7 +196,7 @@ fn points(sizes: &SizeHistogram) -> Vec<(u64, f64)> {
     sizes.bins().iter().flat_map(sizes_of_bin).collect()
 }
 
-/// An accelerator that is faster than this takes no time that matters.
+/// The largest A. A faster accelerator takes no time that matters.
 const FASTER_MAX: f64 = 1e12;
 const STEPS: usize = 16;
 const MANY_BINS: usize = 4_096;

@@ -1,4 +1,4 @@
-//! The TOML form of queries. Keys at the top hold for every `[[case]]` that does not override them. Errors name the
+//! The TOML form of queries. Keys at the top apply to every `[[case]]` that does not override them. Errors name the
 //! case, the key and its valid values.
 
 use std::path::Path;
@@ -9,10 +9,10 @@ use toml::{Table, Value};
 use crate::query::{Parameter, Published, Query, Sizes, counted, objective};
 use crate::sizes::{self, Entry};
 
-/// Reads the queries of a file. Paths in it are relative to `folder`; without a folder they are refused.
+/// Reads the queries of a file. Paths in the file are relative to `folder`. Without a folder, paths are refused.
 ///
 /// # Errors
-/// The problem and its place.
+/// The text names the problem and its place.
 pub(crate) fn read(text: &str, folder: Option<&Path>) -> Result<Vec<Query>, String> {
     let mut top: Table = toml::from_str(text).map_err(|error| error.to_string())?;
     let cases = match top.remove("case") {
@@ -85,7 +85,7 @@ fn query(table: &Table, id: &str, folder: Option<&Path>) -> Result<Query, String
     Ok(query)
 }
 
-/// All keys that are not parameters.
+/// All keys that do not name parameters.
 const WORDS: [&str; 16] = [
     "id",
     "name",
@@ -122,8 +122,8 @@ fn design(table: &Table) -> Result<Design, String> {
     Ok(design)
 }
 
-/// Reads a number or a table. The table has `value` with or without `interval`, or `range`, or `offloads` for Q, and
-/// may have `provenance` and `source`.
+/// Reads a parameter, which is a number or a table. The table has `value` with an optional `interval`, or `range`, or
+/// `offloads` for Q. It may also have `provenance` and `source`.
 fn given(key: &'static str, value: &Value, source: Option<&str>) -> Result<Parameter, String> {
     let Value::Table(table) = value else {
         let exact = Quantity::exact(number(key, value)?, Provenance::Configured);
@@ -154,7 +154,7 @@ fn given(key: &'static str, value: &Value, source: Option<&str>) -> Result<Param
 
 const GIVEN: &str = "a value, a value with an interval, a range, or of Q offloads";
 
-/// The key for queueing as a distribution: the cycles that each offload queued.
+/// The key that gives queueing as a distribution: the cycles for which each offload queued.
 const OFFLOADS: &str = "offloads";
 
 fn queued(value: &Value) -> Result<Queueing, String> {
@@ -177,7 +177,8 @@ fn provenance(table: &Table) -> Result<Option<Provenance>, String> {
     }))
 }
 
-/// Reads the sizes: a path, a list, or a table whose `of` is one of these, with `provenance` and `source`.
+/// Reads the sizes. They are a path, a list, or a table that has a path or a list in `of` and may have `provenance` and
+/// `source`.
 fn put_sizes(
     query: &mut Query,
     value: &Value,

@@ -1,4 +1,4 @@
-//! Reads the files that hold queries and sizes. Also holds the specs that are compiled in.
+//! Reads the files that have queries and sizes. The module also has the compiled-in specs.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::query::Query;
 use crate::{file, program, sizes};
 
-/// The specs that are compiled in.
+/// The compiled-in specs by their names.
 pub const SPECS: [(&str, &str); 4] = [
     (
         "accelerometer-validation",
@@ -26,7 +26,7 @@ pub const SPECS: [(&str, &str); 4] = [
 /// Reads the queries in a file of parameters, or in the compiled-in spec of that name.
 ///
 /// # Errors
-/// The problem and its place.
+/// The text names the problem and its place.
 pub(crate) fn queries_from(path: &Path) -> Result<Vec<Query>, String> {
     let shown = path.display().to_string();
     let placed = |problem: String| format!("{shown}: {problem}");
@@ -41,16 +41,16 @@ pub(crate) fn queries_from(path: &Path) -> Result<Vec<Query>, String> {
     file::read(&text, Some(folder)).map_err(placed)
 }
 
-/// Reads the sizes in a file: those of `op`, if the file has sizes by op.
+/// Reads the sizes in a file. If the file has sizes by op, it reads those of `op`.
 ///
 /// # Errors
-/// The problem and its place.
+/// The text names the problem and its place.
 pub(crate) fn sizes_from(path: &Path, op: Option<&str>) -> Result<sizes::Read, String> {
     let text = text_from(path)?;
     sizes::read(&text, op).map_err(|problem| format!("sizes {}: {problem}", path.display()))
 }
 
-/// Reads a file of at most [`FILE_BYTES_MAX`].
+/// Reads a text file of at most [`FILE_BYTES_MAX`] bytes.
 pub(crate) fn text_from(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let file = std::fs::File::open(path);

@@ -1,6 +1,6 @@
-//! Answers what acceleration would give a service. Parameters come from a file, a CPU profile or a live scheduler;
-//! costs may come from device profiles. The command line and the Python package call the same functions with the same
-//! words. This crate measures nothing, changes nothing and prints nothing; the equations are `model`'s.
+//! Answers how much a service would gain from acceleration. Parameters come from a file, a CPU profile or a live
+//! scheduler; costs may come from device profiles. The command line and the Python package call the same functions and
+//! use the same names. This crate measures nothing, changes nothing and prints nothing; the equations are in `model`.
 
 mod answer;
 mod device;

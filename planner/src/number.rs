@@ -1,6 +1,7 @@
 //! Formats numbers for people, in messages and tables.
 
-/// Formats a number with five significant digits and thousands separators. Above a dozen digits it uses powers of ten.
+/// Formats a number with five significant digits and thousands separators. From 10^12 on, and below 10^-4, it uses
+/// powers of ten.
 pub fn plain(value: f64) -> String {
     if !value.is_finite() {
         return "inf".to_owned();

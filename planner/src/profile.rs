@@ -1,4 +1,5 @@
-//! A CPU profile as a report of categories, and as a query about one of them. The reader is `workload::cpu`.
+//! A CPU profile as a report of categories, and as a query about one of its categories. `workload::cpu` reads the
+//! profile.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,72 +18,72 @@ use crate::query::{Parameter, Query};
 pub struct Report {
     /// The form of the file.
     pub format: &'static str,
-    /// What the weights count.
+    /// The event that the weights count.
     pub event: String,
-    /// Samples read.
+    /// The number of samples that were read.
     pub samples: u64,
-    /// The number of independent samples of equal weight that would give the same certainty.
+    /// The number of independent samples of equal weight that would give the same certainty as these samples.
     pub independent_samples: f64,
-    /// The meaning that the counts of folded stacks are assumed to have, unless they count samples.
+    /// The assumed meaning of the counts in folded stacks, or `None` if they count samples.
     pub counts: Option<String>,
     /// The sum of the samples' weights.
     pub weight: u64,
-    /// Instructions per cycle, where the profile has both.
+    /// Instructions per cycle, or `None` if the profile lacks one of the two.
     pub ipc: Option<f64>,
     /// The categories of leaf functions (\[Accelerometer\], table 2).
     pub leaf: Vec<Row>,
     /// The categories of functionalities (\[Accelerometer\], table 3).
     pub functionality: Vec<Row>,
-    /// Suggestions that follow from the findings (\[Accelerometer\], table 4).
+    /// Suggestions that follow from the findings in the profile (\[Accelerometer\], table 4).
     pub advice: Vec<Advice>,
     /// The number of lines that could not be read.
     pub malformed_lines: u64,
-    /// The first lines that could not be read, with their numbers.
+    /// The first lines that could not be read, with their line numbers.
     pub malformed: Vec<(u64, String)>,
-    /// Samples of other events, which are not counted.
+    /// The number of samples of other events, which do not count.
     pub other_events: u64,
     /// The number of distinct symbols that were sorted into categories.
     pub symbols: usize,
-    /// Frames of further symbols, which matched no rule.
+    /// The number of frames of further symbols, which matched no rule.
     pub frames_beyond: u64,
 }
 
 /// One category.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// Its name.
+    /// The name of the category.
     pub category: String,
-    /// The frames that decided.
+    /// The frames of a stack that the category's rules read: leaf or inclusive.
     pub frames: Option<&'static str>,
-    /// Its share of the profile's weight.
+    /// The category's share of the profile's weight.
     pub share: f64,
-    /// Its samples.
+    /// The number of samples in the category.
     pub samples: u64,
-    /// Its instructions per cycle, where the profile has both.
+    /// The category's instructions per cycle, or `None` if the profile lacks one of the two.
     pub ipc: Option<f64>,
-    /// The speedup of the service if the category took no time.
+    /// The speedup of the service if the category took no time. It is the upper bound for any accelerator.
     pub speedup_at_most: Option<f64>,
-    /// The parts that its rules name.
+    /// The parts of the category that rules name.
     pub parts: Vec<Part>,
-    /// Its symbols with the largest shares.
+    /// The symbols of the category with the largest shares.
     pub top: Vec<Top>,
 }
 
 /// A part of a category.
 #[derive(Debug, Serialize)]
 pub struct Part {
-    /// Its name.
+    /// The name of the part.
     pub part: String,
-    /// Its share of the profile's weight.
+    /// The part's share of the profile's weight.
     pub share: f64,
 }
 
 /// A symbol of a category.
 #[derive(Debug, Serialize)]
 pub struct Top {
-    /// The symbol.
+    /// The name of the symbol.
     pub symbol: String,
-    /// Its share of the profile's weight.
+    /// The symbol's share of the profile's weight.
     pub share: f64,
 }
 
@@ -91,14 +92,14 @@ pub struct Top {
 pub struct Advice {
     /// The finding.
     pub finding: String,
-    /// The kind of acceleration for which it is an opportunity.
+    /// The kind of acceleration that the finding suggests.
     pub opportunity: &'static str,
 }
 
-/// Reads a profile. The rules of a file are tried before the built-in ones.
+/// Reads a profile. The rules in the file `more_rules` are tried before the built-in rules.
 ///
 /// # Errors
-/// The part that cannot be read, and the reason.
+/// The text names the part that cannot be read, and the reason.
 pub fn read(path: &Path, more_rules: Option<&Path>) -> Result<CpuProfile, String> {
     let rules = rules(more_rules)?;
     let shown = path.display();
@@ -119,8 +120,8 @@ fn rules(more: Option<&Path>) -> Result<Rules, String> {
     Rules::new(&texts).map_err(|error| error.to_string())
 }
 
-/// Returns the rules that match a symbol, of both tables, in the order in which they are tried. A library stands in
-/// brackets behind the symbol, as reports print it.
+/// Returns the rules of both tables that match a symbol, in the order in which they are tried. The symbol may end with
+/// its library in parentheses, as in reports.
 ///
 /// # Errors
 /// The rules cannot be used.
@@ -133,7 +134,7 @@ pub fn explain(symbol: &str, more_rules: Option<&Path>) -> Result<Vec<Explained>
 /// Creates a query about one category. Only alpha is known until sizes are added.
 ///
 /// # Errors
-/// There is no such category; the error lists those that exist.
+/// There is no such category; the error lists the existing categories.
 pub fn query(profile: &CpuProfile, kernel: &str, threading: &str) -> Result<Query, String> {
     let category = profile.find(kernel).ok_or_else(|| {
         let all = profile.functionality.categories.iter().chain(&profile.leaf.categories);
@@ -158,7 +159,7 @@ pub fn query(profile: &CpuProfile, kernel: &str, threading: &str) -> Result<Quer
     };
     query.parameters.insert(Symbol::Alpha, Parameter::new(alpha, source));
     query.notes.extend(counts(profile));
-    // The profile covers an unknown number of seconds and cores.
+    // The profile covers an unknown number of seconds and cores, so C does not count one second of one core.
     query.is_of_a_second = false;
     query.clock_ghz = profile.clock_ghz();
     query.clock_source = "the profile's cycles over its time";
@@ -170,7 +171,7 @@ pub fn query(profile: &CpuProfile, kernel: &str, threading: &str) -> Result<Quer
     Ok(query)
 }
 
-/// Describes the meaning that the counts of folded stacks are assumed to have, unless they count samples.
+/// Describes the assumed meaning of the counts in folded stacks. Returns `None` if they count samples.
 fn counts(profile: &CpuProfile) -> Option<String> {
     match profile.stands_for? {
         StandsFor::Samples => None,

@@ -1,6 +1,6 @@
-//! Reads the nine-line file of the public Accelerometer program: a name and a value per line, in the order C, alpha, n,
-//! o0, Q, L, o1, A, Threading. As in that program the position decides and the name is for people. A name that belongs
-//! to another parameter is noted.
+//! Reads the nine-line file of the public Accelerometer program. Each line has a name and a value, in the order C,
+//! alpha, n, o0, Q, L, o1, A, Threading. As in that program, the position of a line decides and the name is only for
+//! people. A line with the name of another parameter causes a note.
 
 use model::{Design, Provenance, Quantity, Strategy, Symbol};
 
@@ -9,7 +9,7 @@ use crate::query::{Parameter, Query};
 const PLACES: [Symbol; 8] =
     [Symbol::C, Symbol::Alpha, Symbol::N, Symbol::O0, Symbol::Q, Symbol::L, Symbol::O1, Symbol::A];
 
-/// Tells whether a text has this form rather than TOML.
+/// Returns whether a text has this nine-line form rather than TOML.
 pub(crate) fn is_nine_lines(text: &str) -> bool {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     lines
@@ -17,10 +17,10 @@ pub(crate) fn is_nine_lines(text: &str) -> bool {
         .is_some_and(|line| line.split_whitespace().count() == 2 && !line.contains(['=', '[', '#']))
 }
 
-/// Reads the file. If it cannot tell where the accelerator is, off-chip is assumed, because its equations are the same.
+/// Reads the file. The form does not say where the accelerator is, so off-chip is assumed; the equations are the same.
 ///
 /// # Errors
-/// The line and its problem.
+/// The text names the line and its problem.
 pub(crate) fn read(text: &str, name: &str) -> Result<Query, String> {
     let lines: Vec<Vec<&str>> = text
         .lines()
@@ -42,7 +42,7 @@ pub(crate) fn read(text: &str, name: &str) -> Result<Query, String> {
         let given = given.map_err(|error| format!("line {}: {error}", place + 1))?;
         query.parameters.insert(symbol, given);
         let named = PLACES.iter().find(|one| one.name().eq_ignore_ascii_case(words[0]));
-        // The program's name for alpha is `a`, and A is the accelerator's speedup.
+        // The program's name for alpha is `a`, which is not A, the accelerator's speedup.
         let is_alphas_name = symbol == Symbol::Alpha && words[0] == "a";
         if named.is_some_and(|named| *named != symbol) && !is_alphas_name {
             let (line, name) = (place + 1, words[0]);

@@ -1,5 +1,5 @@
-//! A query to the model: the known parameters with their sources, and the stated design. A missing parameter becomes an
-//! assumption, which is reported, or a range. It reads no file.
+//! A query to the model: the known parameters with their sources, and the stated design. A missing parameter becomes a
+//! reported assumption or a range. The module reads no file.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use model::{
 };
 use serde::Serialize;
 
-/// A given parameter.
+/// A parameter of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// The value with its error.
+    /// The value with its uncertainty.
     pub quantity: Quantity,
     /// The source of the value.
     pub source: Option<String>,
@@ -31,7 +31,7 @@ impl Parameter {
 pub struct Sizes {
     /// The calls by size.
     pub histogram: SizeHistogram,
-    /// How they are known.
+    /// The provenance of the sizes: measured, configured or assumed.
     pub provenance: Provenance,
     /// The source of the sizes.
     pub source: Option<String>,
@@ -40,54 +40,54 @@ pub struct Sizes {
 /// Results that others computed or measured for the same query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Published {
-    /// Gain in throughput.
+    /// The gain in throughput.
     pub speedup_percent: Option<f64>,
-    /// Gain in latency.
+    /// The gain in latency.
     pub latency_reduction_percent: Option<f64>,
-    /// Gain in throughput with every call accelerated at no cost.
+    /// The gain in throughput if every call were accelerated at no cost.
     pub ideal_speedup_percent: Option<f64>,
-    /// Gain in throughput in an A/B test.
+    /// The gain in throughput that an A/B test measured.
     pub measured_speedup_percent: Option<f64>,
-    /// The number of calls that pay.
+    /// The number of calls for which an offload pays.
     pub offloads: Option<f64>,
-    /// The smallest size that pays.
+    /// The smallest size for which an offload pays.
     pub break_even_bytes: Option<f64>,
-    /// Whether a parameter was chosen to match that size.
+    /// True if a parameter was chosen so that the result matches this smallest size.
     pub break_even_calibrated: bool,
     /// The place where the numbers are printed.
     pub source: Option<String>,
 }
 
-/// One query.
+/// A query to the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// The id, unique in its file.
+    /// The id of the query, which is unique in its file.
     pub id: String,
-    /// The name, for people.
+    /// The name of the query, for people.
     pub name: String,
-    /// The threading design, the strategy and the reading of the equations.
+    /// The threading design, the strategy and the variant of the equations.
     pub design: Design,
-    /// Whether the host waits until an offload has arrived, if stated. Otherwise it follows from the strategy.
+    /// True if the host waits until an offload has arrived, or `None` if this follows from the strategy.
     pub awaits_transfer: Option<bool>,
-    /// The parameters that are known.
+    /// The known parameters.
     pub parameters: BTreeMap<Symbol, Parameter>,
-    /// The number of calls by size, if known.
+    /// The number of calls by size, or `None` if it is unknown.
     pub sizes: Option<Sizes>,
-    /// How alpha shrinks with the calls that do not pay.
+    /// The rule by which alpha shrinks for the calls that do not pay.
     pub counted: Counted,
     /// The quantity to improve.
     pub objective: Objective,
-    /// The exponent of the kernel's cost over its bytes; 1 if not given.
+    /// The exponent with which the kernel's cost grows with its bytes. `None` means 1.
     pub beta: Option<f64>,
-    /// The op of a device profile.
+    /// The op whose costs are read from a device profile.
     pub op: String,
-    /// The clock of the host (GHz), if known.
+    /// The clock of the host (GHz), or `None` if it is unknown.
     pub clock_ghz: Option<f64>,
     /// The source of the clock.
     pub clock_source: &'static str,
-    /// Whether C counts one second, so that it gives the clock of one core.
+    /// True if C counts the cycles of one second, so that it gives the clock of one core.
     pub is_of_a_second: bool,
-    /// Device profiles with whose costs the model is evaluated as well.
+    /// The device profiles for which the model is evaluated as well.
     pub devices: Vec<String>,
     /// The device profile whose costs are in `parameters`.
     pub device: Option<String>,
@@ -95,12 +95,12 @@ pub struct Query {
     pub published: Option<Published>,
     /// Notes on how the given values were used.
     pub notes: Vec<String>,
-    /// Whether the query has the public program's form.
+    /// True if the query has the public program's form.
     pub of_program: bool,
 }
 
 impl Query {
-    /// Returns a query of which no parameter is known.
+    /// Returns a query without known parameters.
     pub fn new(id: impl Into<String>, name: impl Into<String>, design: Design) -> Self {
         Self {
             id: id.into(),
@@ -124,19 +124,19 @@ impl Query {
         }
     }
 
-    /// Returns the stated value of a symbol. If n is not stated, it is the number of calls that the sizes count.
+    /// Returns the stated value of a symbol. If n is not stated, it returns the number of calls that the sizes count.
     pub fn stated(&self, symbol: Symbol) -> Option<f64> {
         let given = self.parameters.get(&symbol).map(|given| given.quantity.stated);
         let counted = || self.sizes.as_ref().map(|sizes| sizes.histogram.calls());
         if symbol == Symbol::N { given.or_else(counted) } else { given }
     }
 
-    /// Tells whether only a share is known, but neither the number of calls nor their sizes.
+    /// Returns whether only the share of cycles is known, and neither the number of calls nor their sizes.
     pub fn is_share_alone(&self) -> bool {
         self.stated(Symbol::N).is_none()
     }
 
-    /// Fills in missing parameters and notes that.
+    /// Fills in the missing parameters and names the source of each.
     ///
     /// # Errors
     /// A parameter without a default is missing.
@@ -169,7 +169,8 @@ impl Query {
         Ok(self)
     }
 
-    /// Assumes that every call is accelerated at no cost but the accelerator's time. That is the end of the range.
+    /// Assumes that every call is accelerated and costs only the accelerator's time. This gives the upper end of the
+    /// range.
     fn as_share_alone(&mut self) {
         let exact = |value| Quantity::exact(value, Provenance::Assumed);
         let source = "a share alone: no call costs anything to offload";
@@ -211,7 +212,8 @@ impl Query {
 }
 
 impl Query {
-    /// Puts the accelerator elsewhere. Whether the transfer is awaited follows from the strategy, unless it was stated.
+    /// Changes the place of the accelerator. If it was not stated whether the host awaits the transfer, this follows
+    /// from the strategy.
     pub fn put_at(&mut self, strategy: Strategy) {
         let design =
             Design { variant: self.design.variant, ..Design::new(self.design.threading, strategy) };
@@ -234,15 +236,15 @@ impl Query {
     }
 }
 
-/// Tells whether o1 is in the design's equations.
+/// Returns whether o1, the cost of a thread switch, is in the design's equations.
 fn switches(threading: Threading) -> bool {
     matches!(threading, Threading::SyncOs | Threading::AsyncDistinct)
 }
 
-/// Parses the word for how alpha shrinks.
+/// Parses the name of the rule by which alpha shrinks.
 ///
 /// # Errors
-/// The word is unknown; the error lists the known ones.
+/// The name is unknown; the error lists the known names.
 pub fn counted(word: &str) -> Result<Counted, BadParameter> {
     match word {
         "by-work" => Ok(Counted::ByWork),
@@ -251,10 +253,10 @@ pub fn counted(word: &str) -> Result<Counted, BadParameter> {
     }
 }
 
-/// Parses the word for the quantity to improve.
+/// Parses the name of the quantity to improve.
 ///
 /// # Errors
-/// The word is unknown; the error lists the known ones.
+/// The name is unknown; the error lists the known names.
 pub fn objective(word: &str) -> Result<Objective, BadParameter> {
     match word {
         "speedup" => Ok(Objective::Speedup),
@@ -329,7 +331,7 @@ mod tests {
             known.parameters.insert(symbol, Parameter { quantity, source: None });
         }
         let logca = known.logca().expect("Cb is known");
-        // 4 g (1 - 1/20) = 2,300, and 4 g (1/10 - 1/20) = 2,300.
+        // The break-even follows from 4 g (1 - 1/20) = 2,300, and the half acceleration from 4 g (1/10 - 1/20) = 2,300.
         assert_eq!(logca.break_even().smallest_bytes(), Some(606));
         assert!((logca.half_acceleration().bytes() - 11_500.0).abs() < 1e-6);
     }

@@ -1,4 +1,4 @@
-//! A request to the planner: the source of the parameters, the values stated in their place, and the answers. The
+//! A request to the planner: the source of the parameters, the values that replace some of them, and the answers. The
 //! command line and Python build the same request.
 
 use std::path::{Path, PathBuf};
@@ -18,85 +18,85 @@ use crate::{device, file, input, profile, scheduler};
 pub struct Request {
     /// The source of the parameters.
     pub source: Source,
-    /// Values that replace those of the source.
+    /// Values that replace those from the source.
     pub changes: Changes,
-    /// Seeds the draws that give the intervals; the same seed gives the same digits.
+    /// The seed of the draws that give the intervals. The same seed gives the same digits.
     pub seed: u64,
 }
 
-/// Where the parameters of a service come from.
+/// The source of a service's parameters.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A file of parameters (TOML, or the public Accelerometer program's nine lines), or the name of one of [`SPECS`].
     ///
     /// [`SPECS`]: crate::SPECS
     Parameters(PathBuf),
-    /// The text of such a TOML file. It names no other files.
+    /// The text of a TOML file of parameters. It names no other files.
     Toml(String),
     /// A CPU profile.
     Profile {
-        /// The file; `-` is the standard input.
+        /// The path of the profile. `-` is the standard input.
         path: PathBuf,
-        /// Rules that are tried before the built-in ones.
+        /// A file with rules that are tried before the built-in rules.
         rules: Option<PathBuf>,
-        /// The category to accelerate. Without one the result is only the report of categories.
+        /// The category to accelerate. Without a category the result is only the report of categories.
         kernel: Option<String>,
-        /// Cycles (C) of the time in which the sizes were counted.
+        /// The cycles (C) that the host spent while the sizes were counted.
         cycles: Option<f64>,
-        /// Calls (n) in that time.
+        /// The number of calls (n) in the same time.
         calls: Option<f64>,
     },
     /// The counts of a live scheduler.
     Scheduler {
         /// The scheduler's gRPC address.
         address: Address,
-        /// How far back its counts go.
+        /// The age up to which the scheduler's counts are used.
         last: Duration,
     },
 }
 
-/// Values that replace those of the source. An absent field keeps the source's value.
+/// Values that replace those from the source. An absent field keeps the source's value.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// The threading design, by its name.
+    /// The name of the threading design.
     pub threading: Option<String>,
-    /// Where the accelerator is, by its name.
+    /// The name of the accelerator's place: on-chip, off-chip or remote.
     pub strategy: Option<String>,
-    /// The reading of the equations, by its name.
+    /// The name of the variant of the equations.
     pub variant: Option<String>,
     /// A file with the number of calls by size.
     pub sizes: Option<PathBuf>,
-    /// The op of a device profile.
+    /// The op whose costs are read from a device profile.
     pub op: Option<String>,
     /// The clock of the host (GHz).
     pub clock_ghz: Option<f64>,
-    /// Device profiles whose costs are used; `all` means every profile that has the op.
+    /// The device profiles whose costs are used. `all` means every profile that has the op.
     pub devices: Vec<String>,
 }
 
 /// The answers to a request.
 #[derive(Debug, Default, Serialize)]
 pub struct Outcome {
-    /// One per query and device.
+    /// One answer for each query and device.
     pub answers: Vec<Answer>,
-    /// The categories, if the source is a CPU profile.
+    /// The report of categories, if the source is a CPU profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<profile::Report>,
-    /// The parts of which too little is known, and why.
+    /// The parts that have no answer because too little is known about them, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// Why there is no answer although there is a profile.
+    /// The reason why there is a profile but no answer.
     #[serde(skip)]
     pub unanswered: Option<Error>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The caller can fix it: a file, a flag or a parameter.
+    /// A file, a flag or a parameter is wrong. The caller can fix it.
     #[error("{0}")]
     Input(String),
-    /// The scheduler gave no answer, or knows too little.
+    /// The scheduler did not answer, or knows too little.
     #[error("{0}")]
     Scheduler(String),
 }
@@ -112,7 +112,7 @@ impl Request {
     /// profile's report.
     ///
     /// # Errors
-    /// The problem, and who can fix it.
+    /// The variant of the error says whether the caller's input or the scheduler has the problem.
     pub fn evaluate(&self) -> Result<Outcome, Error> {
         self.changes.clock_ghz.map(device::checked_ghz).transpose()?;
         let mut outcome = Outcome::default();
@@ -148,7 +148,7 @@ impl Request {
         Ok(outcome)
     }
 
-    /// Answers the query about a profile, if there is one.
+    /// Answers the query about a profile. Without a query it returns the outcome unchanged.
     fn answer(&self, query: Option<Query>, mut outcome: Outcome) -> Outcome {
         let Some(query) = query else { return outcome };
         match on_devices(query, self.seed, &mut outcome.left_out) {
@@ -195,7 +195,7 @@ impl Changes {
     /// Replaces the query's values with those stated here.
     ///
     /// # Errors
-    /// A word or file cannot be used; the error names the valid range.
+    /// A name or a file cannot be used; the error says what is valid.
     pub fn apply(&self, query: &mut Query) -> Result<(), String> {
         let bad = |error: model::BadParameter| error.to_string();
         if let Some(word) = &self.strategy {
@@ -231,8 +231,8 @@ impl Changes {
     }
 }
 
-/// Evaluates a query as it stands and with the costs of each of its devices. If only devices have costs, it is
-/// evaluated with theirs alone. With `all`, devices that do not have the work are left out.
+/// Evaluates a query with its own costs, and with the costs of each of its devices. If the query itself has no costs,
+/// only the devices are evaluated. With `all`, devices that lack the op are left out.
 fn on_devices(
     mut query: Query,
     seed: u64,
@@ -271,9 +271,9 @@ fn on_devices(
     Ok(answers)
 }
 
-/// The name that stands for every device profile.
+/// The name that means every device profile.
 const ALL: &str = "all";
 
-/// An assumption about sizes and cycles.
+/// A note about an assumption that links the sizes and the cycles.
 const ONE_WHILE: &str =
     "n (the sizes) and C (the cycles) are taken to be of one and the same while";

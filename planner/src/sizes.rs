@@ -1,20 +1,20 @@
 //! Reads how many calls have which size: from bpftrace's printed histograms, from a saved page of Rebate's metrics, or
-//! from counts as CSV or JSON. It reads text and opens no file.
+//! from counts as CSV or JSON. The module reads text and opens no file.
 
 use std::collections::BTreeMap;
 
 use model::{Bin, Provenance, SizeHistogram};
 use serde::Deserialize;
 
-/// Sizes, with notes on how open points of the text were decided.
+/// Sizes, with notes on how the reader interpreted unclear points of the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Read {
     pub(crate) sizes: SizeHistogram,
-    /// Measured if a tool counted them, configured if somebody wrote them down.
+    /// The provenance: measured if a tool counted the sizes, and configured if a person wrote them down.
     pub(crate) provenance: Provenance,
-    /// The form in which they were given.
+    /// The name of the form of the text.
     pub(crate) what: &'static str,
-    /// The op whose sizes they are, if the text names it.
+    /// The op that has these sizes, if the text names it.
     pub(crate) op: Option<String>,
     pub(crate) notes: Vec<String>,
 }
@@ -30,10 +30,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Returns its bin.
+    /// Returns the entry's bin.
     ///
     /// # Errors
-    /// The entry has neither one size nor both ends.
+    /// The entry has neither a size nor both ends of a range.
     pub(crate) fn bin(self) -> Result<Bin, String> {
         let (low_bytes, high_bytes) = match (self.bytes, self.low_bytes, self.high_bytes) {
             (Some(bytes), None, None) => (bytes, bytes),
@@ -44,10 +44,11 @@ impl Entry {
     }
 }
 
-/// Reads any of the forms. From metrics it reads the sizes of `op`, which may be omitted if there is only one op.
+/// Reads text in any of the forms. From metrics it reads the sizes of `op`, which may be omitted if there is only one
+/// op.
 ///
 /// # Errors
-/// The problem and its line.
+/// The text names the problem and its line.
 pub(crate) fn read(text: &str, op: Option<&str>) -> Result<Read, String> {
     if text.lines().any(|line| line.starts_with(FAMILY)) {
         return from_metrics(text, op);
@@ -86,7 +87,7 @@ pub(crate) fn read(text: &str, op: Option<&str>) -> Result<Read, String> {
 /// Returns the sizes of entries.
 ///
 /// # Errors
-/// The problem.
+/// An entry or the resulting histogram is invalid; the text says why.
 pub(crate) fn from_entries(entries: &[Entry]) -> Result<Read, String> {
     let bins = entries.iter().map(|entry| entry.bin()).collect::<Result<Vec<Bin>, String>>()?;
     let sizes = SizeHistogram::new(bins).map_err(|error| error.to_string())?;
@@ -124,8 +125,8 @@ fn from_metrics(text: &str, op: Option<&str>) -> Result<Read, String> {
     Ok(Read { sizes, provenance, what, op: Some(op), notes: vec![note] })
 }
 
-/// Parses `{op="compress",le="127"} 15`, with or without a time behind it, into the op, the bound and the jobs up to
-/// it.
+/// Parses `{op="compress",le="127"} 15`, with or without a timestamp behind it, into the op, the bound, and the number
+/// of jobs up to the bound.
 fn bucket(sample: &str) -> Option<(&str, f64, f64)> {
     let (labels, value) = sample.strip_prefix('{')?.split_once("\"}")?;
     let (mut op, mut bound) = (None, None);
@@ -141,8 +142,8 @@ fn bucket(sample: &str) -> Option<(&str, f64, f64)> {
     Some((op?, bound?, jobs))
 }
 
-/// Turns cumulative buckets into bins between adjacent bounds. If one page has several processes, each bound counts the
-/// jobs of all of them.
+/// Turns cumulative buckets into bins between adjacent bounds. If one page has several processes, the jobs of all
+/// processes are added for each bound.
 fn bins_from_buckets(mut buckets: Vec<(f64, f64)>) -> Result<Vec<Bin>, String> {
     buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
     let mut bins = Vec::new();
@@ -170,12 +171,12 @@ struct Parser {
     notes: Vec<String>,
     maps: usize,
     of_bpftrace: bool,
-    /// A line of words came before the first numbers.
+    /// True if a line of words came before the first numbers.
     has_header: bool,
 }
 
 impl Parser {
-    /// Takes a line such as `@sizes:` or `@sizes[key]:`.
+    /// Reads a line such as `@sizes:` or `@sizes[key]:`.
     fn map(&mut self, line: &str) -> Result<(), String> {
         self.maps += 1;
         if self.maps > 1 {
@@ -184,7 +185,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Takes a bin such as `[64, 128)   15 |@@@   |`, `[1]  3 |@ |`, `(..., 0) 2` or `[1M, ...) 4`.
+    /// Reads a bin such as `[64, 128)   15 |@@@   |`, `[1]  3 |@ |`, `(..., 0) 2` or `[1M, ...) 4`.
     fn bin(&mut self, line: &str) -> Result<(), String> {
         self.of_bpftrace = true;
         let end = line.find([')', ']']).ok_or("a bin such as [64, 128) was expected")?;
@@ -205,7 +206,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Takes a line `bytes,calls` or `low,high,calls`. A first line that has only words is a header.
+    /// Reads a line `bytes,calls` or `low,high,calls`. A first line that has only words is a header.
     fn csv(&mut self, line: &str) -> Result<(), String> {
         let mut reader = csv::ReaderBuilder::new();
         let reader = reader.has_headers(false).trim(csv::Trim::All);

@@ -1,5 +1,5 @@
-//! The experiments of \[Accelerometer\]: the numbers that it prints, computed from its inputs (`published`), and A/B
-//! runs on this machine (`ab`). In an A/B run the same model makes an estimate, which is then compared with the
+//! The experiments of \[Accelerometer\]. `published` computes the numbers that the paper prints from the paper's
+//! inputs. `ab` makes A/B runs on this machine: the same model makes an estimate, which is then compared with the
 //! measurement.
 
 mod ab;
@@ -31,10 +31,10 @@ pub struct Options {
 }
 
 /// Computes and measures everything, and writes `accelerometer.json` and `accelerometer.html`. An interrupted run
-/// writes what is computed and the cases that are done.
+/// writes the computed numbers and the finished cases.
 ///
 /// # Errors
-/// The reason why there are no results, or not all.
+/// The error says why there are no results, or why results are missing.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     ab::check(options)?;
     session.make_folder()?;

@@ -1,4 +1,4 @@
-//! The numbers that \[Accelerometer\] prints, computed from its printed inputs. The queries are those that `rebate
+//! Computes the numbers that \[Accelerometer\] prints from its printed inputs. The queries are those that `rebate
 //! model` answers, from the same specs. The module measures nothing.
 
 use planner::{Answer, Changes, Published, Request, SPECS, Source};
@@ -40,7 +40,7 @@ fn add_answer(rows: &mut Rows, answer: &Answer) {
         ("speedup", published.speedup_percent, speedup, "%", Kind::Computed),
         ("speedup_ideal", published.ideal_speedup_percent, ideal, "%", Kind::Computed),
         ("latency_reduction", published.latency_reduction_percent, latency, "%", Kind::Computed),
-        // The sizes were made from these same numbers of tables 6 and 7.
+        // The planner's sizes were derived from these numbers of tables 6 and 7, so the row is calibrated.
         ("offloads", published.offloads, offloads, "1/s", Kind::Calibrated),
         (
             "break_even",
@@ -89,12 +89,11 @@ fn reason(kind: Kind, metric: &str, published: f64, ours: Option<f64>) -> Option
     (kind == Kind::Calibrated).then(|| input.to_owned())
 }
 
-/// Returns whether two numbers are equal in every printed digit. The paper cuts further digits off: it prints 15.7756 %
-/// as 15.7 %.
+/// Returns whether two numbers agree in every printed digit. The paper truncates: it prints 15.7756 % as 15.7 %.
 fn prints_alike(published: f64, ours: f64) -> bool {
     let digits = published.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
     let scale = 10f64.powi(digits as i32);
-    // A small amount is added for what arithmetic loses below a whole digit.
+    // The small addend compensates rounding errors of the arithmetic just below a whole digit.
     let cut = (ours * scale + 1e-6).floor() / scale;
     (cut - published).abs() < 1e-9
 }
@@ -183,15 +182,15 @@ mod tests {
         let differ: Vec<&Row> = differ.filter(|row| row.kind != Kind::Calibrated).collect();
         assert!(differ.is_empty(), "{differ:#?}");
         assert_eq!(equal(&rows), rows.rows.len());
-        // There are 3 case studies, 7 speedups, 6 latency reductions, 3 ideals, 3 n and 2 break-evens, and 3 speedups
-        // and n by size.
+        // These are 3 case studies, 7 speedups, 6 latency reductions, 3 ideals, 3 values of n and 2 break-evens, and 3
+        // speedups and values of n by size.
         assert_eq!(rows.rows.len(), 30);
         let kind = |id: &str| rows.rows.iter().find(|row| row.id == id).map(|row| row.kind);
         assert_eq!(kind("break_even.compression_off_chip_sync"), Some(Kind::Calibrated));
         assert_eq!(kind("speedup.aes_ni"), Some(Kind::Computed));
     }
 
-    /// Returns what a spec says of a case.
+    /// Returns the planner's answer for one case of a spec.
     fn answer(spec: &str, id: &str) -> Answer {
         let (_, text) = SPECS.iter().find(|(name, _)| *name == spec).expect("compiled in");
         let answers = answers(text).expect("a spec");
@@ -210,7 +209,7 @@ mod tests {
             ("google_memory_copy", 0.05),
             ("google_memory", 0.13),
             ("omnetpp_allocation", 0.05),
-            // 73 % of this share is 12.8 % of all cycles.
+            // 73 % of cache1's secure IO takes 12.8 % of all cycles.
             ("cache1_secure_io", 0.128 / 0.73),
             ("cache3_encryption", 0.19154),
             ("ads1_inference", 0.52),
@@ -232,7 +231,7 @@ mod tests {
             let answer = answer("accelerometer-sizes", id);
             let all = answer.calls.expect("n is stated");
             assert_eq!(answer.offloads.map(|offloads| offloads.value), Some(all), "{id}");
-            // Encryptions begin at 4 B.
+            // The smallest encryption has 4 B.
             assert!(answer.break_even_bytes.is_some_and(|bytes| bytes.value <= 4.0), "{id}");
         }
     }

@@ -1,5 +1,6 @@
-//! Identifies the build of this program that runs. The version stays the same while the code changes, and a change of
-//! the code can change the results of a seed. Code that goes on with what another process made compares builds here.
+//! Identifies the running build of this program. The version stays the same while the code changes, and a change of the
+//! code can change the results of a seed. Code that continues the work of another process compares builds with this
+//! module.
 
 use std::fs::File;
 use std::io::Read;
@@ -42,7 +43,7 @@ fn hash(path: &str) -> std::io::Result<u64> {
     }
 }
 
-/// Names the running program even after a new file has taken its path.
+/// The path of the running program. It stays valid even after a new file has replaced the program's file.
 const PROGRAM: &str = "/proc/self/exe";
 const PART_BYTES: usize = 256 << 10;
 

@@ -1,7 +1,7 @@
-//! The finished parts of a long experiment. They are stored next to its results until those are written, so that an
-//! interrupted run can go on with the rest. Each part is one line, which is added when the part is done. A part is
-//! found by a key that names everything that determines it. The caller says what a value means. A line that was cut off
-//! is dropped.
+//! The finished parts of a long experiment. They are stored next to its results until the results are written, so that
+//! an interrupted run can continue with the remaining parts. Each part is one line, which is added when the part is
+//! done. The key of a part names everything that determines it. The caller defines what a value means. A line that was
+//! cut off is dropped.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The parts that are done.
+/// The finished parts, with the file that stores them.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the whole lines of `FOLDER/NAME.unfinished`. It makes the file if there is none.
+    /// Reads the complete lines of `FOLDER/NAME.unfinished`. It creates the file if there is none.
     ///
     /// # Errors
     /// The file cannot be read or written, or it was not written by this type.
@@ -47,7 +47,7 @@ impl Checkpoint {
         Ok(Self { path, file, done })
     }
 
-    /// Returns the number of parts.
+    /// Returns the number of finished parts.
     pub(crate) fn len(&self) -> usize {
         self.done.len()
     }
@@ -57,7 +57,7 @@ impl Checkpoint {
         &self.path
     }
 
-    /// Returns a part, if it is there and can still be read.
+    /// Returns the part with this key, or None if it is absent or unreadable.
     pub(crate) fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         serde_json::from_value(self.done.get(key)?.clone()).ok()
     }
@@ -86,7 +86,7 @@ impl Checkpoint {
     }
 }
 
-/// Returns the length of the whole lines at the start, and their parts.
+/// Returns the length of the complete lines at the start, and the parts in them.
 fn whole(text: &[u8]) -> (usize, BTreeMap<String, Value>) {
     let (mut length, mut done) = (0, BTreeMap::new());
     for line in text.split_inclusive(|byte| *byte == b'\n') {

@@ -1,4 +1,4 @@
-//! Parts of pages that every experiment has: its rows as tables, and points with the range over runs.
+//! Elements of a page that every experiment uses: its rows as tables, and points with the range over runs.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use report::{Column, Point, Section, Table};
 
 use super::rows::{Row, Rows, Spread, command};
 
-/// Returns the facts that every page begins with: where, by which version, when and how it was made.
+/// Returns the facts at the top of every page: the machine, the version, the date and the command.
 pub fn page_facts() -> Vec<(String, String)> {
     begin_facts(&Machine::here().description, &command())
 }
@@ -23,7 +23,7 @@ fn begin_facts(machine: &str, command: &str) -> Vec<(String, String)> {
     facts.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// Returns these facts of an experiment, and what else its page has to say.
+/// Returns the facts of an experiment's page, with the facts that only this experiment has.
 pub(crate) fn facts(
     rows: &Rows,
     more: impl IntoIterator<Item = (&'static str, String)>,
@@ -33,7 +33,7 @@ pub(crate) fn facts(
     begin_facts(&rows.machine, &rows.command).into_iter().chain(more).collect()
 }
 
-/// Returns the section with everything that the JSON file has.
+/// Returns the section that lists everything in the JSON file.
 pub(crate) fn all_rows(rows: &Rows) -> Section {
     Section {
         heading: "All numbers".into(),
@@ -43,7 +43,7 @@ pub(crate) fn all_rows(rows: &Rows) -> Section {
     }
 }
 
-/// Returns rows as a table, with a column of published numbers where there are any.
+/// Returns rows as a table. It has a column of published numbers if there are any.
 pub(crate) fn table<'a>(caption: &str, rows: impl Iterator<Item = &'a Row>) -> Table {
     let rows: Vec<&Row> = rows.collect();
     let is_published = rows.iter().any(|row| row.published.is_some());
@@ -79,7 +79,7 @@ pub(crate) fn table<'a>(caption: &str, rows: impl Iterator<Item = &'a Row>) -> T
     Table { caption: caption.into(), header, rows: rows.iter().map(row).collect() }
 }
 
-/// Returns the median with the range over runs, or None without a finite value.
+/// Returns the median with the range over runs, or None if there is no finite value.
 pub(crate) fn point(x: f64, values: impl IntoIterator<Item = f64>) -> Option<Point> {
     let spread = Spread::from_values(values)?;
     Some(Point::with_spread(x, spread.median, spread.low, spread.high))

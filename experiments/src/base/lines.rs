@@ -1,6 +1,6 @@
-//! The JSON in which the results of an experiment are kept. What all rows have in common is one line per field, and
-//! each row is one line, so that a changed number is a changed line. This module does not know rows: it breaks no lines
-//! inside the third level of lists and objects.
+//! The JSON format of an experiment's results. Each field that all rows share is one line, and each row is one line, so
+//! that a changed number is a changed line. This module does not know rows: it breaks no lines inside the third level
+//! of lists and objects.
 
 use std::io::{self, Write};
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-/// Returns the text, with an end of line.
+/// Returns the value as JSON text that ends with a newline.
 ///
 /// # Errors
-/// The errors of `serde_json`: a map has keys that are no text, or the value's own serialization fails.
+/// The errors of `serde_json`: a map has keys that are not strings, or the value's own serialization fails.
 pub(super) fn text(value: &impl Serialize) -> serde_json::Result<String> {
     let mut text = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut text, Lines::default()))?;
@@ -19,7 +19,7 @@ pub(super) fn text(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(String::from_utf8(text).expect("JSON is text"))
 }
 
-/// Lists and objects up to this depth have a line for each value.
+/// The depth down to which lists and objects have one line per value.
 const BROKEN: usize = 2;
 
 #[derive(Default)]

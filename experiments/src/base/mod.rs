@@ -1,4 +1,4 @@
-//! The parts that belong to no single experiment: a run, and its results as rows for programs and a page for people.
+//! Parts that belong to no single experiment: a run, and its results as rows for programs and a page for people.
 
 mod build;
 mod checkpoint;
@@ -14,11 +14,12 @@ pub use rows::{Spread, command};
 pub use session::{Problem, Session};
 pub(crate) use session::{entries, replications, study};
 
-/// A configuration keeps up while it answers at least this share of what is offered. The limit is for medians and 90th
-/// percentiles: they come from a few hundred requests in one run, where half a percent would be less than two requests
-/// and a short absence of the host would decide.
+/// The share of the offered load that a configuration must answer to keep up. The limit is for medians and 90th
+/// percentiles: these come from a few hundred requests in one run, where half a percent is less than two requests, so a
+/// short pause of the host would decide.
 pub(crate) const ACHIEVED_MIN: f64 = 0.98;
 
-/// The same limit for 99th percentiles. At most half of the percent beyond them may be late, because otherwise the
-/// percentile is the length of a queue. Such runs have thousands of requests, so one late request does not decide.
+/// The share of the offered load that a configuration must answer to keep up, for 99th percentiles. At most half of the
+/// slowest percent may be late, because otherwise the percentile shows the length of a queue. These runs have thousands
+/// of requests, so one late request does not decide.
 pub(crate) const ACHIEVED_MIN_P99: f64 = 0.995;

@@ -1,5 +1,5 @@
-//! Results as rows, the same for every experiment. A row sets the published number beside ours and says how ours was
-//! found.
+//! Results as rows, which have the same form in every experiment. A row sets the published number beside ours and says
+//! how ours was found.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub(crate) struct Rows {
     pub(crate) machine: String,
     pub(crate) machine_class: String,
     pub(crate) command: String,
-    /// The state of the cores when the run began, or None where nothing is timed. The JSON has instead the share of the
+    /// The times of the cores when the run began, or None if nothing is timed. The JSON instead has the share of the
     /// cores' time since then in which the host of a virtual machine ran other work.
     #[serde(
         rename = "stolen",
@@ -24,7 +24,7 @@ pub(crate) struct Rows {
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) begun: Option<CoreTime>,
-    /// Says where the run was interrupted. The rows are then those that were done by that time.
+    /// The point at which the run was interrupted, or None if it finished. The rows are those that were done by then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unfinished: Option<String>,
     pub(crate) rows: Vec<Row>,
@@ -37,7 +37,7 @@ fn stolen_since<S: Serializer>(begun: &Option<CoreTime>, to: S) -> Result<S::Ok,
     begun.map(|begun| (begun.stolen_since() * 1e4).round() / 1e4).serialize(to)
 }
 
-/// A criterion: what a row must come to, and whether it does.
+/// A criterion: a limit for the number of a row, and whether the number keeps to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Criterion {
     /// The id of the row.
@@ -45,14 +45,14 @@ pub(crate) struct Criterion {
     pub(crate) limit: String,
     /// The median over runs.
     pub(crate) ours: Option<f64>,
-    /// The lowest and the highest of the runs.
+    /// The lowest and the highest number of the runs.
     pub(crate) spread: Option<[f64; 2]>,
-    /// The number of runs with a value and the number of planned runs, or None where the row is not made of runs.
+    /// The number of runs with a value and the number of planned runs, or None if the row is not made from runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runs: Option<[usize; 2]>,
-    /// Is true when the limit holds and None when that is not known. The median decides, if more than half of the runs
-    /// have a number. For `over_scheduler.*` every run decides: the limit is missed if one run misses it, and otherwise
-    /// not known if one run has no number.
+    /// True if the number keeps to the limit, and None if that is not known. The median decides, if more than half of
+    /// the runs have a number. For `over_scheduler.*` every run decides: one run beyond the limit makes this false;
+    /// otherwise one run without a number makes it None.
     #[serde(rename = "met")]
     pub(crate) passed: Option<bool>,
 }
@@ -64,7 +64,8 @@ impl Criterion {
         format!("{id:<72} {ours:>8} {spread:>26} {limit:>8} {verdict}")
     }
 
-    /// Returns the id, the median, the range with the number of runs behind it, the limit and the verdict.
+    /// Returns the cells of a table: the id, the median, the range with the number of runs behind it, the limit and the
+    /// verdict.
     pub(crate) fn cells(&self) -> [String; 5] {
         let ours = self.ours.map_or("-".to_owned(), |ours| format!("{ours:.2}"));
         let spread = self.spread.map(|[low, high]| format!("{low:.2} to {high:.2}"));
@@ -111,19 +112,19 @@ impl fmt::Display for Limit {
     }
 }
 
-/// One number.
+/// One number of the results.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// The metric, the configuration, then the size, load or mix.
+    /// The metric and the configuration, followed by the size, load or mix.
     pub(crate) id: String,
     pub(crate) what: String,
-    /// The published number, or None where the source gives none.
+    /// The published number, or None if the source states none.
     pub(crate) published: Option<f64>,
-    /// The median over runs, or None where it could not be found.
+    /// The median over runs, or None if there is no number.
     pub(crate) ours: Option<f64>,
     pub(crate) unit: &'static str,
-    /// The lowest and the highest of at least five runs. Of intervals made in this way from five runs, 94 % contain the
-    /// median; from six runs, 97 %.
+    /// The lowest and the highest of at least five runs. An interval of this kind from five runs contains the median in
+    /// 94 % of all cases, and from six runs in 97 %.
     pub(crate) ci95: Option<[f64; 2]>,
     pub(crate) kind: Kind,
     /// The virtual devices in the path.
@@ -134,7 +135,7 @@ pub(crate) struct Row {
 }
 
 impl Kind {
-    /// Returns the word that rows use.
+    /// Returns the kind's name in rows.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Kind::Measured => "measured",
@@ -147,26 +148,26 @@ impl Kind {
     }
 }
 
-/// The way in which a number was found.
+/// The origin of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// It was measured on this machine and nothing was virtual.
+    /// The number was measured on this machine, with no virtual device in the path.
     Measured,
-    /// It was measured with a virtual device in the path.
+    /// The number was measured with a virtual device in the path.
     Emulated,
-    /// It comes from equations and arithmetic on inputs.
+    /// The number comes from equations and arithmetic on inputs.
     Computed,
-    /// It was simulated, and nothing was tuned to the published number.
+    /// The number was simulated, and nothing was tuned to the published number.
     Predicted,
-    /// It is an input, or it was tuned to the published number.
+    /// The number is an input, or it was tuned to the published number.
     Calibrated,
-    /// It cannot be obtained here.
+    /// The number cannot be obtained here.
     Unreachable,
 }
 
 impl Row {
-    /// Returns the row of what was found over runs. Without a finite value the row says that nothing was found.
+    /// Returns the row of values over runs. If no value is finite, the row says that there is no number.
     pub(crate) fn from_values(
         id: String,
         what: String,
@@ -196,7 +197,7 @@ impl Row {
         }
     }
 
-    /// Returns the row of a number that a model or arithmetic gives, next to the published number where there is one.
+    /// Returns the row of a number from a model or arithmetic, next to the published number if there is one.
     pub(crate) fn modelled(
         id: &str,
         what: &str,
@@ -218,7 +219,7 @@ impl Row {
         }
     }
 
-    /// Returns the row of a published number that cannot be found here, with the reason.
+    /// Returns the row of a published number that cannot be obtained here, with the reason.
     pub(crate) fn unreachable(
         id: &str,
         what: &str,
@@ -245,7 +246,7 @@ impl Row {
         ]
     }
 
-    /// Returns the id, the published number, ours, the unit, and the kind with its reason.
+    /// Returns the cells of a table: the id, the published number, ours, the unit, and the kind with its reason.
     pub(crate) fn cells(&self) -> [String; 5] {
         let ours = match (self.ours, self.ci95) {
             (Some(ours), Some([low, high])) => format!("{ours:.3} ±{:.3}", (high - low) / 2.0),
@@ -253,7 +254,7 @@ impl Row {
             (None, _) => "-".to_owned(),
         };
         let published = self.published.map_or("-".to_owned(), |value| {
-            // The number is rounded as it is printed, because a quotient of printed numbers has more digits.
+            // The number is rounded before it is printed, because a quotient of printed numbers has more digits.
             format!("{}", (value * 1e3).round() / 1e3)
         });
         let reason = self.reason.as_deref().unwrap_or_default();
@@ -262,18 +263,18 @@ impl Row {
         [self.id.clone(), published, ours, self.unit.to_owned(), kind]
     }
 
-    /// Returns the same cells as one line of text.
+    /// Returns the row as one line of text.
     pub(crate) fn line(&self) -> String {
         let [id, published, ours, unit, kind] = self.cells();
         format!("{id:<48} {published:>9} {ours:>22} {unit:<6} {kind}")
     }
 
-    /// Adds the published number.
+    /// Adds the published number to the row.
     pub(crate) fn beside(self, published: f64) -> Self {
         Self { published: Some(published), ..self }
     }
 
-    /// Replaces the kind where the row has a number.
+    /// Replaces the kind if the row has a number.
     pub(crate) fn by(self, kind: Kind) -> Self {
         let kind = if self.ours.is_some() { kind } else { self.kind };
         Self { kind, ..self }
@@ -294,7 +295,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Returns the spread of the finite values; none without one.
+    /// Returns the spread of the finite values, or None if there is no finite value.
     pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -304,7 +305,7 @@ impl Spread {
     }
 }
 
-/// The runs behind a criterion: those that have a number, and how many were planned.
+/// The runs behind a criterion: the spread of those with a number, and how many were planned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Runs {
     spread: Option<Spread>,
@@ -312,7 +313,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Keeps the finite values.
+    /// Makes the runs from the finite values.
     pub(crate) fn new(values: impl IntoIterator<Item = f64>, planned: usize) -> Self {
         Self { spread: Spread::from_values(values), planned }
     }
@@ -321,12 +322,13 @@ impl Runs {
         self.spread.map_or(0, |spread| spread.count)
     }
 
-    /// Returns whether more than half of the runs have a number. Fewer may be left by chance and say nothing of all.
+    /// Returns whether more than half of the runs have a number. Fewer may be a chance selection and say nothing about
+    /// all runs.
     fn is_enough(self) -> bool {
         2 * self.valid() > self.planned
     }
 
-    /// Returns why the median of the runs must not be taken as it is.
+    /// Returns the reason why the median of the runs must be read with care, if there is one.
     fn reason(self, limit: Limit) -> Option<String> {
         let spread = self.spread?;
         if !self.is_enough() {
@@ -339,7 +341,7 @@ impl Runs {
 }
 
 impl Rows {
-    /// Returns a set without rows.
+    /// Returns results without rows.
     pub(crate) fn new(name: &'static str, machine: &Machine, conditions: &str) -> Self {
         Self {
             name,
@@ -354,7 +356,7 @@ impl Rows {
         }
     }
 
-    /// Adds the row of what was found over runs. Without a finite value the row says that nothing was found.
+    /// Adds the row of values over runs. If no value is finite, the row says that there is no number.
     pub(crate) fn add(
         &mut self,
         id: String,
@@ -367,15 +369,15 @@ impl Rows {
         self.rows.push(Row::from_values(id, what, unit, values, devices, reason));
     }
 
-    /// Adds a row that must keep to a limit, with the runs that it is made of, if any. The row is not judged unless
-    /// more than half of the runs have a number.
+    /// Adds a row that must keep to a limit. `runs` are the runs behind the row, if there are any. The row is judged
+    /// only if more than half of the runs have a number.
     pub(crate) fn judge(&mut self, row: Row, runs: Option<Runs>, limit: Limit) {
         let ours = row.ours.filter(|_| runs.is_none_or(Runs::is_enough));
         self.set(row, runs, limit, ours.map(|ours| limit.holds(ours)));
     }
 
-    /// Adds a row whose verdict comes from the caller, because the median does not settle it. `passed` is None if it is
-    /// not known.
+    /// Adds a row with the caller's verdict, for rows whose verdict does not follow from the median. `passed` is None
+    /// if the verdict is not known.
     pub(crate) fn set(&mut self, row: Row, runs: Option<Runs>, limit: Limit, passed: Option<bool>) {
         self.criteria.push(Criterion {
             id: row.id.clone(),
@@ -390,7 +392,7 @@ impl Rows {
     }
 }
 
-/// An interval of fewer runs says too little.
+/// The least number of runs for an interval. An interval of fewer runs says too little.
 const INTERVAL_RUNS_MIN: usize = 5;
 
 /// Returns the command line of this process, with the program's name instead of its path.

@@ -32,15 +32,16 @@ pub enum Problem {
 }
 
 impl From<SystemError> for Problem {
-    /// The experiment itself asks the simulator, so that the error is not the fault of a caller's option.
+    /// Turns the simulator's error into a failure. The experiment chooses the simulator's input, so the error is not
+    /// the fault of a caller's option.
     fn from(error: SystemError) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
 impl Session {
-    /// Makes a run whose results go to the folder `out`, which is made if it is not there. The run ends early and in
-    /// good order once `stop` is set. `print` gets each line of the summary.
+    /// Makes a run whose results go to the folder `out`. The folder is created if it does not exist. The run ends early
+    /// and in good order once `stop` is set. `print` receives each line of the summary.
     pub fn new(out: &Path, stop: Arc<AtomicBool>, print: fn(&str)) -> Self {
         Self { out: out.to_owned(), stop, progress: Progress::new(0), print }
     }
@@ -55,7 +56,7 @@ impl Session {
         if self.is_stopped() { Err("stopped".to_owned()) } else { Ok(()) }
     }
 
-    /// Announces a part of so many samples.
+    /// Shows on the progress bar that a part with this number of samples begins.
     pub(crate) fn begin(&self, part: &'static str, samples: usize) {
         self.progress.set_part(part);
         self.progress.restart(samples as u64);
@@ -64,7 +65,7 @@ impl Session {
     /// Takes one sample, unless the run was interrupted.
     ///
     /// # Errors
-    /// The sample failed, and the text says which; or the run was interrupted.
+    /// The run was interrupted, or the sample failed. The text names the failed sample.
     pub(crate) fn take<T>(
         &self,
         what: &str,
@@ -82,14 +83,14 @@ impl Session {
         lines.into_iter().for_each(|line| (self.print)(line.as_ref()));
     }
 
-    /// Makes the folder for results, so that a bad path is found before anything is measured.
+    /// Creates the folder for results, so that a bad path shows before anything is measured.
     pub(crate) fn make_folder(&self) -> Result<(), Problem> {
         std::fs::create_dir_all(&self.out)
             .map_err(|error| Problem::Usage(format!("--out {}: {error}", self.out.display())))
     }
 
-    /// Writes the rows and the page of this name, and prints where they are. The results of an interrupted run have
-    /// names of their own, and those of a finished run stay.
+    /// Writes the rows and the page with this name, and prints their paths. The results of an interrupted run have
+    /// other names, so they do not replace those of a finished run.
     ///
     /// # Errors
     /// The files cannot be written, or the run was interrupted.
@@ -117,7 +118,7 @@ impl Session {
     }
 }
 
-/// Reads a specification that is compiled in, and sets keys of it.
+/// Reads a compiled-in specification, and sets keys in it.
 ///
 /// # Errors
 /// The text says what is wrong, and where.
@@ -125,7 +126,7 @@ pub(crate) fn entries(spec: &str, set: &[sim::Assignment]) -> Result<Entries, Pr
     sim::read_entries(spec, set, &sim::file_text).map_err(Problem::Failed)
 }
 
-/// Simulates so many replications, on as many threads as the machine has, at most 64.
+/// Simulates this number of replications, on as many threads as the machine has, but at most 64.
 pub(crate) fn study(
     system: &System,
     architecture: &str,
@@ -144,10 +145,11 @@ pub(crate) fn study(
     Ok(report?)
 }
 
-/// The share of the cores' time from which the run notes it. Any system takes less than this.
+/// The share of the cores' time from which on the run prints a note, if the host took that share for other work. Hosts
+/// normally take less.
 const STOLEN_NOTED: f64 = 0.01;
 
-/// Returns how many replications a study has: `runs`, or as many as are usual.
+/// Returns the number of replications of a study: `runs`, or the usual number.
 ///
 /// # Errors
 /// `runs` is out of range.

@@ -1,5 +1,5 @@
-//! The differences between a configuration's latency and that of the monolith in software, and what explains them: the
-//! stages measured alone, and the jobs measured under the load itself.
+//! The differences between a configuration's latency and that of the monolith in software, and their explanation: the
+//! stages, each measured alone, and the jobs, measured under the load itself.
 
 use units::{ByteCount, Op};
 
@@ -8,7 +8,8 @@ use crate::base::rows::{Rows, Spread};
 use crate::testbed::{Compressor, Configuration, Sample};
 
 impl Results {
-    /// Adds the sum of the stages, divided by the difference to the monolith in software.
+    /// Adds the rows that explain a difference in latency: the sum of the stages divided by the difference to the
+    /// monolith in software, and the parts of this ratio.
     pub(super) fn write_attribution(
         &self,
         rows: &mut Rows,
@@ -34,7 +35,7 @@ impl Results {
             .invalid(&Point::at_size(configuration, size, gets))
             .or_else(|| self.invalid(&base));
         let whole = Spread::from_values(differences.clone());
-        // The ratio is one of medians: with a difference near zero the ratio of a single run means nothing.
+        // This is a ratio of medians, because the ratio of a single run means nothing if its difference is near zero.
         let ratio = whole
             .zip(Spread::from_values(sums.clone()))
             .map(|(whole, sum)| sum.median / whole.median);
@@ -54,8 +55,8 @@ impl Results {
         }
     }
 
-    /// Adds means under the load itself: of the latency and of the job within it, and their differences to the monolith
-    /// in software. What remains between the two differences is not caused by the codec, the device or the hop.
+    /// Adds the mean latency and the mean time of its job under the load itself, and their differences to the monolith
+    /// in software. The codec, the device and the hop do not cause what remains between the two differences.
     pub(super) fn write_in_place(
         &self,
         rows: &mut Rows,
@@ -103,16 +104,16 @@ impl Results {
         rows.add(format!("explained_in_place.{at}"), what, "ratio", ratio, devices(), reason);
     }
 
-    /// Returns whether the configuration does the same as the monolith in software, elsewhere or by other means, and
-    /// the monolith was measured too.
+    /// Returns whether the configuration does the same work as the monolith in software, in another place or by other
+    /// means, and the monolith was measured too.
     fn is_compared(&self, configuration: Configuration) -> bool {
         let is_other = configuration != configuration.base()
             && !matches!(configuration.compressor, Compressor::Best | Compressor::Nothing);
         is_other && self.plan.measures(configuration.base())
     }
 
-    /// Returns the difference of each run and what explains it. It returns None for the base itself, and where the
-    /// stages are not those of the work.
+    /// Returns the difference of each run and the stages that explain it. Returns None for the monolith in software
+    /// itself, and if the stages are not those of the configuration's work.
     pub(super) fn attribution(
         &self,
         configuration: Configuration,
@@ -147,7 +148,7 @@ impl Results {
     }
 }
 
-/// The difference of one run and the stages that have to explain it (us).
+/// The difference of one run and the sum of the stages that should explain it (us).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attribution {
     pub(super) difference_us: f64,

@@ -1,6 +1,6 @@
-//! The criteria for a compression service on the same host, compared with the monolith. They hold at the load of
-//! \[CacheTax\], or at the highest load that all carry; as fast as answers come; and at every size. Ratios are made run
-//! by run, and their median is compared with the limit. Nothing is measured here.
+//! The criteria for a compression service on the same host, compared with the monolith. They apply at the load of
+//! \[CacheTax\], or at the highest load that all judged configurations carry; at the maximum throughput; and at every
+//! size. Each run has its ratio, and the median of the ratios is compared with the limit. The module measures nothing.
 
 use units::{ByteCount, Op};
 
@@ -11,17 +11,17 @@ use crate::base::ACHIEVED_MIN;
 use crate::base::rows::{Criterion, Limit, Row, Rows, Runs, Spread};
 use crate::testbed::{Compressor, Configuration, Sample, StoreRoute, Topology, VIRTUAL};
 
-/// The loads that are tried for the criteria, that of \[CacheTax\] first (1/s).
+/// The loads that are tried for the criteria, starting with that of \[CacheTax\] (1/s).
 pub(super) const RATES_PER_S: [f64; 6] =
     [PAPER_RATE_PER_S, 3_000.0, 2_000.0, 1_500.0, 1_000.0, 500.0];
 
-/// A number of a sample that criteria use.
+/// A number of a sample to which criteria apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metric {
     Latency(Quantile),
     /// The CPU time of frontend and compression service together per request.
     HostCpu,
-    /// The requests per second, as fast as answers come.
+    /// The requests per second while clients send as fast as answers come.
     Maximum,
 }
 
@@ -56,7 +56,7 @@ impl Metric {
         }
     }
 
-    /// Returns the ops that have separate numbers. A metric without them has one number for both, under the first op.
+    /// Returns the ops that have separate numbers. A metric without separate numbers returns only the first op.
     fn ops(self, gets: u32) -> Vec<Op> {
         match self {
             Metric::Latency(_) => ops(gets),
@@ -73,7 +73,7 @@ impl Metric {
 
     fn value(self, sample: &Sample, op: Op) -> f64 {
         match self {
-            // At a load that is not carried, the latency is the length of the queue.
+            // If the configuration does not carry the load, the latency is the length of the queue.
             Metric::Latency(_) if sample.achieved() < ACHIEVED_MIN => f64::NAN,
             Metric::Latency(quantile) => sample.latency_us(op, quantile),
             Metric::HostCpu => sample.host_us(),
@@ -82,7 +82,7 @@ impl Metric {
     }
 }
 
-/// Limits compared with the monolith in its best software.
+/// The limits for the ratios to the monolith with its best software.
 const OVER_BEST: [(Metric, Limit); 4] = [
     (Metric::Latency(Quantile::P50), Limit::AtMost(0.75)),
     (Metric::Latency(Quantile::P90), Limit::AtMost(0.6)),
@@ -90,7 +90,8 @@ const OVER_BEST: [(Metric, Limit); 4] = [
     (Metric::HostCpu, Limit::AtMost(1.0)),
 ];
 
-/// Limits compared with the monolith with the same accelerator. The service may cost what a function call costs.
+/// The limits for the ratios to the monolith with the same accelerator. They allow the service the cost of a function
+/// call.
 const OVER_SAME: [(Metric, Limit); 3] = [
     (Metric::Latency(Quantile::P50), Limit::AtMost(1.15)),
     (Metric::Latency(Quantile::P90), Limit::AtMost(1.15)),
@@ -138,7 +139,7 @@ impl Results {
         }
     }
 
-    /// Returns the number of each run at the load of the criteria. It is NaN where the run does not hold.
+    /// Returns each run's number at the load of the criteria. It is NaN if the run is invalid.
     pub(super) fn numbers(
         &self,
         metric: Metric,
@@ -150,7 +151,7 @@ impl Results {
         samples.map(|sample| sample.map_or(f64::NAN, |sample| metric.value(sample, op))).collect()
     }
 
-    /// Adds the rows of the numbers themselves, and the maximum divided by that of the monolith in software.
+    /// Adds the rows of the numbers themselves, and a row of the maximum divided by that of the monolith in software.
     fn write_numbers(&self, rows: &mut Rows, configuration: Configuration, gets: u32) {
         for metric in Metric::ALL {
             for op in metric.ops(gets) {
@@ -231,8 +232,8 @@ impl Results {
         }
     }
 
-    /// Returns why the highest rate may be no limit of the configuration: in at least one run the load generator could
-    /// not offer more.
+    /// Returns the reason why the maximum may not be the configuration's limit: in at least one run the load generator
+    /// could not offer more.
     fn limited(&self, metric: Metric, configuration: Configuration, gets: u32) -> Option<String> {
         let samples = self.points.get(&metric.point(configuration, gets))?;
         let busy = samples.iter().find(|sample| sample.report.generator.was_bottleneck)?;
@@ -240,7 +241,7 @@ impl Results {
         (metric == Metric::Maximum).then_some(why)
     }
 
-    /// Returns the text that says what is measured, and at which load.
+    /// Returns the text that names the measured number and the load.
     fn subject(&self, metric: Metric, configuration: Configuration, gets: u32, op: Op) -> String {
         let name = metric.name();
         let per_s = self.carried_per_s.get(&(configuration.route, gets));
@@ -260,7 +261,7 @@ impl Results {
         format!("{name}{of_op}, {LOAD_BYTES}, {gets} % gets{load}")
     }
 
-    /// Returns why a number is missing or has to be read with care.
+    /// Returns the reason why a number is missing or has to be read with care.
     fn reason(&self, metric: Metric, configuration: Configuration, gets: u32) -> Option<String> {
         let point = metric.point(configuration, gets);
         let limited = self.limited(metric, configuration, gets);
@@ -281,8 +282,8 @@ impl Results {
         self.invalid(&point).or(maximum).or(unfound).or_else(overloaded)
     }
 
-    /// Judges every size up to 128 KiB. The configuration may hardly be slower than the base, and must be faster from
-    /// the predicted break-even size on.
+    /// Judges every size up to 128 KiB. The configuration may be at most a little slower than the base, and it must be
+    /// faster from the predicted break-even size on.
     fn judge_sizes(&self, rows: &mut Rows, configuration: Configuration, base: Configuration) {
         if !self.plan.measures(configuration) || !self.plan.measures(base) {
             return;
@@ -353,7 +354,8 @@ impl Results {
         }
     }
 
-    /// Returns the smallest size from which the stages, each measured alone, predict that the lane is faster.
+    /// Returns the smallest size from which on the lane should be faster, according to the stages that were each
+    /// measured alone.
     fn break_even(&self, op: Op) -> Option<ByteCount> {
         let stages = self.stages.iter().filter(|((_, name), _)| *name == op.name());
         let mut found = None;
@@ -370,8 +372,8 @@ impl Results {
     }
 }
 
-/// Returns one line for each criterion at one load. For the criteria by size it says how many are met, and lists the
-/// others.
+/// Returns one line for each criterion at one load. The criteria by size share one line with the number of passed ones,
+/// and each failed or unknown one has a line of its own.
 pub(super) fn summary(criteria: &[Criterion]) -> Vec<String> {
     let (by_size, others): (Vec<&Criterion>, Vec<&Criterion>) =
         criteria.iter().partition(|criterion| is_by_size(criterion));
@@ -389,7 +391,7 @@ pub(super) fn summary(criteria: &[Criterion]) -> Vec<String> {
     lines
 }
 
-/// Returns whether the criterion is one of many sizes.
+/// Returns whether the criterion is one of those by size.
 pub(super) fn is_by_size(criterion: &Criterion) -> bool {
     ["bar.excess.", "bar.faster."].iter().any(|name| criterion.id.starts_with(name))
 }
@@ -398,10 +400,10 @@ fn is_lane_iaa(configuration: &Configuration) -> bool {
     (configuration.topology, configuration.compressor) == (Topology::Lane, Compressor::Iaa)
 }
 
-/// The greatest value size that criteria use.
+/// The largest value size for which criteria apply.
 const SIZE_BYTES_MAX: ByteCount = ByteCount::kib(128);
 
-/// The greatest ratio and excess that do not count as slower.
+/// A latency of up to `EXCESS_RATIO` times that of the base plus `EXCESS_US` does not count as slower.
 const EXCESS_RATIO: f64 = 1.05;
 const EXCESS_US: f64 = 5.0;
 
@@ -462,8 +464,8 @@ mod tests {
             rows.criteria.iter().filter(|criterion| criterion.id.contains(part)).count()
         };
         assert!(rows.criteria.iter().all(|criterion| criterion.passed.is_none()));
-        // These compare with the best software and with the same accelerator. Latencies are judged for gets and for
-        // sets.
+        // The lane is compared with the best software and with the same accelerator. Latencies are judged for gets and
+        // for sets.
         assert_eq!((count(".p50.lane"), count(".max.lane")), (4, 2));
         assert_eq!((count("bar.host_cpu."), count("bar.excess.")), (1, 4));
         assert_eq!(

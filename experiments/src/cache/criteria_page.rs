@@ -1,5 +1,5 @@
-//! The first part of the page: how a compression service on the same host compares with the monolith, and which
-//! criteria it meets.
+//! The first part of the page: a comparison of a compression service on the same host with the monolith, and the
+//! criteria that it meets.
 
 use report::{BarSeries, Category, Column, Figure, Origin, Panel, Section, Table};
 use units::Op;
@@ -10,7 +10,7 @@ use super::results::{LOAD_BYTES, Results};
 use crate::base::rows::{Criterion, Rows, Spread};
 use crate::testbed::{Configuration, StoreRoute};
 
-/// Returns the section, or None without a criterion.
+/// Returns the section, or None if there is no criterion.
 pub(super) fn section(results: &Results, rows: &Rows) -> Option<Section> {
     if rows.criteria.is_empty() {
         return None;
@@ -37,7 +37,7 @@ pub(super) fn section(results: &Results, rows: &Rows) -> Option<Section> {
     })
 }
 
-/// Returns the figures of latency and cost, or none where the criteria were not measured.
+/// Returns the figures of latency and cost, or no figures if the criteria were not measured.
 fn figures(results: &Results, route: StoreRoute) -> Vec<Figure> {
     let is_measured = |configuration: &Configuration| {
         let mut mixes = results.plan.criteria_gets();
@@ -100,5 +100,5 @@ fn table(caption: &str, criteria: &[&Criterion]) -> Table {
     }
 }
 
-/// The figures show gets.
+/// The op in the figures, which show only gets.
 const OP: Op = Op::Decompress;

@@ -1,5 +1,5 @@
 //! The results as a page: the two figures of \[CacheTax\] in their form, each for both routes to the store; the stages
-//! that explain them; the saving of the accelerator; where latency explodes and why.
+//! that explain them; the saving through the accelerator; and the loads at which latency explodes, with the reason.
 
 use report::{
     Axis, BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Point,
@@ -13,7 +13,7 @@ use crate::base::figures::{all_rows, facts, point, table};
 use crate::base::rows::{Rows, Spread};
 use crate::testbed::{Compressor, Configuration, StoreRoute, Topology};
 
-/// The page.
+/// Returns the page.
 pub(super) fn report(results: &Results, rows: &Rows) -> Report {
     let plan = &results.plan;
     let more = [
@@ -30,7 +30,7 @@ pub(super) fn report(results: &Results, rows: &Rows) -> Report {
     }
 }
 
-/// Returns the sections that have anything to show.
+/// Returns the sections that have content.
 fn sections(results: &Results, rows: &Rows) -> Vec<Section> {
     let plan = &results.plan;
     let mut sections = Vec::new();
@@ -292,7 +292,7 @@ fn series(configuration: Configuration, points: Vec<Point>) -> Series {
     }
 }
 
-/// Returns where a configuration's numbers come from.
+/// Returns the origin of a configuration's numbers.
 pub(super) const fn origin(configuration: Configuration) -> Origin {
     if configuration.is_emulated() { Origin::Emulated } else { Origin::Measured }
 }

@@ -1,5 +1,5 @@
-//! The compressed cache's experiments (\[CacheTax\]). All configurations run side by side, and each point is measured
-//! on all of them in turn, so that drift of the machine affects all alike.
+//! The experiments of the compressed cache (\[CacheTax\]). All configurations run at the same time, and each point is
+//! measured on all of them in turn, so that drift of the machine affects all of them equally.
 
 mod attribution;
 mod criteria;
@@ -74,10 +74,10 @@ impl Part {
     const ALL: [Part; 3] = [Part::Sizes, Part::Loads, Part::Criteria];
 }
 
-/// Runs the parts that are asked for, and writes `cache.json` and `report.html`.
+/// Runs the requested parts, and writes `cache.json` and `report.html`.
 ///
 /// # Errors
-/// The reason why there are no results.
+/// The error says why there are no results.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let machine = Machine::here();
     let mut plan = Plan::new(options, &machine)?;
@@ -103,8 +103,8 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     session.write(&rows, "report.html", &figures::report(&results, &rows))
 }
 
-/// Removes the configurations that this machine cannot run from the plan, and prints them at once, because a reader
-/// does not see in a table what is absent.
+/// Removes from the plan the configurations that this machine cannot run. It prints them at once, because a table does
+/// not show what is absent.
 fn leave_out(plan: &mut Plan, library: Option<&Path>) -> Vec<(Configuration, String)> {
     let mut left_out: Vec<(Configuration, String)> = Vec::new();
     for configuration in &plan.configurations {
@@ -122,14 +122,14 @@ fn leave_out(plan: &mut Plan, library: Option<&Path>) -> Vec<(Configuration, Str
     left_out
 }
 
-/// All configurations, running.
+/// All configurations, as running processes.
 struct Experiment {
     plan: Plan,
     machine: Machine,
     deployments: Vec<Deployment>,
-    /// Keeps the cores awake, or is None where they were free to sleep.
+    /// Keeps the cores awake. It is None if the cores were free to sleep.
     awake: Option<Awake>,
-    /// Ends last, because the others report to it.
+    /// The scheduler. It is dropped last, because the other processes report to it.
     _scheduler: Process,
     session: Session,
 }
@@ -154,7 +154,7 @@ impl Experiment {
         Ok(Self { plan, machine, deployments, awake, _scheduler: scheduler, session })
     }
 
-    /// Returns what a reader has to know about the use of the machine.
+    /// Returns the facts about the use of the machine that a reader must know.
     fn conditions(&self) -> String {
         let place = match self.machine.core(0, PROCESSES) {
             Some(_) => "each process on a core of its own",
@@ -167,7 +167,7 @@ impl Experiment {
         format!("{place}; cores {sleep}")
     }
 
-    /// Returns the results. An interrupted run also returns where it was interrupted.
+    /// Returns the results. If the run was interrupted, it also returns the place of the interruption.
     fn run(&self) -> Result<(Results, Option<String>), String> {
         let mut results = Results::new(self.plan.clone());
         let end = self.measure(&mut results);
@@ -206,12 +206,13 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns about how many samples one run takes.
+    /// Returns the approximate number of samples of one run.
     fn samples(&self) -> usize {
         let plan = &self.plan;
         let mixes = plan.gets.len();
         let if_planned = |part: Part, samples: usize| if plan.has(part) { samples } else { 0 };
-        // The busy frontend, in software and not, is two samples per size and mix. A knee is about eight samples.
+        // Per size and mix, the busy frontend takes two samples: one in software and one with the accelerator. A knee
+        // takes about eight samples.
         let sizes = plan.sizes.len() * mixes * (self.deployments.len() + 2);
         let loads = self.deployments.len() * (plan.loads_per_s.len() + KNEE_SAMPLES);
         let criteria = 2 * self.deployments.len() * plan.criteria_gets().count();
@@ -220,8 +221,8 @@ impl Experiment {
             + if_planned(Part::Criteria, criteria)
     }
 
-    /// Measures one size, for each route to the store separately. The load is that of \[CacheTax\], or the highest that
-    /// all judged configurations carry; then it is as fast as answers come.
+    /// Measures one size, for each route to the store separately. The first load is that of \[CacheTax\], or the
+    /// highest load that all judged configurations carry. The second load sends as fast as answers come.
     fn criteria(&self, results: &mut Results, run: usize) -> Result<(), String> {
         for route in StoreRoute::ALL {
             if !self.plan.measures(Configuration::new(Topology::Lane, Compressor::Iaa, route)) {
@@ -256,7 +257,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the highest of the loads that every judged configuration carries.
+    /// Returns the highest load of [`RATES_PER_S`] that every judged configuration carries.
     fn carried(&self, route: StoreRoute, gets: u32) -> Result<Option<f64>, String> {
         let judged = |deployment: &&Deployment| {
             deployment.configuration.route == route && is_judged(deployment)
@@ -264,7 +265,7 @@ impl Experiment {
         for rate_per_s in RATES_PER_S {
             let mut all = true;
             for deployment in self.deployments.iter().filter(judged) {
-                // One sample can fail because of other work of the machine.
+                // A configuration gets a second try, because other work of the machine can disturb one sample.
                 let sample = || self.at_load(deployment, gets, rate_per_s);
                 all = keeps_up(&sample()?) || keeps_up(&sample()?);
                 if !all {
@@ -278,7 +279,7 @@ impl Experiment {
         Ok(None)
     }
 
-    /// Measures one size: each stage alone, every mix at the fixed load, and what the codec costs a busy frontend.
+    /// Measures one size: each stage alone, every mix at the fixed load, and the codec's cost in a busy frontend.
     fn size(&self, results: &mut Results, run: usize, size: ByteCount) -> Result<(), String> {
         self.session.progress.set_message(format!("{size}: stages"));
         for op in [Op::Compress, Op::Decompress] {
@@ -302,7 +303,8 @@ impl Experiment {
             };
             for deployment in self.turns(run) {
                 let configuration = deployment.configuration;
-                // What the accelerator frees in a frontend does not depend on the place of its store.
+                // The route to the store does not affect the accelerator's saving in a frontend, so one route is
+                // enough.
                 let is_of_freed =
                     matches!(configuration.compressor, Compressor::Software | Compressor::Iaa);
                 if configuration.is_microservice()
@@ -319,7 +321,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the load with a longer warm-up where a policy learns.
+    /// Returns the load. Its warm-up is longer if the deployment's policy learns.
     fn learning(&self, deployment: &Deployment, load: Load) -> Load {
         let times = if deployment.configuration.compressor == Compressor::LeastLatency {
             LEARNING
@@ -335,8 +337,8 @@ impl Experiment {
         let hop = |topology| {
             let of_topology =
                 |deployment: &&Deployment| deployment.configuration.topology == topology;
-            // Where a service runs with a device and in software, the one in software is taken, so that the device's
-            // time is not part of the hop.
+            // If one service uses a device and another one software, the service in software is chosen, so that the
+            // device's time is not part of the hop.
             let services = self.deployments.iter().filter(of_topology);
             let service = services.min_by_key(|deployment| deployment.configuration.is_emulated());
             let way = service.and_then(Deployment::compression);
@@ -354,8 +356,8 @@ impl Experiment {
         Ok(stages)
     }
 
-    /// Runs every load on every configuration, as long as it keeps up, because beyond that only the queue grows. Then
-    /// it searches the knee.
+    /// Runs the loads of the sweep on every configuration, in their order. After the first load that a configuration
+    /// does not carry it skips the others, because beyond that load only the queue grows. Then it searches the knee.
     fn loads(&self, results: &mut Results, run: usize) -> Result<(), String> {
         for deployment in self.turns(run) {
             let mut search = Search::default();
@@ -375,8 +377,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the highest load that the configuration keeps up with. The search continues from the sweep in growing
-    /// steps, then halves the interval.
+    /// Returns the highest load that the configuration carries. The search goes on from the sweep's loads in growing
+    /// steps, and then halves the interval.
     fn knee(&self, deployment: &Deployment, mut search: Search) -> Result<Knee, String> {
         let lowest = self.plan.loads_per_s[0];
         while search.bad.is_none() && search.good < KNEE_PER_S_MAX {
@@ -411,8 +413,8 @@ impl Experiment {
 
     fn take(&self, deployment: &Deployment, load: &Load, what: &str) -> Result<Sample, String> {
         self.session.progress.set_message(format!("{}: {what}", deployment.configuration.id()));
-        // With other policies the load's sets make the device remember its results. This policy may run them in
-        // software.
+        // With other policies the sets of the load make the device remember its results. This policy may run those sets
+        // in software, so the device is warmed here.
         if deployment.configuration.compressor == Compressor::LeastLatency
             && let Some(way) = deployment.compression()
         {
@@ -424,19 +426,19 @@ impl Experiment {
         sample.map_err(|error| format!("{}: {error}", deployment.configuration.id()))
     }
 
-    /// Returns all deployments. Each run begins with another one.
+    /// Returns all deployments. Each run starts with another deployment.
     fn turns(&self, run: usize) -> impl Iterator<Item = &Deployment> {
         let count = self.deployments.len();
         self.deployments.iter().cycle().skip(run % count).take(count)
     }
 }
 
-/// Returns whether the load was carried.
+/// Returns whether the configuration carried the load.
 fn keeps_up(sample: &Sample) -> bool {
     sample.achieved() >= ACHIEVED_MIN && sample.invalid.is_none()
 }
 
-/// Returns whether a criterion is about the deployment.
+/// Returns whether a criterion judges the deployment.
 fn is_judged(deployment: &Deployment) -> bool {
     let Configuration { topology, compressor, .. } = deployment.configuration;
     matches!(
@@ -446,12 +448,12 @@ fn is_judged(deployment: &Deployment) -> bool {
     )
 }
 
-/// The loads that are known to be kept up with, and not to be.
+/// The highest load that was carried (`good`) and the lowest load that was not (`bad`).
 #[derive(Default)]
 struct Search {
     good: f64,
     bad: Option<f64>,
-    /// The reason why the lowest failed load failed, where the configuration was not the reason.
+    /// The reason why the lowest failed load failed, if the configuration was not the reason.
     limit: Option<String>,
 }
 
@@ -468,17 +470,18 @@ impl Search {
 
 const KNEE_STEP: f64 = 1.5;
 
-/// The factor by which the warm-up of a policy that learns is longer.
+/// The factor that lengthens the warm-up of a policy that learns.
 const LEARNING: u64 = 10;
 
 /// The number of samples per knee that the progress bar expects.
 const KNEE_SAMPLES: usize = 8;
 
-/// Below the lowest load divided by this the search ends, because the configuration does not serve.
+/// The search ends below the lowest load divided by this number, because the configuration does not serve.
 const KNEE_GIVE_UP: f64 = 16.0;
 
 /// A rate that no configuration with one core per service reaches.
 const KNEE_PER_S_MAX: f64 = 200_000.0;
 
-/// The size from which the accelerator must free four fifths of what the codec costs.
+/// The smallest size for which the saving is measured. From this size on the accelerator must save four fifths of the
+/// codec's cost.
 const FREED_BYTES_MIN: ByteCount = ByteCount::kib(4);

@@ -1,4 +1,4 @@
-//! Which points are measured, how often and how long. The module has values only.
+//! The measured points, their number of runs and their duration. The module has values only.
 
 use harness::Machine;
 use units::{ByteCount, Nanos};
@@ -25,7 +25,7 @@ pub(crate) struct Plan {
     pub(crate) duration: Nanos,
     /// The number of jobs in the measurement of each stage alone.
     pub(crate) stage_jobs: usize,
-    /// The share of the knee within which it is found.
+    /// The precision of the knee, as a share of the knee.
     pub(crate) knee_precision: f64,
 }
 
@@ -55,7 +55,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Returns the sweeps of \[CacheTax\], carried on to larger values. Figure 2 is at 64 KiB.
+    /// Returns the sweeps of \[CacheTax\], extended to larger values. Figure 2 of the paper is at 64 KiB.
     fn whole(machine: &Machine) -> Self {
         let few_cores = machine.class.trim_end_matches('c').parse().unwrap_or(1) < PAPER_CORES_MIN;
         Self {
@@ -89,7 +89,7 @@ impl Plan {
         }
     }
 
-    /// Returns whether a part is asked for.
+    /// Returns whether the plan has a part.
     pub(crate) fn has(&self, part: Part) -> bool {
         self.parts.contains(&part)
     }
@@ -107,7 +107,7 @@ impl Plan {
         self.configurations.contains(&configuration)
     }
 
-    /// Returns the mixes that criteria use, of those that are asked for.
+    /// Returns the mixes that criteria use and that this plan measures.
     pub(crate) fn criteria_gets(&self) -> impl Iterator<Item = u32> + '_ {
         CRITERIA_GETS.into_iter().filter(|gets| self.gets.contains(gets))
     }
@@ -154,7 +154,8 @@ fn configurations(ids: &[String]) -> Result<Vec<Configuration>, String> {
 /// The offered load of \[CacheTax\] in the size sweep (its figure 1).
 pub(super) const PAPER_RATE_PER_S: f64 = 4_000.0;
 
-/// With fewer cores than services, the load of \[CacheTax\] is only queueing at the larger sizes.
+/// The offered load with few cores (1/s). With fewer cores than services, the paper's load would show only queueing at
+/// the larger sizes.
 const FEW_CORES_RATE_PER_S: f64 = 500.0;
 const PAPER_CORES_MIN: usize = 8;
 

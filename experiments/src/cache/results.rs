@@ -1,5 +1,6 @@
-//! The measurements by point, and what follows from them by arithmetic: ratios to the monolith in software, the sum of
-//! the stages divided by the difference that it has to explain, and the codec's cost that an accelerator frees.
+//! The measurements by point, and the numbers that follow from them by arithmetic: ratios to the monolith in software,
+//! the sum of the stages divided by the difference that it should explain, and the share of the codec's cost that an
+//! accelerator saves.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +19,18 @@ pub(super) struct Results {
     pub(super) stages: BTreeMap<(ByteCount, &'static str), Vec<Stages>>,
     /// The knees by configuration.
     pub(super) knees: BTreeMap<String, Vec<Knee>>,
-    /// The load of the criteria by route and mix (1/s): the highest of [`super::criteria::RATES_PER_S`]
-    /// that was carried.
+    /// The load of the criteria by route and mix (1/s): the highest of [`super::criteria::RATES_PER_S`] that all judged
+    /// configurations carried.
     pub(super) carried_per_s: BTreeMap<(StoreRoute, u32), f64>,
     /// The configurations that could not be measured here, with the reasons.
     pub(super) left_out: Vec<(Configuration, String)>,
 }
 
-/// The highest load that one run kept up with.
+/// The highest load that the configuration carried in one run.
 #[derive(Clone, Debug)]
 pub(super) struct Knee {
     pub(super) per_s: f64,
-    /// The reason why a higher load was not kept up with, if the configuration was not the reason.
+    /// The reason why the configuration did not carry a higher load, if the configuration itself was not the cause.
     pub(super) limit: Option<String>,
 }
 
@@ -37,19 +38,19 @@ pub(super) struct Knee {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stages {
     pub(super) software: Stage,
-    /// The software codec on a core that does nothing else.
+    /// The software codec on a core that does nothing but these jobs.
     pub(super) busy: Stage,
-    /// The software codec that is fastest here.
+    /// The software codec that is fastest on this machine.
     pub(super) best: Stage,
     pub(super) device: Stage,
-    /// The hop to a compression service over gRPC, where there is one.
+    /// The hop to a compression service over gRPC, if there is one.
     pub(super) hop: Option<Stage>,
-    /// The hop to a compression service over a lane.
+    /// The hop to a compression service over a lane, if there is one.
     pub(super) lane: Option<Stage>,
 }
 
 impl Stages {
-    /// Returns the time of the way to a job's place and back. It is NaN where it was not measured.
+    /// Returns the time from the frontend to the place of a job and back. It is NaN if it was not measured.
     pub(super) fn way_us(&self, topology: Topology) -> f64 {
         let way = match topology {
             Topology::Monolith => return 0.0,
@@ -95,13 +96,13 @@ impl Point {
         Self { configuration: configuration.id(), kind: PointKind::Carried { gets } }
     }
 
-    /// Makes the point of the criteria that is loaded as fast as answers come.
+    /// Makes the point of the criteria at which clients send as fast as answers come.
     pub(super) fn maximum(configuration: Configuration, gets: u32) -> Self {
         Self { configuration: configuration.id(), kind: PointKind::Maximum { gets } }
     }
 }
 
-/// The quantile of a sample's latency.
+/// A quantile of a sample's latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantile {
     P50,
@@ -125,7 +126,7 @@ impl Quantile {
 }
 
 impl Sample {
-    /// Returns a latency of an op (us). It is NaN where there was none.
+    /// Returns a quantile of an op's latency (us). It is NaN if the sample has no such request.
     pub(super) fn latency_us(&self, op: Op, quantile: Quantile) -> f64 {
         let results = if op == Op::Compress { &self.report.set } else { &self.report.get };
         let latency = results.latency;
@@ -149,7 +150,7 @@ impl Results {
         }
     }
 
-    /// Returns the samples of a point, run by run. A sample that does not hold is None.
+    /// Returns the samples of a point, run by run. An invalid sample is None.
     pub(super) fn samples(&self, point: &Point) -> Vec<Option<&Sample>> {
         let samples = self.points.get(point).map(Vec::as_slice).unwrap_or_default();
         samples
@@ -158,7 +159,7 @@ impl Results {
             .collect()
     }
 
-    /// Returns why runs of a point do not hold.
+    /// Returns the reason why runs of a point are invalid, if any are.
     pub(super) fn invalid(&self, point: &Point) -> Option<String> {
         let samples = self.points.get(point)?;
         let reasons: Vec<&str> =
@@ -167,7 +168,7 @@ impl Results {
         Some(format!("{} of {} runs not valid: {first}", reasons.len(), samples.len()))
     }
 
-    /// Returns a latency of each run (us).
+    /// Returns a quantile of the latency of each run (us).
     pub(super) fn latency_us(&self, point: &Point, op: Op, quantile: Quantile) -> Vec<f64> {
         let samples = self.samples(point).into_iter();
         samples
@@ -253,9 +254,9 @@ impl Results {
         }
     }
 
-    /// Returns the configurations whose latencies divide this one's. The monolith in software is one. For the
-    /// microservice of \[CacheTax\] with an accelerator, over either transport, the monolith with the library that the
-    /// paper uses is another, where that was measured.
+    /// Returns the configurations by which this one's latency is divided. The first is the monolith in software. The
+    /// microservice of \[CacheTax\] with an accelerator, over either transport, is also divided by the monolith with
+    /// the library that the paper uses, if that monolith was measured.
     fn bases(&self, configuration: Configuration) -> Vec<Configuration> {
         let exact =
             Configuration::new(Topology::Monolith, Compressor::QplSoftware, configuration.route);
@@ -267,7 +268,7 @@ impl Results {
         wanted.map(|(base, _)| base).collect()
     }
 
-    /// Writes how busy the busiest process is, because that explains latency beyond the stages.
+    /// Writes how busy the busiest process is, because this explains latency beyond the stages.
     fn write_utilisation(
         &self,
         rows: &mut Rows,
@@ -351,7 +352,7 @@ impl Results {
         }
     }
 
-    /// Writes the accelerator's saving of what the codec costs a busy frontend.
+    /// Writes the share of the codec's cost that the accelerator saves in a busy frontend.
     fn write_freed(&self, rows: &mut Rows, configuration: Configuration) {
         if configuration
             != Configuration::new(Topology::Monolith, Compressor::Iaa, configuration.route)
@@ -386,7 +387,7 @@ impl Results {
         }
     }
 
-    /// Returns what the software codec costs a busy core per request of this mix (us).
+    /// Returns the software codec's time on a busy core per request of this mix (us).
     fn codec_us(&self, size: ByteCount, gets: u32, run: usize) -> f64 {
         let busy = |op: Op| {
             let runs = self.stages.get(&(size, op.name()));
@@ -430,11 +431,11 @@ impl Results {
         }
     }
 
-    /// Returns the text for the end of a run.
+    /// Returns the summary that is printed at the end of a run.
     pub(super) fn summary(&self) -> String {
         let size = self.plan.sizes.iter().copied().filter(|size| *size <= LOAD_BYTES).max();
         let gets = self.plan.gets.iter().copied().filter(|gets| *gets > 0).max_by_key(|gets| {
-            // The mix is the one nearest to the load sweep's.
+            // The summary uses the mix that is nearest to that of the load sweep.
             std::cmp::Reverse(gets.abs_diff(LOAD_GETS))
         });
         let (Some(size), Some(gets)) = (size, gets) else { return String::new() };
@@ -468,24 +469,25 @@ impl Results {
     }
 }
 
-/// Returns the frontend's CPU time per request in software, less that with the accelerator (us).
+/// Returns the frontend's CPU time per request that the accelerator saves compared with software (us).
 fn freed(ours: &Sample, base: &Sample) -> f64 {
     let core_us = |sample: &Sample| sample.usage.get("frontend").map_or(f64::NAN, |u| u.core_us);
     core_us(base) - core_us(ours)
 }
 
-/// Returns the ops of a mix.
+/// Returns the ops that occur in a mix.
 pub(super) fn ops(gets: u32) -> Vec<Op> {
     let both = [(gets > 0, Op::Decompress), (gets < 100, Op::Compress)];
     both.into_iter().filter(|(has, _)| *has).map(|(_, op)| op).collect()
 }
 
-/// Returns the request for an op: a get decompresses and a set compresses.
+/// Returns the request that causes an op: a get decompresses and a set compresses.
 pub(super) const fn verb(op: Op) -> &'static str {
     if matches!(op, Op::Compress) { "set" } else { "get" }
 }
 
-/// Returns a mix for row ids. It is the gets' unless there are none; the sets of a mix have their name added.
+/// Returns a mix for row ids. The name has the share of gets. The name for the sets of a mix with gets ends with
+/// `.set`.
 pub(super) fn mix(gets: u32, op: Op) -> String {
     let sets = op == Op::Compress && gets > 0;
     if sets { format!("get{gets}.set") } else { format!("get{gets}") }
@@ -499,5 +501,6 @@ pub(super) fn id(size: ByteCount) -> String {
 /// The size at which figure 2 of \[CacheTax\] was measured.
 pub(super) const LOAD_BYTES: ByteCount = ByteCount::kib(64);
 
-/// \[CacheTax\] gives no mix. Caches are mostly read (see the presets in `specs/workloads`).
+/// The share of gets in the load sweep (percent). \[CacheTax\] states no mix, and most requests to caches are gets (see
+/// the presets in `specs/workloads`).
 pub(super) const LOAD_GETS: u32 = 90;

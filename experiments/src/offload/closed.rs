@@ -1,5 +1,5 @@
-//! The load of \[OffloadSched\]: a number of tasks, each of which makes its requests one after the other, on one core
-//! or on several. The module measures one run. Others say what it means.
+//! The load of \[OffloadSched\]: a number of tasks on one or more cores, each of which makes its requests one after the
+//! other. The module measures one run and does not interpret it.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -20,11 +20,11 @@ use super::work::Work;
 /// A closed loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closed {
-    /// The greatest number of tasks that have begun and not ended.
+    /// The greatest number of tasks that are running at the same time.
     pub(super) in_flight: usize,
-    /// The requests of each task.
+    /// The number of requests of each task.
     pub(super) requests: usize,
-    /// The polling interval and the batch, where they are not the loop's defaults.
+    /// The polling interval, or None for the loop's default. `dequeue_batch` follows the same rule.
     pub(super) poll_interval: Option<Nanos>,
     pub(super) dequeue_batch: Option<usize>,
 }
@@ -95,7 +95,7 @@ impl Closed {
                 let done = requests(&core, &work, (task, count), &pool, &log).await;
                 let mut log = log.take();
                 log.problem = done.err();
-                // The receiver is gone after a problem.
+                // After a failure the receiver is gone, so a failed send does not matter.
                 let _ = sender.send(log);
             });
             spawned.map_err(|error| error.to_string())?;
@@ -115,7 +115,7 @@ impl Closed {
     }
 }
 
-/// Makes every result that emulations will need, and warms the engines.
+/// Makes every result that the emulations will need, and warms the engines.
 ///
 /// # Errors
 /// The errors of [`Closed::run`].
@@ -135,7 +135,7 @@ pub(super) fn warm(platform: &Platform, work: &Work) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the requests of one task. The end of one is the beginning of the next, so that the clock is read once for
+/// Makes the requests of one task. Each request begins when the previous one ends, so that the clock is read once for
 /// both.
 async fn requests(
     core: &Core,
@@ -158,7 +158,7 @@ async fn requests(
     Ok(())
 }
 
-/// The results of tasks.
+/// The latencies of the requests and the problem of the tasks of one core, if there is one.
 #[derive(Default)]
 struct Log {
     latency_ns: Vec<u64>,
@@ -185,5 +185,5 @@ impl Log {
     }
 }
 
-/// The bytes of returned buffers that a task's pool keeps.
+/// The size of the returned buffers that a task's pool keeps.
 const POOL_BYTES: ByteCount = ByteCount::mib(1);

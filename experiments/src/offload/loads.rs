@@ -1,5 +1,5 @@
 //! Experiment 5: Cache-1 as an open loop, from idle past saturation, for every policy. It also shows whether the
-//! policies that see load follow the best of those that do not.
+//! policies that see the load are as good as the best of the other policies.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,10 @@ use crate::base::Spread;
 use crate::base::figures::table;
 use crate::base::rows::{Kind, Row, Rows};
 
-/// Measures, adds the rows and draws. An interrupted run has the results of the runs that had gone through all loads by
-/// then.
+/// Measures, adds the rows and draws. An interrupted run has the results of the passes that were complete by then.
 ///
 /// # Errors
-/// A job failed, or the run has to stop and none has gone through all loads.
+/// A job failed, or the run has to stop before any pass through all loads is complete.
 pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     let work = Work::of_preset(&setup.stock, CACHE1, PayloadClass::Html)?;
     let (mut figures, mut tables) = (Vec::new(), Vec::new());
@@ -85,7 +84,7 @@ type Taken = ((Mode, u64), Sample);
 struct Measurements<'a> {
     platform: &'a Platform,
     loads_per_s: Vec<f64>,
-    /// The number of runs that went through all loads.
+    /// The number of complete passes through all loads.
     runs: usize,
     samples: BTreeMap<(Mode, u64), Vec<Sample>>,
 }
@@ -112,10 +111,10 @@ impl<'a> Measurements<'a> {
         Ok(found)
     }
 
-    /// Makes one run through all loads.
+    /// Makes one pass through all loads.
     fn run_through(&self, setup: &Setup, work: &Work, run: usize) -> Result<Vec<Taken>, String> {
         let mut taken = Vec::new();
-        // Beyond the load at which a mode falls behind, only the queue grows.
+        // A mode is dropped at the load at which it falls behind, because beyond that load only the queue grows.
         let mut open: Vec<Mode> = Mode::ALL.to_vec();
         for &rate_per_s in &self.loads_per_s {
             let mut kept_up = Vec::new();
@@ -142,12 +141,12 @@ impl<'a> Measurements<'a> {
         self.samples.get(&(mode, per_s as u64)).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns a latency of each run that kept up (us).
+    /// Returns a quantile of the latency of each run that kept up (us).
     fn quantile_us(&self, mode: Mode, per_s: f64, share: f64) -> Vec<f64> {
         self.samples(mode, per_s).iter().map(|sample| sample.quantile_kept_up_us(share)).collect()
     }
 
-    /// Returns the 99th percentile, where all runs kept up.
+    /// Returns the 99th percentile if all runs kept up, and otherwise None.
     fn p99_us(&self, mode: Mode, per_s: f64) -> Option<Spread> {
         let spread = Spread::from_values(self.quantile_us(mode, per_s, 0.99));
         spread.filter(|spread| spread.count == self.runs)
@@ -179,7 +178,7 @@ impl<'a> Measurements<'a> {
         }
     }
 
-    /// Compares the policies that see load with the best of the others, at every load.
+    /// Compares the policies that see the load with the best of the others, at every load.
     fn write_followed(&self, rows: &mut Rows) {
         for mode in [Mode::LeastLatency, Mode::LeastHostCycles] {
             let mut wins = 0;
@@ -213,7 +212,7 @@ impl<'a> Measurements<'a> {
         }
     }
 
-    /// Compares what the simulator says of the same loads with what was measured. It takes medians over as many runs,
+    /// Compares the simulator's numbers for the same loads with the measured ones. It takes medians over as many runs,
     /// with the same seeds for the arrivals.
     fn write_simulated(&self, rows: &mut Rows, work: &Work, window: Nanos) {
         let warm_up = Nanos(window.0 / WARM_UP);
@@ -253,7 +252,7 @@ impl<'a> Measurements<'a> {
         }
     }
 
-    /// Adds a row for which nothing was run.
+    /// Adds a row with a computed number. Nothing is run for it.
     fn compute(
         &self,
         rows: &mut Rows,

@@ -1,5 +1,5 @@
 //! Experiment 5: latency-critical and batch requests in one application, which the runtime of \[OffloadSched\] does not
-//! allow. Cache-1 is an open loop, and Feed-1 runs at the same time as fast as it can.
+//! allow. Cache-1 is an open loop. At the same time, Feed-1 makes requests as fast as it can.
 
 use report::Section;
 use workload::PayloadClass;
@@ -70,5 +70,5 @@ pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     })
 }
 
-/// The load is a third of what one core does in software.
+/// The offered load of Cache-1 (1/s): a third of the requests that one core answers in software.
 const RATE_PER_S: f64 = 50e3;

@@ -1,6 +1,6 @@
-//! The experiments on the offload runtime: chapters 2 and 4 of \[OffloadSched\] and what it left to future work. They
-//! run in this process, on our core loop. Each file measures one experiment, adds its rows and draws its part of the
-//! page. Nothing is tuned here.
+//! The experiments on the offload runtime: chapters 2 and 4 of \[OffloadSched\], and the work that it left for the
+//! future. They run in this process, on our core loop. Each file measures one experiment, adds its rows and draws its
+//! part of the page. Nothing is tuned here.
 
 mod closed;
 mod cores;
@@ -97,22 +97,23 @@ impl Part {
     const ALL: [Part; 7] =
         [Part::Sizes, Part::Modes, Part::Web, Part::Polling, Part::Cores, Part::Loads, Part::Mix];
 
-    /// Returns the word on the command line.
+    /// Returns the part's name on the command line.
     fn word(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-/// Runs the parts that are asked for, and writes `runtime.json` and `runtime.html`. An interrupted run writes the
-/// experiments that are done, and the whole runs of the open loop.
+/// Runs the requested parts, and writes `runtime.json` and `runtime.html`. An interrupted run writes the finished
+/// experiments, and the complete passes of the open loop.
 ///
 /// # Errors
-/// The reason why there are no results.
+/// The error says why there are no results.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let plan = Plan::new(options)?;
     session.make_folder()?;
     let failed = |error: String| Problem::Failed(error);
-    // The libraries are opened only for the parts that use them, so that one that does not open affects no other part.
+    // The libraries are opened only for the parts that use them, so that a library that fails to open does not affect
+    // the other parts.
     let libraries = match plan.parts.iter().any(|part| matches!(part, Part::Sizes | Part::Modes)) {
         true => Platform::libraries(options.qpl_library.as_deref()).map_err(failed)?,
         false => Vec::new(),
@@ -144,7 +145,8 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     session.write(&rows, "runtime.html", &report(&setup.plan, &rows, sections))
 }
 
-/// Returns the rows with a published number, the break-even sizes and the scaling, and then the criteria.
+/// Returns the lines of the summary: the rows with a published number, the break-even sizes, the scaling, and then the
+/// criteria.
 fn summary(rows: &Rows) -> Vec<String> {
     let number = |value: Option<f64>| match value {
         None => "-".to_owned(),

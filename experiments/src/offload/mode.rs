@@ -1,5 +1,4 @@
-//! The five modes of \[OffloadSched\] and our two policies, by their names in rows. The module says which policy each
-//! is, and nothing else.
+//! The five modes of \[OffloadSched\] and our two policies, with their names in rows. The module only defines them.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use policy::{
 };
 use units::Nanos;
 
-/// The way in which jobs are placed.
+/// The way in which jobs are placed on software or the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mode {
     Software,
@@ -26,7 +25,7 @@ impl Mode {
     pub(super) const PAPER: [Mode; 5] =
         [Mode::Software, Mode::Sync, Mode::LatencyCritical, Mode::Async, Mode::Batch];
 
-    /// All modes, those of the paper first.
+    /// All modes. The modes of the paper are first.
     pub(super) const ALL: [Mode; 7] = [
         Mode::Software,
         Mode::Sync,
@@ -37,7 +36,7 @@ impl Mode {
         Mode::LeastHostCycles,
     ];
 
-    /// Returns the word for row ids.
+    /// Returns the mode's name in row ids.
     pub(super) const fn id(self) -> &'static str {
         match self {
             Mode::Software => "software",
@@ -50,7 +49,7 @@ impl Mode {
         }
     }
 
-    /// Returns the paper's name, or ours.
+    /// Returns the paper's name for the mode, or our name if the paper has none.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Mode::Software => "Software",
@@ -63,12 +62,12 @@ impl Mode {
         }
     }
 
-    /// Returns whether a request holds the calling core until it is done.
+    /// Returns whether a request occupies the calling core until it is done.
     pub(super) const fn keeps_core(self) -> bool {
         matches!(self, Mode::Software | Mode::Sync | Mode::LatencyCritical)
     }
 
-    /// Returns the policy.
+    /// Returns the policy of the mode.
     pub(super) fn policy(self) -> Arc<dyn Policy> {
         match self {
             Mode::Software => Arc::new(AlwaysSoftware),
@@ -85,8 +84,9 @@ impl Mode {
     }
 }
 
-/// No job of the workloads is larger, so that size alone keeps none from the calling core.
+/// The largest job that the policies may run on the calling core. No job of the workloads is larger, so size alone
+/// keeps no job from the calling core.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
-/// The latency is well above that of any job of the workloads on an idle device.
+/// The greatest latency that the policy accepts. It is well above that of any job of the workloads on an idle device.
 const LATENCY_MAX: Nanos = Nanos::micros(200);

@@ -1,5 +1,5 @@
-//! Experiment 2, section 4.2.1: Cache-1 and Feed-1, 100 tasks of 100 requests on one core, in every mode and on every
-//! platform. It has latency distributions, throughput, and what the model says of it.
+//! Experiment 2, section 4.2.1: Cache-1 and Feed-1, 100 tasks with 100 requests each on one core, in every mode and on
+//! every platform. The results are latency distributions, throughput, and the model's predictions.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ struct Workload {
     preset: &'static str,
     /// The published throughput in software (1/s).
     software_per_s: f64,
-    /// The published share: more than this share of requests takes less than 10 us.
+    /// The published share: more than this share of the requests takes less than 10 us.
     under_10us: f64,
 }
 
@@ -59,14 +59,14 @@ const WORKLOADS: [Workload; 2] = [
     },
 ];
 
-/// The reason why throughput in software may be off. One number cannot tell which of the two it is.
+/// The reason why the throughput in software may be off. A single number cannot show which of the two causes applies.
 const LEFT_OPEN: &str = "the paper states no sizes, and the preset's are derived from another document \
      (specs/workloads); the software's times away from 8 KiB follow those of another machine \
      (docs/decisions/0015); neither was tuned to this";
 
 pub(super) const CACHE1: &str = "accelerometer-cache1";
 
-/// The number of requests in flight that follows from table 4.2 (throughput times median latency).
+/// The number of requests in flight that follows from table 4.2 of the paper (throughput times median latency).
 pub(super) const FEW: usize = 2;
 
 /// One combination of platform, class of data, number of requests in flight and mode.
@@ -132,7 +132,7 @@ impl<'a> Measurements<'a> {
         Ok(())
     }
 
-    /// Returns the throughput over that of software, of each run, by workload.
+    /// Returns, for each workload, the throughput of each run divided by that of software.
     fn ratios(&self, variant: &Variant<'_>) -> [Vec<f64>; 2] {
         let base = Variant { mode: Mode::Software, in_flight: ALL, ..*variant };
         [&WORKLOADS[0], &WORKLOADS[1]].map(|workload| {
@@ -141,7 +141,7 @@ impl<'a> Measurements<'a> {
         })
     }
 
-    /// Compares both workloads' ratios with the published ones.
+    /// Compares the ratios of both workloads with the published ratios.
     fn write_pair(&self, rows: &mut Rows, variant: &Variant<'_>) {
         let Some(range) = Range::published(variant.mode) else { return };
         let ratios = self.ratios(variant);
@@ -211,7 +211,7 @@ impl<'a> Measurements<'a> {
         rows.rows.push(row("excess_per_request", what, "us", excess));
     }
 
-    /// Writes what the model says of the mode, and how far the measured ratio is off.
+    /// Writes the model's prediction for the mode, and how far the measured ratio is from it.
     fn write_predicted(
         &self,
         rows: &mut Rows,
@@ -335,7 +335,7 @@ impl<'a> Measurements<'a> {
 }
 
 impl Variant<'_> {
-    /// Returns what follows the metric in row ids.
+    /// Returns the part of a row id that follows the metric.
     fn at(&self, workload: &Workload) -> String {
         let mut parts = vec![self.mode.id().to_owned(), workload.id.to_owned()];
         parts.extend((!self.is_on_paper_platform()).then(|| self.platform.id.to_owned()));
@@ -354,9 +354,9 @@ impl Variant<'_> {
         self.platform.virtuals(self.mode)
     }
 
-    /// Returns the description of a row. In the paper this kind of number belongs to one number of requests in flight
-    /// and the other kind to another number: by Little's law no single one gives both. The description says which to
-    /// compare.
+    /// Returns the description of a row. The paper's throughputs fit one number of requests in flight and its latencies
+    /// another: by Little's law no single number gives both. The description says which number of requests in flight to
+    /// compare with the paper.
     fn compared(&self, what: &str, in_flight: usize, other_kind: &str, other: usize) -> String {
         if !self.is_published() || self.mode.keeps_core() || !Mode::PAPER.contains(&self.mode) {
             return what.to_owned();
@@ -373,7 +373,7 @@ impl Variant<'_> {
         self.platform.id == PAPER_PLATFORM
     }
 
-    /// Returns whether the paper has figures of it.
+    /// Returns whether the paper has figures of the variant.
     fn is_published(&self) -> bool {
         self.is_on_paper_platform() && self.class == PayloadClass::Html
     }
@@ -398,7 +398,7 @@ fn variants(setup: &Setup) -> Vec<Variant<'_>> {
     variants
 }
 
-/// Returns the time that the mean request takes of the submitting core and of the device, by the profile (us).
+/// Returns how long the mean request occupies the submitting core and the device, according to the profile (us).
 fn parts_us(work: &Work, profile: &workload::DeviceProfile) -> Vec<(&'static str, f64)> {
     let submit = work.mean(|bytes| profile.submit(bytes).0 as f64) / 1e3;
     let pace = profile.compress().map(|op| work.mean(|bytes| op.interval(bytes).0 as f64) / 1e3);
@@ -419,7 +419,7 @@ fn more_than(row: Row, workload: &Workload, variant: &Variant<'_>) -> Row {
     published::with(row, said).beside(least)
 }
 
-/// Marks a row as calibrated, because Cache-1's sizes come from its throughput compared with Feed-1's.
+/// Marks a row as calibrated, because Cache-1's sizes follow from its throughput compared with that of Feed-1.
 fn half_input(row: Row) -> Row {
     let reason = "Cache-1's mean size is half of Feed-1's because its throughput is twice Feed-1's";
     Row { reason: Some(reason.to_owned()), ..row.by(Kind::Calibrated) }
@@ -448,7 +448,7 @@ mod tests {
     use super::*;
     use harness::Machine;
 
-    /// Returns recorded numbers: software's throughput, and the ratio of the mode to it.
+    /// Returns recorded throughputs (1/s): that of software, and that of the mode.
     fn per_s(workload: &Workload, mode: Mode) -> f64 {
         match (workload.id, mode) {
             ("cache1", Mode::Software) => 136_900.0,

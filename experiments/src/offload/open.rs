@@ -1,5 +1,5 @@
 //! An open loop: requests are due at given times. Latency counts from these times, so that it shows when a core falls
-//! behind. The source is a task of the same loop and needs no other core. The module measures one run.
+//! behind. The source of the requests is a task of the same loop and needs no other core. The module measures one run.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use super::platform::Platform;
 use super::sample::Sample;
 use super::work::{Work, check};
 
-/// An open loop, and at the same time a closed loop of batch requests.
+/// An open loop, optionally with a closed loop of batch requests at the same time.
 pub(super) struct Open<'a> {
     pub(super) rate_per_s: f64,
     pub(super) window: Nanos,
@@ -36,8 +36,8 @@ struct Run {
 #[derive(Default)]
 struct Log {
     offered: usize,
-    /// The latencies of the requests that were due after the warm-up: until the answer, or until the request was given
-    /// up as too late.
+    /// The latencies of the requests that were due after the warm-up (ns). A latency ends with the answer, or when the
+    /// request was dropped because it was too late.
     latency_ns: Vec<u64>,
     in_window: usize,
     batch_jobs: usize,
@@ -45,8 +45,8 @@ struct Log {
 }
 
 impl Log {
-    /// Makes a log with space for the latencies to come, up to a bound. The space is written to, because memory that is
-    /// touched for the first time in the middle of a run holds the core for as long as many requests take.
+    /// Makes a log with space for the expected latencies, up to a bound. It writes to the space, because the first
+    /// access to memory in the middle of a run would hold the core for the time of many requests.
     fn with_space_for(rate_per_s: f64, window: Nanos) -> Self {
         let counted_s = window.0 as f64 / 1e9 * (1.0 - 1.0 / WARM_UP as f64);
         let requests = (rate_per_s * counted_s * 1.05) as usize;
@@ -96,9 +96,9 @@ impl Open<'_> {
     }
 }
 
-/// Begins every request when it is due, or as soon after as the core gets to it. The first of those that are due is
-/// submitted by this task itself. The task is ready while it looks at the clock, and a policy would otherwise count it
-/// as a request that waits.
+/// Begins every request when it is due, or as soon afterwards as the core allows. This task submits the first of
+/// several due requests itself. Otherwise a policy would count this task as a waiting request, because the task is
+/// ready while it reads the clock.
 async fn source(run: Rc<Run>, work: Work, mut arrivals: Arrivals, seed: u64) {
     let mut random = Prng::new(seed);
     let mut next = arrivals.next_due(&mut random);
@@ -113,7 +113,7 @@ async fn source(run: Rc<Run>, work: Work, mut arrivals: Arrivals, seed: u64) {
             if next > now || next >= run.window {
                 break;
             }
-            // Past the window a request that is late in any case is counted, and not made.
+            // After the end of the window a request is late in any case, so it is counted but not made.
             if run.is_over() {
                 run.given_up(next);
             } else {
@@ -132,7 +132,7 @@ async fn source(run: Rc<Run>, work: Work, mut arrivals: Arrivals, seed: u64) {
                 run_of_task.answered(first, check(&done).err());
             });
         }
-        // This yields also when the next request is due already, because tasks that have waited go first.
+        // This also yields if the next request is already due, because tasks that have waited go first.
         yield_now().await;
     }
 }
@@ -148,14 +148,14 @@ async fn request(run: Rc<Run>, work: Work, index: usize, due: Nanos) {
     run.answered(due, check(&done).err());
 }
 
-/// Makes one batch request after the other, as long as requests come.
+/// Makes one batch request after the other, until the window ends.
 async fn batches(run: Rc<Run>, work: Work, seed: u64) {
     let mut random = Prng::new(seed);
     while run.now() < run.window && !run.has_failed() {
         let index = random.below(work.count() as u64) as usize;
         let done = work.request(&run.core, index, &run.pool).await;
         run.batch_done(done.err());
-        // A request that is done where it is submitted would otherwise keep the core to this task.
+        // Without this, a request that completes during its submission would let this task keep the core.
         yield_now().await;
     }
 }
@@ -174,13 +174,14 @@ impl Run {
         self.waited(due, now);
     }
 
-    /// Counts a request that is not made any more with the time that it has waited. Without these requests the tail
-    /// would look short.
+    /// Counts a request that is no longer made, with the time that it has waited. Without these requests the tail would
+    /// look short.
     fn given_up(&self, due: Nanos) {
         self.waited(due, self.now());
     }
 
-    /// Adds a latency if the request was due after the warm-up, in which policies that learn try what is slow.
+    /// Records a latency if the request was due after the warm-up. During the warm-up learning policies also try slow
+    /// devices.
     fn waited(&self, due: Nanos, until: Nanos) {
         if due.0 >= self.window.0 / WARM_UP {
             self.log.borrow_mut().latency_ns.push(until.since(due).0);
@@ -202,16 +203,16 @@ impl Run {
     }
 }
 
-/// The time after the window in which a request that is due at its very end may be answered.
+/// The time after the end of the window in which a request that was due at the very end may be answered.
 pub(super) const GRACE: Nanos = Nanos::millis(1);
 
-/// The warm-up is the window divided by this.
+/// The window divided by this number is the warm-up.
 pub(super) const WARM_UP: u64 = 5;
 
-/// There are enough tasks that one batch request is always in flight.
+/// The number of batch tasks. It is large enough that one batch request is always in flight.
 const BATCH_TASKS: u64 = 4;
 
-/// The space that is made ahead takes 32 MiB at most.
+/// The greatest number of latencies for which space is made in advance. It takes 32 MiB.
 const LATENCIES_AHEAD_MAX: usize = 1 << 22;
 
 const POOL_BYTES: ByteCount = ByteCount::mib(8);

@@ -1,4 +1,4 @@
-//! The common parts of the figures of the experiments. The module draws nothing itself.
+//! Common parts of the experiments' figures. The module draws nothing itself.
 
 use report::{Figure, Origin, Panel, Point, Series, Style};
 use units::ByteCount;
@@ -24,7 +24,7 @@ pub(super) fn figure(id: String, caption: impl Into<String>, panels: Vec<Panel>)
     Figure { id, caption: caption.into(), panels }
 }
 
-/// Returns where the numbers of a path with these virtual devices come from.
+/// Returns the origin of the numbers of a path with these virtual devices.
 pub(super) fn origin(virtuals: &[String]) -> Origin {
     if virtuals.is_empty() { Origin::Measured } else { Origin::Emulated }
 }

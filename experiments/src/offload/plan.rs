@@ -1,4 +1,4 @@
-//! Which points are measured, how often and how long. The module has values only.
+//! The measured points, their number of runs and their duration. The module has values only.
 
 use units::{ByteCount, Nanos};
 
@@ -10,14 +10,14 @@ use crate::base::Problem;
 pub(super) struct Plan {
     pub(super) parts: Vec<Part>,
     pub(super) runs: usize,
-    /// The requests of each task.
+    /// The number of requests of each task.
     pub(super) requests: usize,
     /// The sizes of chapter 2.
     pub(super) sizes: Vec<ByteCount>,
-    /// The jobs of each size, class of data and device in one run.
+    /// The number of jobs per size, class of data and device in one run.
     pub(super) size_jobs: usize,
     pub(super) intervals: Vec<Nanos>,
-    /// The greatest numbers of completions that one poll takes.
+    /// The dequeue batches: the greatest numbers of completions that one poll takes.
     pub(super) batches: Vec<usize>,
     /// The offered loads (1/s).
     pub(super) loads_per_s: Vec<f64>,
@@ -98,10 +98,11 @@ impl Plan {
     }
 }
 
-/// The benchmark of \[OffloadSched\] spawns so many threads, each of which makes so many requests.
+/// The number of threads that the benchmark of \[OffloadSched\] spawns, and the number of requests that each of them
+/// makes.
 pub(super) const TASKS: usize = 100;
 const REQUESTS: usize = 100;
 
-/// The loads go from idle past what the device carries of Cache-1.
+/// The offered loads (1/s). They go from idle to more than the device can do of Cache-1.
 const LOADS_PER_S: [f64; 12] =
     [10e3, 25e3, 50e3, 75e3, 100e3, 125e3, 150e3, 200e3, 300e3, 400e3, 500e3, 650e3];

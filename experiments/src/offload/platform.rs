@@ -1,4 +1,4 @@
-//! The platforms of the experiments: a software and one device. The module runs no job.
+//! The platforms of the experiments. Each platform is a software implementation and one device. The module runs no job.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ struct Member {
 }
 
 impl Platform {
-    /// The machine of \[OffloadSched\]: its software and its BlueField-2, both emulated.
+    /// Makes the machine of \[OffloadSched\]: its software and its BlueField-2, both emulated.
     ///
     /// # Errors
     /// The errors of [`Virtual::new`].
@@ -41,7 +41,7 @@ impl Platform {
         Ok(Self { id: "bluefield2", name: "virtual BlueField-2, EPYC 7542", software, device })
     }
 
-    /// The same device with the software of this build.
+    /// Makes a platform with the emulated BlueField-2 and the software of this build.
     ///
     /// # Errors
     /// The errors of [`Virtual::new`].
@@ -50,8 +50,8 @@ impl Platform {
         Ok(Self { id: "bluefield2_own", name: "virtual BlueField-2, own codec", software, device })
     }
 
-    /// The same device, used from its own cores. Nothing is published of their software: ours replaces it, and is not
-    /// compared.
+    /// Makes a platform with the BlueField-2 as its own cores use it. Nothing is published about the software on those
+    /// cores, so our software replaces it and is not compared.
     ///
     /// # Errors
     /// The errors of [`Virtual::new`].
@@ -60,7 +60,8 @@ impl Platform {
         Ok(Self { id: "bluefield2_arm", name: "virtual BlueField-2, on-chip", software, device })
     }
 
-    /// Another core as the device. Nothing is emulated. The number is that of the core, if the thread stays on one.
+    /// Makes a platform whose device is a thread on another core. Nothing is emulated. The second value is the number
+    /// of that core, if the thread stays on one core.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -73,9 +74,9 @@ impl Platform {
         Ok((Self { id, name, software: own_software(), device }, core))
     }
 
-    /// Other projects' codecs behind their own interfaces, as far as they are installed: Intel QPL's software path
-    /// where its library is named, and DPDK's ISA-L in a build that has DPDK. Both run on the calling core, and nothing
-    /// is emulated.
+    /// Makes a platform for each codec of another project that is installed, behind the project's own interface: Intel
+    /// QPL's software path if its library is named, and DPDK's ISA-L in a build with DPDK. Both run on the calling
+    /// core, and nothing is emulated.
     ///
     /// # Errors
     /// A library is installed and does not open.
@@ -99,7 +100,7 @@ impl Platform {
         Ok(all)
     }
 
-    /// Returns the virtual devices on which jobs of a mode may run. Software is every mode's last resort.
+    /// Returns the virtual devices on which jobs of a mode may run. Every mode can fall back to software.
     pub(super) fn virtuals(&self, mode: Mode) -> Vec<String> {
         let device = (mode != Mode::Software).then_some(&self.device);
         let used = [&self.software].into_iter().chain(device);
@@ -107,13 +108,14 @@ impl Platform {
         used.map(|member| member.device.name().to_owned()).collect()
     }
 
-    /// Returns the device, where it is emulated. It is in the path of the jobs that software did not do.
+    /// Returns the name of the device if it is emulated. The device is in the path of the jobs that software did not
+    /// run.
     pub(super) fn virtual_device(&self) -> Vec<String> {
         let emulated = self.device.emulation.is_some();
         emulated.then(|| self.device.device.name().to_owned()).into_iter().collect()
     }
 
-    /// Returns what the emulations did up to now.
+    /// Returns the counters of the emulations so far.
     pub(super) fn counters(&self) -> Vec<VirtualCounters> {
         let members = [&self.software, &self.device];
         members
@@ -123,17 +125,17 @@ impl Platform {
             .collect()
     }
 
-    /// Returns the profile of the device, where it is emulated.
+    /// Returns the profile of the device, or None if the device is not emulated.
     pub(super) fn profile(&self) -> Option<&DeviceProfile> {
         self.device.emulation.as_ref().map(|emulation| emulation.profile())
     }
 
-    /// Returns the profiles of software and device, where both are emulated.
+    /// Returns the profiles of software and device if both are emulated, and otherwise None.
     pub(super) fn profiles(&self) -> Option<(&DeviceProfile, &DeviceProfile)> {
         Some((self.software.emulation.as_ref()?.profile(), self.profile()?))
     }
 
-    /// Returns a runtime's configuration over both, in which the mode decides.
+    /// Returns a runtime configuration over software and device, in which the mode's policy decides.
     pub(super) fn runtime(&self, mode: Mode) -> RuntimeConfig {
         let devices = [&self.software, &self.device].map(|side| Arc::clone(&side.device)).to_vec();
         RuntimeConfig {
@@ -142,13 +144,13 @@ impl Platform {
             policy: mode.policy(),
             compress: Fallback::Prefer,
             decompress: Fallback::Prefer,
-            // Jobs wait for long past saturation, and nothing here is lost.
+            // Past saturation jobs wait for a long time, and no job is lost here, so the timeout is long.
             job_timeout: Nanos::from(PATIENCE),
             reprobe_after: Nanos::secs(1),
             clock: Arc::new(SystemClock::new()),
             seed: 1,
             limits: Limits::NONE,
-            // [OffloadSched] reads nothing back.
+            // The runtime of [OffloadSched] verifies no results.
             verify_every: None,
         }
     }
@@ -172,5 +174,5 @@ fn own_software() -> Member {
 const BLUEFIELD: &str = "bluefield2";
 const EPYC: &str = "epyc7542-isal";
 
-/// The queue holds all tasks of \[OffloadSched\] at once.
+/// The depth of the worker's queue. It holds all tasks of \[OffloadSched\] at once.
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(128).expect("above zero");

@@ -1,6 +1,6 @@
-//! The model's prediction for a workload that was measured in software: how many times its throughput an offload gives,
-//! with and without waiting. It uses the equations of \[Accelerometer\] for the core and the profile's pace for the
-//! device. It measures nothing.
+//! The model's prediction for a workload that was measured in software: the factor by which an offload multiplies its
+//! throughput, with and without waiting. The prediction uses the equations of \[Accelerometer\] for the core and the
+//! profile's pace for the device. The module measures nothing.
 
 use model::{BadParameter, Design, Parameters, Strategy, Threading, Values, speedup};
 use workload::DeviceProfile;
@@ -9,7 +9,7 @@ use super::mode::Mode;
 use super::sample::Sample;
 use super::work::Work;
 
-/// Returns the expected ratio to the throughput of software, or None for a mode that the equations do not cover.
+/// Returns the expected throughput divided by that of software, or None for a mode that the equations do not cover.
 ///
 /// # Errors
 /// A parameter is out of its range.
@@ -30,8 +30,8 @@ pub(super) fn ratio(
     let Some(op) = profile.compress() else { return Ok(None) };
     let submit_ns = work.mean(|bytes| profile.submit(bytes).0 as f64);
     let latency_ns = work.mean(|bytes| op.latency(bytes).0 as f64);
-    // A cycle is a nanosecond here. The device's own time is part of L: it may be longer than that of software, and the
-    // model rejects an A below 1.
+    // A cycle is a nanosecond here. The device's own time is part of L instead of A: it may be longer than the time of
+    // software, and the model rejects an A below 1.
     let c = software.elapsed.0 as f64;
     let parameters = Parameters::new(Values {
         c,
@@ -64,12 +64,12 @@ mod tests {
         let profile = DeviceProfile::find("bluefield2").expect("compiled in");
         let stock = Stock::new().expect("a size");
         let work = Work::of_size(&stock, ByteCount::kib(8), PayloadClass::Repeat).expect("a size");
-        // A request has 20 us of compression and 10 us of other work.
+        // A request takes 20 us of compression and 10 us of other work.
         let elapsed = Nanos::micros(30 * 100);
         let software = Sample::new(vec![30_000; 100], elapsed);
         let software = Sample { software: Nanos::micros(20 * 100), ..software };
         let ratio = |mode| ratio(mode, &software, &work, &profile).expect("valid");
-        // The device has 9,948 ns of latency and 663 ns of submission.
+        // The device's latency is 9,948 ns, of which the submission takes 663 ns.
         let (sync, offloaded) = (ratio(Mode::Sync), ratio(Mode::Async));
         assert!(sync.is_some_and(|ratio| (ratio - 30.0 / 19.948).abs() < 0.01), "{sync:?}");
         assert!(
@@ -77,7 +77,7 @@ mod tests {
             "{offloaded:?}"
         );
         assert_eq!(ratio(Mode::LeastLatency), None);
-        // The device's pace of 6,478 ns is the bound where there is no other work.
+        // Without other work the device's pace of 6,478 ns is the bound.
         let bare = Sample::new(vec![20_000; 100], Nanos::micros(20 * 100));
         let bare = Sample { software: Nanos::micros(20 * 100), ..bare };
         let bound = super::ratio(Mode::Async, &bare, &work, &profile).expect("valid");

@@ -1,22 +1,22 @@
-//! The numbers of \[OffloadSched\] next to ours: which end of a range belongs to which workload, how far off ours are,
-//! and what is known of the reason. The module has arithmetic and words. It measures nothing, and it leaves out nothing
-//! for being off.
+//! The numbers of \[OffloadSched\] next to ours: which end of a range belongs to which workload, how far our numbers
+//! deviate, and the known reasons. The module has arithmetic and text. It measures nothing, and it never omits a number
+//! because of its deviation.
 
 use super::mode::Mode;
 use crate::base::Spread;
 use crate::base::rows::{Limit, Row, Rows, Runs};
 
-/// A ratio of throughput to that of software, which the paper gives for two workloads together.
+/// A throughput divided by that of software, which the paper states for two workloads together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Range {
-    /// Each workload has one of the ends. The paper does not say which.
+    /// Each workload has one of the ends, but the paper does not say which.
     OneEach([f64; 2]),
-    /// Both workloads lie somewhere between the ends.
+    /// The ratios of both workloads lie somewhere between the ends.
     Between([f64; 2]),
 }
 
 impl Range {
-    /// Returns the range of a mode of the paper. Software has none, because it is the divisor.
+    /// Returns the published range of a mode of the paper. Software has none, because the ratios divide by it.
     pub(super) fn published(mode: Mode) -> Option<Self> {
         match mode {
             Mode::Sync | Mode::LatencyCritical => Some(Self::Between([1.12, 1.6])),
@@ -25,12 +25,12 @@ impl Range {
         }
     }
 
-    /// Returns the published number for each workload, given ours. With one end for each, it chooses the assignment
-    /// that fits better. Between two ends, each workload gets the nearer one.
+    /// Returns the published number for each workload, given our ratios. If each workload has one end, it chooses the
+    /// assignment that fits better. If both lie between the ends, each workload gets the nearer end.
     pub(super) fn beside(self, ours: [f64; 2]) -> [f64; 2] {
         match self {
             Self::OneEach([low, high]) => {
-                // A missing ratio fits both ends alike, so that the other ratio decides.
+                // A missing ratio fits both ends equally well, so that the other ratio decides.
                 let off = |ends: [f64; 2]| apart(ours[0], ends[0]).max(apart(ours[1], ends[1]));
                 if off([low, high]) <= off([high, low]) { [low, high] } else { [high, low] }
             }
@@ -40,14 +40,15 @@ impl Range {
         }
     }
 
-    /// Returns the greater deviation of the two, as a share of the published number. It is NaN if either is.
+    /// Returns the greater of both workloads' deviations, as a share of the published number. It is NaN if either
+    /// deviation is NaN.
     pub(super) fn off(self, ours: [f64; 2], beside: [f64; 2]) -> f64 {
         let each = [0, 1].map(|at| match self {
             Self::OneEach(_) => apart(ours[at], beside[at]),
             Self::Between([low, high]) if (low..=high).contains(&ours[at]) => 0.0,
             Self::Between(_) => apart(ours[at], beside[at]),
         });
-        // `max` would hide a NaN.
+        // `max` would ignore a NaN.
         if each.iter().any(|off| off.is_nan()) { f64::NAN } else { each[0].max(each[1]) }
     }
 
@@ -58,7 +59,7 @@ impl Range {
         }
     }
 
-    /// Returns a workload's row with its end of the range.
+    /// Returns a workload's row next to its end of the range.
     pub(super) fn row(self, row: Row, published: f64) -> Row {
         let words = self.words();
         let said = match (self, row.ours) {
@@ -74,8 +75,8 @@ impl Range {
         with(row, said).beside(published)
     }
 
-    /// Judges both workloads together: they must be within a tenth. The better of the assignments counts; it is made
-    /// once, from the medians. `row` has the id, and `ratios` has both ratios of each run.
+    /// Judges both workloads together: both must deviate by at most a tenth. The better assignment of the ends counts;
+    /// it is chosen once, from the medians. `row` has the id, and `ratios` has both ratios of each run.
     pub(super) fn judge(self, rows: &mut Rows, row: Row, names: [&str; 2], ratios: [&[f64]; 2]) {
         let planned = ratios.map(<[f64]>::len).into_iter().max().unwrap_or(0);
         let ours = medians(ratios);
@@ -103,22 +104,22 @@ impl Range {
     }
 }
 
-/// Returns the medians of both workloads. A median is NaN where no run holds.
+/// Returns the medians of both workloads. A median is NaN if no run is valid.
 pub(super) fn medians(ratios: [&[f64]; 2]) -> [f64; 2] {
     ratios.map(|runs| {
         Spread::from_values(runs.iter().copied()).map_or(f64::NAN, |spread| spread.median)
     })
 }
 
-/// Returns a row next to its published number. A row that is off by more than a tenth says so, with what is known of
-/// the reason.
+/// Returns a row next to its published number. If the row deviates by more than a tenth, it says so and gives the known
+/// reason.
 pub(super) fn beside(row: Row, published: f64, cause: &str) -> Row {
     let off = row.ours.map(|ours| ours / published - 1.0).filter(|off| off.abs() > DEVIATION_MAX);
     let said = off.map(|off| format!("{:+.0} % beside the published number: {cause}", 100.0 * off));
     with(row, said).beside(published)
 }
 
-/// Adds one more remark to a row.
+/// Adds a remark to a row, if there is one.
 pub(super) fn with(row: Row, said: Option<String>) -> Row {
     let all: Vec<String> = row.reason.clone().into_iter().chain(said).collect();
     Row { reason: (!all.is_empty()).then(|| all.join("; ")), ..row }
@@ -128,7 +129,7 @@ fn apart(ours: f64, published: f64) -> f64 {
     (ours / published - 1.0).abs()
 }
 
-/// The deviation that a number may have.
+/// The greatest deviation that passes, as a share of the published number.
 pub(super) const DEVIATION_MAX: f64 = 0.1;
 
 #[cfg(test)]
@@ -148,7 +149,7 @@ mod tests {
         let off = |ours| (EACH.beside(ours), EACH.off(ours, EACH.beside(ours)) <= DEVIATION_MAX);
         assert_eq!(off([4.10, 3.07]), ([3.8, 3.4], true));
         assert_eq!(off([3.10, 4.15]), ([3.4, 3.8], true));
-        // These are within a tenth of one end or of the other, but of no assignment.
+        // These ratios are within a tenth of one end or the other, but of no assignment.
         for both in [3.07, 3.10, 3.40, 3.75, 4.15] {
             let within = [3.4, 3.8].iter().all(|end| apart(both, *end) <= DEVIATION_MAX);
             assert_eq!(off([both, both]).1, within, "{both} for both");
@@ -184,7 +185,7 @@ mod tests {
         );
         let said = rows.rows[0].reason.as_deref().expect("an assignment");
         assert!(said.contains("Cache-1's 4.10 beside 3.8, Feed-1's 3.07 beside 3.4"), "{said}");
-        // The runs lie on both sides of the limit: 4.3 is off by 13 %.
+        // The runs lie on both sides of the limit, because 4.3 is off by 13 %.
         assert!(
             rows.criteria[0]
                 .spread

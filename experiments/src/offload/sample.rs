@@ -1,4 +1,5 @@
-//! One measurement and its numbers: latencies, throughput, and whether it holds. The module has arithmetic only.
+//! One measurement and its numbers: latencies, throughput, and whether the measurement is valid. The module has
+//! arithmetic only.
 
 use device::virtual_device::{LATE_SHARE_MAX, VirtualCounters};
 use units::Nanos;
@@ -11,16 +12,16 @@ pub(super) struct Sample {
     /// The latency of each request (ns), in ascending order.
     pub(super) latency_ns: Vec<u64>,
     pub(super) elapsed: Nanos,
-    /// The time that jobs took on the software of the calling core.
+    /// The time of jobs in software on the calling core.
     pub(super) software: Nanos,
-    /// The time that the emulation took of the core beyond the cost of the profile's submissions.
+    /// The time that the emulation occupied the core, beyond the cost of the profile's submissions.
     pub(super) excess: Nanos,
-    /// The requests answered in the window over those offered. It is 1 in a closed loop, which offers no request before
-    /// an answer.
+    /// The requests answered in the window, divided by those offered. It is 1 in a closed loop, which offers no request
+    /// before an answer.
     pub(super) achieved: f64,
-    /// The batch jobs done at the same time.
+    /// The number of batch jobs that completed in the same time.
     pub(super) batch_jobs: usize,
-    /// The reason why the sample does not hold, if it does not.
+    /// The reason why the sample is invalid, or None if it is valid.
     pub(super) invalid: Option<String>,
 }
 
@@ -31,7 +32,7 @@ impl Sample {
         Self { latency_ns, elapsed, achieved: 1.0, ..Self::default() }
     }
 
-    /// Adds what the emulations did meanwhile.
+    /// Adds the counts of the emulations during the run.
     pub(super) fn emulated(self, before: &[VirtualCounters], after: &[VirtualCounters]) -> Self {
         let since = before.iter().zip(after).map(|(before, after)| after.since(*before));
         let all: Vec<VirtualCounters> = since.collect();
@@ -48,22 +49,22 @@ impl Sample {
         self.latency_ns.len()
     }
 
-    /// Returns true if nearly all offered requests were answered in time. Otherwise latency is the length of a queue.
+    /// Returns whether nearly all offered requests were answered in time. Otherwise latency is the length of a queue.
     pub(super) fn kept_up(&self) -> bool {
         self.achieved >= ACHIEVED_MIN_P99
     }
 
-    /// Returns a latency, or NaN where the sample did not keep up (us).
+    /// Returns a quantile of the latency, or NaN if the sample did not keep up (us).
     pub(super) fn quantile_kept_up_us(&self, share: f64) -> f64 {
         if self.kept_up() { self.quantile_us(share) } else { f64::NAN }
     }
 
-    /// Returns the requests done (1/s).
+    /// Returns the completed requests (1/s).
     pub(super) fn per_s(&self) -> f64 {
         self.held(self.count() as f64 / (self.elapsed.0.max(1) as f64 / 1e9))
     }
 
-    /// Returns the batch jobs done (1/s).
+    /// Returns the completed batch jobs (1/s).
     pub(super) fn batch_per_s(&self) -> f64 {
         self.held(self.batch_jobs as f64 / (self.elapsed.0.max(1) as f64 / 1e9))
     }
@@ -74,7 +75,7 @@ impl Sample {
         self.held(self.latency_ns.get(rank).map_or(f64::NAN, |ns| *ns as f64 / 1e3))
     }
 
-    /// Returns the share of requests that took less.
+    /// Returns the share of requests that took less than the limit.
     pub(super) fn under(&self, limit: Nanos) -> f64 {
         let under = self.latency_ns.partition_point(|ns| *ns < limit.0);
         self.held(under as f64 / self.count().max(1) as f64)
@@ -85,13 +86,13 @@ impl Sample {
         self.held(part.0 as f64 / self.count().max(1) as f64 / 1e3)
     }
 
-    /// Returns the value, or NaN if the sample does not hold.
+    /// Returns the value, or NaN if the sample is invalid.
     fn held(&self, value: f64) -> f64 {
         if self.invalid.is_some() { f64::NAN } else { value }
     }
 }
 
-/// Returns why runs of a point do not hold.
+/// Returns the reason why runs of a point are invalid, if any are.
 pub(super) fn invalid(samples: &[Sample]) -> Option<String> {
     let reasons: Vec<&str> =
         samples.iter().filter_map(|sample| sample.invalid.as_deref()).collect();
@@ -99,7 +100,7 @@ pub(super) fn invalid(samples: &[Sample]) -> Option<String> {
     Some(format!("{} of {} runs not valid: {first}", reasons.len(), samples.len()))
 }
 
-/// Returns how many runs of a point did not keep up.
+/// Returns a remark on how many runs of a point did not keep up, if any did not.
 pub(super) fn behind(samples: &[Sample]) -> Option<String> {
     let late = samples.iter().filter(|sample| !sample.kept_up()).count();
     (late > 0).then(|| format!("{late} of {} runs did not keep up", samples.len()))

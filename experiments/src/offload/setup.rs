@@ -1,4 +1,4 @@
-//! What every experiment of this folder shares: the session, the plan and the platforms.
+//! The parts that all experiments of this folder share: the session, the plan and the platforms.
 
 use super::closed::Closed;
 use super::plan::Plan;
@@ -6,14 +6,15 @@ use super::platform::Platform;
 use super::work::Stock;
 use crate::base::Session;
 
-/// The plan and everything that its experiments run on.
+/// The plan and everything on which its experiments run.
 pub(super) struct Setup {
     pub(super) plan: Plan,
-    /// The machine of \[OffloadSched\], emulated. Then come our codec with the same device, and a worker thread.
+    /// The machine of \[OffloadSched\], emulated. `own_codec` has our codec with the same device, and `worker` has a
+    /// worker thread.
     pub(super) published: Platform,
     pub(super) own_codec: Platform,
     pub(super) worker: Platform,
-    /// The one core of the worker thread, if the system keeps it there.
+    /// The worker thread's core, if the thread is pinned to one.
     pub(super) worker_core: Option<usize>,
     pub(super) on_chip: Platform,
     /// Other projects' codecs on the calling core.
@@ -47,7 +48,7 @@ impl Setup {
         })
     }
 
-    /// Returns where threads run.
+    /// Returns a text that says on which cores the threads run.
     pub(super) fn conditions(&self) -> String {
         let others = "threads not pinned";
         match self.worker_core {
@@ -61,7 +62,7 @@ impl Setup {
         [&self.published, &self.own_codec, &self.worker]
     }
 
-    /// Returns the closed loop of \[OffloadSched\] with so many tasks in flight.
+    /// Returns the closed loop of \[OffloadSched\] with `in_flight` tasks in flight.
     pub(super) fn closed(&self, in_flight: usize) -> Closed {
         let requests = self.plan.requests;
         Closed { in_flight, requests, poll_interval: None, dequeue_batch: None }

@@ -1,5 +1,5 @@
 //! The open loop in the simulator: the same profiles, sizes, policy object and window, and the measured times of the
-//! runtime's own work. Its numbers are compared with those of the runtime.
+//! runtime's own work. The simulator's numbers are compared with those of the runtime.
 
 use sim::RuntimeModel;
 use units::Nanos;
@@ -8,7 +8,7 @@ use super::mode::Mode;
 use super::platform::Platform;
 use super::work::Work;
 
-/// Returns a load for the simulator, or None where the platform is not emulated.
+/// Returns a load for the simulator, or None if the platform is not emulated.
 pub(super) fn open_loop(
     platform: &Platform,
     mode: Mode,
@@ -32,16 +32,16 @@ pub(super) fn open_loop(
     })
 }
 
-/// Returns the same load with a policy whose choice takes no more time than a known answer. It returns None for a
-/// policy of which that is true already.
+/// Returns the same load with a policy whose choice takes no longer than a stored decision. Returns None if this is
+/// already true of the load's policy.
 pub(super) fn unweighed(plan: &RuntimeModel) -> Option<RuntimeModel> {
     (plan.place > PLACE).then(|| RuntimeModel { place: PLACE, ..plan.clone() })
 }
 
-/// Returns the simulator's median latency over the model's, at a load where no request waits for another. It returns
-/// None where the platform is not emulated, or where the equations do not cover the mode. In the model a request takes
-/// the time of the runtime's own work and that of its size: in software, or in the device from submission to result. A
-/// core that does other work meanwhile finds the result half a poll interval late.
+/// Returns the simulator's median latency divided by the model's, at a load at which no request waits for another.
+/// Returns None if the platform is not emulated, or if the equations do not cover the mode. In the model a request
+/// takes the time of the runtime's own work and the time for its size: in software, or in the device from submission to
+/// result. A core that does other work in the meantime finds the result half a poll interval late.
 pub(super) fn over_model(platform: &Platform, mode: Mode, work: &Work) -> Option<f64> {
     let plan = open_loop(platform, mode, work, (LOW_PER_S, Nanos::secs(10), Nanos(0)))?;
     let of_software = |bytes| plan.software.compress().map(|op| op.latency(bytes));
@@ -60,19 +60,20 @@ pub(super) fn over_model(platform: &Platform, mode: Mode, work: &Work) -> Option
     Some(plan.run(1).quantile_us(0.5)? * 1e3 / model.0 as f64)
 }
 
-/// The load is a hundredth of what the core carries, so that two requests hardly ever meet.
+/// The offered load (1/s). It is a hundredth of what the core can answer, so two requests hardly ever meet.
 const LOW_PER_S: f64 = 1_000.0;
 
-/// The default of the core loop.
+/// The poll interval, which is the default of the core loop.
 const POLL_INTERVAL: Nanos = Nanos::micros(1);
-/// These times are not from the open loop. They are from bench/results/2c/runtime.json (2026-11-22, class 2c): a lone
-/// job of 64 B in software (`latency.epyc7542.html.64B`, 3,401 ns) less what the profile says of it (2,919);
-/// `excess_per_request.async.cache1`; `completion.bluefield2.html.64B`.
+/// The times of the runtime's own work. They do not come from the open loop but from bench/results/2c/runtime.json
+/// (2026-11-22, class 2c): `PLACE` is a lone job of 64 B in software (`latency.epyc7542.html.64B`, 3,401 ns) less its
+/// time in the profile (2,919 ns); `EMULATE` is `excess_per_request.async.cache1`; `HAND_BACK` is
+/// `completion.bluefield2.html.64B`.
 const PLACE: Nanos = Nanos(482);
 const EMULATE: Nanos = Nanos(336);
 const HAND_BACK: Nanos = Nanos(410);
-/// The additional time of a policy that weighs costs. It is from bench/results/2c/offload.json (2026-11-22, class 2c):
-/// `offload.core_loop_weighing_costs.32_outstanding` less `offload.core_loop.32_outstanding`.
+/// The additional time of a policy that weighs costs. It comes from bench/results/2c/offload.json (2026-11-22, class
+/// 2c): `offload.core_loop_weighing_costs.32_outstanding` less `offload.core_loop.32_outstanding`.
 const WEIGH: Nanos = Nanos(72);
 
 #[cfg(test)]
@@ -95,8 +96,8 @@ mod tests {
         assert_eq!(over_model(&platform, Mode::LeastLatency, &work), None);
     }
 
-    /// Prints the recorded medians next to those that the simulator finds with the times above. It helps anyone who
-    /// changes one of these times.
+    /// Prints the recorded medians next to those that the simulator finds with the times above. Use it when you change
+    /// one of these times.
     #[test]
     #[ignore = "prints a table of what was recorded, asserts only that it is there: cargo test -p experiments --lib \
                 recorded_medians -- --ignored --nocapture"]

@@ -1,7 +1,7 @@
 //! Experiment 1, chapter 2: latency against size, split into setup, device and completion, compared with software, for
-//! four classes of data. It finds the size from which a device is quicker, how little a device depends on the data, and
-//! how on-chip compares with off-chip. Other projects' codecs on the calling core, where they are installed, are in the
-//! same rows.
+//! four classes of data. It finds the size from which on a device is faster, how little a device depends on the data,
+//! and how on-chip compares with off-chip. The rows also have the codecs of other projects on the calling core, if they
+//! are installed.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -32,7 +32,7 @@ pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     Ok(found.section())
 }
 
-/// One software or device that does the jobs.
+/// A software codec or a device that runs the jobs.
 struct Variant<'a> {
     id: &'static str,
     name: &'static str,
@@ -40,7 +40,7 @@ struct Variant<'a> {
     mode: Mode,
 }
 
-/// The medians over the jobs of one run (us).
+/// The medians of a job's parts over the jobs of one run (us).
 #[derive(Clone, Copy, Debug)]
 struct Split {
     setup_us: f64,
@@ -175,7 +175,7 @@ impl<'a> Measurements<'a> {
         self.variants.iter().filter(move |variant| !known.contains(&variant.id))
     }
 
-    /// Returns a part of the latency, of each run (us).
+    /// Returns a part of the latency of each run (us).
     fn values(
         &self,
         variant: &Variant<'_>,
@@ -187,7 +187,7 @@ impl<'a> Measurements<'a> {
         splits.into_iter().flatten().map(part).collect()
     }
 
-    /// Returns the median over classes, of each run (us).
+    /// Returns a part of the latency of each run, as the median over the classes of data (us).
     fn middle(&self, variant: &Variant<'_>, size: ByteCount, part: Part) -> Vec<f64> {
         let classes = CLASSES.map(|class| self.values(variant, class, size, part));
         let runs = classes.iter().map(Vec::len).min().unwrap_or(0);
@@ -226,7 +226,7 @@ impl<'a> Measurements<'a> {
         (0..runs).map(crossing).collect()
     }
 
-    /// Returns what the measured sizes leave open about a break-even.
+    /// Returns a remark on what the measured sizes leave open about a break-even.
     fn open_end(&self, found: &[Crossing]) -> Option<String> {
         let (first, last) = (self.sizes.first()?, self.sizes.last()?);
         let ends = [
@@ -249,7 +249,7 @@ impl<'a> Measurements<'a> {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Returns why two variants that were calibrated to meet at a size do not meet there.
+    /// Returns the reason why two variants that were calibrated to meet at a size do not meet there.
     fn gap(&self, device: &Variant<'_>, software: &Variant<'_>, size: ByteCount) -> String {
         let [device, software] =
             [device, software].map(|variant| self.middle(variant, size, total));
@@ -264,7 +264,8 @@ impl<'a> Measurements<'a> {
         )
     }
 
-    /// Returns the latency off-chip over that on-chip, without the setups: the highest from 8 KiB on, of each run.
+    /// Returns, for each run, the highest ratio of latency off-chip to latency on-chip from 8 KiB on. The latencies
+    /// exclude the setup.
     fn off_chip(&self) -> Vec<f64> {
         let rest: Part = |split| split.device_us + split.completion_us;
         let large = self.sizes.iter().filter(|size| **size >= ByteCount::kib(8));
@@ -346,7 +347,7 @@ impl<'a> Measurements<'a> {
     }
 }
 
-/// Returns the virtual devices of both variants, each once.
+/// Returns the virtual devices of both variants without duplicates.
 fn virtuals(variants: [&Variant<'_>; 2]) -> Vec<String> {
     let mut all = variants.map(Variant::virtuals).concat();
     all.sort_unstable();
@@ -355,8 +356,8 @@ fn virtuals(variants: [&Variant<'_>; 2]) -> Vec<String> {
 }
 
 impl Variant<'_> {
-    /// Returns the virtual device in the path of the jobs. It is one device, because all jobs ran where they should
-    /// run.
+    /// Returns the virtual device in the path of the jobs. It is only one device, because `measure` fails if software
+    /// runs a job in the device's place.
     fn virtuals(&self) -> Vec<String> {
         match self.mode {
             Mode::Software => self.platform.virtuals(self.mode),
@@ -373,7 +374,7 @@ impl Variant<'_> {
         let splits = core_loop.block_on(async move {
             let pool = Pool::heap(ByteCount::mib(4));
             let mut splits = Vec::with_capacity(jobs);
-            // The first jobs warm caches and pools.
+            // The first pass through the inputs warms caches and pools.
             for turn in 0..work.count() + jobs {
                 let job = work.job(turn % work.count(), &pool);
                 let start = Instant::now();
@@ -409,8 +410,8 @@ impl Variant<'_> {
 }
 
 impl Split {
-    /// Splits a job's time. A published latency begins with the submission, and a worker's service when it takes the
-    /// job.
+    /// Splits a job's time. The service time of a published profile includes the submission; that of a worker begins
+    /// when the worker takes the job.
     fn new(setup_us: f64, service_us: f64, total_us: f64, includes_setup: bool) -> Self {
         let inside = if includes_setup { service_us - setup_us } else { service_us };
         let device_us = inside.clamp(0.0, (total_us - setup_us).max(0.0));
@@ -434,13 +435,13 @@ const PARTS: [(&str, Part); 3] = [
 /// The size from which on all savings are above zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Crossing {
-    /// This size, interpolated between two sizes on a logarithmic axis (bytes).
+    /// The break-even size, interpolated between two measured sizes on a logarithmic axis (bytes).
     At(f64),
-    /// The smallest size measured (bytes), or any below it.
+    /// The break-even size is the smallest measured size (bytes) or any smaller size.
     Before(f64),
-    /// No size up to the largest measured.
+    /// There is no break-even up to the largest measured size.
     Never,
-    /// The latency of some size is not known.
+    /// The break-even is unknown, because the latency of some size is missing.
     Unknown,
 }
 
@@ -486,8 +487,8 @@ mod tests {
         assert!(Crossing::Never.bytes().is_nan());
     }
 
-    /// Returns measurements from latencies of one job (us). They are alike for all classes, at 64 B, 256 B and 1 KiB,
-    /// with two runs of each.
+    /// Returns measurements with these latencies of one job (us), at 64 B, 256 B and 1 KiB. All classes have the same
+    /// latencies, and there are two runs.
     fn found<'a>(
         setup: &'a [Platform; 2],
         latencies_us: &[(&'static str, [f64; 3])],
@@ -496,7 +497,7 @@ mod tests {
         let variant = |id: &'static str| match id {
             EPYC => Variant { id, name: id, platform: published, mode: Mode::Software },
             OWN_CODEC => Variant { id, name: id, platform: own_codec, mode: Mode::Software },
-            // The device of both platforms is the same.
+            // Both platforms have the same device.
             _ => Variant { id, name: id, platform: published, mode: Mode::Async },
         };
         let variants = [EPYC, OWN_CODEC, BLUEFIELD, ON_CHIP, WORKER].map(variant).into();

@@ -1,5 +1,5 @@
-//! Experiment 4, sections 4.3 and 4.4: Cache-1 offloaded without waiting. One sweep is over the polling interval, the
-//! other over the completions that one poll takes.
+//! Experiment 4, sections 4.3 and 4.4: Cache-1, offloaded without waiting. One sweep varies the polling interval. The
+//! other one varies the number of completions that one poll takes.
 
 use report::{Axis, Figure, Origin, Panel, Section};
 use units::Nanos;
@@ -53,7 +53,7 @@ enum Point {
     Batch(usize),
 }
 
-/// The samples of each point and number of tasks in flight.
+/// The samples of each point, for each number of tasks in flight.
 struct Sweep {
     points: Vec<(Point, [Vec<Sample>; 2])>,
 }
@@ -130,7 +130,8 @@ impl Sweep {
 impl Point {
     fn closed(self, closed: Closed) -> Closed {
         match self {
-            // The other setting is that of [OffloadSched]: 16 completions for the intervals, 1 us for the batches.
+            // The setting that is not varied is that of [OffloadSched]: 16 completions for the intervals, 1 us for the
+            // batches.
             Point::Interval(interval) => {
                 Closed { poll_interval: Some(interval), dequeue_batch: Some(16), ..closed }
             }

@@ -48,7 +48,7 @@ fn write(rows: &mut Rows, platform: &Platform, mode: Mode, samples: &[Sample], b
     let at = [mode.id(), WORKLOAD, suffix].join(".");
     let at = at.trim_end_matches('.');
     let published = TABLE_4_2.iter().find(|row| row.mode == mode && suffix.is_empty());
-    // The virtual software is in the path of every mode, because it encrypts.
+    // The virtual software is in the path of every mode, because it runs the encryption.
     let devices = || platform.virtuals(mode);
     let mut add = |metric: &str, what: &str, unit, values: Vec<f64>, number: Option<Published>| {
         let what = format!("web server, {}, {}: {what}", mode.name(), platform.name);
@@ -106,7 +106,7 @@ fn section(rows: &[Row]) -> Section {
     }
 }
 
-/// A published number, whether it is an input of the profiles, and why ours may be off.
+/// A published number, whether it is an input of the profiles, and the reason why our number may be off.
 struct Published {
     value: f64,
     input: bool,
@@ -131,12 +131,13 @@ struct Line {
     per_s: f64,
     p50_us: f64,
     p90_us: f64,
-    /// Throughput and median are inputs of the profiles.
+    /// True if throughput and median are inputs of the profiles.
     input: bool,
 }
 
 impl Line {
-    /// Describes the time of a request: by the published numbers, by the profiles, and here at the throughput `per_s`.
+    /// Describes the time of a request: according to the published numbers, according to the profiles, and as measured
+    /// here at the throughput `per_s`.
     fn times(&self, per_s: f64) -> String {
         let under_way = if self.mode.keeps_core() { 1.0 } else { FEW as f64 };
         let [by_rate, by_median] = [1e6 / self.per_s, self.p50_us / under_way];

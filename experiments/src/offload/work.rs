@@ -1,5 +1,5 @@
-//! The requests and their data. A request is one compression, or an encryption and then a compression, as in the web
-//! server of \[OffloadSched\]. Inputs are made once, before anything is measured. The module times nothing.
+//! The requests and their data. A request is one compression, or an encryption followed by a compression, as in the web
+//! server of \[OffloadSched\]. Inputs are made once, before the measurement. The module measures no times.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use workload::{PayloadClass, Preset, SizeDist, Sizes, Values, Weighting};
 #[derive(Clone)]
 pub(super) struct Work {
     inputs: Arc<[Bytes]>,
-    /// The key with which each input is encrypted first, if it is.
+    /// The key that encrypts each input first, or None if inputs are not encrypted.
     key: Option<Key>,
     class: Class,
 }
 
 /// The result of one request.
 pub(super) struct Done {
-    /// The time on the software of the calling core, where the job ran there.
+    /// The time in software on the calling core, or 0 if the job ran elsewhere.
     pub(super) software: Nanos,
 }
 
 impl Work {
-    /// Makes compressions of a preset's sizes. Every size comes as often as it is likely.
+    /// Makes compressions with the sizes of a preset. Each size occurs in proportion to its probability.
     ///
     /// # Errors
     /// There is no such preset.
@@ -71,7 +71,7 @@ impl Work {
         Ok(Self { inputs, key: None, class: Class::LatencyCritical })
     }
 
-    /// Returns the same requests as batch requests, for which only the total counts.
+    /// Returns the same requests as batch requests, for which only the total throughput counts.
     pub(super) fn batch(&self) -> Self {
         Self { class: Class::Batch, ..self.clone() }
     }
@@ -86,14 +86,14 @@ impl Work {
         self.inputs.iter().map(|input| input.len() as u64).collect()
     }
 
-    /// Returns the mean of `value` over the compressions, by their sizes.
+    /// Returns the mean of `value`, which is a function of a compression's size, over all compressions.
     pub(super) fn mean(&self, value: impl Fn(u64) -> f64) -> f64 {
         let tag_bytes = if self.key.is_some() { TAG_BYTES } else { 0 };
         let each = self.inputs.iter().map(|input| value((input.len() + tag_bytes) as u64));
         each.sum::<f64>() / self.inputs.len() as f64
     }
 
-    /// Returns the compression job of a request, for a caller that needs the job itself.
+    /// Returns the compression job of a request, for callers that need the job itself.
     pub(super) fn job(&self, index: usize, pool: &Pool) -> Box<Job> {
         self.compression(Input::heap(self.inputs[index].clone()), pool)
     }
@@ -101,7 +101,7 @@ impl Work {
     /// Makes one request.
     ///
     /// # Errors
-    /// A job was not done; the text says what became of it.
+    /// A job was not done; the text has its outcome.
     pub(super) async fn request(
         &self,
         core: &Core,
@@ -114,7 +114,7 @@ impl Work {
             None => plain,
             Some(key) => {
                 let done = core.run(encryption(plain, key, index, pool)).await;
-                // The compression alone can be offloaded, so that only its software time counts.
+                // Only the compression can be offloaded, so only its software time counts.
                 let bytes = check(&done)?;
                 Input::pooled(done.job.output, 0..bytes)
             }
@@ -136,8 +136,8 @@ impl Work {
     }
 }
 
-/// Returns an encryption job. Each object has its own nonce, the same every time: an emulation makes results before a
-/// measurement begins, and can do so only for a ciphertext that comes again. No service may do this.
+/// Returns an encryption job. The nonce of each object is the same in every pass: an emulation makes its results before
+/// the measurement, and it can do so only if the ciphertext repeats. No service may reuse nonces like this.
 fn encryption(input: Input, key: &Key, index: usize, pool: &Pool) -> Box<Job> {
     let mut nonce = [0; NONCE_BYTES];
     nonce[..8].copy_from_slice(&(index as u64).to_le_bytes());
@@ -149,7 +149,7 @@ fn encryption(input: Input, key: &Key, index: usize, pool: &Pool) -> Box<Job> {
 /// Returns the size of the result.
 ///
 /// # Errors
-/// The job was not done; the text says what became of it.
+/// The job was not done; the text has its outcome.
 pub(super) fn check(done: &Finished) -> Result<usize, String> {
     match &done.outcome {
         Outcome::Done { output_bytes } => Ok(*output_bytes),
@@ -157,7 +157,7 @@ pub(super) fn check(done: &Finished) -> Result<usize, String> {
     }
 }
 
-/// Bytes of each class, made once. All inputs are slices of them.
+/// The data of each class, made once. All inputs are slices of this data.
 pub(super) struct Stock(Vec<(PayloadClass, Bytes)>);
 
 impl Stock {
@@ -195,15 +195,15 @@ impl Stock {
 pub(super) const CLASSES: [PayloadClass; 4] =
     [PayloadClass::Html, PayloadClass::Numeric, PayloadClass::Random, PayloadClass::Repeat];
 
-/// The stock is as long as several of the largest jobs.
+/// The size of the data of a class (bytes). It is as long as several of the largest jobs.
 const STOCK_BYTES: usize = 4 << 20;
 
-/// The mean over so many sizes is within a percent of the mean of the distribution.
+/// The number of inputs. The mean over this many sizes is within one percent of the distribution's mean.
 const INPUTS: usize = 512;
 
 const INPUTS_OF_SIZE: usize = 2;
 
-/// The bytes by which a stream of incompressible bytes may be longer.
+/// The number of bytes by which compression may enlarge incompressible bytes.
 const STREAM_SLACK_BYTES: usize = 1 << 10;
 
 const SEED: u64 = 1;

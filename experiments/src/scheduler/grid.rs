@@ -1,6 +1,7 @@
-//! Measures every cell of the grid with every variant in turn, and compares the scheduler with the best static policy
-//! in each cell, and with each static policy over all cells. Invalid runs are not compared, and no criterion that they
-//! are part of is judged. A policy that does not carry a load is worse than one that does, without a number.
+//! Measures every cell of the grid with every variant in turn. It compares the scheduler with the best static policy in
+//! each cell, and with each static policy over all cells. Invalid runs are not compared, and a criterion that includes
+//! an invalid run is not judged. A policy that does not carry a load is worse than any policy that carries it, but
+//! there is no number for how much worse.
 
 use std::collections::BTreeMap;
 
@@ -17,21 +18,21 @@ use crate::testbed::VIRTUAL;
 pub(super) struct Grid {
     pub(super) plan: Plan,
     pub(super) cells: Vec<Cell>,
-    /// CPU time of the scheduler over that of the frontend that follows it.
+    /// The scheduler's CPU time, divided by that of the frontend that follows it.
     scheduler_share: f64,
-    /// The place at which the measurement was interrupted, if it was. Then the grid has only the cells that were done
-    /// by then.
+    /// The place at which the measurement was interrupted, or None if it was not. An interrupted grid has only the
+    /// cells that were done by then.
     pub(super) unfinished: Option<String>,
 }
 
-/// One size at one load.
+/// One value size at one load.
 pub(super) struct Cell {
     pub(super) size: ByteCount,
-    /// The load as a share of what the best static policy answers.
+    /// The load as a share of the highest load that the best static policy answers.
     pub(super) load: f64,
     pub(super) rate_per_s: f64,
     samples: BTreeMap<Variant, Vec<Sample>>,
-    /// The number of reruns.
+    /// The number of runs that were repeated.
     reruns: usize,
     /// The scheduler's active parameters after the last run.
     active_parameters: String,
@@ -40,13 +41,13 @@ pub(super) struct Cell {
 /// A policy whose decision depends on a job's size alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Static {
-    /// The variant for jobs of at least `from` bytes. Smaller jobs run in software.
+    /// The variant that runs jobs of at least `from` bytes. Smaller jobs run in software.
     variant: Variant,
     from: ByteCount,
 }
 
 impl Static {
-    /// Returns every static policy that differs from the others on these sizes.
+    /// Returns every static policy that makes different decisions from the others on these sizes.
     pub(super) fn all(sizes: &[ByteCount]) -> Vec<Self> {
         let mut all = vec![Self { variant: Variant::Software, from: ByteCount(0) }];
         for variant in [Variant::Offload, Variant::Wait] {
@@ -59,7 +60,7 @@ impl Static {
         all
     }
 
-    /// Returns what it does with jobs of a size. Policies with the same decision share the measurement.
+    /// Returns the variant for jobs of a size. Policies with the same decision share the measurement.
     fn at(self, size: ByteCount) -> Variant {
         if size >= self.from { self.variant } else { Variant::Software }
     }
@@ -92,7 +93,7 @@ impl Grid {
     ) -> Result<Self, String> {
         let highest = Self::highest(&plan, variants, session)?;
         variants.start_scheduler()?;
-        // The frontend finds the scheduler within two seconds. The scheduler decides once it knows
+        // The frontend finds the scheduler within two seconds. The scheduler decides as soon as it knows the times of
         // both software and the device.
         for _ in 0..FIRST_LOADS_MAX {
             let load = Load::open(plan.sizes[0], highest[0] * plan.loads[0]);
@@ -110,7 +111,7 @@ impl Grid {
         grid.end(end, session.is_stopped(), &session.progress.message())
     }
 
-    /// Measures cell after cell.
+    /// Measures one cell after another.
     fn fill(
         &mut self,
         highest: &[f64],
@@ -126,7 +127,7 @@ impl Grid {
                 let mut cell = Cell::new(size, load, rate_per_s);
                 cell.measure(&plan, variants, session)?;
                 self.cells.push(cell);
-                // Both processes are still running here. The signal that stops this one may stop them as well.
+                // Both processes still run at this point. The signal that stops this process may stop them as well.
                 let after = cpu_s();
                 let frontend_s = (after.1 - before.1).max(f64::MIN_POSITIVE);
                 self.scheduler_share = (after.0 - before.0) / frontend_s;
@@ -135,7 +136,7 @@ impl Grid {
         Ok(())
     }
 
-    /// Returns the grid: all of it, or the cells that were done when it was stopped at `place`.
+    /// Returns the grid. If it was stopped at `place`, the grid has only the cells that were done by then.
     fn end(
         mut self,
         end: Result<(), String>,
@@ -151,8 +152,8 @@ impl Grid {
         Ok(self)
     }
 
-    /// Finds for each size the most requests per second that any static policy answers and the load generator can
-    /// offer. Afterwards every virtual device has computed the results of all values.
+    /// Returns for each size the most requests per second that any static policy answers and the load generator can
+    /// offer. As a side effect, every virtual device has computed the results of all values.
     fn highest(plan: &Plan, variants: &Variants, session: &Session) -> Result<Vec<f64>, String> {
         let highest = |size: &ByteCount| {
             session.progress.set_message(format!("{size}: the highest load"));
@@ -217,7 +218,7 @@ impl Grid {
         rows.rows.push(self.row("scheduler_cpu".into(), what, "ratio", share));
     }
 
-    /// Adds a row with the number of criteria that are passed. It passes if all are.
+    /// Adds a row with the number of passed criteria. The row passes if all of them pass.
     fn judge_all(
         &self,
         rows: &mut Rows,
@@ -231,7 +232,7 @@ impl Grid {
         rows.set(row, None, limit, passed);
     }
 
-    /// Returns the verdict on a criterion over all cells. There is none where some cells are missing.
+    /// Returns the verdict on a criterion over all cells, or None if some cells are missing.
     fn if_complete(&self, passed: Option<bool>) -> Option<bool> {
         passed.filter(|_| self.unfinished.is_none())
     }
@@ -246,9 +247,9 @@ impl Grid {
         Row::from_values(id, what, unit, values, vec![VIRTUAL.to_owned()], self.invalid())
     }
 
-    /// Returns, by static policy and run, its latency over the scheduler's: the geometric mean of the cells whose load
-    /// it carries. It is zero where the scheduler does not carry one of those, and NaN where a run is not
-    /// valid or the policy carries no load.
+    /// Returns, by static policy and run, the policy's latency divided by the scheduler's: the geometric mean over the
+    /// cells whose load the policy carries. It is zero if the scheduler does not carry the load of one of these cells.
+    /// It is NaN if a run is invalid or the policy carries no load.
     pub(super) fn over_statics(&self) -> Vec<(Static, Vec<f64>)> {
         let ratios = |policy: Static| {
             let over = (0..self.plan.runs).map(|run| {
@@ -257,8 +258,9 @@ impl Grid {
                         cell.samples(variant).get(run).map_or(f64::NAN, Sample::compared_us)
                     })
                 };
-                // In the other cells the policy is worse than a variant that carries the load. That has no number, and
-                // it does not help the scheduler, which must beat the policy in the rest.
+                // In the other cells the policy is worse than a variant that carries the load, but there is no number
+                // for that. These cells do not help the scheduler, which must be better than the policy in the
+                // remaining cells.
                 let carried = self.cells.iter().map(both).filter(|pair| !pair[1].is_infinite());
                 let logs: Vec<f64> =
                     carried.map(|[scheduler, policy]| (policy / scheduler).ln()).collect();
@@ -269,8 +271,8 @@ impl Grid {
         Static::all(&self.plan.sizes).into_iter().map(ratios).collect()
     }
 
-    /// Returns, by run, the latency of the A/A control over that of always offloading: the geometric mean of the cells
-    /// that both carry.
+    /// Returns, by run, the latency of the A/A control divided by that of always offloading: the geometric mean over
+    /// the cells whose load both carry.
     fn over_control(&self) -> Vec<f64> {
         let of_run = |run: usize| {
             let in_cell = |cell: &Cell| cell.over_offload(Variant::AaControl).get(run).copied();
@@ -280,7 +282,8 @@ impl Grid {
         (0..self.plan.runs).map(of_run).collect()
     }
 
-    /// Says in how many cells a policy or the scheduler does not carry the load, if there are any.
+    /// Returns a remark on the number of cells in which a policy or the scheduler does not carry the load, if there are
+    /// any.
     fn overloaded(&self, policy: Static) -> Option<String> {
         let count = |variant: &dyn Fn(&Cell) -> Variant| {
             self.cells.iter().filter(|cell| cell.overloaded(variant(cell)).is_some()).count()
@@ -370,23 +373,23 @@ impl Cell {
         self.samples(variant).iter().map(Sample::compared_us).collect()
     }
 
-    /// Returns the median latency of the valid runs. It is infinite unless the load was carried in more than half
-    /// of them.
+    /// Returns the median latency of the valid runs. It is infinite if at most half of them carried the load.
     fn median_us(&self, variant: Variant) -> f64 {
         let valid = self.latencies_us(variant).into_iter().filter(|latency| !latency.is_nan());
         ranked_median(valid).unwrap_or(f64::INFINITY)
     }
 
-    /// Returns the best static policy of this cell, of those that carry the load if any does.
+    /// Returns the best static policy of this cell. If any policy carries the load, only policies that do are
+    /// considered.
     pub(super) fn best(&self) -> Variant {
         let by_median =
             |a: &Variant, b: &Variant| self.median_us(*a).total_cmp(&self.median_us(*b));
         Variant::STATIC.into_iter().min_by(by_median).unwrap_or(Variant::Software)
     }
 
-    /// Returns, by run, the scheduler's latency over that of the best static policy. It is zero where only the
-    /// scheduler carries the load, infinite where only the scheduler does not, and NaN where neither does or a run is
-    /// not valid.
+    /// Returns, by run, the scheduler's latency divided by that of the best static policy. It is zero if only the
+    /// scheduler carries the load, and infinite if only the best policy does. It is NaN if neither carries the load or
+    /// a run is invalid.
     pub(super) fn over_best(&self) -> Vec<f64> {
         let best = self.latencies_us(self.best());
         self.latencies_us(Variant::Fitted)
@@ -396,21 +399,21 @@ impl Cell {
             .collect()
     }
 
-    /// Returns, by run, a variant's latency over that of always offloading.
+    /// Returns, by run, a variant's latency divided by that of always offloading.
     fn over_offload(&self, variant: Variant) -> Vec<f64> {
         let offload = self.latencies_us(Variant::Offload);
         let pairs = self.latencies_us(variant).into_iter().zip(offload);
         pairs.map(|(latency, offload)| latency / offload).collect()
     }
 
-    /// Returns whether the scheduler is close enough to the best. It is not known where a run of any variant but
-    /// the A/A control is invalid, because another variant could be the best.
+    /// Returns whether the scheduler is close enough to the best policy. It is None if a run of any variant except the
+    /// A/A control is invalid, because that variant could be the best.
     fn is_within(&self) -> Option<bool> {
         let median = ranked_median(self.over_best()).filter(|_| self.invalid().is_none());
         median.map(|ratio| ratio <= OVER_BEST_MAX)
     }
 
-    /// Says that a variant does not carry the load, if it does not in a valid run.
+    /// Returns a remark that a variant does not carry the load, if a valid run shows it.
     fn overloaded(&self, variant: Variant) -> Option<String> {
         let samples = self.samples(variant).iter();
         let overloaded =
@@ -468,7 +471,7 @@ impl Cell {
     }
 }
 
-/// Returns the median; infinite values count. There is none without values or if one is NaN.
+/// Returns the median, in which infinite values count. Returns None without values or if one value is NaN.
 fn ranked_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -479,12 +482,12 @@ fn ranked_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     values.iter().all(|value| !value.is_nan()).then_some(middle)
 }
 
-/// Returns the ratios of two measured latencies: those that are finite and not zero.
+/// Returns the ratios of two measured latencies, which are the finite ratios above zero.
 fn numbers(ratios: &[f64]) -> Vec<f64> {
     ratios.iter().copied().filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect()
 }
 
-/// Returns whether all are true. They are not if one is false; otherwise it is not known if one is not known.
+/// Returns true if all are true and false if any is false. Otherwise it returns None.
 fn all(each: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     let each: Vec<Option<bool>> = each.into_iter().collect();
     let known = each.iter().all(Option::is_some);
@@ -495,21 +498,22 @@ fn percent() -> f64 {
     ((OVER_BEST_MAX - 1.0) * 100.0).round()
 }
 
-/// A frontend that answers less has no core to itself, and its loads would show nothing.
+/// The least maximum of a frontend (1/s). A frontend that answers less has no core to itself, and its loads would show
+/// nothing.
 const PER_S_MIN: f64 = 100.0;
 
-/// A load generator that is busier than this may be what limits the measurement.
+/// The greatest utilisation of the load generator. A busier load generator may itself limit the measurement.
 const GENERATOR_BUSY_MAX: f64 = 0.75;
-// The load is reduced at most this often until the generator is less busy. Each time it is reduced a little more than
-// the generator's utilisation requires.
+// The most times that the load is reduced until the generator is less busy. Each time the load is reduced a little more
+// than the generator's utilisation requires.
 const OFFERS_MAX: usize = 4;
 const OFFER_LESS: f64 = 0.97;
 
-/// The number of first loads, of a second each, in which the scheduler should decide. A scheduler that has decided
-/// nothing by then decides nothing in time, and the measurement begins anyway.
+/// The number of first loads, of one second each, in which the scheduler should decide. If it has decided nothing by
+/// then, the measurement begins anyway.
 const FIRST_LOADS_MAX: usize = 10;
 
-/// The scheduler's latency may be at most this multiple of that of the best static policy.
+/// The limit for the scheduler's latency, as a multiple of that of the best static policy.
 const OVER_BEST_MAX: f64 = 1.05;
 
 #[cfg(test)]
@@ -640,7 +644,7 @@ mod tests {
             let over = grid.over_statics();
             over.iter().find(|(policy, _)| policy.id() == "wait").expect("there").1[0]
         };
-        // The mean is over the one cell whose load it carries.
+        // The mean is over the one cell whose load the policy carries.
         assert!((wait(&grid) - 0.5).abs() < 1e-9);
         assert_eq!(verdicts(&grid)["over_scheduler.wait"], Some(false));
         overload(&mut grid.cells[1], Variant::Fitted);

@@ -33,10 +33,11 @@ pub struct Options {
     pub sizes: Vec<ByteCount>,
 }
 
-/// Measures, and writes `scheduler.json` and `scheduler.html`. If it is interrupted, it writes the cells that are done.
+/// Measures the grid, and writes `scheduler.json` and `scheduler.html`. If the run is interrupted, the files have the
+/// cells that are done.
 ///
 /// # Errors
-/// The problem says why there are no results.
+/// The error says why there are no results.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let plan = Plan::new(options)?;
     session.make_folder()?;
@@ -63,5 +64,5 @@ fn conditions(machine: &Machine, awake: bool) -> String {
     format!("{place}; cores {sleep}")
 }
 
-/// One core for the load, and one for the processes that are measured.
+/// The number of cores: one for the load, and one for the measured processes.
 const CORES: usize = 2;

@@ -1,5 +1,5 @@
-//! The page of the grid: latency over load for each size, the scheduler beside the best static policy in every cell,
-//! and each static policy over all cells.
+//! The page of the grid: latency against load for each size, the scheduler next to the best static policy in every
+//! cell, and each static policy over all cells.
 
 use report::{Axis, Figure, Origin, Panel, Report, Section, Series, Style};
 

@@ -1,4 +1,4 @@
-//! The cells that are measured, how often and how long.
+//! The measured cells, their number of runs and their duration.
 
 use units::{ByteCount, Nanos};
 
@@ -76,5 +76,6 @@ impl Plan {
     }
 }
 
-/// The sizes start at the smallest that shrinks by enough to be stored compressed. Each is four times the previous one.
+/// The value sizes (bytes). They start at the smallest size that compression shrinks enough to be stored compressed.
+/// Each size is four times the previous one.
 const SIZES: [u64; 5] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];

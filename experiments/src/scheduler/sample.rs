@@ -1,4 +1,4 @@
-//! One run of a frontend under a load: the latency of a request and its CPU time.
+//! One run of a frontend under a load: the latency of a request and the frontend's CPU time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,21 +14,21 @@ use crate::base::ACHIEVED_MIN;
 /// The result of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
-    /// The mean of the median of gets and that of sets, weighted by their numbers (us).
+    /// The mean of the gets' median and the sets' median, weighted by their numbers of requests (us).
     pub(super) latency_us: f64,
     /// CPU time per request (us).
     pub(super) core_us: f64,
-    /// Answered requests over offered requests.
+    /// The answered requests divided by the offered requests.
     pub(super) achieved: f64,
-    /// The reason why the numbers are not valid, if they are not.
+    /// The reason why the sample is invalid, or None if it is valid.
     pub(super) invalid: Option<String>,
-    /// True if the reason is that the load itself lacked CPU time. Then the variant is not the cause.
+    /// True if the sample is invalid because the load generator lacked CPU time. The variant is then not the cause.
     pub(super) is_disturbed: bool,
 }
 
 impl Sample {
-    /// Returns the latency for comparisons (us). It is NaN where the run is not valid. It is infinite where the load
-    /// was not carried, because then the latency shows only the length of the queue.
+    /// Returns the latency for comparisons (us). It is NaN if the run is invalid. It is infinite if the frontend did
+    /// not carry the load, because then the latency shows only the length of the queue.
     pub(super) fn compared_us(&self) -> f64 {
         match &self.invalid {
             Some(_) => f64::NAN,
@@ -79,8 +79,8 @@ impl Load {
         Ok(report.get.achieved_per_s + report.set.achieved_per_s)
     }
 
-    /// Returns how busy the load generator's thread is with this load: 1 is all of the time. It runs for a moment only,
-    /// whatever the load's duration is.
+    /// Returns the utilisation of the load generator's thread under this load. A value of 1 means that it is always
+    /// busy. The load runs for `OFFER_FOR` instead of its own duration.
     ///
     /// # Errors
     /// The load could not be run.
@@ -93,11 +93,11 @@ impl Load {
         Ok(short.run(frontend, stop)?.generator.cpu_utilisation)
     }
 
-    /// Loads the frontend, and repeats the run where something else kept the load from its core. Returns the number of
-    /// reruns as well.
+    /// Loads the frontend, and repeats the run if other work kept the load generator from its core. Returns the sample
+    /// and the number of reruns.
     ///
     /// # Errors
-    /// The same as those of [`Self::take`].
+    /// The errors of [`Self::take`].
     pub(super) fn take_undisturbed(
         &self,
         frontend: &Frontend,
@@ -131,7 +131,7 @@ impl Load {
         let offered = ops.iter().map(|op| op.offered).sum::<u64>().max(1) as f64;
         let median = |op: &&load::OpReport| op.offered as f64 * op.latency.p50_ns as f64 / 1e3;
         let achieved_per_s: f64 = ops.iter().map(|op| op.achieved_per_s).sum();
-        // The CPU time contains the warm-up and the first pass over the keys as well.
+        // The CPU time includes the warm-up and the first pass over the keys.
         let all_s = (self.warmup + self.duration).0 as f64 / 1e9;
         let requests = (offered / report.measured_s.max(1e-9)) * all_s;
         let invalid = invalid(&report, late);
@@ -153,7 +153,7 @@ impl Load {
         spec.connections = CONNECTIONS;
         spec.warmup = self.warmup;
         spec.duration = self.duration;
-        // A virtual device remembers the results of these jobs, because every set of a key writes the same bytes.
+        // Every set of a key writes the same bytes, so that a virtual device can remember the results of these jobs.
         spec.keys = KEYS;
         spec.versions = 1;
         spec.zipf_alpha = 0.0;
@@ -181,22 +181,23 @@ fn invalid(report: &LoadReport, late: f64) -> Option<String> {
     }
 }
 
-/// Half of the requests are gets, half are sets.
+/// The share of gets. The other half of the requests are sets.
 const GET_SHARE: f64 = 0.5;
 
-/// Enough values that none is in a processor's cache at its next request, and few enough for the device to remember.
+/// The number of keys. There are enough that no value is still in a processor's cache at its next request, and few
+/// enough that the device can remember their results.
 const KEYS: u64 = 64;
 
 const CONNECTIONS: usize = 16;
 
-/// Requests in flight on each connection.
+/// The number of requests in flight on each connection.
 const SATURATING_DEPTH: usize = 4;
 
 /// The time for which a load is offered to see whether the generator can offer it.
 const OFFER_FOR: Nanos = Nanos::millis(300);
 
-/// The most reruns of a disturbed run. After that its result stays invalid.
+/// The most reruns of a disturbed run. After them the sample stays invalid.
 const RERUNS_MAX: usize = 3;
 
-/// A run with a greater share of failed requests is not valid.
+/// The greatest share of failed requests in a valid run.
 const FAILED_MAX: f64 = 0.001;

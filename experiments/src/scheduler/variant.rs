@@ -1,4 +1,4 @@
-//! The variants of the cache that are compared. Each is a frontend with the same virtual IAA; one of them follows the
+//! The compared variants of the cache. Each is a frontend with the same virtual IAA, and one of them follows the
 //! scheduler.
 
 use load::Address;
@@ -7,17 +7,18 @@ use units::ByteCount;
 use crate::testbed::VIRTUAL;
 use harness::{Machine, Port, Process, metrics};
 
-/// A way to decide where a job runs. At one size a static policy with a threshold treats all jobs as one of
+/// A way to decide where a job runs. For jobs of one size, a static policy with a threshold behaves like one variant of
 /// [`Variant::STATIC`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Variant {
     /// Runs all jobs on the calling core.
     Software,
-    /// Offloads all jobs to the accelerator; the core does other work meanwhile.
+    /// Offloads all jobs to the accelerator. The core does other work in the meantime.
     Offload,
-    /// Does the same in another process. It is the A/A control: it shows how far two equal processes differ.
+    /// Does the same as `Offload` in another process. This is the A/A control, which shows how far two equal processes
+    /// differ.
     AaControl,
-    /// Offloads all jobs to the accelerator and waits for it.
+    /// Offloads all jobs to the accelerator. The core waits for it.
     Wait,
     /// Follows the scheduler.
     Fitted,
@@ -62,7 +63,7 @@ impl Variant {
     }
 }
 
-/// All variants, running.
+/// All variants, as running processes.
 pub(super) struct Variants {
     frontends: Vec<(Variant, Frontend)>,
     core: Option<usize>,
@@ -80,7 +81,8 @@ pub(super) struct Frontend {
 }
 
 impl Variants {
-    /// Starts all frontends, but not the scheduler. Until it runs, every variant with an accelerator offloads all jobs.
+    /// Starts all frontends, but not the scheduler. Until the scheduler runs, every variant with an accelerator
+    /// offloads all jobs.
     ///
     /// # Errors
     /// The text says which process does not serve, and why.
@@ -106,11 +108,11 @@ impl Variants {
         Ok(Self { frontends, core, port, scheduler: None })
     }
 
-    /// Starts the scheduler, which has no measurements yet. The emulated device must remember its results by now: a
-    /// device that computes them when it is first tried would look as slow as software.
+    /// Starts the scheduler, which has no measurements yet. The emulated device must already remember its results: a
+    /// device that computes them when the scheduler first tries it would look as slow as software.
     ///
     /// # Errors
-    /// The text says why it does not serve.
+    /// The text says why the scheduler does not serve.
     pub(super) fn start_scheduler(&mut self) -> Result<(), String> {
         let listen = format!("--grpc-listen={}", self.port.address());
         let args = [words(SCHEDULER), vec![listen]].concat();
@@ -125,8 +127,8 @@ impl Variants {
         &started.expect("every variant was started").1
     }
 
-    /// Returns the scheduler's active parameters as text: from which size each op is offloaded, and up to which size it
-    /// is waited for. The text is empty while there is no scheduler or it has decided nothing.
+    /// Returns the scheduler's active parameters as text: the size from which each op is offloaded, and the size up to
+    /// which the core waits for it. The text is empty if there is no scheduler or it has decided nothing.
     ///
     /// # Errors
     /// The scheduler's page of metrics could not be read.
@@ -153,7 +155,7 @@ impl Frontend {
         self.process.cpu_s()
     }
 
-    /// Returns the number of jobs of the virtual device, and how many of them were late.
+    /// Returns the number of the virtual device's jobs, and the number of late ones among them.
     ///
     /// # Errors
     /// The page of metrics could not be read.
@@ -175,9 +177,9 @@ fn words(text: &str) -> Vec<String> {
 const SCHEDULER: &str = "serve --role scheduler --admin-listen 127.0.0.1:0 --threads 1 \
     --set scheduler.parameters=fitted --set scheduler.report_every_ms=250";
 
-/// A process has one core, an accelerator, an embedded store, and no pool of workers.
+/// The arguments of a frontend. The process has one core, an accelerator, an embedded store, and no pool of workers.
 const FRONTEND: &str = "serve --role frontend --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \
     --threads 1 --workers 0 --store embedded --codec deflate --set compress.readable_by=iaa";
 
-/// Enough memory that nothing is evicted.
+/// The memory of the store. It is large enough that nothing is evicted.
 const MEMORY: ByteCount = ByteCount::mib(64);

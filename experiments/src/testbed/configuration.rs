@@ -1,11 +1,12 @@
-//! The configurations of the experiment: where values are (de)compressed, what does it, and how the store is reached.
+//! The configurations of the experiment: the process that (de)compresses values, the software or device that does it,
+//! and the route to the store.
 
 /// One way to run the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Configuration {
     /// The process in which values are (de)compressed.
     pub topology: Topology,
-    /// The software or device that (de)compresses them.
+    /// The software or device that (de)compresses values.
     pub compressor: Compressor,
     /// The route by which the frontend reaches memcached.
     pub route: StoreRoute,
@@ -14,39 +15,40 @@ pub struct Configuration {
 /// The process in which values are (de)compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topology {
-    /// The frontend.
+    /// The frontend (de)compresses.
     Monolith,
-    /// A compression service, over gRPC.
+    /// A compression service (de)compresses. The frontend reaches it over gRPC.
     Microservice,
-    /// A compression service on the same host, over shared memory.
+    /// A compression service on the same host (de)compresses. The frontend reaches it over shared memory.
     Lane,
 }
 
 /// The software or device that (de)compresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compressor {
-    /// Software that does what QPL's software path does: ISA-L, deflate within 4 KiB, dynamic Huffman codes.
+    /// Software that does the same as QPL's software path: ISA-L, deflate within 4 KiB, dynamic Huffman codes.
     Software,
-    /// The codec and the window that are fastest here for each size.
+    /// The codec and the window that are fastest on this machine for each size.
     Best,
     /// QPL's software path itself.
     QplSoftware,
-    /// An IAA of this machine, through QPL.
+    /// An IAA of this machine, used through QPL.
     QplHardware,
     /// A virtual IAA.
     Iaa,
-    /// A virtual IAA or the frontend's own core. The policy chooses the one that it expects to be quicker.
+    /// A virtual IAA or the frontend's own core. The policy chooses whichever it expects to be faster.
     LeastLatency,
-    /// Nothing: clients bring compressed bytes. The work that remains is the floor of all other configurations.
+    /// Nothing, because clients send compressed bytes. The work that remains is the lower bound for all other
+    /// configurations.
     Nothing,
 }
 
 /// The route by which the frontend reaches memcached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreRoute {
-    /// Through the store service.
+    /// The frontend calls the store service over gRPC.
     Grpc,
-    /// Without a service between them.
+    /// The frontend calls memcached without a service between them.
     Direct,
 }
 
@@ -56,8 +58,8 @@ impl StoreRoute {
 }
 
 impl Configuration {
-    /// First the two of \[CacheTax\] and the two that cross them, then later ones. An index never changes, because
-    /// figures take their colours from it.
+    /// The two configurations of \[CacheTax\] and the two that combine their parts, and then later ones. An index never
+    /// changes, because figures take their colours from it.
     const ALL: [(Topology, Compressor); 11] = [
         (Topology::Monolith, Compressor::Software),
         (Topology::Monolith, Compressor::Iaa),
@@ -120,7 +122,7 @@ impl Configuration {
         if self.is_emulated() { vec![VIRTUAL.to_owned()] } else { Vec::new() }
     }
 
-    /// Returns the only device that may do the jobs, or None where the policy chooses.
+    /// Returns the only device that may run the jobs, or None if the policy chooses.
     pub const fn device(self) -> Option<&'static str> {
         match self.compressor {
             Compressor::Software | Compressor::Best | Compressor::Nothing => Some("software"),
@@ -131,7 +133,7 @@ impl Configuration {
         }
     }
 
-    /// Returns the id that rows use.
+    /// Returns the configuration's id in rows.
     pub fn id(self) -> String {
         let topology = match self.topology {
             Topology::Monolith => "monolith",
@@ -151,7 +153,7 @@ impl Configuration {
         format!("{topology}_{compressor}{route}")
     }
 
-    /// Returns the name for people.
+    /// Returns the configuration's name for people.
     pub fn name(self) -> String {
         let topology = match self.topology {
             Topology::Monolith => "monolith",
@@ -170,7 +172,7 @@ impl Configuration {
         format!("{topology}, {compressor}")
     }
 
-    /// Returns the name at the end of a line in a figure.
+    /// Returns the configuration's name at the end of a line in a figure.
     pub fn label(self) -> String {
         let topology = match self.topology {
             Topology::Monolith => "mono",

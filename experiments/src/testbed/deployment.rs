@@ -23,11 +23,11 @@ pub enum Backing {
 pub struct Site<'a> {
     /// The program that holds the items.
     pub backing: Backing,
-    /// The machine on which they run.
+    /// The machine on which the processes run.
     pub machine: &'a Machine,
     /// The address of a scheduler to which the processes report.
     pub scheduler: Option<&'a str>,
-    /// The path of QPL's library, where the environment does not name it.
+    /// The path of QPL's library, or None if the environment names it.
     pub qpl_library: Option<&'a Path>,
 }
 
@@ -38,11 +38,11 @@ pub enum Transport {
     Lane(PathBuf),
 }
 
-/// A running configuration. Dropping it ends its processes.
+/// A running configuration. Dropping it stops its processes.
 pub struct Deployment {
     /// The configuration that runs.
     pub configuration: Configuration,
-    /// The frontend comes first, so that it ends before the services that it uses.
+    /// The processes. The frontend is first, so that it ends before the services that it uses.
     processes: Vec<Process>,
     address: Address,
     frontend_admin: String,
@@ -86,7 +86,7 @@ impl Deployment {
         })
     }
 
-    /// Returns the address for clients.
+    /// Returns the address to which clients connect.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -96,7 +96,7 @@ impl Deployment {
         self.compression.as_ref()
     }
 
-    /// Returns the CPU time of each process so far, and its time without a core, by name.
+    /// Returns the CPU usage of each process so far, by name: its CPU time and the time that it waited for a core.
     pub fn cpu_usage(&self) -> Vec<(String, CpuUsage)> {
         self.processes
             .iter()
@@ -108,7 +108,7 @@ impl Deployment {
     /// completion (s).
     ///
     /// # Errors
-    /// The page could not be read.
+    /// The page of metrics could not be read.
     pub fn frontend_jobs(&self, op: Op) -> Result<(f64, f64), String> {
         let label = format!("op=\"{}\"", op.name());
         let sum = |name: &str| -> Result<f64, String> {
@@ -119,10 +119,10 @@ impl Deployment {
         Ok((sum("rebate_jobs_total")?, sum("rebate_job_seconds_total")?))
     }
 
-    /// Returns the number of jobs that ran, or were tried, elsewhere than this configuration has them run.
+    /// Returns the number of jobs that ran, or were tried, in another place than this configuration prescribes.
     ///
     /// # Errors
-    /// A page could not be read.
+    /// A page of metrics could not be read.
     pub fn misplaced_jobs(&self) -> Result<f64, String> {
         let remote = match self.configuration.topology {
             Topology::Monolith => None,
@@ -137,7 +137,7 @@ impl Deployment {
         for (page, expected) in pages {
             misplaced +=
                 metrics(page, "rebate_fallback_total")?.iter().map(|sample| sample.1).sum::<f64>();
-            // Where the frontend's policy chooses, none of its jobs is misplaced.
+            // If the frontend's policy chooses the place, none of the frontend's jobs is misplaced.
             if device.is_none() && page == &self.frontend_admin {
                 continue;
             }
@@ -151,17 +151,17 @@ impl Deployment {
     /// Returns the number of jobs done by the process that (de)compresses.
     ///
     /// # Errors
-    /// The page could not be read.
+    /// The page of metrics could not be read.
     pub fn jobs(&self) -> Result<f64, String> {
         let found = metrics(&self.compressing_admin, "rebate_jobs_total")?;
         let done = found.iter().filter(|(labels, _)| labels.contains("outcome=\"done\""));
         Ok(done.map(|(_, count)| count).sum())
     }
 
-    /// Returns the number of the virtual device's completions, and of those that could not be on time.
+    /// Returns the number of the virtual device's completions, and the number of those that were late.
     ///
     /// # Errors
-    /// The page could not be read.
+    /// The page of metrics could not be read.
     pub fn late(&self) -> Result<(f64, f64), String> {
         let found = metrics(&self.compressing_admin, "rebate_device_counter_total")?;
         let sum = |counter: &str| {
@@ -175,14 +175,14 @@ impl Deployment {
 impl Drop for Deployment {
     fn drop(&mut self) {
         if let Some(Transport::Lane(path)) = &self.compression {
-            // A killed service leaves its socket behind.
+            // A killed service does not remove its socket.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
 impl Site<'_> {
-    /// Starts what holds the items, and returns the address for the frontend.
+    /// Starts the processes that hold the items, and returns the address that the frontend uses.
     fn store(&self, route: StoreRoute, processes: &mut Vec<Process>) -> Result<String, String> {
         let held = match self.backing {
             Backing::Memcached => {
@@ -231,7 +231,7 @@ impl Site<'_> {
         Process::rebate_with(name, args, self.core(process), library)
     }
 
-    /// Returns the core of a process. The load generator has the first one.
+    /// Returns the core of a process. The load generator runs on the first core.
     fn core(&self, process: usize) -> Option<usize> {
         self.machine.core(process, PROCESSES)
     }
@@ -241,7 +241,7 @@ impl Site<'_> {
     }
 }
 
-/// Returns the arguments of a process that (de)compresses itself.
+/// Returns the arguments of a process that itself (de)compresses.
 fn here(compressor: Compressor) -> Vec<String> {
     let place = match compressor {
         Compressor::Software | Compressor::Best | Compressor::Nothing => {
@@ -256,7 +256,7 @@ fn here(compressor: Compressor) -> Vec<String> {
     [words(ALONE), words(&place)].concat()
 }
 
-/// Returns the arguments of a frontend that has a compression service.
+/// Returns the arguments of a frontend that uses a compression service.
 fn there(compressor: Compressor, transport: &Transport) -> Vec<String> {
     let address = match transport {
         Transport::Grpc(address) => address.to_string(),
@@ -269,7 +269,7 @@ fn there(compressor: Compressor, transport: &Transport) -> Vec<String> {
     [vec![format!("--compression={address}")], words(ALONE), words(policy)].concat()
 }
 
-/// Returns the arguments for the form in which a frontend writes values.
+/// Returns the arguments that choose the form in which a frontend writes values.
 const fn form(compressor: Compressor) -> &'static str {
     match compressor {
         Compressor::Best => "--codec auto",
@@ -282,14 +282,14 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// There is no pool of workers: one core per process, as in \[CacheTax\].
+/// The arguments of every process: no pool of workers, because each process has one core as in \[CacheTax\].
 const ALONE: &str = "--workers 0 --admin-listen 127.0.0.1:0";
 
-/// Every size goes to the accelerator, as in \[CacheTax\].
+/// The arguments that send jobs of every size to the accelerator, as in \[CacheTax\].
 const OFFLOAD: &str = "--policy bounded-offload --set runtime.offload_bytes_min=0";
 
-/// There is memory for all items, so that none is evicted in an experiment on latency.
+/// The memory of the store. It is large enough for all items, so that none is evicted in an experiment on latency.
 const MEMORY: ByteCount = ByteCount::mib(256);
 
-/// The load generator, frontend, compression, store, memcached and scheduler.
+/// The number of processes: load generator, frontend, compression, store, memcached and scheduler.
 pub const PROCESSES: usize = 6;

@@ -1,5 +1,6 @@
-//! The compressed cache as services. A deployment runs one configuration as processes, a sample is one load on it, and
-//! a probe measures one stage of a request alone. The module draws no conclusions; the experiments and the demo do.
+//! The compressed cache as services. A deployment runs one configuration as processes, a sample measures one load on
+//! it, and a probe measures one stage of a request alone. The module draws no conclusions; the experiments and the demo
+//! do.
 
 mod configuration;
 mod deployment;

@@ -1,5 +1,5 @@
-//! Finds out whether this machine has what a configuration with QPL needs. The library is opened and runs a job, as in
-//! a server. Nothing replaces what is missing.
+//! Checks whether this machine has everything that a configuration with QPL needs. It opens the library and runs a job,
+//! as a server does. Nothing replaces a missing part.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use drivers::{Qpl, QplOptions, qpl};
 
 use super::configuration::Compressor;
 
-/// Returns why this compressor cannot run here, or None if it can. The environment names the library where `library`
-/// does not.
+/// Returns the reason why this compressor cannot run here, or None if it can. If `library` is None, the environment
+/// names the library.
 pub fn unavailable_reason(compressor: Compressor, library: Option<&Path>) -> Option<String> {
     let path = match compressor {
         Compressor::QplSoftware => qpl::Path::Software,

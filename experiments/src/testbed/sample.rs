@@ -1,4 +1,4 @@
-//! One load on one configuration: the latency per op, the cost of each process, and whether the numbers hold.
+//! One load on one configuration: the latency per op, the cost of each process, and whether the numbers are valid.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::deployment::Deployment;
 use super::stages::stored_bytes;
 use harness::CpuUsage;
 
-/// The load of a configuration at one point.
+/// A load on a configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The size of every value.
@@ -39,9 +39,9 @@ pub struct Sample {
     pub report: LoadReport,
     /// The cost of each process, by its name.
     pub usage: BTreeMap<String, Usage>,
-    /// The mean time of a job under this load, from submission to completion, as the frontend counts it (us), by op.
+    /// The mean time of a job under this load, from submission to completion, by op (us). The frontend measures it.
     pub job_us: BTreeMap<&'static str, f64>,
-    /// The reason why the numbers do not hold, if they do not.
+    /// The reason why the numbers are invalid, or None if they are valid.
     pub invalid: Option<String>,
 }
 
@@ -50,9 +50,9 @@ pub struct Sample {
 pub struct Usage {
     /// The CPU time per request (us).
     pub core_us: f64,
-    /// The time per request in which it was ready to run and had no core (us).
+    /// The time per request in which the process was ready to run but had no core (us).
     pub waited_us: f64,
-    /// The CPU time over the measured time. One whole core is 1.
+    /// The CPU time divided by the measured time. One whole core is 1.
     pub share: f64,
 }
 
@@ -70,7 +70,8 @@ impl Load {
         }
     }
 
-    /// Makes a load as fast as answers come, with so many requests in flight that the frontend never waits.
+    /// Makes a load that sends as fast as answers come. It keeps enough requests in flight that the frontend never
+    /// waits.
     pub fn saturating(value_bytes: ByteCount, get_share: f64) -> Self {
         let pace = Pace::Closed { depth: SATURATING_DEPTH };
         Self {
@@ -84,7 +85,7 @@ impl Load {
         let mut spec = LoadSpec::new(vec![deployment.address().clone()]);
         let mut value_bytes = self.value_bytes;
         if deployment.configuration.compressor == Compressor::Nothing {
-            // The bytes to which the values compress. They are as dense as compressed ones.
+            // The size is that of the compressed values, and the payload is as incompressible as compressed bytes are.
             value_bytes = stored_bytes(value_bytes)?;
             spec.payload = Payload::Class(PayloadClass::Random);
         }
@@ -95,7 +96,7 @@ impl Load {
         spec.connections = self.connections;
         spec.warmup = self.warmup;
         spec.duration = self.duration;
-        // Every set of a key writes the same bytes, so that a virtual device can remember the results.
+        // Every set of a key writes the same bytes, so that a virtual device can remember the results of its jobs.
         spec.keys = KEYS;
         spec.versions = 1;
         spec.zipf_alpha = 0.0;
@@ -104,10 +105,10 @@ impl Load {
 }
 
 impl Sample {
-    /// Loads the deployment, and reads what its processes cost meanwhile.
+    /// Loads the deployment, and reads the cost of its processes in that time.
     ///
     /// # Errors
-    /// The load could not be run, or a page could not be read.
+    /// The load could not be run, or a page of metrics could not be read.
     pub fn take(
         deployment: &Deployment,
         load: &Load,
@@ -154,13 +155,13 @@ impl Sample {
         self.report.get.achieved_per_s + self.report.set.achieved_per_s
     }
 
-    /// Returns the CPU time of frontend and compression service together per request (us).
+    /// Returns the CPU time per request of the frontend and the compression service together (us).
     pub fn host_us(&self) -> f64 {
         let usages = ["frontend", "compression"].iter().filter_map(|name| self.usage.get(*name));
         usages.map(|usage| usage.core_us).sum()
     }
 
-    /// Returns the requests answered over the requests offered.
+    /// Returns the answered requests divided by the offered requests.
     pub fn achieved(&self) -> f64 {
         let ops = [&self.report.get, &self.report.set];
         let offered: u64 = ops.iter().map(|op| op.offered).sum();
@@ -168,7 +169,7 @@ impl Sample {
     }
 }
 
-/// Returns why the numbers do not hold, or None if they do.
+/// Returns the reason why the numbers are invalid, or None if they are valid.
 fn invalid(report: &LoadReport, before: &Counters, after: &Counters) -> Option<String> {
     let offered = (report.get.offered + report.set.offered).max(1) as f64;
     let failed = report.failures() as f64 / offered;
@@ -200,7 +201,7 @@ fn invalid(report: &LoadReport, before: &Counters, after: &Counters) -> Option<S
 struct Counters {
     at: Instant,
     cpu_usage: Vec<(String, CpuUsage)>,
-    /// The number of jobs and their time (s), by op.
+    /// The number of jobs and the sum of their times (s), by op.
     frontend_jobs: Vec<(&'static str, (f64, f64))>,
     jobs: f64,
     virtual_jobs: f64,
@@ -221,10 +222,11 @@ impl Counters {
     }
 }
 
-/// The greatest share of failed requests, or of misplaced jobs, with which a run is valid.
+/// The greatest share of failed requests, or of misplaced jobs, in a valid run.
 const SHARE_MAX: f64 = 0.001;
 
-/// There are enough values that none is in a processor's cache when it is asked for again, and few enough to remember.
+/// The number of keys. There are enough that no value is still in a processor's cache at its next request, and few
+/// enough that a virtual device can remember their results.
 const KEYS: u64 = 64;
 
 const CONNECTIONS: usize = 16;

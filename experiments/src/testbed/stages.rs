@@ -1,6 +1,6 @@
 //! The stages of a (de)compression: the software codecs, the device, and the hop to a compression service over each
-//! transport. Each is measured alone and at the pace of the load. Each goes through the same runtime as in a service,
-//! so that the submission of a job and the detection of its end are part of the stage.
+//! transport. Each stage is measured alone and at the pace of the load. Each job passes through the same runtime as in
+//! a service, so that its submission and the detection of its end are part of the stage.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,14 +27,14 @@ pub struct Stage {
     pub p50_us: f64,
 }
 
-/// The form in which streams are written.
+/// The dialect and the level of compressed streams.
 #[derive(Clone, Copy, Debug)]
 struct CodecChoice {
     dialect: Dialect,
     level: Level,
 }
 
-/// The form that QPL's software path writes.
+/// The dialect and the level that QPL's software path writes.
 const PAPER_CODEC: CodecChoice = CodecChoice { dialect: Dialect::IAA, level: Level::Default };
 
 /// The times of one job.
@@ -44,16 +44,16 @@ struct Times {
     service: Nanos,
 }
 
-/// Jobs of one size and op that are measured at one pace.
+/// Measures jobs of one size and op at one pace.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     /// The size of every value.
     pub value_bytes: ByteCount,
-    /// The op that is done with it.
+    /// The op of the jobs.
     pub op: Op,
-    /// The jobs offered (1/s).
+    /// The offered jobs per second.
     pub rate_per_s: f64,
-    /// The number of jobs measured.
+    /// The number of measured jobs.
     pub jobs: usize,
 }
 
@@ -67,7 +67,7 @@ impl Probe {
         Ok(Stage::median(&finished, |times| times.total))
     }
 
-    /// Measures the codec that is fastest here for the size, on the calling core.
+    /// Measures the codec that is fastest on this machine for the size, on the calling core.
     ///
     /// # Errors
     /// A job failed.
@@ -77,7 +77,7 @@ impl Probe {
         Ok(Stage::median(&finished, |times| times.total))
     }
 
-    /// Measures the software codec of \[CacheTax\] on a core that does nothing else.
+    /// Measures the software codec of \[CacheTax\] on a core that does nothing but these jobs.
     ///
     /// # Errors
     /// A job failed.
@@ -85,9 +85,9 @@ impl Probe {
         Self { rate_per_s: f64::INFINITY, ..*self }.software()
     }
 
-    /// Measures the virtual device from submission until its end is seen.
+    /// Measures the virtual device from submission until the runtime sees the end of the job.
     ///
-    /// The time is NaN where the emulation was late.
+    /// The time is NaN if the emulation was late.
     ///
     /// # Errors
     /// A job failed, or there is no such profile.
@@ -98,7 +98,7 @@ impl Probe {
         let emulated = Some(Arc::clone(&device) as Arc<dyn Device>);
         let finished = self.run(emulated, Arc::new(OFFLOAD), PAPER_CODEC)?;
         let counters = device.counters();
-        // The first round makes the results that the device remembers, and is late because of that.
+        // The first round is late, because it computes the results that the device then remembers.
         let late = counters.late.saturating_sub(counters.computed) as f64;
         if late / finished.len() as f64 > LATE_SHARE_MAX {
             return Ok(Stage { p50_us: f64::NAN });
@@ -106,8 +106,8 @@ impl Probe {
         Ok(Stage::median(&finished, |times| times.total))
     }
 
-    /// Measures the way to a compression service and back: the whole time of a job there, less its time in the
-    /// service's device and in the queue of that device.
+    /// Measures the hop to a compression service and back: the whole time of a job there, less its time in the
+    /// service's device and in that device's queue.
     ///
     /// # Errors
     /// A job failed.
@@ -128,8 +128,8 @@ impl Probe {
         Ok(Stage::median(&finished, |times| times.total.since(times.service)))
     }
 
-    /// Makes a service's virtual device compute and remember the results of the load's values, for both ops, so that
-    /// none has to be computed during a measurement.
+    /// Makes a service's virtual device compute and remember the results of the load's values, for both ops. No result
+    /// then has to be computed during a measurement.
     ///
     /// # Errors
     /// A job failed.
@@ -171,7 +171,7 @@ impl Probe {
             clock: Arc::new(SystemClock::new()),
             seed: 0,
             limits: Limits::NONE,
-            // The results are not read back, as for nearly all jobs.
+            // As for nearly all jobs in a service, the results are not verified.
             verify_every: None,
         });
         let runtime = runtime.map_err(|error| error.to_string())?;
@@ -180,7 +180,7 @@ impl Probe {
         let pool = Pool::heap(ByteCount::mib(8));
         let mut finished = Vec::with_capacity(self.jobs);
         let mut due = Instant::now();
-        // The first round fills what a device remembers, and opens connections that are opened by their first call.
+        // The first round fills the memory of a device, and opens connections that open with their first call.
         for turn in 0..material.len() + self.jobs {
             let job = self.job(&material[turn % material.len()], &pool, codec);
             if !gap.is_zero() {
@@ -192,21 +192,21 @@ impl Probe {
                 return Err(format!("a {} job ended with {:?}", self.op.name(), done.outcome));
             }
             if turn >= material.len() {
-                // The job itself is not kept. Its buffer goes back to the pool as in a service, and the next job does
-                // not pay for memory that was never touched.
+                // The job itself is not stored. Its buffer returns to the pool as in a service, so that the next job
+                // does not pay for the first access to new memory.
                 finished.push(Times { total: done.total, service: done.service });
             }
         }
         Ok(finished)
     }
 
-    /// Returns the inputs of the op: the values of the load, or their compressed streams.
+    /// Returns the inputs for the op: the values of the load, or their compressed streams.
     fn material(&self, codec: CodecChoice) -> Result<Vec<Bytes>, String> {
         let values = values(self.value_bytes)?;
         if self.op == Op::Compress { Ok(values) } else { streams(&values, codec) }
     }
 
-    /// Returns the choice of a frontend that may write any codec.
+    /// Returns the codec that a frontend with a free choice of codec uses.
     fn best_codec(&self) -> Result<CodecChoice, String> {
         let policy = FormPolicy {
             compress: true,
@@ -236,7 +236,7 @@ impl Probe {
     }
 }
 
-/// Returns the mean size of compressed values in the software of \[CacheTax\].
+/// Returns the mean size of the values when the software of \[CacheTax\] has compressed them.
 ///
 /// # Errors
 /// A value could not be compressed.
@@ -277,8 +277,8 @@ fn streams(values: &[Bytes], codec: CodecChoice) -> Result<Vec<Bytes>, String> {
     values.iter().map(stream).collect()
 }
 
-/// Waits until a job is due. The last part of the wait is spent awake, because a service has been at work on a request
-/// when it comes to its job. Otherwise the job would pay for a core that has just been asleep.
+/// Waits until a job is due. It stays awake in the last part of the wait, because a service has already worked on the
+/// request when it comes to the job. Otherwise the job would include the time in which a sleeping core wakes up.
 fn wait_until(due: Instant) {
     let left = |at: Instant| at.saturating_duration_since(Instant::now());
     std::thread::sleep(left(due).saturating_sub(AT_WORK_BEFORE));
@@ -296,16 +296,16 @@ impl Stage {
     }
 }
 
-/// About the time that a frontend spends on a request before it (de)compresses the value.
+/// The approximate time that a frontend works on a request before it (de)compresses the value.
 const AT_WORK_BEFORE: Duration = Duration::from_micros(100);
 
-/// Every job goes to the one device.
+/// The policy that sends every job to the only device.
 const OFFLOAD: AsyncOffload = AsyncOffload { work_bytes_min: 0 };
 
-/// There are as many different values as the load has keys.
+/// The number of different values, which is the number of the load's keys.
 const VALUES: u64 = 64;
 
 const SEED: u64 = 1;
 
-/// The bytes by which a stream of incompressible bytes may be longer.
+/// The number of bytes by which compression may enlarge incompressible bytes.
 const STREAM_SLACK_BYTES: usize = 1 << 10;

@@ -1,4 +1,5 @@
-//! One call: the request, the answer, and what the answer means. It keeps no state and counts nothing.
+//! One call: the request, the answer, and the outcome that the answer means. The module keeps no state and counts
+//! nothing.
 
 use std::error::Error;
 use std::task::{Context, Poll};
@@ -36,9 +37,9 @@ pub(super) enum Given {
     Set(SetResponse),
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 pub(super) enum Failed {
-    /// The server refused.
+    /// The server refused the request.
     ByServer(Failure),
     /// No answer arrived.
     OnTheWay(Failure),
@@ -58,8 +59,8 @@ impl Service<http::Request<Body>> for Sender {
     }
 }
 
-/// Creates a client on a connection. An answer with a longer value than any that was written is refused before its
-/// memory is taken.
+/// Creates a client on a connection. The client refuses an answer whose value is longer than any written value before
+/// it allocates memory for it.
 pub(super) fn client(
     address: &Address,
     sender: http2::SendRequest<Body>,
@@ -75,7 +76,7 @@ pub(super) fn client(
         .max_decoding_message_size(value_bytes_max + MESSAGE_SLACK_BYTES)
 }
 
-/// Makes the call and waits at most `timeout`. The server is told the timeout.
+/// Makes the call and waits at most `timeout`. The call's metadata tells the server the timeout.
 pub(super) async fn call(mut client: Client, ask: Ask, timeout: Duration) -> Result<Given, Failed> {
     let start = Instant::now();
     let answer = async {
@@ -86,7 +87,8 @@ pub(super) async fn call(mut client: Client, ask: Ask, timeout: Duration) -> Res
     };
     match tokio::time::timeout(timeout, answer).await {
         Ok(Ok(given)) => Ok(given),
-        // A server that gives up at the deadline may be slightly ahead of this process's timer.
+        // The server's deadline may pass slightly before this process's timer, so a cancelled call at the timeout
+        // counts as a timeout.
         Ok(Err(status)) if !(is_cancelled(&status) && start.elapsed() >= timeout) => {
             Err(read_status(&status))
         }
@@ -101,7 +103,7 @@ fn is_cancelled(status: &Status) -> bool {
     status.code() == Code::Cancelled
 }
 
-/// The failure of a call that could not be made.
+/// Returns the failure of a call that could not be made.
 pub(super) fn unsent() -> Failure {
     no_answer(Code::Unavailable, "the connection is down")
 }
@@ -112,7 +114,7 @@ fn within<T>(message: T, timeout: Duration) -> Call<T> {
     call
 }
 
-/// Tells a status from the server and one that the library made of a broken stream or connection apart.
+/// Decides whether a status comes from the server, or from the library because a stream or connection broke.
 fn read_status(status: &Status) -> Failed {
     let Some(source) = status.source() else {
         let word = word(status.code());
@@ -120,7 +122,7 @@ fn read_status(status: &Status) -> Failed {
         return Failed::ByServer(Failure { status: Some(word), message });
     };
     let code = match status.code() {
-        // The library's codes for a connection that has ended.
+        // The library uses these codes if the connection has ended.
         Code::Unknown | Code::Cancelled => Code::Unavailable,
         code => code,
     };
@@ -131,7 +133,7 @@ fn no_answer(code: Code, reason: &str) -> Failure {
     Failure { status: Some(word(code)), message: format!("no answer: {reason}") }
 }
 
-/// Returns the innermost reason.
+/// Returns the innermost cause of an error.
 fn root(mut error: &(dyn Error + 'static)) -> String {
     while let Some(source) = error.source() {
         error = source;
@@ -155,7 +157,7 @@ impl Ask {
         }
     }
 
-    /// Returns the length of the value that is written.
+    /// Returns the length of the value that the request writes.
     pub(super) fn value_bytes(&self) -> usize {
         match self {
             Self::Get(_) => 0,

@@ -1,5 +1,5 @@
-//! One HTTP/2 connection, set up as `api::wire` defines. Its bytes are counted and its end is noticed. A channel of the
-//! client library would hide both and reconnect by itself. This module makes no calls.
+//! One HTTP/2 connection, set up as `api::wire` defines. The module counts the connection's bytes and reports its end.
+//! A channel of the client library would hide both and reconnect by itself. The module makes no calls.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,11 +20,11 @@ use crate::address::{Address, Endpoint};
 /// A connection that is up.
 pub(super) struct Link {
     pub(super) sender: http2::SendRequest<Body>,
-    /// Does the connection's work until its end.
+    /// Drives the connection until its end.
     pub(super) life: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// Bytes of all connections of a thread.
+/// The number of bytes of all connections of a thread.
 #[derive(Default)]
 pub(super) struct Traffic {
     out: AtomicU64,
@@ -32,7 +32,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Returns the bytes written and read.
+    /// Returns the numbers of bytes written and read.
     pub(super) fn read(&self) -> (u64, u64) {
         (self.out.load(Ordering::Relaxed), self.input.load(Ordering::Relaxed))
     }
@@ -71,7 +71,7 @@ where
         .handshake(TokioIo::new(counted))
         .await
         .map_err(io::Error::other)?;
-    // The calls on the connection report how it ended.
+    // The connection's error is ignored here, because the calls on the connection report it.
     let life = Box::pin(async move { connection.await.unwrap_or_default() });
     Ok(Link { sender, life })
 }

@@ -1,6 +1,6 @@
-//! One generator thread on gRPC: its runtime, its HTTP/2 connections, and a task for each call. Due times come from the
-//! timer file, because the runtime's timers are coarse. A task reports its result as an event, and only the engine
-//! counts. This module reads no message and opens no socket.
+//! One generator thread on gRPC: its runtime, its HTTP/2 connections, and a task for each call. A timer file wakes the
+//! thread at due times, because the runtime's timers are coarse. A task reports its result as an event, and only the
+//! engine counts. The module reads no message and opens no socket.
 
 mod call;
 mod link;
@@ -28,7 +28,7 @@ use crate::work::{BACKOFF_FIRST, BACKOFF_LAST, HOUSEKEEPING_EVERY, OPEN_TIMEOUT,
 use call::{Ask, Client, Given};
 use link::{Link, Traffic};
 
-/// Runs to the end of the phase, plus the wait for stragglers.
+/// Runs until the end of the phase, and then waits for late answers.
 pub(crate) fn run(work: Work<'_>, opened: Vec<Opened>) -> rustix::io::Result<Recorder> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(as_errno)?.block_on(async { Engine::new(work, opened).await?.run().await })
@@ -39,7 +39,7 @@ struct Engine<'a> {
     connections: Vec<Connection>,
     /// Decides which connection gets the next request of the backlog.
     turns: Turns,
-    /// Events from tasks. Their number is bounded by the calls in flight.
+    /// The events from tasks. The number of calls in flight bounds their number.
     arriving: UnboundedReceiver<Event>,
     sender: UnboundedSender<Event>,
     events: Vec<Event>,
@@ -53,12 +53,12 @@ struct Connection {
     state: State,
     backoff: Nanos,
     in_flight: usize,
-    /// Bytes of the values that are being written.
+    /// The number of bytes in the values that are being written.
     out_bytes: usize,
 }
 
 enum State {
-    /// Lost. It is opened again at this time.
+    /// The connection is lost. It is opened again at `retry_at`.
     Down {
         retry_at: Nanos,
     },
@@ -85,7 +85,7 @@ struct Done {
 
 impl<'a> Engine<'a> {
     async fn new(work: Work<'a>, opened: Vec<Opened>) -> rustix::io::Result<Self> {
-        // The runtime can watch any file that reads like a pipe.
+        // The runtime can wait for any file that reads like a pipe.
         let timer = pipe::Receiver::from_owned_fd_unchecked(timer::file()?).map_err(as_errno)?;
         let (sender, arriving) = unbounded_channel();
         let mut engine = Self {
@@ -103,7 +103,7 @@ impl<'a> Engine<'a> {
             let adopted = link::adopt(&address, socket, &engine.traffic);
             let state = match adopted.await {
                 Ok(link) => State::Up(engine.take_into_use(index, &address, link)),
-                // A peer that ends the connection at once has been reached, and lost.
+                // The server was reachable but ended the connection at once, so the connection counts as lost.
                 Err(_) => {
                     engine.work.recorder.connections.lost += 1;
                     State::Down { retry_at: engine.now() + BACKOFF_FIRST }
@@ -139,7 +139,7 @@ impl<'a> Engine<'a> {
         self.work.shared.clock.now()
     }
 
-    /// Waits for an event or the next due time. Either way the runtime's other tasks and its sockets get their turn.
+    /// Waits for an event or the next due time. In both cases the runtime's other tasks and its sockets get their turn.
     async fn wait(&mut self) -> rustix::io::Result<()> {
         let (now, until) = (self.now(), self.work.wake_at(self.next_housekeeping));
         let blocking = self.timer.arm(now, until)?;
@@ -160,7 +160,7 @@ impl<'a> Engine<'a> {
         .await
     }
 
-    /// Gives the backlog to connections with room, in order.
+    /// Passes the backlog in order to connections with capacity.
     fn send_backlog(&mut self, now: Nanos) {
         let depth = self.work.shared.limits.pipeline_max;
         while self.work.has_backlog() {
@@ -172,7 +172,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Tops a connection up with requests that do not come by the clock.
+    /// Fills a connection up to its depth in a closed loop or a populate phase. Does nothing in an open loop.
     fn refill(&mut self, index: usize, now: Nanos) {
         let Some(depth) = self.work.depth() else { return };
         while self.connections[index].has_room(depth) {
@@ -181,7 +181,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts a call. A fill may arrive when the connection has just been lost; it fails with it.
+    /// Starts a call. If the connection has just been lost, the request fails. This can happen to a set after a miss.
     fn push(&mut self, index: usize, request: Request, now: Nanos) {
         let version = self.work.sent(&request);
         let connection = &mut self.connections[index];
@@ -245,7 +245,7 @@ impl<'a> Engine<'a> {
         index
     }
 
-    /// Does what need not be exact: reconnects and CPU time.
+    /// Does the work that may be a little late: reconnects and CPU time.
     fn keep_house(&mut self, now: Nanos) {
         self.work.keep_house(now);
         for index in 0..self.connections.len() {
@@ -265,7 +265,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts the link's task, which reports the link's end. Returns a client for calls on it.
+    /// Starts the link's task, which reports the link's end. Returns a client that makes calls on the link.
     fn take_into_use(&self, index: usize, address: &Address, link: Link) -> Client {
         let events = self.sender.clone();
         tokio::spawn(async move {
@@ -292,7 +292,7 @@ impl<'a> Engine<'a> {
 }
 
 impl Connection {
-    /// Tells whether another call may be made, with fewer than `depth` in flight.
+    /// Returns whether the connection is up and can take another call. It may have at most `depth` calls in flight.
     fn has_room(&self, depth: usize) -> bool {
         matches!(self.state, State::Up(_))
             && self.in_flight < depth
@@ -309,8 +309,8 @@ fn as_errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-/// A connection with this many bytes being written takes no more calls. A server that does not read must not fill our
-/// memory.
+/// The number of bytes being written from which on a connection takes no more calls. The limit prevents a server that
+/// does not read from filling our memory.
 const OUT_BYTES_ENOUGH: usize = api::wire::CONNECTION_WINDOW_BYTES as usize;
-/// More would delay requests that become due meanwhile.
+/// The most events that are taken at once. More events would delay requests that become due in the meantime.
 const EVENTS_AT_ONCE: usize = 16;

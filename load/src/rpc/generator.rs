@@ -1,5 +1,5 @@
-//! The requests of a mix, one frame after the other. The first requests store something under every key. The others
-//! follow the shares and the popularity of keys. The same mix and seed give the same bytes.
+//! The requests of a mix, one frame after another. The first requests store something under every key. The later
+//! requests follow the shares of the calls and the popularity of the keys. The same mix and seed give the same bytes.
 
 use std::io::Write;
 
@@ -23,16 +23,16 @@ pub struct Generator {
     mix: Mix,
     functions: &'static dyn Functions,
     popularity: Popularity,
-    /// Keys under which something was stored.
+    /// The number of keys under which something was stored.
     warm: u64,
     sequence: i32,
     prng: Prng,
-    /// Room for a frame and for the block of its arguments.
+    /// The space for a frame, and for the block of its arguments (bytes).
     room: usize,
     scratch: Vec<u8>,
 }
 
-/// A call and whether it changes what is stored.
+/// A call with its keys.
 #[derive(Clone, Copy)]
 enum Call {
     Set(u64),
@@ -62,7 +62,7 @@ impl Generator {
         }
     }
 
-    /// Makes the next request that stores something under a key. Returns false once every key has something, and for a
+    /// Makes the next request that stores something under a key. Returns false once every key has a value, and for a
     /// service without keys.
     pub fn warm(&mut self, frame: &mut Vec<u8>) -> bool {
         let key = self.mix.first_key + self.warm;
@@ -113,7 +113,7 @@ impl Generator {
         self.scratch = scratch;
     }
 
-    /// Builds the arguments. Returns the function's number and the place of the arguments.
+    /// Builds the arguments. Returns the function's number and the range of the arguments in the block.
     fn args(
         &mut self,
         call: Call,
@@ -168,7 +168,7 @@ impl Generator {
         Ok(args)
     }
 
-    /// Formats the key's number in hexadecimal digits with leading zeros.
+    /// Returns the name of a key: its number in hexadecimal digits with leading zeros.
     fn name(&self, key: u64) -> Vec<u8> {
         let Calls::Memcached { key_bytes, .. } = self.mix.calls else { return Vec::new() };
         let mut name = Vec::with_capacity(key_bytes);
@@ -210,7 +210,7 @@ impl Generator {
         Ok(args)
     }
 
-    /// Builds a struct of a number and a name.
+    /// Builds a struct that has a number and a name.
     fn pair(
         &mut self,
         to: &mut Build<'_>,
@@ -232,7 +232,7 @@ impl Generator {
         Ok(map)
     }
 
-    /// Makes text that every language can read.
+    /// Makes text of ASCII letters, which is valid in every language.
     fn letters(&mut self, count: usize) -> Vec<u8> {
         let mut letters = vec![0; count];
         self.prng.fill(&mut letters);
@@ -241,7 +241,7 @@ impl Generator {
     }
 }
 
-/// Builds a list of one item.
+/// Builds a list that has one item.
 fn listed(
     to: &mut Build<'_>,
     mut item: impl FnMut(&mut Build<'_>) -> Result<usize, Code>,
@@ -253,7 +253,7 @@ fn listed(
     Ok(list)
 }
 
-// The paper does not give these; they are as in specs/sim/arcalis.toml.
+// The paper does not state these sizes; they are those of specs/sim/arcalis.toml.
 const TEXT_BYTES: usize = 100;
 const NAME_BYTES: usize = 8;
 const CARRIER_ENTRIES: usize = 2;

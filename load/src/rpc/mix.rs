@@ -1,30 +1,31 @@
-//! The workloads of \[Arcalis\] table V by their names: which calls, in which shares, on how many keys. The paper
-//! leaves open the sizes of three `memc_` workloads and of posts, and the Zipf exponent; these are fields here.
+//! The workloads of \[Arcalis\] table V by their names: their calls, the shares of the calls, and the number of keys.
+//! The paper does not state the sizes of three `memc_` workloads and of posts, or the Zipf exponent; these are fields
+//! here.
 
 use rpc::Functions;
 use rpc::services::memcached::Memcached;
 use rpc::services::post_storage::PostStorageService;
 use rpc::services::unique_id::UniqueIdService;
 
-/// The calls and the keys on which they are made.
+/// The calls of a workload, and the keys that they use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
-    /// The paper's name, or the name of the workload from which it was made.
+    /// The paper's name for the workload, or the name of the workload from which this one was derived.
     pub name: &'static str,
     /// The calls and their shares.
     pub calls: Calls,
-    /// The number of keys or posts, at least one. Together with the first key up to 2^32.
+    /// The number of keys or posts, at least one. The number and `first_key` add up to at most 2^32.
     pub keys: u64,
     /// The number of the first key.
     pub first_key: u64,
-    /// The Zipf exponent of their popularity; 0 is uniform.
+    /// The Zipf exponent of the keys' popularity. With 0 all keys are equally popular.
     pub zipf_alpha: f64,
 }
 
 /// The calls of a service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Calls {
-    /// `Set` and `Get`.
+    /// The calls `Set` and `Get`.
     Memcached {
         /// The share of sets, 0 to 1.
         set_ratio: f64,
@@ -33,18 +34,18 @@ pub enum Calls {
         /// The length of each value, up to 1 MB (bytes).
         value_bytes: usize,
     },
-    /// `StorePost`, `ReadPost`, and for the rest `ReadPosts`.
+    /// The calls `StorePost`, `ReadPost`, and `ReadPosts` for the remaining share.
     PostStorage {
         /// The share of `StorePost`, 0 to 1.
         store_ratio: f64,
-        /// The share of `ReadPost`; both together up to 1.
+        /// The share of `ReadPost`. Both shares add up to at most 1.
         read_ratio: f64,
     },
-    /// `ComposeUniqueId`.
+    /// The call `ComposeUniqueId`.
     UniqueId,
 }
 
-/// The names, in the order of the table.
+/// The names of the workloads, in the order of the table.
 pub const MIXES: [&str; 9] = [
     "memc_low",
     "memc_mid",
@@ -76,7 +77,7 @@ impl Mix {
             "post_high" => posts(0.9, 0.05),
             "unique_id" => Calls::UniqueId,
             // The paper runs memc_tiny and memc_small with 50 % and with 5 % sets. Here they have 50 %, which makes
-            // memc_small equal to memc_mid; the other one needs a set ratio of 0.05.
+            // memc_small equal to memc_mid. The variant with 5 % needs a set ratio of 0.05.
             _ => memcached(0.5, 16, 32),
         };
         Some(Self { name, calls, keys: 10_000, first_key: 0, zipf_alpha: 0.99 })
@@ -85,7 +86,7 @@ impl Mix {
     /// Checks that every field is in its range.
     ///
     /// # Errors
-    /// The words for what is wrong and what would be valid.
+    /// The text says which value is wrong and which values are valid.
     pub fn check(&self) -> Result<(), String> {
         let last = self.first_key.checked_add(self.keys);
         if self.keys == 0 || last.is_none_or(|last| last > KEYS_MAX) {
@@ -120,7 +121,7 @@ impl Mix {
         Ok(())
     }
 
-    /// The service's name in [`rpc::services::IDL`].
+    /// Returns the service's name in [`rpc::services::IDL`].
     pub const fn service(&self) -> &'static str {
         match self.calls {
             Calls::Memcached { .. } => "memcached",
@@ -138,7 +139,7 @@ impl Mix {
     }
 }
 
-/// Eight hexadecimal digits name 2^32 keys.
+/// The least length of a key, in bytes. Eight hexadecimal digits name 2^32 keys.
 const KEY_BYTES_MIN: usize = 8;
 const KEYS_MAX: u64 = 1 << 32;
 const KEY_BYTES_MAX: usize = units::limits::KEY_BYTES_MAX;

@@ -1,6 +1,7 @@
-//! A model of the services' stores. It reads every request and knows the bytes of its answer. It reads and writes
-//! messages with the interpreter of the IDL and keeps plain maps, so it shares neither the generated code nor the store
-//! with what it judges. It sees requests in the order in which they are handled.
+//! A model of the services' stores. It reads every request and computes the bytes of its answer. It reads and writes
+//! messages with the interpreter of the IDL and stores values in plain maps, so it shares neither the generated code
+//! nor the store with the server that it judges. It must see the requests in the order in which the server handles
+//! them.
 
 use std::collections::HashMap;
 
@@ -29,13 +30,13 @@ pub struct Oracle {
 /// The answer that a request must get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// This frame.
+    /// The answer must be this frame.
     Frame(Vec<u8>),
-    /// This frame, or one that says that the item was dropped to make room.
+    /// The answer must be this frame, or a frame which says that the item was evicted.
     Found(Vec<u8>),
-    /// A frame that begins with these bytes and ends with a number above all earlier ones.
+    /// The answer must be a frame that begins with these bytes and ends with a number above all earlier ones.
     Number(Vec<u8>),
-    /// No reply: an application exception, or nothing at all.
+    /// The answer must be an application exception, or empty.
     Refusal,
 }
 
@@ -44,11 +45,11 @@ pub enum Expected {
 pub enum Verdict {
     /// The answer is the expected one, byte for byte.
     Right,
-    /// Nothing was found where something was stored: the store made room.
+    /// The store had evicted the stored item, so nothing was found.
     Miss,
-    /// An exception that was not due.
+    /// The answer is an exception, and none was expected.
     Refused,
-    /// Anything else.
+    /// The answer is wrong in another way.
     Wrong,
 }
 
@@ -67,11 +68,11 @@ impl Oracle {
         })
     }
 
-    /// Takes a request's frame in and returns the answer that it must get.
+    /// Applies a request's frame to the model and returns the answer that the request must get.
     pub fn expect(&mut self, request: &[u8]) -> Expected {
         let [mut args, mut results] = std::mem::take(&mut self.scratch);
-        // A block is larger than its message because absent fields have slots. Answers are many times as large as
-        // requests only if requests name many posts.
+        // A block is larger than its message because absent fields have slots. Only requests that name many posts have
+        // answers that are many times as large as the request.
         args.resize(args.len().max(RECORD_GROWTH * request.len() + SCRATCH_BYTES), 0);
         let mut expected = self.answer(request, &mut args, &mut results);
         while expected == Err(Code::Oversized) && results.len() < RESULT_BYTES_MAX {
@@ -206,7 +207,7 @@ impl Oracle {
         Ok((result, !ids.is_empty()))
     }
 
-    /// Judges an answer to the request with that expectation. Numbers are judged in the order of their requests.
+    /// Judges an answer against the expectation for its request. Numbers must be judged in the order of their requests.
     pub fn judge(&mut self, expected: &Expected, answer: &[u8]) -> Verdict {
         let frame = match expected {
             Expected::Refusal => {
@@ -229,7 +230,7 @@ impl Oracle {
     }
 
     fn judge_number(&mut self, head: &[u8], answer: &[u8]) -> Verdict {
-        // The frame is as long as one with another number in it.
+        // The number at the end has a fixed length, so a frame with another number has the same length.
         let number = answer.strip_prefix(head).and_then(|tail| match tail {
             [number @ .., 0] => number.try_into().ok().map(i64::from_be_bytes),
             _ => None,
@@ -244,8 +245,8 @@ impl Oracle {
         }
     }
 
-    /// Judges a reply that differs from the due one: whether it says that nothing is there, or that something was not
-    /// stored.
+    /// Judges a reply that differs from the expected reply. Returns `Miss` if the reply says that nothing was found,
+    /// `Refused` if it says that something was not stored, and otherwise `None`.
     fn why(&mut self, due: &[u8], answer: &[u8]) -> Option<Verdict> {
         let due = Wire::framed(due, due.len()).ok()?.message().ok()?;
         let mut wire = Wire::framed(answer, answer.len()).ok()?;
@@ -285,18 +286,18 @@ fn exception(to: &mut Build<'_>, code: i32, message: &str) -> Result<usize, Code
     Ok(error)
 }
 
-/// Tells whether a frame is an application exception.
+/// Returns whether a frame is an application exception.
 pub fn is_exception(answer: &[u8]) -> bool {
     let message = Wire::framed(answer, answer.len()).and_then(|mut wire| wire.message());
     message.is_ok_and(|message| message.kind == MessageKind::Exception)
 }
 
-/// The end of a number's reply: the number and the end of the struct.
+/// The length of the end of a reply with a number: the number and the end of the struct.
 const NUMBER_TAIL_BYTES: usize = 9;
 const NOT_FOUND: i32 = 404;
 const NOT_STORED: i32 = 507;
 const SCRATCH_BYTES: usize = 1 << 16;
-/// Room for a block, as a multiple of its message. [`SCRATCH_BYTES`] come on top.
+/// The space for a block, as a multiple of the length of its message. [`SCRATCH_BYTES`] are added to it.
 const RECORD_GROWTH: usize = 2;
-/// Twice the answer to the longest message.
+/// The greatest space for results, which is twice the answer to the longest message.
 const RESULT_BYTES_MAX: usize = 1 << 28;

@@ -1,6 +1,6 @@
-//! Recorded packets for a replay: the frames of one service in their order. The first frames fill its store. A file
-//! consists of a line of words and then the frames as they were on the wire, each behind its length. A file that is not
-//! a recording is refused with the reason before any of it is replayed.
+//! Recorded packets for a replay: the frames of one service in their order. The first frames fill the service's store.
+//! A file consists of a line of text and then the frames as they were sent, each behind its length. A file that is not
+//! a recording is refused with the reason before any of its frames is replayed.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -18,11 +18,11 @@ pub struct Recording {
     service: &'static str,
     warm: usize,
     bytes: Vec<u8>,
-    /// The end of each frame.
+    /// The end of each frame in `bytes`.
     ends: Vec<usize>,
 }
 
-/// Why there is no recording.
+/// The reason why there is no recording.
 #[derive(Debug, Error)]
 pub enum RecordingError {
     /// The file cannot be read or written.
@@ -41,17 +41,17 @@ pub enum RecordingError {
         /// The reason.
         problem: String,
     },
-    /// More is asked for than a recording may have.
+    /// The mix and the requests need more space than a recording may have.
     #[error(
         "{frames} packets of up to {frame_bytes} B; give fewer keys or requests, or shorter \
          values: {frames_max} of that length at most"
     )]
     Large {
-        /// The number of frames, those that fill the store included.
+        /// The number of frames, including those that fill the store.
         frames: u64,
         /// The length of the longest frame.
         frame_bytes: u64,
-        /// The largest number of frames of that length.
+        /// The greatest number of frames of that length.
         frames_max: u64,
     },
 }
@@ -63,7 +63,7 @@ impl Recording {
         Some(Self { service, warm: 0, bytes: Vec::new(), ends: Vec::new() })
     }
 
-    /// Records requests of a mix, after those that store something under every key.
+    /// Records requests that store something under every key, followed by requests of a mix.
     ///
     /// # Errors
     /// The frames might need more than a file of 1 GiB.
@@ -83,37 +83,37 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Adds a frame, its head included.
+    /// Adds a frame with its head.
     pub fn push(&mut self, frame: &[u8]) {
         self.bytes.extend_from_slice(frame);
         self.ends.push(self.bytes.len());
     }
 
-    /// The service's name in [`rpc::services::IDL`].
+    /// Returns the service's name in [`rpc::services::IDL`].
     pub fn service(&self) -> &'static str {
         self.service
     }
 
-    /// The number of frames at the beginning that only fill the store. They are sent once and not counted.
+    /// Returns the number of frames at the beginning that only fill the store. They are sent once and not counted.
     pub fn warm(&self) -> usize {
         self.warm
     }
 
-    /// The number of all frames, those that fill the store included.
+    /// Returns the number of all frames, including those that fill the store.
     pub fn frames(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns the n-th frame.
+    /// Returns the frame at index `number`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// There are not that many frames.
     pub fn frame(&self, number: usize) -> &[u8] {
         let begin = if number == 0 { 0 } else { self.ends[number - 1] };
         &self.bytes[begin..self.ends[number]]
     }
 
-    /// Writes the recording to a file and replaces what was there.
+    /// Writes the recording to a file and replaces the file's content.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -138,7 +138,7 @@ impl Recording {
         let bad = |problem| RecordingError::Bad { path: path.into(), problem };
         let file = File::open(path).map_err(failed)?;
         let mut bytes = Vec::new();
-        // One byte more than allowed, because the length of what is not a regular file is unknown beforehand.
+        // One byte more than allowed is read, because the length is unknown beforehand if this is not a regular file.
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(bad(format!("longer than {} MiB", FILE_BYTES_MAX >> 20)));
@@ -190,8 +190,8 @@ impl Recording {
     }
 }
 
-/// Refuses a mix that would give too many bytes before any of it is made. Every frame counts as long as a frame that
-/// writes, which is the longest.
+/// Refuses a mix that would need too many bytes, before any frame is made. Every frame counts with the length of a
+/// frame that writes, because those are the longest.
 fn check(mix: &Mix, requests: usize) -> Result<(), RecordingError> {
     let mut generator = Generator::new(mix, 1);
     let mut frame = Vec::new();
@@ -208,7 +208,7 @@ fn check(mix: &Mix, requests: usize) -> Result<(), RecordingError> {
     }
 }
 
-/// Returns the end of each of the frames. `frames` is their announced number.
+/// Returns the end of each frame. `frames` is the number that the first line announces.
 fn ends(bytes: &[u8], frames: usize) -> Result<Vec<usize>, String> {
     let (mut ends, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
@@ -234,7 +234,7 @@ fn ends(bytes: &[u8], frames: usize) -> Result<Vec<usize>, String> {
 const MAGIC: &str = "rebate-rpc 1";
 const HEAD_BYTES_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// The number of calls that fit into a file. No call takes less than 32 bytes.
+/// The greatest number of frames in a file. No frame has less than 32 bytes.
 const FRAMES_MAX: usize = FILE_BYTES_MAX as usize / 32;
 
 #[cfg(test)]
@@ -345,12 +345,12 @@ mod tests {
         let code = rpc::Code::UnknownFunction;
         let length = rpc::wire::refusal(&frame, code, &mut refusal).expect("a call");
         assert_eq!(oracle.judge(&found, &refusal[..length]), Verdict::Refused);
-        // No function has this name: a refusal is due and nothing else.
+        // No function has this name, so the answer must be a refusal.
         frame[12] = b'X';
         assert_eq!(oracle.expect(&frame), Expected::Refusal);
         assert_eq!(oracle.judge(&Expected::Refusal, &refusal[..length]), Verdict::Right);
         assert_eq!(oracle.judge(&Expected::Refusal, &miss), Verdict::Wrong);
-        // Something where nothing was stored is wrong and not a miss.
+        // A hit is wrong, and not a miss, if nothing was stored.
         let Expected::Found(hit) = found else { panic!("it was stored") };
         assert_eq!(oracle.judge(&Expected::Frame(miss), &hit), Verdict::Wrong);
     }

@@ -1,4 +1,4 @@
-//! A gRPC cache to load: a map behind `rebate.v1.Cache` that misbehaves on purpose.
+//! A gRPC cache under test: a map behind `rebate.v1.Cache` that misbehaves on purpose.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,21 +24,21 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
-/// What the server does with a call.
+/// The server's reaction to a call.
 pub(crate) enum Act {
     Serve,
     Fail(Status),
-    /// Never answers.
+    /// The server never answers.
     Hang,
-    /// Stops the whole server for this long, then serves.
+    /// The whole server stops for this long, and then serves the call.
     Stall(Duration),
-    /// Answers a get with these changes to the value.
+    /// The server answers a get with a value that this function has changed.
     Spoil(fn(&mut Vec<u8>)),
-    /// Answers a get with something that it calls a frame.
+    /// The server answers a get with bytes that it calls a frame.
     Frame,
 }
 
-/// A server on a thread; its connections end when it is dropped.
+/// A server on a thread. Its connections end when it is dropped.
 pub(crate) struct CacheOnGrpc {
     pub(crate) address: Address,
     stop: Option<oneshot::Sender<()>>,
@@ -67,7 +67,7 @@ impl Stream for Accepted {
 }
 
 impl CacheOnGrpc {
-    /// Starts on a free port. `act` gets the number of the call, from 1.
+    /// Starts the server on a free port. `act` receives the number of the call, counted from 1.
     pub(crate) fn start(act: impl Fn(u64) -> Act + Send + Sync + 'static) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a mode");
@@ -75,7 +75,7 @@ impl CacheOnGrpc {
         Self::serve(&format!("grpc://{place}"), Listener::Tcp(listener), act)
     }
 
-    /// Starts at a free path.
+    /// Starts the server on a unix socket at `path`.
     pub(crate) fn start_unix(
         path: &std::path::Path,
         act: impl Fn(u64) -> Act + Send + Sync + 'static,

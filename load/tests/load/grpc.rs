@@ -1,4 +1,4 @@
-//! Tests the generator on gRPC: its bookkeeping and its bytes, against servers that serve, stall, lie, refuse, hang or
+//! Tests the generator's bookkeeping and its bytes on gRPC, against servers that serve, stall, lie, refuse, hang or
 //! die.
 
 use std::sync::Arc;
@@ -123,7 +123,7 @@ fn a_call_timeout_leaves_the_connection_up() {
     let server = CacheOnGrpc::start(|call| if call % 2 == 0 { Act::Hang } else { Act::Serve });
     let mut spec = spec(&server.address, 200.0, Nanos::millis(400));
     (spec.prepopulate, spec.request_timeout) = (false, Nanos::millis(100));
-    // If the machine pauses, other requests also have no answer in time, and some fail only after the end.
+    // If the machine pauses, other requests also time out, and some fail only after the end.
     let report = undisturbed(
         || run(&spec),
         |report| {
@@ -162,7 +162,7 @@ fn a_stall_counts_against_every_request_it_held_up() {
         let of_others = [report.get.service.p99_ns, report.generator.lateness.p99_ns];
         of_others.iter().all(|ns| *ns < 50_000_000)
     });
-    // A fifth of a second of arrivals waited. A closed loop would have seen one slow request.
+    // All arrivals of a fifth of a second waited. A closed loop would have seen only one slow request.
     assert!(report.get.latency.p99_ns > 100_000_000, "{}", report.table());
     assert!(report.get.latency.p90_ns > 50_000_000, "{}", report.table());
     assert!(report.get.latency.max_ns > 190_000_000, "{}", report.table());
@@ -184,7 +184,7 @@ fn overload_is_queued_then_dropped_and_said_so() {
 
 #[test]
 fn a_server_that_dies_and_returns_is_found_again() {
-    // Another process may take a port that is given up.
+    // The test uses a unix socket, because another process could take a TCP port that is free for a moment.
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let calls = Arc::new(AtomicU64::new(0));
@@ -197,7 +197,7 @@ fn a_server_that_dies_and_returns_is_found_again() {
     (spec.prepopulate, spec.pipeline_max) = (false, 8);
     let report = thread::scope(|scope| {
         let running = scope.spawn(|| run(&spec));
-        // Beyond the calls that are served, every connection has as many hanging calls as it may.
+        // After the calls that are served, every connection has as many hanging calls as it may have in flight.
         let (all, start) = (50 + 8 * spec.connections as u64, Instant::now());
         while calls.load(Ordering::SeqCst) < all {
             assert!(start.elapsed() < PATIENCE, "{calls:?} calls of {all}");

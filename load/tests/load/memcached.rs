@@ -1,4 +1,4 @@
-//! Tests the generator against real memcached: its rate, its bookkeeping and its bytes.
+//! Tests the generator's rate, its bookkeeping and its bytes against real memcached.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -22,7 +22,7 @@ fn open_loop_offers_its_rate_and_verifies_every_byte() {
     let report =
         undisturbed(|| run(&spec), |report| (achieved(report) / offered(report) - 1.0).abs() < 0.1);
     let offered = offered(&report);
-    // Five standard deviations of the arrivals in a second.
+    // The tolerance is five standard deviations of the number of arrivals in one second.
     assert!((offered / 2_000.0 - 1.0).abs() < 0.12, "{}", report.table());
     assert_eq!((report.wrong.count, report.failures()), (0, 0), "{}", report.table());
     assert_eq!(report.get.hit_ratio, Some(1.0));
@@ -87,7 +87,7 @@ fn the_stop_flag_ends_a_run_with_what_was_measured() {
     let report = load::run(&spec, progress, &stop).expect("a report");
     assert!(report.stopped_early && start.elapsed() < 2 * PATIENCE);
     assert!(report.get.answered > 100, "{}", report.table());
-    // Over the time that was measured, not over the ten minutes that were asked for.
+    // The rate is over the measured time, and not over the ten minutes of the spec.
     assert!((10.0..1_000.0).contains(&report.get.offered_per_s), "{}", report.table());
     let json = serde_json::to_value(&report).expect("a report is data");
     assert!(json["get"]["latency"]["p99_ns"].is_u64(), "{json}");

@@ -1,4 +1,4 @@
-//! Tests the generator against servers that stall, lie, close or are not there.
+//! Tests the generator against servers that stall, lie, close or do not run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,7 +35,7 @@ fn a_stall_counts_against_every_request_it_held_up() {
             of_others.iter().all(|ns| *ns < 50_000_000)
         },
     );
-    // A fifth of a second of arrivals waited. A closed loop would have seen one slow request.
+    // All arrivals of a fifth of a second waited. A closed loop would have seen only one slow request.
     assert!(report.get.latency.p99_ns > 100_000_000, "{}", report.table());
     assert!(report.get.latency.p90_ns > 50_000_000, "{}", report.table());
     assert_eq!(report.failures(), 0, "{}", report.table());
@@ -180,10 +180,10 @@ fn every_arrival_is_taken_up_even_if_the_server_dies() {
     (spec.prepopulate, spec.request_timeout) = (false, Nanos::millis(200));
     let report = run(&spec);
     let due = report.get.offered + report.set.offered;
-    // The last of 200 equal gaps ends where the run does.
+    // The last of the 200 equal gaps ends together with the run.
     assert!((199..=200).contains(&due), "{}", report.table());
     let answered = report.get.answered + report.set.answered;
     assert_eq!(answered + report.failures(), due, "{}", report.table());
-    // Some of the last may be lost with the connections on which they came.
+    // Some of the last answers may be lost with their connections.
     assert!((1..=50).contains(&answered), "{}", report.table());
 }

@@ -1,4 +1,4 @@
-//! Servers to load: real memcached, and tiny servers that misbehave on purpose.
+//! Servers for the tests: real memcached, and small servers that misbehave on purpose.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use units::Nanos;
 use workload::ArrivalKind;
 
-/// A memcached that chooses its port; killed when dropped.
+/// A memcached that chooses its port. It is killed when dropped.
 pub(crate) struct Memcached {
     child: Child,
     pub(crate) address: Address,
@@ -24,7 +24,8 @@ pub(crate) struct Memcached {
 }
 
 impl Memcached {
-    /// Starts it on TCP. Returns `None` with a loud note if memcached is not installed; in CI that is a failure.
+    /// Starts memcached on TCP. If memcached is not installed, it prints a note and returns `None`; in CI the test
+    /// fails.
     pub(crate) fn start() -> Option<Self> {
         let arguments = ["-l", "127.0.0.1", "-p", "-1", "-U", "0"].map(str::to_owned);
         Self::start_with(
@@ -37,7 +38,7 @@ impl Memcached {
         )
     }
 
-    /// Starts it on a unix socket; otherwise like [`Memcached::start`].
+    /// Starts memcached on a unix socket. Otherwise it does the same as [`Memcached::start`].
     pub(crate) fn start_unix() -> Option<Self> {
         let socket = |folder: &Path| folder.join("socket");
         let arguments = |folder: &Path| vec!["-s".to_owned(), socket(folder).display().to_string()];
@@ -58,7 +59,7 @@ impl Memcached {
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
-        // memcached creates its files after it has become the user nobody.
+        // memcached creates its files after it has switched to the user `nobody`.
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(folder.path(), open).expect("own folder");
         let child = Command::new(MEMCACHED)
@@ -92,8 +93,8 @@ impl Drop for Memcached {
     }
 }
 
-/// Starts a server with one thread per connection. `answer` makes its answers from the command line and the value;
-/// `None` closes the connection.
+/// Starts a server with one thread per connection. `answer` is called for each connection, and its result makes answers
+/// from the command line and the value. An answer of `None` closes the connection.
 pub(crate) fn serve<A>(answer: impl Fn() -> A + Send + 'static) -> Address
 where
     A: FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,
@@ -132,7 +133,7 @@ fn session(
     }
 }
 
-/// A short open-loop load without a warm-up.
+/// Returns a short open-loop load without a warm-up.
 pub(crate) fn spec(address: &Address, rate_per_s: f64, duration: Nanos) -> LoadSpec {
     let mut spec = LoadSpec::new(vec![address.clone()]);
     spec.pace = Pace::Open { rate_per_s, arrivals: ArrivalKind::Uniform };
@@ -144,7 +145,8 @@ pub(crate) fn spec(address: &Address, rate_per_s: f64, duration: Nanos) -> LoadS
     spec
 }
 
-/// Returns a port that refuses connections and that nobody else gets meanwhile: it is bound and does not listen.
+/// Returns a port that refuses connections. The socket is bound but does not listen, so no other process can get the
+/// port.
 pub(crate) fn closed_port() -> (OwnedFd, SocketAddr) {
     let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
@@ -154,7 +156,8 @@ pub(crate) fn closed_port() -> (OwnedFd, SocketAddr) {
     (socket, address.try_into().expect("an address of TCP"))
 }
 
-/// Returns the first good report. A machine that pauses may spoil one report, but not so many in a row.
+/// Returns the first good report. A pause of the machine may spoil a report, but not as many in a row as there are
+/// attempts.
 pub(crate) fn undisturbed(
     mut attempt: impl FnMut() -> LoadReport,
     is_good: impl Fn(&LoadReport) -> bool,
@@ -170,7 +173,7 @@ pub(crate) fn undisturbed(
     report
 }
 
-/// Checks that all misses are filled on a server that has nothing.
+/// Checks that all misses are filled on an empty server.
 pub(crate) fn misses_are_filled(address: &Address, rate: f64) {
     let mut spec = spec(address, rate, Nanos::millis(500));
     (spec.prepopulate, spec.set_on_miss, spec.get_share) = (false, true, 1.0);
@@ -179,7 +182,7 @@ pub(crate) fn misses_are_filled(address: &Address, rate: f64) {
         spec.seed += 1;
         run(&spec)
     };
-    // If the machine pauses, a miss may come after the end and is then not filled.
+    // If the machine pauses, a miss may come after the end of the load and is then not filled.
     let report = undisturbed(of_other_keys, |report| {
         report.get.hits > report.get.misses && report.fill.answered == report.get.misses
     });
@@ -189,7 +192,7 @@ pub(crate) fn misses_are_filled(address: &Address, rate: f64) {
 
 const ATTEMPTS: usize = 20;
 
-/// On any machine, however busy, everything that should happen does so within this time.
+/// The timeout for everything that should happen. It is long enough for any busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(spec: &LoadSpec) -> LoadReport {

@@ -1,14 +1,15 @@
-//! A straight line of time over size, fitted to the means of size classes, with the uncertainty of both of its numbers.
+//! A straight line that gives a job's time from its size. It is fitted to the means of size classes, and both of its
+//! coefficients have an uncertainty.
 
 use model::{Provenance, Quantity};
 
-/// Jobs of about one size.
+/// Jobs of approximately the same size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Class {
     pub(crate) jobs: f64,
-    /// Their mean size (bytes).
+    /// The mean size of the jobs (bytes).
     pub(crate) bytes: f64,
-    /// Their mean time (ns).
+    /// The mean time of the jobs (ns).
     pub(crate) ns: f64,
 }
 
@@ -20,8 +21,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Fits a line through the classes by least squares of the relative error. One size alone does not tell how its
-    /// time is made up: anything from all of it fixed to none.
+    /// Fits a line through the classes by least squares of the relative error. If the classes have only one size, the
+    /// fixed part of the time is unknown: it ranges from none to all of it.
     pub(crate) fn through(classes: &[Class]) -> Option<Self> {
         let jobs: f64 = classes.iter().map(|class| class.jobs).sum();
         let smallest = classes.iter().map(|class| class.bytes).fold(f64::INFINITY, f64::min);
@@ -76,16 +77,16 @@ fn least_squares(classes: &[Class]) -> Line {
     }
 }
 
-/// Nearly two standard deviations.
+/// Half of the width of a 95 % interval, in standard deviations.
 const Z: f64 = 1.959_964;
 
-/// Single jobs of a size vary by about half of their time.
+/// The standard deviation of a single job's time, as a share of that time.
 const NOISE: f64 = 0.5;
 
-/// The mean of a class is off the line by about this share, however many jobs it has.
+/// The distance of a class's mean from the line, as a share of the mean. It does not fall with the number of jobs.
 const BEND: f64 = 0.05;
 
-/// Sizes whose ratio is below this count as one.
+/// Sizes whose ratio is below this number count as a single size.
 const SPAN_MIN: f64 = 1.5;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A live scheduler as a source of parameters. Its counts are requested once over gRPC and become one query per
-//! process, op and device. Nothing is changed in the scheduler.
+//! A live scheduler as a source of parameters. The module requests the scheduler's counts once over gRPC and turns them
+//! into one query per process, op and device. It changes nothing in the scheduler.
 
 mod line;
 mod queries;
@@ -12,29 +12,29 @@ use api::v1::{QueryRequest, QueryResponse};
 
 use crate::query::Query;
 
-/// What to request from the scheduler.
+/// A request for the scheduler's counts.
 pub(crate) struct LiveRequest<'a> {
     pub(crate) address: &'a Address,
     pub(crate) last: Duration,
-    /// The only op to ask for, if given.
+    /// The only op that is requested, or `None` for all ops.
     pub(crate) op: Option<&'a str>,
-    /// The host's clock (GHz), if given.
+    /// The host's clock (GHz), or `None` if it is unknown.
     pub(crate) clock_ghz: Option<f64>,
-    /// Whether the query will be evaluated with device profiles as well. Then it is enough to know the work.
+    /// True if the query will also be evaluated with device profiles. Then it is enough to know the work.
     pub(crate) has_profiles: bool,
 }
 
-/// The queries, and the parts of which too little is known for a query.
+/// The queries, and the parts about which too little is known for a query.
 #[derive(Debug)]
 pub(crate) struct LiveQueries {
     pub(crate) queries: Vec<Query>,
     pub(crate) left_out: Vec<String>,
 }
 
-/// Asks the scheduler for its counts and turns them into queries.
+/// Requests the scheduler's counts and turns them into queries.
 ///
 /// # Errors
-/// There is no answer, or it lacks something.
+/// The scheduler does not answer, or the answer is not enough for any query.
 pub(crate) fn queries(request: &LiveRequest<'_>) -> Result<LiveQueries, String> {
     let address = request.address;
     let placed = |problem: String| format!("scheduler {address}: {problem}");
@@ -71,5 +71,5 @@ fn counts(request: &LiveRequest<'_>) -> Result<QueryResponse, String> {
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Enough for some thousand processes with all of their paths.
+/// The longest answer that is accepted. It is enough for some thousand processes with all of their paths.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

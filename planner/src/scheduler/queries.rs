@@ -1,7 +1,7 @@
-//! Turns counts of processes into queries, for one second each. Alpha is the share of cycles that the service spends on
-//! an op in software, or would spend without its devices. The time on a device gives L and A, and the time that jobs
-//! wait for it gives Q. The host's cost of an offload, o0, is the mean over the jobs that were sampled for it; without
-//! samples it is a range.
+//! Turns the counts of processes into queries, each for one second. Alpha is the share of cycles that the service
+//! spends on an op in software, or would spend without its devices. The time on a device gives L and A, and the time
+//! for which jobs wait for the device gives Q. The host's cost of an offload, o0, is the mean over the jobs whose host
+//! cost was sampled; without samples it is a range.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::line::{Class, Line};
 use super::{LiveQueries, LiveRequest};
 use crate::query::{Parameter, Query, Sizes};
 
-/// One process's jobs of one op.
+/// The jobs of one process and one op.
 struct Work<'a> {
     instance: &'a InstanceCounts,
     op: &'a str,
@@ -20,7 +20,7 @@ struct Work<'a> {
     devices: BTreeMap<&'a str, Sums>,
 }
 
-/// The jobs of one op in one place.
+/// The sums over the jobs of one op that ran in one place.
 #[derive(Default)]
 struct Sums {
     classes: BTreeMap<u32, Counted>,
@@ -39,7 +39,7 @@ struct Counted {
     host_ns: f64,
 }
 
-/// Builds the queries for which the counts suffice.
+/// Builds a query for each process, op and device whose counts suffice.
 pub(crate) fn from_counts(response: &QueryResponse, request: &LiveRequest<'_>) -> LiveQueries {
     let mut live = LiveQueries { queries: Vec::new(), left_out: Vec::new() };
     for instance in &response.instances {
@@ -86,8 +86,8 @@ impl<'a> Work<'a> {
         add(&mut sums.queueing_log2_ns, &path.queueing_log2_ns);
     }
 
-    /// Returns one query for each device with enough jobs. Without any it returns one of the work alone, for device
-    /// profiles.
+    /// Returns one query for each device with enough jobs. If no device has enough jobs, it returns one query about the
+    /// work alone, which device profiles can complete.
     fn queries(&self, request: &LiveRequest<'_>) -> Result<Vec<Query>, String> {
         let covered_s = self.instance.covered_ms as f64 / 1e3;
         if covered_s <= 0.0 || self.instance.cpu_ns == 0 {
@@ -115,7 +115,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Describes what the process would spend without its devices: C, alpha, n and the sizes, per second.
+    /// Describes the process's costs if it had no devices: C, alpha, n and the sizes, per second.
     fn work(
         &self,
         software: &Line,
@@ -125,7 +125,7 @@ impl<'a> Work<'a> {
         let here = self.software.sum(|class| class.service_ns);
         let elsewhere = self.in_software(software, |_| true);
         let (kernel_ns, jobs) = (here + elsewhere, self.jobs());
-        // Devices within the process are software on its other threads, and their work is in its CPU time already.
+        // Devices within the process are software on its other threads, so their work is already in its CPU time.
         let outside = self.in_software(software, |device| !is_in_process(device));
         let c_ns = self.instance.cpu_ns as f64 + outside;
         let ghz = request.clock_ghz.unwrap_or(1.0);
@@ -163,14 +163,14 @@ impl<'a> Work<'a> {
         Ok(query)
     }
 
-    /// Returns the time that the jobs of these devices would take in software (ns).
+    /// Returns the time that the jobs of the selected devices would take in software (ns).
     fn in_software(&self, software: &Line, selects: impl Fn(&str) -> bool) -> f64 {
         let devices = self.devices.iter().filter(|(name, _)| selects(name));
         let classes = devices.flat_map(|(_, sums)| sums.means(|class| class.service_ns));
         classes.map(|class| class.jobs * software.at(class.bytes)).sum()
     }
 
-    /// Describes the same work on a device, with the times that were counted there.
+    /// Describes the same work on a device, with the times that were counted on that device.
     fn on(&self, device: &str, sums: &Sums, software: &Line, work: &Query) -> Option<Query> {
         let line = Line::through(&sums.means(|class| class.service_ns))?;
         let ghz = work.clock_ghz.unwrap_or(1.0);
@@ -214,7 +214,8 @@ impl<'a> Work<'a> {
         let is_remote = SERVICE_PREFIXES.iter().any(|prefix| device.starts_with(prefix));
         let strategy = if is_remote { Strategy::Remote } else { Strategy::OffChip };
         let mut design = Design::new(threading, strategy);
-        // Completions are polled or signalled, so the host pays the submission and not the transfer.
+        // The runtime polls for completions or gets a signal, so the host pays for the submission and not for the
+        // transfer.
         design.awaits_transfer = is_waited_for;
         design
     }
@@ -223,7 +224,7 @@ impl<'a> Work<'a> {
         self.software.jobs() + self.devices.values().map(Sums::jobs).sum::<f64>()
     }
 
-    /// Returns the sizes of all jobs, wherever they ran.
+    /// Returns the sizes of the jobs in software and on all devices.
     fn sizes(&self, covered_s: f64) -> Result<SizeHistogram, String> {
         let mut classes: BTreeMap<u32, f64> = BTreeMap::new();
         for sums in self.devices.values().chain([&self.software]) {
@@ -258,12 +259,12 @@ impl Sums {
         self.classes.values().filter(|counted| counted.jobs > 0.0).map(class).collect()
     }
 
-    /// Splits the size-independent time of a job into o0 and the part that is left for L.
+    /// Splits the part of a job's time that does not depend on its size. One part is o0, and the rest belongs to L.
     fn host_split(&self, fixed_ns: &Quantity, ghz: f64) -> Split {
         let (jobs, ns) = (self.sum(|class| class.host_jobs), self.sum(|class| class.host_ns));
         let fixed = fixed_ns.stated.max(1.0) * ghz;
         if jobs < HOST_JOBS_MIN {
-            // Half of the fixed time is assumed to be the host's; it may be all or none of it.
+            // The host is assumed to take half of the fixed time. The range goes from none to all of it.
             let half = Quantity::range(0.0, fixed, Provenance::Assumed);
             let source = "not reported: a part of what the device takes whatever the size";
             return Split { o0: half.clone(), way: half, source: source.into(), is_assumed: true };
@@ -274,7 +275,7 @@ impl Sums {
             model::Spread::Interval { high, .. } | model::Spread::Range { high, .. } => high * ghz,
             _ => fixed,
         };
-        // A device's time may include its submission, as published times do, or begin after it.
+        // A device's time may include the submission, as published times do, or it may begin after the submission.
         let left = (fixed - mean).max(0.0);
         Split {
             o0: Quantity::within((mean - reach).max(0.0), mean, mean + reach, Provenance::Measured),
@@ -291,7 +292,8 @@ impl Sums {
     }
 }
 
-/// The size-independent time of a job: on the host (`o0`), and on the device and the way there (`way`).
+/// The part of a job's time that does not depend on its size, split into the host's part (`o0`) and the part on the
+/// device and on the way to it (`way`).
 struct Split {
     o0: Quantity,
     way: Quantity,
@@ -299,7 +301,7 @@ struct Split {
     is_assumed: bool,
 }
 
-/// Computes A from both slopes, at least 1. Its interval is that of the device's slope.
+/// Returns A, the ratio of both slopes, which is at least 1. Its interval follows from that of the device's slope.
 fn peak(device: &Quantity, software: &Line) -> Quantity {
     use model::Spread::{Interval, Range};
     let most = |per_byte: f64| {
@@ -314,9 +316,9 @@ fn peak(device: &Quantity, software: &Line) -> Quantity {
     }
 }
 
-/// Tells whether a device works on the process's cores: its threads, and libraries that do in software what they have
-/// no hardware for. Hardware behind DPDK is named by its PCI address, and everything else there by the name of a
-/// software driver. QPL's automatic path is only opened where there is no hardware.
+/// Returns whether a device works on the process's cores. These are its worker threads, and libraries that run in
+/// software whatever they have no hardware for. Hardware behind DPDK is named by its PCI address; every other name
+/// behind DPDK is that of a software driver. QPL's automatic path is only opened if there is no hardware.
 fn is_in_process(device: &str) -> bool {
     let is_pci = |name: &str| {
         let (domain, rest) = name.split_once(':').unwrap_or_default();
@@ -336,7 +338,8 @@ fn add(sums: &mut Vec<u64>, counts: &[u64]) {
     }
 }
 
-/// Returns the squared coefficient of variation of times that are counted by powers of two, evenly within each.
+/// Returns the squared coefficient of variation of times. The times are counted by powers of two, and are assumed to be
+/// evenly distributed within each.
 fn cv2(log2_ns: &[u64]) -> f64 {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for (log2, jobs) in log2_ns.iter().enumerate() {
@@ -348,29 +351,29 @@ fn cv2(log2_ns: &[u64]) -> f64 {
     if sum > 0.0 { (count * squares / (sum * sum) - 1.0).max(0.0) } else { 0.0 }
 }
 
-/// Nearly two standard deviations.
+/// Half of the width of a 95 % interval, in standard deviations.
 const Z: f64 = 1.959_964;
 
-/// The error of the estimated time in software of jobs that ran elsewhere.
+/// The relative error of the estimated time that jobs on devices would take in software.
 const LINE_REACH: f64 = 0.1;
 
-/// With fewer completions the intervals are as wide as the numbers.
+/// The least number of completions for a query. With fewer completions the intervals are as wide as the numbers.
 const JOBS_MIN: f64 = 200.0;
 
-/// This many samples tell the host's cost of a job. Single ones vary by about as much as their value, and the way back
-/// is in part a constant.
+/// The least number of samples that show the host's cost of a job. Single samples vary by about as much as their value
+/// (`HOST_NOISE`), and a part of the way back is a constant (`HOST_BIAS`).
 const HOST_JOBS_MIN: f64 = 10.0;
 const HOST_NOISE: f64 = 1.0;
 const HOST_BIAS: f64 = 0.1;
 
-/// The largest A. A faster device takes no time for its bytes that could be told.
+/// The largest A. A faster device's time per byte is too short to be measured.
 const FASTER_MAX: f64 = 1e6;
 
 const IN_PROCESS_NOTE: &str =
     "C has the work of devices within the process in it as it was spent: it is not added again";
 
-/// The prefixes of the names of compression services, over gRPC or a lane. A service is another process, on whatever
-/// host.
+/// The prefixes of the names of compression services, over gRPC or a lane. A service is another process, on the same
+/// host or another one.
 const SERVICE_PREFIXES: [&str; 2] = ["remote-", "lane-"];
 
 #[cfg(test)]
@@ -407,8 +410,8 @@ mod tests {
     /// A device that takes no CPU time of the process.
     const DEVICE: &str = "iaa-0";
 
-    /// The counts of ten seconds: software takes 500 ns and 4 ns per byte, the device 2,000 ns and a fifth of a
-    /// nanosecond per byte.
+    /// Returns the counts of ten seconds. Software takes 500 ns and 4 ns per byte. The device takes 2,000 ns and 0.2 ns
+    /// per byte.
     fn response(in_software: u64, on_device: u64) -> QueryResponse {
         let paths = vec![
             path("software", in_software, |bytes| 500 + 4 * bytes),
@@ -437,7 +440,7 @@ mod tests {
         let live = live(&response(1_000, 9_000), false);
         let [query] = live.queries.as_slice() else { panic!("{live:?}") };
         let stated = |symbol| query.stated(symbol).expect("known");
-        // 30,000 jobs in 10 s, of 1,536, 6,144 and 24,576 B.
+        // 30,000 jobs in 10 s have 1,536, 6,144 and 24,576 B.
         let kernel_ns = 10_000.0 * (3.0 * 500.0 + 4.0 * 32_256.0);
         let offloaded_ns = 0.9 * kernel_ns;
         assert!((stated(Symbol::N) - 3_000.0).abs() < 1e-6);

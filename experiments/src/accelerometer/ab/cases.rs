@@ -1,5 +1,5 @@
-//! The cases: which tax of the example service is accelerated, by what, and how the service waits. The module has data
-//! only.
+//! The cases of the A/B runs. A case says which tax of the example service is accelerated, by which accelerator, and
+//! how the service waits for it. The module has data only.
 
 mod held_out;
 
@@ -10,7 +10,7 @@ use workload::{PayloadClass, SizeDist};
 
 pub(super) use held_out::held_out;
 
-/// One A/B test. The two sides differ in `by` alone.
+/// One A/B test. The two sides differ only in the accelerator (`by`).
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) id: &'static str,
@@ -19,33 +19,34 @@ pub(super) struct Case {
     pub(super) by: By,
     pub(super) design: Design,
     pub(super) mix: Mix,
-    /// Threads of the service, all on one core.
+    /// The number of the service's threads, which all run on one core.
     pub(super) threads: usize,
-    /// The time that throughput is counted over.
+    /// The kind of time in which throughput is counted.
     pub(super) per: Per,
-    /// Is true if nobody had looked at the case before the model's estimate was compared with it.
+    /// True if the case was not measured before the model's estimate was first compared with it.
     pub(super) is_held_out: bool,
 }
 
 /// The accelerator of the kernel on the B side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// Nothing accelerates it: the difference is noise.
+    /// No accelerator: the difference between the sides is noise.
     Nothing,
-    /// Instructions of the processor.
+    /// The processor's instructions.
     Instructions,
-    /// The virtual IAA, with so many jobs in flight at most.
+    /// The virtual IAA. The number is the greatest number of jobs in flight.
     VirtualIaa(usize),
-    /// A thread on another core.
+    /// A thread on another core. The number is the greatest number of jobs in flight.
     Worker(usize),
-    /// A compression service in another process, over gRPC.
+    /// A compression service in another process over gRPC. The number is the greatest number of jobs in flight.
     Grpc(usize),
-    /// The same service over shared memory.
+    /// A compression service in another process over shared memory. The number is the greatest number of jobs in
+    /// flight.
     Lane(usize),
 }
 
 impl By {
-    /// Returns the greatest number of jobs in flight, or None where there are no jobs.
+    /// Returns the greatest number of jobs in flight, or None if the accelerator has no jobs.
     pub(super) const fn window(self) -> Option<usize> {
         match self {
             By::Nothing | By::Instructions => None,
@@ -56,14 +57,14 @@ impl By {
     }
 }
 
-/// The cost of a request that is measured.
+/// The kind of time that counts as the cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Per {
     /// The CPU time of the service's thread.
     Thread,
-    /// The CPU time of the process, because a connection has a thread of its own.
+    /// The CPU time of the process, because each connection has its own thread.
     Process,
-    /// The wall time of the core, which has other threads of the service to run.
+    /// The wall time of the core, because the core runs other threads of the service in the meantime.
     Wall,
 }
 
@@ -78,15 +79,16 @@ impl Per {
 }
 
 impl Case {
-    /// Returns the op whose jobs go to a device.
+    /// Returns the op that the device executes.
     pub(super) fn op(&self) -> Op {
         if self.kernel == Kernel::Compress { Op::Compress } else { Op::Decompress }
     }
 }
 
-/// Returns every case that is not held out, the A/A run first. Ciphers and codecs are called seldom, and for long
-/// compared with the other work. These shares were chosen for the first microbenchmark, which did not see what a kernel
-/// costs the work around it. The present one sees some of that, and the cases held out call their kernels more often.
+/// Returns every case that is not held out, with the A/A run first. Ciphers and codecs are called seldom, and a call
+/// takes long compared with the other work. The shares of these calls were chosen for the first microbenchmark, which
+/// did not see the time that a kernel adds to the work around it. The present microbenchmark sees some of that time,
+/// and the held-out cases call their kernels more often.
 pub(super) fn all() -> Vec<Case> {
     [on_chip(), off_chip(), remote()].concat()
 }
@@ -123,7 +125,7 @@ fn off_chip() -> Vec<Case> {
     ]
 }
 
-/// Returns the cases with a remote service. They have sets alone, and a fifth of them is compressed.
+/// Returns the cases with a remote service. They have only sets, and a fifth of the sets is compressed.
 fn remote() -> Vec<Case> {
     let deflate = |name, by| {
         let case = case(name, Kernel::Compress, by, REMOTE, DOCUMENTS);
@@ -135,7 +137,7 @@ fn remote() -> Vec<Case> {
     ]
 }
 
-/// The sizes of values lie between two ends, with their logarithms evenly distributed (bytes).
+/// The bounds of value sizes (bytes). The logarithms of the sizes are evenly distributed between them.
 const VALUES: (u64, u64) = (512, 8 << 10);
 const PAGES: (u64, u64) = (2 << 10, 16 << 10);
 const DOCUMENTS: (u64, u64) = (16 << 10, 128 << 10);
@@ -145,7 +147,7 @@ const SYNC: (Threading, Strategy) = (Threading::Sync, Strategy::OnChip);
 const OFF_SYNC: (Threading, Strategy) = (Threading::Sync, Strategy::OffChip);
 const OFF_ASYNC: (Threading, Strategy) = (Threading::Async, Strategy::OffChip);
 const OFF_SYNC_OS: (Threading, Strategy) = (Threading::SyncOs, Strategy::OffChip);
-/// The connection's thread receives the answers.
+/// The design of a remote service, for which the connection's thread receives the answers.
 const REMOTE: (Threading, Strategy) = (Threading::AsyncDistinct, Strategy::Remote);
 
 fn case(

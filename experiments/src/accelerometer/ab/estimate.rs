@@ -1,26 +1,26 @@
-//! The estimate of the speedup, from the unaccelerated run and a microbenchmark, by the model's own equations. Nothing
-//! measured with acceleration is among its inputs. Cycles are nanoseconds of the host: ratios do not depend on that.
+//! The estimate of the speedup by the model's own equations. The inputs are the unaccelerated run and a microbenchmark,
+//! and no measurement of the accelerated service. Cycles are nanoseconds of the host: ratios do not depend on that.
 
 use model::{Design, Parameters, Strategy, Threading, Values};
 
-/// A request without acceleration, on average.
+/// The average request without acceleration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unaccelerated {
     /// The whole time of a request (ns).
     pub(super) request_ns: f64,
-    /// The kernel calls of a request.
+    /// The number of kernel calls per request.
     pub(super) calls: f64,
-    /// The time of the kernel calls, with what they cost the rest of the request (ns).
+    /// The time of the kernel calls, including the time that they add to the rest of the request (ns).
     pub(super) kernel_ns: f64,
 }
 
-/// A call of the accelerated kernel, by a microbenchmark.
+/// The cost of a call of the accelerated kernel, measured by a microbenchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Call {
-    /// The core waits. On average the call takes a part that does not depend on its size, and a part for its bytes.
+    /// The core waits for the call. The average call takes a fixed time and a time for its bytes.
     Awaited { fixed_ns: f64, bytes_ns: f64 },
-    /// The core does something else. The call takes the time that the host still spends, of which one thread switch is
-    /// a part, and the time of the device.
+    /// The core does other work during the call. The call takes the time that the host still spends, which includes one
+    /// thread switch, and the time of the device.
     Beside { host_ns: f64, switch_ns: f64, device_ns: f64 },
 }
 
@@ -28,9 +28,9 @@ pub(super) enum Call {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Estimate {
     pub(super) values: Values,
-    /// The throughput over that of the unaccelerated run.
+    /// The throughput with acceleration divided by that of the unaccelerated run.
     pub(super) speedup: f64,
-    /// The same by Amdahl's law: the kernel is faster by the accelerator's factor, and nothing else changes.
+    /// The speedup by Amdahl's law: the kernel is faster by the accelerator's factor, and nothing else changes.
     pub(super) amdahl: f64,
 }
 
@@ -78,14 +78,14 @@ fn values(host: Unaccelerated, call: Call, design: &Design) -> Values {
         }
         Call::Beside { host_ns, switch_ns, .. } => {
             let switches = switches(design);
-            // A switch is part of what the host spends, and never more than that.
+            // A switch is part of the host's time, so it never takes longer than the host's time.
             let o1 = if switches == 0.0 { 0.0 } else { switch_ns.min(host_ns / switches) };
             Values { o0: (host_ns - switches * o1).max(0.0), o1, ..none }
         }
     }
 }
 
-/// Returns the thread switches of one offload in the equation for throughput.
+/// Returns the number of thread switches of one offload in the equation for throughput.
 fn switches(design: &Design) -> f64 {
     match design.threading {
         Threading::SyncOs => 2.0,
@@ -94,8 +94,8 @@ fn switches(design: &Design) -> f64 {
     }
 }
 
-/// Fits a line to the points (x, y) by least squares. Returns its part without x and its part at the mean of x, neither
-/// below 0.
+/// Fits a line to the points (x, y) by least squares. Returns the part of y that does not depend on x, and the part
+/// that does, at the mean of x. Neither is below 0.
 pub(super) fn line(points: &[(f64, f64)]) -> (f64, f64) {
     let count = points.len().max(1) as f64;
     let mean = |value: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
@@ -128,7 +128,7 @@ mod tests {
         for threading in [Threading::Async, Threading::SyncOs, Threading::AsyncDistinct] {
             assert_eq!(left_ns(beside, threading, Strategy::OffChip), 600.0 + 0.5 * 300.0);
         }
-        // These are more switches than the host spends in all.
+        // These switches would take longer than the whole time that the host spends.
         let slow = Call::Beside { host_ns: 300.0, switch_ns: 1_000.0, device_ns: 400.0 };
         assert_eq!(left_ns(slow, Threading::SyncOs, Strategy::OffChip), 600.0 + 0.5 * 300.0);
         assert_eq!(left_ns(beside, Threading::AsyncDistinct, Strategy::Remote), 600.0 + 150.0);

@@ -1,5 +1,5 @@
-//! A median and its confidence interval. Nothing is assumed of the distribution: the interval of n values lies between
-//! two of them, whose ranks are far enough from the middle.
+//! A median and its confidence interval. The interval assumes nothing about the distribution: its ends are two of the n
+//! values, whose ranks are far enough from the middle.
 
 /// A median with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,7 +10,7 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// Returns the interval of the finite values, or None without one.
+    /// Returns the interval of the finite values, or None if there is no finite value.
     pub(super) fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -21,7 +21,7 @@ impl Interval {
         Some(Self { median: f64::midpoint(low, high), ci95 })
     }
 
-    /// Returns the distance from 1 (percent), without its sign.
+    /// Returns the absolute distance from 1 (percent).
     pub(super) fn error_percent(self) -> Self {
         let off = |ratio: f64| 100.0 * (ratio - 1.0).abs();
         let ci95 = self.ci95.map(|[low, high]| {
@@ -33,7 +33,7 @@ impl Interval {
     }
 }
 
-/// Returns how many values may be left off at either end. The median lies outside with a probability of at most 2.5 %
+/// Returns how many values may be left off at either end. The probability that the median lies outside is at most 2.5 %
 /// per side.
 fn rank(count: usize) -> Option<usize> {
     let (mut term, mut below) = (0.5f64.powi(count as i32), 0.0);

@@ -15,32 +15,34 @@ pub(super) struct Measurements {
     pub(super) rounds: Vec<Round>,
     /// The virtual devices in the path of the accelerated side.
     pub(super) virtuals: Vec<String>,
-    /// The reason why the case does not hold, if it does not.
+    /// The reason why the case is invalid, or None if it is valid.
     pub(super) invalid: Option<String>,
 }
 
 impl Measurements {
-    /// Returns a case without rounds, with the reason.
+    /// Returns a case without rounds, with the reason why it has none.
     pub(super) fn nothing(case: &Case, why: String) -> Self {
         let (rounds, virtuals) = (Vec::new(), Vec::new());
         Self { case: case.clone(), rounds, virtuals, invalid: Some(why) }
     }
 }
 
-/// One round.
+/// The measurements of one round.
 pub(super) struct Round {
-    /// The time of a request without acceleration, and with it (ns).
+    /// The time of a request without acceleration (ns). `after_ns` is the time with acceleration.
     pub(super) before_ns: f64,
     pub(super) after_ns: f64,
     pub(super) estimate: Estimate,
-    /// The time of a request by stage (ns), with what other threads of the process took.
+    /// The time of a request by stage without acceleration (ns), with the time of other threads of the process. `after`
+    /// is the same time with acceleration.
     pub(super) before: Parts,
     pub(super) after: Parts,
-    /// What the unaccelerated kernel costs a request in addition to its own time, by the microbenchmark (ns).
+    /// The time that the unaccelerated kernel adds to the rest of a request, measured by the microbenchmark (ns).
     pub(super) beside_ns: f64,
-    /// The microbenchmark's other work over the work that it replaces.
+    /// The time of the microbenchmark's other work, divided by the time of the work that it replaces.
     pub(super) filler: f64,
-    /// A watched request without acceleration, less the cost of the clock, over one that is not watched.
+    /// The time of a watched request without acceleration, less the cost of the clock, divided by the time of an
+    /// unwatched request.
     pub(super) watched: f64,
 }
 
@@ -48,13 +50,13 @@ pub(super) struct Round {
 pub(super) type Parts = [f64; Stage::ALL.len() + 1];
 
 impl Round {
-    /// Returns the throughput with acceleration over that without.
+    /// Returns the throughput with acceleration divided by that without.
     pub(super) fn speedup(&self) -> f64 {
         self.before_ns / self.after_ns
     }
 }
 
-/// The slices of a round.
+/// The number of slices in a round.
 pub(super) const SLICES: usize = 9;
 
 /// A case that is being measured.
@@ -103,7 +105,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Round, String> {
         let seed = 1_000 + index;
         let mut sides = [0.0; 2];
-        // The sides take turns at being the first.
+        // The sides take turns at running first.
         for turn in [index as usize % 2, (index as usize + 1) % 2] {
             let task = Task { what: What::Serve, seed, count: counts.requests };
             (_, sides[turn]) = self.cost([&self.sides.a, &self.sides.b][turn], task)?;
@@ -134,8 +136,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Runs the microbenchmark: the requests of this round, with other work in the place of the service. The kernel's
-    /// calls are made in both ways among it.
+    /// Runs the microbenchmark: it makes the requests of this round, with other work in the place of the service. It
+    /// calls the unaccelerated and the accelerated kernel among that work.
     fn filled(
         &self,
         counts: &Counts,
@@ -163,13 +165,13 @@ impl<'a> Bench<'a> {
             software_ns,
             software_kernel_ns: kernel_ns,
             accelerated_ns,
-            // The number is never zero: a slice that happens to call no kernel counts as one with a very cheap one.
+            // The number is never zero: a slice that happens to call no kernel counts as a slice with very few calls.
             calls: per_request(sample.calls as f64).max(f64::MIN_POSITIVE),
             device_ns: sample.device_ns / sample.calls.max(1) as f64,
         })
     }
 
-    /// Runs a task. Returns what each of its requests or calls cost (ns).
+    /// Runs a task. Returns the cost of each of its requests or calls (ns).
     fn cost(&self, team: &Team, task: Task) -> Result<(Sample, f64), String> {
         let (sample, elapsed_ns) = team.run(task)?;
         let ns = match self.case.per {
@@ -184,8 +186,8 @@ impl<'a> Bench<'a> {
         team.run_alone(Task { what: What::Watch, seed, count: count.max(1) })
     }
 
-    /// Returns what a call of the accelerated kernel costs. Where the core waits, the kernel alone is run over inputs
-    /// of four sizes; they tell which part of the cost does not depend on the size.
+    /// Returns the cost of a call of the accelerated kernel. If the core waits, the kernel runs alone over inputs of
+    /// four sizes, which show which part of the cost does not depend on the size.
     fn call(&self, filled: &Filled, counts: &Counts, seed: u64) -> Result<Call, String> {
         let host_ns = filled.host_ns();
         if self.case.design.threading == Threading::Sync {
@@ -210,21 +212,21 @@ impl<'a> Bench<'a> {
         Ok(Call::Beside { host_ns, switch_ns, device_ns: filled.device_ns })
     }
 
-    /// Finds how many requests and calls fill a slice, and how much other work replaces the service.
+    /// Finds how many requests and calls fill a slice, and how many pieces of other work replace the service.
     fn counts(&self) -> Result<Counts, String> {
         let few = |what, count| Task { what, seed: 1, count };
         let slice_ns = self.slice_ns;
         let mut counts = Counts { slice_ns, requests: 0, calls: 0, pieces_per_mib: 0 };
         let (a, b) = (&self.sides.a, &self.sides.b);
-        // Both sides have the same number of requests, watched or not, and draw the same ones. A watched slice draws
-        // those of its seed, as the sides do where they have one thread.
+        // Both sides make the same number of requests, watched or not, and draw the same requests. A watched slice
+        // draws the requests of its seed, as the sides do if they have one thread.
         counts.requests = counts.filling(self.cost(a, few(What::Serve, FEW))?.1);
         let kernel = self.case.kernel;
         if self.case.design.threading == Threading::Sync {
             let what = What::Kernel(kernel, None);
             counts.calls = counts.filling(self.cost(b, few(what, FEW))?.1).div_ceil(QUARTERS);
         }
-        // Every input exists after this, and so do the results of an emulation.
+        // After this loop every input exists, and so does every result that an emulation needs.
         for team in [a, b] {
             let what = What::Filled(kernel, 0, Calls::Made);
             self.cost(team, few(what, FILLED_WARM_PER_KEY * self.case.mix.keys))?;
@@ -236,7 +238,8 @@ impl<'a> Bench<'a> {
         Ok(counts)
     }
 
-    /// Returns so much other work that a request of it takes as long as one of the service without the kernel.
+    /// Returns how many pieces of other work per MiB make a request take as long as a service's request without the
+    /// kernel.
     fn pieces_per_mib(&self, rest_ns: f64, requests: usize) -> Result<u64, String> {
         let mut pieces = PIECES_FIRST;
         for _ in 0..PIECES_TRIES {
@@ -249,69 +252,69 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The work that fills a slice.
+/// The amount of work that fills a slice.
 struct Counts {
     slice_ns: f64,
     requests: usize,
-    /// The calls of the kernel in a quarter of the microbenchmark.
+    /// The number of kernel calls in one quarter of the microbenchmark.
     calls: usize,
-    /// The pieces of other work for each MiB that a request reads.
+    /// The number of pieces of other work for each MiB that a request reads.
     pieces_per_mib: u64,
 }
 
 impl Counts {
-    /// Returns how many fill a slice if each takes so long.
+    /// Returns how many requests or calls fill a slice if each takes `each_ns`.
     fn filling(&self, each_ns: f64) -> usize {
         ((self.slice_ns / each_ns.max(1.0)) as usize).max(LEAST)
     }
 
-    /// Adapts the other work, given its time over that of the work that it replaces. It goes half of the way, because
-    /// one slice may be an outlier.
+    /// Adapts the amount of other work. `filler` is its time divided by the time of the work that it replaces. The
+    /// change goes half of the way, because one slice may be an outlier.
     fn follow(&mut self, filler: f64) {
         let times = filler.clamp(1.0 / FOLLOWED, FOLLOWED).sqrt();
         self.pieces_per_mib = ((self.pieces_per_mib as f64 / times) as u64).max(1);
     }
 }
 
-/// The microbenchmark's costs of a request, with other work in the place of the service (ns).
+/// The cost of a request in the microbenchmark, with other work in the place of the service (ns).
 struct Filled {
     /// The cost without the kernel.
     without_ns: f64,
-    /// The cost with the unaccelerated kernel, and the part of it between the kernel's begin and end.
+    /// The cost with the unaccelerated kernel. `software_kernel_ns` is its part between the kernel's begin and end.
     software_ns: f64,
     software_kernel_ns: f64,
     /// The cost with the accelerated kernel.
     accelerated_ns: f64,
-    /// The calls of the kernel.
+    /// The number of kernel calls per request.
     calls: f64,
-    /// The time of a call, as the device reports it.
+    /// The time of a call that the device reports.
     device_ns: f64,
 }
 
 impl Filled {
-    /// Returns what the unaccelerated kernel costs a request in addition to its own time, by its effect on the caches
-    /// and by the time that passes.
+    /// Returns the time that the unaccelerated kernel adds to the rest of a request, through the caches and through the
+    /// time that passes.
     fn beside_ns(&self) -> f64 {
         self.software_ns - self.without_ns - self.software_kernel_ns
     }
 
-    /// Returns all that an accelerated call costs.
+    /// Returns the whole cost of an accelerated call.
     fn host_ns(&self) -> f64 {
         ((self.accelerated_ns - self.without_ns) / self.calls).max(0.0)
     }
 }
 
-/// Returns what the unaccelerated run says of a request. The kernel's share is that of the watched requests, and what
-/// it costs the rest is added to it.
+/// Returns the average request of the unaccelerated run. The kernel's time comes from the watched requests. The time
+/// that the kernel adds to the rest of a request is added to it.
 fn unaccelerated(case: &Case, watched: &Sample, parts: &Parts, beside_ns: f64) -> Unaccelerated {
     let calls = (watched.calls as f64 / watched.count.max(1) as f64).max(f64::MIN_POSITIVE);
     let kernel_ns = (parts[case.kernel.stage() as usize] + beside_ns).max(f64::MIN_POSITIVE);
     Unaccelerated { request_ns: parts.iter().sum(), calls, kernel_ns }
 }
 
-/// Returns the stages of a watched request, with the process's other threads where they count, scaled to a request that
-/// took so long. A watched request takes longer because the clock is read; that excess is taken out first, up to what
-/// the reads can cost. The remaining difference, in either direction, is the machine's.
+/// Returns the stages of a watched request, scaled so that they add up to `request_ns`. The process's other threads are
+/// included where they count. A watched request takes longer because it reads the clock, so that excess is subtracted
+/// first, up to the greatest cost of the reads. The machine causes the remaining difference, in either direction.
 fn parts(watched: &Sample, request_ns: f64, per: Per) -> Parts {
     let count = watched.count.max(1) as f64;
     let mut parts = [0.0; Stage::ALL.len() + 1];
@@ -334,17 +337,17 @@ fn parts(watched: &Sample, request_ns: f64, per: Per) -> Parts {
 
 const FEW: usize = 300;
 const LEAST: usize = 60;
-/// The first try makes one pass over what is read.
+/// The pieces of the first try, which make one pass over the bytes that a request reads.
 const PIECES_FIRST: f64 = 1_024.0;
 const PIECES_TRIES: usize = 5;
 const PIECES_MAX: f64 = 1e9;
-/// A slice that is off by more than this factor is an outlier.
+/// A slice whose other work is off by more than this factor is an outlier.
 const FOLLOWED: f64 = 4.0;
-/// After so many requests per key, hardly any request is new.
+/// The warm-up requests per key. After them hardly any request is new.
 const FILLED_WARM_PER_KEY: usize = 5;
-/// The greatest cost of reading the clock for the code around it: it waits for everything in front of it, and
-/// everything behind it waits.
+/// The greatest cost of reading the clock (ns). The read waits for all code in front of it, and all code behind it
+/// waits for the read.
 const LOOK_NS_MAX: f64 = 80.0;
-/// The approximate time of a switch, to fill a slice with (ns).
+/// The approximate time of a thread switch, from which the number of switches in a slice follows (ns).
 const SWITCH_NS: f64 = 10e3;
 const SWITCHES_MAX: usize = 2_000;

@@ -1,6 +1,6 @@
-//! A/B runs on this machine: the example service with and without acceleration, and what the model says from the run
-//! without it and a microbenchmark. Each file has one part: the cases, the two sides, the rounds, the estimate, the
-//! interval, the rows and the page.
+//! A/B runs on this machine: the example service runs with and without acceleration, and the model estimates the gain
+//! from the run without acceleration and a microbenchmark. Each file has one part: the cases, the two sides, the
+//! rounds, the estimate, the interval, the rows and the page.
 
 mod cases;
 mod estimate;
@@ -84,7 +84,7 @@ fn measure_case(
     Bench::new(case, sides, plan).run(plan.rounds, &mut tick)
 }
 
-/// Returns all cases, with those held out at the end.
+/// Returns all cases, with the held-out cases at the end.
 fn every() -> Vec<cases::Case> {
     [cases::all(), cases::held_out()].concat()
 }

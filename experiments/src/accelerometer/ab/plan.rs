@@ -1,14 +1,14 @@
-//! How often slices are measured, and how long they are. The module has values only.
+//! The number and the length of the slices. The module has values only.
 
 use units::Nanos;
 
 use crate::accelerometer::Options;
 use crate::base::Problem;
 
-/// The slices of an A/B run.
+/// The number and the length of the slices of an A/B run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// The rounds. Each has slices of both sides, interleaved.
+    /// The number of rounds. Each round has interleaved slices of both sides.
     pub(super) rounds: usize,
     /// The approximate length of a slice.
     pub(super) slice: Nanos,
@@ -40,6 +40,6 @@ impl Plan {
     }
 }
 
-/// Six values are enough for an interval.
+/// The rounds and the slice length of a quick run. Six rounds are enough for an interval.
 const QUICK: (usize, Nanos) = (6, Nanos::millis(10));
 const WHOLE: (usize, Nanos) = (31, Nanos::millis(150));

@@ -1,5 +1,5 @@
-//! The rounds as rows: gains, errors with their intervals, the model's parameters, where the time of a request went,
-//! and which part of an error is the kernel's. The module measures nothing.
+//! Writes the rounds as rows: gains, errors with their intervals, the model's parameters, the time of a request by
+//! stage, and the kernel's part of an error. The module measures nothing.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use super::interval::Interval;
 use super::measure::{Measurements, Parts, Round};
 use crate::base::rows::{Kind, Limit, Row, Rows};
 
-/// Adds the rows of every case, and the totals: one set for the cases that were looked at before, one for those held
-/// out.
+/// Adds the rows of every case, and the totals. The held-out cases have totals of their own, because their results were
+/// unknown when the model was made.
 pub(super) fn write(rows: &mut Rows, found: &[Measurements]) {
     found.iter().for_each(|measured| case(rows, measured));
     let is_case = |measured: &&Measurements| measured.case.by != By::Nothing;
@@ -21,7 +21,7 @@ pub(super) fn write(rows: &mut Rows, found: &[Measurements]) {
     totals(rows, "held_out_", held_out);
 }
 
-/// Adds the totals of the cases that hold. If one does not hold, nothing is judged.
+/// Adds the totals of the valid cases. If one case is invalid, no total is judged.
 fn totals(rows: &mut Rows, set: &str, found: Vec<&Measurements>) {
     if found.is_empty() {
         return;
@@ -47,7 +47,7 @@ fn totals(rows: &mut Rows, set: &str, found: Vec<&Measurements>) {
     add("error_median", "the median case's error", "%", median, Limit::Below(ERROR_MEDIAN));
     let most = errors.iter().copied().reduce(f64::max).filter(|_| is_whole);
     add("error_most", "the largest error", "%", most, Limit::AtMost(ERROR_MOST));
-    // A model that is right only where nothing is gained says little. No gains are required of the cases held out.
+    // A model that is right only about cases without a gain proves little. The held-out cases need not have gains.
     if set.is_empty() {
         let gains = cases.iter().filter_map(|measured| measured.gain());
         let gains = gains.filter(|gain| gain.median >= GAIN_LEAST).count() as f64;
@@ -111,28 +111,28 @@ impl Measurements {
         Interval::from_values(self.rounds.iter().map(value))
     }
 
-    /// Returns the measured gain: the throughput with acceleration over that without (percent more).
+    /// Returns the measured gain: how much higher the throughput is with acceleration (percent).
     pub(super) fn gain(&self) -> Option<Interval> {
         self.over_rounds(|round| percent(round.speedup()))
     }
 
-    /// Returns an expected speedup over the measured one, round by round.
+    /// Returns an expected speedup divided by the measured one, round by round.
     pub(super) fn ratio(&self, expected: impl Fn(&Round) -> f64) -> Option<Interval> {
         self.over_rounds(|round| expected(round) / round.speedup())
     }
 
-    /// Returns the model's error (percent). An A/A run has nothing to estimate: its error is the difference between two
-    /// sides that are alike.
+    /// Returns the model's error (percent). An A/A run has nothing to estimate, so its error is the difference between
+    /// two equal sides.
     pub(super) fn error(&self) -> Option<Interval> {
         let nothing = self.case.by == By::Nothing;
         let expected = |round: &Round| if nothing { 1.0 } else { round.estimate.speedup };
         self.ratio(expected).map(Interval::error_percent)
     }
 
-    /// Returns the error by part of a request (percent of the time estimated). The kernel's part is what it still costs
-    /// over what the estimate expects. Another stage's part is its time over that without acceleration. The last part
-    /// is what the kernel costs the other stages, which the estimate assumes to be gone. In a round the parts add up to
-    /// the error of the estimate.
+    /// Returns the error by part of a request (percent of the estimated time). The kernel's part is the time of the
+    /// accelerated kernel beyond its estimate. Another stage's part is its time with acceleration less its time
+    /// without. The last part is the time that the kernel adds to the other stages, which the estimate assumes to be
+    /// gone. In a round the parts add up to the error of the estimate.
     pub(super) fn off_by_part(&self) -> Vec<(String, String, Interval)> {
         let kernel = self.case.kernel.stage() as usize;
         let of_kernel = self.over_rounds(|round| round.kernel_off_pct(kernel));
@@ -151,7 +151,7 @@ impl Measurements {
         first.into_iter().chain(rest).chain(others.filter_map(stage)).collect()
     }
 
-    /// Returns where the error of a case comes from, if it exceeds the limit.
+    /// Returns the parts of a request that cause the error of a case, if the error exceeds the limit.
     fn cause(&self) -> Option<String> {
         self.error().filter(|error| error.median > ERROR_MOST)?;
         let off = self.over_rounds(Round::off_pct)?.median;
@@ -171,13 +171,13 @@ impl Round {
         self.before_ns / self.estimate.speedup
     }
 
-    /// Returns the time that the request took more than that (percent of the estimate).
+    /// Returns how much longer the request took than estimated (percent of the estimate).
     pub(super) fn off_pct(&self) -> f64 {
         percent(self.after_ns / self.estimated_ns())
     }
 
-    /// Returns the time that the kernel took more than its estimate, with the waiting for it and the work of other
-    /// threads.
+    /// Returns how much longer the kernel took than estimated (percent of the estimate of the request). The kernel's
+    /// time includes the wait for it and the work of other threads.
     fn kernel_off_pct(&self, kernel: usize) -> f64 {
         let beside = |parts: &Parts| parts[WAIT..].iter().sum::<f64>();
         let kernel_ns = self.after[kernel] + beside(&self.after) - beside(&self.before);
@@ -194,7 +194,7 @@ fn word(name: &str) -> String {
     name.replace([' ', '/'], "_").to_lowercase()
 }
 
-/// Returns the names of the stages and of the other threads.
+/// Returns the names of the stages, and then the name of the other threads.
 pub(super) fn part_names() -> impl Iterator<Item = &'static str> {
     Stage::ALL.into_iter().map(Stage::name).chain(["connection threads"])
 }
@@ -203,7 +203,7 @@ fn percent(ratio: f64) -> f64 {
     100.0 * (ratio - 1.0)
 }
 
-/// A number of a round, with its row's metric, text and unit.
+/// A parameter of a round: the row's metric, its text, its unit, and the function that reads the value.
 type Parameter = (&'static str, &'static str, &'static str, fn(&Round) -> f64);
 
 const PARAMETERS: [Parameter; 11] = [
@@ -228,13 +228,14 @@ const PARAMETERS: [Parameter; 11] = [
     ("after_us", "a request with acceleration", "us", |round| round.after_ns / 1e3),
 ];
 
-/// The name of a side, and its stages.
+/// The name of a side, and the function that reads its stages.
 type Side = (&'static str, fn(&Round) -> &Parts);
 
 pub(super) const SIDES: [Side; 2] =
     [("before", |round| &round.before), ("after", |round| &round.after)];
 
-/// From this index on the parts are waiting, sleep and other threads. They belong to the kernel, whichever it is.
+/// The index from which on the parts are waiting, sleep and other threads. They count as the kernel's time, for every
+/// kernel.
 const WAIT: usize = Stage::Wait as usize;
 /// The number of parts that a cause names.
 const CAUSES: usize = 3;
@@ -253,7 +254,7 @@ mod tests {
     use super::super::estimate::Estimate;
     use super::*;
 
-    /// Returns rounds with a gain of a quarter that was estimated exactly.
+    /// Returns rounds with a gain of 25 %, which was estimated exactly.
     fn found(case: &Case) -> Measurements {
         let values =
             Values { c: 1e3, alpha: 0.4, n: 1.0, o0: 0.0, q: 0.0, l: 0.0, o1: 0.0, a: 2.0 };
@@ -291,7 +292,8 @@ mod tests {
         let mut measured = found(&cases::all()[1]);
         let kernel = measured.case.kernel.stage() as usize;
         for round in &mut measured.rounds {
-            // The kernel has 40 % and the table 60 %. The estimate is 800 ns, and 900 ns are taken.
+            // The kernel takes 40 % and the table 60 % of the time. The estimate is 800 ns, and the request takes 900
+            // ns.
             (round.before, round.after) =
                 ([0.0; Stage::ALL.len() + 1], [0.0; Stage::ALL.len() + 1]);
             (round.before[kernel], round.before[Stage::KeyValue as usize]) = (400.0, 600.0);
@@ -302,8 +304,8 @@ mod tests {
             measured.off_by_part().into_iter().map(|(part, _, off)| (part, off.median)).collect();
         let named: Vec<&str> = parts.iter().map(|(part, _)| part.as_str()).collect();
         assert_eq!(named, ["kernel", "beside", "key-value_store"]);
-        // The kernel has 228 ns, 8 of them waiting, of an expected 220; 20 ns should have been gone; the table has 72
-        // ns.
+        // The kernel takes 228 ns, 8 ns of it waiting, and 220 ns were expected. 20 ns of the other stages should have
+        // been gone. The table takes 72 ns.
         let off: Vec<f64> = parts.iter().map(|(_, off)| (off * 10.0).round() / 10.0).collect();
         assert_eq!(off, [1.0, 2.5, 9.0], "{parts:?}");
         let sum: f64 = parts.iter().map(|(_, off)| off).sum();
@@ -337,7 +339,7 @@ mod tests {
         );
         assert!(rows.iter().all(|row| row.devices == ["virtual-iaa"]));
         let whole = rows[2].ours.expect("a count");
-        // One case could not be better but was late, and one never ran.
+        // One case is invalid because it was late, although it has good numbers, and one never ran.
         all[1].invalid = Some("late".to_owned());
         all[2] = Measurements::nothing(&all[2].case, "does not start".to_owned());
         let (rows, met) = totals_of(&all);

@@ -1,5 +1,5 @@
-//! The two sides of a case: the same service over the same items on the same core, and the accelerator of one of them.
-//! Nothing is measured here.
+//! The two sides of a case: the same service over the same items on the same core. One of them has the accelerator. The
+//! module measures nothing.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -20,16 +20,16 @@ use super::cases::{By, Case};
 use drivers::ENGINES;
 use harness::{Machine, PATIENCE, Process};
 
-/// Both sides, ready and warm.
+/// Both sides, started and warm.
 pub(super) struct Sides {
     pub(super) a: Team,
     pub(super) b: Team,
-    /// The core of both.
+    /// The core on which both sides run.
     pub(super) core: Option<usize>,
     accelerator: Accelerator,
 }
 
-/// The device for jobs, and everything that must live as long.
+/// The device for jobs, and the processes and files that must live as long as the device.
 #[derive(Default)]
 struct Accelerator {
     device: Option<Arc<dyn Device>>,
@@ -39,7 +39,7 @@ struct Accelerator {
 }
 
 impl Sides {
-    /// Starts both sides, fills the store that they share, and lets each serve for a while.
+    /// Starts both sides, fills their shared store, and lets each side serve for a while.
     ///
     /// # Errors
     /// The text says what does not start.
@@ -82,7 +82,7 @@ impl Sides {
         Ok(sides)
     }
 
-    /// Makes every result that an emulation will need, and fills every cache as far as it gets.
+    /// Makes every result that an emulation will need, and fills the caches.
     fn warm(&self, case: &Case) -> Result<(), String> {
         let count = WARM_REQUESTS_PER_KEY * case.mix.keys;
         let task = Task { what: What::Serve, seed: SEED, count };
@@ -91,7 +91,7 @@ impl Sides {
         Ok(())
     }
 
-    /// Returns what the emulation did so far, where there is one.
+    /// Returns the counters of the emulation so far, or None if the case has no emulation.
     pub(super) fn counters(&self) -> Option<VirtualCounters> {
         self.accelerator.emulation.as_ref().map(|emulation| emulation.counters())
     }
@@ -102,10 +102,11 @@ impl Sides {
     }
 }
 
-/// Returns the implementations of a side: the case's kernel is accelerated or not, and the others use instructions.
+/// Returns the implementations of both taxes for a side. A side without acceleration uses tables for the case's kernel.
+/// All other kernels use the processor's instructions.
 fn ops(case: &Case, accelerated: bool) -> Ops {
     let by_tables = |kernel| case.kernel == kernel && case.by.window().is_none() && !accelerated;
-    // The two sides of an A/A run are alike.
+    // Both sides of an A/A run are equal.
     let alike = |kernel| case.kernel == kernel && case.by == By::Nothing;
     let cipher = by_tables(Kernel::Cipher) || alike(Kernel::Cipher);
     let cipher = if cipher { Cipher::table(&KEY) } else { Cipher::processor(&KEY) };
@@ -129,7 +130,7 @@ impl Accelerator {
                     keep_to(core);
                     Worker::start(NonZeroUsize::MIN, WORKER_QUEUE_DEPTH, ENGINES)
                 };
-                // A thread starts on the core of the thread that starts it.
+                // A new thread starts on the core of the thread that spawned it.
                 let started = std::thread::spawn(start).join();
                 let worker = started.map_err(|_| "the worker did not start".to_owned())?;
                 let worker = worker.map_err(|error| error.to_string())?;
@@ -161,7 +162,7 @@ impl Accelerator {
     }
 }
 
-/// A path that is removed with this value.
+/// A path that is deleted when this value is dropped.
 struct Socket(PathBuf);
 
 impl Drop for Socket {
@@ -171,7 +172,7 @@ impl Drop for Socket {
     }
 }
 
-/// Starts a compression service in software on that core. Returns it with its address.
+/// Starts a compression service in software on that core. Returns the service and its address.
 fn compression_service(
     listen: [String; 1],
     beginning: &str,
@@ -185,11 +186,11 @@ fn compression_service(
     Ok((process, address))
 }
 
-/// The service has one core, and its accelerator the other.
+/// The number of cores: one for the service and one for its accelerator.
 const CORES: usize = 2;
 const KEY: [u8; KEY_BYTES] = [0x5A; KEY_BYTES];
 const STORE_BYTES: ByteCount = ByteCount::mib(256);
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
-/// After so many requests per key, one in a thousand results still has to be made.
+/// The warm-up requests per key. After them one in a thousand results still has to be made.
 const WARM_REQUESTS_PER_KEY: usize = 10;
 const SEED: u64 = 17;

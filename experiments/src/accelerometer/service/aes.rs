@@ -1,11 +1,11 @@
-//! AES-256 with tables (FIPS 197): four tables of 1 KiB and one look-up per byte and round, as on processors without an
-//! instruction for it. It only encrypts blocks, which is all that counter mode needs. Which entries it reads depends on
-//! the key: an attacker on the same processor can learn it. For this reason, libraries that choose an implementation at
-//! run time have no such tables but bit-sliced code.
+//! AES-256 with tables (FIPS 197). It has four tables of 1 KiB and makes one look-up per byte and round, as on
+//! processors without AES instructions. It only encrypts blocks, which is all that counter mode needs. The entries that
+//! it reads depend on the key, so an attacker on the same processor can learn the key. For this reason, libraries that
+//! choose an implementation at run time use bit-sliced code instead of such tables.
 
 /// An expanded key.
 pub(crate) struct Aes256 {
-    /// Each round key has four words.
+    /// The words of the round keys, four for each round.
     words: [[u32; 4]; ROUNDS + 1],
 }
 
@@ -33,7 +33,7 @@ impl Aes256 {
         Self { words: std::array::from_fn(round) }
     }
 
-    /// Encrypts one block.
+    /// Encrypts one block of four words.
     pub(crate) fn encrypt(&self, block: [u32; 4]) -> [u32; 4] {
         let mut state: [u32; 4] = std::array::from_fn(|word| block[word] ^ self.words[0][word]);
         for key in &self.words[1..ROUNDS] {
@@ -53,7 +53,7 @@ impl Aes256 {
     }
 }
 
-/// Returns the byte of a word's row. The first row is the highest byte.
+/// Returns the byte of a word in a row. Row 0 is the highest byte.
 const fn byte(word: u32, row: usize) -> usize {
     (word >> (24 - 8 * row)) as usize & 0xFF
 }
@@ -62,12 +62,12 @@ fn substitute(word: u32) -> u32 {
     u32::from_be_bytes(word.to_be_bytes().map(|byte| SBOX[byte as usize]))
 }
 
-/// Multiplies by x in the field of AES.
+/// Multiplies by x in the finite field of AES.
 const fn double(value: u8) -> u8 {
     (value << 1) ^ (0x1B & 0u8.wrapping_sub(value >> 7))
 }
 
-/// Computes the S-box. It goes through the powers of x + 1 and, at the same time, those of its inverse.
+/// Computes the S-box. It steps through the powers of x + 1 and, at the same time, through the powers of its inverse.
 const fn sbox() -> [u8; 256] {
     let mut table = [0u8; 256];
     let (mut power, mut inverse) = (1u8, 1u8);
@@ -91,8 +91,8 @@ const fn sbox() -> [u8; 256] {
     table
 }
 
-/// Computes the tables for substitution and the mixing of a column at once. Each row's table is the previous one,
-/// rotated by a byte.
+/// Computes the tables, which combine the substitution and the mixing of a column. Each row's table is the previous
+/// row's table, rotated by a byte.
 const fn tables() -> [[u32; 256]; 4] {
     let mut tables = [[0u32; 256]; 4];
     let mut index = 0;

@@ -1,6 +1,6 @@
-//! The service's part of a request. A set is compressed, checked, encrypted and stored; a get does the reverse.
-//! Compression and decompression are jobs for the caller to run: a request that needs one is begun here and finished
-//! here.
+//! The service's part of a request. A set is compressed, checked, encrypted and stored; a get does the reverse. The
+//! caller runs compression and decompression as jobs, so this module begins a request, and finishes it when its job is
+//! done.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::accelerometer::service::cipher::{Cipher, NONCE_BYTES, TAG_BYTES};
 use crate::accelerometer::service::request::{COMPRESSED, ENCRYPTED};
 use crate::accelerometer::service::watch::{Stage, Watch};
 
-/// The implementations of the two taxes that are no jobs.
+/// The implementations of the two taxes that are not jobs.
 pub(crate) struct Ops {
     /// The cipher of encryption.
     pub(crate) cipher: Cipher,
-    /// The way of checksums.
+    /// The implementation of checksums.
     pub(crate) checksum: Checksum,
 }
 
@@ -41,24 +41,24 @@ pub(crate) enum Step {
     Job(Box<Job>, Pending),
 }
 
-/// A request that waits for its job.
+/// A request that waits for its job, with the data that its reply needs.
 pub(crate) enum Pending {
-    /// A get, with the reply's key and flags.
+    /// A get, with the key and the flags of the reply.
     Get(Bytes, u32),
-    /// A set, with key, flags and value.
+    /// A set, with the key, the flags and the value.
     Set(Bytes, u32, Bytes),
     /// A microbenchmark's job. Only its result is used.
     Probe,
 }
 
 impl Service {
-    /// Makes a service over this store. Its encryptions count nonces from `first_nonce` on.
+    /// Makes a service over this store. The nonces of its encryptions count from `first_nonce` up.
     pub(crate) fn new(store: Arc<Embedded>, ops: Ops, first_nonce: u64) -> Self {
         let pool = Pool::heap(ByteCount::mib(4));
         Self { store, ops, pool, nonce: first_nonce, reply: Vec::new() }
     }
 
-    /// Returns the implementations of the taxes.
+    /// Returns the implementations of the two taxes that are not jobs.
     pub(crate) fn ops(&self) -> &Ops {
         &self.ops
     }
@@ -68,10 +68,10 @@ impl Service {
         self.store.fetch(key, &Fetch::PEEK, NOW_S).map(|found| found.value)
     }
 
-    /// Answers the request, or begins to.
+    /// Answers the request, or begins it and returns its job.
     ///
     /// # Errors
-    /// The request or what is stored is wrong; the text says how.
+    /// The request or the stored value is wrong; the text says how.
     pub(crate) fn begin(&mut self, bytes: &Bytes, watch: &mut impl Watch) -> Result<Step, String> {
         let Parse::Command { command, consumed } = protocol::parse(bytes, &Limits::default())
         else {
@@ -134,7 +134,7 @@ impl Service {
         self.store(key, flags, form, watch)
     }
 
-    /// Goes on with a request whose job is done. `stage` is the job's.
+    /// Continues a request whose job is done. The job's time counts for `stage`.
     ///
     /// # Errors
     /// The job failed.
@@ -176,8 +176,8 @@ impl Service {
         }
     }
 
-    /// Returns the plaintext of what [`seal`] made, without its header. It uses a buffer of the pool, because otherwise
-    /// an allocator's choice between keeping memory and giving it back would be part of the measurement.
+    /// Decrypts a value that [`seal`] encrypted and returns it without its header. It uses a buffer of the pool,
+    /// because otherwise the measurement would include whether the allocator keeps or returns memory.
     pub(crate) fn unseal(&self, sealed: &[u8]) -> Result<Bytes, String> {
         let (rest, tag) = sealed.split_last_chunk::<TAG_BYTES>().ok_or("no room for a tag")?;
         let (text, nonce) = rest.split_last_chunk::<NONCE_BYTES>().ok_or("no room for a nonce")?;
@@ -203,7 +203,8 @@ impl Service {
         Box::new(Job::new(task, Input::heap(stream), output))
     }
 
-    /// Returns space for the header with the payload behind it. The payload is not yet checked or encrypted.
+    /// Returns a buffer with space for the header and the payload behind it. The payload is not yet checked or
+    /// encrypted.
     fn form(&self, flags: u32, payload: &[u8], original_bytes: usize) -> Vec<u8> {
         let more = if flags & ENCRYPTED != 0 { NONCE_BYTES + TAG_BYTES } else { 0 };
         let mut form = Vec::with_capacity(HEADER_BYTES + payload.len() + more);
@@ -273,7 +274,7 @@ impl Header {
     }
 }
 
-/// Encrypts what is behind the header, and appends nonce and tag.
+/// Encrypts everything behind the header, and appends nonce and tag.
 pub(crate) fn seal(cipher: &Cipher, count: u64, form: &mut Vec<u8>) {
     let mut nonce = [0; NONCE_BYTES];
     nonce[..8].copy_from_slice(&count.to_le_bytes());
@@ -282,13 +283,13 @@ pub(crate) fn seal(cipher: &Cipher, count: u64, form: &mut Vec<u8>) {
     form.extend_from_slice(&tag);
 }
 
-/// The header has the checksum and the size of the plain value.
+/// The size of the header, which has the checksum and the size of the plain value.
 pub(crate) const HEADER_BYTES: usize = 8;
 
-/// The bytes by which a stream of incompressible bytes may be longer.
+/// The number of bytes by which compression may enlarge incompressible bytes.
 const STREAM_SLACK_BYTES: usize = 1 << 10;
 
-/// The time is constant, so that nothing expires.
+/// The service's time (s). It is constant, so nothing expires.
 const NOW_S: u32 = 1;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! CRC-32C in two ways with one result: with a table, one byte at a time, or with the processor's instruction.
+//! CRC-32C in two implementations with one result: a table, one byte at a time, or the processor's instruction.
 
 use crc::{CRC_32_ISCSI, Crc, Table};
 
-/// The way in which a checksum is computed.
+/// The implementation of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checksum {
     /// A table of 1 KiB.
     Table,
-    /// The instruction of SSE 4.2, three streams at once.
+    /// The instruction of SSE 4.2, which runs on three streams at once.
     Processor,
 }
 

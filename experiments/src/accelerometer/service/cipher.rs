@@ -1,4 +1,4 @@
-//! AES-256-GCM in two ways with one result: with tables, or with the processor's instructions (ring). The caller
+//! AES-256-GCM in two implementations with one result: tables, or the processor's instructions (ring). The caller
 //! chooses keys and nonces.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
@@ -6,11 +6,11 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use crate::accelerometer::service::aes::Aes256;
 use crate::accelerometer::service::ghash::Ghash;
 
-/// A key, and the way in which it is used.
+/// A key, with the implementation that uses it.
 pub(crate) enum Cipher {
     /// Tables for AES and for GHASH.
     Table(Box<Tables>),
-    /// AES-NI and carry-less multiplication, where the processor has them.
+    /// AES-NI and carry-less multiplication, if the processor has them.
     Processor(Box<LessSafeKey>),
 }
 
@@ -50,7 +50,7 @@ impl Cipher {
         }
     }
 
-    /// Decrypts in place. Returns false where the tag is wrong.
+    /// Decrypts in place. Returns false if the tag is wrong.
     pub(crate) fn open(
         &self,
         nonce: [u8; NONCE_BYTES],
@@ -73,7 +73,7 @@ impl Cipher {
 }
 
 impl Tables {
-    /// Applies counter mode. The counter's first value belongs to the tag.
+    /// Applies counter mode. The counter's first value is reserved for the tag.
     fn apply(&self, nonce: [u8; NONCE_BYTES], text: &mut [u8]) {
         let mut block = counter(nonce);
         for chunk in text.chunks_mut(16) {

@@ -1,19 +1,20 @@
-//! Work that replaces a service in a microbenchmark and calls no kernel. It reads what a request reads, as often as the
-//! service's time allows, checks it and copies it to one buffer, as a reply is written. So the core's caches are as
-//! busy as with the service, and no thread has more memory than a thread of the service has.
+//! Work that replaces a service in a microbenchmark and calls no kernel. It reads the bytes that a request reads, as
+//! often as the service's time allows, checks them and copies them to one buffer, as a reply is written. As a result,
+//! the core's caches are as busy as with the service, and no thread has more memory than a thread of the service.
 
 use std::hint::black_box;
 
-/// The buffer for what was read, and the work that is owed.
+/// The buffer for the bytes that were read, and the amount of work that is still owed.
 #[derive(Default)]
 pub(crate) struct Filler {
     buffer: Vec<u8>,
-    /// The pieces for each MiB that was read, times bytes.
+    /// The work that is owed, in pieces per MiB times bytes. A whole piece is owed at `MIB`.
     owed: u64,
 }
 
 impl Filler {
-    /// Does so many pieces of work for each MiB of these bytes, from their start and over again.
+    /// Does `pieces_per_mib` pieces of work for each MiB of `bytes`. It reads them from the start, and repeats them if
+    /// there are more pieces than bytes.
     pub(crate) fn spend(&mut self, bytes: &[u8], pieces_per_mib: u64) {
         if bytes.is_empty() {
             return;
@@ -33,7 +34,7 @@ impl Filler {
     }
 }
 
-/// A piece takes a few hundred nanoseconds.
+/// The size of a piece, which takes a few hundred nanoseconds.
 const PIECE_BYTES: usize = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -48,7 +49,7 @@ mod tests {
         assert!(filler.buffer.is_empty(), "300 of 1,024 bytes of work");
         (0..3).for_each(|_| filler.spend(&[1; 300], 1_024));
         assert_eq!((filler.buffer.len(), filler.owed), (300, (1_200 - 1_024) * 1_024));
-        // Five pieces are done of three: all of them once, and the first two again.
+        // The bytes have three pieces and five are done: all three once, and the first two again.
         let mut filler = Filler::default();
         filler.spend(&[2; 2_500], 2_048 + 100);
         assert_eq!(filler.buffer.len(), 2_048);

@@ -1,5 +1,5 @@
 //! GHASH (NIST SP 800-38D) with Shoup's tables: 256 multiples for each key, and one table for the bits that are shifted
-//! out. It takes one byte at a time.
+//! out. It processes one byte at a time.
 
 /// A key's multiples.
 pub(crate) struct Ghash {
@@ -7,7 +7,7 @@ pub(crate) struct Ghash {
 }
 
 impl Ghash {
-    /// Computes the multiples of a hash key. The first bit of a block is its highest.
+    /// Computes the multiples of a hash key. The first bit of a block is its highest bit.
     pub(crate) fn new(key: u128) -> Self {
         let mut multiples = Box::new([0u128; 256]);
         let mut power = key;
@@ -22,7 +22,8 @@ impl Ghash {
         Self { multiples }
     }
 
-    /// Hashes a message without associated data: its blocks, the last filled up with zeros, and then its length.
+    /// Hashes a message without associated data: first its blocks, with the last block filled up with zeros, and then
+    /// its length.
     pub(crate) fn hash(&self, message: &[u8]) -> u128 {
         let mut state = 0;
         for block in message.chunks(16) {
@@ -45,7 +46,7 @@ impl Ghash {
     }
 }
 
-/// Multiplies by x. The bits of a block count from the highest.
+/// Multiplies by x. The highest bit of a block is its first.
 const fn times_x(value: u128) -> u128 {
     (value >> 1) ^ ((0xE1 << 120) & 0u128.wrapping_sub(value & 1))
 }

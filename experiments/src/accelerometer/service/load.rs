@@ -1,5 +1,5 @@
-//! The load, made before anything is measured: for each key a get and a set in the form in which they come from a
-//! socket. Between two requests only the draw is left to do.
+//! The load, which is made before the measurement. For each key there is a get and a set, in the bytes that a socket
+//! would deliver. Between two requests the load only draws the next one.
 
 use bytes::Bytes;
 use units::Prng;
@@ -10,11 +10,11 @@ use crate::accelerometer::service::request::{COMPRESSED, ENCRYPTED, Request};
 /// The requests of a load.
 #[derive(Clone, Debug)]
 pub(crate) struct Mix {
-    /// The number of keys. All are asked for alike.
+    /// The number of keys. All keys are requested equally often.
     pub(crate) keys: usize,
     /// The sizes of values.
     pub(crate) sizes: SizeDist,
-    /// The class of data of the values.
+    /// The kind of data of the values.
     pub(crate) payload: PayloadClass,
     /// The fraction of gets. The other requests are sets.
     pub(crate) gets: f64,
@@ -45,7 +45,7 @@ impl Load {
         let sizes = Sizes::new(&mix.sizes, Weighting::Calls)?;
         let length_max = mix.sizes.max_bytes() as usize;
         let values = Values::synthetic(mix.payload, sizes, length_max, SEED);
-        // The shares are spread evenly and independently of each other, by two irrational steps.
+        // Two irrational steps spread the shares evenly and independently of each other.
         let share = |index: usize, step: f64| (index as f64 * step).fract();
         let item = |index: usize| {
             let compressed = u32::from(share(index, GOLDEN) < mix.compressed) * COMPRESSED;
@@ -66,7 +66,7 @@ impl Load {
         self.items.iter().flat_map(|item| [&item.get, &item.set])
     }
 
-    /// Returns a set of each key.
+    /// Returns one set for each key.
     pub(crate) fn sets(&self) -> impl Iterator<Item = &Request> {
         self.items.iter().map(|item| &item.set)
     }

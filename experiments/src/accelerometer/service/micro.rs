@@ -1,5 +1,6 @@
-//! The inputs of a microbenchmark: what the kernel reads for each request that calls it, and what the request reads
-//! besides, as they are stored when the microbenchmark is made. It runs nothing.
+//! The inputs of a microbenchmark: the bytes that the kernel reads for each request that calls it, and the other bytes
+//! that the request reads. They are copies of the stored values at the time when the microbenchmark is made. The module
+//! runs nothing.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -16,19 +17,20 @@ use crate::accelerometer::service::runner::Kernel;
 /// A microbenchmark's inputs, and the work that replaces the service.
 pub(crate) struct Micro {
     pub(crate) kernel: Kernel,
-    /// The calls in the order of requests.
+    /// The calls, in the order of the load's requests.
     pub(crate) calls: Vec<Call>,
-    /// The call of each of the load's requests, where it has one. `reads` has what each request reads.
+    /// The index of the call of each of the load's requests, or None if the request calls no kernel. `reads` has the
+    /// bytes that each request reads.
     pub(crate) of_request: Vec<Option<usize>>,
     pub(crate) reads: Vec<Bytes>,
     pub(crate) filler: Filler,
-    /// A value that will be encrypted next.
+    /// The buffer for a value that is encrypted next.
     pub(crate) scratch: Vec<u8>,
-    /// The indices of the calls as they are drawn, by size, and in any order within a quarter.
+    /// The indices of the drawn calls, sorted by size and shuffled within each quarter.
     drawn: Vec<usize>,
 }
 
-/// A cycle through some of the calls.
+/// A position in a cycle through some of the calls.
 pub(crate) struct Steps {
     range: Range<usize>,
     at: usize,
@@ -47,7 +49,7 @@ impl Micro {
     /// Makes the inputs for the requests of a load.
     ///
     /// # Errors
-    /// The load calls no kernel, or a value is not as it was stored.
+    /// The load calls no kernel, or a stored value is missing or cannot be decoded.
     pub(crate) fn new(service: &Service, load: &Load, kernel: Kernel) -> Result<Self, String> {
         let (mut calls, mut of_request, mut reads) = (Vec::new(), Vec::new(), Vec::new());
         for request in load.requests() {
@@ -67,7 +69,7 @@ impl Micro {
         Ok(Self { kernel, calls, of_request, reads, filler, scratch, drawn })
     }
 
-    /// Returns a cycle through the calls of all sizes or of a quarter. The seed determines where it starts.
+    /// Returns a cycle through all calls, or through those of one quarter by size. The seed determines where it starts.
     pub(crate) fn steps(&self, quarter: Option<usize>, seed: u64) -> Steps {
         let size = self.drawn.len().div_ceil(QUARTERS);
         let range = match quarter {
@@ -78,7 +80,7 @@ impl Micro {
         Steps { range, at }
     }
 
-    /// Returns the index of the next call.
+    /// Returns the index of the next call and advances the cycle.
     pub(crate) fn step(&self, steps: &mut Steps) -> usize {
         let index = self.drawn[steps.at];
         steps.at += 1;
@@ -88,11 +90,11 @@ impl Micro {
         index
     }
 
-    /// Does what the service did with the input of a call just before it, so that the core's cache has the input.
+    /// Repeats what the service did with a call's input just before the call, so that the input is in the core's cache.
     pub(crate) fn touch(&mut self, index: usize) {
         let Call { input, is_get, .. } = &self.calls[index];
         match self.kernel {
-            // The service stored the input a while ago, or it has just arrived from a client.
+            // The service stored the input a while ago, or a client has just sent it, so there is nothing to do.
             Kernel::Cipher if *is_get => {}
             Kernel::Compress => {}
             Kernel::Cipher => {
@@ -107,7 +109,7 @@ impl Micro {
 }
 
 impl Call {
-    /// Makes the call that a request makes of the kernel.
+    /// Makes the call that a request makes to the kernel.
     fn from_request(
         service: &Service,
         kernel: Kernel,
@@ -117,14 +119,14 @@ impl Call {
         let original_bytes = Header::read(stored)?.original_bytes as usize;
         let payload = || match request.flags & ENCRYPTED {
             0 => Ok(stored.slice(HEADER_BYTES..)),
-            // The bytes are copied, because the pool's buffers are the service's.
+            // The bytes are copied, because the pool's buffers belong to the service.
             _ => {
                 service.unseal(&stored[HEADER_BYTES..]).map(|plain| Bytes::copy_from_slice(&plain))
             }
         };
         let input = match kernel {
             Kernel::Cipher if request.is_get => stored.clone(),
-            // The value has the form in which it is encrypted: header, then payload.
+            // The kernel encrypts the header and the payload, so both are in the input.
             Kernel::Cipher => Bytes::from([&stored[..HEADER_BYTES], &payload()?[..]].concat()),
             Kernel::Checksum | Kernel::Decompress => payload()?,
             Kernel::Compress => request.value.clone(),
@@ -133,14 +135,15 @@ impl Call {
     }
 }
 
-/// Returns the calls that the load makes, sorted by size and shuffled within each quarter.
+/// Returns the indices of the calls that the load makes, sorted by size and shuffled within each quarter.
 fn drawn(load: &Load, kernel: Kernel, calls: &[Call], of_request: &[Option<usize>]) -> Vec<usize> {
     let mut random = Prng::new(CALLS_SEED);
     let drawn = (0..CALLS * DRAWS_MAX).filter_map(|_| of_request[load.draw(&mut random).index]);
     let mut drawn: Vec<usize> = drawn.take(CALLS).collect();
     drawn.sort_by_key(|index| calls[*index].input.len());
     if kernel == Kernel::Checksum {
-        // The service checks what it has just written or decrypted. These few inputs stay in the core's cache too.
+        // The service checks bytes that it has just written or decrypted. With few inputs, the inputs stay in the
+        // core's cache too.
         let step = drawn.len().div_ceil(HOT_CALLS).max(1);
         drawn = drawn.into_iter().skip(step / 2).step_by(step).collect();
     }
@@ -155,12 +158,12 @@ fn shuffle(items: &mut [usize], random: &mut Prng) {
     }
 }
 
-/// The inputs of a microbenchmark of the kernel alone.
+/// The number of inputs of a microbenchmark of the kernel alone.
 const CALLS: usize = 4_096;
-/// The inputs of a microbenchmark that finds them in the core's cache.
+/// The number of inputs of a microbenchmark whose inputs are in the core's cache.
 const HOT_CALLS: usize = 16;
 const CALLS_SEED: u64 = 5;
-/// The greatest number of draws per input. A kernel that fewer requests call has fewer inputs.
+/// The greatest number of draws per input. A kernel that few requests call therefore has fewer inputs.
 const DRAWS_MAX: usize = 64;
-/// The parts into which the calls are divided by size.
+/// The number of parts into which the calls are divided by size.
 pub(crate) const QUARTERS: usize = 4;

@@ -1,7 +1,7 @@
-//! An example service for A/B runs: a cache whose values are compressed, checked and encrypted, with the load made in
-//! the same thread. Each of the three taxes can be paid in more than one way, so that two runs differ in one thing
-//! alone. It draws no conclusions: the A/B runs do. It must not serve real clients, and no
-//! socket leads to it: its table AES leaks keys through the processor's cache.
+//! An example service for A/B runs: a cache whose values are compressed, checked and encrypted. The same thread makes
+//! the load. Each of the three taxes has more than one implementation, so that two runs can differ in one thing alone.
+//! The service draws no conclusions; the A/B runs do. It must not serve real clients, and no socket leads to it: its
+//! table AES leaks keys through the processor's cache.
 
 mod aes;
 mod cache;

@@ -1,10 +1,10 @@
-//! A request as it arrived, with what its maker knows of it. The service reads the bytes alone.
+//! A request as a socket delivers it, with the facts that its maker knows. The service reads only the bytes.
 
 use bytes::Bytes;
 
 /// A get or a set.
 pub(crate) struct Request {
-    /// The bytes as from a socket; a set has its value.
+    /// The bytes that a socket would deliver. The bytes of a set include its value.
     pub(crate) bytes: Bytes,
     /// The key.
     pub(crate) key: Bytes,
@@ -12,7 +12,7 @@ pub(crate) struct Request {
     pub(crate) value: Bytes,
     /// The client's flags: 1 for compressed values, 2 for encrypted ones.
     pub(crate) flags: u32,
-    /// Is true for a get and false for a set.
+    /// True for a get and false for a set.
     pub(crate) is_get: bool,
     /// The index among the load's requests.
     pub(crate) index: usize,

@@ -1,5 +1,5 @@
-//! One thread that makes requests and answers them, or runs a microbenchmark. Several of them on one core are a team.
-//! Jobs of one op may go to a device. The others run in software, in the place where they come up.
+//! One thread that makes requests and answers them, or runs a microbenchmark. Several runners on one core are a team.
+//! Jobs of one op may go to a device. All other jobs run in software on the spot.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// Returns the stage that has the kernel's time.
+    /// Returns the stage that counts the kernel's time.
     pub(crate) const fn stage(self) -> Stage {
         match self {
             Kernel::Cipher => Stage::SecureIo,
@@ -54,10 +54,10 @@ impl Kernel {
     }
 }
 
-/// The device that takes the jobs of one op instead of software.
+/// The device that runs the jobs of one op instead of software.
 #[derive(Clone)]
 pub(crate) struct Offload {
-    /// The op: compression or decompression.
+    /// The op, either compression or decompression.
     pub(crate) op: Op,
     /// The device.
     pub(crate) device: Arc<dyn Device>,
@@ -65,39 +65,40 @@ pub(crate) struct Offload {
     pub(crate) window: usize,
 }
 
-/// The work of a thread, and how often it is done.
+/// The work of a thread, and how often the thread repeats it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
     /// The kind of work.
     pub(crate) what: What,
     /// The seed of the draws. The same seed gives the same requests.
     pub(crate) seed: u64,
-    /// The number of requests, or of calls of a microbenchmark.
+    /// The number of requests, or of calls in a microbenchmark.
     pub(crate) count: usize,
 }
 
 /// The kinds of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Requests.
+    /// The thread serves requests.
     Serve,
-    /// Requests, with a clock read at every stage.
+    /// The thread serves requests and reads a clock at every stage.
     Watch,
-    /// The kernel alone, with inputs of the load: all of them, or those of one quarter of the calls by size.
+    /// The thread calls only the kernel, with inputs of the load: all of them, or those of one quarter of the calls by
+    /// size.
     Kernel(Kernel, Option<usize>),
-    /// The requests that would be served, each with other work in the place of the service, and the kernel's calls
-    /// among them. The number is that of pieces of work for each MiB that a request reads.
+    /// The thread makes the requests of `Serve`, with other work in the place of the service and the kernel's calls
+    /// among that work. The number is the pieces of work for each MiB that a request reads.
     Filled(Kernel, u64, Calls),
 }
 
-/// The treatment of the kernel's calls among other work.
+/// The handling of the kernel's calls among other work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
-    /// They are left out.
+    /// The calls are left out.
     None,
-    /// They are made.
+    /// The calls are made.
     Made,
-    /// They are made, with a clock read before and after each.
+    /// The calls are made, with a clock read before and after each.
     Watched,
 }
 
@@ -106,9 +107,9 @@ pub(crate) enum Calls {
 pub(crate) struct Sample {
     /// The number of requests or calls.
     pub(crate) count: usize,
-    /// The number of kernel calls among them.
+    /// The number of kernel calls.
     pub(crate) calls: usize,
-    /// The bytes that those calls read in all.
+    /// The bytes that the kernel calls read.
     pub(crate) bytes: u64,
     /// The time of the thread on its core (ns).
     pub(crate) cpu_ns: f64,
@@ -116,12 +117,12 @@ pub(crate) struct Sample {
     pub(crate) process_ns: f64,
     /// The time that a device reports for its jobs (ns).
     pub(crate) device_ns: f64,
-    /// The time by stage, if it was watched.
+    /// The time by stage, if the task was watched.
     pub(crate) stages: Stages,
 }
 
 impl Sample {
-    /// Adds the work of another thread.
+    /// Adds the sample of another thread.
     pub(crate) fn and(mut self, other: &Self) -> Self {
         self.count += other.count;
         self.calls += other.calls;
@@ -132,7 +133,7 @@ impl Sample {
     }
 }
 
-/// The thread's service and what it needs to be loaded.
+/// A thread's service, load and device.
 pub(crate) struct Runner {
     service: Service,
     load: Arc<Load>,
@@ -141,13 +142,13 @@ pub(crate) struct Runner {
     offload: Option<(Op, usize, Waiting, Box<dyn Queue>)>,
     under_way: Slab<Pending>,
     done: Vec<Completion>,
-    /// The device's time in the task so far (ns).
+    /// The time of the device's jobs in the current task (ns).
     device_ns: u64,
     micro: Option<Micro>,
 }
 
 impl Runner {
-    /// Makes a runner on the calling thread, which completions will wake.
+    /// Makes a runner on the calling thread. Completions will wake this thread.
     ///
     /// # Errors
     /// A device opens no queue.
@@ -242,7 +243,7 @@ impl Runner {
         }
     }
 
-    /// Runs the job here or hands it to the device, depending on its op.
+    /// Runs the job here or submits it to the device, depending on its op.
     fn job(
         &mut self,
         mut job: Box<Job>,
@@ -273,7 +274,7 @@ impl Runner {
         self.collect(false, watch)
     }
 
-    /// Finishes the jobs that are done. If `wait` is set, it waits until one is done.
+    /// Finishes the completed jobs. If `wait` is set, it waits until at least one job has completed.
     fn collect(&mut self, wait: bool, watch: &mut impl Watch) -> Result<(), String> {
         let Some((op, window, waiting, queue)) = self.offload.as_mut() else { return Ok(()) };
         let (op, alone) = (*op, *window == 1);
@@ -287,7 +288,7 @@ impl Runner {
                 _ => std::hint::spin_loop(),
             }
         }
-        // A thread that has nothing else to do waits for its own job.
+        // With a window of one the thread has nothing else to do, so the wait is part of the job's stage.
         watch.lap(if wait && !alone { Stage::Wait } else { stage(op) });
         while let Some(completion) = self.done.pop() {
             self.device_ns += completion.service.0;
@@ -305,7 +306,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Returns the microbenchmark's inputs. They are made from what is stored when it first runs.
+    /// Returns the microbenchmark's inputs. The first call makes them from the stored values.
     fn micro(&mut self, kernel: Kernel) -> Result<Micro, String> {
         match self.micro.take() {
             Some(micro) => Ok(micro),
@@ -335,8 +336,8 @@ impl Runner {
         Ok(sample)
     }
 
-    /// Makes the same requests as `requests`, with other work in the place of the service. As there, a call comes
-    /// before the use of its result, and the thread goes on while a call is offloaded.
+    /// Makes the same requests as `requests`, with other work in the place of the service. As in `requests`, a call
+    /// comes before the use of its result, and the thread continues while a call is offloaded.
     fn filled(
         &mut self,
         kernel: Kernel,
@@ -408,7 +409,7 @@ fn now_ns(clock: ClockId) -> f64 {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as f64
 }
 
-/// Wakes a thread that sleeps until a completion is there.
+/// Wakes a sleeping thread when a completion arrives.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -417,8 +418,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Returns the time that two threads of one core take to wake each other and go to sleep (ns): a switch from one to the
-/// other.
+/// Returns the time of one switch between two threads of one core (ns). The threads wake each other and go to sleep in
+/// turn.
 ///
 /// # Errors
 /// A thread cannot be started.

@@ -1,5 +1,5 @@
-//! Threads on one core, each with its own runner, which do their tasks one after the other. With several threads the
-//! core has something to run while one of them sleeps.
+//! Threads on one core, each with its own runner, which run one task after another. With several threads the core has
+//! something to run while one of them sleeps.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use crate::accelerometer::service::runner::{Runner, Sample, Task};
 
-/// Makes the runner of a thread, on that thread.
+/// Makes the runner of a thread. It is called on that thread.
 pub(crate) type Build = dyn Fn(usize) -> Result<Runner, String> + Send + Sync;
 
-/// The threads of a service. Dropping the team ends them.
+/// The threads of a service. Dropping the team stops them.
 pub(crate) struct Team {
     members: Vec<Member>,
 }
@@ -26,8 +26,8 @@ struct Member {
 struct Done(Sample, Instant, Instant);
 
 impl Team {
-    /// Starts so many threads on that core, or wherever the system puts them. The first one fills the store if `fill`
-    /// is set.
+    /// Starts `threads` threads on that core, or on any core if there is none. The first thread fills the store if
+    /// `fill` is set.
     ///
     /// # Errors
     /// A runner could not be built.
@@ -67,7 +67,7 @@ impl Team {
         Ok(Self { members: (0..threads).map(member).collect::<Result<_, String>>()? })
     }
 
-    /// Runs the task, shared among the threads. Returns also how long it took all of them (ns).
+    /// Runs the task, shared among the threads. Returns the sample and the time until the last thread finished (ns).
     ///
     /// # Errors
     /// A request was not answered, a job failed, or a thread ended.
@@ -110,7 +110,7 @@ impl Drop for Team {
     fn drop(&mut self) {
         self.members.iter_mut().for_each(|member| drop(member.tasks.take()));
         for member in &mut self.members {
-            // A thread that panicked has said so on standard error.
+            // A thread that panicked has already printed its message on standard error.
             let _ = member.thread.take().map(JoinHandle::join);
         }
     }
@@ -126,9 +126,9 @@ fn serve(runner: &mut Runner, todo: &Receiver<Task>, answer: &Sender<Result<Done
     }
 }
 
-/// Keeps the calling thread, and the threads that it starts, on a core.
+/// Pins the calling thread, and the threads that it starts, to a core.
 pub(crate) fn keep_to(core: Option<usize>) {
-    // Without the core the measurement is less precise, and nothing else changes.
+    // If the thread cannot be pinned, the measurement is less precise, and nothing else changes.
     let _ = core.map(device::cores::pin);
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use crate::accelerometer::service::watch::Stage;
     use crate::accelerometer::service::{Checksum, Cipher, Load, Mix, Ops, Service};
 
-    /// Starts a team whose requests are half sets. All values are compressed, on another thread.
+    /// Starts a team with as many sets as gets. Another thread compresses all values.
     fn team(threads: usize, window: usize) -> Team {
         let mix = Mix {
             keys: 20,

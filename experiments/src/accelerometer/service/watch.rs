@@ -1,35 +1,35 @@
-//! A breakdown of the time of a request. Throughput is measured without watching. A watched run gives shares, and the
-//! clock's own cost is taken out of them.
+//! A breakdown of the time of a request. Throughput is measured without watching. A watched run gives the stages'
+//! shares, from which the clock's own cost is subtracted.
 
 use std::time::Instant;
 
-/// A part of a request.
+/// A part of a request's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The load's part: choosing a request.
+    /// The load's choice of a request.
     Load,
     /// Reading the command line.
     Parse,
-    /// The table of items.
+    /// The access to the table of items.
     KeyValue,
     /// Encryption and decryption.
     SecureIo,
     /// Checksums.
     Checksum,
-    /// Compression, or what the host still does of it.
+    /// Compression, or the host's remaining part of it.
     Compress,
-    /// Decompression, or what the host still does of it.
+    /// Decompression, or the host's remaining part of it.
     Decompress,
     /// Composing the reply.
     Reply,
-    /// Looking for completions while no more jobs may be in flight.
+    /// The wait for completions while no more jobs may be in flight.
     Wait,
     /// The thread's sleep, which takes no time of the core.
     Blocked,
 }
 
 impl Stage {
-    /// Every stage, in the order of a request.
+    /// Every stage, in the order in which a request passes through them.
     pub(crate) const ALL: [Stage; 10] = [
         Stage::Load,
         Stage::Parse,
@@ -43,7 +43,7 @@ impl Stage {
         Stage::Blocked,
     ];
 
-    /// Returns the name in figures.
+    /// Returns the stage's name in figures.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Stage::Load => "load",
@@ -60,9 +60,9 @@ impl Stage {
     }
 }
 
-/// A receiver of the ends of stages.
+/// Receives the ends of stages.
 pub(crate) trait Watch {
-    /// Counts the time since the last call for this stage.
+    /// Counts the time since the last call as time of `stage`.
     fn lap(&mut self, stage: Stage);
 }
 
@@ -118,13 +118,13 @@ impl Stages {
         self.ns[stage as usize]
     }
 
-    /// Returns how often the stage has ended.
+    /// Returns how many times the stage has ended.
     pub(crate) fn laps(&self, stage: Stage) -> u64 {
         self.laps[stage as usize]
     }
 
-    /// Scales the stages so that those on the core add up to `cpu_ns`. What the system ran in between is then in no
-    /// stage.
+    /// Scales the stages so that those on the core add up to `cpu_ns`. The stages then exclude the time in which the
+    /// system ran other work.
     pub(crate) fn within(mut self, cpu_ns: f64) -> Self {
         self.ns[Stage::Blocked as usize] = 0.0;
         let all: f64 = self.ns.iter().sum();
@@ -135,7 +135,7 @@ impl Stages {
     }
 }
 
-/// Returns the time of one look at the clock (ns): the median of many pairs.
+/// Returns the time of one read of the clock (ns), as the median of many pairs of reads.
 fn cost_ns() -> f64 {
     let mut pairs: [u64; 257] = std::array::from_fn(|_| {
         let first = Instant::now();

@@ -1,13 +1,13 @@
-//! The cases held out. They were written down on 2026-11-22, when nothing of them had been measured. No mix of them had
-//! been looked at, and nothing in the microbenchmarks was made with them in view. Other kernels go to the places of the
-//! cases above, and other sizes and shares to the kernels. They are reported separately and must not be changed: what
-//! they say of the model is worth something only because they were unknown.
+//! The held-out cases. They were written down on 2026-11-22, before any of them was measured. None of their mixes had
+//! been measured, and no microbenchmark was made with them in mind. They give other kernels to the accelerators of the
+//! cases above, and other sizes and shares to the kernels. They are reported separately and must not be changed: their
+//! verdict on the model is worth something only because they were unknown when the model was made.
 
 use super::{
     By, Case, DOCUMENTS, Kernel, OFF_ASYNC, OFF_SYNC, ON, PAGES, REMOTE, SYNC, VALUES, case,
 };
 
-/// Returns every case held out.
+/// Returns every held-out case.
 pub(in super::super) fn held_out() -> Vec<Case> {
     let encrypted = ("held_out.aes_ni", "AES-NI, 2 % of the documents encrypted");
     let checked = ("held_out.crc32c", "hardware CRC-32C, four in ten are sets");
