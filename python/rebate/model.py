@@ -129,7 +129,7 @@ class Outcome:
     profile: dict[str, Any] | None
     """The categories of the CPU profile, if the parameters come from a profile."""
     left_out: tuple[str, ...]
-    """The queries without an answer because too little is known, each with the reason."""
+    """The queries and devices for which too little is known, each with the reason."""
 
 
 def evaluate(

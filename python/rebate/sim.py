@@ -253,7 +253,8 @@ def sweep(
     determines its numbers, so a changed key, specification or version is simulated again.
 
     With `ray`, each point is a task of the Ray cluster to which this process is connected. If it is not connected,
-    a local cluster is started. This needs the extra `rebate[ray]`. The numbers are the same, and this process stores them.
+    a local cluster is started. This needs the extra `rebate[ray]`. The numbers are the same, and this process stores
+    them.
     """
     return Results(tuple(itertools.chain(*points(spec, values, keep=keep, ray=ray, **options))))
 
