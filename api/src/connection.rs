@@ -1,6 +1,5 @@
 //! One HTTP/2 connection for the calls of one thread, used by the generated clients. It has none of the queues and
-//! layers of a [`tonic::transport::Channel`]. It does not reconnect, wait or retry. The owner of the connection does
-//! this.
+//! layers of a [`tonic::transport::Channel`]. It does not reconnect, wait or retry. Its owner must do so.
 
 use std::future::Future;
 use std::io;

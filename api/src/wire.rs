@@ -77,7 +77,7 @@ pub fn client<E: Clone>(executor: E) -> Builder<E> {
     builder
 }
 
-/// Returns the origin that calls to the service at `address` state.
+/// Returns the origin (scheme and authority) of calls to the service at `address`.
 ///
 /// Returns an error for a host that cannot be part of a URI.
 pub fn origin(address: &Address) -> Result<Uri, tonic::Status> {

@@ -6,7 +6,7 @@ use crate::equations::Switches;
 use crate::parameters::{BadParameter, Parameters, Symbol};
 use crate::queueing::Queueing;
 
-/// The quantity that an offload is to improve.
+/// The quantity that an offload should improve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Objective {
     /// Host cycles, and so the throughput. \[Accelerometer\] chooses by host cycles what to offload.
@@ -84,8 +84,9 @@ impl BreakEven {
     }
 }
 
-/// Computes equation (2), for Sync and for every latency but without o1. Returns the cycles that an offload of
-/// `kernel_cycles` saves, `C_b g - (C_b g / A + o0 + L + Q)`. The offload pays if the result is above 0.
+/// Computes equation (2), for the speedup of Sync. It is also the latency form of every design, from which the cycles
+/// of o1 are still to be subtracted. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (C_b g / A +
+/// o0 + L + Q)`. The offload pays if the result is above 0.
 pub fn equation_2(parameters: &Parameters, kernel_cycles: f64) -> f64 {
     let on_accelerator = kernel_cycles / parameters.values().a;
     kernel_cycles - (on_accelerator + parameters.offload_cycles())
@@ -173,7 +174,7 @@ fn saved_per_cycle(parameters: &Parameters, design: &Design, objective: Objectiv
     Parameters::new(free).map_or(0.0, |free| offload_gain(&free, design, objective, 1.0))
 }
 
-/// Returns the fraction of offloads of `bytes` that pay if each has its measured queueing time instead of the mean.
+/// Returns the fraction of offloads of `bytes` that pay if each offload has its own queueing time instead of the mean.
 pub fn paying_share(
     parameters: &Parameters,
     design: &Design,
@@ -258,7 +259,7 @@ mod tests {
             let objective = Objective::Speedup;
             paying_share(&parameters(2.0), &design, objective, &kernel, &queueing, bytes)
         };
-        // 2 g must be above 40 + Q.
+        // An offload pays if 2 g is above 40 + Q.
         assert_eq!([20.0, 21.0, 28.0, 45.0, 46.0].map(share), [0.0, 0.25, 0.5, 0.75, 1.0]);
     }
 

@@ -1,5 +1,5 @@
-//! One question to the model. Quantities, a design and perhaps sizes go in. Estimates with intervals, the sensitivity
-//! to each parameter and the limits of the answer come out.
+//! Answers one question to the model. The input is quantities, a design and optionally sizes. The output is estimates
+//! with intervals, the sensitivity to each parameter and the limits of the answer.
 //!
 //! Uncertainty is propagated by Monte Carlo with a stated seed. There are 4,096 draws. The values of each parameter are
 //! drawn from equal slices of its spread in a random order (Latin hypercube), so that intervals are stable to a
@@ -41,8 +41,7 @@ pub struct SizeRule {
     pub objective: Objective,
 }
 
-/// Answers one question to the model. The input is quantities, a design and optionally sizes. The output is estimates
-/// with intervals, the sensitivity to each parameter and the limits of the answer.
+/// One question to the model, with all its inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     quantities: [Quantity; SYMBOLS - 1],
@@ -61,7 +60,7 @@ pub struct Sensitivity {
     /// The parameter's share of the variance of the speedup, from its own uncertainty. The shares sum to 1, or are all
     /// 0 if no parameter is uncertain. A better measurement helps most for the parameter with the largest share.
     pub variance_share: f64,
-    /// The change of the speedup (%) for a change of the parameter by 1 %.
+    /// The change of the speedup (%) if the parameter grows by 1 %.
     pub elasticity: f64,
     /// The origin of the parameter.
     pub provenance: Provenance,
@@ -74,7 +73,7 @@ pub enum Limit {
     SizesUnknown,
     /// The kernel's complexity was not stated. The answer assumes that it is linear.
     LinearKernel,
-    /// The accelerator would be busy for more than all of the time. The service needs several accelerators, or Q grows
+    /// The accelerator would be busy for 100 % of the time or more. The service needs several accelerators, or Q grows
     /// without bound.
     AcceleratorSaturated,
     /// The throughput rises, but single requests take longer.

@@ -1,7 +1,8 @@
 //! Learns the cost of a job on a device from the jobs that ran. [`CostFit`] receives observations. [`CostCurve`] is its
-//! current knowledge, which policies read. Each (op, device) has one of each. Times are in ns, sizes in bytes.
+//! current knowledge, which policies read. Each pair of op and device has a fit and a curve. Times are in ns, sizes in
+//! bytes.
 //!
-//! The model behind it is a queue with `lanes` servers and a service time that is a line over bytes:
+//! The underlying model is a queue with `lanes` servers and a service time that is a line over bytes:
 //!
 //! ```text
 //! latency = service(bytes) + wait

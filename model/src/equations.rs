@@ -1,6 +1,5 @@
 //! Equations (1), (3), (5), (6) and (8) of \[Accelerometer\] section 3, one function each, and the choice of the
-//! equation for a design. Equations (2), (4) and (7) tell when one offload pays. They are defined beside the break-even
-//! size.
+//! equation for a design. Equations (2), (4) and (7) tell when one offload pays. They are in the module `break_even`.
 //!
 //! Each result is a ratio: C divided by the remaining cycles (C_S for speedup, C_L for latency reduction). It is above
 //! 1 if acceleration helps, and infinite if no cycles remain.
@@ -10,12 +9,12 @@ use crate::design::{Design, Strategy, Threading, Variant};
 use crate::parameters::Parameters;
 use crate::program::PublicProgram;
 
-/// The number of thread switches of o1 cycles that an offload costs.
+/// The number of thread switches that an offload costs, each of o1 cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switches {
     /// A separate thread receives the response.
     One,
-    /// The waiting thread gives the core away and gets it back.
+    /// The core switches away from the waiting thread and back to it.
     Two,
 }
 

@@ -26,7 +26,7 @@ impl BadParameter {
 pub enum Symbol {
     /// The host cycles of all logic in the time unit.
     C,
-    /// Fraction of C that the kernel takes.
+    /// The fraction of C that the kernel takes.
     Alpha,
     /// The number of offloads in the time unit.
     N,
@@ -181,7 +181,7 @@ impl Parameters {
         &self.0
     }
 
-    /// Returns the cycles per offload that can count in every design: o0 + L + Q.
+    /// Returns the cycles per offload that can count in all designs: o0 + L + Q.
     pub(crate) fn offload_cycles(&self) -> f64 {
         self.0.o0 + self.0.l + self.0.q
     }

@@ -1,8 +1,8 @@
 //! Tests that the model agrees with the public Accelerometer program on random inputs, to 1e-4 of the speedup. The
 //! recorded answers of the program to some inputs are always compared (`oracle/recorded.txt`). If
 //! `ACCELEROMETER_PROGRAM` names the program's binary (`g++ -std=c++11 -o accelerometer accelerometer.cc` in a clone of
-//! akshithasriraman/Accelerometer), all inputs are compared with the program itself; otherwise the test says that it
-//! did not run it. `ACCELEROMETER_RECORD` names a file to which the answers are written.
+//! akshithasriraman/Accelerometer), all inputs are compared with the program itself. Otherwise the test prints that it
+//! skips this comparison. `ACCELEROMETER_RECORD` names a file to which the answers are written.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
 //! The conditions of a branch on a payload, with Python's operators: `field("tries") < 3`, `a & b`, `a | b`, `~a`. A
-//! catalog checks whether its fields exist when it is made.
+//! new catalog checks that the fields exist.
 
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyTypeError;

@@ -27,8 +27,8 @@ pub(crate) fn scenarios() -> Vec<&'static str> {
     sim::scenarios()
 }
 
-/// Returns the architectures of a specification's system that have these names. Without names they are the compared
-/// ones. The name `all` selects every architecture.
+/// Returns the architectures with these names of a specification's system. Without names, it returns the compared
+/// architectures. The name `all` selects every architecture.
 #[pyfunction]
 #[pyo3(signature = (spec, set, names, files = None))]
 pub(crate) fn architectures(

@@ -60,8 +60,8 @@ impl Block {
         Ok(Self(self.0.clone().trans(base(src)?, base(dst)?)))
     }
 
-    /// Adds a choice between two arms. The parts that follow continue each open arm. Without `on_false` the second arm
-    /// does nothing.
+    /// Adds a choice between two arms. The next parts continue each open arm. Without `on_false` the second arm does
+    /// nothing.
     #[pyo3(signature = (condition, on_true, on_false = None))]
     fn branch(&self, condition: Asked<'_>, on_true: Side<'_>, on_false: Option<Side<'_>>) -> Self {
         let other = on_false.map_or_else(|| trace::Block::empty().into(), |side| side.arm());
@@ -80,7 +80,7 @@ impl Block {
         Path(self.0.clone().fork(arms.iter().map(|path| path.0.clone())))
     }
 
-    /// Adds several arms that run at the same time. The parts that follow wait for all arms.
+    /// Adds several arms that run at the same time. The next parts wait for all arms.
     #[pyo3(signature = (*arms))]
     fn join(&self, arms: Vec<PyRef<'_, Block>>) -> Self {
         Self(self.0.clone().join(arms.iter().map(|block| block.0.clone())))

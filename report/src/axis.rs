@@ -8,7 +8,7 @@ const MAGNITUDE_MAX: f64 = 1e15;
 /// The smallest value above zero that is drawn.
 const MAGNITUDE_MIN: f64 = 1e-12;
 const TICKS_MAX: usize = 7;
-/// The most ticks at 1, 2 and 5 of each decade. If there would be more, only the decades have ticks.
+/// The most ticks at 1, 2 and 5 times powers of ten. If there would be more, only the powers of ten have ticks.
 const ROUND_TICKS_MAX: usize = 10;
 
 /// Returns the value if the scale can show it.
@@ -23,13 +23,13 @@ pub(super) fn drawable(value: f64, scale: Scale) -> Option<f64> {
     }
 }
 
-/// The two ends of an axis, converted to the scale.
+/// The two ends of an axis, on its scale, and its ticks.
 #[derive(Debug)]
 pub(super) struct Span {
     scale: Scale,
     low: f64,
     high: f64,
-    /// The ticks as values.
+    /// The values of the ticks.
     pub(super) ticks: Vec<f64>,
 }
 

@@ -144,7 +144,7 @@ impl<'a> Drawing<'a> {
         hint
     }
 
-    /// Draws a label at the end of each line. Labels are moved so that they do not overlap.
+    /// Draws a label at the end of each line that has one. Labels are moved so that they do not overlap.
     fn labels(&self) -> Markup {
         let mut labels: Vec<(f64, &Series)> = Vec::new();
         for series in self.lines.series.iter().filter(|series| !series.label.is_empty()) {

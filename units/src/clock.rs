@@ -13,7 +13,7 @@ pub trait Clock: Send + Sync {
 }
 
 /// The machine's monotonic clock. All clocks of a process have the same zero, which is the time when the first one was
-/// made. So times can be passed from one owner to another.
+/// made. So one owner can pass times to another.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     start: Instant,

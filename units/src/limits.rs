@@ -30,8 +30,8 @@ pub const GET_LINE_BYTES_MAX: usize = 256 << 10;
 /// The bytes of a frame's header without a dictionary id (see docs/format.md).
 pub const FRAME_HEADER_BYTES: usize = 16;
 
-/// The smallest value that is compressed (bytes). Below this size the compressed value with the frame's header is
-/// rarely shorter. Counters also stay readable for the store's incr and decr.
+/// The smallest value that is compressed (bytes). The compressed form of a smaller value, with the frame's header, is
+/// rarely shorter. Small values also stay readable for the store's incr and decr, which need plain counters.
 pub const COMPRESS_BYTES_MIN: usize = 64;
 
 const _: () = assert!(COMPRESS_BYTES_MIN > FRAME_HEADER_BYTES);

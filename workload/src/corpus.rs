@@ -18,7 +18,7 @@ pub enum CorpusError {
     Unreadable {
         /// The file or directory.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The I/O error.
         error: io::Error,
     },
     /// The directory has no bytes in regular files.

@@ -59,7 +59,7 @@ pub enum PresetError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The I/O error.
         error: io::Error,
     },
     /// The text is not a preset.
@@ -110,7 +110,7 @@ impl Preset {
         read.and_then(|_| Self::parse(&text, &path.display().to_string()))
     }
 
-    /// Reads a preset from its text. Errors call it `origin`.
+    /// Reads a preset from its text. Error messages call the text `origin`.
     pub fn parse(text: &str, origin: &str) -> Result<Self, PresetError> {
         let preset: Self = toml::from_str(text).map_err(|error| PresetError::Malformed {
             origin: origin.to_owned(),
@@ -188,13 +188,13 @@ mod tests {
             let sizes = Sizes::new(&preset.value_bytes.value, Weighting::Calls).expect("checked");
             if let Some(published) = &preset.mean_value_bytes {
                 let error = sizes.mean_bytes() / published.value - 1.0;
-                // The file of a preset states if its quantiles are too far apart for its mean.
+                // A preset says in its file if its quantiles are too far apart for its mean.
                 assert!(error.abs() < 0.25, "{name}: {:.0} {error:+.3}", sizes.mean_bytes());
             }
         }
     }
 
-    /// Checks the numbers that follow from the publication: the shares of calls from a size on, and the mean.
+    /// Checks the numbers that follow from the publication: the shares of calls of at least some size, and the mean.
     #[test]
     fn feed1_is_as_published_and_cache1_smaller() {
         let sizes = |name| {

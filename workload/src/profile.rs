@@ -109,7 +109,7 @@ pub struct CompressProfile {
     pub dynamic: Option<OpProfile>,
 }
 
-/// Selects which values of their ranges the costs of a profile have.
+/// Selects a value from the range of each cost of a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
     /// Every cost with a range has its lowest value. This is the fastest device that the sources allow.
@@ -137,7 +137,7 @@ pub enum ProfileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The I/O error.
         error: io::Error,
     },
     /// The text is not a profile.
@@ -186,7 +186,7 @@ impl DeviceProfile {
         read.and_then(|_| Self::parse(&text, &path.display().to_string()))
     }
 
-    /// Reads a profile from its text. Errors call it `origin`.
+    /// Reads a profile from its text. Error messages call the text `origin`.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
         let profile: Self = toml::from_str(text).map_err(|error| ProfileError::Malformed {
             origin: origin.to_owned(),
@@ -197,8 +197,8 @@ impl DeviceProfile {
         Ok(profile)
     }
 
-    /// Returns the profile with its costs at the lowest, the stated or the highest value of their ranges. The suffix
-    /// `-low` or `-high` marks the name of a changed profile.
+    /// Returns the profile with its costs at the lowest, the stated or the highest value of their ranges. The name of a
+    /// changed profile ends in `-low` or `-high`.
     pub fn variant(mut self, variant: Variant) -> Self {
         let suffix = match variant {
             Variant::Low => "-low",

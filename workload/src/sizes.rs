@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 use units::Prng;
 
-/// A distribution of sizes. All fields are in bytes unless they are exponents or shares. Draws are rounded and limited
-/// to the bounds of the distribution.
+/// A distribution of sizes. Fields are in bytes unless they are exponents or shares. Draws are rounded and limited to
+/// the bounds of the distribution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs)]
 pub enum SizeDist {
-    /// Always `bytes`.
+    /// The same size for every draw.
     Fixed { bytes: u64 },
     /// All sizes from `min_bytes` to `max_bytes` with the same probability.
     Uniform { min_bytes: u64, max_bytes: u64 },
@@ -288,7 +288,7 @@ fn check_parts(parts: &[SizePart]) -> Result<(), BadSizes> {
 const GRID_CELLS: usize = 4_096;
 /// The number of times that the last cell is halved. The finest cell stands for one call in four billion.
 const GRID_HALVINGS: i32 = 20;
-/// The largest size. memcached's largest `-I` is not greater, so a larger size is a mistake in a file.
+/// The largest size (bytes), which is memcached's largest `-I`. A larger size is a mistake in a file.
 const SIZE_BYTES_MAX: u64 = 1 << 30;
 const UNIT_BELOW_ONE: f64 = 1.0 - f64::EPSILON / 2.0;
 

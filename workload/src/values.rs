@@ -24,7 +24,7 @@ pub struct Values {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Mismatch {
-    /// The length of the value is wrong for every version.
+    /// The length is not that of the value, which all its versions share.
     #[error("{got} bytes instead of {expected}")]
     Length { got: usize, expected: usize },
     /// The value has wrong bytes, of which the first is at `offset`.
@@ -123,8 +123,8 @@ fn version_of(header: &[u8]) -> Result<u32, Mismatch> {
     version.ok_or(Mismatch::Bytes { offset: HEADER_BYTES / 2 })
 }
 
-/// The bytes of the pool. It is so large that few values of a run share more bytes at the same place than fit into a
-/// compression window.
+/// The size of the pool (bytes). It is so large that few values of a run have more than one compression window of bytes
+/// in common.
 const POOL_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 16;
 /// The smallest size of a value with a header (bytes). In a smaller value the header would be a large part and would

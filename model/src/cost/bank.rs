@@ -13,9 +13,10 @@ const ANCHOR_BYTES: [f64; 2] = [64.0, 65_536.0];
 /// in memory.
 const ANCHOR_WEIGHT: f64 = 0.25;
 const ANCHOR_SHARE: f64 = 0.002;
-/// Another hypothesis becomes the best one when its squared error is less than this fraction of the best one's.
+/// A hypothesis replaces the best one when its squared error is less than this fraction of the best one's.
 const TAKE_OVER: f64 = 0.85;
-/// The gain above which all sums are scaled back to a gain of 1. Old observations do not lose weight: new ones gain it.
+/// The gain above which all sums are scaled back to a gain of 1. The gain is the weight of a new observation. It grows,
+/// because that is cheaper than to reduce the weight of all old observations.
 const GAIN_MAX: f64 = 1e60;
 
 /// The number of jobs served at once, and the line of the service time.
@@ -75,8 +76,8 @@ pub(super) struct Bank<const K: usize> {
 }
 
 impl<const K: usize> Bank<K> {
-    /// Makes a bank in which every hypothesis starts with the same line. The hypothesis nearest to `lanes` is the first
-    /// best one.
+    /// Makes a bank in which every hypothesis starts with the same line. The hypothesis nearest to `lanes` is the best
+    /// one at first.
     pub(super) fn new(hypotheses: [f64; K], lanes: f64, fixed_ns: f64, ns_per_byte: f64) -> Self {
         // A line that is zero everywhere has no shape, so it becomes a constant of one nanosecond.
         let fixed_ns = if fixed_ns + ns_per_byte > 0.0 { fixed_ns } else { 1.0 };

@@ -4,7 +4,7 @@
 use crate::break_even::BreakEven;
 use crate::parameters::BadParameter;
 
-/// The number of bounds between and around the size classes.
+/// The number of bounds of the size classes, including the first and the last.
 pub(super) const KNOTS: usize = 9;
 /// The bounds of the size classes (bytes). The last class continues beyond its upper bound.
 pub(super) const KNOT_BYTES: [f64; KNOTS] =
@@ -138,8 +138,8 @@ pub struct CostCurve {
     /// The number of jobs that the device serves at once, as this queue observes it. With a long queue the device
     /// completes jobs `lanes` times as fast as one after the other.
     pub lanes: f64,
-    /// The line from which `service` deviates gives the service times of the jobs ahead. This is its value at size 0
-    /// (ns).
+    /// The value at size 0 of the line for the service times of the jobs ahead (ns). `service` is this line with
+    /// corrections per size class.
     pub(super) ahead_fixed_ns: f64,
     /// The slope of the line for the jobs ahead (ns per byte).
     pub(super) ahead_ns_per_byte: f64,

@@ -16,7 +16,7 @@ pub struct Estimates {
     wait_ns_per_byte: f64,
 }
 
-/// The two lines of one size class, each (ns, ns per byte).
+/// The lines of service and host in one size class, each (ns, ns per byte).
 #[derive(Clone, Copy, Debug)]
 struct Class {
     service: [f64; 2],

@@ -10,8 +10,8 @@ use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
 const LANES: [f64; 12] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0];
 /// An observation of this age weighs 1/e of a new one.
 const MEMORY_NS: f64 = 300e6;
-/// The most by which the weight of observations grows from one to the next. So an observation weighs at least 7/8 of
-/// the next one, however rare jobs are.
+/// The largest ratio of the weights of two successive observations. So an observation weighs at least 7/8 of the next
+/// one, however rare jobs are.
 const GROWTH_MAX: f64 = 8.0 / 7.0;
 /// The number of observations up to which their number also bounds the memory, so that a wrong start is forgotten.
 const COLD: u64 = 1_024;
@@ -24,7 +24,7 @@ const SOLVE_AFTER: Nanos = Nanos::millis(10);
 /// observed, the memory is as short as possible, and residuals count up to `CUT_CHANGED`.
 const BIAS_CHANGED: f64 = 0.18;
 const BIAS_NEW: f64 = 1.0 / 8.0;
-/// The mean residual from which on the device may be about to change.
+/// The mean residual up to which the device is steady. Above it the device may be about to change.
 const BIAS_STEADY: f64 = BIAS_CHANGED / 2.0;
 /// The most that a residual counts in this mean. Ten jobs in a row then show that the device has changed, but a few
 /// outliers among other jobs do not.
@@ -123,8 +123,8 @@ impl CostFit {
         self.is_steady
     }
 
-    /// Reduces the weight of all observations so far, because they may no longer hold. Call it for a device that did
-    /// other jobs, or none, for a long time.
+    /// Reduces the weight of all observations so far, because they may no longer hold. Call it for a device that has
+    /// done other jobs, or none, for a long time.
     pub fn doubt(&mut self) {
         self.latency.doubt();
         self.host.doubt();

@@ -1,5 +1,5 @@
-//! Suggests what to accelerate or improve for the findings of a profile, from \[Accelerometer\] table 4. Shares of the
-//! weight select the entries. The list is for a person to read and estimates no gain.
+//! Suggests improvements for the findings of a profile, from \[Accelerometer\] table 4. The shares of the weight decide
+//! which suggestions are listed. They are for a person to read and contain no estimate of the gain.
 
 use super::breakdown::{Category, CpuProfile, Sums};
 
@@ -68,7 +68,7 @@ fn poor_ipc(profile: &CpuProfile, found: &mut Vec<Advice>) {
     }
 }
 
-/// Returns the sums of a category, or of the named parts of it, if they are significant. The category is looked up in
+/// Returns the sums of a category if they are significant, or of the named parts of it. The category is looked up in
 /// the leaf table first, then among the functionalities.
 fn significant(profile: &CpuProfile, category: &str, parts: &[&str]) -> Option<Sums> {
     let found = profile.leaf.find(category).or_else(|| profile.functionality.find(category))?;

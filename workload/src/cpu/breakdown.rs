@@ -57,14 +57,14 @@ pub struct Category {
     pub sums: Sums,
     /// The named parts of the category, the largest first.
     pub parts: Vec<(String, Sums)>,
-    /// The symbols with the most weight. It is empty in the table of functionalities.
+    /// The symbols with the most weight. Only the table of leaf functions has them.
     pub top: Vec<(String, u64)>,
 }
 
 /// One table of categories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breakdown {
-    /// The categories, the largest first. Those without a sample are left out.
+    /// The categories, the largest first. Categories without a sample are left out.
     pub categories: Vec<Category>,
     /// The samples that no rule matched.
     pub uncategorised: Category,
@@ -93,7 +93,7 @@ pub struct CpuProfile {
     /// The meaning of the counts of folded stacks. None in other formats.
     pub stands_for: Option<StandsFor>,
     /// The number of independent samples of equal weight that would be as certain. It is smaller than the number of
-    /// samples if weights differ.
+    /// samples if their weights differ.
     pub independent_samples: f64,
     /// The breakdown by leaf function (table 2).
     pub leaf: Breakdown,

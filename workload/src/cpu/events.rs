@@ -2,7 +2,7 @@
 //! only the first event is used, on every kind of core that has it. A second event of the same kind would count the
 //! same work again.
 
-/// The unit that samples count. The unit that is best for shares of cycles comes first.
+/// The unit that samples count. The variants are in order of preference for shares of cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Cycles of the core.
@@ -40,8 +40,7 @@ pub(super) struct Events([Option<Known>; KINDS]);
 struct Known {
     event: Vec<u8>,
     modifiers: Vec<u8>,
-    /// The names under which the event was found, in the order of their first samples: one name, or one per kind of
-    /// core.
+    /// The names of the event, in the order of their first samples. There is one name, or one per kind of core.
     names: Vec<String>,
 }
 

@@ -137,7 +137,7 @@ pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
     }
 }
 
-/// Returns whether a file that begins like this may be a profile.
+/// Returns whether a file that begins with these bytes may be a profile.
 pub(super) fn may_be(head: &[u8]) -> bool {
     // The first field is a field of a profile, most often a type of samples.
     let tag = head.first().copied().unwrap_or(0);
@@ -247,7 +247,7 @@ fn count_entries(mut bytes: &[u8]) -> Result<usize, DecodeError> {
     Ok(entries)
 }
 
-/// An index that belongs to no string.
+/// An index that no string has.
 const NO_TEXT: i64 = -1;
 
 const GZIP: &[u8] = b"\x1f\x8b";

@@ -13,13 +13,13 @@ use super::rules::{NONE, Ranks, Rules, TABLES, Table};
 use super::symbols::{Symbol, Symbols};
 use super::weights::Weights;
 
-/// The reason why no profile could be made.
+/// The reason why no profile could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CpuProfileError {
     /// The stream could not be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// The input is not text.
+    /// The input has no format that can be read.
     #[error("this is {0}")]
     Binary(&'static str),
     /// A part of the profile is longer than its limit.
@@ -110,7 +110,7 @@ fn read_pprof(
     let profile = Pprof::new(pprof::bytes(input)?)?;
     let mut tally = Tally::new(rules, limits.symbols_max);
     let kind = tally.events.kind(profile.event.as_bytes()).unwrap_or(Kind::Other);
-    // Instructions that are the weights of a profile count as another event.
+    // If instructions are the weights of a profile, they count as `Other`.
     let kind = if kind == Kind::Instructions { Kind::Other } else { kind };
     (tally.format, tally.event) = (Some(Format::Pprof), Some(profile.event.clone()));
     let mut malformed = Malformed::default();
@@ -171,7 +171,7 @@ impl Stack {
     }
 }
 
-/// The samples and their weight, by the kind of event. It is known only at the end of a profile which kind is used.
+/// The samples and their weight, by the kind of event. Only at the end of a profile it is known which kind is used.
 type Counts = [Counted; KINDS];
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -199,7 +199,7 @@ struct Tally<'a> {
     weights: [Weights; KINDS],
     sums: [Vec<Counts>; TABLES],
     uncategorised: [Counts; TABLES],
-    /// The number of samples that are not used because another event of the same kind is.
+    /// The number of samples that are not used because another event of the same kind is used.
     left_out: u64,
 }
 
@@ -340,7 +340,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Returns the kind of sample that shows shares of cycles best among those in the profile.
+    /// Returns the best kind of sample in the profile for shares of cycles.
     fn kind(&self) -> Kind {
         let has = |kind: &Kind| self.total[*kind as usize].weight > 0;
         Kind::ALL.into_iter().find(has).unwrap_or(Kind::Other)
@@ -475,8 +475,8 @@ fn folded_count(line: &[u8]) -> Option<(&[u8], u64)> {
     (!frames.is_empty()).then_some((frames, count))
 }
 
-/// Returns symbol and library of a frame of a folded stack. The suffix that marks where the frame ran is removed. A
-/// frame of the kernel gets the kernel's name as its library.
+/// Returns the symbol and the library of a frame in a folded stack. The suffix that marks where the frame ran is
+/// removed. A frame of the kernel gets the kernel's name as its library.
 fn annotated(frame: &[u8]) -> (&[u8], &[u8]) {
     for mark in [b"_[i]", b"_[j]"] {
         if let Some(symbol) = frame.strip_suffix(mark) {

@@ -4,7 +4,7 @@
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 
-/// The two tables of \[Accelerometer\] that samples are sorted into.
+/// The two tables of \[Accelerometer\] into which samples are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// Leaf functions (table 2).
@@ -28,13 +28,13 @@ impl Table {
     }
 }
 
-/// The frames of a stack that a rule applies to.
+/// The frames of a stack to which a rule applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Frames {
     /// Only the frame where the sample was taken.
     Leaf,
-    /// Any frame. Everything that a matching function calls counts for that function.
+    /// Any frame. Everything that a matching function calls also counts for the rule.
     Inclusive,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Rule {
     pub(super) category: String,
     /// A part of the category, such as `free` of memory.
     pub(super) part: Option<String>,
-    /// The frames that the rule applies to. The default is the leaf for leaf functions and every frame for
+    /// The frames to which the rule applies. The default is the leaf for leaf functions and every frame for
     /// functionalities.
     pub(super) frames: Option<Frames>,
     #[serde(default)]
@@ -126,7 +126,7 @@ pub struct Explained {
     pub category: String,
     /// The part of the category, if any.
     pub part: Option<String>,
-    /// The frames that the rule applies to.
+    /// The frames to which the rule applies.
     pub frames: Frames,
     /// The pattern that matched.
     pub pattern: String,

@@ -149,7 +149,7 @@ fn stacks_weighted_by_time_count_their_samples() {
         (counted.stands_for, counted.independent_samples),
         (Some(StandsFor::Samples), 100.0)
     );
-    // Each sample of perf has its period.
+    // The samples of perf have different periods.
     let uneven = perf(&[("cycles", 1_000, "main"), ("cycles", 1, "main")]);
     assert!((uneven.independent_samples - 1.0).abs() < 0.01, "{uneven:?}");
     assert_eq!((uneven.total.samples, uneven.stands_for), (2, None));

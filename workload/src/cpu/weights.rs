@@ -1,14 +1,14 @@
-//! Computes how certain shares of weighted samples are, as the number of independent samples of equal weight that are
-//! as certain. The counts of folded stacks may be samples, cycles or nanoseconds, so the meaning of the counts is found
-//! first.
+//! Computes how certain the shares of weighted samples are. The measure is the number of independent samples of equal
+//! weight that would be as certain. The counts of folded stacks may be samples, cycles or nanoseconds, so the meaning
+//! of the counts is found first.
 
 /// The meaning of the counts of folded stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandsFor {
     /// Each count is a number of samples.
     Samples,
-    /// Each sample counts as this many units. The greatest common divisor of the counts is too large for numbers of
-    /// samples.
+    /// Each sample counts as this many units, because the greatest common divisor of the counts is too large for
+    /// numbers of samples.
     Each(u64),
     /// The counts are not samples, because even the smallest is too large. The units per sample are unknown.
     Unknown,

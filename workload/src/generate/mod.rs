@@ -15,7 +15,7 @@ use units::Prng;
 
 use text::Text;
 
-/// The kind of bytes that values have.
+/// The kind of bytes in values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PayloadClass {
