@@ -110,7 +110,7 @@ def better(best, tried):
 
 
 def error(rebate, point, targets):
-    """Returns the mean square of ln(simulated / published). It is infinite for a point that cannot be simulated."""
+    """Returns the mean square of ln(simulated / published). It is infinite if the point cannot be simulated."""
     sets = [f"--set={key}={value}" for key, value in whole(point).items()]
     command = [rebate, "sim", "--spec", "window", "--json", "--threads", "1", f"--runs={RUNS}", f"--seed={SEED}",
                f"--architecture={','.join(ARCHITECTURES)}", *sets]

@@ -156,7 +156,7 @@ def start(stack, name):
 
 
 def service(way, socket, arguments):
-    """Starts a compression service on this socket. The service is up when its admin port is known."""
+    """Starts a compression service on this socket. The service is up when it has reported the port of its metrics."""
     command = [BINARY, "serve", "--role", "compression", f"--{way}-listen", socket, *arguments]
 
     def admin_port(server):

@@ -108,7 +108,7 @@ class Server:
                 return reader.read(int(head[3]))
 
     def keys(self):
-        """Returns every key. Only memcached supports this. It lists the keys that its crawler has seen."""
+        """Returns every key. Only memcached supports this, and it lists only the keys that its crawler has seen."""
         lines = self.ask("lru_crawler metadump all")
         return [unquote(line.split()[0].removeprefix("key=")) for line in lines]
 
@@ -200,8 +200,8 @@ def nutcracker(upstream):
 
 @contextlib.contextmanager
 def held_port():
-    """Reserves a port within the block, so that no other process gets it. Nothing listens on the port, so a server
-    may do so."""
+    """Reserves a port within the block, so that nobody else gets it here. Nothing listens on the port, so a server
+    can."""
     with socket.socket() as own:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         own.bind(("127.0.0.1", 0))
@@ -327,8 +327,9 @@ class Bench:
 
 
 def html_pages(folder, count):
-    """Returns `count` pages of 64 KiB of html, and their source as text. They are evenly spread slices of real files
-    (under `folder`, or under /usr/share/doc). If there are too few of those, the load generator makes the pages."""
+    """Returns `count` pages of 64 KiB of html, and their source as text. They are evenly spread slices of the real
+    files under `folder`, or under /usr/share/doc. If `folder` has too few, the benchmark fails. If /usr/share/doc
+    has too few, the load generator makes the pages."""
     roots = [pathlib.Path(folder)] if folder else [pathlib.Path("/usr/share/doc")]
     files = sorted(path for root in roots for path in root.rglob("*.html")
                    if path.is_file() and path.stat().st_size >= PAGE_BYTES)
