@@ -24,6 +24,7 @@ impl Connection {
     /// Connects, and starts a task of this thread that drives the connection. The caller must run on a tokio
     /// `LocalRuntime` or `LocalSet`.
     ///
+    /// # Errors
     /// Returns the system's errors, and the error of the HTTP/2 handshake with the service.
     pub async fn open(address: &Address) -> io::Result<Self> {
         match address {

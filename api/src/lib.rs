@@ -10,7 +10,7 @@ pub use connection::Connection;
 pub use prost;
 pub use tonic;
 
-/// `package rebate.v1`.
+/// The generated code of the package `rebate.v1`.
 #[allow(missing_docs, clippy::all, unused_qualifications)]
 pub mod v1 {
     include!("generated/rebate.v1.rs");

@@ -21,7 +21,7 @@ pub const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 pub const FRAME_BYTES_MAX: u32 = 256 << 10;
 
 /// The most calls of one connection at a time. A call that has just begun takes some 5 KiB before it is charged to a
-/// budget. So this bounds the memory that a connection can pin while it looks idle to a little more than 1 MiB.
+/// budget. So a connection that looks idle can pin at most a little more than 1 MiB.
 pub const CALLS_MAX: u32 = 256;
 
 /// The bytes of one message beyond the largest value in it.
@@ -38,6 +38,7 @@ pub const JOBS_BYTES_MAX: usize = 256 << 10;
 /// Returns a channel that connects with its first call, and again after each loss of the connection. A call fails at
 /// once while the service cannot be reached.
 ///
+/// # Errors
 /// Returns an error only for hosts that cannot be part of a URI. All other addresses that [`Address`] accepts are
 /// valid.
 pub fn channel(address: &Address, connect_timeout: Duration) -> Result<Channel, tonic::Status> {
@@ -79,6 +80,7 @@ pub fn client<E: Clone>(executor: E) -> Builder<E> {
 
 /// Returns the origin (scheme and authority) of calls to the service at `address`.
 ///
+/// # Errors
 /// Returns an error for a host that cannot be part of a URI.
 pub fn origin(address: &Address) -> Result<Uri, tonic::Status> {
     let text = match address {

@@ -26,7 +26,7 @@ impl Prng {
     /// Returns a uniform draw in `0..bound` by multiply-shift reduction. Its bias is below `bound / 2^64`.
     ///
     /// # Panics
-    /// If `bound` is zero.
+    /// Panics if `bound` is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "an empty range has no draw");
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64

@@ -29,7 +29,7 @@ impl Arrivals {
     /// that several uniform streams interleave.
     ///
     /// # Panics
-    /// If the rate is not a positive number.
+    /// Panics if the rate is not a positive number.
     pub fn new(kind: ArrivalKind, rate_per_s: f64, phase: f64) -> Self {
         assert!(rate_per_s.is_finite() && rate_per_s > 0.0, "rate {rate_per_s} per second");
         let due_gaps = if kind == ArrivalKind::Uniform { -phase } else { 0.0 };

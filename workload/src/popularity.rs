@@ -30,7 +30,7 @@ impl Popularity {
     /// uniform.
     ///
     /// # Panics
-    /// If `count` is zero or `alpha` is negative or not a number.
+    /// Panics if `count` is zero, or if `alpha` is negative or not a number.
     pub fn zipf(count: u64, alpha: f64) -> Self {
         assert!(count > 0, "no keys to draw from");
         assert!(alpha.is_finite() && alpha >= 0.0, "Zipf alpha {alpha}");

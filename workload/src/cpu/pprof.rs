@@ -110,7 +110,8 @@ pub(super) struct Pprof {
 
 /// Returns all bytes of the input, unpacked if they are gzipped.
 ///
-/// The input has more bytes than the limit, or the bytes cannot be unpacked.
+/// # Errors
+/// Returns an error if the input has more bytes than the limit or cannot be unpacked.
 pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
     let mut packed = Vec::new();
     input.take(BYTES_MAX + 1).read_to_end(&mut packed)?;
@@ -148,7 +149,7 @@ pub(super) fn may_be(head: &[u8]) -> bool {
 impl Pprof {
     /// Reads the tables.
     ///
-    /// The bytes are not a profile.
+    /// Returns an error if the bytes are not a profile.
     pub(super) fn new(bytes: Vec<u8>) -> Result<Self, CpuProfileError> {
         let broken = |_: DecodeError| CpuProfileError::Binary(BROKEN);
         let mut entries = count_entries(&bytes).map_err(broken)?;
