@@ -84,9 +84,9 @@ impl BreakEven {
     }
 }
 
-/// Computes equation (2), for the speedup of Sync. The latency of most other designs is this result minus the cycles of
-/// o1. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (C_b g / A + o0 + L + Q)`. The offload
-/// pays if the result is above 0.
+/// Computes equation (2), for the speedup of Sync. For the latency of most other designs, the cycles of their thread
+/// switches are subtracted from the result. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (C_b
+/// g / A + o0 + L + Q)`. The offload pays if the result is above 0.
 pub fn equation_2(parameters: &Parameters, kernel_cycles: f64) -> f64 {
     let on_accelerator = kernel_cycles / parameters.values().a;
     kernel_cycles - (on_accelerator + parameters.offload_cycles())

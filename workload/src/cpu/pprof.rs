@@ -149,6 +149,7 @@ pub(super) fn may_be(head: &[u8]) -> bool {
 impl Pprof {
     /// Reads the tables.
     ///
+    /// # Errors
     /// Returns an error if the bytes are not a profile.
     pub(super) fn new(bytes: Vec<u8>) -> Result<Self, CpuProfileError> {
         let broken = |_: DecodeError| CpuProfileError::Binary(BROKEN);
