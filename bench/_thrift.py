@@ -1,6 +1,7 @@
-"""The stock Thrift library as the benchmarks use it: what its compiler makes of rpc/idl, its Python, and programs of
-bench/rivals/thrift built against its C++. It measures nothing. What is missing ends a benchmark with status 0 and
-says which package has it; in CI it is a failure, because there everything is installed.
+"""Provides the stock Thrift library to the benchmarks: the code that its compiler generates from rpc/idl, its Python
+library, and programs of bench/rivals/thrift built with its C++ library. The module measures nothing. If something is
+missing, the benchmark ends with status 0 and names the package that has it. In CI this is a failure, because everything
+is installed there.
 """
 
 import os
@@ -24,7 +25,7 @@ def skip(what):
 
 
 def generated(language, options=""):
-    """The folder with what the stock compiler makes of our IDL."""
+    """Returns the folder of the code that the stock compiler generates from our IDL."""
     if not shutil.which("thrift"):
         skip("Thrift compiler (Debian: apt-get install thrift-compiler)")
     folder = ROOM / f"gen-{language}"
@@ -36,7 +37,7 @@ def generated(language, options=""):
 
 
 def python():
-    """A Python that has the library, and its environment."""
+    """Returns a Python that has the library, and the environment in which to run it."""
     for name in ["/usr/bin/python3", sys.executable]:
         if subprocess.run([name, "-c", "import thrift"], stderr=subprocess.DEVNULL).returncode == 0:
             path = f"{generated('py')}:{RIVALS}"
@@ -45,8 +46,9 @@ def python():
 
 
 def cpp(name, quick):
-    """A program of bench/rivals/thrift, optimised as our release builds are, unless it need not be fast."""
-    # Its headers include Boost's, which its package does not ask for.
+    """Builds a program of bench/rivals/thrift and returns its path. It is optimised like our release builds unless
+    `quick` is set."""
+    # The headers of the library include headers of Boost, but its package does not depend on Boost.
     headers = ["g++", "-fsyntax-only", "-x", "c++", "-include", "boost/scoped_array.hpp",
                "-include", "thrift/Thrift.h", "/dev/null"]
     if not shutil.which("g++") or subprocess.run(headers, capture_output=True).returncode:
@@ -57,7 +59,7 @@ def cpp(name, quick):
     newest = max(path.stat().st_mtime for path in [source, *(ROOT / "rpc" / "idl").iterdir()])
     if not program.exists() or program.stat().st_mtime < newest:
         optimise = "-O0" if quick else "-O3"
-        # What the compiler generates has parameters that it does not use.
+        # The generated code has parameters that it does not use.
         warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-variable"]
         done(["g++", "-std=c++17", optimise, *warnings, "-pthread", f"-I{code}", source,
               "-o", program, "-lthrift"])
@@ -65,7 +67,7 @@ def cpp(name, quick):
 
 
 def done(command):
-    """The output of a command that has to succeed."""
+    """Runs a command that must succeed, and returns its output."""
     ran = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if ran.returncode:
         fail(f"{' '.join(map(str, command))}\n{ran.stdout}{ran.stderr}")
@@ -73,9 +75,10 @@ def done(command):
 
 
 def example(name, quick):
-    """An example of the crate `rpc`, as the tests have built it where it need not be fast."""
+    """Builds an example of the crate `rpc` and returns its path. With `quick` it is the debug build that the tests
+    also use."""
     release = [] if quick else ["--release"]
-    # Of the whole workspace: its dependencies are then those that are built already.
+    # A build of the whole workspace uses the dependencies that are already built.
     build = ["cargo", "build", "--quiet", "--workspace", "--example", name, *release]
     if subprocess.run(build, cwd=ROOT).returncode:
         fail(f"cannot build rpc/examples/{name}.rs")
@@ -83,7 +86,7 @@ def example(name, quick):
 
 
 def messages():
-    """A folder of messages that the stock Python library wrote."""
+    """Returns a folder of messages that the stock Python library wrote."""
     program, environment = python()
     folder = pathlib.Path(ROOM / "messages")
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compression in the cache against compression in the client, which is what users do today.
+"""Compares compression in the cache with compression in the client, which is what users do today.
 
-One pylibmc client, one connection, 64 KiB html values; both sides store in a memcached of their own:
-- client: pylibmc compresses (`min_compress_len=1`, its default level: zlib's default, 6) and talks to
-  memcached.
-- rebate: the same client without compression talks to `rebate serve --compress on` before memcached.
-Bars: rebate's set p50 at most a quarter, its get p50 at most the client's; the bytes that memcached holds
-at most those of zlib level 1 on the same values (a ratio of sums).
-Times are of the client's calls. A run goes over the values several times and the sides take turns with
-every pass; values read are compared with what was set.
+A pylibmc client uses one connection and 64 KiB html values. Each side stores in its own memcached:
+- client: pylibmc compresses (`min_compress_len=1`, at its default level, which is zlib's default of 6) and talks
+  to memcached.
+- rebate: the same client without compression talks to `rebate serve --compress on` in front of memcached.
+Criteria: the set p50 of rebate is at most a quarter of the client's, and its get p50 is at most the client's. The
+bytes that memcached holds are at most those of zlib level 1 on the same values (a ratio of sums).
+Times are of the client's calls. A run passes over the values several times, and the sides take turns with every
+pass. Values that are read are compared with the values that were set.
 """
 
 import os
@@ -47,7 +47,7 @@ def main():
 
 
 class Side:
-    """A client of one server, and what its calls took."""
+    """A client of one server, and the times of its calls."""
 
     def __init__(self, server, how):
         import pylibmc
@@ -107,7 +107,7 @@ def key(number):
 
 
 def ensure_pylibmc():
-    """Goes on in an environment that has pylibmc; makes it under target/ when there is none."""
+    """Continues in an environment that has pylibmc. If there is none, makes one under target/."""
     try:
         import pylibmc  # noqa: F401
         return

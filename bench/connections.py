@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Idle connections: how many are held, what one costs, and what is left when they are gone.
+"""Measures idle connections: how many can be held, how much memory one takes, and how much remains after they close.
 
-`rebate serve` with the embedded store and 10,000 idle connections (`--connections`), a fresh server per run:
-1. resident memory after start-up and a short load on other connections, which stays the baseline;
-2. all connections open and never used: the growth per connection (bar: at most 64 KiB);
-3. every connection did one 64 KiB set and get on a key of a small set, then idles: again (same bar);
-4. 100 requests/s on other connections while they idle: all answered, p99 stated (bar: no failure);
-5. all closed: the growth that remains, and what a second round of opening, using and closing adds to it.
-Resident memory is VmRSS, after it has settled.
+Each run starts a new `rebate serve` with the embedded store and opens 10,000 idle connections (`--connections`):
+1. The baseline is the resident memory after the start and a short load on other connections.
+2. All connections are open and unused. The growth per connection is measured (criterion: at most 64 KiB).
+3. Each connection did one 64 KiB set and get on a key of a small set and is idle again. The growth per connection is
+   measured again (same criterion).
+4. Other connections send 100 requests/s while these are idle. All requests must be answered, and the p99 is reported.
+5. All connections are closed. The remaining growth is measured, and the growth that a second round of opening, using
+   and closing adds to it.
+Resident memory is VmRSS after it has settled.
 """
 
 import resource
@@ -73,7 +75,7 @@ def report(bench, found, count):
 
 
 def active(bench, server):
-    """100 requests/s on other connections; a failed one ends the benchmark."""
+    """Sends 100 requests/s on other connections. A failed request ends the benchmark."""
     return load(server, "--rate", 100, "-c", ACTIVE_CONNECTIONS, "--keys", 100,
                 "--value-size", "4KiB", "-d", "1s" if bench.quick else "5s")
 
@@ -96,7 +98,7 @@ def use_all(connections, pages):
 
 
 def use(connection, number, page):
-    """One set and one get of the page; whatever comes back otherwise ends the benchmark."""
+    """Sends one set and one get of the page. Any other reply than the expected one ends the benchmark."""
     connection.sendall(b"set page:%d 0 0 %d\r\n%b\r\n" % (number, PAGE_BYTES, page))
     expect(connection, b"STORED\r\n")
     connection.sendall(b"get page:%d\r\n" % number)
@@ -115,11 +117,11 @@ def expect(connection, wanted):
 
 
 def await_connections(server, count):
-    """Waits until the server has taken, or let go, what was opened or closed."""
+    """Waits until the server holds `count` connections besides the one that reads the statistics."""
     end = time.monotonic() + PATIENCE_S
     while True:
         held = int(server.stats()["curr_connections"])
-        # The connection that asks is one more, and the one before it may still be counted.
+        # The connection that reads the statistics counts too, and the previous one may still be counted.
         if 0 <= held - 1 - count <= 1:
             return
         if time.monotonic() > end:
@@ -128,7 +130,7 @@ def await_connections(server, count):
 
 
 def settled_rss(server):
-    """Resident memory once it has not changed for half a second, or after ten."""
+    """Returns the resident memory (bytes) when it has not changed for half a second, or after ten seconds."""
     last, since = server.rss_bytes(), time.monotonic()
     end = since + 10
     while time.monotonic() < end and time.monotonic() - since < 0.5:
@@ -140,7 +142,8 @@ def settled_rss(server):
 
 
 def raise_file_limit(files):
-    """For this process and the server it starts; each holds one end of every connection."""
+    """Raises the file limit of this process and of the server that it starts. Each holds one end of every
+    connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < files:
         fail(f"{files} open files are needed and the hard limit is {hard}: ulimit -Hn {files}")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The inputs of the scenario `window` fitted to the thirteen means that decision 0018 names: what its file has and points
-drawn at random, then steps from the best that shrink where none is better. Every point is a run of `rebate sim --spec window`. Prints the best so
-far; the last line is what belongs into specs/sim/accelflow-window.toml. Build first: `cargo build --release -p cli`.
+"""Fits the inputs of the scenario `window` to the thirteen means that decision 0018 names. It tries the inputs in
+the scenario's file and random points. Then it takes random steps from the best point, which become smaller if no
+step improves it. Every point is a run of `rebate sim --spec window`. The script prints the best point so far. The
+last line belongs into specs/sim/accelflow-window.toml. Build first: `cargo build --release -p cli`.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import subprocess
 import tomllib
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
-# Key: least and most; between them a point is drawn evenly by the logarithm.
+# Each key has the least and the greatest value. Points are drawn between them, evenly on a logarithmic scale.
 INPUTS = {
     "load.total_per_s": (20_000, 120_000),
     "run.window_us": (10_000, 60_000),
@@ -26,7 +27,7 @@ INPUTS = {
     "costs.interrupt_ns": (1_000, 60_000),
     "costs.cohort_ns": (1_000, 60_000),
 }
-# A large payload costs the manager what a transform does.
+# A large payload costs the manager as much as a transform.
 TIED = {"costs.manager_transform_ns": "costs.manager_large_ns"}
 ARCHITECTURES = ["non-acc", "cpu-centric", "relief", "cohort", "per-type-queues", "direct", "control-flow", "accelflow"]
 RUNS, SEED = 5, 1
@@ -64,12 +65,12 @@ def main():
 
 
 def batches(count):
-    """As many points, a few at a time."""
+    """Splits `count` points into batches of at most `BATCH` points."""
     return [min(BATCH, count - at) for at in range(0, count, BATCH)]
 
 
 def published():
-    """The thirteen means (ms), by what and architecture."""
+    """Returns the thirteen means (ms) by (statistic, architecture)."""
     figures = tomllib.loads((TOP / "specs/sim/accelflow-published.toml").read_text())
     rows = [("mean", "mean_ms"), ("p99", "ablation_ms"), ("p99", "p99_ms")]
     return {(what, name): value for what, table in rows
@@ -77,7 +78,7 @@ def published():
 
 
 def filed():
-    """What the scenario's file has now."""
+    """Returns the inputs that the scenario's file has now."""
     spec = tomllib.loads((TOP / "specs/sim/accelflow-window.toml").read_text())
     return {key: spec[key.split(".")[0]][key.split(".")[1]]["value"] for key in INPUTS}
 
@@ -87,14 +88,14 @@ def drawn(prng):
 
 
 def near(point, reach, prng):
-    """Another point, some of the inputs changed by up to about `reach` of themselves."""
+    """Returns a point near `point`. Some inputs change by up to about the fraction `reach`."""
     changed = [key for key in INPUTS if prng.random() < 0.5] or [prng.choice(list(INPUTS))]
     return {key: min(max(value * math.exp(prng.gauss(0, reach)), INPUTS[key][0]), INPUTS[key][1])
             if key in changed else value for key, value in point.items()}
 
 
 def whole(point):
-    """As the file has it: three digits of each."""
+    """Returns the point as the scenario's file has it, with three digits per number."""
     keys = {key: float(f"{value:.3g}") for key, value in point.items()}
     keys |= {other: keys[key] for key, other in TIED.items()}
     return {key: int(value) for key, value in keys.items()}
@@ -109,7 +110,7 @@ def better(best, tried):
 
 
 def error(rebate, point, targets):
-    """The mean square of the logarithms of found over published; endless for a point that cannot be simulated."""
+    """Returns the mean square of ln(simulated / published). It is infinite if the point cannot be simulated."""
     sets = [f"--set={key}={value}" for key, value in whole(point).items()]
     command = [rebate, "sim", "--spec", "window", "--json", "--threads", "1", f"--runs={RUNS}", f"--seed={SEED}",
                f"--architecture={','.join(ARCHITECTURES)}", *sets]
@@ -124,12 +125,12 @@ def error(rebate, point, targets):
 
 
 def means(answer):
-    """Means of the services (ms), by what and architecture."""
+    """Returns the means of the services (ms) by (statistic, architecture)."""
     of = {each["architecture"]: each["all"] for each in answer["results"][0]["architectures"]}
     return {(what, name): own[f"{what}_ns"]["value"] / 1e6 for name, own in of.items() for what in ("mean", "p99")}
 
 
-# Points between two looks at what is best.
+# The number of points between two selections of the best one.
 BATCH = 20
 
 

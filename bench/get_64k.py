@@ -1,27 +1,31 @@
 #!/usr/bin/env python3
-"""What a compressed 64 KiB html value costs a reader, and where the time goes.
+"""Measures the latency of a get of a compressed 64 KiB html value, and where the time goes.
 
-`rebate load`, gets only, 1,000/s with uniform gaps on 4 connections, keys drawn alike, values cut from html:
-- alone: memcached, the values as they are.
-- rebate: `serve --compress on` before memcached, the same values compressed.
-Bar: rebate's p50 at most that of memcached alone + 1.3 x raw decompress + 60 us. Raw decompress is the
-median over the very streams that memcached then holds, read by `frame_read` with the server's engines.
+`rebate load` sends only gets, 1,000/s with uniform gaps on 4 connections. All keys are equally likely, and values are
+slices of html files. The sides are:
+- alone: memcached with the values as they are.
+- rebate: `serve --compress on` in front of memcached, which stores the same values compressed.
+Criterion: the p50 of rebate is at most that of memcached alone + 1.3 x raw decompress + 60 us. Raw decompress is the
+median time over the streams that memcached then holds, which `frame_read` reads with the server's engines.
 
-The breakdown measures each stage on its own and compares the median sum with the median p50 (bar: within 10 %):
-- reply: 64 KiB through `serve --compress off --store embedded`: client, sockets and session, no codec, no hop.
-- hop: a raw value of the stored size through `--compress off`, memcached store over embedded store.
-- decompress: the mean time that rebate's own metrics give for these very gets. It is above the raw time, which
-  a hot loop reaches: at this rate caches and branch predictors are cold when a value comes.
-- checksum: p50 on the stored streams.
-The sides take turns within a run, each time beginning with another one.
+The breakdown measures each stage alone and compares the sum of the medians with the median p50 (criterion: within
+10 %):
+- reply: 64 KiB through `serve --compress off --store embedded`. This is client, sockets and session, without codec and
+  hop.
+- hop: a raw value of the stored size through `--compress off`, with a memcached store instead of the embedded store.
+- decompress: the mean time in rebate's own metrics for these gets. It is longer than the raw time, which is measured
+  in a hot loop: at this rate caches and branch predictors are cold when a value arrives.
+- checksum: the p50 on the stored streams.
+The sides take turns within a run, and each run begins with another side.
 
-`--path` measures instead where each microsecond of the same get goes on four ways: deflate in the frontend, the
-virtual IAA in the frontend, and the virtual IAA in a service over a lane and over gRPC. The parts are means, which
-add up, of the frontend's own pages: `store` from the request to memcached until its answer is read, `job` from the
-job's submission until it is back (of it `service` in the device or the service), `frontend` the rest between parse
-and reply, `write` until the socket has taken the reply; `sockets` is what is left of the mean that the client saw:
-both ways to it, its wake-ups and the frontend's. Beside them what a get costs each process: CPU time, sleeps
-(voluntary context switches), page faults and, counted apart by strace where it is there, system calls.
+`--path` measures instead where each microsecond of the same get goes on four paths: deflate in the frontend, the
+virtual IAA in the frontend, and the virtual IAA in a service over a lane and over gRPC. The parts are means from the
+frontend's metrics, and they add up. `store` lasts from the request to memcached until its answer is read. `job` lasts
+from the submission of the job to its completion, and includes `service` in the device or the service. `frontend` is
+the rest between parse and reply. `write` lasts until the socket has accepted the reply. `sockets` is the rest of the
+mean that the client measured: both directions to the frontend, the client's wake-ups and the frontend's. The output
+also has the cost of a get for each process: CPU time, sleeps (voluntary context switches), page faults, and system
+calls if strace is installed. System calls are counted in a separate run.
 """
 
 import json
@@ -135,7 +139,7 @@ def path(bench):
 
 
 def start(stack, name):
-    """The processes of a way by name, the frontend first."""
+    """Starts the processes of a path and returns them by name, the frontend first."""
     store = stack.enter_context(memcached("-m", "256"))
     common = ["--threads", "1", "--workers", "0", "--admin-listen", "127.0.0.1:0"]
     device = ["--device", "virtual-iaa", "--allow-virtual"] + OFFLOAD
@@ -152,7 +156,7 @@ def start(stack, name):
 
 
 def service(way, socket, arguments):
-    """A compression service on that socket. The port by which it is known to be up is that of its pages."""
+    """Starts a compression service on this socket. The service is up when it has reported the port of its metrics."""
     command = [BINARY, "serve", "--role", "compression", f"--{way}-listen", socket, *arguments]
 
     def admin_port(server):
@@ -166,12 +170,12 @@ def service(way, socket, arguments):
 
 
 def spent(bench, way, values):
-    """What a get takes, part by part, and what it costs each process."""
+    """Returns the time of each part of a get, and the cost of a get for each process."""
     frontend = way["frontend"]
-    # Makes and remembers what a virtual device answers.
+    # A virtual device computes its results here and remembers them.
     gets(bench, frontend, 1, *values)
     before = frontend.metrics(), {name: costs(own) for name, own in way.items()}
-    # Every key is stored by then, and sets would be in the sums.
+    # All keys are stored by now, and further sets would be part of the sums.
     report = gets(bench, frontend, 1 if bench.quick else 5, "--no-prepopulate", *values)
     after = frontend.metrics(), {name: costs(own) for name, own in way.items()}
     grown = {name: value - before[0].get(name, 0) for name, value in after[0].items()}
@@ -201,7 +205,7 @@ def spent(bench, way, values):
 
 
 def costs(server):
-    """CPU time so far (s), how often its threads have slept, and page faults that needed no disk."""
+    """Returns the CPU time so far (s), the number of sleeps of all threads, and the page faults that needed no disk."""
     lines = [line for path in server._threads("status") for line in path.read_text().splitlines()]
     sleeps = [int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches:")]
     stat = pathlib.Path(f"/proc/{server.child.pid}/stat").read_text().rpartition(")")[2].split()
@@ -209,7 +213,7 @@ def costs(server):
 
 
 def system_calls(bench, way, values):
-    """System calls of each process a get, counted in a run that is not timed."""
+    """Returns the system calls per get of each process. They are counted in a run that is not timed."""
     if not shutil.which("strace"):
         return {}
     counts = {}
@@ -238,7 +242,7 @@ def gets(bench, server, seconds, *values):
 
 
 def decompression(server):
-    """Seconds that the server has spent on decompress jobs, and how many were done."""
+    """Returns the time that the server has spent on decompress jobs (s), and the number of these jobs."""
     metrics = server.metrics()
     labels = 'op="decompress",device="software",'
     parts = [f'rebate_job_seconds_total{{{labels}part="service"}}',
@@ -247,8 +251,8 @@ def decompression(server):
 
 
 def frame_read(quick):
-    """Builds the reader and says where it is; in the profile of tests where nothing is measured. Of the whole
-    workspace, so that what tests have built is not built again with other features."""
+    """Builds the reader and returns its path. With `quick` it is the debug build that the tests use. The whole
+    workspace is built, so that the builds of the tests are not repeated with other features."""
     profile = "debug" if quick else "release"
     build = ["cargo", "build", "--profile", "dev" if quick else "release", "--quiet",
              "--workspace", "--example", "frame_read"]
@@ -258,7 +262,7 @@ def frame_read(quick):
 
 
 def read_frames(reader, store):
-    """Times of decompressing and checking what `store` holds."""
+    """Returns the times to decompress and to check the values that `store` holds."""
     frames = written("frames", map(store.stored, store.keys()))
     done = subprocess.run([reader, frames], capture_output=True, text=True)
     if done.returncode:

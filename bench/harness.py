@@ -1,9 +1,9 @@
-"""What the benchmarks share: servers on free ports, processes watched through /proc, medians with their
-spread, one table and one JSON form of results. It decides nothing about what is compared.
+"""The base of all benchmarks: servers on free ports, processes observed through /proc, medians with their spread, and
+one table and one JSON format for results. It does not decide what is compared.
 
-A result is {name, machine, machine_class, date, command, quick, rows}; a row is {id, what, value, unit,
-spread, bar, ok}: the median over the runs, [least, greatest], the bar as text, and whether it is met (null
-without a bar).
+A result is {name, machine, machine_class, date, command, quick, rows}. A row is {id, what, value, unit, spread, bar,
+ok}: `value` is the median over the runs, `spread` is [least, greatest], `bar` is the criterion as text, and `ok` is
+whether the criterion is met (both null without a criterion).
 """
 
 import argparse
@@ -26,14 +26,14 @@ from urllib.request import urlopen
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "target" / "bench"
 BINARY = pathlib.Path(os.environ.get("REBATE_BINARY", ROOT / "target" / "release" / "rebate"))
-# Longer than any pause of a busy machine: who waits so long waits for what hangs.
+# The timeout of every wait (s). It is longer than any pause of a busy machine, so only a hang reaches it.
 PATIENCE_S = 60
 PAGE_BYTES = 64 << 10
 PAGES_PER_FILE_MAX = 4
 
 
 class Server:
-    """A running server that accepts connections; it ends with the `with` block that started it."""
+    """A running server that accepts connections. It stops at the end of the `with` block that started it."""
 
     def __init__(self, command, port_of, env=None):
         self.folder = tempfile.TemporaryDirectory()
@@ -71,7 +71,7 @@ class Server:
         return connection
 
     def ask(self, line, end=b"END\r\n"):
-        """The lines of one answer without its last, as text."""
+        """Sends a command and returns the lines of the answer as text, without the last line."""
         with self.connect() as connection:
             connection.sendall(line.encode() + b"\r\n")
             answer = b""
@@ -83,11 +83,11 @@ class Server:
         return answer[:-len(end)].decode().splitlines()
 
     def stats(self):
-        """The plain statistics by name, as text."""
+        """Returns the general statistics by name, as text."""
         return dict(line.split(" ", 2)[1:] for line in self.ask("stats"))
 
     def metrics(self):
-        """What `/metrics` says by name and labels; for a `rebate` with `--admin-listen`."""
+        """Returns the samples of `/metrics` by name and labels. The server must be a `rebate` with `--admin-listen`."""
         lines = self.log.read_text(errors="replace").splitlines()
         admin = next((line.split()[-1] for line in lines if line.startswith("admin on ")), None)
         if admin is None:
@@ -98,7 +98,7 @@ class Server:
         return {name: float(value) for name, _, value in samples}
 
     def stored(self, key):
-        """The bytes under a key as this server holds them."""
+        """Returns the value of a key in the form in which this server stores it."""
         with self.connect() as connection:
             connection.sendall(b"get " + key.encode() + b"\r\n")
             with connection.makefile("rb") as reader:
@@ -108,22 +108,22 @@ class Server:
                 return reader.read(int(head[3]))
 
     def keys(self):
-        """Every key; memcached only, which lists what its crawler has seen."""
+        """Returns every key. Only memcached supports this, and it lists only the keys that its crawler has seen."""
         lines = self.ask("lru_crawler metadump all")
         return [unquote(line.split()[0].removeprefix("key=")) for line in lines]
 
     def cpu_s(self):
-        """User and system time of all its threads so far."""
+        """Returns the user and system time of all threads so far (s)."""
         fields = pathlib.Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def scheduled_s(self):
-        """Time all its threads ran, and time they were ready to run and waited for a core, so far."""
+        """Returns the time that all threads ran, and the time that they waited for a core while ready to run (s)."""
         fields = [path.read_text().split() for path in self._threads("schedstat")]
         return tuple(sum(int(field[which]) for field in fields) / 1e9 for which in (0, 1))
 
     def place(self, cores):
-        """Its threads run on these cores only."""
+        """Moves the threads of the server to these cores."""
         for thread in self._threads(""):
             os.sched_setaffinity(int(thread.name), cores)
 
@@ -155,7 +155,7 @@ class Server:
 
 
 def memcached(*arguments):
-    """memcached on a free port, one thread unless `arguments` say otherwise."""
+    """Starts memcached on a free port. It has one thread unless `arguments` state another number."""
     folder = tempfile.mkdtemp()
     file = pathlib.Path(folder) / "port"
 
@@ -173,21 +173,21 @@ def memcached(*arguments):
 
 
 def listening_port(server):
-    """The port that a `rebate` says it listens on; none before it does."""
+    """Returns the port on which a `rebate` listens, or none if it has not yet reported one."""
     lines = server.log.read_text(errors="replace").splitlines()
     ports = [line.rpartition(":")[2] for line in lines if line.startswith("listening on ")]
     return int(ports[0]) if ports else None
 
 
 def rebate(*arguments):
-    """`rebate serve` on a free port."""
+    """Starts `rebate serve` on a free port."""
     limits = ["timeout_ms", "connect_timeout_ms"]
     patient = [f"--set=store.{limit}={PATIENCE_S * 1000}" for limit in limits]
     return Server([BINARY, "serve", "--listen", "127.0.0.1:0", *patient, *arguments], listening_port)
 
 
 def nutcracker(upstream):
-    """twemproxy with ketama over fnv1a before one server; its statistics page gets a port too."""
+    """Starts twemproxy with ketama over fnv1a in front of one server. Its statistics page also gets a port."""
     with tempfile.TemporaryDirectory() as folder, held_port() as port, held_port() as stats_port:
         config = pathlib.Path(folder) / "nutcracker.yml"
         config.write_text(f"pool:\n  listen: 127.0.0.1:{port}\n  hash: fnv1a_64\n"
@@ -200,7 +200,8 @@ def nutcracker(upstream):
 
 @contextlib.contextmanager
 def held_port():
-    """A port that nobody else is given in here. As nobody listens on it, a server that is told it may."""
+    """Reserves a port within the block, so that nobody else gets it here. Nothing listens on the port, so a server
+    can."""
     with socket.socket() as own:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         own.bind(("127.0.0.1", 0))
@@ -209,7 +210,7 @@ def held_port():
 
 @contextlib.contextmanager
 def placed(cores):
-    """What is started in here runs on these cores only."""
+    """Runs all processes that are started within the block on these cores only."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -219,7 +220,7 @@ def placed(cores):
 
 
 def load(target, *arguments):
-    """`rebate load` against a server, to its end; its report. A miss ends the benchmark."""
+    """Runs `rebate load` against a server and returns its report. A miss ends the benchmark."""
     report = load_report(start_load(target, *arguments))
     if report["get"]["misses"]:
         fail(f"{report['get']['misses']} gets of the load found nothing, though every key was set")
@@ -230,20 +231,20 @@ def load(target, *arguments):
 
 
 def start_load(target, *arguments):
-    """A running `rebate load`, for `load_report`; SIGINT ends it early and in order."""
+    """Starts `rebate load`. Pass the result to `load_report`. SIGINT ends the load early and in order."""
     command = [BINARY, "load", target.address, "--json", "--timeout", f"{PATIENCE_S}s",
                *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def load_report(running):
-    """The report of a load when it ends. A failed request or a wrong byte ends the benchmark."""
+    """Waits for the end of a load and returns its report. A failed request or a wrong byte ends the benchmark."""
     out, error = running.communicate()
     words = shlex.join(map(str, running.args))
     if running.returncode != 0:
         fail(f"{words} ended with {running.returncode}\n{error}\n{out}")
     report = json.loads(out)
-    # A load that is stopped early does not wait for the answers under way.
+    # A load that is stopped early does not wait for the requests in flight.
     names = ["errors", "unsent"] + ([] if report["stopped_early"] else ["unanswered"])
     trouble = {name: report[name] for name in names if report[name]}
     if trouble:
@@ -256,7 +257,7 @@ def us(report, op="get", kind="latency", which="p50_ns"):
 
 
 class Bench:
-    """One benchmark: its flags, its rows, its table and its JSON."""
+    """One benchmark with its flags, its rows, its table and its JSON."""
 
     def __init__(self, name, about, flags=None, runs=5):
         parser = argparse.ArgumentParser(description=about,
@@ -286,7 +287,7 @@ class Bench:
             yield run
 
     def row(self, row, what, values, unit, at_most=None, at_least=None):
-        """A row from one value a run; the median meets the bar or does not."""
+        """Adds a row from one value per run. The median decides whether the criterion is met."""
         value = statistics.median(values)
         bar, ok = None, None
         if at_most is not None:
@@ -297,7 +298,8 @@ class Bench:
                           "spread": [min(values), max(values)], "bar": bar, "ok": ok})
 
     def finish(self):
-        """Prints the table, writes the JSON; status 1 when a bar is missed, unless quick."""
+        """Prints the table and writes the JSON. Exits with status 1 if a criterion is missed, unless the run is
+        quick."""
         self._print()
         if self.flags.out:
             result = {"name": self.name, "machine": machine(), "machine_class": machine_class(),
@@ -325,12 +327,13 @@ class Bench:
 
 
 def html_pages(folder, count):
-    """`count` pages of 64 KiB of html and where they come from: slices of real files (under `folder`, else
-    /usr/share/doc), spread evenly; without enough of them, what the load generator makes."""
+    """Returns `count` pages of 64 KiB of html, and their source as text. They are evenly spread slices of the real
+    files under `folder`, or under /usr/share/doc. If `folder` has too few, the benchmark fails. If /usr/share/doc
+    has too few, the load generator makes the pages."""
     roots = [pathlib.Path(folder)] if folder else [pathlib.Path("/usr/share/doc")]
     files = sorted(path for root in roots for path in root.rglob("*.html")
                    if path.is_file() and path.stat().st_size >= PAGE_BYTES)
-    # A few pages of each, so that no single large file is the measurement.
+    # Each file gives only a few pages, so that no single large file dominates the measurement.
     pages = [part for path in files for part in slices(path.read_bytes())[:PAGES_PER_FILE_MAX]]
     if len(pages) >= count:
         stride = len(pages) // count
@@ -349,7 +352,7 @@ def slices(content):
 
 
 def written(folder, contents):
-    """A fresh folder under target/bench with one file for each of `contents`."""
+    """Makes a new folder under target/bench with one file for each of `contents`."""
     place = SCRATCH / folder
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Instructions per request of `rebate serve` in user space, counted by valgrind's callgrind.
+"""Counts the instructions per request of `rebate serve` in user space with valgrind's callgrind.
 
-Each build serves gets and sets of 200 B without compression, once from the embedded store and once in front of
-memcached: one connection, one request at a time, one worker thread. A count is what N requests took, over N, without
-start and end: the server is asked for its count before and after. `--before` names another build of the same program;
-each of its counts is then the measure for this one's.
+Each build serves gets and sets of 200 B without compression, from the embedded store and in front of memcached. The
+client has one connection with one request at a time, and the server has one worker thread. A count is the number of
+instructions for N requests, divided by N. It does not include start and end, because the server is asked for its count
+before and after the requests. `--before` names another build of the same program, with whose counts this build's
+counts are compared.
 Needs valgrind (Debian: apt-get install valgrind).
 """
 
@@ -61,7 +62,7 @@ def flags(parser):
 
 
 def counted(binary, arguments, folder, requests):
-    """The profile and the instructions per request of each command."""
+    """Returns the profile and the instructions per request of each command."""
     command = [sys.executable, ROOT / "scripts" / "valgrind.py", "--tool=callgrind",
                f"--callgrind-out-file={folder}/out", "--compress-strings=no", binary, "serve",
                "--listen", "127.0.0.1:0", "--threads", "1", "--workers", "0", "--compress", "off",

@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""Neighbours: what the other clients of a server see while some clients misbehave.
+"""Measures how well the other clients of a server are served while some clients misbehave.
 
 A well-behaved load at a fixed rate (`rebate load`, 2,000 requests/s, 200 B or 100 kB values, 90 % gets) runs alone
-and beside each attack, against a server with one worker thread. Bars: no failed request; p99 at most three times that
-without the attack; the resident memory at most the configured sum and a tenth (`rebate_memory_max_bytes`).
-memcached alone, with one thread, is attacked in the same way for comparison. On a machine with few cores, the attacker,
-the load and the server share them: what that costs is measured by an attack on a second server of the same kind, while
-the load is on the first.
+and beside each attack, against a server with one worker thread. Criteria: no request fails. The p99 is at most three
+times the p99 without the attack. The resident memory is at most the configured sum (`rebate_memory_max_bytes`) and a
+tenth.
+For comparison, memcached alone with one thread is attacked in the same way. On a machine with few cores the attacker,
+the load and the server share the cores. To measure the cost of this, a second server of the same kind is attacked
+while the load runs against the first.
 - unread_gets: one connection asks for a value of 1 MB, 17 kB of requests per second, and reads nothing.
-- read_gets: one connection pipelines the same and reads all.
-- multi_gets: two connections ask for 64 such values in each line and read all.
-- slow_writers: 70 connections begin values of 1 MB and send a byte every 0.4 s; the others' values have 100 kB.
-- never_readers: 900 connections ask for a value that inflates from some hundred bytes to 1 MB and read nothing.
-- burst: 300 connections in each of three processes ask at the same moment for a value of 1 MB each that nobody has
-  asked for, as they connect, and read it.
-- burst_known: the same after 128 misses on each connection.
+- read_gets: one connection pipelines the same requests and reads all answers.
+- multi_gets: two connections ask for 64 such values in each line and read all answers.
+- slow_writers: 70 connections begin values of 1 MB and send a byte every 0.4 s. The load's values have 100 kB.
+- never_readers: 900 connections ask for a value that inflates from some hundred bytes to 1 MB, and read nothing.
+- burst: 300 connections in each of three processes connect, and at the same moment each asks for a value of 1 MB that
+  was never requested before, and reads it.
+- burst_known: the same as burst, after 128 misses on each connection.
 - burst_gone: 8 processes ask for 64 such values in one line, after 128 misses, and close the connection.
-The last three are not among the attacks that run without --only, because 900 values of 1 MB need a memcached of 2 GiB.
+The last three attacks run only with --only, because 900 values of 1 MB need a memcached of 2 GiB.
 """
 
 import itertools
@@ -71,7 +72,8 @@ def multi_gets(port, stop):
 
 
 def many(port, stop, count, first, step_s):
-    """`first` on each of many connections, then a byte now and then; those that are cut connect again."""
+    """Sends `first` on each of many connections, and then a byte every `step_s` seconds. Closed connections are
+    opened again."""
     held = []
     while not stop.is_set():
         while len(held) < count and not stop.is_set():
@@ -107,7 +109,7 @@ def never_readers(port, stop):
 
 
 def bursts(port, stop, keys, keys_per_line, misses, reads):
-    """Asks for all `keys` at one moment, each line on a connection of its own, while the load is measured."""
+    """Asks for all `keys` at the same moment while the load is measured. Each line uses a separate connection."""
     lines = [b"get " + b" ".join(keys[at:at + keys_per_line]) + b"\r\n" for at in range(0, len(keys), keys_per_line)]
     due = time.monotonic() + BURST_AFTER_S
     sink = bytearray(1 << 20)
@@ -147,7 +149,7 @@ def burst_gone(port, stop, keys):
     bursts(port, stop, keys[:64], 64, 128, False)
 
 
-# The load has warmed up by then, and is measured for at least half a second more.
+# The time of the burst (s). The load has warmed up by then, and is measured for at least another half second.
 BURST_AFTER_S = 1.5
 BURST_KEYS = 900
 ATTACKS = [
@@ -170,7 +172,8 @@ def flags(parser):
 
 
 def observe(server, value_bytes, seconds):
-    """The bystander's p99 (us), its failed requests, and the server's highest resident memory (bytes)."""
+    """Runs the well-behaved load. Returns its p99 (us), its failed requests, and the server's highest resident
+    memory (bytes)."""
     rate = 2_000 if value_bytes < 10_000 else 200
     running = start_load(server, "--rate", rate, "-c", 8, "--keys", 200, "--value-size", value_bytes,
                          "--get-share", 0.9, "--warmup", "1s", "-d", f"{seconds}s")
@@ -178,7 +181,7 @@ def observe(server, value_bytes, seconds):
     while running.poll() is None:
         peak = max(peak, server.rss_bytes())
         time.sleep(0.01)
-    # Failed requests are what is measured here.
+    # `load_report` is not used here, because failed requests are a result and not an error.
     report = json.loads(running.communicate()[0])
     failed = sum(report["errors"].values()) + report["unanswered"] + report["unsent"]
     p99 = max(us(report, op, which="p99_ns") for op in ["get", "set"])
@@ -211,8 +214,8 @@ generations = itertools.count()
 
 
 def fresh_keys(store, processes):
-    """A share of 900 long values for each process. They are put into memcached behind the server's back, under names
-    that are used once, so that no worker has seen them."""
+    """Returns a share of 900 long values for each process. The values are put directly into memcached, under names
+    that are used once, so no worker has seen them."""
     generation = next(generations)
     keys = [b"burst_%d_%d" % (generation, index) for index in range(BURST_KEYS)]
     value = random.Random(generation).randbytes(LARGE)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Pass-through: what a proxy before memcached costs when it does not compress.
+"""Measures the cost of a proxy in front of memcached that does not compress.
 
-Three sides before one and the same memcached process: rebate (`serve --compress off --threads 1`),
-nutcracker (twemproxy, ketama over fnv1a) and memcached direct as a reference.
-- Saturation: memcaslap, 1 thread, 16 connections, 1 KiB values, 90 % gets. Bar: rebate's requests per
-  second over nutcracker's, at least 1.
-- Fixed rate: `rebate load`, 10,000 requests/s, uniform gaps, 16 connections, 1 KiB random values, 90 %
-  gets. Bar: rebate's p50 over nutcracker's, at most 1, for gets and for sets. Once with the proxy on a
-  core of its own, everything else on the others ("placed"), and once where the kernel's scheduler puts
-  them ("free").
-CPU per request is the proxy's own user and system time over the requests of the saturated phase. Of the
-paced phases, run and wait are the time that the proxy ran, and that it was ready and waited for a core.
-The sides take turns within a run, each time beginning with another one.
+Three sides use one memcached process: rebate (`serve --compress off --threads 1`), nutcracker (twemproxy, ketama over
+fnv1a) and, as a reference, memcached without a proxy.
+- Saturation: memcaslap with 1 thread, 16 connections, 1 KiB values and 90 % gets. Criterion: the requests per second of
+  rebate divided by those of nutcracker are at least 1.
+- Fixed rate: `rebate load` with 10,000 requests/s, uniform gaps, 16 connections, 1 KiB random values and 90 % gets.
+  Criterion: the p50 of rebate divided by that of nutcracker is at most 1, for gets and for sets. This is measured with
+  the proxy on a core of its own and everything else on the others ("placed"), and with all processes where the
+  kernel's scheduler puts them ("free").
+CPU per request is the user and system time of the proxy in the saturated phase, divided by the requests. For the
+phases with a fixed rate, `run` is the time that the proxy ran, and `wait` is the time that it waited for a core while
+ready to run. The sides take turns within a run, and each run begins with another side.
 """
 
 import os
@@ -62,7 +62,7 @@ def place(servers, proxies, rest):
 
 
 def at_rate(store, server, seconds):
-    """The load's report, and the time (s) that the server ran and waited for a core meanwhile."""
+    """Runs the load. Returns its report, and the times (s) that the server ran and waited for a core meanwhile."""
     store.ask("flush_all", end=b"OK\r\n")
     before = server.scheduled_s()
     found = load(server, "--rate", RATE_PER_S, "--arrivals", "uniform", "-c", 16,
@@ -105,7 +105,7 @@ def paced_rows(bench, where, sides):
 
 
 def requests(found):
-    """All that a load sent: what it set first, its warm-up, and what it measured."""
+    """Returns the number of all requests of a load: initial sets, warm-up and measured requests."""
     return found["prepopulate"]["stored"] + RATE_PER_S * (WARMUP_S + found["measured_s"])
 
 
@@ -115,7 +115,7 @@ def turns(run):
 
 
 def memcaslap(server, seconds):
-    """Requests done and requests per second of one run, its connections' first sets included."""
+    """Runs memcaslap. Returns its requests and its requests per second, including the first sets of its connections."""
     command = ["memcaslap", "-s", server.address, "-T", "1", "-c", "16", "-X", "1024",
                "-t", f"{seconds}s"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)

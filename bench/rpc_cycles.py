@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Where the CPU time of a request goes: network, RPC layer and business logic, ours and stock Thrift's.
+"""Measures where the CPU time of a request goes: network, RPC layer and business logic, for ours and stock Thrift.
 
-The question of [Arcalis] (figure 6) on its workloads memc_low, memc_mid and memc_high, SET ratios 20, 50 and 80 %, asked
-over TCP on loopback, both sides in turn, each answer compared byte for byte by `rebate rpc load`:
-- ours: `rebate rpc serve --layout inline`, one thread.
-- stock: bench/rivals/thrift/memcached.cpp, C++ Thrift's TThreadedServer, a thread for each connection.
-Each server runs on one core and says itself where its threads' time went, the load on another where there is one. The
-load has one connection, so the stock server one thread: time in rpc and handler is elapsed, and of several threads on a
-core each would count the others' as its own. The network is the threads' CPU time less these two.
-The network is the kernel's sockets for both: no side bypasses the kernel, as the paper's second half does.
+This is the question of [Arcalis] (figure 6) on its workloads memc_low, memc_mid and memc_high, with SET ratios of 20,
+50 and 80 %. Requests go over TCP on loopback. The sides take turns, and `rebate rpc load` compares each answer byte
+for byte:
+- ours: `rebate rpc serve --layout inline`, with one thread.
+- stock: bench/rivals/thrift/memcached.cpp, C++ Thrift's TThreadedServer with a thread for each connection.
+Each server runs on one core and reports where the time of its threads went. The load runs on another core if there is
+one. The load has one connection, so the stock server has one thread. This matters because the times in rpc and handler
+are elapsed times: if several threads shared a core, each would count the others' time as its own. The network's time
+is the CPU time of the threads minus these two times.
+For both sides the network is the kernel's sockets. Neither side bypasses the kernel, unlike the second half of the
+paper.
 Needs Debian's libthrift-dev, libboost-dev and thrift-compiler.
 """
 
@@ -48,7 +51,7 @@ def main():
 
 
 def measured(command, workload, cores, duration):
-    """Where the time of a server's requests went (ns), and how many a second there were."""
+    """Returns where the time of a server's requests went (ns), and the number of requests per second."""
     with placed({cores[0]}):
         server = Server(command, listening_port)
     with server, placed({cores[-1]}):

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""What it costs to deserialize a message of the RPC engine's three services, beside the stock Thrift library.
+"""Measures the time to deserialize a message of the RPC engine's three services, beside the stock Thrift library.
 
-The messages are those that the stock Python library writes, byte for byte the same for every side, in memory, 32 behind
-one another. Each side reads header and fields; ours also looks the function up. First each writes what it has read
-again, and that has to be the same bytes. The sides take turns for each message:
-- generated: the functions that our generator makes of the IDL, into a flat record. table: our interpreter of the IDL.
-- templates: C++, generated for the concrete protocol and transport, into one object used again: the library's fastest.
-- processor: C++ as its generated servers do it, virtual protocols and a new object each time.
-- accelerated, plain: Python's two binary protocols, structs read in C, and all in Python.
-Bars: ours at least 5 times as fast as accelerated, and no slower than templates, for each kind of message.
-With --count nothing is timed: rows are instructions a message, ours and C++'s, counted by valgrind, which no other work
-on the machine changes.
+The stock Python library writes the messages. They are the same bytes for every side, in memory, 32 in a buffer. Each
+side reads header and fields, and ours also looks up the function. First each side writes again what it has read, which
+must give the same bytes. The sides take turns for each message:
+- generated: the functions that our generator makes from the IDL, into a flat record. table: our interpreter of the IDL.
+- templates: C++, generated for the concrete protocol and transport, into one reused object. It is the library's fastest
+  form.
+- processor: C++ as in the library's generated servers, with virtual protocols and a new object for each message.
+- accelerated, plain: the two binary protocols of Python. The first reads structs in C, the second reads all in Python.
+Criteria for each kind of message: ours is at least 5 times as fast as accelerated, and no slower than templates.
+With --count nothing is timed. The rows are then instructions per message of ours and of C++, counted by valgrind, which
+other work on the machine does not change.
 Needs Debian's libthrift-dev, libboost-dev, thrift-compiler and python3-thrift.
 """
 
@@ -28,7 +29,7 @@ PYTHON_TIMES_MIN = 5
 
 
 class Side:
-    """A running reader."""
+    """A running program that reads messages."""
 
     def __init__(self, command, environment=None):
         self.child = subprocess.Popen(command, env=environment, text=True,
@@ -42,7 +43,8 @@ class Side:
         return answer
 
     def time_ns(self, variant, message, slice_ns):
-        """A message's time over some slice of time, after a first look at how long it takes."""
+        """Returns the time of a message (ns), measured for `slice_ns`. A short first measurement determines the
+        number of rounds."""
         first = float(self.ask(variant, message, 2))
         return float(self.ask(variant, message, max(1, int(slice_ns / (first * COPIES)))))
 
@@ -84,7 +86,8 @@ def same_bytes(sides, folder, messages):
 
 
 def count(bench, messages, commands):
-    """Instructions a message: those of two runs, one twice as long, less what both take to start."""
+    """Adds the instructions per message. Two runs, the second twice as long, are compared, so that the start cancels
+    out."""
     rounds = 50
     for message in messages:
         of = {}

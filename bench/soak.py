@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Soak: memory stays flat over ten million requests (`--requests`).
+"""Checks that memory stays constant over ten million requests (`--requests`).
 
-`rebate serve` with the embedded store of 64 MiB under one `rebate load`: a closed loop, 16 requests in flight
-on each of 16 connections, 80 % gets, a set after every miss, html values of 100 B to 16 KiB, more keys than fit, so
-that the store is full and evicts. Every value read is compared with what was written. Resident memory (VmRSS)
-is taken after every tenth of the requests. Bar: the last at most 1.05 x the first.
+`rebate serve` with the embedded store of 64 MiB runs under one `rebate load`. The load is a closed loop with 16
+requests in flight on each of 16 connections, 80 % gets, a set after every miss, and html values of 100 B to 16 KiB.
+There are more keys than fit, so the store is full and evicts. Every value that is read is compared with what was
+written. Resident memory (VmRSS) is read after every tenth of the requests. Criterion: the last value is at most 1.05 x
+the first.
 """
 
 import signal
@@ -30,7 +31,7 @@ def main():
 
 
 def one_run(server, requests):
-    """Resident memory after each step, and what the store says at the end."""
+    """Runs the load once. Returns the resident memory after each step, and the store's statistics at the end."""
     load = start_load(server, *map(str, LOAD))
     rss_mib, start = [], time.monotonic()
     try:
@@ -60,7 +61,7 @@ def report(bench, requests, found):
                   f"resident memory after {requests * (step + 1) // STEPS:,} requests",
                   [run["rss_mib"][step] for run in found], "MiB")
     growth = [run["rss_mib"][-1] / run["rss_mib"][0] for run in found]
-    # The first step of a short run does not fill the store, so that nothing can be said.
+    # The first step of a short run does not fill the store, so there is no criterion.
     bench.row("ratio.rss.last_over_first", "last over first", growth, "ratio",
               at_most=None if requests < STEPS * 100_000 else 1.05)
     bench.row("rate.closed_loop", "requests per second", [run["per_s"] for run in found],

@@ -63,7 +63,7 @@ def marker_of(line):
 
 
 def item_after(lines, start):
-    """Returns the first line behind a comment that is neither an attribute nor a comment."""
+    """Returns the first line after a comment that is neither an attribute nor a comment."""
     for line in lines[start:]:
         text = line.strip()
         if text and not text.startswith(("#[", "//")):

@@ -7,7 +7,8 @@ There are two forms. The first shows every row of a file:
     <!-- table: bench/results/2c/soak.json -->
     <!-- end of table -->
 
-`ids=PREFIX,PREFIX` keeps the rows whose ids begin so. The second form is a grid, described in TOML:
+`ids=PREFIX,PREFIX` selects the rows whose ids begin with one of the prefixes. The second form is a grid, described in
+TOML:
 
     <!-- table
     file = "bench/results/2c/scheduler.json"
@@ -18,22 +19,22 @@ There are two forms. The first shows every row of a file:
     -->
     <!-- end of table -->
 
-`rows` and `columns` are labels, each followed by ` = ` and its key where the key is not the label. Without `cell` a
-column's key is the template of its cells. A row may also be a list: its label and then its cells, or its label alone.
+`rows` and `columns` are labels. If the key is not the label, ` = ` and the key follow. Without `cell` the key of a
+column is the template of its cells. A row may also be a list: its label and then its cells, or its label alone.
 `key` names the field that identifies a row (`id` if not given), and `origin = false` leaves out the line with command,
-date and machine. A file may also be a page with tables: then `key` is a list of columns, whose texts, joined by points,
-are the id of a row.
+date and machine. A file may also be a page with tables. Then `key` is a list of columns, and their texts,
+joined by points, are the id of a row.
 
-A cell is text with readings in brackets. A reading is the id of a row and what to do with its number, all separated by
-spaces:
+A cell is text with readings in brackets. A reading is the id of a row and the operations on its number, all separated
+by spaces:
 
     id:off.p50          a field of the row instead of its number
     + - * / OPERAND     computes from left to right; the operand is an id or a number
     .2                  two digits after the point
     range               adds the interval or the spread, if there is one
     sign                shows a plus as well as a minus
-    missed              says so where the criterion is missed or not judged
-    verdict limit published     shows this instead of the number
+    missed              adds the verdict if the criterion is missed or not judged
+    verdict limit published     shows this field instead of the number
     optional            shows a dash if no row has the id, or the row has no number; otherwise that is an error
 
 `--check` writes nothing and fails if a page and its JSON disagree; CI runs that.
@@ -116,7 +117,7 @@ def grid_block(found):
 
 
 def load(text, key):
-    """What a file recorded: JSON, or the rows of a page's tables that have all the columns of the key.
+    """Returns the content of a recorded file: JSON, or the rows of a page's tables that have all columns in the key.
 
     >>> load("| class | bytes | time us |\\n|---|---|---|\\n| html | 1024 | 2.35 |", ["class", "bytes"])
     [{'class': 'html', 'bytes': 1024.0, 'time_us': 2.35, 'id': 'html.1024'}]
@@ -137,7 +138,7 @@ def load(text, key):
 
 
 def origin(recorded):
-    """The line above a table that says where its numbers come from."""
+    """Returns the line above a table that states the origin of its numbers."""
     if isinstance(recorded, list):
         return [""]
     said = [f"`{recorded['command']}`", recorded.get("date"), recorded["machine"]]
@@ -145,7 +146,7 @@ def origin(recorded):
 
 
 def by_id(recorded, key="id"):
-    """The rows of a file by their ids, each with its criterion, which has the same id."""
+    """Returns the rows of a file by their ids. Each row gets its criterion, which has the same id."""
     lists, index = {"rows": recorded} if isinstance(recorded, list) else recorded, {}
     for name in ("rows", "bars"):
         for row in lists.get(name, []):
@@ -154,7 +155,7 @@ def by_id(recorded, key="id"):
 
 
 def grid(spec, index):
-    """The lines of a table.
+    """Returns the lines of a table.
 
     >>> index = by_id([{"id": "p50.a.1", "value": 1500, "spread": [1000, 2000], "bar": "<= 1000", "ok": False},
     ...                {"id": "p50.b.1", "ours": 3, "ci95": None, "published": 2.5}])
@@ -185,7 +186,7 @@ def grid(spec, index):
 
 
 def fill(template, row, column):
-    """A key may name the other key as well.
+    """Fills the keys of row and column into a template. The key of a row may contain `{column}`, and vice versa.
 
     >>> fill("[p50.{row}]", "lane.get{column}.set", "90")
     '[p50.lane.get90.set]'
@@ -194,7 +195,7 @@ def fill(template, row, column):
 
 
 def labelled(text):
-    """A label and its key.
+    """Splits a text into a label and its key.
 
     >>> labelled("256 B = 256"), labelled("1KiB")
     (('256 B', '256'), ('1KiB', '1KiB'))
@@ -204,7 +205,7 @@ def labelled(text):
 
 
 def reading(text, index):
-    """What is written in a cell for the words between brackets.
+    """Returns the text that a cell shows for the words between brackets.
 
     >>> index = {"a": {"value": 4, "low": 3, "high": 5, "bar": 4}, "b": {"ours": 2, "met": False, "limit": ">= 3"}}
     >>> [reading(text, index) for text in ("a range", "a / b .2", "b missed", "b limit", "a verdict", "c optional")]
@@ -248,7 +249,7 @@ def reading(text, index):
 
 
 def look_up(name, index):
-    """A row, or a field of it, with one set of names for what the kinds of files call differently."""
+    """Returns a row, or a field of it, under one set of names, because the kinds of files have different names."""
     row_id, _, path = name.partition(":")
     if row_id not in index:
         raise ValueError(f"no row has the id {row_id}")

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Runs a program under valgrind's memcheck: fails (9) where memory is used that is not there or is never given back.
+"""Runs a program under valgrind's memcheck: fails with status 9 on invalid memory accesses and leaks.
 
 Usage: valgrind.py PROGRAM [ARGUMENT...]      on x86-64 Linux; Debian: apt-get install valgrind
-       valgrind.py --tool=TOOL [FLAG...] PROGRAM [ARGUMENT...]      another of valgrind's tools
+       valgrind.py --tool=TOOL [FLAG...] PROGRAM [ARGUMENT...]      with another of valgrind's tools
 
-Possible losses are not counted: blocks that threads of the standard library keep as long as the process lives.
+Possible losses are not counted. They are blocks that threads of the standard library hold until the process ends.
 
-From Linux 6.4 on a program can ask the kernel where its own pages are (PR_GET_AUXV), and valgrind lets that through
-though it has moved them; rustix would then read where nothing is. So that call fails here, as it does on older kernels.
+From Linux 6.4 on a program can ask the kernel for the addresses of some of its pages (PR_GET_AUXV). valgrind passes the
+call to the kernel although it has moved these pages, and rustix would then read from invalid addresses. So this script
+makes the call fail, as it does on older kernels.
 """
 
 import ctypes
@@ -58,7 +59,7 @@ if not arguments[0].startswith("--tool="):
     arguments = MEMCHECK + arguments
 refuse_auxv()
 try:
-    # Without fair scheduling one thread that never waits keeps all others from running.
+    # Without fair scheduling a thread that never waits keeps all others from running.
     os.execvp("valgrind", ["valgrind", "--fair-sched=yes", *arguments])
 except FileNotFoundError:
     sys.exit("valgrind.py: valgrind is missing (Debian: apt-get install valgrind)")

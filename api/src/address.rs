@@ -1,4 +1,4 @@
-//! The address where a gRPC service listens: TCP or a Unix socket. It resolves nothing.
+//! The address at which a gRPC service listens: TCP or a Unix socket. The module does not resolve names.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use std::str::FromStr;
 /// The address of a gRPC service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// `HOST:PORT`.
+    /// A TCP address as `HOST:PORT`.
     Tcp(String),
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// A text that cannot be an address. The caller must act.
+/// The error for a text that cannot be an address. The caller must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an address: give HOST:PORT, or a Unix socket as /PATH or unix:PATH")]
 pub struct BadAddress(String);

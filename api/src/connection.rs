@@ -1,5 +1,5 @@
-//! One HTTP/2 connection that calls of one thread go out on, under the generated clients. It has none of the queues and
-//! layers of a [`tonic::transport::Channel`]. It does not reconnect, wait or retry: its owner does.
+//! One HTTP/2 connection for the calls of one thread, used by the generated clients. It has none of the queues and
+//! layers of a [`tonic::transport::Channel`]. It does not reconnect, wait or retry. Its owner must do so.
 
 use std::future::Future;
 use std::io;
@@ -16,16 +16,16 @@ use tonic::body::Body;
 
 use crate::{Address, wire};
 
-/// The way into a connection. Clones share it.
+/// A handle to a connection. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Connection(SendRequest<Body>);
 
 impl Connection {
-    /// Connects, and keeps the connection going in a task of this thread: the caller runs on a tokio `LocalRuntime` or
-    /// `LocalSet`.
+    /// Connects, and starts a task of this thread that drives the connection. The caller must run on a tokio
+    /// `LocalRuntime` or `LocalSet`.
     ///
     /// # Errors
-    /// The system's errors, and the answer of the service's end to the first frames.
+    /// Returns the system's errors, and the error of the HTTP/2 handshake with the service.
     pub async fn open(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => {
@@ -37,7 +37,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether it has ended, so that no call can go out any more.
+    /// Returns whether the connection has ended, so that it accepts no more calls.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -48,7 +48,7 @@ impl Connection {
         let opened = wire::client(ThisThread).handshake(TokioIo::new(stream)).await;
         let (calls, connection) = opened.map_err(io::Error::other)?;
         tokio::task::spawn_local(async move {
-            // Calls under way learn of it themselves.
+            // Calls in flight receive the error themselves.
             let _ended = connection.await;
         });
         Ok(Self(calls))
@@ -69,7 +69,7 @@ impl tower::Service<Request<Body>> for Connection {
     }
 }
 
-/// An executor that keeps the connection's tasks on the thread that opened it.
+/// An executor that runs the connection's tasks on the thread that opened it.
 #[derive(Clone, Copy, Debug)]
 struct ThisThread;
 

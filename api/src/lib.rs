@@ -1,5 +1,5 @@
-//! The gRPC messages and services, generated from `proto/` (`tests/generated.rs` says how), and the set-up of both ends
-//! of a connection: window and frame sizes, addresses, channels. It has no behaviour of any service.
+//! The gRPC messages and services, generated from `proto/` (`tests/generated.rs` shows how), and the set-up of both
+//! ends of a connection: window and frame sizes, addresses, channels. The crate implements no service.
 
 mod address;
 mod connection;
@@ -10,7 +10,7 @@ pub use connection::Connection;
 pub use prost;
 pub use tonic;
 
-/// `package rebate.v1`.
+/// The generated code of the package `rebate.v1`.
 #[allow(missing_docs, clippy::all, unused_qualifications)]
 pub mod v1 {
     include!("generated/rebate.v1.rs");

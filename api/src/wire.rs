@@ -1,5 +1,5 @@
-//! The set-up of a connection, the same at both ends. Large values are to cross without waiting for window updates and
-//! without being cut into many frames.
+//! The set-up of a connection, which is the same at both ends. Large values must not wait for window updates or be cut
+//! into many frames.
 
 use std::time::Duration;
 
@@ -9,36 +9,38 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::Address;
 
-/// The bytes that one call may have on the way before the other side takes them: a value of the largest common size (1
-/// MiB) crosses at once.
+/// The bytes that one call may send before the peer consumes them. A value of the largest common size (1 MiB) is sent
+/// at once.
 pub const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 
-/// The bytes that all calls of a connection may have on the way: some sixteen values of 1 MiB. It bounds the memory
-/// that a slow reader can pin.
+/// The bytes that all calls of a connection may send before the peer consumes them, which is some sixteen values of 1
+/// MiB. It bounds the memory that a slow reader can pin.
 pub const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// The bytes of one HTTP/2 frame: a 128 KiB value crosses in one.
+/// The most bytes of one HTTP/2 frame. A value of 128 KiB fits in one frame.
 pub const FRAME_BYTES_MAX: u32 = 256 << 10;
 
-/// The most calls of one connection at a time. A call that just begins takes some 5 KiB before anyone can charge it, so
-/// this bounds the memory that an idle-looking connection can pin: a MiB and a bit.
+/// The most calls of one connection at a time. A call that has just begun takes some 5 KiB before it is charged to a
+/// budget. So a connection that looks idle can pin at most a little more than 1 MiB.
 pub const CALLS_MAX: u32 = 256;
 
 /// The bytes of one message beyond the largest value in it.
 pub const MESSAGE_SLACK_BYTES: usize = 64 << 10;
 
-/// The most jobs of one call that has several.
+/// The most jobs of a call with several jobs.
 pub const JOBS_PER_CALL_MAX: usize = 64;
 
-/// The most bytes of their inputs together, and of their results. Such a call's message may be that long plus the
-/// slack. Once read, its parts take some thirty times what the shortest of them take on the way.
+/// The most bytes of all inputs of a call with several jobs, and of all its results. The message of such a call has at
+/// most this length plus the slack. If the parts of a message are very short, they take some thirty times as many bytes
+/// in memory as on the wire.
 pub const JOBS_BYTES_MAX: usize = 256 << 10;
 
-/// Returns a channel that connects with its first call and again whenever the connection was lost. A call fails at once
-/// while the service cannot be reached.
+/// Returns a channel that connects with its first call, and again after each loss of the connection. A call fails at
+/// once while the service cannot be reached.
 ///
 /// # Errors
-/// None for addresses that [`Address`] accepts, except for hosts that cannot stand in a URI.
+/// Returns an error only for hosts that cannot be part of a URI. All other addresses that [`Address`] accepts are
+/// valid.
 pub fn channel(address: &Address, connect_timeout: Duration) -> Result<Channel, tonic::Status> {
     let endpoint = Endpoint::from(origin(address)?)
         .tcp_nodelay(true)
@@ -60,8 +62,8 @@ pub fn channel(address: &Address, connect_timeout: Duration) -> Result<Channel, 
     })
 }
 
-/// Returns the set-up of one connection whose calls the caller sends itself. `executor` runs the connection's own
-/// tasks.
+/// Returns the set-up of one connection for a caller that sends calls without a channel. `executor` runs the
+/// connection's tasks.
 pub fn client<E: Clone>(executor: E) -> Builder<E> {
     let mut builder = Builder::new(executor);
     builder
@@ -76,10 +78,10 @@ pub fn client<E: Clone>(executor: E) -> Builder<E> {
     builder
 }
 
-/// Returns the name that calls to the service at `address` use for it.
+/// Returns the origin (scheme and authority) of calls to the service at `address`.
 ///
 /// # Errors
-/// A host that cannot stand in a URI.
+/// Returns an error for a host that cannot be part of a URI.
 pub fn origin(address: &Address) -> Result<Uri, tonic::Status> {
     let text = match address {
         Address::Tcp(address) => format!("http://{address}"),
@@ -89,6 +91,7 @@ pub fn origin(address: &Address) -> Result<Uri, tonic::Status> {
     text.parse().map_err(bad)
 }
 
-/// The time between keep-alive messages. A peer that vanished without a word is found out within these two times.
+/// The time between keep-alive messages, and the time to wait for the reply. A peer that vanished is noticed within the
+/// sum of both.
 pub(crate) const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
 pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,6 +1,7 @@
-//! `src/generated` is what `proto/` says. Without protoc: protox reads the files, tonic writes services and messages.
+//! Checks that `src/generated` matches `proto/`. protox reads the files and tonic writes services and messages, so
+//! protoc is not needed.
 //!
-//! `REBATE_GENERATE=write cargo test -p api --test generated` writes it anew after a change of `proto/`.
+//! After a change of `proto/`, `REBATE_GENERATE=write cargo test -p api --test generated` writes `src/generated` again.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,7 @@ fn the_generated_code_is_that_of_the_proto_files() {
     let descriptors = protox::compile(files, [&proto]).expect("the files are valid");
     let out = tempfile::tempdir().expect("a folder");
     fs::write(out.path().join("descriptors.bin"), descriptors.encode_to_vec()).expect("written");
-    // Payloads are slices of what was received.
+    // Payloads are slices of the received bytes.
     let generator = tonic_prost_build::configure().bytes(".").out_dir(out.path());
     generator.compile_fds(descriptors).expect("the generator accepts them");
     for name in ["descriptors.bin", "rebate.v1.rs"] {

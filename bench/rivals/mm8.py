@@ -1,6 +1,6 @@
-"""Ours, NeXosim and SimPy on the same M/M/8 queue, turn by turn, and how many times as many events a second ours fires:
-the median of the rounds' ratios with the least and the most. Needs `pip install simpy`; `--runs N`, `--json FILE`. On a
-machine that does nothing else.
+"""Runs our simulator, NeXosim and SimPy on the same M/M/8 queue in turns. Reports our events per second divided by
+theirs: the median of the rounds' ratios, the least and the greatest. Needs `pip install simpy`. Takes `--runs N` and
+`--json FILE`. Run it on an otherwise idle machine.
 """
 
 import argparse
@@ -16,7 +16,7 @@ OURS = ["cargo", "bench", "--quiet", "-p", "sim", "--bench", "events", "--", "--
 NEXOSIM = ["cargo", "run", "--release", "--quiet", "--manifest-path", str(HERE / "nexosim/Cargo.toml"),
            "--target-dir", str(TOP / "target/rivals")]
 SIMPY = [sys.executable, str(HERE / "mm8_simpy.py")]
-# Which of our cases is read beside which of theirs, and what the design asks for.
+# The criterion for the ratio to each rival's case, as the design requires it.
 BARS = {"nexosim_station": 4, "nexosim_ports": 4, "simpy": 100}
 
 
@@ -43,7 +43,7 @@ def main():
 
 
 def measure():
-    """Each case's events a second, by the middle part of its row's name."""
+    """Returns the events per second of each case, by the middle part of the id of its row."""
     rates = {}
     for command in (OURS, NEXOSIM, SIMPY):
         done = subprocess.run(command, cwd=TOP, check=True, stdout=subprocess.PIPE, text=True)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""SimPy on the M/M/8 queue of sim/benches/events.rs: one process per customer and a Resource, as its documentation
-teaches. Events are arrivals plus departures. Needs `pip install simpy`; prints one row of JSON.
+"""Runs SimPy on the M/M/8 queue of sim/benches/events.rs, with one process per customer and a Resource, as its
+documentation teaches. The events are the arrivals and the departures. Needs `pip install simpy`. Prints one row of
+JSON.
 """
 
 import json

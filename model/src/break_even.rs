@@ -1,22 +1,22 @@
-//! Tells when one offload pays: equations (2), (4) and (7) and their latency forms, with a kernel of complexity g^β,
-//! and the granularity from which they hold.
+//! Computes whether one offload pays, and from which granularity on. It uses equations (2), (4) and (7) and their
+//! latency forms, with a kernel of complexity g^β.
 
 use crate::design::{Design, Threading, Variant};
 use crate::equations::Switches;
 use crate::parameters::{BadParameter, Parameters, Symbol};
 use crate::queueing::Queueing;
 
-/// The quantity that an offload is to improve.
+/// The quantity that an offload should improve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Objective {
-    /// Host cycles, and so throughput: the choice of \[Accelerometer\] of what to offload.
+    /// Host cycles, and so the throughput. \[Accelerometer\] chooses by host cycles what to offload.
     #[default]
     Speedup,
-    /// The time that a request takes.
+    /// The latency of a request.
     Latency,
 }
 
-/// The kernel's cost on the host: C_b g^β cycles for g bytes.
+/// The cost of a kernel on the host, which is C_b g^β cycles for g bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kernel {
     cycles_per_byte: f64,
@@ -24,7 +24,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Makes a kernel of `cycles_per_byte` (C_b) and complexity `beta` (β): 1 is linear.
+    /// Makes a kernel of `cycles_per_byte` (C_b) and complexity `beta` (β). A complexity of 1 is linear.
     pub fn new(cycles_per_byte: f64, beta: f64) -> Result<Self, BadParameter> {
         Symbol::Cb.check(cycles_per_byte)?;
         check_beta(beta)?;
@@ -60,14 +60,14 @@ pub(crate) fn check_beta(beta: f64) -> Result<(), BadParameter> {
 /// The sizes from which offloads pay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BreakEven {
-    /// Every size above this (bytes).
+    /// An offload pays for every size above this (bytes).
     Above(f64),
-    /// No size.
+    /// An offload pays for no size.
     Never,
 }
 
 impl BreakEven {
-    /// Returns the smallest whole size that pays (bytes). A size of 0 is no offload.
+    /// Returns the smallest whole size that pays (bytes), which is at least 1, or none if no size pays.
     pub fn smallest_bytes(&self) -> Option<u64> {
         match self {
             BreakEven::Above(bytes) if *bytes < u64::MAX as f64 => Some(bytes.floor() as u64 + 1),
@@ -84,26 +84,29 @@ impl BreakEven {
     }
 }
 
-/// (2) Sync, and any latency but for o1. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (C_b g /
-/// A + o0 + L + Q)`. It pays above 0.
+/// Computes equation (2), for the speedup of Sync. For the latency of most other designs, the cycles of their thread
+/// switches are subtracted from the result. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (C_b
+/// g / A + o0 + L + Q)`. The offload pays if the result is above 0.
 pub fn equation_2(parameters: &Parameters, kernel_cycles: f64) -> f64 {
     let on_accelerator = kernel_cycles / parameters.values().a;
     kernel_cycles - (on_accelerator + parameters.offload_cycles())
 }
 
-/// (4) Sync-OS. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (o0 + L + Q + 2 o1)`. With one
-/// switch it is the saving of Async with a distinct response thread.
+/// Computes equation (4), for Sync-OS. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (o0 + L +
+/// Q + 2 o1)`. With one switch the result is the saving of Async with a distinct response thread.
 pub fn equation_4(parameters: &Parameters, kernel_cycles: f64, switches: Switches) -> f64 {
     let switching = switches.count() * parameters.values().o1;
     kernel_cycles - (parameters.offload_cycles() + switching)
 }
 
-/// (7) Async. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (o0 + L + Q)`.
+/// Computes equation (7), for Async. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (o0 + L +
+/// Q)`.
 pub fn equation_7(parameters: &Parameters, kernel_cycles: f64) -> f64 {
     kernel_cycles - parameters.offload_cycles()
 }
 
-/// Returns the cycles that one offload of `kernel_cycles` saves under a design. It pays above 0.
+/// Returns the cycles that one offload of `kernel_cycles` saves under a design. The offload pays if the result is above
+/// 0.
 pub fn offload_gain(
     parameters: &Parameters,
     design: &Design,
@@ -147,8 +150,8 @@ const fn sync_os_switches(variant: Variant) -> Switches {
     }
 }
 
-/// Returns the sizes from which an offload pays under a design: (2), (4) or (7) solved for g. The gain is a straight
-/// line in the kernel's cycles, so two points of it tell where it crosses 0.
+/// Returns the sizes from which an offload pays under a design, by solving (2), (4) or (7) for g. The gain is linear in
+/// the kernel's cycles, so two of its points determine where it crosses 0.
 pub fn break_even(
     parameters: &Parameters,
     design: &Design,
@@ -163,14 +166,15 @@ pub fn break_even(
     BreakEven::Above(kernel.bytes(overhead / saved_per_cycle))
 }
 
-/// Returns the slope of the gain: 1 if the accelerator's time does not count, otherwise 1 - 1/A.
+/// Returns the slope of the gain over the kernel's cycles. It is 1 if the accelerator's time does not count, otherwise
+/// 1 - 1/A.
 fn saved_per_cycle(parameters: &Parameters, design: &Design, objective: Objective) -> f64 {
-    // Free of overheads the gain is the slope times the cycles, without cancellation.
+    // Without overheads the gain is the slope times the cycles, so no digits cancel.
     let free = crate::Values { o0: 0.0, q: 0.0, l: 0.0, o1: 0.0, ..*parameters.values() };
     Parameters::new(free).map_or(0.0, |free| offload_gain(&free, design, objective, 1.0))
 }
 
-/// Returns the fraction of offloads of `bytes` that pay when each meets its own queueing instead of the mean.
+/// Returns the fraction of offloads of `bytes` that pay if each offload has its own queueing time instead of the mean.
 pub fn paying_share(
     parameters: &Parameters,
     design: &Design,
@@ -255,7 +259,7 @@ mod tests {
             let objective = Objective::Speedup;
             paying_share(&parameters(2.0), &design, objective, &kernel, &queueing, bytes)
         };
-        // 2 g must be above 40 + Q.
+        // An offload pays if 2 g is above 40 + Q.
         assert_eq!([20.0, 21.0, 28.0, 45.0, 46.0].map(share), [0.0, 0.25, 0.5, 0.75, 1.0]);
     }
 

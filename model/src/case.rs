@@ -1,10 +1,10 @@
-//! One question to the model. Quantities, a design and perhaps sizes go in. Estimates with intervals, the sensitivity
-//! to each parameter and the limits of the answer come out.
+//! Answers one question to the model. The input is quantities, a design and optionally sizes. The output is estimates
+//! with intervals, the sensitivity to each parameter and the limits of the answer.
 //!
-//! Uncertainty is propagated by Monte Carlo with a stated seed: 4,096 draws, each parameter's drawn from equal slices
-//! of its spread in a random order (Latin hypercube), so that intervals are stable to a fraction of a percent of their
-//! width. Interval arithmetic would be exact for bounds but pessimistic for 95 % intervals. Parameters are drawn
-//! independently of each other.
+//! Uncertainty is propagated by Monte Carlo with a stated seed. There are 4,096 draws. The values of each parameter are
+//! drawn from equal slices of its spread in a random order (Latin hypercube), so that intervals are stable to a
+//! fraction of a percent of their width. Interval arithmetic would be exact for bounds but pessimistic for 95 %
+//! intervals. Parameters are drawn independently of each other.
 
 use units::Prng;
 
@@ -23,24 +23,25 @@ const SYMBOLS: usize = Symbol::ALL.len();
 /// An estimate and the interval that holds it in 95 % of the draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The estimate with every parameter as stated.
+    /// The estimate if every parameter has its stated value.
     pub value: f64,
-    /// The lower and the upper end. Both are the value if nothing is uncertain.
+    /// The lower and the upper end of the interval. Both equal the value if no parameter is uncertain.
     pub ci95: (f64, f64),
 }
 
-/// Sizes of the calls and how to choose among them. With this, n and α of a case are those of all calls.
+/// The sizes of the calls, and the rule that chooses which are offloaded. With such a rule, n and α of a case describe
+/// all calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeRule {
     /// The sizes of the calls, and how many calls have each.
     pub sizes: SizeHistogram,
-    /// The way in which α shrinks with the choice.
+    /// The rule by which α shrinks with the chosen calls.
     pub counted: Counted,
-    /// The quantity that the choice is to improve.
+    /// The quantity that the choice improves.
     pub objective: Objective,
 }
 
-/// One question to the model.
+/// One question to the model, with all its inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     quantities: [Quantity; SYMBOLS - 1],
@@ -51,38 +52,39 @@ pub struct Case {
     beta: f64,
 }
 
-/// The dependence of an answer on one parameter.
+/// How an answer depends on one parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sensitivity {
     /// The parameter.
     pub symbol: Symbol,
-    /// Its share of the variance of the speedup, by its uncertainty alone. Shares sum to 1, or are all 0 if nothing is
-    /// uncertain. The largest is the parameter to measure better.
+    /// The parameter's share of the variance of the speedup, from its own uncertainty. The shares sum to 1, or are all
+    /// 0 if no parameter is uncertain. A better measurement helps most for the parameter with the largest share.
     pub variance_share: f64,
-    /// Percent of change of the speedup per percent of change of the parameter.
+    /// The change of the speedup (%) if the parameter grows by 1 %.
     pub elasticity: f64,
     /// The origin of the parameter.
     pub provenance: Provenance,
 }
 
-/// A fact that the answer leaves out or presumes.
+/// A fact that the answer ignores or assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// There are no sizes: n and α are taken to be those of offloads that pay.
+    /// The sizes are unknown. The answer assumes that n and α are those of offloads that pay.
     SizesUnknown,
-    /// The kernel's complexity was not stated: it is taken to be linear.
+    /// The kernel's complexity was not stated. The answer assumes that it is linear.
     LinearKernel,
-    /// The accelerator would be busy for more than all of the time: more than one is needed, or Q grows without bound.
+    /// The accelerator would be busy for 100 % of the time or more. The service needs several accelerators, or Q grows
+    /// without bound.
     AcceleratorSaturated,
-    /// Throughput is gained, and single requests take longer.
+    /// The throughput rises, but single requests take longer.
     LatencyLost,
     /// Acceleration makes the service slower.
     SpeedupLost,
-    /// The interval holds 1: whether acceleration helps is open.
+    /// The interval contains 1, so it is uncertain whether acceleration helps.
     GainUncertain,
-    /// Q was stated as 0 for an accelerator that others can keep busy.
+    /// Q was stated as 0 although other users may keep the accelerator busy.
     QueueingIgnored,
-    /// An answer rests on parameters that are assumed.
+    /// At least one parameter is assumed.
     Assumptions,
 }
 
@@ -107,19 +109,19 @@ impl Limit {
 /// The answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Projection {
-    /// C / C_S.
+    /// The speedup, C / C_S.
     pub speedup: Estimate,
-    /// C / C_L. None under the public program's reading.
+    /// The latency reduction, C / C_L. None under the public program's reading.
     pub latency_reduction: Option<Estimate>,
-    /// n of the offloads counted.
+    /// The number n of the offloads that count.
     pub offloads: Estimate,
-    /// α of the offloads counted.
+    /// The fraction α of the offloads that count.
     pub alpha: Estimate,
-    /// The size from which an offload pays (bytes), infinite if none does. None if C_b is unknown.
+    /// The size from which an offload pays (bytes). It is infinite if no size pays, and none if C_b is unknown.
     pub break_even_bytes: Option<Estimate>,
-    /// One entry per parameter, the one to measure better first.
+    /// One entry per parameter. The first entry is the parameter whose better measurement helps most.
     pub sensitivity: Vec<Sensitivity>,
-    /// The facts that the answer leaves out.
+    /// The facts that the answer ignores or assumes.
     pub limits: Vec<Limit>,
 }
 
@@ -136,7 +138,7 @@ struct Outcome {
 type Drawn = [f64; SYMBOLS];
 
 impl Case {
-    /// Makes a case of C, α, n, o0, Q, L, o1 and A, in that order. Every one is checked.
+    /// Makes a case of C, α, n, o0, Q, L, o1 and A, in that order. Every value is checked.
     pub fn new(quantities: [Quantity; 8], design: Design) -> Result<Self, BadParameter> {
         design.check()?;
         for (quantity, symbol) in quantities.iter().zip(Symbol::ALL) {
@@ -158,25 +160,26 @@ impl Case {
         Self::new(std::array::from_fn(quantity), design)
     }
 
-    /// Returns the same case with sizes to choose from. Its objective is the break-even size's too.
+    /// Returns the case with sizes from which the model chooses. The break-even size follows the same objective as the
+    /// choice.
     pub fn with_sizes(self, sizes: SizeRule) -> Self {
         Self { objective: sizes.objective, sizes: Some(sizes), ..self }
     }
 
-    /// Returns the same case with a break-even size for this objective. If sizes are chosen from, their objective
-    /// counts.
+    /// Returns the case with a break-even size for this objective. If the case has sizes, the objective of the sizes is
+    /// used instead.
     pub fn with_objective(self, objective: Objective) -> Self {
         let objective = self.sizes.as_ref().map_or(objective, |sizes| sizes.objective);
         Self { objective, ..self }
     }
 
-    /// Returns the same case with C_b stated, instead of derived from α, C, n and the sizes.
+    /// Returns the case with a stated C_b, which otherwise is derived from α, C, n and the sizes.
     pub fn with_cycles_per_byte(self, quantity: Quantity) -> Result<Self, BadParameter> {
         quantity.check(Symbol::Cb)?;
         Ok(Self { cycles_per_byte: Some(quantity), ..self })
     }
 
-    /// Returns the same case with a kernel of complexity `beta`.
+    /// Returns the case with a kernel of complexity `beta`.
     pub fn with_beta(self, beta: f64) -> Result<Self, BadParameter> {
         Kernel::new(1.0, beta)?;
         Ok(Self { beta, ..self })
@@ -187,13 +190,13 @@ impl Case {
         self.design
     }
 
-    /// Returns the quantity of a symbol. Returns none for a C_b that was not stated.
+    /// Returns the quantity of a symbol. Returns none for C_b if it was not stated.
     pub fn quantity(&self, symbol: Symbol) -> Option<&Quantity> {
         self.quantities.get(symbol.index()).or(self.cycles_per_byte.as_ref())
     }
 
-    /// Returns the answer, with draws from `seed`. Refuses a case where no host cycle is left, so that the speedup has
-    /// no bound.
+    /// Returns the answer, with draws from `seed`. Refuses a case in which no host cycles are left, because its speedup
+    /// has no bound.
     pub fn project(&self, seed: u64) -> Result<Projection, BadParameter> {
         let stated = self.stated();
         let outcome = self.outcome(&stated)?;
@@ -227,7 +230,7 @@ impl Case {
         Symbol::ALL.map(stated)
     }
 
-    /// Returns one outcome per draw, or just the stated one if nothing is uncertain.
+    /// Returns one outcome per draw, or only the outcome of the stated values if no parameter is uncertain.
     fn drawn(&self, seed: u64) -> Result<Vec<Outcome>, BadParameter> {
         let mut draws = vec![self.stated(); DRAWS];
         let mut prng = Prng::new(seed);
@@ -293,8 +296,8 @@ impl Case {
         Ok(found)
     }
 
-    /// Returns the variance of 1/speedup, which is finite everywhere, over one parameter's spread, with the others as
-    /// stated.
+    /// Returns the variance of 1/speedup over the spread of one parameter, while the others have their stated values.
+    /// Unlike the speedup, 1/speedup is finite everywhere.
     fn variance_by(
         &self,
         symbol: Symbol,
@@ -318,7 +321,7 @@ impl Case {
         Ok((squares / SLICES as f64 - mean * mean).max(0.0))
     }
 
-    /// Computes the elasticity by a step of 0.1 % to either side, as far as the parameter's range allows it.
+    /// Computes the elasticity from a step of 0.1 % in each direction, within the range of the parameter.
     fn elasticity(&self, symbol: Symbol, stated: &Drawn) -> Result<f64, BadParameter> {
         let (lowest, highest) = symbol.range();
         let value = stated[symbol.index()];
@@ -358,7 +361,7 @@ impl Case {
     }
 }
 
-/// Returns the middle 95 % of the draws, widened if needed to hold the value.
+/// Returns the interval that contains the middle 95 % of the draws. It is widened if it does not contain the value.
 fn interval(mut draws: Vec<f64>, value: f64) -> (f64, f64) {
     draws.sort_unstable_by(f64::total_cmp);
     let last = draws.len().saturating_sub(1) as f64;
@@ -469,7 +472,8 @@ mod tests {
             let case = case.with_cycles_per_byte(cycles).expect("valid").with_objective(objective);
             case.project(1).expect("projects").break_even_bytes.expect("C_b is known").value
         };
-        // Two switches and none of the accelerator's time, or one and all of it.
+        // The speedup counts two switches and no time of the accelerator. The latency counts one switch and the
+        // accelerator's time.
         assert!((bytes(Objective::Speedup) - 13_800.0 / 5.62).abs() < 1e-9);
         let latency = 8_050.0 / 5.62 / (1.0 - 1.0 / 27.0);
         assert!(

@@ -1,18 +1,19 @@
-//! The cost of a job on a device, learnt from the jobs that ran. [`CostFit`] takes observations. [`CostCurve`] is its
-//! present knowledge, which policies read. There is one of each per (op, device). Times are in ns, sizes in bytes.
+//! Learns the cost of a job on a device from the jobs that ran. [`CostFit`] receives observations. [`CostCurve`] is its
+//! current knowledge, which policies read. Each pair of op and device has a fit and a curve. Times are in ns, sizes in
+//! bytes.
 //!
-//! The model behind it is a queue with `lanes` servers and a service time that is a line over bytes:
+//! The underlying model is a queue with `lanes` servers and a service time that is a line over bytes:
 //!
 //! ```text
 //! latency = service(bytes) + wait
 //! wait    = max(0, depth - lanes + lanes/(lanes + 1)) / lanes * mean service of the jobs ahead
 //! ```
 //!
-//! The wait is exact on average for jobs of equal size in order: the next of `lanes` running jobs is done after
-//! 1/(lanes + 1) of a service, and the others ahead follow every 1/lanes. For a given number of lanes, latency is
-//! linear in the line's two coefficients, so every job informs them, whatever queue it met. A bank of hypotheses about
-//! the lanes is fitted side by side, and the one that predicted best answers. The module knows no clocks, queues or
-//! devices.
+//! The wait is exact on average for jobs of equal size that are served in order. The first of `lanes` running jobs is
+//! done after 1/(lanes + 1) of a service time, and the others ahead follow every 1/lanes. For a given number of lanes,
+//! the latency is linear in the two coefficients of the line. So every job contributes, whatever queue it found.
+//! Several hypotheses about the number of lanes are fitted side by side, and the best predictor is used. The module
+//! knows no clocks, queues or devices.
 
 mod bank;
 mod curve;

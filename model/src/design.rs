@@ -1,12 +1,11 @@
-//! The way in which a service offloads: the threading design, the place of the accelerator, and the reading of the
-//! equations.
+//! How a service offloads: the threading design, the place of the accelerator, and the reading of the equations.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::parameters::BadParameter;
 
-/// A word that is not one of those expected.
+/// The error for a word that is not one of the expected words.
 pub type UnknownWord = BadParameter;
 
 /// The threading design of an offload (\[Accelerometer\] section 3).
@@ -16,11 +15,11 @@ pub enum Threading {
     Sync,
     /// The thread blocks and the core switches to another thread.
     SyncOs,
-    /// The thread goes on with other work and takes the response itself.
+    /// The thread continues with other work and receives the response itself.
     Async,
-    /// The same as `Async`, but a thread of its own takes responses.
+    /// The thread continues with other work, and a separate thread receives the responses.
     AsyncDistinct,
-    /// The same as `Async`, but no response is needed on this host.
+    /// The thread continues with other work, and this host needs no response.
     AsyncNoResponse,
 }
 
@@ -34,7 +33,8 @@ impl Threading {
         Threading::AsyncNoResponse,
     ];
 
-    /// Returns the word that files and reports use. The first three are those of the public program.
+    /// Returns the word for this design in files and reports. The words of the first three designs are those of the
+    /// public program.
     pub const fn name(self) -> &'static str {
         match self {
             Threading::Sync => "Sync",
@@ -77,7 +77,7 @@ impl Strategy {
     /// Every strategy.
     pub const ALL: [Strategy; 3] = [Strategy::OnChip, Strategy::OffChip, Strategy::Remote];
 
-    /// Returns the word that files and reports use.
+    /// Returns the word for this value in files and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Strategy::OnChip => "on-chip",
@@ -101,14 +101,15 @@ impl FromStr for Strategy {
 /// The reading of the equations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Variant {
-    /// The reading is as printed: Sync-OS speedup has two thread switches, its latency reduction one.
+    /// The equations as printed. The speedup of Sync-OS has two thread switches, and its latency reduction has one.
     #[default]
     Equations,
-    /// The reading is as \[Accelerometer\] section 5 computes: the latency reduction of Sync-OS has two thread switches
-    /// too.
+    /// The equations as \[Accelerometer\] section 5 computes them. The latency reduction of Sync-OS also has two thread
+    /// switches.
     SectionFive,
-    /// The reading is as the public program computes: single precision, whole cycles, one thread switch in Sync-OS. It
-    /// knows no latency reduction and no other design than Sync, Sync-OS and Async. See [`crate::program`].
+    /// The equations as the public program computes them: in single precision, with whole cycles and one thread switch
+    /// in Sync-OS. This reading has no latency reduction and no designs except Sync, Sync-OS and Async. See
+    /// [`crate::program`].
     PublicProgram,
 }
 
@@ -117,7 +118,7 @@ impl Variant {
     pub const ALL: [Variant; 3] =
         [Variant::Equations, Variant::SectionFive, Variant::PublicProgram];
 
-    /// Returns the word that files and reports use.
+    /// Returns the word for this value in files and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Variant::Equations => "equations",
@@ -137,34 +138,34 @@ impl FromStr for Variant {
     }
 }
 
-/// The facts about a service's offloads that the equations need.
+/// The facts about the offloads of a service that the equations need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Design {
-    /// The thread that waits, and the one that takes the response.
+    /// The threading design: which thread waits, and which receives the response.
     pub threading: Threading,
     /// The place of the accelerator.
     pub strategy: Strategy,
-    /// True if the host waits until the offload arrived, so that L + Q are cycles of the host (in (3) and (6)). Sync
-    /// always waits. \[Accelerometer\] section 3 on (3): L + Q = 0 where the driver does not await the acknowledgement
-    /// or the accelerator is remote. (6) is read the same way.
+    /// True if the host waits until the offload has arrived. Then L + Q are cycles of the host in (3) and (6). Sync
+    /// always waits. \[Accelerometer\] section 3 says on (3) that L + Q = 0 if the driver does not await the
+    /// acknowledgement or the accelerator is remote. (6) is read in the same way.
     pub awaits_transfer: bool,
     /// The reading of the equations.
     pub variant: Variant,
 }
 
 impl Design {
-    /// Returns the defaults of the paper: everybody but a user of a remote accelerator awaits the transfer.
+    /// Returns a design with the paper's defaults: the host awaits the transfer unless the accelerator is remote.
     pub const fn new(threading: Threading, strategy: Strategy) -> Self {
         let awaits_transfer = !matches!(strategy, Strategy::Remote);
         Self { threading, strategy, awaits_transfer, variant: Variant::Equations }
     }
 
-    /// Returns the same design under another reading.
+    /// Returns the design with another reading of the equations.
     pub const fn with_variant(self, variant: Variant) -> Self {
         Self { variant, ..self }
     }
 
-    /// Refuses a design that its variant has no answer for.
+    /// Refuses a design for which its reading has no equation.
     pub fn check(&self) -> Result<(), BadParameter> {
         let known =
             matches!(self.threading, Threading::Sync | Threading::SyncOs | Threading::Async);

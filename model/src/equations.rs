@@ -1,20 +1,20 @@
 //! Equations (1), (3), (5), (6) and (8) of \[Accelerometer\] section 3, one function each, and the choice of the
-//! equation for a design. (2), (4) and (7), which tell when one offload pays, stand beside them.
+//! equation for a design. Equations (2), (4) and (7) tell when one offload pays. They are in the module `break_even`.
 //!
-//! Each answer is a ratio: C over the cycles that are left (C_S for speedup, C_L for latency reduction), above 1 if
-//! acceleration helps. It is infinite if no cycle is left.
+//! Each result is a ratio: C divided by the remaining cycles (C_S for speedup, C_L for latency reduction). It is above
+//! 1 if acceleration helps, and infinite if no cycles remain.
 
 pub use crate::break_even::{equation_2, equation_4, equation_7};
 use crate::design::{Design, Strategy, Threading, Variant};
 use crate::parameters::Parameters;
 use crate::program::PublicProgram;
 
-/// The number of thread switches of o1 cycles that an offload costs.
+/// The number of thread switches that an offload costs, each of o1 cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switches {
-    /// The response comes to a thread of its own.
+    /// A separate thread receives the response.
     One,
-    /// One switch goes away from the thread that waits, and one back.
+    /// The core switches away from the waiting thread and back to it.
     Two,
 }
 
@@ -27,41 +27,41 @@ impl Switches {
     }
 }
 
-/// (1) Sync, speedup and latency reduction: `1 / ((1-α) + α/A + (n/C)(o0 + L + Q))`.
+/// Computes equation (1), the speedup and latency reduction of Sync: `1 / ((1-α) + α/A + (n/C)(o0 + L + Q))`.
 pub fn equation_1(parameters: &Parameters) -> f64 {
     let p = parameters.values();
     1.0 / ((1.0 - p.alpha) + p.alpha / p.a + p.n / p.c * parameters.offload_cycles())
 }
 
-/// (3) Sync-OS, speedup: `1 / ((1-α) + (n/C)(o0 + L + Q + 2 o1))`. With one switch, it is the speedup of Async with a
-/// distinct response thread.
+/// Computes equation (3), the speedup of Sync-OS: `1 / ((1-α) + (n/C)(o0 + L + Q + 2 o1))`. With one switch it is the
+/// speedup of Async with a distinct response thread.
 pub fn equation_3(parameters: &Parameters, switches: Switches) -> f64 {
     let p = parameters.values();
     let offload_cycles = parameters.offload_cycles() + switches.count() * p.o1;
     1.0 / ((1.0 - p.alpha) + p.n / p.c * offload_cycles)
 }
 
-/// (5) Sync-OS and Async with a distinct response thread, latency reduction:
-/// `1 / ((1-α) + α/A + (n/C)(o0 + L + Q + o1))`. \[Accelerometer\] section 5 has two switches here.
+/// Computes equation (5), the latency reduction of Sync-OS and of Async with a distinct response thread: `1 / ((1-α) +
+/// α/A + (n/C)(o0 + L + Q + o1))`. \[Accelerometer\] section 5 uses two switches here.
 pub fn equation_5(parameters: &Parameters, switches: Switches) -> f64 {
     let p = parameters.values();
     let offload_cycles = parameters.offload_cycles() + switches.count() * p.o1;
     1.0 / ((1.0 - p.alpha) + p.alpha / p.a + p.n / p.c * offload_cycles)
 }
 
-/// (6) Async, speedup; also without response; and the latency reduction where a remote accelerator's response is not
-/// awaited: `1 / ((1-α) + (n/C)(o0 + L + Q))`.
+/// Computes equation (6), the speedup of Async with and without a response: `1 / ((1-α) + (n/C)(o0 + L + Q))`. It is
+/// also the latency reduction if the response of a remote accelerator is not awaited.
 pub fn equation_6(parameters: &Parameters) -> f64 {
     let p = parameters.values();
     1.0 / ((1.0 - p.alpha) + p.n / p.c * parameters.offload_cycles())
 }
 
-/// (8) Async, latency reduction: `1 / ((1-α) + α/A + (n/C)(o0 + L + Q))`.
+/// Computes equation (8), the latency reduction of Async: `1 / ((1-α) + α/A + (n/C)(o0 + L + Q))`.
 pub fn equation_8(parameters: &Parameters) -> f64 {
     equation_1(parameters)
 }
 
-/// C / C_S: the factor on the throughput of the host.
+/// Returns C / C_S, the factor by which the throughput of the host rises.
 pub fn speedup(parameters: &Parameters, design: &Design) -> f64 {
     if design.variant == Variant::PublicProgram {
         return f64::from(PublicProgram::from(parameters).speedup(design.threading));
@@ -75,8 +75,8 @@ pub fn speedup(parameters: &Parameters, design: &Design) -> f64 {
     }
 }
 
-/// C / C_L: the factor by which a request takes less time. Below 1 it takes longer. None under the public program's
-/// reading, which has no such formula.
+/// Returns C / C_L, the factor by which the latency of a request falls. Below 1 the latency rises. Returns none under
+/// the public program's reading, which has no such formula.
 pub fn latency_reduction(parameters: &Parameters, design: &Design) -> Option<f64> {
     let switches = match design.variant {
         Variant::Equations => Switches::One,
@@ -94,7 +94,7 @@ pub fn latency_reduction(parameters: &Parameters, design: &Design) -> Option<f64
     })
 }
 
-/// Returns the parameters for the host: L + Q count only if it awaits the transfer.
+/// Returns the parameters as the host sees them. L + Q count only if the host awaits the transfer.
 fn host_parameters(parameters: &Parameters, design: &Design) -> Parameters {
     if design.awaits_transfer { *parameters } else { parameters.without_transfer() }
 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::parameters::Values;
 
-    /// Returns numbers for which every term is a round fraction of C.
+    /// Returns parameters for which every term is a round fraction of C.
     fn parameters() -> Parameters {
         let values =
             Values { c: 1_000.0, alpha: 0.4, n: 2.0, o0: 10.0, q: 5.0, l: 20.0, o1: 25.0, a: 4.0 };
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn each_design_has_its_equations() {
         let p = parameters();
-        // Host cycles left off-chip and remote, request cycles left off-chip and remote.
+        // The host cycles left (off-chip, remote), then the request cycles left (off-chip, remote).
         let expected = [
             (Threading::Sync, [770.0, 770.0], [770.0, 770.0]),
             (Threading::SyncOs, [770.0, 720.0], [820.0, 820.0]),

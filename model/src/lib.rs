@@ -1,7 +1,7 @@
-//! Answers two questions: what does acceleration give, and what does a job cost where? It has the equations of
-//! \[Accelerometer\] by their numbers, LogCA beside them, parameters with intervals and origins, the choice of the
-//! sizes that pay, and [`cost`]: curves fitted while jobs run. It is pure: there are no files, threads or clock, and
-//! time and randomness are arguments. Everything is in cycles of the host unless a name says otherwise.
+//! Answers two questions: what does acceleration gain, and what does a job cost on each device? The crate has the
+//! numbered equations of \[Accelerometer\], LogCA, parameters with intervals and origins, the choice of the sizes that
+//! pay, and [`cost`], which fits curves while jobs run. It is pure: it has no files, threads or clock, and time and
+//! randomness are arguments. All numbers are in host cycles unless a name says otherwise.
 
 mod break_even;
 mod case;

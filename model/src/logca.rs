@@ -1,14 +1,14 @@
-//! LogCA (Altaf and Wood, ISCA 2017), which \[Accelerometer\] extends: one synchronous offload of g bytes, the host
-//! waiting. Its letters are L for latency, o for overhead, g for granularity, C for computational index, and A for peak
-//! acceleration.
+//! Computes LogCA (Altaf and Wood, ISCA 2017), which \[Accelerometer\] extends. It models one synchronous offload of g
+//! bytes for which the host waits. Its letters are L for latency, o for overhead, g for granularity, C for
+//! computational index, and A for peak acceleration.
 
 use crate::break_even::{BreakEven, Kernel};
 use crate::parameters::{BadParameter, Symbol};
 
-/// The growth of the interface's latency with the granularity.
+/// How the latency of the interface grows with the granularity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Latency {
-    /// The latency is L cycles per offload, whatever its size: the data is pipelined or stays where it is.
+    /// The latency is L cycles per offload of any size, because the data is pipelined or is not moved.
     PerOffload(f64),
     /// The latency is L cycles per byte.
     PerByte(f64),
@@ -24,7 +24,8 @@ pub struct LogCa {
 }
 
 impl LogCa {
-    /// Makes a model from checked numbers: L and o at least 0 (cycles), C and β in `kernel`, A at least 1.
+    /// Makes a model after checking its numbers: L and o are at least 0 (cycles), `kernel` has C and β, and A is at
+    /// least 1.
     pub fn new(
         latency: Latency,
         overhead_cycles: f64,
@@ -63,17 +64,17 @@ impl LogCa {
         self.granularity_of(1.0)
     }
 
-    /// Returns g_(A/2): the granularity (bytes) above which the speedup exceeds half of A. For an infinite A it never
-    /// does.
+    /// Returns g_(A/2): the granularity (bytes) above which the speedup exceeds half of A. If A is infinite, no
+    /// granularity does.
     pub fn half_acceleration(&self) -> BreakEven {
         self.granularity_of(self.acceleration / 2.0)
     }
 
-    /// Returns the smallest granularity (bytes) above which the speedup exceeds `target`, where `C g^β (1/target - 1/A)
+    /// Returns the smallest granularity (bytes) above which the speedup exceeds `target`. There `C g^β (1/target - 1/A)
     /// = o + L(g)`.
     pub fn granularity_of(&self, target: f64) -> BreakEven {
         let share = 1.0 / target - 1.0 / self.acceleration;
-        // There is no number, no gain, or a target of nothing.
+        // A parameter is not a number, the target is not below A, or the target is not above 0.
         if target.is_nan() || share.is_nan() || share <= 0.0 || target <= 0.0 {
             return BreakEven::Never;
         }
@@ -85,7 +86,8 @@ impl LogCa {
         }
     }
 
-    /// Returns where `C share g^β` rises above `o + L g`. With β below 1 it may never, or fall below again later.
+    /// Returns the granularity from which `C share g^β` exceeds `o + L g`. With β below 1 there may be none, or the
+    /// gain may end again at a larger granularity.
     fn crossing(&self, share: f64, latency_cycles: f64) -> BreakEven {
         let gain = |bytes: f64| {
             share * self.kernel.cycles(bytes) - self.overhead_cycles - latency_cycles * bytes
@@ -97,7 +99,7 @@ impl LogCa {
             let bytes = (self.overhead_cycles / slope).powf(1.0 / beta);
             return if slope > 0.0 { BreakEven::Above(bytes) } else { BreakEven::Never };
         }
-        // The derivative is 0 here: the highest gain for β < 1, the lowest for β > 1.
+        // The derivative is 0 here, where the gain is highest for β < 1 and lowest for β > 1.
         let turn = (latency_cycles / (factor * beta)).powf(1.0 / (beta - 1.0));
         let (mut low, mut high) = if beta < 1.0 { (0.0, turn) } else { (turn, turn.max(1.0)) };
         while gain(high) <= 0.0 {
@@ -106,7 +108,7 @@ impl LogCa {
             }
             high *= 2.0;
         }
-        // The halving goes on until neighbouring numbers: 2^-200 of any range is nothing.
+        // After 200 halvings the bounds are neighbouring numbers, because 2^-200 of any range is negligible.
         for _ in 0..200 {
             let middle = 0.5 * (low + high);
             if gain(middle) > 0.0 { high = middle } else { low = middle }

@@ -1,15 +1,15 @@
-//! The parameters of \[Accelerometer\] table 5: symbols, plain values and values that were checked.
-//! Nothing unchecked reaches an equation.
+//! The parameters of \[Accelerometer\] table 5: symbols, plain values and checked values. The equations accept only
+//! checked values.
 
 use std::fmt;
 
-/// A parameter outside its range.
+/// The error for a parameter outside its range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{field} is {value}; it must be {valid}")]
 pub struct BadParameter {
-    /// The field: a symbol of the model, or the name of the symbol's spread or distribution.
+    /// The field: a symbol of the model, or the name of its spread or distribution.
     pub field: &'static str,
-    /// The offending value, printed.
+    /// The wrong value as text.
     pub value: String,
     /// The values that are valid.
     pub valid: &'static str,
@@ -21,26 +21,26 @@ impl BadParameter {
     }
 }
 
-/// A parameter of the model, by the letter that the paper gives it.
+/// A parameter of the model, named by the paper's letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Symbol {
-    /// Host cycles of all logic in the time unit.
+    /// The host cycles of all logic in the time unit.
     C,
-    /// Fraction of C that the kernel takes.
+    /// The fraction of C that the kernel takes.
     Alpha,
-    /// Offloads in the time unit.
+    /// The number of offloads in the time unit.
     N,
-    /// Cycles to set up one offload.
+    /// The cycles to set up one offload.
     O0,
-    /// Mean cycles one offload queues.
+    /// The mean cycles that an offload queues.
     Q,
-    /// Mean cycles to move one offload across the interface.
+    /// The mean cycles to move one offload across the interface.
     L,
-    /// Cycles of one thread switch.
+    /// The cycles of one thread switch.
     O1,
-    /// Peak speedup of the accelerator.
+    /// The peak speedup of the accelerator.
     A,
-    /// Host cycles per byte (to the power beta) of the kernel.
+    /// The host cycles of the kernel per byte (to the power β).
     Cb,
 }
 
@@ -101,7 +101,7 @@ impl Symbol {
         }
     }
 
-    /// Returns the lowest and the highest valid value. A lowest of `MIN_POSITIVE` stands for "above 0".
+    /// Returns the lowest and the highest valid value. A lowest value of `MIN_POSITIVE` means "above 0".
     pub(crate) const fn range(self) -> (f64, f64) {
         match self {
             Symbol::C | Symbol::Cb => (f64::MIN_POSITIVE, f64::MAX),
@@ -125,29 +125,29 @@ impl fmt::Display for Symbol {
     }
 }
 
-/// The values of one case, unchecked; the fields are the symbols of \[Accelerometer\] table 5.
+/// The unchecked values of one case. The fields are the symbols of \[Accelerometer\] table 5.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Values {
-    /// C: cycles the host spends on all logic in the time unit.
+    /// C: the host cycles of all logic in the time unit.
     pub c: f64,
-    /// α: fraction of C that the kernel takes.
+    /// α: the fraction of C that the kernel takes.
     pub alpha: f64,
-    /// n: offloads in the time unit.
+    /// n: the number of offloads in the time unit.
     pub n: f64,
-    /// o0: cycles the host spends to set up one offload.
+    /// o0: the host cycles to set up one offload.
     pub o0: f64,
-    /// Q: mean cycles one offload queues between host and accelerator.
+    /// Q: the mean cycles that an offload queues between host and accelerator.
     pub q: f64,
-    /// L: mean cycles to move one offload across the interface.
+    /// L: the mean cycles to move one offload across the interface.
     pub l: f64,
-    /// o1: cycles of one thread switch, cache pollution included.
+    /// o1: the cycles of one thread switch, with the cost of cache pollution.
     pub o1: f64,
-    /// A: peak speedup of the accelerator; infinite if its time does not count.
+    /// A: the peak speedup of the accelerator. It is infinite if the accelerator's time does not count.
     pub a: f64,
 }
 
 impl Values {
-    /// Returns the value of a symbol. C_b is not among them.
+    /// Returns the value of a symbol. Returns none for C_b, which is not a field.
     pub fn get(&self, symbol: Symbol) -> Option<f64> {
         match symbol {
             Symbol::C => Some(self.c),
@@ -163,7 +163,7 @@ impl Values {
     }
 }
 
-/// Values that were checked, which equations take.
+/// Checked values, as the equations need them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters(Values);
 
@@ -181,17 +181,18 @@ impl Parameters {
         &self.0
     }
 
-    /// Returns the cycles per offload that every design may spend: o0 + L + Q.
+    /// Returns the cycles per offload that can count in all designs: o0 + L + Q.
     pub(crate) fn offload_cycles(&self) -> f64 {
         self.0.o0 + self.0.l + self.0.q
     }
 
-    /// Returns the same with L + Q = 0: the host does not wait for the transfer.
+    /// Returns the parameters with L + Q = 0, for a host that does not wait for the transfer.
     pub(crate) fn without_transfer(&self) -> Self {
         Self(Values { l: 0.0, q: 0.0, ..self.0 })
     }
 
-    /// Returns the same with only `n` offloads that take `alpha` of C. Both come from checked ones and shrank.
+    /// Returns the parameters for only `n` of the offloads, which take `alpha` of C. Both numbers need no check,
+    /// because they are at most the checked ones.
     pub(crate) fn with_selected(&self, n: f64, alpha: f64) -> Self {
         Self(Values { n, alpha, ..self.0 })
     }

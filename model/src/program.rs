@@ -1,11 +1,11 @@
-//! The arithmetic of the public Accelerometer program: whole cycles, single precision, one thread switch in Sync-OS, no
-//! latency. It is written from what the program computes, so that its users get its digits. The module does not read
-//! the program's file.
+//! Repeats the arithmetic of the public Accelerometer program: whole cycles, single precision, one thread switch in
+//! Sync-OS, and no latency. The module is written from what the program computes, so that its users get the same
+//! digits. It does not read the program's file.
 
 use crate::design::Threading;
 use crate::parameters::Parameters;
 
-/// The numbers the public program holds: cycles and n as whole numbers, α and A in single precision.
+/// The numbers of the public program: cycles and n are whole numbers, α and A have single precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct PublicProgram {
@@ -20,7 +20,7 @@ pub struct PublicProgram {
 }
 
 impl From<&Parameters> for PublicProgram {
-    /// Converts the parameters. Fractions of cycles are cut off, as the program does.
+    /// Converts the parameters. Fractions of cycles are cut off, as in the program.
     fn from(parameters: &Parameters) -> Self {
         let p = parameters.values();
         Self {
@@ -37,8 +37,8 @@ impl From<&Parameters> for PublicProgram {
 }
 
 impl PublicProgram {
-    /// Returns its speedup. Designs that it does not know are answered as its Async, which is what (6) is. Ask
-    /// [`crate::Design::check`] first.
+    /// Returns the speedup that the program computes. Designs that the program does not know get the result of Async,
+    /// which equals (6). Call [`crate::Design::check`] first.
     pub fn speedup(&self, threading: Threading) -> f32 {
         let rest = 1.0 - self.alpha;
         let rate = self.n as f32 / self.c as f32;
@@ -53,7 +53,7 @@ impl PublicProgram {
         (1.0 / f64::from(left)) as f32
     }
 
-    /// Returns the number that it prints: the estimated speedup (%).
+    /// Returns the number that the program prints, which is the estimated speedup (%).
     pub fn percent(&self, threading: Threading) -> f64 {
         (f64::from(self.speedup(threading)) - 1.0) * 100.0
     }

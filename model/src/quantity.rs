@@ -11,14 +11,14 @@ use crate::parameters::{BadParameter, Symbol};
 pub enum Provenance {
     /// The number was measured here.
     Measured,
-    /// The user gave the number: in a file, a flag, or a specification sheet.
+    /// The user gave the number in a file, a flag, or a specification sheet.
     Configured,
-    /// The number is neither: it is a default.
+    /// The number is a default, which was neither measured nor given.
     Assumed,
 }
 
 impl Provenance {
-    /// Returns the word that files and reports use.
+    /// Returns the word for this origin in files and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Provenance::Measured => "measured",
@@ -34,27 +34,28 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// The values that a parameter may have instead of the one stated.
+/// The values that a parameter may have instead of the stated value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spread {
     /// The parameter has no other value.
     Exact,
-    /// A 95 % interval around the stated value, which is its median: half a normal distribution on either side, each
-    /// as wide as its own side, cut off at the parameter's range.
+    /// A 95 % interval around the stated value, which is the median. On each side the distribution is half of a normal
+    /// distribution, whose width fits that side. It is cut off at the range of the parameter.
     Interval {
-        /// 2.5 % lie below.
+        /// The lower end. 2.5 % of the values lie below it.
         low: f64,
-        /// 2.5 % lie above.
+        /// The upper end. 2.5 % of the values lie above it.
         high: f64,
     },
-    /// Anything from `low` to `high`, with the same probability: a range in which nothing is preferred.
+    /// Any value from `low` to `high`. All values have the same probability.
     Range {
-        /// The lowest.
+        /// The lowest value.
         low: f64,
-        /// The highest.
+        /// The highest value.
         high: f64,
     },
-    /// These values with the same probability, such as a bootstrap's, in ascending order. See [`Quantity::with_draws`].
+    /// These values with the same probability, in ascending order. They may come from a bootstrap. See
+    /// [`Quantity::with_draws`].
     Draws(Vec<f64>),
 }
 
@@ -63,14 +64,14 @@ pub enum Spread {
 pub struct Quantity {
     /// The best single value.
     pub stated: f64,
-    /// The values that it may have instead.
+    /// The values that the parameter may have instead.
     pub spread: Spread,
-    /// Its origin.
+    /// The origin of the value.
     pub provenance: Provenance,
 }
 
 impl Quantity {
-    /// Makes a value that is taken as exact.
+    /// Makes an exact value.
     pub const fn exact(stated: f64, provenance: Provenance) -> Self {
         Self { stated, spread: Spread::Exact, provenance }
     }
@@ -80,21 +81,21 @@ impl Quantity {
         Self { stated, spread: Spread::Interval { low, high }, provenance }
     }
 
-    /// Makes a range in which nothing is preferred. Its middle is stated.
+    /// Makes a range in which all values have the same probability. The stated value is the middle.
     pub const fn range(low: f64, high: f64, provenance: Provenance) -> Self {
         let stated = low + (high - low) / 2.0;
         Self { stated, spread: Spread::Range { low, high }, provenance }
     }
 
-    /// Makes a distribution by equally likely values. Their median is stated. No values at all give one that no check
-    /// lets pass.
+    /// Makes a distribution of equally likely values. The stated value is their median. An empty list gives a quantity
+    /// that every check refuses.
     pub fn with_draws(mut draws: Vec<f64>, provenance: Provenance) -> Self {
         draws.sort_unstable_by(f64::total_cmp);
         let stated = draws.get(draws.len() / 2).copied().unwrap_or(f64::NAN);
         Self { stated, spread: Spread::Draws(draws), provenance }
     }
 
-    /// Refuses values outside the symbol's range and spreads that do not hold the stated value.
+    /// Refuses values outside the symbol's range, and spreads that do not contain the stated value.
     pub fn check(&self, symbol: Symbol) -> Result<(), BadParameter> {
         symbol.check(self.stated)?;
         match &self.spread {
@@ -111,7 +112,8 @@ impl Quantity {
         }
     }
 
-    /// Returns the value below which the fraction `u` in [0, 1] of the spread lies, kept within the symbol's range.
+    /// Returns the value below which the fraction `u` in [0, 1] of the spread lies. The value is limited to the
+    /// symbol's range.
     pub(crate) fn quantile(&self, symbol: Symbol, u: f64) -> f64 {
         let value = match &self.spread {
             Spread::Exact => self.stated,
@@ -131,7 +133,7 @@ impl Quantity {
     }
 }
 
-/// No draw of 53 bits lies further out, but for 0 and 1 themselves.
+/// The largest distance from the mean, in standard deviations. No draw of 53 bits lies further out, except 0 and 1.
 const Z_MAX: f64 = 9.0;
 
 #[cfg(test)]

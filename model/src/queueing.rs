@@ -1,5 +1,5 @@
-//! Queueing between host and accelerator: a mean, or a distribution over offloads, Σ Q_i in place of n Q
-//! (\[Accelerometer\] section 3, after (1)).
+//! The time for which offloads queue between host and accelerator. It is a mean, or a distribution over offloads, with
+//! Σ Q_i in place of n Q (\[Accelerometer\] section 3, after (1)).
 
 use crate::parameters::{BadParameter, Symbol};
 use crate::quantity::{Provenance, Quantity, Spread};
@@ -9,9 +9,9 @@ const DRAWS_MAX: usize = 1 << 20;
 /// The time for which offloads queue (cycles).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Queueing {
-    /// Q, the mean.
+    /// The mean, Q.
     Mean(f64),
-    /// Cycles that single offloads queued, in ascending order; see [`Queueing::from_offloads`].
+    /// The cycles that single offloads queued, in ascending order. See [`Queueing::from_offloads`].
     Offloads(Vec<f64>),
 }
 
@@ -31,13 +31,13 @@ impl Queueing {
         Ok(Self::Offloads(cycles))
     }
 
-    /// Returns Σ Q_i over `n` offloads (cycles). If the distribution is of more or fewer offloads, the sum is in
-    /// proportion.
+    /// Returns Σ Q_i over `n` offloads (cycles). If the distribution has more or fewer offloads, the sum is scaled to
+    /// `n`.
     pub fn total(&self, n: f64) -> f64 {
         n * self.mean()
     }
 
-    /// Returns Q, the mean (cycles).
+    /// Returns the mean, Q (cycles).
     pub fn mean(&self) -> f64 {
         match self {
             Queueing::Mean(cycles) => *cycles,
@@ -55,7 +55,7 @@ impl Queueing {
         }
     }
 
-    /// Returns Q as a parameter: the mean, with its standard error if it comes from a distribution.
+    /// Returns Q as a parameter. The value is the mean, with its standard error if it comes from a distribution.
     pub fn quantity(&self, provenance: Provenance) -> Quantity {
         let stated = self.mean();
         let spread = match self {
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(Queueing::Mean(100.0).share_below(100.0), 0.0);
         let quantity = queueing.quantity(Provenance::Measured);
         assert_eq!(quantity.stated, 100.0);
-        // Standard deviation 200, standard error 100: the interval is cut off at no cycles.
+        // The standard deviation is 200 and the standard error 100. The interval is cut off at zero cycles.
         assert_eq!(quantity.spread, Spread::Interval { low: 0.0, high: 296.0 });
     }
 

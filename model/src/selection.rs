@@ -1,33 +1,33 @@
-//! Selects the offloads that pay, and so n and α. \[Accelerometer\] offloads only granularities that improve speedup
-//! (section 4), and its section 5 lets α shrink with n without saying so.
+//! Selects the offloads that pay, which determine n and α. \[Accelerometer\] offloads only granularities that improve
+//! speedup (section 4). Its section 5 lets α shrink with n without saying so.
 
 use crate::break_even::{BreakEven, Kernel, Objective, break_even, check_beta};
 use crate::design::Design;
 use crate::parameters::{BadParameter, Parameters, Symbol};
 use crate::sizes::SizeHistogram;
 
-/// The way in which α shrinks when only some calls are offloaded.
+/// The rule by which α shrinks when only some calls are offloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Counted {
-    /// α shrinks with the work, g^β, of those calls: large calls take more of C.
+    /// α shrinks with the work g^β of the offloaded calls, so large calls take more of C.
     #[default]
     ByWork,
-    /// α shrinks with the number of calls, α n / n_all, as \[Accelerometer\] section 5 computes.
+    /// α shrinks with the number of offloaded calls: it is α n / n_all, as \[Accelerometer\] section 5 computes.
     ByCalls,
 }
 
 /// The offloads that pay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Selection {
-    /// The kernel's cost, as used.
+    /// The cost of the kernel that the selection used.
     pub kernel: Kernel,
-    /// The size from which they pay.
+    /// The size from which offloads pay.
     pub break_even: BreakEven,
-    /// The parameters with n and α of only those offloads.
+    /// The parameters, with n and α of only the offloads that pay.
     pub parameters: Parameters,
-    /// n over all calls.
+    /// The offloads that pay as a fraction of all calls.
     pub calls_share: f64,
-    /// Their share of the kernel's cycles, whatever `Counted` says.
+    /// The fraction of the kernel's cycles in the offloads that pay. It does not depend on `Counted`.
     pub work_share: f64,
 }
 
@@ -45,13 +45,13 @@ pub fn select(
     let all = parameters.values();
     let derived = || all.alpha * all.c / (all.n * sizes.mean_work(beta));
     let cycles_per_byte = cycles_per_byte.unwrap_or_else(derived);
-    // α or n of 0 leave nothing to offload, and no C_b.
+    // With an α or n of 0 there is nothing to offload and C_b is undefined.
     let nothing = all.alpha == 0.0 || all.n == 0.0;
     let usable = if nothing { Symbol::Cb.range().0 } else { cycles_per_byte };
     let kernel = Kernel::new(usable, beta)?;
     let from =
         if nothing { BreakEven::Never } else { break_even(parameters, design, objective, &kernel) };
-    // Sizes are whole bytes, counted from the smallest one that pays, as [Accelerometer] counts.
+    // Sizes are whole bytes. As in [Accelerometer], they count from the smallest one that pays.
     let smallest = from.smallest_bytes().map_or(f64::INFINITY, |bytes| bytes as f64);
     let calls_share = sizes.share_at_least(smallest);
     let work_share = sizes.work_share_at_least(smallest, beta);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     fn selected(l: f64, counted: Counted) -> Selection {
-        // 20 calls of 100 B and 20 of 1000 B have 220,000 cycles over 22,000 B, 10 cycles per byte.
+        // 20 calls of 100 B and 20 of 1000 B take 220,000 cycles for 22,000 B, which is 10 cycles per byte.
         let sizes = SizeHistogram::from_sizes([(100, 1.0), (1_000, 1.0)]).expect("valid");
         let design = Design::new(Threading::Async, Strategy::OffChip);
         let objective = Objective::Speedup;

@@ -1,25 +1,26 @@
-//! The sizes with which a kernel is called, and how many calls have each (\[Accelerometer\] figures 15, 19, 21 and 22).
-//! They come as bins from a histogram, as exact sizes or as the quantiles of a distribution.
+//! The sizes with which a kernel is called, and the number of calls of each size (\[Accelerometer\] figures 15, 19, 21
+//! and 22). The sizes come from the bins of a histogram, from exact sizes or from the quantiles of a distribution.
 
 use crate::parameters::BadParameter;
 
 const BINS_MAX: usize = 1 << 16;
-/// The largest size (bytes): far above any call, far below where g^β overflows.
+/// The largest size (bytes). It is far above every real call and far below the size at which g^β overflows.
 const BYTES_MAX: f64 = (1u64 << 40) as f64;
 
-/// Calls of `low_bytes` to `high_bytes`, spread evenly over the logarithm. Equal bounds are one exact size.
+/// The calls of `low_bytes` to `high_bytes`, spread evenly over the logarithm of the size. If the bounds are equal, all
+/// calls have this size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
-    /// From this size on (bytes).
+    /// The lower bound (bytes).
     pub low_bytes: f64,
-    /// To this size (bytes).
+    /// The upper bound (bytes).
     pub high_bytes: f64,
     /// The number of calls. Only the proportions matter.
     pub calls: f64,
 }
 
 impl Bin {
-    /// Returns the calls of at least `bytes` in this bin.
+    /// Returns the number of calls of at least `bytes` in this bin.
     fn calls_at_least(&self, bytes: f64) -> f64 {
         self.calls * self.share_at_least(bytes)
     }
@@ -47,7 +48,7 @@ impl Bin {
     }
 }
 
-/// A size distribution: bins in ascending order that do not overlap.
+/// A size distribution, as bins in ascending order that do not overlap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeHistogram {
     bins: Vec<Bin>,
@@ -81,15 +82,15 @@ impl SizeHistogram {
         Ok(Self { bins, calls })
     }
 
-    /// Makes a histogram of exact sizes and how often each was seen.
+    /// Makes a histogram from exact sizes and the number of calls of each.
     pub fn from_sizes(sizes: impl IntoIterator<Item = (u64, f64)>) -> Result<Self, BadParameter> {
         let exact =
             |(bytes, calls)| Bin { low_bytes: bytes as f64, high_bytes: bytes as f64, calls };
         Self::new(sizes.into_iter().map(exact).collect())
     }
 
-    /// Makes a histogram from a distribution's quantile function (bytes at a fraction of the calls), with `steps`
-    /// points of it. The function has the shape of `workload::Sizes::at`.
+    /// Makes a histogram from the quantile function of a distribution (bytes at a fraction of the calls), which is
+    /// evaluated at `steps` points. The function has the shape of `workload::Sizes::at`.
     pub fn from_quantiles(
         steps: usize,
         bytes_at: impl Fn(f64) -> f64,
@@ -100,7 +101,7 @@ impl SizeHistogram {
         Self::new((0..steps).map(|step| bin(point(step))).collect())
     }
 
-    /// Returns the bins, ascending.
+    /// Returns the bins in ascending order.
     pub fn bins(&self) -> &[Bin] {
         &self.bins
     }
@@ -163,7 +164,7 @@ mod tests {
         let sizes = SizeHistogram::new(vec![bin]).expect("valid");
         assert!((sizes.share_at_least(512.0) - 0.5).abs() < 1e-12);
         assert!((sizes.mean_work(1.0) - 768.0 / 4f64.ln()).abs() < 1e-9);
-        // 512 of the 768 bytes' worth lie above 512.
+        // Of the 768 bytes' worth of work, 512 lie above a size of 512 bytes.
         assert!((sizes.work_share_at_least(512.0, 1.0) - 512.0 / 768.0).abs() < 1e-9);
     }
 

@@ -1,6 +1,6 @@
-//! The numbers that [Accelerometer] prints, equal to every printed digit. The paper cuts digits off instead of
-//! rounding (15.7756 % is printed as 15.7 %, 12.79 % as 12.7 %), so these tests do too. Values are inputs of tables 6
-//! and 7. Only C_b is tuned, because the paper does not print it (see `break_even_of_425`).
+//! Tests that the model gives the numbers that [Accelerometer] prints, to every printed digit. The paper cuts digits
+//! off instead of rounding (15.7756 % is printed as 15.7 %, 12.79 % as 12.7 %), so these tests do too. The inputs are
+//! the values of tables 6 and 7. Only C_b is tuned, because the paper does not print it (see `break_even_of_425`).
 
 use model::equations::{Switches, equation_1, equation_3, equation_6};
 use model::{
@@ -8,18 +8,18 @@ use model::{
     Threading, Values, Variant, break_even, latency_reduction, select, speedup,
 };
 
-/// Returns the gain (%) with digits behind the point beyond `digits` cut off, as the paper prints it.
+/// Returns the gain (%) with `digits` digits after the point. Further digits are cut off, as in the paper.
 fn printed(ratio: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     ((ratio - 1.0) * 100.0 * scale).trunc() / scale
 }
 
-/// Makes C, α, n, o0, Q, L, o1, A as in tables 6 and 7. NA is 0, and 1 for A.
+/// Makes parameters from C, α, n, o0, Q, L, o1, A as in tables 6 and 7. The tables' NA is 0, or 1 for A.
 fn parameters([c, alpha, n, o0, q, l, o1, a]: [f64; 8]) -> Parameters {
     Parameters::new(Values { c, alpha, n, o0, q, l, o1, a }).expect("the paper's are valid")
 }
 
-/// Table 7's compressions of Feed1, with n and α of all of them (first row's n).
+/// Makes the parameters of Feed1's compressions in table 7, with n and α of all compressions (n of the first row).
 fn compression(l: f64, o1: f64, a: f64) -> Parameters {
     parameters([2.3e9, 0.15, 15_008.0, 0.0, 0.0, l, o1, a])
 }
@@ -75,16 +75,16 @@ fn figure_20_on_chip() {
     assert_eq!(printed(equation_1(&ideal), 1), 17.6);
 }
 
-/// Feed1's compressions in four bins, so that table 7's n are those from 409, 425 and 2455 bytes on: 15,008,
-/// 9,769 (65.1 %), 9,629 (64.2 %, as section 5 says of 425 B) and 3,986 (26.6 %).
+/// Makes the sizes of Feed1's compressions in four bins. The n of table 7 are then the calls from 409, 425 and 2455
+/// bytes on: of 15,008 calls these are 9,769 (65.1 %), 9,629 (64.2 %, as section 5 says of 425 B) and 3,986 (26.6 %).
 fn feed1() -> SizeHistogram {
     let calls = [(100, 15_008 - 9_769), (410, 9_769 - 9_629), (425, 9_629 - 3_986), (2_456, 3_986)];
     let exact = calls.map(|(bytes, calls)| (bytes, f64::from(calls)));
     SizeHistogram::from_sizes(exact).expect("valid")
 }
 
-/// C_b of the compressions (cycles per byte). The paper does not print it; with it the mean compression has
-/// α C / n_all / C_b = 4,090 B, which fits figure 19, and section 5's 425 B come out.
+/// C_b of the compressions (cycles per byte), which the paper does not print. With this value the mean compression has
+/// α C / n_all / C_b = 4,090 B, which fits figure 19, and the break-even size is section 5's 425 B.
 const CYCLES_PER_BYTE: f64 = 5.62;
 
 fn selected(threading: Threading, o1: f64) -> Selection {
@@ -107,7 +107,7 @@ fn figure_20_off_chip_with_the_offloads_that_pay() {
         let selection = selected(threading, o1);
         let p = selection.parameters;
         assert!((p.values().n - n).abs() < 1e-6, "{threading}: {}", p.values().n);
-        // Only the offloads that pay count, so α shrinks with n, as table 7's common α of 0.15 does not say.
+        // Only the offloads that pay count, so α shrinks with n. Table 7 has the same α of 0.15 in all rows instead.
         assert!((p.values().alpha - 0.15 * n / 15_008.0).abs() < 1e-12, "{threading}");
         let design = off_chip(threading);
         assert_eq!(printed(speedup(&p, &design), digits), percent, "{threading}");
@@ -134,9 +134,9 @@ fn break_even_of_425() {
     };
     let sync = |cycles_per_byte| smallest(Threading::Sync, 0.0, cycles_per_byte).smallest_bytes();
     assert_eq!(sync(CYCLES_PER_BYTE), Some(425));
-    // The C_b under which equation (2) gives 425 B: 2300 * 27/26 / 425 to the same over 424.
+    // Equation (2) gives 425 B for every C_b from 2300 * 27/26 / 425 to 2300 * 27/26 / 424.
     assert_eq!([5.6198, 5.6200, 5.6331, 5.6332].map(sync), [426, 425, 425, 424].map(Some));
-    // The same C_b gives the other two thresholds of table 7's n, (7) and (4): 409 and 2455 bytes.
+    // The same C_b also gives the other two thresholds of table 7's n: 409 bytes by (7) and 2455 bytes by (4).
     let threshold = |threading, o1| match smallest(threading, o1, CYCLES_PER_BYTE) {
         BreakEven::Above(bytes) => bytes.floor(),
         BreakEven::Never => f64::INFINITY,

@@ -1,5 +1,5 @@
-//! Cost curves against a virtual device in virtual time: first come, first served, several lanes, a service time of
-//! fixed + per byte with noise, and now and then a completion that the host saw late.
+//! Tests cost curves with a virtual device in virtual time. The device serves jobs in order on several lanes. The
+//! service time is a fixed time plus a time per byte, with noise. The host sees a few completions late.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +13,7 @@ struct Device {
     fixed_ns: f64,
     ns_per_byte: f64,
     noise: f64,
-    /// One completion in so many is seen a hundred services late.
+    /// One completion in `late_one_in` is seen a hundred service times late.
     late_one_in: u64,
 }
 
@@ -31,18 +31,18 @@ impl Device {
     }
 }
 
-/// A queue in front of the device, jobs arriving at random.
+/// A queue in front of the device, at which jobs arrive at random.
 struct Queue {
     prng: Prng,
     now_ns: f64,
     free_ns: Vec<f64>,
-    /// Done at, seen at, bytes, as ordered whole numbers.
+    /// The jobs inside the device: (the time at which the job is done (ns), bytes).
     inside: Vec<(f64, usize)>,
     unseen: BinaryHeap<Reverse<(u64, usize)>>,
     pending: Vec<Observation>,
-    /// Smallest and largest size (bytes), even over the logarithm.
+    /// The smallest and the largest size (bytes). Sizes are spread evenly over the logarithm.
     sizes: (f64, f64),
-    /// A job arrives only when fewer than this are inside.
+    /// A job arrives only if fewer jobs than this are inside.
     depth_max: usize,
 }
 
@@ -65,8 +65,9 @@ impl Queue {
         (low * (high / low).powf(self.prng.unit())) as usize
     }
 
-    /// Makes one job arrive after `gap_ns` on average. Jobs that completed before are handed to `fit` first. Then
-    /// `before` sees the fit, the job's size, depth and backlog, and the latency it will have (none if seen late).
+    /// Makes one job arrive after `gap_ns` on average. Jobs that completed earlier are first passed to `fit`. Then
+    /// `before` gets the fit, the job's size, the depth, the backlog, and the latency that the job will have (none if
+    /// it is seen late).
     fn job(
         &mut self,
         device: &Device,
@@ -120,7 +121,7 @@ impl Queue {
     }
 }
 
-/// Mean size of the draws (bytes): 64 (2^10 - 1) / ln 2^10.
+/// The mean size of the draws (bytes): 64 (2^10 - 1) / ln 2^10.
 const MEAN_BYTES: usize = 9_445;
 
 fn gap_ns(device: &Device, load: f64) -> f64 {
@@ -128,11 +129,11 @@ fn gap_ns(device: &Device, load: f64) -> f64 {
 }
 
 fn cold() -> CostFit {
-    // The start is wrong by a factor of ten both ways, and in the lanes.
+    // The prior is wrong by a factor of ten in both coefficients, and in the number of lanes.
     CostFit::new(CostCurve::prior((20_000.0, 0.05), (3_000.0, 0.0), 1.0).expect("valid"))
 }
 
-/// Returns the worst relative error of the idle estimate over sizes that were seen.
+/// Returns the largest relative error of the estimate for an idle device, over sizes that were seen.
 fn idle_error(fit: &CostFit, device: &Device) -> f64 {
     let off =
         |bytes: usize| (fit.curve().estimate(bytes, 0, 0) / device.service_ns(bytes) - 1.0).abs();
@@ -167,7 +168,7 @@ fn it_follows_a_tenfold_change_within_seconds() {
     }
 }
 
-/// A line through zero expects an empty job to take no time.
+/// On a line through zero an empty job is expected to take no time.
 #[test]
 fn an_empty_job_does_not_stop_learning() {
     for depth_jobs in [0, 3] {
@@ -186,12 +187,12 @@ fn an_empty_job_does_not_stop_learning() {
     }
 }
 
-/// The device is always full, so that no job shows the service alone. The estimate at that depth has to follow all the
-/// same.
+/// The device is always full, so no job shows the service time alone. The estimate at that depth must still follow the
+/// change.
 #[test]
 fn it_follows_a_tenfold_change_of_a_saturated_device() {
     for (times, lanes) in [(10.0, 1), (10.0, 4), (0.1, 4)] {
-        // The device is slow, so that seconds are some hundred thousand jobs at most.
+        // The device is slow, so that some seconds have at most some hundred thousand jobs.
         let device = Device { lanes, ..DEVICE }.slower(100.0);
         let (mut fit, mut queue) = (cold(), Queue { depth_max: 32, ..Queue::new(2) });
         let gap_ns = 1.0;
@@ -213,7 +214,7 @@ fn it_follows_a_tenfold_change_of_a_saturated_device() {
     }
 }
 
-/// Compares estimates with the times that jobs then took, mean against mean, at the depths that at least 200 jobs met.
+/// Compares the mean estimate with the mean time that jobs then took, at each depth that at least 200 jobs found.
 /// Returns the largest error of any depth, and the mean error of a job.
 fn errors(device: &Device, load: f64, sizes: (f64, f64)) -> (f64, f64) {
     let (mut fit, mut queue) = (cold(), Queue { sizes, ..Queue::new(5) });
@@ -239,8 +240,9 @@ fn errors(device: &Device, load: f64, sizes: (f64, f64)) -> (f64, f64) {
     (seen.iter().map(off).fold(0.0, f64::max), mean)
 }
 
-/// Sizes, and bounds on the largest error of a depth and on the mean error. A job that runs already is longer than the
-/// mean of the jobs inside, which an estimate from jobs and bytes cannot know: so mixed sizes err more.
+/// The range of sizes, the bound on the largest error of a depth, and the bound on the mean error. A running job is on
+/// average longer than the mean of the jobs inside. An estimate from jobs and bytes cannot know this, so its errors are
+/// larger for mixed sizes.
 const MIXES: [((f64, f64), f64, f64); 2] =
     [((4_096.0, 4_096.0), 0.20, 0.07), ((64.0, 65_536.0), 0.30, 0.08)];
 
@@ -278,7 +280,7 @@ fn host_time_is_learnt_beside() {
     }
 }
 
-/// A cost that no line fits: software whose large jobs miss the cache.
+/// The cost fits no line: it is software whose large jobs miss the cache.
 #[test]
 fn size_classes_bend_the_line() {
     let mut prng = Prng::new(1);
@@ -310,7 +312,7 @@ fn equal_sizes_leave_the_shape_alone() {
         let (depth_jobs, backlog_bytes, host) = (0, 0, Nanos(100));
         fit.observe(&Observation { at, bytes, latency, depth_jobs, backlog_bytes, host });
     }
-    // The line is ten times the prior at the sizes that were seen, and so at others.
+    // The line is ten times the prior at the sizes that were seen, so it is also ten times the prior at other sizes.
     for bytes in [64, 4_096, 262_144] {
         let error = fit.curve().estimate(bytes, 0, 0) / (10.0 * prior.estimate(bytes, 0, 0)) - 1.0;
         assert!(error.abs() < 0.02, "{bytes}: {error}");
@@ -326,7 +328,7 @@ fn break_even_between_two_fits_is_the_devices() {
         *fit.curve()
     };
     let bytes = fitted(&DEVICE).service.break_even(&fitted(&software).service).bytes();
-    // 2000 + g/2 = 100 + 3 g.
+    // The break-even size g solves 2000 + g/2 = 100 + 3 g.
     assert!((bytes / 760.0 - 1.0).abs() < 0.2, "{bytes}");
 }
 
@@ -346,7 +348,7 @@ fn memory_is_constant() {
     fn copies<T: Copy>() -> usize {
         size_of::<T>()
     }
-    // `Copy` owns nothing on the heap.
+    // A `Copy` type owns nothing on the heap.
     assert!(copies::<CostFit>() <= 2_560, "{}", copies::<CostFit>());
     assert!(copies::<CostCurve>() <= 256);
 }
@@ -360,7 +362,7 @@ fn what_it_costs() {
     let jobs: Vec<(usize, usize)> =
         (0..4_096).map(|_| (64 + prng.below(1 << 16) as usize, prng.below(32) as usize)).collect();
     let rounds = 500;
-    // The quickest round counts, because other work on the machine only adds.
+    // The fastest round counts, because other work on the machine only adds time.
     let time = |what: &str, each: &mut dyn FnMut(usize, &(usize, usize))| {
         let round_ns = |round: usize| {
             let start = std::time::Instant::now();

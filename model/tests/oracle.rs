@@ -1,7 +1,8 @@
-//! Agreement with the public Accelerometer program on random inputs, to 1e-4 of the speedup: always with what it
-//! answered to some of them (`oracle/recorded.txt`), and with the program itself on all when `ACCELEROMETER_PROGRAM`
-//! names its binary (`g++ -std=c++11 -o accelerometer accelerometer.cc` in a clone of akshithasriraman/Accelerometer),
-//! which is said when it does not. `ACCELEROMETER_RECORD` names a file for the answers.
+//! Tests that the model agrees with the public Accelerometer program on random inputs, to 1e-4 of the speedup. The
+//! recorded answers of the program to some inputs are always compared (`oracle/recorded.txt`). If
+//! `ACCELEROMETER_PROGRAM` names the program's binary (`g++ -std=c++11 -o accelerometer accelerometer.cc` in a clone of
+//! akshithasriraman/Accelerometer), all inputs are compared with the program itself. Otherwise the test prints that it
+//! skips this comparison. `ACCELEROMETER_RECORD` names a file to which the answers are written.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,12 +26,12 @@ fn random(prng: &mut Prng) -> Parameters {
         a: decades(0.0, 2.0) + 0.5,
         alpha: 0.0,
     };
-    // The file has six digits; the program reads no more than those.
+    // The program's input file has six digits, and the program reads no more than six.
     let alpha = (prng.unit() * 0.99 * 1e6).round() / 1e6;
     Parameters::new(Values { alpha, a: values.a.max(1.0), ..values }).expect("within the ranges")
 }
 
-/// Returns the text of the percentage that the program prints.
+/// Runs the program and returns the text of the percentage that it prints.
 fn ask(program: &Path, folder: &Path, p: &Parameters, threading: Threading) -> String {
     let v = p.values();
     let file = folder.join("parameters.txt");
@@ -45,7 +46,7 @@ fn ask(program: &Path, folder: &Path, p: &Parameters, threading: Threading) -> S
     percent.unwrap_or_else(|| panic!("it said {said:?}")).to_owned()
 }
 
-/// Returns how far our speedup and our percentage are from the program's, relative, and checks the bound.
+/// Returns the relative difference of our speedup and of our percentage from the program's, and checks the bound.
 fn compare(p: &Parameters, threading: Threading, text: &str) -> (f64, f64) {
     let printed: f64 = text.parse().expect("a number");
     let theirs = 1.0 + printed / 100.0;
@@ -53,7 +54,7 @@ fn compare(p: &Parameters, threading: Threading, text: &str) -> (f64, f64) {
     let ours = speedup(p, &design);
     let apart = (ours / theirs - 1.0).abs();
     assert!(apart < APART_MAX, "{threading} {p:?}: {ours} not {theirs}");
-    // Both are in single precision: the printed percentage agrees as far as its six digits go.
+    // Both are in single precision, so the percentages agree to the six digits that are printed.
     let percent = PublicProgram::from(p).percent(threading);
     let percent_apart = (percent - printed).abs() / printed.abs().max(1e-3);
     assert!(percent_apart < APART_MAX, "{threading} {p:?}: {percent} % not {printed} %");
@@ -68,7 +69,7 @@ fn compare(p: &Parameters, threading: Threading, text: &str) -> (f64, f64) {
 const APART_MAX: f64 = 1e-4;
 const THREADING: [Threading; 3] = [Threading::Sync, Threading::SyncOs, Threading::Async];
 
-/// C, alpha, n, o0, Q, L, o1, A and the threading asked for, and the percentage that was printed.
+/// Each line has C, alpha, n, o0, Q, L, o1, A, the threading design, and the percentage that the program printed.
 const RECORDED: &str = include_str!("oracle/recorded.txt");
 
 #[test]

@@ -1,5 +1,5 @@
-//! Properties that hold for all parameters: bounds, orders between designs, and that selection keeps the offloads that
-//! pay.
+//! Tests properties that hold for all parameters: bounds, orders between designs, and that a selection contains the
+//! offloads that pay.
 
 use model::cost::{CostCurve, CostFit, Observation};
 use model::logca::{Latency, LogCa};
@@ -45,7 +45,7 @@ proptest! {
         prop_assert!(speedup_of(Threading::AsyncDistinct) >= speedup_of(Threading::SyncOs));
     }
 
-    /// n offloads of equal size gain what one offload gains, n times.
+    /// n offloads of equal size gain n times as much as one offload.
     #[test]
     fn one_offload_and_all_of_them_agree(p in parameters(), design in designs()) {
         let v = p.values();
@@ -74,7 +74,7 @@ proptest! {
         }
     }
 
-    /// Offloading exactly what pays is at least as good as offloading all or nothing.
+    /// Offloading exactly the calls that pay is at least as good as offloading all calls or none.
     #[test]
     fn selection_never_loses(
         p in parameters(), design in designs(),
@@ -97,11 +97,11 @@ proptest! {
         let sizes = SizeHistogram::from_sizes(sizes).expect("valid");
         let (calls, work) = (sizes.share_at_least(at), sizes.work_share_at_least(at, 1.0));
         prop_assert!((0.0..=1.0 + 1e-12).contains(&calls));
-        // The large calls have more of the bytes than of the calls.
+        // The share of the bytes in large calls is at least their share of the calls.
         prop_assert!(work >= calls - 1e-9);
     }
 
-    /// Single precision agrees to 1e-4 relative wherever nothing cancels.
+    /// Single precision agrees with double precision to a relative error of 1e-4, except where digits cancel.
     #[test]
     fn the_public_programs_reading_is_the_equations(p in parameters()) {
         let v = p.values();
@@ -131,7 +131,7 @@ proptest! {
         prop_assert!(speedups.iter().all(|speedup| *speedup <= a));
     }
 
-    /// Never a panic, never an interval that does not hold its value, whatever the input.
+    /// For every input there is no panic, and every interval contains its value.
     #[test]
     fn any_numbers_are_answered_or_refused(
         alpha in prop_oneof![Just(0.0), Just(1.0), Just(f64::NAN), 0.0..1.0, 0.0..1.0],
@@ -157,7 +157,7 @@ proptest! {
         prop_assert!(case.quantity(Symbol::C).is_some());
     }
 
-    /// Whatever was observed, a larger job or a deeper queue never looks cheaper.
+    /// For all observations, a larger job or a deeper queue never costs less.
     #[test]
     fn cost_rises_with_size_and_depth(
         seen in prop::collection::vec(

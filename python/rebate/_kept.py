@@ -1,6 +1,8 @@
-"""Results that outlive their process: one file a point in a directory that the caller names.
+"""Stores results on disk, so that they outlive their process. Each point of a sweep is one file in a directory that the
+caller names.
 
-A file says whose results it has; it is there whole or not at all, whoever is interrupted when. Nothing is removed.
+A file states which point its results belong to. A file is written whole or not at all, even if a process is
+interrupted. No file is ever removed.
 """
 
 from __future__ import annotations
@@ -16,24 +18,24 @@ from typing import Any
 
 
 class Kept:
-    """The directory."""
+    """The directory of stored results."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._folder = Path(path)
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def find(self, identity: dict[str, Any]) -> list[dict[str, Any]] | None:
-        """What was kept of it; None if nothing was, or what is there cannot be read."""
+        """Returns the stored results of a point. Returns None if there are none, or if the file cannot be read."""
         try:
             found = json.loads(self._path(identity).read_text(encoding="utf-8"))
             runs: list[dict[str, Any]] | None = found["runs"] if found["of"] == identity else None
         except (OSError, KeyError, TypeError, ValueError):
-            # Text that is no UTF-8 is a ValueError, too.
+            # Text that is not UTF-8 also raises a ValueError.
             return None
         return runs
 
     def keep(self, identity: dict[str, Any], runs: list[dict[str, Any]]) -> None:
-        """Writes it beside its place, and then moves it there."""
+        """Writes the results to a temporary file, and then renames it."""
         descriptor, name = tempfile.mkstemp(dir=self._folder, suffix=".part")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as part:

@@ -1,4 +1,4 @@
-"""The model: what an accelerator would give a service, after Accelerometer; never a bare number.
+"""The model: computes with Accelerometer what an accelerator would gain a service. Every estimate has an interval.
 
 >>> case = project(C=2.0e9, alpha=(0.14, 0.165844, 0.19), n=298_951, o0=10, L=3, A=6,
 ...                threading="Sync", strategy="on-chip")
@@ -21,38 +21,38 @@ from rebate.sim import Interval
 __all__ = ["Outcome", "Projection", "Sensitivity", "evaluate", "project"]
 
 Stated = float | tuple[float, float, float]
-"""A value, or (low, stated, high): a 95 % interval around it."""
+"""A value, or (low, stated, high), where low and high are the ends of a 95 % interval."""
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How much the speedup hangs on one parameter."""
+    """How much the speedup depends on one parameter."""
 
     symbol: str
     variance_share: float
-    """Its share of the variance, by its own uncertainty."""
+    """The share of the speedup's variance that comes from the parameter's own uncertainty."""
     elasticity: float
-    """Percent of change of the speedup per percent of change of the parameter."""
+    """The change of the speedup (%) for a change of the parameter by 1 %."""
 
 
 @dataclass(frozen=True)
 class Projection:
-    """The model's answer, each estimate with the interval that its inputs' uncertainty gives it."""
+    """The model's answer. Each estimate has an interval, which follows from the uncertainty of the inputs."""
 
     speedup: Interval
-    """C / C_S: throughput with the accelerator over throughput without."""
+    """C / C_S: the throughput with the accelerator divided by the throughput without."""
     latency_reduction: Interval | None
-    """C / C_L; none under the public program's reading."""
+    """C / C_L. None under the public program's reading."""
     offloads: Interval
-    """Offloads that count (n)."""
+    """The number of offloads that count (n)."""
     alpha: Interval
-    """The fraction of C that they take."""
+    """The fraction of C that these offloads take."""
     break_even_bytes: Interval | None
-    """From which size on an offload pays; infinite where none does."""
+    """The size from which an offload pays. It is infinite if no size pays."""
     sensitivity: tuple[Sensitivity, ...]
-    """The parameter to measure better first."""
+    """The sensitivities. The parameter whose better measurement helps most comes first."""
     limits: tuple[str, ...]
-    """What the answer leaves out or presumes."""
+    """The facts that the answer ignores or assumes."""
 
 
 def project(
@@ -76,12 +76,12 @@ def project(
     objective: str = "speedup",
     seed: int = 1,
 ) -> Projection:
-    """Projects one case. Parameters are the paper's symbols (its table 5), in cycles but alpha, n and A.
+    """Projects one case. The parameters are the paper's symbols (its table 5), in cycles except alpha, n and A.
 
-    `threading` is Sync, Sync-OS, Async, Async-distinct or Async-no-response; `strategy` on-chip, off-chip or remote;
-    `variant` equations, section-5 or public-program. With `sizes` ((bytes, calls) each), n and alpha are those of all
-    calls and only those that pay count: `counted` is by-work or by-calls. `objective` is speedup or latency. ValueError
-    names the field and its valid range.
+    `threading` is Sync, Sync-OS, Async, Async-distinct or Async-no-response. `strategy` is on-chip, off-chip or remote.
+    `variant` is equations, section-5 or public-program. With `sizes`, each (bytes, calls), n and alpha describe all
+    calls, and only the calls that pay are offloaded. `counted` is then by-work or by-calls. `objective` is speedup or
+    latency. A ValueError names the field and its valid range.
     """
     if counted in _OLD_COUNTED:
         warnings.warn(
@@ -124,12 +124,12 @@ class Outcome:
     """The planner's answers, with the keys of `rebate model --json`."""
 
     answers: tuple[dict[str, Any], ...]
-    """One per query and device: `speedup`, `latency_reduction`, `break_even_bytes`, `offloads`, `parameters`, `limits`
-    and more. A number that is infinite is None."""
+    """One answer per query and device, with `speedup`, `latency_reduction`, `break_even_bytes`, `offloads`,
+    `parameters`, `limits` and more. A number that is infinite is None."""
     profile: dict[str, Any] | None
-    """The categories of the CPU profile, where the parameters come from one."""
+    """The categories of the CPU profile, if the parameters come from a profile."""
     left_out: tuple[str, ...]
-    """What too little is known of, and why."""
+    """The queries and devices for which too little is known, each with the reason."""
 
 
 def evaluate(
@@ -151,12 +151,13 @@ def evaluate(
     last_s: float = 60.0,
     seed: int = 1,
 ) -> Outcome:
-    """Does what `rebate model` does, with the same words.
+    """Answers the same queries as `rebate model`, with the same words.
 
     The parameters come from exactly one of `file` (TOML, the public Accelerometer program's nine lines, or the name of
-    a compiled-in spec), `profile` (a CPU profile; `kernel` names the category to accelerate) and `scheduler` (the gRPC
-    address of a live one, asked for its last `last_s` seconds). `devices` are device profiles whose costs are used;
-    `all` is every one that has the op. ValueError says what the caller can fix, RuntimeError what the scheduler lacks.
+    a compiled-in spec), `profile` (a CPU profile, in which `kernel` names the category to accelerate) and `scheduler`
+    (the gRPC address of a running scheduler, which is queried for its last `last_s` seconds). `devices` are the device
+    profiles whose costs are used. `all` stands for every profile that has the op. A ValueError states what the caller
+    can fix, and a RuntimeError states what the scheduler lacks.
     """
     places = {"file": file, "profile": profile, "scheduler": scheduler}
     given = [(source, place) for source, place in places.items() if place is not None]

@@ -1,7 +1,7 @@
-"""The simulator: runs, sweeps of keys, results as rows and frames.
+"""The simulator: runs, sweeps of keys, and results as rows and frames.
 
-Same seed, same numbers, on any machine and any number of threads. What a run does not bear out is None: an overloaded
-architecture has a reason in the place of its times.
+The same seed gives the same numbers on every machine and with every number of threads. A value that a run cannot
+support is None. For example, an overloaded architecture has a reason and no times.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCENARIOS: tuple[str, ...] = tuple(_rebate.scenarios())
 ALL: tuple[str, ...] = tuple(_rebate.architectures("steady", [], ["all"]))
 """Every architecture of AccelFlow's server."""
 COMPARED: tuple[str, ...] = ("non-acc", "cpu-centric", "relief", "cohort", "accelflow")
-"""The five of figure 11 of [AccelFlow]."""
+"""The five architectures of figure 11 of [AccelFlow]."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Reduction:
-    """By how much one architecture's times are below another's, as a fraction of the other's, paired by replication."""
+    """How much shorter the times of one architecture are, as a fraction of the other's, paired by replication."""
 
     mean: Interval
     p99: Interval | None
@@ -72,24 +72,24 @@ class Run:
     replications: int
     events: int
     verdict: str
-    """steady, window or refused."""
+    """The verdict: steady, window or refused."""
     reason: str | None
-    """Why there is no steady state."""
+    """The reason why there is no steady state."""
     precise: bool | None
-    """Whether the precision that was asked for was reached; None where none was."""
+    """Whether the requested precision was reached. None if no precision was requested."""
     values: Mapping[tuple[str, str], Interval | None] = field(repr=False)
-    """By name (a service, all, or what a fact is called) and metric (mean_ns, p99_ns, fact)."""
+    """The values by name (a service, all, or the name of a fact) and metric (mean_ns, p99_ns, fact)."""
     reductions: Mapping[str, Reduction] = field(repr=False)
-    """By the other architecture's name."""
+    """The reductions by the name of the other architecture."""
 
     def value(self, name: str = "all", metric: str = "p99_ns") -> Interval | None:
-        """One number; KeyError if nothing is called so."""
+        """Returns one value. Raises KeyError if there is no such name and metric."""
         return self.values[name, metric]
 
 
 @dataclass(frozen=True)
 class Results:
-    """Runs in the order of the points and architectures asked for."""
+    """The runs in the order of the requested points and architectures."""
 
     runs: tuple[Run, ...]
 
@@ -100,7 +100,7 @@ class Results:
         return len(self.runs)
 
     def run(self, architecture: str, **at: Any) -> Run:
-        """The run of an architecture at the point where these keys (dots as underscores twice) have these values."""
+        """Returns the run of an architecture at a point. `at` has values of keys, with `__` for each dot of a key."""
         wanted = {key.replace("__", "."): _text(value) for key, value in at.items()}
         found = [
             run
@@ -113,7 +113,7 @@ class Results:
         return found[0]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a number: tidy."""
+        """Returns one row per value, as tidy data."""
         return [
             {
                 "spec": run.spec,
@@ -133,20 +133,20 @@ class Results:
         ]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a frame; needs the extra `rebate[pandas]`."""
+        """Returns the rows as a frame. Needs the extra `rebate[pandas]`."""
         import pandas
 
         return pandas.DataFrame(self.rows())
 
     def to_polars(self) -> polars.DataFrame:
-        """The rows as a frame; needs the extra `rebate[polars]`."""
+        """Returns the rows as a frame. Needs the extra `rebate[polars]`."""
         import polars
 
         return polars.DataFrame(self.rows(), infer_schema_length=None)
 
 
 class Options(TypedDict, total=False):
-    """What a `Plan` has beside its specification, as keywords of `run`, `sweep` and `points`."""
+    """The fields of a `Plan` without its specification, as keywords of `run`, `sweep` and `points`."""
 
     set: Mapping[str, Any]
     architectures: Sequence[str]
@@ -158,29 +158,31 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is simulated: one at every point of a sweep, but for the keys that the sweep gives other values."""
+    """A plan of what is simulated. All points of a sweep have one plan, except for the keys that the sweep varies."""
 
     spec: str = "steady"
-    """A scenario that is compiled in, or the path of a specification file: of AccelFlow's server, of Arcalis or of
-    RELIEF's applications."""
+    """A compiled-in scenario, or the path of a specification file: of AccelFlow's server, of Arcalis or of RELIEF's
+    applications."""
     set: Mapping[str, Any] = field(default_factory=dict)
-    """Keys with other values."""
+    """The keys whose values differ from the specification."""
     architectures: Sequence[str] = ()
-    """All with the same random numbers; those that are compared where none is named, and every one for `all`."""
+    """The architectures, which all get the same random numbers. Without names these are the compared ones, and `all`
+    stands for every architecture."""
     seed: int = 1
     runs: int = 10
-    """Independent replications, 5 to 100."""
+    """The number of independent replications, 5 to 100."""
     precision: float | None = None
-    """With it there are more, up to twenty times as many, until half of every interval is at most that fraction of
-    its value."""
+    """The target for half the width of every interval, as a fraction of the value. Replications are added until it
+    is reached, up to twenty times `runs`."""
     threads: int | None = None
-    """Of each point; None for all cores, or one where points are tasks of Ray."""
+    """The threads of each point. None means all cores, or one thread if points are tasks of Ray."""
 
     def __post_init__(self) -> None:
         _check("seed", self.seed, 0, 2**64 - 1)
         _check("runs", self.runs, 0, 2**32 - 1)
         _check("threads", 1 if self.threads is None else self.threads, 1, 1024)
-        # Its own, in the words of a specification: it is given to other processes, and known again by them.
+        # The plan gets its own copy of the keys, as texts of a specification. Other processes receive the plan and must
+        # recognise it.
         texts = {key: _text(value) for key, value in (self.set or {}).items()}
         object.__setattr__(self, "set", texts)
         object.__setattr__(self, "architectures", tuple(self.architectures))
@@ -202,7 +204,8 @@ class Plan:
         return tuple(_run(self, one) for one in found)
 
     def _identity(self, files: dict[str, str]) -> dict[str, Any]:
-        """What its numbers follow from where its specification is of these texts; threads are not among it."""
+        """Returns everything that determines the numbers of the plan, if the specification has these texts. The
+        number of threads does not."""
         keys = _rebate.sources(self.spec, list(self.set.items()), files)
         recording = _rebate.recording(self.spec, list(self.set.items()), files)
         identity: dict[str, Any] = {
@@ -243,14 +246,15 @@ def sweep(
     ray: bool = False,
     **options: Unpack[Options],
 ) -> Results:
-    """Simulates every combination of the keys' values, the last key's changing fastest.
+    """Simulates every combination of the keys' values. The values of the last key change fastest.
 
-    With `keep`, a directory, each point is written there when it is done, and one that is there already is not
-    simulated again: called again after an interrupt, a sweep goes on where it was. A point is known by all that its
-    numbers follow from, so a changed key, specification or version is simulated anew.
+    With a directory `keep`, each point is written there when it is done, and a point that is already there is not
+    simulated again. So after an interrupt a second call continues the sweep. A point is identified by everything that
+    determines its numbers, so a changed key, specification or version is simulated again.
 
-    With `ray`, each point is a task of the Ray cluster that this process is connected to (a local one is started if it
-    is not); needs the extra `rebate[ray]`. The numbers are the same, and this process keeps them.
+    With `ray`, each point is a task of the Ray cluster to which this process is connected. If it is not connected,
+    a local cluster is started. This needs the extra `rebate[ray]`. The numbers are the same, and this process stores
+    them.
     """
     return Results(tuple(itertools.chain(*points(spec, values, keep=keep, ray=ray, **options))))
 
@@ -263,12 +267,13 @@ def points(
     ray: bool = False,
     **options: Unpack[Options],
 ) -> Iterator[Results]:
-    """As `sweep`, each point's results as soon as it and those before it are done."""
+    """Simulates a sweep like `sweep`. Yields the results of each point as soon as it and all points before it are
+    done."""
     plan = replace(spec, **options) if isinstance(spec, Plan) else Plan(spec, **options)
     texts = [[_text(value) for value in choices] for choices in values.values()]
     plans = [plan._at(dict(zip(values, point))) for point in itertools.product(*texts)]
     kept = None if keep is None else Kept(keep)
-    # Read once, for what is simulated and for what it is kept as: whoever writes them meanwhile changes neither.
+    # The files are read once, for the simulation and for the identity of its results. A later change affects neither.
     files = _rebate.files(plan.spec, [list(one.set.items()) for one in plans])
     places = [_Place(one, kept, files) for one in plans]
     found = _on_ray(plans, places, files) if ray else _here(plans, places, files)
@@ -298,7 +303,7 @@ def _on_ray(
         if not cluster.is_initialized():
             cluster.init(log_to_driver=False)
         threads = plans[0].threads or 1
-        # A task has the cores that it is given, no more: by default one.
+        # A task gets only the cores that it requests, which is one by default.
         task = cluster.remote(_task).options(num_cpus=threads)
         for at in missing:
             # A worker may see other files than this process, or none.
@@ -313,11 +318,11 @@ def _on_ray(
     try:
         for at in range(len(plans)):
             while at not in done:
-                # In whatever order they end: each is kept as soon as it is there.
+                # Points may end in any order. Each is stored as soon as it ends.
                 take(cluster.wait(list(waiting))[0])
             yield done.pop(at)
     finally:
-        # Who is interrupted keeps what has ended by then, but what has failed, and lets go of the rest.
+        # After an interrupt, the points that have ended without an error are stored, and the others are cancelled.
         while waiting:
             ended, _ = cluster.wait(list(waiting), timeout=0)
             if not ended:
@@ -337,12 +342,12 @@ def _task(plan: Plan, files: dict[str, str]) -> tuple[Run, ...]:
 def sources(
     spec: str = "steady", set: Mapping[str, Any] | None = None
 ) -> list[tuple[str, str, str, str]]:
-    """Every key of a specification: its value, how the value came there, and its source."""
+    """Returns every key of a specification with its value, how the value was set, and its source."""
     return _rebate.sources(spec, [(key, _text(value)) for key, value in (set or {}).items()])
 
 
 def _run(plan: Plan, one: dict[str, Any]) -> Run:
-    """A run as the extension gives it, and as it is kept."""
+    """Makes a run from the data that the extension returns, which is also the stored form."""
 
     def interval(found: Sequence[float] | None) -> Interval | None:
         return None if found is None else Interval(*found)
@@ -367,7 +372,7 @@ def _run(plan: Plan, one: dict[str, Any]) -> Run:
 
 
 def _plain(run: Run) -> dict[str, Any]:
-    """What `_run` makes the run of."""
+    """Returns the data from which `_run` makes the run."""
 
     def flat(found: Interval | None) -> list[float] | None:
         return None if found is None else [found.value, found.low, found.high]
@@ -388,7 +393,8 @@ def _plain(run: Run) -> dict[str, Any]:
 
 
 class _Place:
-    """Where a plan's runs are kept, if they are; of what numbers follow from, it knows all before they are there."""
+    """The place of a plan's stored runs, if they are stored. The identity of the plan is computed before its runs
+    exist."""
 
     def __init__(self, plan: Plan, kept: Kept | None, files: dict[str, str]) -> None:
         self._plan = plan
@@ -402,7 +408,7 @@ class _Place:
         try:
             return None if found is None else tuple(_run(self._plan, one) for one in found)
         except (AttributeError, KeyError, TypeError, ValueError):
-            # It was written by something else: it is simulated again and written over.
+            # Another program wrote the file. The point is simulated again, and the file is overwritten.
             return None
 
     def keep(self, runs: tuple[Run, ...]) -> None:
@@ -417,5 +423,5 @@ def _check(name: str, value: int, low: int, high: int) -> None:
 
 
 def _text(value: Any) -> str:
-    """A value as a specification has it."""
+    """Returns a value as text of a specification."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""The trace language: `seq`, `branch` and `trans` as the AccelFlow paper's listing 1 has them, and what else a trace does.
+"""The trace language: `seq`, `branch` and `trans` as in listing 1 of the AccelFlow paper, and all other parts.
 
 >>> path = (
 ...     seq("tcp", "decrypt", "rpc", "deserialize")
@@ -30,22 +30,22 @@ __all__ = [
 
 
 def seq(*ops: str) -> Block:
-    """Ops one after the other, to begin with."""
+    """Starts a block with ops, one after the other."""
     return Block().seq(*ops)
 
 
 def trans(src: str, dst: str) -> Block:
-    """A change of the payload's format, to begin with."""
+    """Starts a block with a change of the payload's base format."""
     return Block().trans(src, dst)
 
 
 def branch(
     condition: Condition | Field | str, on_true: Block | Path, on_false: Block | Path | None = None
 ) -> Block:
-    """A choice by the payload's fields, to begin with."""
+    """Starts a block with a choice by the payload's fields."""
     return Block().branch(condition, on_true, on_false)
 
 
 def field(name: str) -> Field:
-    """A field that branches may read: a flag as it stands, a number where it is compared."""
+    """Returns a field that branches may read. Alone it is a flag, and in a comparison it is a number."""
     return Field(name)

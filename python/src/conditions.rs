@@ -1,5 +1,5 @@
-//! The conditions of a branch on a payload, with Python's operators: `field("tries") < 3`, `a & b`, `a | b`, `~a`.
-//! Whether a catalog has the fields is checked when the catalog is made.
+//! The conditions of a branch on a payload, with Python's operators: `field("tries") < 3`, `a & b`, `a | b`, `~a`. A
+//! new catalog checks that the fields exist.
 
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyTypeError;
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::value_error;
 
-/// A field of a payload that branches may read. Alone it is a flag; compared, it is a number.
+/// A field of a payload that branches may read. Alone it is a flag, and in a comparison it is a number.
 #[pyclass(frozen, module = "rebate.traces")]
 pub(crate) struct Field {
     name: String,
@@ -62,7 +62,7 @@ impl Field {
     }
 }
 
-/// Logic on flags and comparisons of numbers.
+/// A logical expression of flags and comparisons of numbers.
 #[pyclass(frozen, module = "rebate.traces")]
 pub(crate) struct Condition(trace::Condition);
 
@@ -89,12 +89,12 @@ impl Condition {
     }
 }
 
-/// Refuses `and`, `or` and `not`, which ask for a truth that only a payload has.
+/// Returns the error for `and`, `or` and `not`. They need a truth value, which a condition has only for a payload.
 fn no_truth() -> PyErr {
     PyTypeError::new_err("a condition is true or false of a payload only; use &, | and ~")
 }
 
-/// A value that can be used as a condition: a condition, a flag, or a flag's name.
+/// A value that can be used as a condition: a condition, a flag, or the name of a flag.
 #[derive(FromPyObject)]
 pub(crate) enum Asked<'py> {
     #[pyo3(transparent)]

@@ -1,5 +1,5 @@
 //! The extension module of the Python package `rebate`: the crates `trace`, `sim`, `model` and `planner` with Python's
-//! types at the edge. Nothing is computed here. Frames, sweeps and clusters are implemented in Python
+//! types at the edge. It computes nothing itself. Frames, sweeps and clusters are implemented in Python
 //! (`python/rebate`).
 
 mod conditions;

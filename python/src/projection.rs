@@ -1,5 +1,5 @@
-//! The model and the planner. Numbers are given as stated values or as (low, stated, high), a 95 % interval. A request
-//! to the planner uses the words of `rebate model`, and its outcome is returned as the same JSON.
+//! Calls the model and the planner. A number is given as a stated value, or as (low, stated, high) with a 95 %
+//! interval. A request to the planner uses the words of `rebate model`, and its outcome is the same JSON.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! The simulator: one point of a sweep under some architectures. It runs without the interpreter's lock and stops
-//! between replications when Python has a signal to handle. Results are plain data, so that they can travel between
-//! processes.
+//! Runs the simulator for one point of a sweep under some architectures. It runs without the interpreter's lock, and
+//! stops between replications when Python has a signal to handle. Results are plain data, so that they can be sent
+//! between processes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use sim::{Assignment, Entries, Interval, Plan, Recordings, Report, System, Syste
 
 use crate::value_error;
 
-/// How often a simulation checks whether Python was interrupted.
+/// The time between two checks whether Python was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Returns the scenarios that are compiled in.
@@ -27,8 +27,8 @@ pub(crate) fn scenarios() -> Vec<&'static str> {
     sim::scenarios()
 }
 
-/// Returns the architectures of a specification's system for these names. Without a name these are the compared ones,
-/// and `all` means every one.
+/// Returns the architectures with these names of a specification's system. Without names, it returns the compared
+/// architectures. The name `all` selects every architecture.
 #[pyfunction]
 #[pyo3(signature = (spec, set, names, files = None))]
 pub(crate) fn architectures(
@@ -41,7 +41,8 @@ pub(crate) fn architectures(
     system.architectures(&names).map_err(raised)
 }
 
-/// Returns every key of a specification with its value, kind and source. `files` has the texts, if given.
+/// Returns every key of a specification with its value, kind and source. If `files` is given, the texts of files come
+/// from it.
 #[pyfunction]
 #[pyo3(signature = (spec, set, files = None))]
 pub(crate) fn sources(
@@ -60,8 +61,9 @@ pub(crate) fn sources(
     Ok(entries.sources().map(row).collect())
 }
 
-/// Returns the texts of the files of a specification by path, for a process that cannot read them; none for a scenario
-/// that is compiled in. With each of these sets of keys in turn, it adds the recordings that the specification names.
+/// Returns the texts of a specification's files by path, for a process that cannot read them. A compiled-in scenario
+/// has no files. For each set of keys in `sets`, the result also has the recordings that the specification names with
+/// these keys.
 #[pyfunction]
 #[pyo3(signature = (spec, sets = Vec::new()))]
 pub(crate) fn files(
@@ -82,7 +84,8 @@ pub(crate) fn files(
     Ok(read.into_inner())
 }
 
-/// Returns a hash of the recording that a specification names with these keys set, if it names one.
+/// Returns a hash of the recording that a specification names with these keys set. Returns none if it names no
+/// recording.
 #[pyfunction]
 #[pyo3(signature = (spec, set, files = None))]
 pub(crate) fn recording(
@@ -95,7 +98,7 @@ pub(crate) fn recording(
 }
 
 /// Simulates a specification with these keys set, under these architectures, with common random numbers. Returns a
-/// dictionary for each architecture, with its rows and its reductions against the others.
+/// dictionary for each architecture, with its rows and its reductions relative to the others.
 #[pyfunction]
 #[pyo3(signature = (spec, set, architectures, *, seed, runs, precision, threads, files))]
 #[allow(clippy::too_many_arguments)]
@@ -128,7 +131,7 @@ pub(crate) fn simulate<'py>(
     (0..reports.len()).map(one).collect()
 }
 
-/// Returns the keys of a specification with these set, and the recording that they name.
+/// Returns the keys of a specification after `set` is applied, and the recording that they name.
 fn entries(
     spec: &str,
     set: &[(String, String)],
@@ -142,7 +145,7 @@ fn assignments(set: &[(String, String)]) -> Vec<Assignment> {
     set.iter().map(|(key, value)| Assignment::new(key, value)).collect()
 }
 
-/// Returns the text of a file: from the given texts, if there are any.
+/// Returns the text of a file. If `files` is given, the text comes from it instead of the disk.
 fn text(
     path: &Path,
     bytes_max: usize,
@@ -161,16 +164,16 @@ fn raised(error: SystemError) -> PyErr {
     }
 }
 
-/// Runs a study on other threads while this one, without the interpreter's lock, waits and looks for signals.
+/// Runs a study on other threads. Meanwhile this thread waits without the interpreter's lock and checks for signals.
 fn study(py: Python<'_>, plan: &Plan, system: &System, architecture: &str) -> PyResult<Report> {
     let stopped = AtomicBool::new(false);
     let (done, over) = sync_channel::<()>(1);
-    // A mutex, because the closure that runs without the interpreter's lock must be shareable. Only this thread uses
+    // The closure that runs without the interpreter's lock must be shareable, so this is a mutex. Only this thread uses
     // it.
     let over = Mutex::new(over);
     thread::scope(|scope| {
         let study = scope.spawn(|| {
-            // Dropped at the end, also by a panic, so that the waiting thread notices.
+            // A panic also drops this sender, so the waiting thread always notices the end.
             let _done = done;
             system.simulate_unless(&stopped, architecture, plan, &|_| ())
         });
@@ -192,7 +195,7 @@ fn study(py: Python<'_>, plan: &Plan, system: &System, architecture: &str) -> Py
     })
 }
 
-/// Waits until the study is over or it is time to look for signals.
+/// Waits until the study is over or it is time to check for signals.
 fn wait(over: &Mutex<Receiver<()>>) -> Result<(), RecvTimeoutError> {
     over.lock().map_or(Err(RecvTimeoutError::Disconnected), |over| over.recv_timeout(LOOK))
 }

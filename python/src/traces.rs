@@ -1,5 +1,5 @@
-//! Traces: the builder, and catalogs with their queries. A block is open, a path has ended, and only a path makes a
-//! trace, as in Rust. Values are never changed in place; every call returns a new one.
+//! The builder of traces, and catalogs with their queries. A block is open at its end, a path has an end, and a trace
+//! needs a path, as in Rust. Values never change in place: every call returns a new value.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -9,11 +9,11 @@ use units::{Nanos, Op};
 use crate::conditions::Asked;
 use crate::value_error;
 
-/// A part of a trace that something follows.
+/// A part of a trace after which more must follow.
 #[pyclass(frozen, module = "rebate.traces")]
 pub(crate) struct Block(trace::Block);
 
-/// A part of a trace that ends: in a notification or another trace.
+/// A part of a trace that ends with a notification or with another trace.
 #[pyclass(frozen, module = "rebate.traces")]
 pub(crate) struct Path(trace::Path);
 
@@ -37,7 +37,7 @@ impl Side<'_> {
 
 #[pymethods]
 impl Block {
-    /// Creates an empty block: the arm of a branch that does nothing.
+    /// Creates an empty block. As an arm of a branch it does nothing.
     #[new]
     fn new() -> Self {
         Self(trace::Block::empty())
@@ -55,32 +55,32 @@ impl Block {
         Ok(Self(self.0.clone().due(op(name)?, Nanos(due_ns))))
     }
 
-    /// Adds a change of the payload's base.
+    /// Adds a change of the payload's base format.
     fn trans(&self, src: &str, dst: &str) -> PyResult<Self> {
         Ok(Self(self.0.clone().trans(base(src)?, base(dst)?)))
     }
 
-    /// Adds a choice between two arms. What follows continues where an arm is open. Without `on_false` the other arm
-    /// does nothing.
+    /// Adds a choice between two arms. The next parts continue each open arm. Without `on_false` the second arm does
+    /// nothing.
     #[pyo3(signature = (condition, on_true, on_false = None))]
     fn branch(&self, condition: Asked<'_>, on_true: Side<'_>, on_false: Option<Side<'_>>) -> Self {
         let other = on_false.map_or_else(|| trace::Block::empty().into(), |side| side.arm());
         Self(self.0.clone().branch(condition.condition(), on_true.arm(), other))
     }
 
-    /// Ends with a choice between two arms, both of which end.
+    /// Ends with a choice between two arms that have an end.
     fn either(&self, condition: Asked<'_>, on_true: &Path, on_false: &Path) -> Path {
         let (on_true, on_false) = (on_true.0.clone(), on_false.0.clone());
         Path(self.0.clone().either(condition.condition(), on_true, on_false))
     }
 
-    /// Ends with several arms at once, each of which ends by itself.
+    /// Ends with several arms that run at the same time. Each arm has its own end.
     #[pyo3(signature = (*arms))]
     fn fork(&self, arms: Vec<PyRef<'_, Path>>) -> Path {
         Path(self.0.clone().fork(arms.iter().map(|path| path.0.clone())))
     }
 
-    /// Adds several arms at once. What follows waits for all of them.
+    /// Adds several arms that run at the same time. The next parts wait for all arms.
     #[pyo3(signature = (*arms))]
     fn join(&self, arms: Vec<PyRef<'_, Block>>) -> Self {
         Self(self.0.clone().join(arms.iter().map(|block| block.0.clone())))
@@ -96,7 +96,7 @@ impl Block {
         Path(self.0.clone().tail(trace))
     }
 
-    /// Ends. The named trace continues when the answer to what was sent arrives.
+    /// Ends the part. The named trace continues when the reply to the sent message arrives.
     #[pyo3(signature = (trace, within_ns = None))]
     fn wait(&self, trace: String, within_ns: Option<u64>) -> Path {
         Path(self.0.clone().wait(trace, within_ns.map(Nanos)))
@@ -109,7 +109,7 @@ pub(crate) struct Trace(trace::Trace);
 
 #[pymethods]
 impl Trace {
-    /// Creates a trace that takes a payload of a format such as `encrypted(message(protobuf))`.
+    /// Creates a trace for payloads of a format such as `encrypted(message(protobuf))`.
     #[new]
     fn new(name: String, takes: &str, path: &Path) -> PyResult<Self> {
         let takes: Format = takes.parse().map_err(value_error)?;
@@ -131,13 +131,13 @@ impl Trace {
     }
 }
 
-/// Fields, traces and services that belong together, without faults.
+/// A set of fields, traces and services that has passed all checks.
 #[pyclass(frozen, module = "rebate.traces")]
 pub(crate) struct Catalog(trace::Catalog);
 
 #[pymethods]
 impl Catalog {
-    /// Checks traces and the fields that they read together. `ValueError` names every fault.
+    /// Checks traces together with the fields that they read. `ValueError` names every fault.
     #[new]
     #[pyo3(signature = (traces, *, flags = Vec::new(), numbers = Vec::new(), base = None))]
     fn new(
@@ -156,7 +156,7 @@ impl Catalog {
         })
     }
 
-    /// Reads a text. `ValueError` names line, column and what was expected.
+    /// Reads a catalog from its text. `ValueError` names the line, the column and what was expected.
     #[staticmethod]
     #[pyo3(signature = (text, name = "text"))]
     fn read(text: &str, name: &str) -> PyResult<Self> {
@@ -184,7 +184,7 @@ impl Catalog {
         self.0.services().iter().map(|service| service.name.as_str()).collect()
     }
 
-    /// Returns how many ops a request of a service invokes.
+    /// Returns the number of ops that one request of a service invokes.
     fn invocations(&self, service: &str) -> PyResult<u64> {
         let found = self.0.service(service).ok_or_else(|| {
             let names = self.services().join(", ");
@@ -193,7 +193,7 @@ impl Catalog {
         Ok(self.0.invocations(found))
     }
 
-    /// Returns the canonical text of everything.
+    /// Returns the canonical text of the catalog.
     fn text(&self) -> String {
         trace::print(&self.0.clone().into_draft())
     }
@@ -247,7 +247,7 @@ impl Catalog {
         })
     }
 
-    /// Returns the traces of these names; all traces without a name.
+    /// Returns the traces with these names, or all traces if there are no names.
     fn chosen(&self, names: &[String]) -> PyResult<Vec<&trace::Trace>> {
         if names.is_empty() {
             return Ok(self.0.traces().iter().collect());
@@ -262,7 +262,7 @@ pub(crate) fn format_text(text: &str) -> PyResult<String> {
     trace::format("text", text).map_err(value_error)
 }
 
-/// Formats a fault with the name of the part that has it. A draft has no text, so there is no line to point at.
+/// Formats a fault with the name of the part in which it is. A draft has no text, so the message has no line number.
 fn line(draft: &Draft, fault: &Fault) -> String {
     let owner = match fault.owner {
         Owner::Field(index) => format!("field {}", draft.fields[index].name),

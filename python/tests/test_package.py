@@ -1,4 +1,5 @@
-"""What the package must do; run with `python/test.sh`. No pytest: unittest is everywhere."""
+"""Tests of the package. Run them with `python/test.sh`. They use unittest and not pytest, because unittest is
+everywhere."""
 
 import itertools
 import json
@@ -19,7 +20,7 @@ SMALL = {"run.requests": 2000}
 
 
 def setUpModule() -> None:
-    # A shell that runs this in the background has it ignore interrupts.
+    # A shell that runs this in the background makes it ignore interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -180,11 +181,11 @@ class Simulator(unittest.TestCase):
     def test_a_precision_that_was_not_reached_is_said(self) -> None:
         ask = {"set": SMALL, "architectures": ["accelflow"], "runs": 5}
         self.assertIsNone(sim.run("steady", **ask).run("accelflow").precise)
-        # So few requests that no replication has a percentile.
+        # There are so few requests that no replication has a percentile.
         self.assertIs(sim.run("steady", precision=0.9, **ask).run("accelflow").precise, False)
 
     def test_the_notebook_goes_with_the_package(self) -> None:
-        """Its code, on numbers that nobody simulated and without drawing them."""
+        """Runs the code of the notebook on numbers that were not simulated, without drawing figures."""
         names = ["CPost", "ReadH", "StoreP", "Follow", "Login", "CUrls", "UniqId", "RegUsr", "all"]
         one = sim.Interval(1e6, 9e5, 1.1e6)
 
@@ -249,7 +250,8 @@ class Simulator(unittest.TestCase):
         def interrupt() -> None:
             if not began.wait(60):
                 return
-            # It has a turn whenever it wants one: at the simulation's own looks alone, these would take a minute.
+            # This thread gets the interpreter's lock whenever it wants it. If it got the lock only when the simulation
+            # checks for signals, these sleeps would take a minute.
             for _ in range(1_000):
                 time.sleep(0.0005)
             os.kill(os.getpid(), signal.SIGINT)
@@ -257,7 +259,7 @@ class Simulator(unittest.TestCase):
         worker = threading.Thread(target=interrupt, daemon=True)
         worker.start()
         started = time.monotonic()
-        # More than a minute's work.
+        # The simulation would take more than a minute.
         with mock.patch.object(sim._rebate, "simulate", begun):
             with self.assertRaises(KeyboardInterrupt):
                 sim.run("steady", architectures=sim.ALL, runs=100, set={"run.requests": 20_000})
@@ -273,7 +275,7 @@ class Simulator(unittest.TestCase):
         ray.init("local", num_cpus=2, log_to_driver=False)
         try:
             with tempfile.TemporaryDirectory() as folder:
-                # Of the process that asks, not of the one that simulates.
+                # The working directory of this process changes, but not that of the workers.
                 home = os.getcwd()
                 os.chdir(folder)
                 try:
@@ -285,7 +287,7 @@ class Simulator(unittest.TestCase):
 
                     def interrupted(tasks: list[object], **options: object) -> object:
                         if not options:
-                            # The sweep has nothing yet, and all that it waits for has ended.
+                            # The sweep has received nothing yet, and all its tasks have ended.
                             wait(tasks, num_returns=len(tasks))
                             signal.raise_signal(signal.SIGINT)
                         return wait(tasks, **options)
@@ -332,7 +334,7 @@ class Simulator(unittest.TestCase):
             self.assertEqual([name[-5:] for name in os.listdir(kept)], [".json"] * 2)
             self.assertEqual(simulated(plan, kept), (1, whole))
             self.assertEqual(simulated(plan, kept, threads=1), (0, whole))
-            # What is no result, or another's, is not taken for one.
+            # A file that has no result, or another point's result, is not used.
             for text in (b"{", b"[]", b'{"of": {}, "runs": []}', b'{"of": "\xff"}'):
                 with open(os.path.join(kept, os.listdir(kept)[0]), "wb") as file:
                     file.write(text)
@@ -381,7 +383,7 @@ class Simulator(unittest.TestCase):
         self.assertEqual(next(found).run("accelflow").set["hardware.pes"], "4")
 
     def absent(self, missing: ImportError) -> None:
-        """A package that is not here keeps nobody from testing the rest, but where everything is to be tested."""
+        """Skips a test whose package is missing. If everything must be tested, the missing package is an error."""
         if os.environ.get("REBATE_PYTHON_REQUIRED"):
             raise missing
         self.skipTest(f"NOT TESTED: {missing}")
@@ -389,7 +391,7 @@ class Simulator(unittest.TestCase):
 
 class Model(unittest.TestCase):
     def test_the_first_case_study_comes_out(self) -> None:
-        # Table 6, AES-NI: 15.7 %, as printed: cut off, not rounded.
+        # Table 6, AES-NI: 15.7 %, as printed, which is cut off and not rounded.
         case = {"C": 2.0e9, "alpha": 0.165844, "n": 298_951, "o0": 10, "L": 3, "A": 6}
         answer = model.project(**case, threading="Sync", strategy="on-chip")
         self.assertEqual(int(1000 * (answer.speedup.value - 1)), 157)

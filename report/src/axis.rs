@@ -1,16 +1,17 @@
-//! One axis: the values that it can show, its two ends, and its ticks. It knows nothing of pixels.
+//! One axis: the values that it can show, its two ends, and its ticks. The module does not know pixels.
 
 use super::Scale;
 
-/// The largest value. A larger one is a fault, not a result. The bound also keeps all arithmetic below finite.
+/// The largest value that is drawn. A larger value is an error, not a result. The limit also keeps all arithmetic below
+/// finite.
 const MAGNITUDE_MAX: f64 = 1e15;
-/// The smallest value that is not zero.
+/// The smallest value above zero that is drawn.
 const MAGNITUDE_MIN: f64 = 1e-12;
 const TICKS_MAX: usize = 7;
-/// The most ticks of 1, 2 and 5 in each decade. Above it only the decades are marked.
+/// The most ticks at 1, 2 and 5 times powers of ten. If there would be more, only the powers of ten have ticks.
 const ROUND_TICKS_MAX: usize = 10;
 
-/// Returns the value if the scale has a place for it.
+/// Returns the value if the scale can show it.
 pub(super) fn drawable(value: f64, scale: Scale) -> Option<f64> {
     let positive = value >= MAGNITUDE_MIN;
     let fits = value.is_finite() && value.abs() <= MAGNITUDE_MAX;
@@ -22,18 +23,18 @@ pub(super) fn drawable(value: f64, scale: Scale) -> Option<f64> {
     }
 }
 
-/// The two ends of an axis, as the scale spreads it.
+/// The two ends of an axis, on its scale, and its ticks.
 #[derive(Debug)]
 pub(super) struct Span {
     scale: Scale,
     low: f64,
     high: f64,
-    /// The ticks as values.
+    /// The values of the ticks.
     pub(super) ticks: Vec<f64>,
 }
 
 impl Span {
-    /// Makes a span that holds all of `values`, which must be drawable on the scale.
+    /// Makes a span that contains all `values`. The scale must be able to show them.
     pub(super) fn holding(scale: Scale, values: &[f64]) -> Span {
         let low = values.iter().copied().reduce(f64::min);
         let high = values.iter().copied().reduce(f64::max);
@@ -44,7 +45,7 @@ impl Span {
         }
     }
 
-    /// Returns where a drawable value lies: 0 at the low end, 1 at the high end.
+    /// Returns the position of a value that can be drawn: 0 at the low end, 1 at the high end.
     pub(super) fn place(&self, value: f64) -> f64 {
         let spread = match self.scale {
             Scale::Linear => value,
@@ -64,7 +65,7 @@ fn linear((low, high): (f64, f64)) -> Span {
     Span { scale: Scale::Linear, low: first as f64 * step, high: last as f64 * step, ticks }
 }
 
-/// Returns 1, 2 or 5 times a power of ten, not below `step`.
+/// Returns the smallest number of the form 1, 2 or 5 times a power of ten that is not below `step`.
 fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let fits = [1.0, 2.0, 5.0].into_iter().find(|m| m * power >= step * 0.999);
@@ -93,7 +94,7 @@ fn log10((low, high): (f64, f64)) -> Span {
     let ends = (round[first], round[last]);
     let mut ticks = round[first..=last].to_vec();
     if ticks.len() > ROUND_TICKS_MAX {
-        // Powers of ten sit at every third place.
+        // Every third entry is a power of ten.
         let decades: Vec<f64> = (first..=last).filter(|n| n % 3 == 0).map(|n| round[n]).collect();
         ticks = decades.iter().copied().step_by(decades.len().div_ceil(TICKS_MAX)).collect();
     }

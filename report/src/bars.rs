@@ -1,5 +1,5 @@
-//! A panel of bars: stacked stages or groups, always from zero. They lie, with their names on the left, because names
-//! of any length and any number of bars then have room. A value that cannot be drawn is a gap.
+//! A panel of bars: stacked stages or groups. Bars always start at zero. They are horizontal with their names on the
+//! left, so that any number of bars and names of any length fit. A value that cannot be drawn is a gap.
 
 use std::fmt::Write;
 
@@ -10,16 +10,17 @@ use super::svg::{self, Area, CHAR_WIDTH, Length};
 use super::text::{number, wrap};
 use super::{BarSeries, Bars, Category, Layout, Marker, Origin, Scale, Ticks, lines};
 
-/// The longest line of a category's name.
+/// The most characters in a line of a category's name.
 const NAME_COLUMNS: usize = 20;
 const NAME_LINE: f64 = 15.0;
-/// The thickness of bars: as much as few of them need to fill the room, within these bounds.
+/// `ROOM` is the height that a few bars fill together. The thickness of a bar is at least `THICK[0]` and at most
+/// `THICK[1]`.
 const ROOM: f64 = 210.0;
 const THICK: [f64; 2] = [16.0, 30.0];
 /// The space between categories.
 const GAP: f64 = 10.0;
 
-/// Returns how many numbers cannot be drawn or are missing.
+/// Returns the number of values that are missing or cannot be drawn.
 pub(super) fn gaps(bars: &Bars) -> usize {
     let all = 0..bars.categories.len();
     let missing = |series: &BarSeries| {
@@ -31,13 +32,13 @@ pub(super) fn gaps(bars: &Bars) -> usize {
     bars.series.iter().map(missing).sum::<usize>() + mark.filter(Option::is_none).count()
 }
 
-/// Returns whether a stack goes to the left of zero somewhere, so that its sum has to be shown.
+/// Returns whether a stack has negative values, so that its sum must be shown.
 pub(super) fn has_sums(bars: &Bars) -> bool {
     let negative = |series: &BarSeries| series.values.iter().any(|value| *value < 0.0);
     bars.layout == Layout::Stacked && bars.series.iter().any(negative)
 }
 
-/// Returns the origin of a bar's number. A computed or published number keeps its origin beside emulated bars too.
+/// Returns the origin of a bar's number. A computed or published number keeps its own origin in an emulated category.
 pub(super) fn origin(category: &Category, series: &BarSeries) -> Origin {
     if series.origin == Origin::Measured { category.origin } else { series.origin }
 }
@@ -46,7 +47,7 @@ fn value(values: &[f64], index: usize) -> Option<f64> {
     values.get(index).and_then(|value| drawable(*value, Scale::Linear))
 }
 
-/// Returns the ends of a value's interval, if both can be drawn. An exact value has none.
+/// Returns the ends of a value's interval, if both can be drawn. An exact value has no interval.
 pub(super) fn spread(series: &BarSeries, index: usize) -> Option<[f64; 2]> {
     let [low, high] = series.spreads.get(index)?.filter(|[low, high]| low < high)?;
     Some([drawable(low, Scale::Linear)?, drawable(high, Scale::Linear)?])
@@ -73,7 +74,7 @@ pub(super) fn svg(id: &str, title: &str, bars: &Bars) -> Markup {
     svg::element(id, title, [&bars.label, &about], drawing.area.bottom, &body)
 }
 
-/// Returns every value that the axis has to hold.
+/// Returns all values that the axis must include.
 fn extents(bars: &Bars) -> Vec<f64> {
     let mut all: Vec<f64> = Vec::new();
     for index in 0..bars.categories.len() {
@@ -91,11 +92,11 @@ fn extents(bars: &Bars) -> Vec<f64> {
     all
 }
 
-/// The room of a category.
+/// The space of a category.
 struct Block {
     top: f64,
     height: f64,
-    /// The lines of its name.
+    /// The lines of the category's name.
     names: Vec<String>,
 }
 
@@ -136,7 +137,7 @@ impl<'a> Drawing<'a> {
         Drawing { bars, area, x, thick, blocks }
     }
 
-    /// Returns where a value stands.
+    /// Returns the horizontal position of a value.
     fn at(&self, value: f64) -> f64 {
         self.area.x(self.x.place(value))
     }
@@ -184,7 +185,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Draws the bar between two values, with its whisker.
+    /// Draws the bar between two values, with the whisker of its interval.
     fn bar(&self, index: usize, series: &BarSeries, y: f64, ends: Option<[f64; 2]>) -> Markup {
         let category = &self.bars.categories[index];
         let origin = origin(category, series);
@@ -232,8 +233,8 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// Returns a rectangle (x, y, width, height) filled as its origin demands. The pattern of an emulated one is in the
-/// page's own definitions.
+/// Returns a rectangle (x, y, width, height) with the fill of its origin. The pattern of emulated numbers is defined
+/// once in the page.
 pub(super) fn fill([x, y, width, height]: [f64; 4], colour: usize, origin: Origin) -> Markup {
     let hatch = format!("url(#hatch_{})", colour % svg::COLOURS);
     let rect = |class: &str, fill: Option<&str>| {

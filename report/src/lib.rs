@@ -1,6 +1,6 @@
-//! Turns results into one self-contained HTML page: tables, and figures as inline SVG. There are no scripts, fonts or
-//! network. It draws what it is given: it measures nothing, computes no statistics, and reads no clock and no file. It
-//! never passes text through unescaped, and never draws a value that is not a number.
+//! Turns results into one self-contained HTML page with tables, and with figures as inline SVG. The page has no
+//! scripts, no fonts and no network access. The crate measures nothing, computes no statistics, and reads no clock and
+//! no file. It escapes all text, and never draws a value that is not a number.
 
 mod axis;
 mod bars;
@@ -12,26 +12,27 @@ mod svg;
 mod tests;
 mod text;
 
-/// A page. Texts are plain; between a pair of backticks they are set as code.
+/// A page. Texts are plain. Text between a pair of backticks is shown as code.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// The page's name, also in the browser's tab.
+    /// The title of the page, which the browser's tab also shows.
     pub title: String,
     /// One sentence on what the page shows.
     pub subtitle: String,
-    /// The facts that the results hold for, as (name, value): machine, class, version, date, command.
+    /// The facts under which the results hold, as (name, value): machine, class, version, date, command.
     pub facts: Vec<(String, String)>,
-    /// The body.
+    /// The sections of the body.
     pub sections: Vec<Section>,
 }
 
 impl Report {
-    /// Returns the whole page. Values that cannot be drawn are gaps, and the figure says how many there are.
+    /// Returns the whole page. Values that cannot be drawn are gaps, and each figure states their number.
     pub fn html(&self) -> String {
         page::html(self, None, &[])
     }
 
-    /// Returns a page of a server: with links to other pages, and reloaded by the browser every `refresh_s` if given.
+    /// Returns a page for a server, with links to other pages. If `refresh_s` is given, the browser reloads the page
+    /// after so many seconds.
     pub fn served(&self, refresh_s: Option<u32>, links: &[Link<'_>]) -> String {
         page::html(self, refresh_s, links)
     }
@@ -44,29 +45,29 @@ pub struct Link<'a> {
     pub href: &'a str,
     /// The text.
     pub text: &'a str,
-    /// True if it leads to the page that it is on.
+    /// True if the link leads to the page that contains it.
     pub is_here: bool,
 }
 
-/// A part of the page, in this order: prose, figures, tables, notes.
+/// A part of the page. It shows prose, figures, tables and notes in this order.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
-    /// The heading; a link to the section stands at the top of the page.
+    /// The heading. The top of the page links to it.
     pub heading: String,
-    /// Paragraphs.
+    /// The paragraphs of text.
     pub prose: Vec<String>,
-    /// Figures, numbered through the page.
+    /// The figures, which are numbered through the page.
     pub figures: Vec<Figure>,
-    /// Tables, numbered through the page.
+    /// The tables, which are numbered through the page.
     pub tables: Vec<Table>,
     /// The small print: method, limits, and omissions.
     pub notes: Vec<String>,
 }
 
-/// One figure: panels side by side, under one legend, so a colour should mean the same in all of them.
+/// One figure with panels side by side. All panels share one legend, so a colour should mean the same in each.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    /// The anchor, `#id`. A character that an anchor cannot hold becomes a hyphen, and a repeated anchor gets a number.
+    /// The anchor, `#id`. Characters that an anchor cannot have become hyphens, and a repeated anchor gets a number.
     pub id: String,
     /// The caption.
     pub caption: String,
@@ -90,7 +91,7 @@ impl Panel {
         Panel { title: title.into(), plot: Plot::Lines(lines) }
     }
 
-    /// Makes a panel of bars below each other, without a mark.
+    /// Makes a panel of bars below each other, without marks.
     pub fn groups(
         title: impl Into<String>,
         label: impl Into<String>,
@@ -124,68 +125,68 @@ pub struct Lines {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The lines. A name used in several panels is one entry of the legend.
+    /// The lines. A name that occurs in several panels has one entry in the legend.
     pub series: Vec<Series>,
-    /// Values of x from which something changes.
+    /// The values of x from which on something changes.
     pub thresholds: Vec<Threshold>,
 }
 
-/// A dotted line across a panel of lines, named when it is pointed at.
+/// A dotted line across a panel of lines. Its name shows when the pointer is on it.
 #[derive(Debug, Clone)]
 pub struct Threshold {
-    /// Says what begins here.
+    /// The name of what begins at this position.
     pub name: String,
     /// The position along the horizontal axis.
     pub x: f64,
-    /// An index into the seven colours; it wraps around.
+    /// An index into the seven colours. Larger numbers wrap around.
     pub colour: usize,
 }
 
 /// One axis.
 #[derive(Debug, Clone)]
 pub struct Axis {
-    /// The quantity with its unit: "latency (us)".
+    /// The quantity with its unit, such as "latency (us)".
     pub label: String,
     /// The scale. A linear axis always includes zero.
     pub scale: Scale,
-    /// The way in which ticks are written.
+    /// The format of the tick labels.
     pub ticks: Ticks,
 }
 
 impl Axis {
-    /// Makes an axis from zero, in equal steps.
+    /// Makes a linear axis from zero.
     pub fn linear(label: impl Into<String>) -> Axis {
         Axis { label: label.into(), scale: Scale::Linear, ticks: Ticks::Plain }
     }
 
-    /// Makes an axis in decades. Only positive values have a place.
+    /// Makes a logarithmic axis in decades. It can show only positive values.
     pub fn log10(label: impl Into<String>) -> Axis {
         Axis { label: label.into(), scale: Scale::Log10, ticks: Ticks::Plain }
     }
 
-    /// Makes an axis for sizes in bytes, in doublings, written as 4 KiB.
+    /// Makes a logarithmic axis for sizes in bytes, in doublings. Sizes are written like 4 KiB.
     pub fn bytes(label: impl Into<String>) -> Axis {
         Axis { label: label.into(), scale: Scale::Log2, ticks: Ticks::Bytes }
     }
 }
 
-/// The way in which values are spread along an axis.
+/// How values are spread along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Values are spread in equal steps.
+    /// The axis is linear.
     Linear,
-    /// Values are spread in doublings.
+    /// The axis is logarithmic, in doublings.
     Log2,
-    /// Values are spread in decades.
+    /// The axis is logarithmic, in decades.
     Log10,
 }
 
-/// The way in which the numbers along an axis are written.
+/// The format of the numbers along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ticks {
-    /// 20, 5,000, 1.5M.
+    /// Plain numbers such as 20, 5,000 and 1.5M.
     Plain,
-    /// 512 B, 4 KiB, 1 MiB.
+    /// Sizes such as 512 B, 4 KiB and 1 MiB.
     Bytes,
 }
 
@@ -194,42 +195,45 @@ pub enum Ticks {
 pub struct Series {
     /// The name in the legend.
     pub name: String,
-    /// A few letters at the end of the line; empty for none.
+    /// A label of a few letters at the end of the line. An empty label is not shown.
     pub label: String,
     /// The origin of the numbers.
     pub origin: Origin,
-    /// Colour and marker.
+    /// The colour and the marker.
     pub style: Style,
     /// The points in the order in which they are joined.
     pub points: Vec<Point>,
 }
 
-/// The origin of numbers. It decides how they are drawn, so that nothing emulated can pass for hardware.
+/// The origin of numbers. It determines how numbers are drawn, so that emulated numbers cannot be mistaken for
+/// hardware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Measured on this machine, with nothing virtual in the path: solid lines, full markers, full bars.
+    /// The numbers were measured on this machine without virtual devices. They have solid lines, full markers and full
+    /// bars.
     Measured,
-    /// Measured with a virtual device in the path: dashed lines, hollow markers, hatched bars, and the legend says
-    /// "emulated".
+    /// The numbers were measured with a virtual device. They have dashed lines, hollow markers and hatched bars, and
+    /// the legend says "emulated".
     Emulated,
-    /// Computed by equations or a simulator: long dashes, hollow markers, half-pale bars, and the legend says
-    /// "computed".
+    /// The numbers were computed by equations or a simulator. They have long dashes, hollow markers and half-pale bars,
+    /// and the legend says "computed".
     Computed,
-    /// Someone else's numbers: dotted lines, hollow markers, pale bars, and the legend says "published".
+    /// The numbers were published by someone else. They have dotted lines, hollow markers and pale bars, and the legend
+    /// says "published".
     Published,
 }
 
-/// The look of a line, apart from what its origin decides.
+/// The part of a line's look that does not depend on its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// An index into seven colours that colour-blind readers can tell apart; it wraps around.
+    /// An index into the seven colours, which colour-blind readers can tell apart. Larger numbers wrap around.
     pub colour: usize,
     /// The shape at each point.
     pub marker: Marker,
 }
 
 impl Style {
-    /// Returns the `n`th colour with the `n`th marker.
+    /// Makes a style of the `n`th colour and the `n`th marker.
     pub fn nth(n: usize) -> Style {
         let markers = [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond];
         Style { colour: n, marker: markers[n % markers.len()] }
@@ -245,18 +249,18 @@ pub enum Marker {
     Square,
     /// A triangle, point up.
     Triangle,
-    /// A square on its corner.
+    /// A square that stands on a corner.
     Diamond,
 }
 
-/// One measured point.
+/// One point of a line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// The position along the horizontal axis.
     pub x: f64,
     /// The position along the vertical axis.
     pub y: f64,
-    /// The lower end of the spread, drawn with `high` as a whisker.
+    /// The lower end of the spread. A whisker shows the spread if both ends are known.
     pub low: Option<f64>,
     /// The upper end of the spread.
     pub high: Option<f64>,
@@ -275,7 +279,7 @@ impl Point {
     }
 }
 
-/// Bars by category, from zero to the right on a linear axis. They lie, so that any name has room beside its bars.
+/// Horizontal bars by category, which start at zero on a linear axis. A name of any length fits beside its bars.
 #[derive(Debug, Clone)]
 pub struct Bars {
     /// The quantity with its unit.
@@ -284,32 +288,32 @@ pub struct Bars {
     pub layout: Layout,
     /// The categories from top to bottom.
     pub categories: Vec<Category>,
-    /// The series, with one colour each: the stages of a stack, or the members of a group.
+    /// The series, each with its colour. They are the stages of a stack or the members of a group.
     pub series: Vec<BarSeries>,
-    /// A mark in each category to compare the bars with, such as the measured difference.
+    /// A mark in each category for comparison with the bars, such as the measured difference.
     pub mark: Option<Mark>,
 }
 
 /// The layout of the bars of a category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// The bars follow each other. Negative values go to the left of zero, and a line then shows the sum.
+    /// The bars follow each other. Negative values go to the left of zero, and then a line shows the sum.
     Stacked,
-    /// The bars are below each other, each with its number.
+    /// The bars are below each other, and each has its number.
     Grouped,
 }
 
 /// One group of bars.
 #[derive(Debug, Clone)]
 pub struct Category {
-    /// Its name.
+    /// The name of the category.
     pub name: String,
-    /// The origin of the numbers of those bars whose series is `Measured`. The other bars have their series' own.
+    /// The origin of the bars whose series has the origin `Measured`. All other bars have the origin of their series.
     pub origin: Origin,
 }
 
 impl Category {
-    /// Makes a category whose series say where their numbers come from.
+    /// Makes a category whose bars all have the origin of their series.
     pub fn new(name: impl Into<String>) -> Category {
         Category { name: name.into(), origin: Origin::Measured }
     }
@@ -322,16 +326,17 @@ pub struct BarSeries {
     pub name: String,
     /// The origin of the numbers.
     pub origin: Origin,
-    /// An index into the seven colours; it wraps around.
+    /// An index into the seven colours. Larger numbers wrap around.
     pub colour: usize,
-    /// One value per category, in their order. One that is missing is a gap.
+    /// One value per category, in the order of the categories. A missing value is a gap.
     pub values: Vec<f64>,
-    /// The ends of each value's interval, drawn as a whisker on its bar; empty if there are none.
+    /// The ends of each value's interval, which a whisker on the bar shows. The list is empty if no value has an
+    /// interval.
     pub spreads: Vec<Option<[f64; 2]>>,
 }
 
 impl BarSeries {
-    /// Makes bars in the `colour`th colour.
+    /// Makes bars of the colour with index `colour`.
     pub fn new(
         name: impl Into<String>,
         origin: Origin,
@@ -342,7 +347,7 @@ impl BarSeries {
         BarSeries { name, origin, colour, values, spreads: Vec::new() }
     }
 
-    /// Adds the ends of each value's interval. A value may be missing where only its ends are known.
+    /// Adds the ends of each value's interval. An interval without a value is also drawn.
     #[must_use]
     pub fn with_spreads(self, spreads: impl IntoIterator<Item = Option<[f64; 2]>>) -> BarSeries {
         BarSeries { spreads: spreads.into_iter().collect(), ..self }
@@ -354,27 +359,27 @@ impl BarSeries {
 pub struct Mark {
     /// The name in the legend.
     pub name: String,
-    /// One value per category, in their order.
+    /// One value per category, in the order of the categories.
     pub values: Vec<f64>,
 }
 
-/// A table; the first cell of a row names the row.
+/// A table. The first cell of a row names the row.
 #[derive(Debug, Clone)]
 pub struct Table {
     /// The caption.
     pub caption: String,
     /// The columns.
     pub header: Vec<Column>,
-    /// The cells as they are to be read. A short row is filled up.
+    /// The cells as text. A row with too few cells gets empty ones.
     pub rows: Vec<Vec<String>>,
 }
 
 /// One column of a table.
 #[derive(Debug, Clone)]
 pub struct Column {
-    /// Its name, with the unit.
+    /// The name of the column, with the unit.
     pub name: String,
-    /// True if the column is aligned at the right, in digits of equal width.
+    /// True if the column is right-aligned, in digits of equal width.
     pub numeric: bool,
 }
 

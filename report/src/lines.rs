@@ -1,5 +1,5 @@
-//! A panel of lines: points with markers, whiskers for their spread, a label at each line's end. A point that the
-//! axes cannot show is a gap in its line.
+//! A panel of lines. Points have markers and whiskers for their spread, and each line has a label at its end. A point
+//! that the axes cannot show is a gap in its line.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use super::svg::{self, Area, CHAR_WIDTH};
 use super::text::number;
 use super::{Axis, Lines, Marker, Point, Series, Threshold};
 
-/// The end of the data, from the top of the picture.
+/// The lower edge of the data area, measured from the top of the picture.
 const BOTTOM: f64 = 284.0;
 
-/// Returns how many numbers cannot be drawn.
+/// Returns the number of values that cannot be drawn.
 pub(super) fn gaps(lines: &Lines) -> usize {
     let lost = |value: f64, axis: &Axis| usize::from(drawable(value, axis.scale).is_none());
     let points = lines.series.iter().flat_map(|series| &series.points);
@@ -70,7 +70,7 @@ impl<'a> Drawing<'a> {
         let ticks = y.ticks.iter().map(|tick| number(*tick, lines.y.ticks).chars().count()).max();
         let area = Area {
             left: 34.0 + ticks.unwrap_or(0) as f64 * CHAR_WIDTH,
-            // A long label may run out of the picture, but it cannot take the picture's place.
+            // A long label may extend beyond the picture, because labels get at most a third of the width.
             right: svg::WIDTH - room.clamp(14.0, svg::WIDTH / 3.0),
             top: svg::TOP,
             bottom: BOTTOM,
@@ -78,7 +78,7 @@ impl<'a> Drawing<'a> {
         Drawing { lines, area, x: Span::holding(lines.x.scale, xs), y }
     }
 
-    /// Returns where a point stands, if it can be drawn.
+    /// Returns the position of a point, if it can be drawn.
     fn at(&self, x: f64, y: f64) -> Option<(f64, f64)> {
         let x = drawable(x, self.lines.x.scale)?;
         let y = drawable(y, self.lines.y.scale)?;
@@ -132,7 +132,7 @@ impl<'a> Drawing<'a> {
         )
     }
 
-    /// Returns the text that a pointer over the marker shows.
+    /// Returns the text that is shown when the pointer is on the marker.
     fn hint(&self, series: &Series, point: &Point) -> String {
         let y = |value| number(value, self.lines.y.ticks);
         let name = svg::full_name(&series.name, series.origin);
@@ -144,7 +144,7 @@ impl<'a> Drawing<'a> {
         hint
     }
 
-    /// Draws labels at the lines' ends, moved apart where they would overlap.
+    /// Draws a label at the end of each line that has one. Labels are moved so that they do not overlap.
     fn labels(&self) -> Markup {
         let mut labels: Vec<(f64, &Series)> = Vec::new();
         for series in self.lines.series.iter().filter(|series| !series.label.is_empty()) {
@@ -183,7 +183,8 @@ fn label_height(series: &Series) -> f64 {
     if svg::origin_word(series.origin).is_some() { 30.0 } else { 17.0 }
 }
 
-/// Returns places from top to bottom, each at least its predecessor's height below it, close to the wanted ones.
+/// Returns positions from top to bottom that are close to the wanted ones. The distance between two positions is at
+/// least the height of the upper label.
 fn apart(wanted: &[f64], heights: &[f64], bottom: f64) -> Vec<f64> {
     let mut down = wanted.to_vec();
     for n in 1..down.len() {
@@ -193,14 +194,15 @@ fn apart(wanted: &[f64], heights: &[f64], bottom: f64) -> Vec<f64> {
     for n in (1..up.len()).rev() {
         up[n - 1] = up[n - 1].min(up[n] - heights[n - 1]);
     }
-    // Both keep the distances, so their middle does; then the lowest decides whether all move up.
+    // Both lists keep the distances, so their mean does too. All positions move up if the lowest label would end below
+    // `bottom`.
     let middle: Vec<f64> = down.iter().zip(&up).map(|(a, b)| (a + b) / 2.0).collect();
     let lowest = middle.last().zip(heights.last()).map_or(0.0, |(at, height)| at + height - 12.0);
     let over = (lowest - bottom).max(0.0);
     middle.iter().map(|at| at - over).collect()
 }
 
-/// Draws a marker with the text that a pointer over it shows.
+/// Draws a marker. Its text is shown when the pointer is on it.
 pub(super) fn marker(marker: Marker, x: f64, y: f64, hint: &str) -> Markup {
     let shape = match marker {
         Marker::Circle => {

@@ -1,5 +1,5 @@
-//! The page around the figures: head, facts, sections, legends, tables, and each figure's numbers as a table for those
-//! who cannot see it. It draws nothing itself.
+//! The page around the figures: head, facts, sections, legends and tables. It also shows the numbers of each figure as
+//! a table, for readers who cannot see the figure. It draws nothing itself.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use super::{
 use super::{bars, lines, svg};
 
 const STYLE: &str = include_str!("style.css");
-/// The content policy. Nothing may be loaded, whatever the page says.
+/// The content security policy. It forbids the page to load anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The longest fact that has no line of its own.
+/// The most characters of a fact that shares a line with others.
 const FACT_COLUMNS: usize = 28;
 
 /// Returns the whole page.
@@ -69,7 +69,7 @@ pub(super) fn html(report: &Report, refresh_s: Option<u32>, links: &[Link<'_>]) 
     clean(html.into_string() + "\n")
 }
 
-/// The numbers and names that have been given so far.
+/// The numbers and anchors that the page has used so far.
 #[derive(Default)]
 struct Page {
     figures: usize,
@@ -78,7 +78,7 @@ struct Page {
 }
 
 impl Page {
-    /// Returns an anchor that the page does not have yet.
+    /// Returns an anchor that the page has not used yet.
     fn anchor(&mut self, text: &str) -> String {
         let slug = slug(text);
         let mut anchor = slug.clone();
@@ -156,7 +156,7 @@ impl Page {
     }
 }
 
-/// Returns the fills of emulated bars, one per colour, for every figure of the page.
+/// Returns the patterns for emulated bars, one per colour, which all figures of the page use.
 fn patterns() -> Markup {
     html! {
         svg class="defs" aria-hidden="true" {
@@ -188,7 +188,7 @@ fn facts(facts: &[(String, String)]) -> Markup {
     }
 }
 
-/// Returns the legend with one entry per name, over all panels.
+/// Returns the legend of all panels, with one entry per name.
 fn legend(panels: &[Panel]) -> Vec<(String, Markup)> {
     let mut entries: Vec<(String, Markup)> = Vec::new();
     let mut add = |name: String, sample: Markup| {
@@ -240,7 +240,7 @@ fn key(class: &str, sample: &Markup) -> Markup {
     html! { svg viewBox="0 0 38 16" aria-hidden="true" { g class=(class) { (sample) } } }
 }
 
-/// Returns the numbers of a panel of lines, one row per value of x.
+/// Returns the numbers of a panel of lines as a table, one row per value of x.
 fn points_table(title: &str, plot: &Lines) -> Table {
     let mut xs: Vec<f64> = plot.series.iter().flat_map(|s| &s.points).map(|p| p.x).collect();
     xs.retain(|x| x.is_finite());
@@ -263,7 +263,7 @@ fn points_table(title: &str, plot: &Lines) -> Table {
     Table { caption: format!("{title}: {}", plot.y.label), header, rows }
 }
 
-/// Returns the numbers of a panel of bars, one row per category.
+/// Returns the numbers of a panel of bars as a table, one row per category.
 fn bars_table(title: &str, plot: &Bars) -> Table {
     let names = plot.series.iter().map(|series| svg::full_name(&series.name, series.origin));
     let mut header = vec![Column::text("category")];
@@ -287,7 +287,7 @@ fn bars_table(title: &str, plot: &Bars) -> Table {
     Table { caption: format!("{title}: {}", plot.label), header, rows }
 }
 
-/// Returns the smallest size that is not zero, or zero if there is none.
+/// Returns the smallest absolute value above zero, or zero if there is none.
 fn smallest(values: impl Iterator<Item = f64>) -> f64 {
     let sizes = values.map(f64::abs).filter(|size| size.is_finite() && *size > 0.0);
     sizes.reduce(f64::min).unwrap_or(0.0)

@@ -1,5 +1,5 @@
-//! The part that all panels share: the frame with grid, ticks and labels, and the SVG element around it. It draws no
-//! data.
+//! The parts that all panels share: the frame with grid, ticks and labels, and the SVG element around it. The module
+//! draws no data.
 
 use maud::{Markup, Render, html};
 
@@ -8,15 +8,15 @@ use super::text::number;
 use super::{Origin, Ticks};
 
 pub(super) const COLOURS: usize = 7;
-/// The width of a panel in its own units; it is scaled to the page.
+/// The width of a panel in its own units, which are scaled to the page.
 pub(super) const WIDTH: f64 = 480.0;
-/// The room for the title above the data, and for ticks and label below it.
+/// The height of the title above the data, and of ticks and label below it.
 pub(super) const TOP: f64 = 34.0;
 pub(super) const FOOT: f64 = 56.0;
-/// The width of a character in the widest of the style sheet's fonts, about.
+/// The approximate width of a character in the widest font of the style sheet.
 pub(super) const CHAR_WIDTH: f64 = 8.4;
 
-/// A length in a drawing's units.
+/// A length in the units of a panel.
 pub(super) struct Length(pub(super) f64);
 
 impl Render for Length {
@@ -58,7 +58,7 @@ pub(super) fn vertical(area: &Area, y: &Span, ticks: Ticks, label: &str) -> Mark
     }
 }
 
-/// Draws the ticks and label of the horizontal axis, with lines up through the data if there is no other grid.
+/// Draws the ticks and label of the horizontal axis. If `grid` is true, it also draws lines up through the data.
 pub(super) fn horizontal(area: &Area, x: &Span, ticks: Ticks, label: &str, grid: bool) -> Markup {
     let texts: Vec<String> = x.ticks.iter().map(|tick| number(*tick, ticks)).collect();
     let stride = stride(area, x, &texts);
@@ -77,7 +77,7 @@ pub(super) fn horizontal(area: &Area, x: &Span, ticks: Ticks, label: &str, grid:
     }
 }
 
-/// Returns the number of ticks per label that there is room for.
+/// Returns the number of ticks per label for which the labels fit side by side.
 fn stride(area: &Area, x: &Span, texts: &[String]) -> usize {
     let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
     let room = longest as f64 * CHAR_WIDTH * 0.9 + 3.0;
@@ -87,7 +87,8 @@ fn stride(area: &Area, x: &Span, texts: &[String]) -> usize {
     if apart > 0.0 { (room / apart).ceil() as usize } else { 1 }
 }
 
-/// Returns the element around a panel whose data ends at `bottom`. A reader who cannot see it hears `name` and `about`.
+/// Returns the SVG element around a panel whose data ends at `bottom`. Readers who cannot see the panel hear `name` and
+/// `about`.
 pub(super) fn element(
     id: &str,
     title: &str,
@@ -118,7 +119,7 @@ pub(super) fn small_words(anchor: &str, x: f64, y: f64, text: &str) -> Markup {
     html! { text class="small" text-anchor=(anchor) x=(Length(x)) y=(Length(y)) { (text) } }
 }
 
-/// Returns the class that sets the colour and, unless the numbers are measured, the look of their origin.
+/// Returns the class for the colour and the look of the origin. Measured numbers need only the class of the colour.
 pub(super) fn class(colour: usize, origin: Origin) -> String {
     match origin_word(origin) {
         Some(word) => format!("c{} {word}", colour % COLOURS),
@@ -126,7 +127,7 @@ pub(super) fn class(colour: usize, origin: Origin) -> String {
     }
 }
 
-/// Returns the word that must stand with numbers that were not measured here.
+/// Returns the word that marks numbers that were not measured here.
 pub(super) fn origin_word(origin: Origin) -> Option<&'static str> {
     match origin {
         Origin::Measured => None,
@@ -136,7 +137,7 @@ pub(super) fn origin_word(origin: Origin) -> Option<&'static str> {
     }
 }
 
-/// Returns the name with its origin, as the legend has it.
+/// Returns the name with its origin, as in the legend.
 pub(super) fn full_name(name: &str, origin: Origin) -> String {
     match origin_word(origin) {
         Some(word) => format!("{name} ({word})"),

@@ -1,10 +1,9 @@
-//! Tests of what a page must hold whatever it is given: every series and axis, no markup of the caller's, nothing
-//! loaded from elsewhere, no value that is not a number. `REBATE_REPORT_EXAMPLE=FILE` keeps the example page to look
-//! at.
+//! Tests properties of every page: it shows every series and axis, contains no markup of the caller, loads nothing, and
+//! shows no value that is not a number. `REBATE_REPORT_EXAMPLE=FILE` writes the example page to a file.
 
 use super::*;
 
-/// Returns made-up numbers in the shape of real ones.
+/// Returns a report with invented numbers that resemble real ones.
 fn example() -> Report {
     let mut report = Report {
         title: String::from("A compressed cache on this machine"),
@@ -155,7 +154,7 @@ fn breakdown_section() -> Section {
     }
 }
 
-/// Returns the drawings only, because the text of the style sheet and of the policy is ours.
+/// Returns only the drawings, because the style sheet and the policy are not written by the caller.
 fn drawings(html: &str) -> Vec<&str> {
     html.split("<svg").skip(1).filter_map(|rest| rest.split("</svg>").next()).collect()
 }

@@ -1,18 +1,20 @@
-//! Text for pages: code, anchors, numbers and line breaks. The templates escape what they are given.
+//! Formats text for pages: code, anchors, numbers and line breaks. The templates escape their input.
 
 use maud::{Markup, html};
 use units::ByteCount;
 
 use super::Ticks;
 
-/// Replaces characters that HTML cannot write, and those that turn the text around and so can forge what is read.
+/// Replaces characters that HTML cannot contain, and those that reverse the direction of text and so could forge what a
+/// reader sees.
 pub(super) fn clean(html: String) -> String {
     let is_bidi = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_bad = |c: char| is_bidi(c) || (c.is_control() && !matches!(c, '\n' | '\t'));
     if html.contains(is_bad) { html.replace(is_bad, "\u{fffd}") } else { html }
 }
 
-/// Returns the text with the parts between backticks as code. A backtick without a partner stays one.
+/// Returns the text with the parts between backticks as code. If the number of backticks is odd, the text stays as it
+/// is.
 pub(super) fn rich(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
@@ -25,7 +27,7 @@ pub(super) fn rich(text: &str) -> Markup {
     }
 }
 
-/// Returns an anchor: letters, digits and hyphens.
+/// Returns the text as an anchor of letters, digits and hyphens.
 pub(super) fn slug(text: &str) -> String {
     let keep = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let slug: String = text.chars().map(keep).collect();
@@ -33,7 +35,7 @@ pub(super) fn slug(text: &str) -> String {
     if words.is_empty() { String::from("part") } else { words.join("-") }
 }
 
-/// Returns a finite number as the axis writes it.
+/// Returns a finite number in the format of the axis.
 pub(super) fn number(value: f64, ticks: Ticks) -> String {
     match ticks {
         Ticks::Plain => plain(value),
@@ -41,7 +43,7 @@ pub(super) fn number(value: f64, ticks: Ticks) -> String {
     }
 }
 
-/// Returns four significant digits, with thousands set apart, and millions and above by their letter.
+/// Returns four significant digits. Thousands are separated, and millions and billions are written with a letter.
 fn plain(value: f64) -> String {
     let size = value.abs();
     let (scaled, letter) = match size {
@@ -51,7 +53,7 @@ fn plain(value: f64) -> String {
     };
     let decimals = match scaled {
         s if s == 0.0 || s >= 1_000.0 => 0,
-        // At most 12 + 3: the drawing counts anything smaller than 1e-12 as zero.
+        // The number of decimals is at most 12 + 3, because drawings treat numbers below 1e-12 as zero.
         s => (3 - s.log10().floor() as i32).clamp(0, 15) as usize,
     };
     let digits = format!("{scaled:.decimals$}");
@@ -61,7 +63,7 @@ fn plain(value: f64) -> String {
     signed(value, digits) + letter
 }
 
-/// Returns a number to be read below others: all have as many decimals as give the smallest three digits.
+/// Returns a number for a column. All numbers of the column have as many decimals as give the smallest three digits.
 pub(super) fn aligned(value: f64, smallest: f64, ticks: Ticks) -> String {
     if ticks == Ticks::Bytes || value.abs() >= 1e9 {
         return number(value, ticks);
@@ -71,7 +73,7 @@ pub(super) fn aligned(value: f64, smallest: f64, ticks: Ticks) -> String {
     signed(value, &format!("{:.decimals$}", value.abs()))
 }
 
-/// Returns the digits with the sign of `value` and with thousands set apart.
+/// Returns the digits with the sign of `value` and with separated thousands.
 fn signed(value: f64, digits: &str) -> String {
     let whole = digits.find('.').unwrap_or(digits.len());
     let mut out = String::from(if value < 0.0 { "\u{2212}" } else { "" });
@@ -95,7 +97,7 @@ fn bytes(value: f64) -> String {
     format!("{} B", plain(value))
 }
 
-/// Breaks at spaces so that lines stay within `columns`, and within words that are longer.
+/// Breaks a text into lines of at most `columns` characters. It breaks at spaces, and within longer words.
 pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Where the instructions of one offload go: runs a case of the bench under callgrind at two lengths, so that start-up
-cancels out, and counts each instruction for the innermost function of ours that it was inlined from. Nothing is timed.
+"""Shows where the instructions of one offload go. It runs a case of the bench under callgrind with two lengths, so that
+the start cancels out. It attributes each instruction to the innermost of our functions from which it was inlined.
+Nothing is timed.
 
     cargo bench -p runtime --bench offload --no-run
     python3 runtime/benches/offload_stages.py target/release/deps/offload-HASH offload.core_loop.32_outstanding
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-# Runs of a case, and jobs of each, warm-up included, as `--jobs` below makes them.
+# The numbers of jobs per run that `--jobs` sets, and the runs of a case, warm-up included.
 SHORT, LONG = 1 << 12, 1 << 14
 RUNS = 3
 
@@ -40,7 +41,7 @@ STAGES = [
     (r"^runtime/src/core", r"", COMPLETION),
     (r"/tokio-[0-9]", r"", "tokio's tasks"),
 ]
-# What the library does in functions of its own.
+# Stages of library functions that were not inlined, by the name of the function.
 BY_NAME = [
     (r"LocalKey|raw_waker|wake::HERE", "tasks: ready queue, poll, wake, passes"),
     (r"extend_trusted|device::", "device, job and buffer"),
@@ -49,7 +50,7 @@ BY_NAME = [
 
 
 def counts(binary, case, jobs):
-    """Instructions by address in the binary, and by object beside it."""
+    """Returns the number of instructions by (object file, address)."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
         command = ["valgrind", "--tool=callgrind", "--dump-instr=yes", "--compress-strings=no", "--compress-pos=no",
@@ -71,7 +72,7 @@ def counts(binary, case, jobs):
 
 
 def frames(binary, addresses):
-    """By address, the functions it is inlined from, innermost first: (name, file)."""
+    """Returns for each address the functions from which it is inlined, innermost first, as (name, file)."""
     text = "\n".join(hex(address) for address in addresses)
     command = ["addr2line", "-a", "-f", "-C", "-i", "-e", binary]
     lines = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -87,7 +88,7 @@ def frames(binary, addresses):
 
 
 def stage_of(chain, root):
-    """The stage of the innermost frame that has one."""
+    """Returns the stage of the innermost frame that belongs to a stage."""
     for name, path in chain:
         path = path[len(root):] if path.startswith(root) else path
         name = re.sub(r"^.*::(?=[a-z_]+)|<.*", "", name) if "{" not in name else name

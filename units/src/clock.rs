@@ -1,4 +1,4 @@
-//! Time as an argument: code that needs "now" is given a clock, so that tests and the simulator own time.
+//! Time as an argument. Code that needs the current time gets a clock, so that tests and the simulator control time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -6,21 +6,21 @@ use std::time::Instant;
 
 use crate::Nanos;
 
-/// A monotonic clock; its zero is its owner's start.
+/// A monotonic clock. Its zero is the start of its owner.
 pub trait Clock: Send + Sync {
     /// Returns the time since the clock's zero (ns).
     fn now(&self) -> Nanos;
 }
 
-/// The machine's monotonic clock. Its zero is one for all of a process, the first clock's construction, so that times
-/// can be handed from one owner to another.
+/// The machine's monotonic clock. All clocks of a process have the same zero, which is the time when the first one was
+/// made. So one owner can pass times to another.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     start: Instant,
 }
 
 impl SystemClock {
-    /// Makes a clock that agrees with every other of this process.
+    /// Makes a clock that agrees with every other clock of this process.
     pub fn new() -> Self {
         static START: OnceLock<Instant> = OnceLock::new();
         Self { start: *START.get_or_init(Instant::now) }
@@ -39,7 +39,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved; clones share the time.
+/// A clock that stands still until it is moved. Clones share the time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     now_ns: Arc<AtomicU64>,

@@ -1,6 +1,6 @@
-//! The words that every crate shares: quantities with their unit in the type, the ops of the datacenter tax, the clock,
-//! seeded randomness, and the page of limits. There is no I/O, and there are no helpers without an owner: what only one
-//! crate needs lives in that crate.
+//! The types that all crates share: quantities with their unit in the type, the ops of the datacenter tax, the clock,
+//! seeded randomness, and the common limits. The crate does no I/O. Code that only one crate needs belongs to that
+//! crate.
 
 pub mod clock;
 pub mod limits;

@@ -1,35 +1,37 @@
-//! The page of limits: every bound that more than one crate relies on, related to each other at compile time.
+//! All limits on which more than one crate relies. Their relations are checked at compile time.
 
 use crate::ByteCount;
 
-/// Longest key (memcached's `KEY_MAX_LENGTH`).
+/// The longest key (bytes). It is memcached's `KEY_MAX_LENGTH`.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// memcached's default `-I`: the largest item, its key and header included.
+/// The largest item by default, with its key and header. It is memcached's default of `-I`.
 pub const ITEM_BYTES_MAX_DEFAULT: ByteCount = ByteCount::mib(1);
 
-/// The lower bound of `-I`, as memcached 1.6 checks it.
+/// The lowest valid value of `-I`, as in memcached 1.6.
 pub const ITEM_BYTES_MAX_LOWEST: ByteCount = ByteCount::kib(1);
-/// The upper bound of `-I`.
+/// The highest valid value of `-I`.
 pub const ITEM_BYTES_MAX_HIGHEST: ByteCount = ByteCount::mib(1024);
 
 /// The bytes that memcached adds to key and value when it compares an item with `-I`: the 48-byte item header, 8 bytes
-/// of CAS, the key's terminator and the value's CR LF. We count the same, so that both refuse the same values.
+/// of CAS, the key's terminator and the value's CR LF. Rebate counts the same bytes, so that both refuse the same
+/// values.
 pub const ITEM_OVERHEAD_BYTES: usize = 48 + 8 + 1 + 2;
 
-/// A command line without its newline after this many bytes is hostile and closes the connection
-/// (memcached 1.6 gives up above 2048 bytes unless the line is a multi-get).
+/// The most bytes of a command line. A line that has no newline after this many bytes is hostile, and the connection is
+/// closed. memcached 1.6 closes the connection above 2048 bytes unless the line is a multi-get.
 pub const LINE_BYTES_MAX: usize = 2_048;
 
-/// A get line may be longer, up to this many bytes: a thousand of the longest keys, ten thousand common ones.
-/// memcached has no bound here; without one a client could make us hold any number of bytes.
+/// The most bytes of a get line, which may be longer than other lines: it fits a thousand of the longest keys, or ten
+/// thousand common ones. memcached has no limit here. Without a limit a client could make Rebate hold any number of
+/// bytes.
 pub const GET_LINE_BYTES_MAX: usize = 256 << 10;
 
-/// The frame's header without a dictionary id; see docs/format.md.
+/// The bytes of a frame's header without a dictionary id (see docs/format.md).
 pub const FRAME_HEADER_BYTES: usize = 16;
 
-/// Values below this are never compressed: with the frame's header a stream rarely is shorter, and counters stay
-/// readable by the store's own incr and decr.
+/// The smallest value that is compressed (bytes). The compressed form of a smaller value, with the frame's header, is
+/// rarely shorter. Small values also stay readable for the store's incr and decr, which need plain counters.
 pub const COMPRESS_BYTES_MIN: usize = 64;
 
 const _: () = assert!(COMPRESS_BYTES_MIN > FRAME_HEADER_BYTES);

@@ -1,9 +1,9 @@
-//! The kinds of tax work, with their names in metrics, traces and the command line.
+//! The kinds of tax work, with their names in metrics, traces and on the command line.
 
 use std::fmt;
 
-/// One kind of tax work. `Tcp`, `LoadBalance` and `Notify` are ports of traces: a handler of the caller answers them,
-/// and no device does.
+/// One kind of tax work. `Tcp`, `LoadBalance` and `Notify` are ports of traces: a handler of the caller does them, and
+/// no device does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -43,7 +43,7 @@ impl Op {
         self as usize
     }
 
-    /// Returns the word that metrics, configuration and traces use.
+    /// Returns the word for the op in metrics, configuration and traces.
     pub const fn name(self) -> &'static str {
         match self {
             Op::Compress => "compress",

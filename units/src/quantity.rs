@@ -1,4 +1,5 @@
-//! Byte counts and durations as types, with the human forms that configuration and reports use.
+//! Byte counts and durations as types. They can be parsed from and printed in the forms that people write in
+//! configuration and read in reports.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -28,7 +29,7 @@ impl ByteCount {
     }
 }
 
-/// A duration or an instant relative to the owner's start (ns).
+/// A duration, or an instant relative to the start of its owner (ns).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -51,7 +52,7 @@ impl Nanos {
         Self(count * 1_000_000_000)
     }
 
-    /// Returns the time from `earlier` to `self`, zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
@@ -60,7 +61,7 @@ impl Nanos {
 impl FromStr for Nanos {
     type Err = NotATime;
 
-    /// Parses a number with a unit, or several: `500ms`, `10s`, `2m 30s`.
+    /// Parses one or several numbers with their units: `500ms`, `10s`, `2m 30s`.
     fn from_str(text: &str) -> Result<Self, NotATime> {
         humantime::parse_duration(text)
             .map(Nanos::from)
@@ -68,7 +69,7 @@ impl FromStr for Nanos {
     }
 }
 
-/// A text that is no time.
+/// The error for a text that is not a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotATime(String);
 
@@ -112,12 +113,12 @@ impl From<Duration> for Nanos {
     }
 }
 
-/// A text that is no byte count.
+/// The error for a text that is not a byte count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAByteCount {
     /// The text.
     pub text: String,
-    /// What is wrong with it; the words follow the text.
+    /// The problem with the text. A message prints it after the text.
     pub problem: &'static str,
 }
 
@@ -130,11 +131,11 @@ impl fmt::Display for NotAByteCount {
 impl std::error::Error for NotAByteCount {}
 
 impl ByteCount {
-    /// The valid forms; the words follow "a size".
+    /// The valid forms of a byte count. A message prints them after "a size".
     pub const FORMS: &str = "in bytes or with k, m or g (4096, 64KiB, 1m, 2GiB)";
 
-    /// Returns advice about a unit that will not be read in the next version. `KB`, `MB` and `GB` are 1024-based here,
-    /// as memcached's `k`, `m` and `g` are, and powers of ten elsewhere.
+    /// Returns advice if the text has a unit that the next version will refuse. `KB`, `MB` and `GB` are powers of 1024
+    /// here, like memcached's `k`, `m` and `g`. Elsewhere they are powers of ten.
     pub fn outdated_unit(text: &str) -> Option<String> {
         let text = text.trim();
         let (number, unit) =
@@ -151,8 +152,8 @@ impl ByteCount {
 impl FromStr for ByteCount {
     type Err = NotAByteCount;
 
-    /// Parses plain bytes, or a whole number with a binary unit (`k` and `KiB` both mean 1024, as in memcached). For
-    /// one version more it also takes what [`ByteCount::outdated_unit`] tells about.
+    /// Parses a number of bytes, or a whole number with a binary unit (`k` and `KiB` both mean 1024, as in memcached).
+    /// Until the next version it also accepts the units that [`ByteCount::outdated_unit`] reports.
     fn from_str(text: &str) -> Result<Self, NotAByteCount> {
         let fail = |problem| NotAByteCount { text: text.to_owned(), problem };
         let trimmed = text.trim();
@@ -174,7 +175,8 @@ impl FromStr for ByteCount {
 }
 
 impl fmt::Display for ByteCount {
-    /// Writes the largest binary unit that divides the count exactly, so that printing and parsing round trip.
+    /// Writes the count in the largest binary unit that divides it exactly, so that parsing the text gives the same
+    /// count.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
         let exact =

@@ -1,14 +1,14 @@
-//! Seeded randomness: every random draw comes from a [`Prng`] whose seed the caller states.
+//! Seeded randomness. Every random draw comes from a [`Prng`], whose seed the caller states.
 
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A seeded generator (xoshiro256++); the same seed gives the same draws on every machine.
+/// A seeded generator (xoshiro256++). The same seed gives the same draws on every machine.
 #[derive(Clone, Debug)]
 pub struct Prng(Xoshiro256PlusPlus);
 
 impl Prng {
-    /// Makes a generator for `seed`. Each stream of draws takes a seed of its own.
+    /// Makes a generator for `seed`. Each stream of draws needs its own seed.
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
@@ -23,10 +23,10 @@ impl Prng {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Returns a uniform draw in `0..bound`, by the multiply-shift reduction. Its bias is below `bound / 2^64`.
+    /// Returns a uniform draw in `0..bound` by multiply-shift reduction. Its bias is below `bound / 2^64`.
     ///
     /// # Panics
-    /// If `bound` is zero.
+    /// Panics if `bound` is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "an empty range has no draw");
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64

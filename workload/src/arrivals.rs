@@ -1,4 +1,4 @@
-//! Computes when the requests of an open loop are due. These are times only: nothing waits here.
+//! Computes the times at which the requests of an open loop are due. Nothing waits here.
 
 use serde::{Deserialize, Serialize};
 use units::{Nanos, Prng};
@@ -7,7 +7,7 @@ use units::{Nanos, Prng};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArrivalKind {
-    /// Exponential gaps: independent clients.
+    /// Exponential gaps, as independent clients cause them.
     #[default]
     Poisson,
     /// Equal gaps.
@@ -19,8 +19,8 @@ pub enum ArrivalKind {
 pub struct Arrivals {
     kind: ArrivalKind,
     gap_ns: f64,
-    /// The last due time in units of the mean gap, so that equal gaps of a fractional nanosecond do
-    /// not drift.
+    /// The last due time in units of the mean gap. It is a fraction, so that equal gaps of a fractional number of
+    /// nanoseconds do not drift.
     due_gaps: f64,
 }
 
@@ -29,7 +29,7 @@ impl Arrivals {
     /// that several uniform streams interleave.
     ///
     /// # Panics
-    /// If the rate is not a positive number.
+    /// Panics if the rate is not a positive number.
     pub fn new(kind: ArrivalKind, rate_per_s: f64, phase: f64) -> Self {
         assert!(rate_per_s.is_finite() && rate_per_s > 0.0, "rate {rate_per_s} per second");
         let due_gaps = if kind == ArrivalKind::Uniform { -phase } else { 0.0 };

@@ -1,4 +1,4 @@
-//! A corpus: the joined files of a directory. Values are slices of it.
+//! Reads a corpus, which is the joined files of a directory. Values are slices of it.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ pub struct Corpus {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The reason why a directory gave no corpus. The operator must act.
+/// The reason why no corpus could be read from a directory. The operator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     /// A file or directory could not be read.
@@ -18,7 +18,7 @@ pub enum CorpusError {
     Unreadable {
         /// The file or directory.
         path: PathBuf,
-        /// The error.
+        /// The I/O error.
         error: io::Error,
     },
     /// The directory has no bytes in regular files.
@@ -27,8 +27,8 @@ pub enum CorpusError {
 }
 
 impl Corpus {
-    /// Reads every regular file under `directory`, in the order of their paths, up to 256 MiB in
-    /// all. Links are not followed.
+    /// Reads every regular file under `directory`, in the order of the paths, up to 256 MiB in all. Links are not
+    /// followed.
     pub fn read(directory: &Path) -> Result<Self, CorpusError> {
         let mut bytes = Vec::new();
         for path in regular_files(directory)? {
@@ -61,7 +61,8 @@ fn regular_files(directory: &Path) -> Result<Vec<PathBuf>, CorpusError> {
     Ok(files)
 }
 
-/// The largest corpus. More would only cost start-up time: a value is at most 1 GiB and typically far below 1 MiB.
+/// The largest corpus (bytes). A larger one would only make the start slower: a value has at most 1 GiB and typically
+/// far less than 1 MiB.
 const CORPUS_BYTES_MAX: u64 = 256 << 20;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Shows where a service's cycles go. It reads CPU profiles (`perf script` text and folded stacks as a stream, pprof)
-//! in bounded memory, and sorts their samples by an ordered file of rules into the categories of \[Accelerometer\]
-//! tables 2 and 3. It opens no file, resolves no symbols, and knows nothing of the gains of acceleration.
+//! in bounded memory, and sorts the samples by an ordered file of rules into the categories of \[Accelerometer\] tables
+//! 2 and 3. The module opens no file, resolves no symbols, and estimates no gain of acceleration.
 
 mod advice;
 mod breakdown;

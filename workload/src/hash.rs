@@ -1,5 +1,5 @@
-//! A keyed hash of small integers. Sizes, names and offsets of a key follow from it without being stored. It is not for
-//! tables that an adversary fills.
+//! A keyed hash of small integers. The sizes, names and offsets of a key are computed from the hash instead of being
+//! stored. It does not protect tables that an adversary fills.
 
 /// Returns 64 well mixed bits of `id` under `seed`: two rounds of an odd-multiplier xor-shift finaliser.
 pub(crate) fn mix(seed: u64, id: u64) -> u64 {
@@ -22,7 +22,7 @@ fn finalise(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// 2^64 divided by the golden ratio: consecutive ids land far apart.
+/// 2^64 divided by the golden ratio, which spreads consecutive ids far apart.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 #[cfg(test)]

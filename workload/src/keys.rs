@@ -1,4 +1,4 @@
-//! Key names: unique, printable and recomputed from the key's id, so that no table of them is kept.
+//! Makes key names. They are unique, printable and computed from the key's id, so that no table of names is stored.
 
 use units::limits::KEY_BYTES_MAX;
 
@@ -15,15 +15,15 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Makes names whose lengths follow `sizes`, within memcached's 250 bytes. The id takes the first characters (six
-    /// bits each), so if `count` needs more of them than a drawn length gives, the key is that much longer.
+    /// Makes names whose lengths follow `sizes`, within memcached's 250 bytes. The first characters hold the id (six
+    /// bits each). If a drawn length is too short for the ids of `count` keys, the name is longer than drawn.
     pub fn new(count: u64, sizes: &SizeDist, seed: u64) -> Result<Self, BadSizes> {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
         let digits = bits.div_ceil(6).max(1) as usize;
         Ok(Self { count, digits, sizes: Sizes::new(sizes, Weighting::Calls)?, seed })
     }
 
-    /// Returns how many keys there are.
+    /// Returns the number of keys.
     pub fn count(&self) -> u64 {
         self.count
     }

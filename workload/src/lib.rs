@@ -1,6 +1,6 @@
 //! The parts of a workload: value sizes, key names and popularity, arrivals, payload bytes, and the presets of
-//! `specs/workloads/` that put published numbers to them. There are also device profiles, the published costs of
-//! accelerators (`specs/devices/`), and [`cpu`], which shows where a service's cycles go.
+//! `specs/workloads/`, which hold published numbers. The crate also reads device profiles, which are the published
+//! costs of accelerators (`specs/devices/`). [`cpu`] shows where a service's cycles go.
 //!
 //! Everything is a function of a seed. This crate runs nothing: it has no threads, sockets or clocks, and reads only
 //! presets, profiles and corpora from files.

@@ -1,8 +1,8 @@
-//! Draws the key that a request asks for: ranks by popularity, in constant time and memory whatever the key count.
+//! Draws the key of a request as its rank by popularity. Time and memory are constant for every number of keys.
 
 use units::Prng;
 
-/// A popularity law over ranks `0..count`; rank 0 is the most popular.
+/// A distribution of popularity over the ranks `0..count`. Rank 0 is the most popular.
 #[derive(Clone, Debug)]
 pub struct Popularity {
     count: u64,
@@ -15,9 +15,8 @@ enum Law {
     Zipf(Zipf),
 }
 
-/// Constants of the rejection-inversion method (Hoermann and Derflinger, 1996): invert the integral
-/// of the continuous hat `x^-alpha`, round to the nearest rank, and reject where the hat lies above
-/// the histogram.
+/// The constants of the rejection-inversion method (Hoermann and Derflinger, 1996). It inverts the integral of the
+/// continuous hat `x^-alpha`, rounds to the nearest rank, and rejects the draw where the hat lies above the histogram.
 #[derive(Clone, Debug)]
 struct Zipf {
     alpha: f64,
@@ -27,10 +26,11 @@ struct Zipf {
 }
 
 impl Popularity {
-    /// Makes a Zipf law: rank `k` (from 0) is drawn in proportion to `(k + 1)^-alpha`. `alpha` 0 is uniform.
+    /// Makes a Zipf law in which rank `k` (from 0) is drawn in proportion to `(k + 1)^-alpha`. An `alpha` of 0 is
+    /// uniform.
     ///
     /// # Panics
-    /// If `count` is zero or `alpha` is negative or not a number.
+    /// Panics if `count` is zero, or if `alpha` is negative or not a number.
     pub fn zipf(count: u64, alpha: f64) -> Self {
         assert!(count > 0, "no keys to draw from");
         assert!(alpha.is_finite() && alpha >= 0.0, "Zipf alpha {alpha}");
@@ -38,7 +38,7 @@ impl Popularity {
         Self { count, law }
     }
 
-    /// Returns a rank in `0..count`.
+    /// Draws a rank in `0..count`.
     pub fn draw(&self, prng: &mut Prng) -> u64 {
         match &self.law {
             Law::Uniform => prng.below(self.count),

@@ -1,5 +1,5 @@
-//! Presets: published workloads as data files, each number with its source and our assumptions. Those of
-//! `specs/workloads/` are compiled in. Any other is read from a file.
+//! Reads presets, which are published workloads as data files. Each number has its source and our assumptions. The
+//! presets of `specs/workloads/` are compiled in. Every other preset is read from a file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use crate::{BadSizes, PayloadClass, SizeDist, Sizes, Weighting};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
-    /// The name that callers ask for. For a compiled-in preset it is also its file's.
+    /// The name of the preset. The file of a compiled-in preset has the same name.
     pub name: String,
     /// A description in one sentence.
     pub about: String,
@@ -21,7 +21,7 @@ pub struct Preset {
     pub value_bytes: Sourced<SizeDist>,
     /// Sizes of keys.
     pub key_bytes: Sourced<SizeDist>,
-    /// The exponent of the keys' popularity; 0 is uniform.
+    /// The Zipf exponent of the keys' popularity. An exponent of 0 is uniform.
     pub zipf_alpha: Sourced<f64>,
     /// The fraction of requests that are gets; the others are sets.
     pub get_share: Sourced<f64>,
@@ -31,27 +31,27 @@ pub struct Preset {
     pub mean_value_bytes: Option<Sourced<f64>>,
 }
 
-/// A number and where it comes from.
+/// A number and its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sourced<T> {
     /// The number.
     pub value: T,
-    /// The paper or page and the address in it, or "none" if nothing is published.
+    /// The paper or page and the place in it, or "none" if nothing is published.
     pub source: String,
     /// The assumption beyond the source, if any.
     pub assumption: Option<String>,
 }
 
-/// The reason why there is no such preset. The caller who named it must act.
+/// The reason why a preset could not be loaded. The caller who named it must act.
 #[derive(Debug, thiserror::Error)]
 pub enum PresetError {
     /// No preset of that name is compiled in.
     #[error("no preset is called {name:?}; known are {known}, or give the path of a .toml file")]
     Unknown {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
     /// The file could not be read.
@@ -59,7 +59,7 @@ pub enum PresetError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The error.
+        /// The I/O error.
         error: io::Error,
     },
     /// The text is not a preset.
@@ -75,9 +75,9 @@ pub enum PresetError {
     OutOfRange {
         /// The file or the compiled-in name.
         origin: String,
-        /// The number's name.
+        /// The name of the number.
         field: &'static str,
-        /// Its value and the valid range.
+        /// The value of the number and the valid range.
         error: BadSizes,
     },
 }
@@ -88,7 +88,7 @@ impl Preset {
         COMPILED_IN.iter().map(|(name, _)| *name)
     }
 
-    /// Returns a compiled-in preset by its name, or the file at that path when it ends in `.toml`.
+    /// Returns the compiled-in preset of this name. A name that ends in `.toml` is the path of a file, which is read.
     pub fn find(name: &str) -> Result<Self, PresetError> {
         if name.ends_with(".toml") {
             return Self::read(Path::new(name));
@@ -110,7 +110,7 @@ impl Preset {
         read.and_then(|_| Self::parse(&text, &path.display().to_string()))
     }
 
-    /// Reads a preset from its text. Errors call it `origin`.
+    /// Reads a preset from its text. Error messages call the text `origin`.
     pub fn parse(text: &str, origin: &str) -> Result<Self, PresetError> {
         let preset: Self = toml::from_str(text).map_err(|error| PresetError::Malformed {
             origin: origin.to_owned(),
@@ -147,7 +147,7 @@ fn within(
     if fits { Ok(()) } else { Err((field, error())) }
 }
 
-/// A preset is a page of text; a larger file is something else.
+/// The most bytes of a preset file. A preset is one page of text, so a larger file is something else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 macro_rules! compiled_in {
@@ -188,13 +188,13 @@ mod tests {
             let sizes = Sizes::new(&preset.value_bytes.value, Weighting::Calls).expect("checked");
             if let Some(published) = &preset.mean_value_bytes {
                 let error = sizes.mean_bytes() / published.value - 1.0;
-                // A file whose quantiles are too far apart for its mean says so.
+                // A preset says in its file if its quantiles are too far apart for its mean.
                 assert!(error.abs() < 0.25, "{name}: {:.0} {error:+.3}", sizes.mean_bytes());
             }
         }
     }
 
-    /// The test checks what can be derived from the publication: shares of calls from a size on, and the mean.
+    /// Checks the numbers that follow from the publication: the shares of calls of at least some size, and the mean.
     #[test]
     fn feed1_is_as_published_and_cache1_smaller() {
         let sizes = |name| {

@@ -1,6 +1,6 @@
-//! Device profiles: the timing and limits of accelerators, and of software on a stated core, as data files. Each number
-//! has its source, its range and our assumptions. Those of `specs/devices/` are compiled in. Any other is read from a
-//! file. The module times and emulates nothing.
+//! Reads device profiles: the timing and limits of accelerators, and of software on a stated core, as data files. Each
+//! number has its source, its range and our assumptions. The profiles of `specs/devices/` are compiled in. Every other
+//! profile is read from a file. The module measures and emulates nothing.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,45 +18,47 @@ pub use curve::{BatchPoint, LatencyPoint, OpProfile, RatioPoint};
 pub use fault::{FaultBucket, FaultTail};
 pub use submission::{Accelerator, Attachment, SubmitBatchPoint};
 
-/// An accelerator, or software on a stated core. It does the ops that it has a curve for, and no other.
+/// The profile of an accelerator, or of software on a stated core. The device supports only the ops for which the
+/// profile has a curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceProfile {
-    /// The name that callers ask for. For a compiled-in profile it is also its file's.
+    /// The name of the profile. The file of a compiled-in profile has the same name.
     pub name: String,
     /// A description in one sentence.
     pub about: String,
-    /// The way in which jobs reach it, and how many it holds. Software on a core has none of this: a job runs where it
-    /// is asked for.
+    /// How jobs reach the accelerator, and how many jobs it holds. It is none for software on a core, because a job
+    /// then runs on the calling core.
     pub accelerator: Option<Accelerator>,
-    /// The history that it writes and reads with; every profile that compresses or decompresses has one.
+    /// The base-2 logarithm of the history window with which the device compresses and decompresses (bytes). Every
+    /// profile with compression or decompression has one.
     pub window_log2: Option<Figure<u64>>,
     /// The largest input and the largest output of a job (bytes).
     pub transfer_bytes_max: Figure<u64>,
-    /// A completion that comes this much after it is due is late: the device's own 99th percentile
-    /// over its median.
+    /// The delay after the due time from which a completion is late (ns). It is the difference between the device's
+    /// 99th percentile and its median.
     pub late_after_ns: Figure<u64>,
-    /// The compress curve that holds.
+    /// The Huffman code of the device, which selects the compression curve that is used.
     pub huffman: Option<Figure<Huffman>>,
-    /// Compression by kind of Huffman code.
+    /// The costs of compression, by Huffman code.
     pub compress: Option<CompressProfile>,
-    /// Decompression.
+    /// The costs of decompression.
     pub decompress: Option<OpProfile>,
-    /// Encryption by AES-256-GCM; never without decryption.
+    /// The costs of encryption by AES-256-GCM. A profile with encryption also has decryption.
     pub encrypt: Option<OpProfile>,
-    /// Decryption of it.
+    /// The costs of decryption by AES-256-GCM.
     pub decrypt: Option<OpProfile>,
-    /// The checksum CRC-32C.
+    /// The costs of the checksum CRC-32C.
     pub crc32c: Option<OpProfile>,
-    /// The checksum CRC-64/XZ.
+    /// The costs of the checksum CRC-64/XZ.
     pub crc64: Option<OpProfile>,
-    /// Copy.
+    /// The costs of a copy.
     pub copy: Option<OpProfile>,
-    /// Page faults that the device has to wait for; buffers touched beforehand have none.
+    /// The page faults for which the device waits. Buffers that were touched beforehand cause none.
     pub fault_tail: Option<FaultTail>,
 }
 
-/// A number with its standing: its source, how sure it is, and how far off it may be.
+/// A number with its origin, its source and its uncertainty.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure<T> {
@@ -64,11 +66,11 @@ pub struct Figure<T> {
     pub value: T,
     /// The origin of the number.
     pub kind: Kind,
-    /// The paper or page and the address in it, or "none" if nothing is published.
+    /// The paper or page and the place in it, or "none" if nothing is published.
     pub source: String,
-    /// The lowest and the highest that it may be; an assumed or calibrated number always has both.
+    /// The lowest and the highest value that the number may have. An assumed or calibrated number always has a range.
     pub range: Option<[T; 2]>,
-    /// The derivation or the assumption.
+    /// The derivation of the number, or the assumption behind it.
     pub assumption: Option<String>,
 }
 
@@ -76,57 +78,58 @@ pub struct Figure<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// The source states it.
+    /// The source states the number.
     Published,
-    /// The number is arithmetic on what the source states.
+    /// The number is computed from what the source states.
     Derived,
-    /// Fitted to published results, which the assumption names: agreeing with those proves nothing.
+    /// The number is fitted to published results, which the assumption names. Agreement with these results proves
+    /// nothing.
     Calibrated,
-    /// Nothing published states it.
+    /// No publication states the number.
     Assumed,
 }
 
-/// The code that a compressor writes.
+/// The Huffman code that a compressor writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Huffman {
-    /// One pass with the code of RFC 1951.
+    /// The fixed code of RFC 1951, written in one pass.
     Fixed,
-    /// A pass for the statistics, then one with a code made for the input.
+    /// A code made for the input. One pass collects the statistics and a second pass writes.
     Dynamic,
 }
 
-/// Compression by kind of Huffman code.
+/// The costs of compression, by Huffman code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompressProfile {
-    /// With the fixed code.
+    /// The costs with the fixed code.
     pub fixed: Option<OpProfile>,
-    /// With a code made for the input.
+    /// The costs with a code made for the input.
     pub dynamic: Option<OpProfile>,
 }
 
-/// The end of the ranges that a profile's costs take.
+/// Selects a value from the range of each cost of a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
-    /// Every cost with a range at its lowest: the fastest device that the sources leave room for.
+    /// Every cost with a range has its lowest value. This is the fastest device that the sources allow.
     Low,
-    /// The numbers as stated.
+    /// Every cost has its stated value.
     #[default]
     Stated,
-    /// Every cost with a range at its highest.
+    /// Every cost with a range has its highest value.
     High,
 }
 
-/// The reason why there is no such profile. The caller who named it must act.
+/// The reason why a profile could not be loaded. The caller who named it must act.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// No profile of that name is compiled in.
     #[error("no device profile is called {name:?}; known are {known}, or give a .toml file's path")]
     Unknown {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
     /// The file could not be read.
@@ -134,7 +137,7 @@ pub enum ProfileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The error.
+        /// The I/O error.
         error: io::Error,
     },
     /// The text is not a profile.
@@ -145,7 +148,7 @@ pub enum ProfileError {
         /// The error and its place.
         error: Box<toml::de::Error>,
     },
-    /// A number or its standing is not valid.
+    /// A number, its source or its range is not valid.
     #[error("device profile {origin}: {problem}")]
     Invalid {
         /// The file or the compiled-in name.
@@ -161,7 +164,7 @@ impl DeviceProfile {
         COMPILED_IN.iter().map(|(name, _)| *name)
     }
 
-    /// Returns a compiled-in profile by its name, or the file at that path when it ends in `.toml`.
+    /// Returns the compiled-in profile of this name. A name that ends in `.toml` is the path of a file, which is read.
     pub fn find(name: &str) -> Result<Self, ProfileError> {
         if name.ends_with(".toml") {
             return Self::read(Path::new(name));
@@ -183,7 +186,7 @@ impl DeviceProfile {
         read.and_then(|_| Self::parse(&text, &path.display().to_string()))
     }
 
-    /// Reads a profile from its text. Errors call it `origin`.
+    /// Reads a profile from its text. Error messages call the text `origin`.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
         let profile: Self = toml::from_str(text).map_err(|error| ProfileError::Malformed {
             origin: origin.to_owned(),
@@ -194,7 +197,8 @@ impl DeviceProfile {
         Ok(profile)
     }
 
-    /// Returns the profile with its costs at one end of their ranges. Its name then says which.
+    /// Returns the profile with its costs at the lowest, the stated or the highest value of their ranges. The name of a
+    /// changed profile ends in `-low` or `-high`.
     pub fn variant(mut self, variant: Variant) -> Self {
         let suffix = match variant {
             Variant::Low => "-low",
@@ -208,7 +212,7 @@ impl DeviceProfile {
         self
     }
 
-    /// Returns compression with the Huffman code that the profile chose, if it compresses.
+    /// Returns the costs of compression with the Huffman code of the profile, if the device compresses.
     pub fn compress(&self) -> Option<&OpProfile> {
         let compress = self.compress.as_ref()?;
         match self.huffman.as_ref()?.value {
@@ -217,30 +221,30 @@ impl DeviceProfile {
         }
     }
 
-    /// Returns whether it is software on a core: there is nothing to submit to, and the calling core's time is spent.
+    /// Returns whether the profile describes software on a core. Jobs then need no submission and spend the calling
+    /// core's time.
     pub fn is_core(&self) -> bool {
         self.accelerator.is_none()
     }
 
-    /// Returns the cost of a lone submission of so many bytes for the calling core.
+    /// Returns the calling core's cost of a single submission of `bytes` bytes.
     pub fn submit(&self, bytes: u64) -> Nanos {
         self.submit_nth(bytes, 1)
     }
 
-    /// Returns the cost of the `nth` of several submissions that go out together for the calling core. `nth` counts
-    /// from 1.
+    /// Returns the calling core's cost of the `nth` submission in a batch without polls. `nth` counts from 1.
     pub fn submit_nth(&self, bytes: u64, nth: u64) -> Nanos {
         self.accelerator.as_ref().map_or(Nanos(0), |accelerator| accelerator.submit(bytes, nth))
     }
 
-    /// Returns the time at which the first poll of a typical job pays.
+    /// Returns the time after the submission at which the first poll of a typical job pays.
     pub fn expected_poll(&self) -> Nanos {
         let expected_ns =
             self.accelerator.as_ref().map(|accelerator| accelerator.expected_poll_ns.value);
         Nanos(expected_ns.unwrap_or(0))
     }
 
-    /// Returns the time after its due time from which a completion is late.
+    /// Returns the delay after the due time from which a completion is late.
     pub fn late_after(&self) -> Nanos {
         Nanos(self.late_after_ns.value)
     }
@@ -272,7 +276,7 @@ impl Figure<u64> {
     }
 }
 
-/// A profile is a few pages of text; a larger file is something else.
+/// The most bytes of a profile file. A profile is a few pages of text, so a larger file is something else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 macro_rules! compiled_in {

@@ -1,18 +1,19 @@
-//! Size distributions as maps from a uniform number to a byte count, so that the size of a key's
-//! value is a function of the key and need not be remembered.
+//! Maps a uniform number to a size by a distribution. So the size of a key's value is a function of the key and need
+//! not be stored.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 use units::Prng;
 
-/// A distribution of sizes; fields are in bytes. Draws are rounded and kept within its bounds.
+/// A distribution of sizes. Fields are in bytes unless they are exponents or shares. Draws are rounded and limited to
+/// the bounds of the distribution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs)]
 pub enum SizeDist {
-    /// Always `bytes`.
+    /// The same size for every draw.
     Fixed { bytes: u64 },
-    /// Every size from `min_bytes` to `max_bytes` alike.
+    /// All sizes from `min_bytes` to `max_bytes` with the same probability.
     Uniform { min_bytes: u64, max_bytes: u64 },
     /// A log-normal distribution with the given mean and the standard deviation `sigma` of its logarithm.
     LogNormal { mean_bytes: f64, sigma: f64, min_bytes: u64, max_bytes: u64 },
@@ -26,8 +27,8 @@ pub enum SizeDist {
         min_bytes: u64,
         max_bytes: u64,
     },
-    /// Measured quantiles `[probability, bytes]`, from probability 0 to 1, joined by straight lines
-    /// in the logarithm of the size.
+    /// Measured quantiles `[probability, bytes]`, from probability 0 to 1. Between two quantiles the logarithm of the
+    /// size is linear.
     Quantiles { points: Vec<(f64, u64)> },
     /// Several distributions, each with its share of the draws.
     Mixture { parts: Vec<SizePart> },
@@ -37,31 +38,30 @@ pub enum SizeDist {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizePart {
-    /// The fraction of all draws; the shares of a mixture sum to 1.
+    /// The fraction of all draws. The shares of a mixture sum to 1.
     pub share: f64,
-    /// The distribution that those draws follow. It is not a mixture itself.
+    /// The distribution of these draws. It cannot be a mixture.
     pub sizes: SizeDist,
 }
 
-/// The unit that a distribution counts.
+/// The unit that a distribution counts: calls or bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weighting {
     /// Each call counts once.
     #[default]
     Calls,
-    /// Each call counts as many times as it has bytes: where the bytes are, large sizes come up
-    /// more often.
+    /// Each call counts once per byte, so large sizes come up more often.
     Bytes,
 }
 
-/// A size distribution that cannot be drawn from.
+/// The reason why a size distribution cannot be drawn from.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{field} is {value}; {valid}")]
 pub struct BadSizes {
-    /// The field.
+    /// The name of the field.
     pub field: &'static str,
-    /// Its value, printed.
+    /// The value of the field as text.
     pub value: String,
     /// The values that are valid.
     pub valid: &'static str,
@@ -72,8 +72,8 @@ pub struct BadSizes {
 pub struct Sizes {
     dist: SizeDist,
     mean_bytes: f64,
-    /// Ends of the grid's cells as (cumulative share of the bytes, call-weighted uniform); empty
-    /// when weighted by calls.
+    /// The ends of the grid's cells as (cumulative share of the bytes, uniform number by calls). It is empty if the
+    /// weighting is by calls.
     by_bytes: Vec<(f64, f64)>,
 }
 
@@ -114,7 +114,7 @@ impl SizeDist {
         }
     }
 
-    /// Returns the size at `u` in `[0, 1)`, unrounded, of a checked distribution.
+    /// Returns the unrounded size at `u` in `[0, 1)`. The distribution must be checked.
     fn at(&self, u: f64) -> f64 {
         match self {
             Self::Fixed { bytes } => *bytes as f64,
@@ -167,17 +167,17 @@ impl Sizes {
         self.dist.at(u).round() as usize
     }
 
-    /// Returns a random size.
+    /// Draws a size.
     pub fn draw(&self, prng: &mut Prng) -> usize {
         self.at(prng.unit())
     }
 
-    /// Returns the mean size of a draw, to about a percent.
+    /// Returns the mean size of a draw (bytes), with an error of about one percent.
     pub fn mean_bytes(&self) -> f64 {
         self.mean_bytes
     }
 
-    /// Returns where among the calls the byte at `u` of all bytes lies.
+    /// Converts the position `u` among all bytes to the position of the byte's call among all calls.
     fn byte_weighted(&self, u: f64) -> f64 {
         let cells = &self.by_bytes;
         let index = cells.partition_point(|cell| cell.0 <= u).min(cells.len() - 1);
@@ -188,8 +188,8 @@ impl Sizes {
     }
 }
 
-/// Returns the ends of the cells over which sums are taken. They are even, and ever finer towards 1, where heavy tails
-/// have their bytes.
+/// Returns the ends of the cells over which sums are taken. The cells have equal widths, but the last cell is halved
+/// again and again, because heavy tails have their bytes there.
 fn grid() -> Vec<(f64, f64)> {
     let cell = 1.0 / GRID_CELLS as f64;
     let even = (1..GRID_CELLS).map(|index| index as f64 * cell);
@@ -256,7 +256,7 @@ fn check_points(points: &[(f64, u64)]) -> Result<(), BadSizes> {
         return refuse(format!("{points:?}"), "probabilities must run from 0 to 1");
     }
     for pair in points.windows(2) {
-        // The comparison is written so that a probability that is not a number fails too.
+        // The comparison also fails for a probability that is not a number.
         let rises = pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
         if !rises {
             return refuse(format!("{pair:?}"), "probabilities must rise and sizes must not fall");
@@ -283,11 +283,12 @@ fn check_parts(parts: &[SizePart]) -> Result<(), BadSizes> {
     Ok(())
 }
 
-/// The cells of the even part of the grid. Sums over the presets change by less than 0.1 % with twice as many.
+/// The number of cells in the even part of the grid. With twice as many cells, sums over the presets change by less
+/// than 0.1 %.
 const GRID_CELLS: usize = 4_096;
-/// The refinements of the last cell: down to one call in four billion.
+/// The number of times that the last cell is halved. The finest cell stands for one call in four billion.
 const GRID_HALVINGS: i32 = 20;
-/// A size above memcached's largest `-I` is a mistake in a file, not a workload.
+/// The largest size (bytes), which is memcached's largest `-I`. A larger size is a mistake in a file.
 const SIZE_BYTES_MAX: u64 = 1 << 30;
 const UNIT_BELOW_ONE: f64 = 1.0 - f64::EPSILON / 2.0;
 

@@ -1,18 +1,16 @@
-//! The bytes of values, recomputed from the key's id, so that a reader verifies them without having
-//! stored them.
+//! Computes the bytes of values from the key's id, so that a reader can verify values without having stored them.
 //!
-//! A value is a slice of a pool at an offset that follows from (seed, id, version). From 64 bytes
-//! on it starts with 16 hexadecimal digits: 8 of the key's hash, 8 of the version, so that a reader
-//! can tell which version it was given and that it belongs to its key. A value of one repeated
-//! character has no such header, as it would no longer be of one character; it and smaller values
-//! have no versions.
+//! A value is a slice of a pool at an offset that follows from (seed, id, version). A value of at least 64 bytes starts
+//! with 16 hexadecimal digits: 8 of the key's hash and 8 of the version. From these a reader learns which version the
+//! value is and that it belongs to its key. A value of one repeated character has no such header, because the header
+//! would add other characters. These values and smaller ones have no versions.
 
 use std::sync::Arc;
 
 use crate::hash::{below, mix, unit};
 use crate::{Corpus, PayloadClass, Sizes};
 
-/// The values of every key; clones share the pool.
+/// The values of all keys. Clones share the pool.
 #[derive(Clone, Debug)]
 pub struct Values {
     /// The pool. It is empty for values of one repeated character.
@@ -22,20 +20,20 @@ pub struct Values {
     seed: u64,
 }
 
-/// The difference between a value and what was written.
+/// The difference between a value that was read and the value that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Mismatch {
-    /// The value has another length than every version of it.
+    /// The length is not that of the value, which all its versions share.
     #[error("{got} bytes instead of {expected}")]
     Length { got: usize, expected: usize },
-    /// The first byte that is wrong.
+    /// The value has wrong bytes, of which the first is at `offset`.
     #[error("wrong bytes from offset {offset} on")]
     Bytes { offset: usize },
 }
 
 impl Values {
-    /// Makes values of a synthetic class. Sizes are cut to `length_max`.
+    /// Makes values of a synthetic class. No value is longer than `length_max`.
     pub fn synthetic(class: PayloadClass, sizes: Sizes, length_max: usize, seed: u64) -> Self {
         Self { pool: class.pool(POOL_BYTES, mix(seed, 0)).into(), sizes, length_max, seed }
     }
@@ -45,7 +43,7 @@ impl Values {
         Self { pool: corpus.bytes.into(), sizes, length_max, seed }
     }
 
-    /// Returns the length of the value of key `id`, in every version (bytes).
+    /// Returns the length of the value of key `id` (bytes). All versions have this length.
     pub fn length(&self, id: u64) -> usize {
         self.sizes.at(unit(mix(self.seed ^ SIZE_STREAM, id))).min(self.length_max)
     }
@@ -68,7 +66,7 @@ impl Values {
         self.slices(id, version, body, |slice| out.extend_from_slice(slice));
     }
 
-    /// Returns the version of the value of key `id` that `bytes` are.
+    /// Checks `bytes` as a value of key `id` and returns its version.
     pub fn check(&self, id: u64, bytes: &[u8]) -> Result<u32, Mismatch> {
         let (got, expected) = (bytes.len(), self.length(id));
         if got != expected {
@@ -96,8 +94,7 @@ impl Values {
         wrong.map_or(Ok(version), |offset| Err(Mismatch::Bytes { offset }))
     }
 
-    /// Hands the `length` bytes after the header to `take`, in as few slices as the pool's end
-    /// allows.
+    /// Passes the `length` bytes after the header to `take`, in as few slices as the end of the pool allows.
     fn slices(&self, id: u64, version: u32, length: usize, mut take: impl FnMut(&[u8])) {
         let hash = mix(mix(self.seed ^ OFFSET_STREAM, id), u64::from(version));
         let mut start = below(hash, self.pool.len() as u64) as usize;
@@ -126,11 +123,12 @@ fn version_of(header: &[u8]) -> Result<u32, Mismatch> {
     version.ok_or(Mismatch::Bytes { offset: HEADER_BYTES / 2 })
 }
 
-/// The pool is large enough that few values of a run share more than a window's worth of bytes at the same place.
+/// The size of the pool (bytes). It is so large that few values of a run have more than one compression window of bytes
+/// in common.
 const POOL_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 16;
-/// The least bytes of a value with a header. Below this the header would be a large part of the value and change how it
-/// compresses.
+/// The smallest size of a value with a header (bytes). In a smaller value the header would be a large part and would
+/// change how the value compresses.
 const VERSIONED_BYTES_MIN: usize = 64;
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
 const SIZE_STREAM: u64 = 0x5349_5A45;

@@ -1,4 +1,4 @@
-//! A gigabyte of either form of CPU profile is read in under ten seconds and in bounded memory.
+//! Tests that a gigabyte of perf text or folded stacks is read in under ten seconds and in bounded memory.
 
 use std::io::{self, Read};
 use std::time::Instant;
@@ -10,7 +10,7 @@ const BYTES: usize = 1 << 30;
 const SECONDS_MAX: f64 = 10.0;
 const MEMORY_KIB_MAX: u64 = 256 << 10;
 
-/// One piece of text over and over.
+/// A reader that repeats one text.
 struct Repeated {
     text: Vec<u8>,
     at: usize,
@@ -77,7 +77,7 @@ fn a_gigabyte_is_read_in_under_ten_seconds() {
         let (samples, memory) = (profile.total.samples, memory_kib() >> 10);
         println!("{form}: 1 GiB in {seconds:.2} s, {samples} samples, at most {memory} MiB");
         assert!(seconds < SECONDS_MAX, "{form}: {seconds} s");
-        // The last line of each is cut.
+        // The input may end within its last line.
         assert!(profile.malformed.lines <= 1, "{:?}", profile.malformed);
     }
     assert!(memory_kib() < MEMORY_KIB_MAX, "{} KiB", memory_kib());

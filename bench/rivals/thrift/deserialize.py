@@ -1,8 +1,9 @@
-"""Reads recorded messages with the stock Python library and says how long that takes: one side of rpc_deserialize.py.
+"""Reads recorded messages with the stock Python library and reports the time. This is one side of rpc_deserialize.py.
 
-Usage: deserialize.py FOLDER, with what the stock compiler makes of rpc/idl on PYTHONPATH. A line on standard input is
-`VARIANT FILE ROUNDS`; the answer is nanoseconds a message, or without rounds the message written again, in hexadecimal.
-The variants are the library's two binary protocols: `plain`, and `accelerated`, where structs are read in C.
+Usage: deserialize.py FOLDER, with the code that the stock compiler generates from rpc/idl on PYTHONPATH. A line on
+standard input is `VARIANT FILE ROUNDS`. The answer is the nanoseconds per message. If ROUNDS is 0, the answer is the
+message written again, in hexadecimal.
+The variants are the library's two binary protocols: `plain`, and `accelerated`, which reads structs in C.
 """
 
 import pathlib
@@ -14,7 +15,7 @@ from thrift.transport.TTransport import TMemoryBuffer
 
 from messages import KINDS, SERVICES
 
-# As many lie one behind the other as for the other sides.
+# The number of messages in a buffer, which is the same for all sides.
 COPIES = 32
 PROTOCOLS = {
     "plain": TBinaryProtocol,

@@ -1,7 +1,8 @@
-"""Writes messages of the three services as the stock Thrift library makes them, one a file, without a frame.
+"""Writes messages of the three services as the stock Thrift library makes them. Each file has one message without a
+frame.
 
-Usage: messages.py FOLDER, with what the stock compiler makes of rpc/idl on PYTHONPATH. A file's name is
-SERVICE.FUNCTION.KIND.WHAT, and its kind is call or reply.
+Usage: messages.py FOLDER, with the code that the stock compiler generates from rpc/idl on PYTHONPATH. A file's name is
+SERVICE.FUNCTION.KIND.WHAT, and KIND is call or reply.
 """
 
 import pathlib
@@ -40,7 +41,7 @@ def post(number):
 
 
 def messages():
-    """Service, function, kind, what it is of, fields."""
+    """Yields (service, function, kind, what, fields) for each message."""
     for shape, (key_bytes, value_bytes) in SHAPES.items():
         key, value = b"k" * key_bytes, b"v" * value_bytes
         stored = {"key": key, "value": value, "flags": 0, "expiry_s": 0}

@@ -1,22 +1,25 @@
-//! Lines `y = fixed * x1 + slope * x2` fitted side by side under several hypotheses about the lanes, by least squares
-//! of the relative error, with forgetting and with residuals cut off. They are arrays of hypotheses, so that one
-//! observation is a few vector operations each.
+//! Fits lines `y = fixed * x1 + slope * x2` side by side under several hypotheses about the number of lanes. The fit is
+//! least squares of the relative error. It forgets old observations and cuts off large residuals. The data are arrays
+//! over the hypotheses, so that one observation takes a few vector operations per array.
 
 use super::curve::turns;
 
-/// Weights are relative to a line's shape at this size (bytes), so that they do not depend on its scale.
+/// The size (bytes) that defines the scale of a line. Weights are relative to the line's shape, so that they do not
+/// depend on the scale.
 const REFERENCE_BYTES: f64 = 4_096.0;
-/// Two sizes (bytes) at which a line keeps its shape while observations say nothing about it.
+/// Two sizes (bytes) at which a line keeps its shape as long as no observation contradicts it.
 const ANCHOR_BYTES: [f64; 2] = [64.0, 65_536.0];
-/// The weight of the shape: observations, and a share of those in memory.
+/// The weight of the current shape in a fit. It is this number of observations, plus `ANCHOR_SHARE` of the observations
+/// in memory.
 const ANCHOR_WEIGHT: f64 = 0.25;
 const ANCHOR_SHARE: f64 = 0.002;
-/// Another hypothesis takes over when its squared error is this fraction of the present one's.
+/// A hypothesis replaces the best one when its squared error is less than this fraction of the best one's.
 const TAKE_OVER: f64 = 0.85;
-/// The gain above which everything is scaled back. New observations weigh ever more instead of old ones ever less.
+/// The gain above which all sums are scaled back to a gain of 1. The gain is the weight of a new observation. It grows,
+/// because that is cheaper than to reduce the weight of all old observations.
 const GAIN_MAX: f64 = 1e60;
 
-/// Jobs served at once and the line of a service.
+/// The number of jobs served at once, and the line of the service time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) lanes: f64,
@@ -30,18 +33,18 @@ impl Answer {
         turns(depth, self.lanes) * self.service_ns(mean_bytes)
     }
 
-    /// Returns the line at `bytes` (ns).
+    /// Returns the service time at `bytes` (ns).
     pub(super) fn service_ns(&self, bytes: f64) -> f64 {
         self.fixed_ns + self.ns_per_byte * bytes
     }
 }
 
-/// Returns the larger number. `f64::max` takes five instructions to pass over NaN; here the second is a number.
+/// Returns the larger number. `other` must not be NaN. `f64::max` allows NaN, which takes five instructions.
 fn larger(one: f64, other: f64) -> f64 {
     if one > other { one } else { other }
 }
 
-/// Returns the smaller number, with the same limit.
+/// Returns the smaller number. `other` must not be NaN.
 fn smaller(one: f64, other: f64) -> f64 {
     if one < other { one } else { other }
 }
@@ -55,7 +58,7 @@ pub(super) struct Bank<const K: usize> {
     rate: [f64; K],
     fixed_ns: [f64; K],
     ns_per_byte: [f64; K],
-    /// The line over its value at the reference size: shape and scale.
+    /// The line divided by its value at the reference size is its shape. The value at the reference size is its scale.
     shape_fixed: [f64; K],
     shape_slope: [f64; K],
     scale_ns: [f64; K],
@@ -73,9 +76,10 @@ pub(super) struct Bank<const K: usize> {
 }
 
 impl<const K: usize> Bank<K> {
-    /// Makes a bank in which every hypothesis starts from the same line. The one nearest to `lanes` answers first.
+    /// Makes a bank in which every hypothesis starts with the same line. The hypothesis nearest to `lanes` is the best
+    /// one at first.
     pub(super) fn new(hypotheses: [f64; K], lanes: f64, fixed_ns: f64, ns_per_byte: f64) -> Self {
-        // A line of nothing has no shape: one nanosecond gives it one.
+        // A line that is zero everywhere has no shape, so it becomes a constant of one nanosecond.
         let fixed_ns = if fixed_ns + ns_per_byte > 0.0 { fixed_ns } else { 1.0 };
         let distance = |index: &usize| (hypotheses[*index] / lanes).ln().abs();
         let nearest =
@@ -105,12 +109,12 @@ impl<const K: usize> Bank<K> {
         bank
     }
 
-    /// Returns the answer: jobs served at once, and the line (ns, ns per byte).
+    /// Returns the current answer: the jobs served at once, and the line (ns, ns per byte).
     pub(super) fn answer(&self) -> Answer {
         self.answer
     }
 
-    /// Makes everything so far weigh `growth` times less than what comes.
+    /// Reduces the weight of all earlier observations by the factor `growth`, relative to later ones.
     pub(super) fn forget(&mut self, growth: f64) {
         self.gain *= growth;
         if self.gain > GAIN_MAX {
@@ -124,8 +128,8 @@ impl<const K: usize> Bank<K> {
         }
     }
 
-    /// Takes one job: `y_ns` from submission to completion of `bytes` behind `depth` jobs of `mean_bytes`. Residuals
-    /// beyond `cut` of the prediction count as `cut`. Returns the cut residual of the hypothesis that answers.
+    /// Adds one job. It took `y_ns` from submission to completion, has `bytes`, and found `depth` jobs of `mean_bytes`.
+    /// A relative residual beyond `cut` counts as `cut`. Returns the residual of the best hypothesis after this cut.
     pub(super) fn add(
         &mut self,
         y_ns: f64,
@@ -144,7 +148,7 @@ impl<const K: usize> Bank<K> {
             let predicted = self.shape_fixed[index] * x1 + self.shape_slope[index] * x2;
             let inverse = 1.0 / predicted;
             let (a1, a2) = (x1 * inverse, x2 * inverse);
-            // This is not `clamp`, which looks at its bounds anew for every element.
+            // `clamp` would compare its bounds again for every element.
             let residual = y_ns * inverse * self.per_scale[index] - 1.0;
             let residual = smaller(larger(residual, -cut), cut);
             let target = scale_ns * (1.0 + residual);
@@ -160,7 +164,7 @@ impl<const K: usize> Bank<K> {
         residuals[self.best]
     }
 
-    /// Brings every line up to date and lets the best hypothesis answer.
+    /// Updates every line, and then selects the best hypothesis.
     pub(super) fn solve(&mut self) {
         if self.weight <= 0.0 {
             return;
@@ -176,8 +180,8 @@ impl<const K: usize> Bank<K> {
         self.answer = self.between();
     }
 
-    /// Returns the point between the best hypothesis and its better neighbour where a parabola through the errors has
-    /// its lowest point: lanes are not only powers of two.
+    /// Returns a point between the best hypothesis and its better neighbour, because the number of lanes need not be
+    /// one of the hypotheses. It is the minimum of a parabola through the errors.
     fn between(&self) -> Answer {
         let (best, loss) = (self.best, &self.loss);
         let line =
@@ -197,8 +201,9 @@ impl<const K: usize> Bank<K> {
         Answer { lanes, fixed_ns, ns_per_byte }
     }
 
-    /// Fits first the scale for the line's present shape, then the shape, held to the present one at the anchors. So a
-    /// device that slowed down is slower at sizes not seen since, and equal sizes leave the shape alone.
+    /// First fits the scale for the current shape of the line, then the shape, which the anchors hold to the current
+    /// one. So if a device slows down, the estimate also rises for sizes that were not seen since. Observations of
+    /// equal size do not change the shape.
     fn solve_one(&mut self, index: usize) {
         let (fixed_ns, ns_per_byte) = (self.fixed_ns[index], self.ns_per_byte[index]);
         let (mut s11, mut s12, mut s22) =

@@ -1,15 +1,17 @@
-//! The cost as a function of size and depth: plain numbers that policies read and a scheduler may send.
+//! The cost as a function of size and depth. It consists of plain numbers, which policies read and a scheduler may
+//! send.
 
 use crate::break_even::BreakEven;
 use crate::parameters::BadParameter;
 
-/// The number of bounds of size classes.
+/// The number of bounds of the size classes, including the first and the last.
 pub(super) const KNOTS: usize = 9;
-/// The sizes where classes meet (bytes). The last class goes on beyond its end.
+/// The bounds of the size classes (bytes). The last class continues beyond its upper bound.
 pub(super) const KNOT_BYTES: [f64; KNOTS] =
     [0.0, 256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0];
 
-/// Returns the class of a size, and how far along the class it is: 0 at its start, 1 at its end, more beyond the last.
+/// Returns the class of a size, and the position of the size in the class: 0 at the lower bound, 1 at the upper bound,
+/// more than 1 beyond the last bound.
 pub(super) fn place(bytes: usize) -> (usize, f64) {
     let class = class_of(bytes);
     let (low, high) = (KNOT_BYTES[class], KNOT_BYTES[class + 1]);
@@ -19,31 +21,32 @@ pub(super) fn place(bytes: usize) -> (usize, f64) {
 /// Returns the class of a size.
 #[inline]
 pub(super) fn class_of(bytes: usize) -> usize {
-    // Bounds are powers of four from 256 on: class 0 ends at 2^8, class 1 at 2^10.
+    // The bounds are powers of four from 256 on. Class 0 ends at 2^8, class 1 at 2^10.
     ((bytes | 64).ilog2() as usize / 2 - 3).min(KNOTS - 2)
 }
 
-/// Time against size: a straight line in each size class, joined at their bounds, never falling.
+/// The time as a function of the size. It is a straight line in each size class, continuous at the bounds, and never
+/// falls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizeCurve {
     knots_ns: [f64; KNOTS],
 }
 
-/// One size class: `fixed_ns + ns_per_byte * bytes` from `from_bytes` to `to_bytes`.
+/// One size class, in which the time is `fixed_ns + ns_per_byte * bytes` from `from_bytes` to `to_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizeClass {
-    /// The first size (bytes).
+    /// The lower bound of the class (bytes).
     pub from_bytes: u64,
-    /// The size where the next class starts (bytes); the last class goes on.
+    /// The upper bound of the class, where the next class starts (bytes). The last class continues beyond it.
     pub to_bytes: u64,
-    /// The time where the line meets size 0 (ns).
+    /// The time of the line at size 0 (ns).
     pub fixed_ns: f64,
-    /// Its slope (ns per byte).
+    /// The slope of the line (ns per byte).
     pub ns_per_byte: f64,
 }
 
 impl SizeCurve {
-    /// Makes one line for all sizes: `fixed_ns + ns_per_byte * bytes`.
+    /// Makes a curve that is one line for all sizes: `fixed_ns + ns_per_byte * bytes`.
     pub fn line(fixed_ns: f64, ns_per_byte: f64) -> Result<Self, BadParameter> {
         let valid = "a number of at least 0 and at most 1e15";
         for (field, value) in [("fixed_ns", fixed_ns), ("ns_per_byte", ns_per_byte)] {
@@ -54,8 +57,8 @@ impl SizeCurve {
         Ok(Self::from_knots(KNOT_BYTES.map(|bytes| fixed_ns + ns_per_byte * bytes)))
     }
 
-    /// Makes a curve through these times (ns) at the bounds of the size classes, such as another process sent. A time
-    /// that falls is lifted.
+    /// Makes a curve through these times (ns) at the bounds of the size classes, for example times that another process
+    /// sent. A time below the previous one is raised to it.
     pub fn through(knots_ns: [f64; KNOTS]) -> Result<Self, BadParameter> {
         let valid = "a number of at least 0 and at most 1e22";
         match knots_ns.iter().find(|value| !(0.0..=1e22).contains(*value)) {
@@ -69,7 +72,8 @@ impl SizeCurve {
         self.knots_ns
     }
 
-    /// Makes a curve through these times at the class bounds. A time that falls is lifted.
+    /// Makes a curve through these times (ns) at the bounds of the size classes. A time below the previous one is
+    /// raised to it.
     pub(super) fn from_knots(mut knots_ns: [f64; KNOTS]) -> Self {
         for index in 1..KNOTS {
             knots_ns[index] = knots_ns[index].max(knots_ns[index - 1]);
@@ -99,7 +103,7 @@ impl SizeCurve {
         })
     }
 
-    /// Returns the size from which this curve stays below `other` for all larger sizes.
+    /// Returns the size from which on this curve is below `other` for all larger sizes.
     pub fn break_even(&self, other: &SizeCurve) -> BreakEven {
         let saved: [f64; KNOTS] =
             std::array::from_fn(|knot| other.knots_ns[knot] - self.knots_ns[knot]);
@@ -111,7 +115,7 @@ impl SizeCurve {
         if saved[last] <= 0.0 {
             return BreakEven::Above(KNOT_BYTES[last] - saved[last] / slope);
         }
-        // The last class whose start does not pay has the crossing in it.
+        // The crossing lies in the last class whose lower bound does not pay.
         match (0..last).rev().find(|knot| saved[*knot] <= 0.0) {
             None => BreakEven::Above(0.0),
             Some(knot) => {
@@ -128,31 +132,33 @@ impl SizeCurve {
 pub struct CostCurve {
     /// The time from submission to completion on the idle device.
     pub service: SizeCurve,
-    /// The host time of one offload: submission, polling, waking. On the calling core it is all of the time.
+    /// The host time of one offload: submission, polling and wake-up. On the calling core it is the whole time of the
+    /// job.
     pub host: SizeCurve,
-    /// The jobs that the device serves at once, as seen from this queue: at depth, it drains `lanes` times as fast as
-    /// one job.
+    /// The number of jobs that the device serves at once, as this queue observes it. With a long queue the device
+    /// completes jobs `lanes` times as fast as one after the other.
     pub lanes: f64,
-    /// The line under `service`, of which the jobs ahead are made: its value at size 0 (ns).
+    /// The value at size 0 of the line for the service times of the jobs ahead (ns). `service` is this line with
+    /// corrections per size class.
     pub(super) ahead_fixed_ns: f64,
-    /// Its slope (ns per byte).
+    /// The slope of the line for the jobs ahead (ns per byte).
     pub(super) ahead_ns_per_byte: f64,
-    /// The mean error of a single estimate, as a fraction of it, noise included. It is 1 before anything was seen.
+    /// The mean relative error of an estimate for a single job, noise included. It is 1 before the first observation.
     pub spread: f64,
     /// The number of observations so far.
     pub observations: u64,
 }
 
 impl CostCurve {
-    /// Makes a curve to start from, such as a device profile's, of service and host as (ns, ns per byte), and the jobs
-    /// served at once.
+    /// Makes an initial curve, for example from a device profile. `service` and `host` are lines (ns, ns per byte), and
+    /// `lanes` is the number of jobs served at once.
     pub fn prior(service: (f64, f64), host: (f64, f64), lanes: f64) -> Result<Self, BadParameter> {
         let curves = (SizeCurve::line(service.0, service.1)?, SizeCurve::line(host.0, host.1)?);
         Self::new(curves, lanes, service)
     }
 
-    /// Makes a curve from its parts, such as another process sent: service and host, the jobs served at once, and the
-    /// line (ns, ns per byte) of the jobs ahead.
+    /// Makes a curve from its parts, for example parts that another process sent: the service and host curves, the
+    /// number of jobs served at once, and the line (ns, ns per byte) of the jobs ahead.
     pub fn new(
         (service, host): (SizeCurve, SizeCurve),
         lanes: f64,
@@ -167,18 +173,18 @@ impl CostCurve {
         Ok(Self { service, host, lanes, ahead_fixed_ns, ahead_ns_per_byte, spread, observations })
     }
 
-    /// Returns the line (ns, ns per byte) that the jobs ahead are taken to follow.
+    /// Returns the line (ns, ns per byte) of the service times of the jobs ahead.
     pub const fn ahead(&self) -> (f64, f64) {
         (self.ahead_fixed_ns, self.ahead_ns_per_byte)
     }
 
-    /// Returns the expected time from submission to completion (ns) of a job of `bytes` that finds `depth_jobs` jobs of
-    /// `backlog_bytes` in all inside the device.
+    /// Returns the expected time from submission to completion (ns) of a job of `bytes` if the device holds
+    /// `depth_jobs` jobs with `backlog_bytes` in all.
     pub fn estimate(&self, bytes: usize, depth_jobs: usize, backlog_bytes: usize) -> f64 {
         self.service.at(bytes) + self.wait_ns(depth_jobs, backlog_bytes)
     }
 
-    /// Returns the expected time (ns) until one of the lanes takes the next job.
+    /// Returns the expected time (ns) until a lane starts the next job.
     pub fn wait_ns(&self, depth_jobs: usize, backlog_bytes: usize) -> f64 {
         let turns = turns(depth_jobs as f64, self.lanes);
         if turns <= 0.0 {
@@ -188,19 +194,20 @@ impl CostCurve {
         turns * (self.ahead_fixed_ns + self.ahead_ns_per_byte * mean_bytes)
     }
 
-    /// Returns the share of the device's time that a load takes: jobs and bytes per second over what all lanes drain.
+    /// Returns the fraction of the device's time that a load takes. The load is in jobs and bytes per second, and the
+    /// capacity is that of all lanes.
     pub fn occupancy(&self, jobs_per_s: f64, bytes_per_s: f64) -> f64 {
         let work_ns = jobs_per_s * self.ahead_fixed_ns + bytes_per_s * self.ahead_ns_per_byte;
         work_ns * 1e-9 / self.lanes
     }
 }
 
-/// Returns how many mean services a job waits behind `depth` others.
+/// Returns the time that a job waits behind `depth` others, as a multiple of their mean service time.
 pub(super) fn turns(depth: f64, lanes: f64) -> f64 {
     (depth - lanes + lanes / (lanes + 1.0)).max(0.0) / lanes
 }
 
-/// Returns the number of others that are, on average, no reason to wait; more than none.
+/// Returns the number of jobs ahead up to which a job does not wait, on average. It is above zero.
 pub(super) fn free_jobs(lanes: f64) -> f64 {
     lanes - lanes / (lanes + 1.0)
 }
@@ -246,7 +253,7 @@ mod tests {
         assert_eq!(above(line(10.0, 0.1), line(100.0, 1.1)), 0.0);
         assert_eq!(line(100.0, 2.0).break_even(&line(10.0, 1.0)), BreakEven::Never);
         assert_eq!(line(100.0, 1.0).break_even(&line(100.0, 1.0)), BreakEven::Never);
-        // Cheaper for small and dear for large jobs is no size to offload from.
+        // A device that is cheaper for small jobs and dearer for large ones has no size from which offloading pays.
         assert_eq!(line(10.0, 2.0).break_even(&line(100.0, 1.0)), BreakEven::Never);
     }
 
@@ -254,7 +261,7 @@ mod tests {
     fn jobs_wait_for_those_ahead() {
         let curve = CostCurve::prior((1_000.0, 1.0), (50.0, 0.0), 1.0).expect("valid");
         assert_eq!(curve.estimate(1_000, 0, 0), 2_000.0);
-        // The job waits for half of the one running, and all of the other.
+        // The job waits for half of the running job and all of the waiting one.
         assert_eq!(curve.estimate(1_000, 2, 2_000), 2_000.0 + 1.5 * 2_000.0);
         let wide = CostCurve::prior((1_000.0, 1.0), (50.0, 0.0), 4.0).expect("valid");
         assert_eq!(wide.wait_ns(3, 9_000), 0.0);

@@ -1,21 +1,22 @@
-//! A cost curve prepared for a question per job: a line for each size class and the extra time of a queue, divided
-//! beforehand. It answers what the curve answers, except for rounding, and learns nothing.
+//! A cost curve that is prepared for one estimate per job. It has a line for each size class and the extra time of a
+//! queue, with all divisions done beforehand. Its estimates equal those of the curve except for rounding. It does not
+//! learn.
 
 use super::curve::{CostCurve, KNOTS, class_of, free_jobs};
 
-/// The cost of jobs on one device by its [`CostCurve`], for fast answers.
+/// The cost of jobs on one device from its [`CostCurve`], prepared for fast estimates.
 #[derive(Clone, Copy, Debug)]
 pub struct Estimates {
     classes: [Class; KNOTS - 1],
-    /// The number of jobs ahead that are not waited for.
+    /// The number of jobs ahead up to which a job does not wait.
     free_jobs: f64,
-    /// The time that each job beyond those adds (ns), and the time that it adds per byte of the mean size of those
-    /// ahead.
+    /// The time that each further job ahead adds: `wait_ns` (ns), and `wait_ns_per_byte` per byte of the mean size of
+    /// the jobs ahead.
     wait_ns: f64,
     wait_ns_per_byte: f64,
 }
 
-/// The lines of one size class, side by side: (ns, ns per byte).
+/// The lines of service and host in one size class, each (ns, ns per byte).
 #[derive(Clone, Copy, Debug)]
 struct Class {
     service: [f64; 2],
@@ -23,7 +24,7 @@ struct Class {
 }
 
 impl Estimates {
-    /// Makes the estimates of this curve.
+    /// Prepares the estimates of this curve.
     pub fn new(curve: &CostCurve) -> Self {
         let (service, host) = (curve.service.classes(), curve.host.classes());
         let classes = std::array::from_fn(|class| {
@@ -40,7 +41,7 @@ impl Estimates {
         }
     }
 
-    /// Returns the same as [`CostCurve::estimate`], and beside it the host time (ns) of the job.
+    /// Returns the time that [`CostCurve::estimate`] returns and the host time of the job (both ns).
     #[inline]
     pub fn at(&self, bytes: usize, depth_jobs: usize, backlog_bytes: usize) -> (f64, f64) {
         let Class { service, host } = &self.classes[class_of(bytes)];
@@ -54,7 +55,7 @@ impl Estimates {
     fn wait_ns(&self, depth_jobs: usize, backlog_bytes: usize) -> f64 {
         let depth = real(depth_jobs);
         let waited_for = depth - self.free_jobs;
-        // This is also the case with none ahead, which have no mean size.
+        // This also holds without jobs ahead, which would have no mean size.
         if waited_for <= 0.0 {
             return 0.0;
         }
@@ -63,8 +64,8 @@ impl Estimates {
     }
 }
 
-/// Returns a count as a number. A machine's counts fit a signed number, which takes one instruction; an unsigned one
-/// takes five.
+/// Returns a count as a floating-point number. The conversion goes through a signed integer, which takes one
+/// instruction. From an unsigned integer it would take five. Counts of a machine fit into a signed integer.
 #[inline]
 fn real(count: usize) -> f64 {
     count as i64 as f64

@@ -1,64 +1,67 @@
-//! The online fit: observations go in, and a [`CostCurve`] comes out. It has constant memory and makes no allocation.
-//! Time comes with the observations.
+//! Fits a [`CostCurve`] to observations while jobs run. It needs constant memory and does not allocate. The
+//! observations carry the time.
 
 use units::Nanos;
 
 use super::bank::Bank;
 use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
 
-/// The numbers of jobs that a device may serve at once.
+/// The hypotheses about the number of jobs that a device serves at once.
 const LANES: [f64; 12] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0];
 /// An observation of this age weighs 1/e of a new one.
 const MEMORY_NS: f64 = 300e6;
-/// However rare jobs are, an observation weighs at least 7/8 of the next.
+/// The largest ratio of the weights of two successive observations. So an observation weighs at least 7/8 of the next
+/// one, however rare jobs are.
 const GROWTH_MAX: f64 = 8.0 / 7.0;
-/// The number of observations up to which memory is also bounded by their number, so that a wrong start is forgotten.
+/// The number of observations up to which their number also bounds the memory, so that a wrong start is forgotten.
 const COLD: u64 = 1_024;
-/// The number of observations up to which lines are brought up to date with every one. After that it happens after so
-/// many or so long.
+/// The number of observations up to which the lines are updated after each one. Later they are updated after
+/// `SOLVE_EVERY` observations or after `SOLVE_AFTER`.
 const SOLVE_ALWAYS: u64 = 64;
 const SOLVE_EVERY: u32 = 32;
 const SOLVE_AFTER: Nanos = Nanos::millis(10);
-/// When the mean of about the last eight residuals is as far off as this, the device has changed: from there on every
-/// job is observed, memory is as short as it may be, and residuals count up to `CUT_CHANGED`.
+/// The mean of about the last eight relative residuals from which the device counts as changed. Then every job is
+/// observed, the memory is as short as possible, and residuals count up to `CUT_CHANGED`.
 const BIAS_CHANGED: f64 = 0.18;
 const BIAS_NEW: f64 = 1.0 / 8.0;
-/// Below this the device may be on the way to a change.
+/// The mean residual up to which the device is steady. Above it the device may be about to change.
 const BIAS_STEADY: f64 = BIAS_CHANGED / 2.0;
-/// No residual counts for more than this in that mean: ten jobs in a row say that the device has changed, some
-/// outliers among others do not.
+/// The most that a residual counts in this mean. Ten jobs in a row then show that the device has changed, but a few
+/// outliers among other jobs do not.
 const BIAS_CUT: f64 = 0.25;
 const CUT_CHANGED: f64 = 1.0;
-/// The number of observations that a doubted fit weighs.
+/// The number of observations that a fit weighs after `doubt`.
 const DOUBTED: f64 = 4.0;
-/// A residual counts up to this many mean residuals, and always up to `CUT_MIN` of the prediction.
+/// A residual counts up to this many mean residuals. The limit is at least `CUT_MIN` of the prediction and at most
+/// `CUT_MAX`.
 const CUT_RESIDUALS: f64 = 3.0;
 const CUT_MIN: f64 = 0.25;
 const CUT_MAX: f64 = 30.0;
-/// The number of observations from which size classes are corrected: once the line is known, and not while it moves.
+/// The number of observations from which on size classes are corrected. The line must be known by then, and the device
+/// must not be changing.
 const CORRECT_FROM: u64 = 32;
 const CORRECT_SPREAD_MAX: f64 = 0.5;
 const CORRECTION_GAIN_MIN: f64 = 1.0 / 32.0;
 const CORRECTION_MAX: f64 = 8.0;
-/// Once the curve is known, one job in so many is observed, and one after so long without any. The first bounds the
-/// cost if jobs are many, the second the delay if they are few.
+/// Once the curve is known, one job in `SAMPLE_EVERY` is observed, and also the first job after `SAMPLE_AFTER` without
+/// an observation. The first rule bounds the cost if jobs are frequent, the second bounds the delay if they are rare.
 const SAMPLE_EVERY: u32 = 16;
 const SAMPLE_AFTER: Nanos = Nanos::millis(1);
 
-/// One job that a device did, and the state that it met when it was submitted.
+/// One job that a device completed, and the state of the device when the job was submitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
-    /// The time when it completed, on any clock that does not go back.
+    /// The time at which the job completed, on any clock that never goes back.
     pub at: Nanos,
-    /// Its size (bytes).
+    /// The size of the job (bytes).
     pub bytes: usize,
     /// The time from submission to completion.
     pub latency: Nanos,
-    /// The number of jobs inside the device when it was submitted, itself not counted.
+    /// The number of other jobs inside the device when the job was submitted.
     pub depth_jobs: usize,
-    /// Their sizes together (bytes).
+    /// The total size of these other jobs (bytes).
     pub backlog_bytes: usize,
-    /// Host time spent on it; on the calling core, the same as `latency`.
+    /// The host time that was spent on the job. On the calling core it equals `latency`.
     pub host: Nanos,
 }
 
@@ -71,14 +74,14 @@ pub struct CostFit {
     solved: Nanos,
     unsolved: u32,
     until_due: u32,
-    /// True if some of the jobs say enough, and if fewer do.
+    /// `is_settled` is true if a sample of the jobs is enough. `is_steady` is true if a smaller sample is enough.
     is_settled: bool,
     is_steady: bool,
     curve: CostCurve,
 }
 
 impl CostFit {
-    /// Makes a fit that knows nothing but `prior`.
+    /// Makes a fit that starts with `prior`.
     pub fn new(prior: CostCurve) -> Self {
         let service = (prior.ahead_fixed_ns, prior.ahead_ns_per_byte);
         let class = prior.host.classes()[0];
@@ -95,13 +98,14 @@ impl CostFit {
         }
     }
 
-    /// Returns the present knowledge. It lags by at most 32 observations, or by those of 10 ms.
+    /// Returns the current curve. It lags behind by at most 32 observations or those of 10 ms.
     pub fn curve(&self) -> &CostCurve {
         &self.curve
     }
 
-    /// Returns whether the job that completes at `now` is worth observing. Every job is while little is known or the
-    /// device changes. After that one in 16 is, or the first after a millisecond without one. Call it once per job.
+    /// Returns whether the job that completes at `now` should be observed. As long as little is known or the device
+    /// changes, every job should be. Later one job in 16 should be, and the first after a millisecond without an
+    /// observation. Call it once per job.
     #[inline]
     pub fn due(&mut self, now: Nanos) -> bool {
         if self.until_due == 0 || !self.is_settled || now.since(self.last) >= SAMPLE_AFTER {
@@ -112,22 +116,23 @@ impl CostFit {
         false
     }
 
-    /// Returns whether the last job took as long as such jobs do, and those before it took on average what was
-    /// expected. Then fewer of them say as much.
+    /// Returns whether the cost is steady, so that a smaller sample of jobs is enough. It is steady if the last job
+    /// took the usual time, and the mean of the recent jobs is as expected.
     #[inline]
     pub fn is_steady(&self) -> bool {
         self.is_steady
     }
 
-    /// Says that the observations so far may no longer hold: together they weigh little against new ones. This is for a
-    /// device that did other jobs than these, or none, for long.
+    /// Reduces the weight of all observations so far, because they may no longer hold. Call it for a device that has
+    /// done other jobs, or none, for a long time.
     pub fn doubt(&mut self) {
         self.latency.doubt();
         self.host.doubt();
         self.settle();
     }
 
-    /// Computes whether the fit is settled. Every job asks for it, and it changes only here.
+    /// Computes whether the fit is settled. The result is stored because it is read for every job and changes only
+    /// here.
     fn settle(&mut self) {
         self.is_settled = self.curve.observations >= COLD
             && self.latency.spread() < CORRECT_SPREAD_MAX
@@ -135,8 +140,8 @@ impl CostFit {
         self.is_steady = self.is_settled && self.latency.is_steady();
     }
 
-    /// Takes one job that came back well, and returns whether the curve is another one now. Failed, cancelled or
-    /// timed-out jobs say nothing about cost.
+    /// Adds one job that succeeded. Returns whether the curve was updated. Do not add failed, cancelled or timed-out
+    /// jobs, because they tell nothing about cost.
     pub fn observe(&mut self, seen: &Observation) -> bool {
         let elapsed =
             if self.curve.observations == 0 { Nanos(0) } else { seen.at.since(self.last) };
@@ -177,7 +182,7 @@ impl CostFit {
     }
 }
 
-/// Returns how much more a new observation weighs than the one before.
+/// Returns the weight of a new observation relative to the one before.
 fn growth(elapsed: Nanos, count: u64) -> f64 {
     let by_time = (1.0 + elapsed.0 as f64 / MEMORY_NS).min(GROWTH_MAX);
     if count >= COLD {
@@ -187,18 +192,18 @@ fn growth(elapsed: Nanos, count: u64) -> f64 {
     by_time.max(memory / (memory - 1.0))
 }
 
-/// A line under hypotheses, and the deviations of single size classes from it.
+/// A line under several hypotheses, and the deviation of each size class from the line.
 #[derive(Clone, Copy, Debug)]
 struct Fit<const K: usize> {
     bank: Bank<K>,
-    /// The times over the line, at the bounds of size classes.
+    /// The time divided by that of the line, at each bound of the size classes.
     correction: [f64; KNOTS],
-    /// The observations near each bound.
+    /// The number of observations near each bound, weighted by nearness.
     seen: [f64; KNOTS],
-    /// The mean size of the cut residuals, as sums.
+    /// The mean absolute residual after the cut is `residuals / weight`.
     residuals: f64,
     weight: f64,
-    /// The mean of the last cut residuals, and whether the last one needed no cut.
+    /// `bias` is the mean of the recent residuals after the cut. `is_usual` is true if the last residual needed no cut.
     bias: f64,
     is_usual: bool,
 }
@@ -216,12 +221,12 @@ impl<const K: usize> Fit<K> {
         }
     }
 
-    /// Returns the mean of the cut residuals, as a fraction of the prediction.
+    /// Returns the mean absolute residual after the cut, as a fraction of the prediction.
     fn spread(&self) -> f64 {
         self.residuals / self.weight
     }
 
-    /// Returns whether recent jobs were all done sooner, or all later, than expected.
+    /// Returns whether the recent jobs as a group took less time, or more time, than expected.
     fn has_changed(&self) -> bool {
         self.bias.abs() > BIAS_CHANGED
     }
@@ -252,7 +257,8 @@ impl<const K: usize> Fit<K> {
         let cut = if open { cut.max(CUT_CHANGED) } else { cut };
         let growth = if changed { growth.max(GROWTH_MAX) } else { growth };
         self.bank.forget(growth);
-        // On a line through zero an empty job is expected to take no time, and no residual is relative to that.
+        // On a line through zero an empty job has a predicted time of zero, to which no residual can be relative. So it
+        // counts as one byte.
         let residual = self.bank.add(y_ns, bytes.max(1) as f64, (depth, mean_bytes), cut);
         self.bias += BIAS_NEW * (residual.clamp(-BIAS_CUT, BIAS_CUT) - self.bias);
         self.is_usual = residual.abs() < cut;
@@ -263,13 +269,13 @@ impl<const K: usize> Fit<K> {
         }
     }
 
-    /// Moves the two bounds of the size's class towards the service time seen.
+    /// Moves the correction at the two bounds of the size's class towards the observed service time.
     fn correct(&mut self, y_ns: f64, wait_ns: f64, bytes: usize, cut: f64) {
         let (class, along) = place(bytes);
         let along = along.min(1.0);
         let (low, high) = (self.knot_ns(class), self.knot_ns(class + 1));
         let predicted = low + (high - low) * along;
-        // Behind a queue the job's own time is lost in the error of the wait.
+        // After a long wait the error of the wait is larger than the deviation of the service time.
         if predicted <= 0.0 || wait_ns > 0.25 * predicted {
             return;
         }

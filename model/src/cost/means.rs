@@ -1,24 +1,25 @@
-//! A cost curve from means of size classes, of which some may be far off: reports of others, not single jobs. It fits a
-//! line by least squares of the relative error, in which no class counts for more than its residual is usual, and adds
-//! the deviation of each class from it, as far as there is evidence. It is pure: the same means give the same curve.
+//! Makes a cost curve from the mean times of size classes. The means come from reports of other processes, and some may
+//! be far off. A line is fitted by least squares of the relative error, in which a class with an unusually large
+//! residual counts less. Then the deviation of each class from the line is added, as far as there is evidence. The
+//! module is pure: the same means give the same curve.
 
 use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
 
-/// Jobs of about one size.
+/// The mean of jobs that have about the same size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
-    /// Their mean size (bytes), above 0.
+    /// The mean size of the jobs (bytes), which is above 0.
     pub bytes: f64,
-    /// The mean time of one job (ns), above 0.
+    /// The mean time of a job (ns), which is above 0.
     pub ns: f64,
-    /// The number of jobs, or the weight that they are to have beside others.
+    /// The number of jobs, or the weight of this mean relative to others.
     pub jobs: f64,
 }
 
 impl CostCurve {
-    /// Makes a curve through these means. Where they say nothing, the curve has the shape of `ahead` (ns, ns per byte):
-    /// at sizes not seen lately a device that slowed down is slower as well. Returns none without any means, or with
-    /// means that are not numbers.
+    /// Makes a curve through these means. At sizes without means the curve has the shape of the line `ahead` (ns, ns
+    /// per byte): if a device slowed down, it is slower at those sizes too. Returns none if there are no means, or if
+    /// some are not numbers.
     pub fn through_means(means: &[Mean], ahead: (f64, f64)) -> Option<Self> {
         let usable = |mean: &&Mean| {
             [mean.bytes, mean.ns, mean.jobs].iter().all(|v| v.is_finite() && *v > 0.0)
@@ -36,7 +37,7 @@ impl CostCurve {
     }
 }
 
-/// `fixed + slope * bytes` (ns).
+/// The line `fixed + slope * bytes` (ns).
 #[derive(Clone, Copy, Debug)]
 struct Line {
     fixed: f64,
@@ -48,7 +49,7 @@ impl Line {
         (self.fixed + self.slope * bytes).max(f64::MIN_POSITIVE)
     }
 
-    /// Makes a line through the means, held at two sizes to the shape of `ahead`.
+    /// Fits a line to the means. At two sizes the line is held to the shape of `ahead`.
     fn through(means: &[Mean], ahead: Self) -> Option<Self> {
         let ahead =
             if ahead.fixed + ahead.slope > 0.0 { ahead } else { Self { fixed: 1.0, ..ahead } };
@@ -73,7 +74,8 @@ impl Line {
         Some(line)
     }
 
-    /// Returns the times at the bounds of size classes (ns), with the deviation of the means from the line.
+    /// Returns the times at the bounds of the size classes (ns): the times of the line, corrected by the deviations of
+    /// the means.
     fn with_classes(self, means: &[Mean]) -> [f64; KNOTS] {
         let (mut beside, mut seen) = ([0.0; KNOTS], [0.0; KNOTS]);
         for mean in means {
@@ -92,7 +94,7 @@ impl Line {
     }
 }
 
-/// The sums of least squares with two unknowns.
+/// The sums of a least-squares fit with two unknowns.
 #[derive(Default)]
 struct Sums {
     s11: f64,
@@ -111,7 +113,7 @@ impl Sums {
         self.y2 += weight * bytes * ns;
     }
 
-    /// Returns the line, neither below zero nor falling, and `otherwise` if there is none.
+    /// Solves for the line. The line is never below zero and never falls. Returns `otherwise` if there is no solution.
     fn solve(&self, otherwise: Line) -> Line {
         let determinant = self.s11 * self.s22 - self.s12 * self.s12;
         let fixed = (self.y1 * self.s22 - self.y2 * self.s12) / determinant;
@@ -126,7 +128,7 @@ impl Sums {
     }
 }
 
-/// Returns the median by weight, and none if there are no values.
+/// Returns the weighted median of (value, weight), or none if there are no values.
 fn median(mut values: Vec<(f64, f64)>) -> Option<f64> {
     values.sort_by(|one, other| one.0.total_cmp(&other.0));
     let total: f64 = values.iter().map(|(_, weight)| weight).sum();
@@ -138,20 +140,22 @@ fn median(mut values: Vec<(f64, f64)>) -> Option<f64> {
     values.iter().find(is_middle).map(|(value, _)| *value)
 }
 
-/// Two sizes (bytes) at which a line keeps its shape while means say nothing about it, and the number of jobs that this
-/// is worth.
+/// Two sizes (bytes) at which a line keeps its shape as long as no mean contradicts it. `ANCHOR_JOBS` is the weight of
+/// each, in jobs.
 const ANCHOR_BYTES: [f64; 2] = [64.0, 65_536.0];
 const ANCHOR_JOBS: f64 = 0.5;
 
-/// The number of jobs beyond which a class is off the line by its own shape, not by chance.
+/// The most jobs for which a class counts. With more jobs its deviation from the line comes from its own shape, not
+/// from chance.
 const JOBS_MAX: f64 = 64.0;
 
-/// The residual that is usual. A larger one counts as this part of the time, not in proportion.
+/// The relative residual up to which a mean has full weight. Above it the weight falls in inverse proportion.
 const USUAL: f64 = 0.1;
 
 const ROUNDS: usize = 8;
 
-/// The number of jobs from which a class is moved off the line as far as it says, by at most a factor of two.
+/// The number of jobs at which half of a class's deviation (in the logarithm) is applied. The deviation is at most a
+/// factor of two.
 const BESIDE_JOBS: f64 = 24.0;
 const BESIDE_LN_MAX: f64 = 0.7;
 

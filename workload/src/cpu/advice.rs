@@ -1,5 +1,5 @@
-//! The advice that a profile's findings suggest, from \[Accelerometer\] table 4. It is a list to read, chosen by
-//! shares. It estimates no gain.
+//! Suggests improvements for the findings of a profile, from \[Accelerometer\] table 4. The shares of the weight decide
+//! which suggestions are listed. They are for a person to read and contain no estimate of the gain.
 
 use super::breakdown::{Category, CpuProfile, Sums};
 
@@ -12,9 +12,9 @@ pub struct Advice {
     pub opportunity: &'static str,
 }
 
-/// Returns the findings of a profile, in table 4's order. A share counts as significant from 5 % of all weight on,
-/// orchestration from 40 %, and an IPC as poor below three quarters of the whole profile's. \[Accelerometer\] gives no
-/// thresholds.
+/// Returns the findings of a profile, in the order of table 4. A share is significant if it is at least 5 % of all
+/// weight, or 40 % for orchestration. An IPC is poor if it is below three quarters of the whole profile's IPC.
+/// \[Accelerometer\] gives no thresholds.
 pub fn advice(profile: &CpuProfile) -> Vec<Advice> {
     let mut found = Vec::new();
     orchestration(profile, &mut found);
@@ -68,7 +68,8 @@ fn poor_ipc(profile: &CpuProfile, found: &mut Vec<Advice>) {
     }
 }
 
-/// Returns the sums of a category of the leaf table or of the functionalities, or of parts of it, if it is significant.
+/// Returns the sums of a category if they are significant, or of the named parts of it. The category is looked up in
+/// the leaf table first, then among the functionalities.
 fn significant(profile: &CpuProfile, category: &str, parts: &[&str]) -> Option<Sums> {
     let found = profile.leaf.find(category).or_else(|| profile.functionality.find(category))?;
     let mut sums = if parts.is_empty() { found.sums } else { Sums::default() };
@@ -91,7 +92,8 @@ const POOR: f64 = 0.75;
 /// The functionalities that are not orchestration (\[Accelerometer\] section 2.4).
 const CORE: [&str; 3] = ["Application logic", "Prediction/ranking", "Feature extraction"];
 
-/// Table 4 from its fourth row on: category, parts of it, its name in the finding, and the suggestion.
+/// Table 4 from its fourth row on. Each row has a category, parts of the category, a name for the finding, and the
+/// suggestion.
 const BY_SHARE: [(&str, &[&str], &str, &str); 7] = [
     (
         "Memory",

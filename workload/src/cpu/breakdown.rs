@@ -1,4 +1,5 @@
-//! The result of a profile: samples by category, and those that could not be sorted or read. These are values only.
+//! The result of reading a profile: the samples by category, and those that could not be sorted or read. The types hold
+//! values only.
 
 use super::rules::Frames;
 use super::weights::StandsFor;
@@ -6,11 +7,11 @@ use super::weights::StandsFor;
 /// Sums over samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Samples of cycles, or of the event that stands for them.
+    /// The number of samples of cycles, or of the event that is used instead of cycles.
     pub samples: u64,
-    /// Their weight: cycles if the profile has them, otherwise the counts of its event.
+    /// The weight of the samples: cycles if the profile has them, otherwise the counts of its event.
     pub weight: u64,
-    /// Instructions, if they were recorded.
+    /// The number of instructions, or 0 if they were not recorded.
     pub instructions: u64,
 }
 
@@ -22,12 +23,12 @@ impl Sums {
     }
 }
 
-/// Lines that could not be read.
+/// The lines that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Malformed {
     /// The number of lines, including those that were too long.
     pub lines: u64,
-    /// The number and the beginning of the first few.
+    /// The first few of these lines: the line number and the beginning of the line.
     pub examples: Vec<(u64, String)>,
 }
 
@@ -45,25 +46,25 @@ impl Malformed {
 const EXAMPLES_MAX: usize = 5;
 const EXAMPLE_BYTES_MAX: usize = 80;
 
-/// One category, or one part of it.
+/// One category of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Category {
-    /// Its name.
+    /// The name of the category.
     pub name: String,
-    /// The frames that its rules look at. None if they differ.
+    /// The frames that the rules of the category read. None if the rules differ.
     pub frames: Option<Frames>,
-    /// The sums of its samples.
+    /// The sums of the samples in the category.
     pub sums: Sums,
-    /// Its named parts, the largest first.
+    /// The named parts of the category, the largest first.
     pub parts: Vec<(String, Sums)>,
-    /// For leaf functions: the symbols with the most weight.
+    /// The symbols with the most weight. Only the table of leaf functions has them.
     pub top: Vec<(String, u64)>,
 }
 
-/// One table.
+/// One table of categories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breakdown {
-    /// The categories, the largest first. Those without a sample are left out.
+    /// The categories, the largest first. Categories without a sample are left out.
     pub categories: Vec<Category>,
     /// The samples that no rule matched.
     pub uncategorised: Category,
@@ -76,23 +77,23 @@ impl Breakdown {
     }
 }
 
-/// A profile, sorted.
+/// A profile whose samples are sorted into categories.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuProfile {
-    /// `perf script` or `folded stacks`.
+    /// The format of the input: `perf script`, `folded stacks` or `pprof`.
     pub format: &'static str,
-    /// The unit of the weights: the name of the event, several names for several kinds of cores, or `samples`.
+    /// The unit of the weights: the name of the event, the names of several events if cores differ, or `samples`.
     pub event: String,
-    /// True if weights are cycles.
+    /// True if the weights are cycles.
     pub counts_cycles: bool,
-    /// The time on a core that was sampled beside cycles (ns), if it was.
+    /// The sampled time on cores (ns), if the profile has it beside cycles.
     pub clock_ns: Option<u64>,
-    /// The sums over everything.
+    /// The sums over all samples.
     pub total: Sums,
     /// The meaning of the counts of folded stacks. None in other formats.
     pub stands_for: Option<StandsFor>,
-    /// The number of independent samples of one weight that would be as sure. There are fewer than samples if weights
-    /// differ.
+    /// The number of independent samples of equal weight that would be as certain. It is smaller than the number of
+    /// samples if their weights differ.
     pub independent_samples: f64,
     /// The breakdown by leaf function (table 2).
     pub leaf: Breakdown,
@@ -100,32 +101,33 @@ pub struct CpuProfile {
     pub functionality: Breakdown,
     /// The lines that could not be read.
     pub malformed: Malformed,
-    /// Samples of further events, which are not used.
+    /// The number of samples of other events, which are not used.
     pub other_events: u64,
-    /// Distinct symbols seen, as far as they are kept.
+    /// The number of distinct symbols that were stored.
     pub symbols: usize,
-    /// Frames whose symbol was beyond the bound on distinct ones, so that no rule was asked.
+    /// The number of frames whose symbol was not stored because the limit of distinct symbols was reached. No rule was
+    /// applied to them.
     pub frames_beyond: u64,
 }
 
 impl CpuProfile {
-    /// Returns the clock while the profile ran (GHz), if both cycles and the time on cores were sampled.
+    /// Returns the clock rate while the profile ran (GHz), if both cycles and the time on cores were sampled.
     pub fn clock_ghz(&self) -> Option<f64> {
         self.clock_ns.map(|ns| self.total.weight as f64 / ns as f64)
     }
 
-    /// Returns the fraction of all weight.
+    /// Returns the weight of `sums` as a fraction of all weight.
     pub fn share(&self, sums: Sums) -> f64 {
         if self.total.weight == 0 { 0.0 } else { sums.weight as f64 / self.total.weight as f64 }
     }
 
-    /// Returns instructions per cycle, if both were recorded.
+    /// Returns the instructions per cycle, if both were recorded.
     pub fn ipc(&self, sums: Sums) -> Option<f64> {
         let known = self.counts_cycles && self.total.instructions > 0 && sums.weight > 0;
         known.then(|| sums.instructions as f64 / sums.weight as f64)
     }
 
-    /// Returns a category of either table, functionalities first, and the table it is in.
+    /// Returns a category by its name. The functionalities are searched first, then the leaf functions.
     pub fn find(&self, name: &str) -> Option<&Category> {
         self.functionality.find(name).or_else(|| self.leaf.find(name))
     }

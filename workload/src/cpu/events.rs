@@ -1,14 +1,15 @@
-//! Finds out by its name what an event of `perf` counts: cycles, time, instructions or something else. For each kind
-//! the first event is taken, on every kind of core that has it. A second one beside it would count the same again.
+//! Derives from the name of a `perf` event what it counts: cycles, time, instructions or something else. Of each kind
+//! only the first event is used, on every kind of core that has it. A second event of the same kind would count the
+//! same work again.
 
-/// The unit that samples count. The best unit for shares of cycles comes first.
+/// The unit that samples count. The variants are in order of preference for shares of cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Cycles of the core.
     Cycles,
     /// Nanoseconds on a core.
     Clock,
-    /// Samples, page faults and all else.
+    /// Samples, page faults and everything else.
     Other,
     Instructions,
 }
@@ -17,8 +18,8 @@ impl Kind {
     pub(super) const ALL: [Kind; KINDS] =
         [Kind::Cycles, Kind::Clock, Kind::Other, Kind::Instructions];
 
-    /// Returns the kind of an event by its name without its PMU and modifiers. The name must match as a whole:
-    /// branch-instructions are none.
+    /// Returns the kind of an event by its name without PMU and modifiers. The whole name must match, so
+    /// branch-instructions are not instructions.
     fn from_event(event: &[u8]) -> Self {
         match event {
             b"cycles" | b"cpu-cycles" | b"cpu_cycles" => Kind::Cycles,
@@ -31,7 +32,7 @@ impl Kind {
 
 pub(super) const KINDS: usize = 4;
 
-/// The events of a profile.
+/// The events of a profile that are used, one per kind.
 #[derive(Debug, Default)]
 pub(super) struct Events([Option<Known>; KINDS]);
 
@@ -39,12 +40,12 @@ pub(super) struct Events([Option<Known>; KINDS]);
 struct Known {
     event: Vec<u8>,
     modifiers: Vec<u8>,
-    /// The names in the order in which they were met: one, or one for each kind of core.
+    /// The names of the event, in the order of their first samples. There is one name, or one per kind of core.
     names: Vec<String>,
 }
 
 impl Events {
-    /// Returns what the samples of an event count. Returns none for an event that stands beside another of its kind.
+    /// Returns what the samples of an event count. Returns none if another event of the same kind is already used.
     pub(super) fn kind(&mut self, name: &[u8]) -> Option<Kind> {
         let (event, modifiers) = parts(name);
         let kind = Kind::from_event(event);
@@ -63,13 +64,14 @@ impl Events {
         Some(kind)
     }
 
-    /// Returns the names of a kind.
+    /// Returns the names of the event that is used for a kind, joined by commas.
     pub(super) fn names(&self, kind: Kind) -> Option<String> {
         self.0[kind as usize].as_ref().map(|known| known.names.join(", "))
     }
 }
 
-/// Returns `cycles` and `ppp` of `cycles:ppp`, `cpu_core/cycles/ppp` and `cpu/cycles,period=9/ppp`.
+/// Splits the name of an event into event and modifiers. The result is `cycles` and `ppp` for `cycles:ppp`,
+/// `cpu_core/cycles/ppp` and `cpu/cycles,period=9/ppp`.
 fn parts(name: &[u8]) -> (&[u8], &[u8]) {
     let mut halves = name.splitn(3, |byte| *byte == b'/');
     let first = halves.next().unwrap_or_default();
@@ -81,7 +83,7 @@ fn parts(name: &[u8]) -> (&[u8], &[u8]) {
     (&first[..colon], first.get(colon + 1..).unwrap_or_default())
 }
 
-/// More kinds of cores than any machine has.
+/// The most names that are stored for an event. No machine has this many kinds of cores.
 const NAMES_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Lines of a stream through one buffer of fixed size, without a copy of any line. It knows no format.
+//! Splits a stream into lines with one buffer of fixed size, without a copy of any line. The module knows no format.
 
 use std::io::{self, ErrorKind, Read};
 
 use memchr::memchr;
 
-/// Reads lines of at most as many bytes as the buffer has. Longer ones are passed over and counted.
+/// Reads lines that have at most as many bytes as the buffer. Longer lines are skipped and counted.
 pub(super) struct Lines<R> {
     input: R,
     buffer: Vec<u8>,
@@ -22,14 +22,14 @@ impl<R: Read> Lines<R> {
         Self { input, buffer, start: 0, end: 0, skipping: false, number: 0, too_long: 0 }
     }
 
-    /// Returns the next line without its end.
+    /// Returns the next line without its line end.
     pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
         let Some((start, end)) = self.next_range()? else { return Ok(None) };
         let line = &self.buffer[start..end];
         Ok(Some(line.strip_suffix(b"\r").unwrap_or(line)))
     }
 
-    /// Returns the number of the last line, from 1 on.
+    /// Returns the number of the line that was read last. The first line is 1.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -68,7 +68,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Counts the line that ended, and returns whether it is whole.
+    /// Counts the line that ended. Returns false if it was too long.
     fn finish_line(&mut self) -> bool {
         self.number += 1;
         let whole = !std::mem::take(&mut self.skipping);

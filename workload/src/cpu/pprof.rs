@@ -1,5 +1,6 @@
-//! Reads pprof's profiles: protobuf, usually gzipped. It reads tables of strings, functions and locations by their ids,
-//! then sample by sample. The format is <https://github.com/google/pprof/blob/main/proto/profile.proto>.
+//! Reads profiles of pprof, which are protobuf and usually gzipped. It first reads the tables of strings, functions and
+//! locations by their ids, then one sample after the other. The format is
+//! <https://github.com/google/pprof/blob/main/proto/profile.proto>.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -63,7 +64,7 @@ mod proto {
         pub(super) id: u64,
         #[prost(uint64, tag = "2")]
         pub(super) mapping: u64,
-        /// The functions, innermost first.
+        /// The functions at this location, the innermost first.
         #[prost(message, repeated, tag = "4")]
         pub(super) lines: Vec<Line>,
     }
@@ -83,7 +84,7 @@ mod proto {
     }
 }
 
-/// One sample. Its frames go from the leaf outwards: symbol and library.
+/// One sample. Its frames are (symbol, library), from the leaf to the root.
 pub(super) struct Sample<'p> {
     pub(super) weight: u64,
     pub(super) samples: u64,
@@ -91,14 +92,14 @@ pub(super) struct Sample<'p> {
     pub(super) frames: Vec<(&'p [u8], &'p [u8])>,
 }
 
-/// A profile's tables, and its samples' bytes.
+/// The tables of a profile, and the encoded bytes of its samples.
 pub(super) struct Pprof {
     /// The unit of the weights.
     pub(super) event: String,
     strings: Vec<Bytes>,
-    /// The names by id.
+    /// The name of each function, by the id of the function.
     functions: HashMap<u64, i64>,
-    /// The file names by id.
+    /// The file name of each mapping, by the id of the mapping.
     mappings: HashMap<u64, i64>,
     locations: HashMap<u64, proto::Location>,
     samples: Vec<Bytes>,
@@ -107,10 +108,10 @@ pub(super) struct Pprof {
     instructions_at: Option<usize>,
 }
 
-/// Returns all of the bytes, unpacked if they are gzipped.
+/// Returns all bytes of the input, unpacked if they are gzipped.
 ///
 /// # Errors
-/// There are more bytes than may be read, or they cannot be unpacked.
+/// Returns an error if the input has more bytes than the limit or cannot be unpacked.
 pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
     let mut packed = Vec::new();
     input.take(BYTES_MAX + 1).read_to_end(&mut packed)?;
@@ -121,7 +122,7 @@ pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
     if !packed.starts_with(GZIP) {
         return Ok(packed);
     }
-    // Its last four bytes say how long it is unpacked.
+    // The last four bytes of a gzip file state the unpacked length.
     let broken = CpuProfileError::Binary("compressed, and cannot be unpacked");
     let Some((_, length)) = packed.split_last_chunk::<4>() else { return Err(broken) };
     let bytes = u64::from(u32::from_le_bytes(*length));
@@ -137,9 +138,9 @@ pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
     }
 }
 
-/// Returns whether a file that begins like this may be a profile.
+/// Returns whether a file that begins with these bytes may be a profile.
 pub(super) fn may_be(head: &[u8]) -> bool {
-    // The first field is one of a profile's, most often a type of samples.
+    // The first field is a field of a profile, most often a type of samples.
     let tag = head.first().copied().unwrap_or(0);
     head.starts_with(GZIP)
         || (FIELDS.contains(&(tag >> 3)) && matches!(tag & 7, VARINT | LENGTH_DELIMITED))
@@ -149,14 +150,14 @@ impl Pprof {
     /// Reads the tables.
     ///
     /// # Errors
-    /// The bytes are no profile.
+    /// Returns an error if the bytes are not a profile.
     pub(super) fn new(bytes: Vec<u8>) -> Result<Self, CpuProfileError> {
         let broken = |_: DecodeError| CpuProfileError::Binary(BROKEN);
         let mut entries = count_entries(&bytes).map_err(broken)?;
         if entries > ENTRIES_MAX {
             return Err(CpuProfileError::Binary(TOO_MANY));
         }
-        // Its texts and samples are slices of the bytes.
+        // The texts and samples are slices of the bytes.
         let profile = proto::Profile::decode(Bytes::from(bytes)).map_err(broken)?;
         if profile.samples.is_empty() || profile.sample_types.is_empty() {
             return Err(CpuProfileError::Binary("no text, and no pprof profile with samples"));
@@ -192,12 +193,12 @@ impl Pprof {
         })
     }
 
-    /// Returns how many samples there are.
+    /// Returns the number of samples.
     pub(super) fn count(&self) -> usize {
         self.samples.len()
     }
 
-    /// Returns one of the samples. Returns none if it cannot be read, or has more frames than any stack that was taken.
+    /// Returns the sample at `index`. Returns none if it cannot be read or has more than `FRAMES_MAX` frames.
     pub(super) fn sample(&self, index: usize) -> Option<Sample<'_>> {
         let bytes = self.samples.get(index).filter(|bytes| bytes.len() <= MESSAGE_BYTES_MAX)?;
         let proto::Sample { locations, values } = proto::Sample::decode(&bytes[..]).ok()?;
@@ -236,7 +237,8 @@ fn text(strings: &[Bytes], index: i64) -> &[u8] {
     text.map_or(b"", |text| text)
 }
 
-/// Counts the entries of the tables before they take memory: an empty one has two bytes, and takes tens when decoded.
+/// Counts the entries of the tables before they take memory. An empty entry has two bytes and takes tens of bytes when
+/// it is decoded.
 fn count_entries(mut bytes: &[u8]) -> Result<usize, DecodeError> {
     let mut entries = 0;
     while !bytes.is_empty() {
@@ -247,14 +249,14 @@ fn count_entries(mut bytes: &[u8]) -> Result<usize, DecodeError> {
     Ok(entries)
 }
 
-/// The index of no string.
+/// An index that no string has.
 const NO_TEXT: i64 = -1;
 
 const GZIP: &[u8] = b"\x1f\x8b";
 const VARINT: u8 = 0;
 const LENGTH_DELIMITED: u8 = 2;
 
-/// The fields that a profile has, and those of them that are tables.
+/// `FIELDS` are the fields of a profile. `TABLES` are the fields that are tables.
 const FIELDS: std::ops::RangeInclusive<u8> = 1..=15;
 const TABLES: std::ops::RangeInclusive<u32> = 1..=6;
 
@@ -267,17 +269,17 @@ const TOO_MANY: &str = "a pprof profile of more than 1,048,576 samples, strings 
 pub(super) const TOO_MANY_FRAMES: &str =
     "a pprof profile of more than 134,217,728 frames; valid are 1 to as many: sample less";
 
-/// The most frames of all samples together. Each costs a look-up.
+/// The most frames of all samples together. Each frame costs a lookup.
 pub(super) const ALL_FRAMES_MAX: usize = 128 << 20;
 
-/// The most frames of a sample: some times the deepest stacks that profilers take.
+/// The most frames of a sample. Profilers record stacks that are several times less deep.
 const FRAMES_MAX: usize = 4_096;
-/// The most bytes of a sample or location. Decoded it takes up to eight times as many, and 4,096 frames take a tenth of
-/// it at most.
+/// The most encoded bytes of a sample or location. The decoded form takes up to eight times as many bytes. A sample of
+/// 4,096 frames takes at most a tenth of the limit.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// The most entries of the tables. Each takes some tens of bytes beside its own: with all of them the tables are within
-/// 128 MiB.
+/// The most entries of the tables. Each entry takes some tens of bytes in addition to its encoded bytes, so the tables
+/// take at most 128 MiB.
 const ENTRIES_MAX: usize = 1 << 20;
 
-/// The most bytes of a file, and of its unpacked form. Profiles of minutes are some megabytes.
+/// The most bytes of a file and of its unpacked form. A profile of some minutes has some megabytes.
 const BYTES_MAX: u64 = 128 << 20;

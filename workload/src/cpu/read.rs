@@ -1,5 +1,5 @@
-//! Reads `perf script` text and folded stacks line by line, and pprof's profiles sample by sample. For each sample it
-//! keeps only the first rules that its frames match. It counts lines that cannot be read, and goes on.
+//! Reads `perf script` text and folded stacks line by line, and pprof profiles sample by sample. Of each sample it
+//! stores only the first rules that match the frames. It counts lines that cannot be read, and continues.
 
 use std::io::{self, Read};
 
@@ -13,44 +13,44 @@ use super::rules::{NONE, Ranks, Rules, TABLES, Table};
 use super::symbols::{Symbol, Symbols};
 use super::weights::Weights;
 
-/// The reason why there is no profile.
+/// The reason why no profile could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CpuProfileError {
-    /// The stream failed.
+    /// The stream could not be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// The input is not text.
+    /// The input has no format that can be read.
     #[error("this is {0}")]
     Binary(&'static str),
-    /// The profile would take more memory than it may.
+    /// A part of the profile is longer than its limit.
     #[error("this is {what} {bytes} bytes; valid are 1 to {bytes_max}: sample less")]
     TooLong {
-        /// The part that is too long, up to the number.
+        /// The words for the part that is too long, which the message prints before the number.
         what: &'static str,
-        /// Its length.
+        /// The length of the part (bytes).
         bytes: u64,
-        /// The bound.
+        /// The greatest valid length (bytes).
         bytes_max: u64,
     },
-    /// Not one sample could be read.
+    /// No sample could be read.
     #[error(
         "no sample could be read from {lines} lines{example}; a profile is the text of \
              `perf script`, folded stacks (lines of `frame;frame;leaf COUNT`), or pprof's protobuf"
     )]
     Nothing {
-        /// The number of lines.
+        /// The number of lines of the input.
         lines: u64,
         /// The first line that could not be read.
         example: String,
     },
 }
 
-/// The bounds of reading.
+/// The limits of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest line that is not passed over (bytes).
+    /// The longest line that is read (bytes). Longer lines are skipped.
     pub line_bytes_max: usize,
-    /// The most distinct symbols that are kept.
+    /// The most distinct symbols that are stored.
     pub symbols_max: usize,
 }
 
@@ -60,12 +60,12 @@ impl Default for Limits {
     }
 }
 
-/// Reads a profile to its end.
+/// Reads a profile to its end, within the default limits.
 pub fn read(input: impl Read, rules: &Rules) -> Result<CpuProfile, CpuProfileError> {
     read_within(input, rules, Limits::default())
 }
 
-/// Does the same within other limits.
+/// Reads a profile to its end, within these limits.
 pub fn read_within(
     mut input: impl Read,
     rules: &Rules,
@@ -110,7 +110,7 @@ fn read_pprof(
     let profile = Pprof::new(pprof::bytes(input)?)?;
     let mut tally = Tally::new(rules, limits.symbols_max);
     let kind = tally.events.kind(profile.event.as_bytes()).unwrap_or(Kind::Other);
-    // Instructions that are the weights of a profile count as another unit.
+    // If instructions are the weights of a profile, they count as `Other`.
     let kind = if kind == Kind::Instructions { Kind::Other } else { kind };
     (tally.format, tally.event) = (Some(Format::Pprof), Some(profile.event.clone()));
     let mut malformed = Malformed::default();
@@ -136,7 +136,7 @@ const UNREADABLE: &[u8] = b"a sample with a location that is not there, or above
 const HEAD_BYTES: u64 = 8;
 const EXAMPLE_BYTES: usize = 80;
 
-/// The beginnings of binary files, and what to do about them.
+/// The first bytes of binary files that are not profiles, each with the advice for the user.
 const BINARY: [(&[u8], &str); 1] =
     [(b"PERFILE2", "perf.data: run `perf script -i FILE` and give its output")];
 
@@ -147,10 +147,10 @@ enum Format {
     Pprof,
 }
 
-/// The parts of a stack that are kept.
+/// The parts of a sample's stack that the result needs.
 #[derive(Clone, Copy, Debug)]
 struct Stack {
-    /// The kind. None for a sample that is left out.
+    /// The kind of the sample. None for a sample that is not used.
     kind: Option<Kind>,
     count: u64,
     leaf: Option<u32>,
@@ -171,7 +171,7 @@ impl Stack {
     }
 }
 
-/// Samples and their weight, by their kind. The kinds of a profile are known only at its end.
+/// The samples and their weight, by the kind of event. Only at the end of a profile it is known which kind is used.
 type Counts = [Counted; KINDS];
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -192,14 +192,14 @@ struct Tally<'a> {
     symbols: Symbols,
     format: Option<Format>,
     events: Events,
-    /// The unit of the weights, if the format states it once for all.
+    /// The unit of the weights, if the format states one unit for the whole profile.
     event: Option<String>,
     open: Option<Stack>,
     total: Counts,
     weights: [Weights; KINDS],
     sums: [Vec<Counts>; TABLES],
     uncategorised: [Counts; TABLES],
-    /// Samples of events that stand beside another of their kind.
+    /// The number of samples that are not used because another event of the same kind is used.
     left_out: u64,
 }
 
@@ -224,14 +224,14 @@ impl<'a> Tally<'a> {
         self.total.iter().all(|weighed| weighed.weight == 0)
     }
 
-    /// Reads a line, and returns whether it could.
+    /// Reads a line. Returns false if the line could not be read.
     fn line(&mut self, line: &[u8]) -> bool {
         match self.format {
             Some(Format::Perf) => self.perf(line),
             Some(Format::Folded) => self.folded(line),
             Some(Format::Pprof) => false,
             None if line.trim_ascii().is_empty() || line.starts_with(b"#") => true,
-            // The form of the first line that has one is the profile's.
+            // The first line that has a known form decides the format of the profile.
             None if header(line).is_some() => {
                 self.format = Some(Format::Perf);
                 self.perf(line)
@@ -340,13 +340,13 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Returns the kind of sample that tells most.
+    /// Returns the best kind of sample in the profile for shares of cycles.
     fn kind(&self) -> Kind {
         let has = |kind: &Kind| self.total[*kind as usize].weight > 0;
         Kind::ALL.into_iter().find(has).unwrap_or(Kind::Other)
     }
 
-    /// Returns what counts in the end: samples of the kind that tells most, and instructions beside them.
+    /// Returns the sums of the result: the samples of the kind that is used, and the instructions.
     fn sums(&self, counts: &Counts) -> Sums {
         let kind = self.kind();
         let Counted { samples, weight } = counts[kind as usize];
@@ -366,7 +366,7 @@ impl<'a> Tally<'a> {
     fn profile(self, malformed: Malformed) -> CpuProfile {
         let kind = self.kind();
         let samples_of = |kind: Kind| self.total[kind as usize].samples;
-        // Time beside cycles gives the clock, and instructions beside all else give the IPC.
+        // The time gives the clock rate if cycles are known. Instructions give the IPC with every other kind.
         let is_used = |sampled: &Kind| match sampled {
             Kind::Clock => kind == Kind::Cycles,
             sampled => *sampled == kind || *sampled == Kind::Instructions,
@@ -445,7 +445,7 @@ impl<'a> Tally<'a> {
         Breakdown { categories, uncategorised }
     }
 
-    /// Returns the leaf functions of a category with the most weight. There are none if no category has that name.
+    /// Returns the leaf functions with the most weight in a category. The list is empty if no category has that name.
     fn top(&self, category: &str) -> Vec<(String, u64)> {
         let rules = self.rules.in_table(Table::Leaf);
         let is_of = |symbol: &Symbol| {
@@ -466,7 +466,7 @@ impl<'a> Tally<'a> {
 const TOP: usize = 5;
 const UNCATEGORISED: &str = "uncategorised";
 
-/// Returns frames and count of `frame;frame;leaf COUNT`.
+/// Splits `frame;frame;leaf COUNT` into the frames and the count.
 fn folded_count(line: &[u8]) -> Option<(&[u8], u64)> {
     let line = line.trim_ascii_end();
     let at = memrchr(b' ', line)?;
@@ -475,7 +475,8 @@ fn folded_count(line: &[u8]) -> Option<(&[u8], u64)> {
     (!frames.is_empty()).then_some((frames, count))
 }
 
-/// Returns a frame of a folded stack without the mark of where it ran. Kernel frames get a library that says so.
+/// Returns the symbol and the library of a frame in a folded stack. The suffix that marks where the frame ran is
+/// removed. A frame of the kernel gets the kernel's name as its library.
 fn annotated(frame: &[u8]) -> (&[u8], &[u8]) {
     for mark in [b"_[i]", b"_[j]"] {
         if let Some(symbol) = frame.strip_suffix(mark) {
@@ -493,12 +494,12 @@ const KERNEL: &[u8] = b"[kernel.kallsyms]";
 struct Header<'a> {
     event: &'a [u8],
     period: u64,
-    /// The one frame of a sample without a stack.
+    /// The only frame of a sample without a stack.
     frame: Option<(&'a [u8], &'a [u8])>,
 }
 
-/// Reads `comm pid [cpu] time: period event:`, of which any part but the event may be missing. Without a stack its one
-/// frame is behind.
+/// Reads `comm pid [cpu] time: period event:`, in which every part but the event may be missing. A sample without a
+/// stack has its only frame after the event.
 fn header(line: &[u8]) -> Option<Header<'_>> {
     let line = line.trim_ascii();
     let (head, frame) = if line.ends_with(b":") {
@@ -519,7 +520,7 @@ fn header(line: &[u8]) -> Option<Header<'_>> {
     let last = words.next()?;
     let before = words.next()?;
     let event = &last[..last.iter().rposition(|byte| *byte != b':')? + 1];
-    // Prose may end with a colon; a sample has a process or a time.
+    // A line of prose may also end with a colon. Only a sample has a process or a time.
     if !head.split(u8::is_ascii_whitespace).any(is_time_or_process) {
         return None;
     }
@@ -555,7 +556,7 @@ fn perf_frame(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((if symbol.is_empty() { UNKNOWN } else { symbol }, library))
 }
 
-/// Returns a whole number in decimal digits. One that is too large counts as the largest.
+/// Returns a whole number in decimal digits. A number that is too large becomes the largest u64.
 fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,10 +1,10 @@
-//! Finds the category of a frame by an ordered list of patterns in a file. The first that matches wins. The patterns
-//! are regular expressions over bytes, and take time linear in the symbol whatever the pattern.
+//! Finds the category of a frame by an ordered list of patterns in a file. The first pattern that matches decides. The
+//! patterns are regular expressions over bytes. Every pattern takes time linear in the length of the symbol.
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 
-/// The two tables of \[Accelerometer\] that samples are sorted into.
+/// The two tables of \[Accelerometer\] into which samples are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// Leaf functions (table 2).
@@ -16,10 +16,10 @@ pub enum Table {
 pub(super) const TABLES: usize = 2;
 
 impl Table {
-    /// Both, in the order of their index.
+    /// Both tables, in the order of their index.
     pub const ALL: [Table; TABLES] = [Table::Leaf, Table::Functionality];
 
-    /// Returns the word that rules files use.
+    /// Returns the word for this value in files of rules.
     pub const fn name(self) -> &'static str {
         match self {
             Table::Leaf => "leaf",
@@ -28,18 +28,18 @@ impl Table {
     }
 }
 
-/// The frames of a stack that a rule looks at.
+/// The frames of a stack to which a rule applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Frames {
     /// Only the frame where the sample was taken.
     Leaf,
-    /// Any frame: everything that a matching function calls counts for it.
+    /// Any frame. Everything that a matching function calls also counts for the rule.
     Inclusive,
 }
 
 impl Frames {
-    /// Returns the word that rules files use.
+    /// Returns the word for this value in files of rules.
     pub const fn name(self) -> &'static str {
         match self {
             Frames::Leaf => "leaf",
@@ -48,13 +48,13 @@ impl Frames {
     }
 }
 
-/// Rules that cannot be used.
+/// The reason why rules cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rules {origin}: {problem}")]
 pub struct BadRules {
-    /// The file, or the compiled-in name.
+    /// The file of the rules, or the name of the compiled-in rules.
     pub origin: String,
-    /// The problem, and its place.
+    /// The problem and its place in the file.
     pub problem: String,
 }
 
@@ -74,7 +74,8 @@ pub(super) struct Rule {
     pub(super) category: String,
     /// A part of the category, such as `free` of memory.
     pub(super) part: Option<String>,
-    /// Leaf for leaf functions and inclusive for functionalities, unless stated.
+    /// The frames to which the rule applies. The default is the leaf for leaf functions and every frame for
+    /// functionalities.
     pub(super) frames: Option<Frames>,
     #[serde(default)]
     symbols: Vec<String>,
@@ -82,7 +83,8 @@ pub(super) struct Rule {
     libraries: Vec<String>,
 }
 
-/// The first rule that matches a symbol as the leaf of a stack, and as any other frame. `NONE` if none does.
+/// The index of the first rule that matches a symbol as the leaf of a stack, and as any other frame. It is `NONE` if no
+/// rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ranks {
     pub(super) as_leaf: u16,
@@ -99,7 +101,7 @@ struct Ordered {
     libraries: Patterns,
 }
 
-/// Patterns and the rule of each.
+/// Patterns, each with the index of its rule.
 #[derive(Debug)]
 struct Patterns {
     set: RegexSet,
@@ -107,7 +109,7 @@ struct Patterns {
     owners: Vec<u16>,
 }
 
-/// Ordered rules for both tables.
+/// The ordered rules of both tables.
 #[derive(Debug)]
 pub struct Rules {
     tables: [Ordered; TABLES],
@@ -118,13 +120,13 @@ pub struct Rules {
 pub struct Explained {
     /// The table of the rule.
     pub table: Table,
-    /// Its place among that table's rules, from 1 on.
+    /// The position of the rule in its table, starting at 1.
     pub place: usize,
-    /// Its category.
+    /// The category of the rule.
     pub category: String,
     /// The part of the category, if any.
     pub part: Option<String>,
-    /// The frames that it looks at.
+    /// The frames to which the rule applies.
     pub frames: Frames,
     /// The pattern that matched.
     pub pattern: String,
@@ -136,8 +138,8 @@ impl Rules {
         Self::new(&[("tax", COMPILED_IN)])
     }
 
-    /// Returns the rules of the texts, each (origin, TOML). Rules of earlier texts come first. End with [`Rules::text`]
-    /// to extend the compiled-in rules.
+    /// Makes rules from texts, each (origin, TOML). Rules of earlier texts come first. Add [`Rules::text`] as the last
+    /// text to extend the compiled-in rules.
     pub fn new(texts: &[(&str, &str)]) -> Result<Self, BadRules> {
         let (mut leaf, mut functionality) = (Vec::new(), Vec::new());
         for (origin, text) in texts {
@@ -146,7 +148,7 @@ impl Rules {
                 return Err(bad(format!("{} bytes; at most {TEXT_BYTES_MAX}", text.len())));
             }
             let file: File = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
-            // Each text is tried alone first if there are several, so that the error names the file.
+            // Each of several texts is first tried alone, so that the error names the file.
             if texts.len() > 1 && *origin != Self::text().0 {
                 for rules in [&file.leaf, &file.functionality] {
                     Ordered::new(rules.clone()).map_err(bad)?;
@@ -167,7 +169,7 @@ impl Rules {
         ("tax", COMPILED_IN)
     }
 
-    /// Returns every rule that matches a symbol, in order, so the first of a table is the one that counts for a leaf.
+    /// Returns every rule that matches a symbol, in order. For a leaf the first rule of each table decides.
     pub fn explain(&self, symbol: &str, library: &str) -> Vec<Explained> {
         let explained = |table: Table| {
             let rule_set = &self.tables[table as usize];
@@ -232,7 +234,7 @@ impl Ordered {
         Ok(Self { rules, symbols, libraries })
     }
 
-    /// Returns rule and pattern of each match.
+    /// Returns the index of the rule and the pattern of each match.
     fn matches<'a>(
         &'a self,
         symbol: &'a [u8],
@@ -259,7 +261,7 @@ impl Patterns {
         if texts.len() > PATTERNS_MAX {
             return Err(format!("{} patterns; at most {PATTERNS_MAX}", texts.len()));
         }
-        // Symbols are bytes, and nothing here asks what is a letter beyond ASCII.
+        // Symbols are bytes, and no pattern needs Unicode classes.
         let set = RegexSetBuilder::new(&texts).unicode(false).build();
         Ok(Self { set: set.map_err(|error| error.to_string())?, texts, owners })
     }

@@ -1,18 +1,18 @@
-//! The distinct symbols of a profile. Each is matched against the rules once. Symbols beyond the bound are counted and
-//! match nothing.
+//! The distinct symbols of a profile. The rules are applied to each symbol once. Symbols beyond the limit are counted
+//! and match no rule.
 
 use super::events::{KINDS, Kind};
 use super::rules::{Ranks, Rules, TABLES};
 
 /// The facts about one symbol.
 pub(super) struct Symbol {
-    /// The symbol, and behind a zero byte its library.
+    /// The symbol, then a zero byte and the library, if there is one.
     name: Box<[u8]>,
     pub(super) ranks: [Ranks; TABLES],
 }
 
 impl Symbol {
-    /// Returns the text for a person: `symbol (library)`.
+    /// Returns the symbol as text for a person: `symbol (library)`.
     pub(super) fn text(&self) -> String {
         let mut halves = self.name.splitn(2, |byte| *byte == 0).map(String::from_utf8_lossy);
         let (symbol, library) = (halves.next().unwrap_or_default(), halves.next());
@@ -20,13 +20,13 @@ impl Symbol {
     }
 }
 
-/// All symbols, by name. It is a table of our own indices, so that a lookup makes no key.
+/// All symbols, by name. The hash table stores indices only, so that a lookup allocates no key.
 pub(super) struct Symbols {
     hasher: ahash::RandomState,
-    /// Open addressing: a position in `symbols` plus 1, or 0.
+    /// The slots of a hash table with open addressing. A slot has an index in `symbols` plus 1, or 0 if it is empty.
     slots: Vec<u32>,
     symbols: Vec<Symbol>,
-    /// For each symbol the weight of the samples that have it as their leaf, by their kind.
+    /// The weight of the samples whose leaf is this symbol, by kind. Each symbol has one entry.
     leaf_weights: Vec<[u64; KINDS]>,
     bytes: usize,
     symbols_max: usize,
@@ -42,7 +42,7 @@ impl Symbols {
         Self { hasher, slots, symbols, leaf_weights, bytes: 0, symbols_max, name, beyond: 0 }
     }
 
-    /// Returns the symbol's index. Returns none beyond the bound.
+    /// Returns the index of a symbol. Returns none if the limit is reached and the symbol is new.
     pub(super) fn index(&mut self, rules: &Rules, symbol: &[u8], library: &[u8]) -> Option<u32> {
         self.name.clear();
         self.name.extend_from_slice(&symbol[..symbol.len().min(SYMBOL_BYTES_MAX)]);
@@ -96,7 +96,7 @@ impl Symbols {
         *total = total.saturating_add(weight);
     }
 
-    /// Returns all symbols, each with the weight of the samples of a kind that have it as their leaf.
+    /// Returns all symbols, each with the weight of the samples of one kind whose leaf it is.
     pub(super) fn with_leaf_weights(&self, kind: Kind) -> impl Iterator<Item = (&Symbol, u64)> {
         let weights = self.leaf_weights.iter().map(move |by_kind| by_kind[kind as usize]);
         self.symbols.iter().zip(weights)
@@ -106,7 +106,7 @@ impl Symbols {
         self.symbols.len()
     }
 
-    /// Returns the number of frames whose symbol was beyond the bound.
+    /// Returns the number of frames whose symbol was not stored because of the limit.
     pub(super) fn beyond(&self) -> u64 {
         self.beyond
     }

@@ -1,4 +1,4 @@
-//! Profiles small enough to count by hand.
+//! Tests profiles that are small enough to count by hand.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn folded_stacks_are_sorted_leaf_and_inclusive() {
     let profile = read_text(FOLDED);
     assert_eq!((profile.format, profile.event.as_str()), ("folded stacks", "samples"));
     assert_eq!((profile.total.weight, profile.total.samples), (100, 100));
-    // The copy that the compressor calls is a leaf of its own, and counts as compression by functionality.
+    // The copy that the compressor calls is a leaf in its category, and counts as compression in the functionalities.
     let leaf = |name| profile.leaf.find(name).map_or(0, |one| one.sums.weight);
     assert_eq!([leaf("ZSTD"), leaf("Memory"), leaf("Kernel")], [30, 10, 20]);
     assert_eq!(share(&profile, "Compression"), 0.4);
@@ -87,7 +87,7 @@ fn perf_script_without_stacks_has_a_sample_a_line() {
     assert_eq!(parts, [("copy", 200), ("allocation", 100)]);
 }
 
-/// Makes samples of one function each: the event, the period and the function.
+/// Makes a profile from (event, period, function). Each sample has a stack of one function.
 fn perf(samples: &[(&str, u64, &str)]) -> CpuProfile {
     let line = |(event, period, symbol): &(&str, u64, &str)| {
         format!("srv  42 [000]  55.1:  {period} {event}:  7f00 {symbol}+0x5 (/srv/x)\n")
@@ -149,7 +149,7 @@ fn stacks_weighted_by_time_count_their_samples() {
         (counted.stands_for, counted.independent_samples),
         (Some(StandsFor::Samples), 100.0)
     );
-    // Samples of perf have periods of their own.
+    // The samples of perf have different periods.
     let uneven = perf(&[("cycles", 1_000, "main"), ("cycles", 1, "main")]);
     assert!((uneven.independent_samples - 1.0).abs() < 0.01, "{uneven:?}");
     assert_eq!((uneven.total.samples, uneven.stands_for), (2, None));
@@ -207,7 +207,7 @@ fn findings_map_to_table_4() {
     assert!(!finds("logging"));
 }
 
-/// A message's field of bytes.
+/// Encodes a field of a protobuf message that holds bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut all = vec![(number << 3) | 2];
     put(&mut all, bytes.len() as u64);
@@ -215,7 +215,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     all
 }
 
-/// Fields of numbers.
+/// Encodes fields of a protobuf message that hold numbers.
 fn numbers(fields: &[(u8, u64)]) -> Vec<u8> {
     let mut all = Vec::new();
     for (number, value) in fields {
@@ -233,8 +233,8 @@ fn put(all: &mut Vec<u8>, mut value: u64) {
     all.push(value as u8);
 }
 
-/// Makes `main -> compress_response -> ZSTD_compressBlock_fast`, the last two inlined into one place, and a sample of
-/// `main` alone. Values are samples and nanoseconds.
+/// Makes a pprof profile with the stack `main -> compress_response -> ZSTD_compressBlock_fast`, whose last two
+/// functions are inlined into one location, and a sample of `main` alone. The values are samples and nanoseconds.
 fn pprof() -> Vec<u8> {
     let strings: [&[u8]; 8] = [
         b"",
@@ -296,7 +296,7 @@ fn a_sample_has_no_more_frames_than_a_stack() {
     all.extend(field(4, &[numbers(&[(1, 70)]), line.repeat(4_000)].concat()));
     all.extend(field(4, &[numbers(&[(1, 71)]), line.repeat(400_000)].concat()));
     all.extend(field(2, &[field(1, &[71]), numbers(&[(2, 1), (2, 10_000)])].concat()));
-    // Inlined functions of a few places multiply, and so do the frames of one sample.
+    // A few locations with many inlined functions make many frames, and so do many locations in one sample.
     for count in [1, 2, 1_000_000, 2_000_000] {
         let ids = vec![70; count];
         all.extend(field(2, &[field(1, &ids), numbers(&[(2, 1), (2, 10_000)])].concat()));

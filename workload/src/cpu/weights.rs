@@ -1,19 +1,22 @@
-//! Tells how sure shares of weighted samples are: how many independent samples of one weight say as much. For folded
-//! stacks, whose counts may be of samples or of cycles and nanoseconds, it first finds the meaning of the counts.
+//! Computes how certain the shares of weighted samples are. The measure is the number of independent samples of equal
+//! weight that would be as certain. The counts of folded stacks may be samples, cycles or nanoseconds, so the meaning
+//! of the counts is found first.
 
 /// The meaning of the counts of folded stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandsFor {
-    /// Each is a number of samples.
+    /// Each count is a number of samples.
     Samples,
-    /// Each sample counts so much: the counts' greatest common divisor is too large for numbers of samples.
+    /// Each sample counts as this many units, because the greatest common divisor of the counts is too large for
+    /// numbers of samples.
     Each(u64),
-    /// No stack has a count as low as numbers of samples go, and nothing tells how much a sample counts.
+    /// The counts are not samples, because even the smallest is too large. The units per sample are unknown.
     Unknown,
 }
 
 impl StandsFor {
-    /// Returns the samples behind lines that count so much. If the meaning is not known, that is one per line.
+    /// Returns the number of samples of `lines` lines that weigh `weight` together. It is one per line if the meaning
+    /// of the counts is unknown.
     pub(super) fn samples(self, lines: u64, weight: u64) -> u64 {
         match self {
             StandsFor::Samples => weight,
@@ -23,19 +26,19 @@ impl StandsFor {
     }
 }
 
-/// Sums of weights as they come.
+/// The sums of the weights seen so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weights {
     samples: u64,
     sum: f64,
-    /// The sum of the squares of single samples.
+    /// The sum of the squared weights of single samples.
     squares: f64,
     divisor: u64,
     least: u64,
 }
 
 impl Weights {
-    /// Adds so many samples that weigh so much together. Without a sample the weight belongs to others.
+    /// Adds `samples` samples that weigh `weight` together. Adds nothing if either number is zero.
     pub(super) fn add(&mut self, samples: u64, weight: u64) {
         if samples == 0 || weight == 0 {
             return;
@@ -59,13 +62,14 @@ impl Weights {
         }
     }
 
-    /// Returns Kish's effective size of a weighted sample: the square of the sum over the sum of the squares.
+    /// Returns Kish's effective size of a weighted sample: the squared sum of the weights, divided by the sum of the
+    /// squared weights.
     pub(super) fn independent(&self) -> f64 {
         if self.squares > 0.0 { self.sum * self.sum / self.squares } else { 0.0 }
     }
 
-    /// Returns the same for folded stacks: all of their samples if their number is known, otherwise the least number
-    /// that there were, as if each line were one.
+    /// Returns the number of independent samples of folded stacks. It is the number of samples if the meaning of the
+    /// counts is known. Otherwise each line counts as one sample, which gives the smallest possible number.
     pub(super) fn independent_folded(&self) -> f64 {
         match self.stands_for() {
             StandsFor::Samples => self.sum,
@@ -82,8 +86,8 @@ fn greatest_common_divisor(mut one: u64, mut other: u64) -> u64 {
     one
 }
 
-/// The least period. Samplers take one sample for so many events or nanoseconds at least, and the least numbers of
-/// samples are a few.
+/// The smallest period (events or nanoseconds per sample) of a sampler. The smallest number of samples of a stack is
+/// far lower.
 const PERIOD_MIN: u64 = 1_000;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Payload classes and the generators of their bytes: text with the redundancy of real documents, so that a codec gains
-//! on it what it gains on theirs. The measured ratios are in the test below. The documents themselves are not copied,
-//! and a slice of a pool need not be a well-formed document.
+//! Payload classes and the generators of their bytes. The generated text has the redundancy of real documents, so a
+//! codec reaches the same ratio on both. The ratios are tested below. No real document is copied, and a slice of a pool
+//! need not be a well-formed document.
 
 mod html;
 mod json;
@@ -15,24 +15,24 @@ use units::Prng;
 
 use text::Text;
 
-/// The kind of bytes that values have.
+/// The kind of bytes in values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PayloadClass {
-    /// Pages of programming documentation; zlib level 1 shrinks 4 KiB 3.8 times, 64 KiB 5.7 times.
+    /// Pages of programming documentation. zlib at level 1 compresses 4 KiB by a factor of 3.8 and 64 KiB by 5.7.
     #[default]
     Html,
-    /// An indented array of records; 5.5 times and 7.5 times.
+    /// An indented JSON array of records. The factors are 5.5 and 7.5.
     Json,
-    /// Comma-separated trades; 3.2 times and 3.1 times.
+    /// Comma-separated trades. The factors are 3.2 and 3.1.
     Numeric,
     /// Incompressible bytes.
     Random,
-    /// One character, repeated; which one depends on the key.
+    /// One character, repeated. The key determines the character.
     Repeat,
 }
 
-/// The text names no payload class.
+/// The error for a text that is not the name of a payload class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no payload class; use html, json, numeric, random or repeat")]
 pub struct UnknownClass(pub String);
@@ -41,7 +41,7 @@ impl PayloadClass {
     /// Every class.
     pub const ALL: [Self; 5] = [Self::Html, Self::Json, Self::Numeric, Self::Random, Self::Repeat];
 
-    /// Returns the word for it in configuration and on the command line.
+    /// Returns the word for this class in configuration and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Html => "html",
@@ -52,7 +52,7 @@ impl PayloadClass {
         }
     }
 
-    /// Returns `length` bytes of this class, the same for the same seed. Returns none for [`Self::Repeat`].
+    /// Returns `length` bytes of this class. The same seed gives the same bytes. The pool of [`Self::Repeat`] is empty.
     pub(crate) fn pool(self, length: usize, seed: u64) -> Vec<u8> {
         let prng = Prng::new(seed);
         match self {
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the median ratio of original to deflated bytes over slices of `length`.
+    /// Returns the median ratio of original to deflated bytes over slices of `length` bytes.
     fn ratio(pool: &[u8], length: usize) -> f64 {
         let mut compressor = Compressor::new(CompressionLvl::new(1).expect("level 1 exists"));
         let mut out = vec![0; compressor.deflate_compress_bound(length)];
@@ -107,9 +107,8 @@ mod tests {
         ratios[ratios.len() / 2]
     }
 
-    /// The expected ratios are zlib's at level 1 on real documents: HTML of the Python manual, the
-    /// JSON of iso-codes and a trade log (published as 3.8 and 5.5, 6.2 and 7.4, 3.2 and 3.1 at 4
-    /// and 64 KiB).
+    /// The expected ratios are those of zlib at level 1 on real documents: HTML of the Python manual, the JSON of
+    /// iso-codes, and a trade log. The published ratios at 4 and 64 KiB are 3.8 and 5.5, 6.2 and 7.4, 3.2 and 3.1.
     #[test]
     fn ratios_are_within_a_quarter_of_those_of_real_documents() {
         let expected = [

@@ -1,4 +1,4 @@
-//! A bounded writer of random text: words by Zipf's law, identifiers built from them.
+//! Writes random text of a bounded length: words by Zipf's law, and identifiers built from the words.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use units::Prng;
 
 use crate::Popularity;
 
-/// Text under construction, up to a length.
+/// A text under construction, up to `length` bytes.
 pub(super) struct Text {
     out: Vec<u8>,
     length: usize,
@@ -39,12 +39,12 @@ impl Text {
         self.out.write_fmt(arguments).expect("a vector takes every write");
     }
 
-    /// Writes a frequent word of the language.
+    /// Returns a word of the language. Words come up by Zipf's law.
     pub(super) fn word(&mut self) -> &'static str {
         self.words[self.ranks.draw(&mut self.prng) as usize]
     }
 
-    /// Writes any word, all with the same probability.
+    /// Returns any word. All words have the same probability.
     pub(super) fn rare_word(&mut self) -> &'static str {
         self.words[self.prng.below(self.words.len() as u64) as usize]
     }
@@ -57,13 +57,13 @@ impl Text {
         self.prng.unit() < probability
     }
 
-    /// Writes a whole number from `low` to `high`.
+    /// Returns a whole number from `low` to `high`.
     pub(super) fn number(&mut self, low: u64, high: u64) -> u64 {
         low + self.prng.below(high - low + 1)
     }
 }
 
-/// Frequent words first, then the vocabulary of a technical manual.
+/// The words of the text: frequent English words first, then the vocabulary of a technical manual.
 const WORDS: &str = "\
     the of a to is in and for be that are with this as if it or by not an from can on which will \
     value returns when object may used has string should at type have method use function but \

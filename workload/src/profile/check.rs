@@ -1,5 +1,5 @@
-//! Checks whether a profile can be used: each number must be in its range and have its standing, and curves must rise.
-//! A problem names the key, the value and what is valid.
+//! Checks whether a profile can be used. Each number must be in its range and have a source, and curves must rise. A
+//! problem names the key, the value and the valid values.
 
 use super::{
     Accelerator, DeviceProfile, FaultTail, Figure, Kind, LatencyPoint, OpProfile, Variant,
@@ -63,7 +63,7 @@ fn accelerator(accelerator: &Accelerator) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a published latency is at least the submission, because it begins in front of it.
+/// Checks that a latency is at least the cost of the submission, because a latency includes the submission.
 fn holds_its_submission(
     key: &str,
     op: &OpProfile,
@@ -92,7 +92,8 @@ fn whole_batches_cost_more(accelerator: &Accelerator, variant: Variant) -> Resul
     ))
 }
 
-/// Checks that a profile with a codec states its window, and that one that compresses states its code.
+/// Checks that a profile with compression or decompression states its window, and that a profile with compression
+/// states its Huffman code.
 fn codec(p: &DeviceProfile) -> Result<(), String> {
     if let Some(window) = &p.window_log2 {
         number("window_log2", window, 9, 15)?;

@@ -1,5 +1,5 @@
-//! The cost of one op as a function of its size and of how well the data compresses, and the pace at which jobs can
-//! follow. It is arithmetic on a profile's points, and knows no device.
+//! Computes the cost of one op from its size and from how well the data compresses. It also computes the least time
+//! between the starts of jobs. The module is arithmetic on the points of a profile, and knows no device.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -10,12 +10,12 @@ use super::Figure;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpProfile {
-    /// Time from submission to completion of a lone job, by uncompressed size; sizes rise.
+    /// The time from submission to completion of a single job, by uncompressed size. The sizes rise.
     pub latency: Vec<LatencyPoint>,
-    /// Time per page when several are inside; counts rise. Software on a core has none.
+    /// The time per page of a batch, by the pages in flight. The counts rise. Software on a core has no points here.
     #[serde(default)]
     pub batch: Vec<BatchPoint>,
-    /// The dependence of the time on the data. Without points it does not depend on them.
+    /// The dependence of the time on how well the data compresses. Without points the time does not depend on the data.
     #[serde(default)]
     pub ratio: Vec<RatioPoint>,
 }
@@ -24,19 +24,19 @@ pub struct OpProfile {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyPoint {
-    /// The uncompressed side of the job.
+    /// The uncompressed size of the job.
     pub bytes: u64,
-    /// Its latency.
+    /// The latency of the job (ns).
     pub ns: Figure<u64>,
 }
 
-/// The cost of a 4 KiB page when several are inside.
+/// The cost of a 4 KiB page when several are in flight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchPoint {
-    /// Pages submitted together.
+    /// The number of pages that are submitted together.
     pub pages_in_flight: u64,
-    /// Time of the batch over its pages.
+    /// The time of the batch divided by its pages (ns).
     pub ns_per_page: Figure<u64>,
 }
 
@@ -44,34 +44,37 @@ pub struct BatchPoint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RatioPoint {
-    /// The compressed side over the uncompressed one, in percent; shares rise.
+    /// The compressed size as a percentage of the uncompressed size. The percentages of the points rise.
     pub output_percent: u64,
-    /// Time over that of the latency curve, in percent: of what a job takes beyond the curve's first point, and of the
-    /// device's pace.
+    /// The time as a percentage of the time on the curve's data. It applies to the part of the latency above the first
+    /// point's, and to the interval between jobs.
     pub time_percent: Figure<u64>,
 }
 
 impl OpProfile {
-    /// Returns the latency of a lone job on the data that the curve was measured with. It is linear between two points,
-    /// goes on beyond the last with the last slope, and is the first point's below it.
+    /// Returns the latency of a single job on data like that of the measured curve. It is linear between two points.
+    /// Beyond the last point the last slope continues, and below the first point the latency is that of the first
+    /// point.
     pub fn latency(&self, bytes: u64) -> Nanos {
         Nanos(line(&self.latency, bytes).round() as u64)
     }
 
-    /// Returns the latency of a lone job on data whose compressed side is so many percent of the other.
+    /// Returns the latency of a single job on data whose compressed size is `output_percent` percent of the
+    /// uncompressed size.
     pub fn latency_at(&self, bytes: u64, output_percent: f64) -> Nanos {
         let whole = line(&self.latency, bytes);
         let fixed = self.latency.first().map_or(0.0, |point| point.ns.value as f64);
         Nanos((fixed + (whole - fixed) * self.factor(output_percent)).round() as u64)
     }
 
-    /// Returns the least time between the starts of two jobs on the whole device, however many engines are free: the
-    /// time per page of the largest batch, in proportion to the size.
+    /// Returns the least time between the starts of two jobs on the whole device, however many engines are free. It is
+    /// the time per page of the largest batch, in proportion to the size.
     pub fn interval(&self, bytes: u64) -> Nanos {
         Nanos(self.interval_ns(bytes).round() as u64)
     }
 
-    /// Returns the same on data whose compressed side is so many percent of the other.
+    /// Returns the least time between the starts of two jobs on data whose compressed size is `output_percent` percent
+    /// of the uncompressed size.
     pub fn interval_at(&self, bytes: u64, output_percent: f64) -> Nanos {
         Nanos((self.interval_ns(bytes) * self.factor(output_percent)).round() as u64)
     }
@@ -81,7 +84,8 @@ impl OpProfile {
         page_ns as f64 * bytes as f64 / PAGE_BYTES
     }
 
-    /// Returns the time on such data over the curve's. Outside the points it is that of the nearest point.
+    /// Returns the time on data of this ratio, divided by the time on the curve's data. Outside the points it is the
+    /// value of the nearest point.
     fn factor(&self, output_percent: f64) -> f64 {
         let at =
             |point: &RatioPoint| (point.output_percent as f64, point.time_percent.value as f64);
@@ -104,8 +108,8 @@ impl OpProfile {
     }
 }
 
-/// Returns the value of a line through the points (ns). It is linear between two points, goes on beyond the last with
-/// the last slope, and is the first point's below it.
+/// Returns the time at `bytes` on the line through the points (ns). It is linear between two points. Beyond the last
+/// point the last slope continues, and below the first point the time is that of the first point.
 pub(super) fn line(points: &[LatencyPoint], bytes: u64) -> f64 {
     let after = points.iter().position(|point| bytes <= point.bytes);
     let index = after.unwrap_or(points.len().saturating_sub(1));

@@ -1,40 +1,40 @@
-//! Page faults that a device has to wait for: how often they come, and how long they take. A draw is made from a
-//! profile's points. The caller decides whether jobs suffer them.
+//! Draws the page faults for which a device waits: how often they happen, and how long they take. The numbers come from
+//! a profile. The caller decides whether jobs have such faults.
 
 use serde::{Deserialize, Serialize};
 use units::{Nanos, Prng};
 
 use super::Figure;
 
-/// How often a job meets a page fault, and how long such faults took, if they were counted.
+/// How often a job has a page fault, and how long the counted faults took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultTail {
-    /// Jobs of a million that meet one, where buffers were not touched beforehand.
+    /// The number of jobs per million that have a page fault if their buffers were not touched beforehand.
     pub jobs_per_million: Figure<u64>,
-    /// Faults by how long each took.
+    /// The counted faults by their duration.
     pub faults: Vec<FaultBucket>,
-    /// The mean (us), if it is published.
+    /// The mean duration (us), if it is published.
     pub mean_us: Option<Figure<u64>>,
-    /// The longest (us), if it is published.
+    /// The longest duration (us), if it is published.
     pub max_us: Option<Figure<u64>>,
 }
 
-/// Faults that took from one to another time.
+/// The number of page faults whose duration lies between two bounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultBucket {
-    /// At least (us).
+    /// The lower bound of the duration (us), included.
     pub from_us: u64,
-    /// Less than (us).
+    /// The upper bound of the duration (us), excluded.
     pub to_us: u64,
-    /// The number of such faults.
+    /// The number of faults between the bounds.
     pub count: Figure<u64>,
 }
 
 impl FaultTail {
-    /// Returns the time that the next job waits for a page, which is mostly none. Within a bucket every time is as
-    /// likely, up to the longest that is published.
+    /// Draws the time that the next job waits for a page, which is zero for most jobs. All durations within a bucket
+    /// have the same probability, up to the longest published duration.
     pub fn draw(&self, random: &mut Prng) -> Nanos {
         if random.below(1_000_000) >= self.jobs_per_million.value {
             return Nanos(0);

@@ -1,5 +1,5 @@
-//! The way in which jobs reach an accelerator, and its cost for the submitting core. It is arithmetic on a profile's
-//! points, and submits nothing.
+//! Computes the cost of a submission for the submitting core. The module is arithmetic on the points of a profile, and
+//! submits nothing.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -7,51 +7,51 @@ use units::Nanos;
 use super::Figure;
 use super::curve::{LatencyPoint, line};
 
-/// The way in which jobs reach an accelerator, and how many it holds.
+/// How jobs reach an accelerator, and how many jobs it holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accelerator {
-    /// The place of the submitting core.
+    /// The place of the accelerator, as seen from the submitting core.
     pub attachment: Figure<Attachment>,
-    /// Jobs that run at the same time.
+    /// The number of jobs that run at the same time.
     pub engines: Figure<u64>,
     /// The number of queues that the engines take jobs from, if it is published.
     pub work_queues: Option<Figure<u64>>,
-    /// Jobs that all queues hold together; above it a submission is refused.
+    /// The number of jobs that all queues hold together. Further submissions are refused.
     pub entries_total: Figure<u64>,
-    /// The time at which the first poll of a typical job pays.
+    /// The time after the submission at which the first poll of a typical job pays (ns).
     pub expected_poll_ns: Figure<u64>,
-    /// The cost of a lone submission for the core that makes it, by the bytes of the job. One point is a constant, and
-    /// beyond the last point the last slope goes on.
+    /// The cost of a single submission for the submitting core, by the bytes of the job. A list of one point is a
+    /// constant. Beyond the last point the last slope continues.
     pub submit: Vec<LatencyPoint>,
-    /// The cost of each of several submissions that go out together. Without points they cost as much as lone ones.
+    /// The cost of each submission in a batch without polls. Without points each costs as much as a single submission.
     #[serde(default)]
     pub submit_batch: Vec<SubmitBatchPoint>,
 }
 
-/// The place of the submitting core.
+/// The place of the accelerator, as seen from the submitting core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attachment {
-    /// On the accelerator's own chip.
+    /// The accelerator is on the chip of the core.
     OnChip,
-    /// Behind a bus.
+    /// The accelerator is behind a bus.
     OffChip,
 }
 
-/// The cost of each of several submissions that go out together.
+/// The cost of each submission in a batch without polls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitBatchPoint {
-    /// Jobs submitted with no poll between them; the first point is 1.
+    /// The number of jobs that are submitted without a poll between them. The first point has 1 job.
     pub jobs: u64,
-    /// The cost of all of them over their number.
+    /// The cost of the batch divided by its jobs (ns).
     pub ns_per_job: Figure<u64>,
 }
 
 impl Accelerator {
-    /// Returns the cost of the `nth` of several submissions without a poll between them, so that the first n cost n
-    /// times what the curve says for n. By size it is in proportion to the lone ones.
+    /// Returns the cost of the `nth` submission without a poll in between. The first n submissions together cost n
+    /// times the curve's value at n. The dependence on the size is that of single submissions.
     pub(super) fn submit(&self, bytes: u64, nth: u64) -> Nanos {
         let lone = line(&self.submit, bytes);
         let Some(first) = self.submit_batch.first().filter(|_| nth > 1) else {
@@ -62,7 +62,8 @@ impl Accelerator {
         Nanos((lone * share).round() as u64)
     }
 
-    /// Returns the cost of the first `jobs` together (ns). Beyond the last point each costs what that point says.
+    /// Returns the cost of the first `jobs` submissions together (ns). Beyond the last point each submission costs as
+    /// much as at that point.
     fn batch_total(&self, jobs: u64) -> f64 {
         let after = self.submit_batch.iter().position(|point| jobs <= point.jobs);
         let total = |point: &SubmitBatchPoint| (point.jobs * point.ns_per_job.value) as f64;

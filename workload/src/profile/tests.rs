@@ -1,4 +1,4 @@
-//! The compiled-in profiles are read, and a wrong file gets an error that says what is wrong with it.
+//! Tests that the compiled-in profiles can be read, and that a wrong file gets an error that states the mistake.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn published_points_are_met_and_lines_drawn_between_and_beyond() {
     assert_eq!(compress.latency(4_096), Nanos(3_250));
     assert_eq!(compress.latency(16_384), Nanos(9_400));
     assert_eq!(compress.latency(10_240), Nanos((3_250 + 9_400) / 2));
-    // 2.0 GB/s beyond the last point.
+    // The rate is 2.0 GB/s beyond the last point.
     let beyond = compress.latency(16_384 + 20_000).0 - 9_400;
     assert!((9_900..=10_100).contains(&beyond), "{beyond}");
     assert_eq!(compress.latency(0), compress.latency(64));
@@ -182,11 +182,11 @@ fn hand_computed_points_of_every_profile() {
     let dsa = find("dsa");
     let copy = dsa.copy.as_ref().expect("has");
     assert_eq!((copy.latency(4_096), copy.interval(8_192)), (Nanos(1_737), Nanos(290)));
-    // [OffloadSched] table 4.2, sync offload less what is not compression: 26.50 - 16.55 us.
+    // [OffloadSched] table 4.2: sync offload without the time that is not compression, 26.50 - 16.55 us.
     assert_eq!(compress("bluefield2", 8_192), Nanos(9_948));
-    // 2241 ns of setup, and 9285 ns over 1.25.
+    // 2241 ns of setup, plus 9285 ns divided by 1.25.
     assert_eq!(compress("bluefield2-arm", 8_192), Nanos(9_669));
-    // Software less the same: 36.97 - 16.55 us.
+    // Software without the time that is not compression: 36.97 - 16.55 us.
     assert_eq!(compress("epyc7542-isal", 8_192), Nanos(20_414));
     assert_eq!(find("bluefield2").submit(8_192), Nanos(663));
     assert_eq!(find("epyc7542-isal").submit(8_192), Nanos(0));
