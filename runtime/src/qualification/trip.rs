@@ -87,7 +87,7 @@ fn codec_trip(
     let does = |task| can.accepts(task, input.len());
     let writer = if does(&compress) { &mut *tested } else { &mut *oracle };
     let (stream, compress_us) = writer.run(compress.clone(), input.clone())?;
-    // Software has no faults of its own: what it cannot read is the device's doing, if the device wrote it.
+    // Software makes no errors: if it cannot read a stream that the device wrote, the device is at fault.
     let read = oracle.run(decompress.clone(), stream.clone());
     let read = read.map_err(|error| match does(&compress) {
         true => wrong("compress", codec, error.to_string()),
@@ -98,7 +98,7 @@ fn codec_trip(
     if does(&decompress) {
         let (read, us) =
             tested.run(decompress.clone(), stream.clone()).map_err(|error| match error {
-                // Software has read it.
+                // Software read the stream, so the device is wrong.
                 Problem::Failed { error: DeviceError::InvalidInput(why), .. } => {
                     wrong("decompress", codec, why.to_owned())
                 }
@@ -132,7 +132,7 @@ fn kernel_trip(
     Ok(())
 }
 
-/// The job that a kernel is for.
+/// Returns a job for the kernel.
 pub(super) fn task_of(kernel: Kernel) -> Task {
     match kernel {
         Kernel::AesGcm => {
