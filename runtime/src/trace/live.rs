@@ -74,9 +74,9 @@ impl Reported {
     }
 }
 
-/// The strand's index and serial number.
+/// One path of a payload through its traces.
 pub(crate) struct Strand {
-    /// Its place and serial number.
+    /// The strand's index and serial number.
     pub(crate) key: u64,
     pub(crate) run: usize,
     pub(crate) memory: Rc<Memory>,

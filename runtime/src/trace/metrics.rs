@@ -1,5 +1,5 @@
-//! The counts of an executor since its start. The executor alone writes them, and any thread may read them. This module
-//! has no names of pages. The runtime's own metrics also count where a job of a trace ran, as for any job.
+//! The counters of an executor since its start. Only the executor writes them, and any thread may read them. This
+//! module contains no names of pages. The runtime's metrics also count where each job of a trace ran, like for any job.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

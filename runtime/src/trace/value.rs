@@ -197,7 +197,7 @@ impl Serialize for Binary<'_> {
     }
 }
 
-/// The bytes that a map stands for, if it is the one that [`Binary`] writes, to the letter.
+/// Returns the bytes that a map represents, if the map is exactly the map that [`Binary`] writes.
 fn binary(members: &[Member]) -> Option<Bytes> {
     let [Member { name, value: Some(inner) }] = members else { return None };
     let Some(Kind::Map(Map { members })) = &inner.kind else { return None };
