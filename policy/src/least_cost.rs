@@ -385,7 +385,7 @@ fn half(draw: u64) -> u64 {
     draw & (DRAWS - 1)
 }
 
-/// A number above any cost.
+/// The factor that lifts the rank of a slow arm above every cost.
 const SLOW: f64 = 1e60;
 
 /// An arm is left only for a gain of more than this part of the best cost: a sixteenth. Estimates of equal arms differ

@@ -176,7 +176,7 @@ impl Placement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     device: u32,
-    /// How the calling thread waits for the job.
+    /// The way in which the calling thread waits for the job.
     pub placement: Placement,
     /// The reason for the decision.
     pub reason: Reason,

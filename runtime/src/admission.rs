@@ -56,7 +56,8 @@ impl AdmissionQueue {
         self.in_flight[index] += 1;
     }
 
-    /// Uncounts a job of the tenant that left its device, or for which the runtime no longer waits there.
+    /// Removes a job of the tenant from the count. The job left its device, or the runtime no longer waits for it
+    /// there.
     pub(crate) fn leave(&mut self, tenant: TenantId) {
         // Jobs that were inside before the first limits were set are not counted.
         if let Some(in_flight) = self.in_flight.get_mut(usize::from(tenant.0)) {

@@ -33,7 +33,7 @@ impl BlockingRuntime {
     pub fn run_blocking(&mut self, job: Box<Job>) -> Finished {
         let ticket = self.core.submit(job);
         loop {
-            // No other task uses the thread, and this loop claims the job itself. It needs no waker.
+            // A waker is not necessary, because no other task uses the thread and this loop claims the job itself.
             let claimed = self.core.claim(ticket, &mut Context::from_waker(Waker::noop()));
             if let Poll::Ready(finished) = claimed {
                 return finished;

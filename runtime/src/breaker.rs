@@ -130,7 +130,8 @@ pub(crate) const EARNED_RESULTS: u64 = 1_024;
 /// The longest wait between probes, in multiples of the first wait.
 pub(crate) const WAITS_MAX: u64 = 64;
 
-/// How far below its maximum a level counts as full. This makes up for the shares that leak between faults in a row.
+/// The tolerance below its maximum within which a level counts as full. It makes up for the shares that leak between
+/// faults in a row.
 const ROUNDING: f64 = 0.25;
 
 #[cfg(test)]

@@ -200,7 +200,7 @@ impl Runtime {
     /// Returns the finished job, or stores the waker to call when it finishes.
     ///
     /// # Panics
-    /// If the ticket was claimed or detached before.
+    /// Panics if the ticket was claimed or detached before.
     #[inline]
     pub fn claim(&mut self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finished> {
         let claimed = self.jobs.ledger.claim(ticket, context.waker());

@@ -134,7 +134,7 @@ impl Entry {
         self.state == State::Detached
     }
 
-    /// Returns the finished job, once.
+    /// Takes the finished job out of the entry.
     #[inline]
     pub(crate) fn take_finished(&mut self) -> Option<Finished> {
         let Completion { job, outcome, service } = self.finished.take()?;
@@ -142,7 +142,7 @@ impl Entry {
         Some(Finished { job, outcome, path, service, total })
     }
 
-    /// Returns whether a device has the job.
+    /// Returns whether the job was placed on a device other than software and is not finished.
     pub(crate) fn is_in_device(&self) -> bool {
         self.choice.device() != 0 && !matches!(self.state, State::Free | State::Finished)
     }

@@ -19,7 +19,8 @@ impl Default for History {
 }
 
 impl History {
-    /// Records the arrival of a job, where the policy uses costs, and returns the smoothed time between jobs.
+    /// Records the arrival of a job and returns the smoothed time between jobs. It is called only if the policy uses
+    /// costs.
     #[inline]
     pub(crate) fn arrived(&mut self, bytes: usize, now: Nanos) -> Nanos {
         let bytes = bytes.min(BYTES_MAX) as u64;

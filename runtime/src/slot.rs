@@ -37,7 +37,7 @@ pub(crate) struct Slot {
     pub(crate) scrutiny: Scrutiny,
     /// The number of delivered jobs.
     done: u64,
-    /// How many of the delivered jobs the process's reputation of the device has counted.
+    /// The number of delivered jobs that the process's reputation of the device has counted.
     told: u64,
     costs: Costs,
     /// The time of the core that polls take per completion, where that is measured.
@@ -48,7 +48,7 @@ pub(crate) struct Slot {
     eligible: [Eligible; OPS],
 }
 
-/// A job that a device took.
+/// The state of a job that a device accepted.
 pub(crate) enum Submitted {
     /// The job is already done.
     Done,
@@ -62,7 +62,7 @@ pub(crate) enum Submitted {
 #[derive(Clone, Copy)]
 struct Eligible {
     shape: TaskShape,
-    /// Smaller jobs are accepted.
+    /// Jobs below this size are accepted.
     accepted_below: usize,
     /// Jobs of this size and larger are refused.
     refused_from: usize,

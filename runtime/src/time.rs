@@ -64,7 +64,7 @@ impl Time {
         self.clock.now()
     }
 
-    /// Returns the time for one use.
+    /// Returns the time for one use. The time may be from an earlier reading of the clock.
     #[inline]
     pub(crate) fn now(&mut self) -> Nanos {
         if self.served_left == 0 {

@@ -14,7 +14,7 @@ use policy::{Placement, Reason};
 use runtime::{Reputation, Runtime, RuntimeConfig};
 use units::{ByteCount, ManualClock, Nanos, Prng};
 
-/// A change of a job's result, by the job's number.
+/// Changes a job's completion. The first argument is the job's number.
 type Lie = dyn FnMut(u64, &mut Completion) + Send;
 
 /// Software that changes its results as the test says.

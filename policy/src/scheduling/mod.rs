@@ -108,7 +108,7 @@ pub struct Gain {
     pub measured: f64,
 }
 
-/// Everything that was learnt and decided.
+/// The scheduler's state: everything that it has learnt and decided.
 #[derive(Debug)]
 pub struct Scheduling {
     tick: Nanos,
@@ -460,7 +460,7 @@ const STALE: Nanos = Nanos::secs(30);
 /// would not leave a device that slowed down.
 const SOFTWARE_STALE: Nanos = Nanos::secs(600);
 
-/// Sizes that did not occur for this long do not count.
+/// The time after which a size that did not occur again no longer counts.
 const SEEN: Nanos = Nanos::secs(60);
 
 /// The most curves. Each takes some 20 KiB. Two ops on a hundred devices fit.

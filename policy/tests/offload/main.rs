@@ -23,7 +23,7 @@ const LOADS: [f64; 12] =
 
 const LEAST_LATENCY: LeastLatency = LeastLatency { inline_bytes_max: 256 << 10 };
 
-/// One device. It saturates at 425,000 jobs per second, below what the core can submit.
+/// One device, which saturates at 425,000 jobs per second. The core can submit more.
 const ONE: [Accelerator; 1] = [BLUEFIELD];
 
 /// A device with four engines. The core saturates first.

@@ -192,7 +192,7 @@ fn a_service_that_reports_nonsense_is_outvoted() {
             let found = fleet.bytes_min("virtual");
             assert!(off_by(&fleet, BREAK_EVEN) < NEAR_LOG2, "{nonsense:?}: {found}");
         }
-        // From the start it takes no longer.
+        // A scheduler that gets the nonsense from its start finds the size in the same time.
         let mut fleet = fleet.anew();
         fleet.run_s(12);
         let found = fleet.bytes_min("virtual");

@@ -79,7 +79,7 @@ impl Runtime {
         takers.peek().is_some() && takers.all(Slot::is_full)
     }
 
-    /// Returns the time for one use.
+    /// Returns the time for one use. The time may be from an earlier reading of the clock.
     pub(crate) fn now(&mut self) -> Nanos {
         self.clock.time.now()
     }

@@ -9,7 +9,7 @@ use super::Runtime;
 use crate::breaker::Wrong;
 use crate::entry::Ticket;
 
-/// What is known about a result.
+/// The outcome of reading a result back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The result was not or cannot be read back.
@@ -19,7 +19,7 @@ pub(super) enum Verdict {
 }
 
 impl Runtime {
-    /// Counts a result of a device that is verified, and returns whether this result is read back.
+    /// Counts a result of a device whose results are verified. Returns whether this result should be read back.
     #[inline(never)]
     pub(super) fn tick_scrutiny(&mut self, device: usize, completion: &Completion) -> bool {
         let scrutiny = &mut self.devices.slots[device].scrutiny;

@@ -162,7 +162,7 @@ impl Spawner {
 /// The reason why a task was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnError {
-    /// As many tasks wait to begin as may.
+    /// The number of tasks that wait to begin has reached its limit.
     #[error("{waiting_max} tasks wait to begin, as many as may")]
     CoresFull {
         /// The most tasks that may wait.

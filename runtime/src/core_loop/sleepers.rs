@@ -63,7 +63,8 @@ impl Sleepers {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Uncounts a waiting task that was taken and begins. Wakes another core if tasks are left.
+    /// Removes a task from the number of waiting tasks, because it was taken and begins. Wakes another core if tasks
+    /// are left.
     pub(super) fn one_begins(&self) {
         if self.waiting.fetch_sub(1, Ordering::Relaxed) > 1 {
             self.wake_one();
@@ -115,7 +116,7 @@ impl Sleepers {
         self.life.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_ok()
     }
 
-    /// Uncounts a task that has ended or will never begin.
+    /// Removes a task from the number of live tasks, because it has ended or will never begin.
     pub(super) fn one_ended(&self) {
         if self.life.fetch_sub(1, Ordering::SeqCst) == ENDING + 1 {
             self.wake_all();

@@ -43,11 +43,11 @@ pub enum Problem {
     /// The device returned other bytes than software.
     #[error("WRONG RESULT: it does not {what} {how} as software does ({why})")]
     Wrong {
-        /// What the device did wrong, as a verb.
+        /// The verb for the work that the device did wrong.
         what: &'static str,
         /// The codec or the kernel.
         how: &'static str,
-        /// How the result is wrong.
+        /// The reason why the result is wrong.
         why: String,
     },
     /// Software does not return a correct result for a job that the device fails.

@@ -203,8 +203,8 @@ impl Engine {
         job.tenant = live.input.tenant;
         job.class = live.input.class;
         job.deadline = deadline(live.started, due, live.input.deadline);
-        // The core that begins a trace checks the devices at its first step. Later there is no caller that could try
-        // again.
+        // Only later steps wait in the overflow area. For the first step the core that begins the trace tries once. For
+        // later steps there is no caller that could try again.
         if live.steps > 0 && self.limits.overflow_max > 0 && core.is_crowded(&job) {
             if self.overflow.len() < self.limits.overflow_max {
                 self.metrics.up(Counted::Overflowed);

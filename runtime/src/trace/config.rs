@@ -57,7 +57,7 @@ pub struct TraceLimits {
     /// The most traces of one tenant in flight. With too few, a single tenant cannot use the devices fully. With too
     /// many, one tenant can take all of their capacity.
     pub tenant_live_max: usize,
-    /// The largest payload, at every step.
+    /// The largest size of a payload at every step, in bytes.
     pub payload_bytes_max: usize,
     /// The size of the overflow area. Jobs in the middle of traces wait there while every device that accepts them is
     /// full. If the area is full, and at the first step of a trace, the policy finds the device full and the job goes

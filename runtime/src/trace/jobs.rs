@@ -22,11 +22,11 @@ pub struct Maker {
     pub level: Level,
     /// The pool for results.
     pub pool: Pool,
-    /// The largest payload.
+    /// The largest size of a payload, in bytes.
     pub payload_bytes_max: usize,
 }
 
-/// The work of an op.
+/// The work that an op needs for a payload.
 pub enum Made {
     /// A job.
     Job(Box<Job>),

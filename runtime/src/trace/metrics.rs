@@ -152,7 +152,7 @@ impl TraceMetrics {
     }
 
     fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, usize>> {
-        // No operation under the lock can be half done.
+        // A panic under the lock cannot leave an operation half done.
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

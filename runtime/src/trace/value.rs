@@ -59,7 +59,7 @@ pub struct List {
     pub items: Vec<Value>,
 }
 
-/// Names and values.
+/// A map from names to values.
 #[derive(Clone, PartialEq, Message)]
 pub struct Map {
     /// The members.
