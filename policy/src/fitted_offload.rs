@@ -30,8 +30,9 @@ struct Rule {
 }
 
 /// Offloads every job to one of the open accelerators that pay for its op and size, in proportion to their weights. The
-/// calling thread does other work, or waits if other work takes longer than the job. A job that no accelerator takes
-/// goes to software. Above `inline_bytes_max` it goes to the first open device behind the accelerators.
+/// calling thread does other work. It waits for a job that is so short that a switch to other work would take longer. A
+/// job that no accelerator takes goes to software. Above `inline_bytes_max` it goes to the first open device behind the
+/// accelerators.
 #[derive(Clone, Debug)]
 pub struct FittedOffload {
     accelerators: usize,

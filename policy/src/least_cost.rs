@@ -180,10 +180,9 @@ pub(crate) fn choose(
 /// for a device never falls with the time that the device takes. So the chosen arm is the best in every state between
 /// the two, except for rounding. Rounding is a part in 10^15, and an arm is left only for a gain of at least a
 /// sixteenth.
-/// rounding: that is a part in 10^15, and no place is left for less than a sixteenth.
+///
 /// Returns none for jobs in a hurry, for a choice that holds the core, and if an arm's time is unknown, because an
 /// unknown arm is probed too often.
-/// is tried too often.
 pub(crate) fn valid_between(
     policy: &impl CostObjective,
     choice: Choice,
@@ -407,9 +406,9 @@ const PROBE_COST_RATIO_MAX: u64 = 64;
 /// would miss their deadlines.
 const UNKNOWN_PROBE_EVERY: u64 = 2;
 
-/// An arm of unknown cost is tried only while less than this part of its queue is taken, so that a device that does not
-/// answer gets no more jobs. With a smaller part, a device that is busy with known ops would never become known for the
-/// others.
+/// An arm of unknown cost is tried only while less than this part of its queue is taken: a quarter. A device that does
+/// not answer then gets no more jobs. With a smaller part, a device that is busy with jobs of known sizes would never
+/// become known for other sizes.
 const UNKNOWN_QUEUE_DIVISOR: usize = 4;
 
 #[cfg(test)]

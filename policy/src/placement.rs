@@ -26,10 +26,10 @@ pub trait Policy: Send + Sync {
         None
     }
 
-    /// Returns how long a decision of a policy that uses costs stays valid. The result says that this choice is the
-    /// decision for every job like this one, or larger, from any tenant, in every state between `least` and `most`, if
-    /// the last similar job got the same choice. The caller may then reuse the choice for draws whose lower half is not
-    /// below the returned number.
+    /// Returns whether a choice of a policy that uses costs stays valid over a range of states. If the result is a
+    /// number, this choice is the decision for every job like this one, or larger, from any tenant, in every state
+    /// between `least` and `most`, provided that the last similar job got the same choice. The caller may then reuse
+    /// the choice for draws whose lower half is not below the number.
     ///
     /// A state lies between the two if all of these hold. Its eligible devices are all eligible at `least` and include
     /// those of `most`. Estimate, host time and depth of the chosen device lie between the two. Those of the other

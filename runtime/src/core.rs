@@ -73,7 +73,7 @@ struct Jobs {
     /// The number of bytes that may still be redone before the next turn.
     fallback_bytes_left: usize,
     hooked: Hooked,
-    /// Whether any job had another tenant than the default one.
+    /// Whether any job had a tenant other than the default one.
     has_tenants: bool,
 }
 
@@ -234,8 +234,8 @@ impl Runtime {
         }
     }
 
-    /// Polls every device that has jobs, redoes failed jobs in software and wakes the owners. The runtime's time
-    /// advances only here.
+    /// Polls every device that has jobs, redoes failed jobs in software and wakes the owners. Jobs time out only here
+    /// and in sync placements.
     pub fn turn(&mut self) -> Outstanding {
         let outstanding = self.poll_once();
         if outstanding.polled.is_none() {
@@ -347,5 +347,5 @@ pub struct Outstanding {
 /// timeout late. A runtime that polls without pause does not scan its jobs at every turn.
 const EXPIRY_CHECKS_PER_TIMEOUT: u64 = 8;
 
-/// The reason why the ticket of a returned job has an entry.
+/// The message of the panic if a job has no entry.
 const BOOKED: &str = "a job's books are closed with its end";

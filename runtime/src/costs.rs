@@ -21,9 +21,9 @@ pub(crate) struct Known {
     is_enough: bool,
     /// The number of jobs that had come to the core at the last observation.
     learnt: u64,
-    /// The time at which the fit was last asked whether to observe a job.
+    /// The time at which the fit was last called to decide whether to observe a job.
     asked: Nanos,
-    /// The number of jobs for which the fit need not be asked, counted down.
+    /// The number of following jobs for which the fit need not be called.
     passes: u32,
     fit: CostFit,
 }
@@ -37,7 +37,7 @@ impl Known {
         arrivals > self.learnt + FORGOTTEN
     }
 
-    /// Returns the expected time from submission to completion, and how much of it the job holds the core.
+    /// Returns the expected time from submission to completion, and the part of it for which the job holds the core.
     #[inline]
     pub(crate) fn expected_times(
         &self,
@@ -48,7 +48,7 @@ impl Known {
         (whole(latency_ns), whole(host_ns))
     }
 
-    /// Returns the result of [`CostFit::due`]. For a device that behaves as expected it asks the fit only for every
+    /// Returns the result of [`CostFit::due`]. For a device that behaves as expected it calls the fit only for every
     /// other job.
     #[inline]
     fn tick(&mut self, now: Nanos) -> bool {
@@ -85,10 +85,11 @@ impl Costs {
     /// Records the cost of a job that was not yet done at `before` and was done at `by`, and returns whether the
     /// estimates changed.
     ///
-    /// If the two times are close, the job ended between them. Otherwise the expected time counts as wrong only by the
-    /// part that lies outside of them, because a core that polls late must not blame the device. This rule does not
-    /// apply to close times: an expectation that counts as right whenever it may be right confirms itself. With it, a
-    /// device that was assumed to do one job after the other was never corrected at loads at which its jobs rarely met.
+    /// If the two times are close, their middle counts as the end of the job. Otherwise the expected time counts as
+    /// wrong only by the part that lies outside of them, because a core that polls late must not blame the device. This
+    /// rule does not apply to close times: an expectation that counts as right whenever it may be right confirms
+    /// itself. With it, a device that was assumed to do one job after the other was never corrected at loads at which
+    /// its jobs rarely met.
     ///
     /// `arrivals` jobs came to the core so far. Knowledge from long ago counts little, and probes of an arm that is not
     /// chosen are rare.
@@ -178,12 +179,12 @@ const SCALE_NS_MAX: f64 = 1e12;
 /// this holds for all jobs that take two microseconds.
 const CLOSE_DIVISOR: u64 = 2;
 
-/// The number of jobs after a question to the fit for which it is not asked again, on a steady device. The fit observes
-/// one in 16 of the jobs that it is asked for, and the first after a millisecond without an observation. With a steady
-/// device it is asked for every other job, or after half of that millisecond. The first observation of a changed device
-/// ends this. A change is found at most 16 jobs later than if the fit were asked for every job. Asking for one job in
-/// four was too rarely: in virtual time, at 400,000 jobs per second, the 99th percentile of `LeastLatency` was then
-/// 1.05 times that of offloading everything. It is 1.03 times that now.
+/// The number of jobs for which the fit is not called between two calls, if the device is steady. The fit observes one
+/// in 16 of the jobs for which it is called, and the first job after a millisecond without an observation. For a steady
+/// device it is called for every other job, or after half of that millisecond. The first observation of a changed
+/// device ends this. A change is found at most 16 jobs later than if the fit were called for every job. A call for only
+/// one job in four was too rare: in virtual time, at 400,000 jobs per second, the 99th percentile of `LeastLatency` was
+/// then 1.05 times that of offloading everything. Now it is 1.03 times that.
 const PASSES: u32 = 1;
 const ASK_AFTER: Nanos = Nanos::micros(500);
 

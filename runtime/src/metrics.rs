@@ -279,10 +279,10 @@ pub struct PathCount {
     pub queueing: Nanos,
     /// The counts by size, for sizes that occurred.
     pub sizes: Vec<SizeCount>,
-    /// The jobs by service time: `[n]` counts those from 2^n ns to below 2^(n+1) ns. The last class also counts all
-    /// longer ones.
+    /// The number of jobs by service time. Element `n` counts the jobs from 2^n ns to below 2^(n+1) ns. The last
+    /// element also counts all longer jobs.
     pub service_log2_ns: Vec<u64>,
-    /// The jobs by queueing time, in the same classes.
+    /// The number of jobs by queueing time, in the same classes.
     pub queueing_log2_ns: Vec<u64>,
 }
 

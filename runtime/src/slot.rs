@@ -30,7 +30,7 @@ pub(crate) struct Slot {
     in_flight_bytes: usize,
     /// The completions that were polled and not yet delivered. A poll may return more than one turn may deliver.
     polled: Vec<Completion>,
-    /// The time of the last poll but one, and the time of the last poll.
+    /// The times of the previous poll and of the last poll.
     polled_at: [Nanos; 2],
     pub(crate) retired: Option<Retired>,
     /// Decides which results of the device are read back.
@@ -43,8 +43,8 @@ pub(crate) struct Slot {
     /// The time of the core that polls take per completion, where that is measured.
     way_back: WayBack,
     polls: u32,
-    /// Whether the device accepts a job, per op. The runtime needs this often, and finding it means a search through
-    /// lists.
+    /// The known answers, per op, to whether the device accepts a job. The runtime needs the answer often, and the
+    /// device's capabilities are lists.
     eligible: [Eligible; OPS],
 }
 

@@ -29,7 +29,7 @@ impl Levels {
 pub(super) struct Control {
     /// The current size, as a power of two.
     log2: f64,
-    /// The size of the last step.
+    /// The size of the last step, as a logarithm to base 2.
     step: f64,
     /// The direction of the last step, or 0 before the first step. `run` is the number of steps in a row in this
     /// direction.

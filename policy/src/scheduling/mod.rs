@@ -32,7 +32,7 @@ pub struct JobReport<'a> {
     pub device: &'a str,
     /// The time that the report covers.
     pub covered: Nanos,
-    /// The share of that time for which the process's cores were busy, 0 to 1. It is 0 if it is not known.
+    /// The share of the covered time for which the process's cores were busy, 0 to 1. It is 0 if it is not known.
     pub busy: f64,
     /// The sums by size class. Each class occurs once.
     pub sizes: &'a [SizeSums],
@@ -221,8 +221,8 @@ impl Scheduling {
         }
     }
 
-    /// Returns whether the report's curve exists or may be created. A curve without a report for a long time is removed
-    /// for it.
+    /// Returns whether the report's curve exists or may be created. To make space, this may remove a curve that had no
+    /// report for a long time.
     fn has_room(&mut self, report: &JobReport<'_>, now: Nanos) -> bool {
         let known = self.ops.get(&report.op);
         if known.is_some_and(|op| op.devices.contains_key(report.device)) {

@@ -130,7 +130,7 @@ impl Runtime {
         }
     }
 
-    /// Completes a finished job where there are limits, and a job that is never claimed.
+    /// Does the remaining work for a finished job where there are limits, and for a job that is never claimed.
     #[inline(never)]
     fn let_go(&mut self, ticket: Ticket, was: State) {
         let entry = self.jobs.ledger.get_mut(ticket).expect(BOOKED);

@@ -96,7 +96,7 @@ impl DecisionCache {
         }
     }
 
-    /// Returns the sized decision for the job.
+    /// Returns the sized decision for the job, if there is one.
     #[inline]
     pub(super) fn get(&self, job: &Job) -> Option<Choice> {
         let decision = &self.sized[job.task.op().index() % OPS];
@@ -107,7 +107,7 @@ impl DecisionCache {
         if holds { decision.choice } else { None }
     }
 
-    /// Returns the validated decision for the job. `arrivals` jobs have come to the core so far.
+    /// Returns the validated decision for the job, if there is one. `arrivals` jobs have come to the core so far.
     #[inline(always)]
     pub(super) fn get_validated(
         &self,
@@ -260,7 +260,7 @@ const JOBS_MAX: u64 = 1_024;
 /// The least number of jobs between two questions to the policy, whatever changed.
 const JOBS_MIN: u64 = 32;
 
-/// The part by which the gap may grow is one divided by this.
+/// The divisor of the gap for its largest growth: the gap may grow by a quarter.
 const GAP_DIVISOR: u64 = 4;
 
 /// The queue depths that are tried one after the other. Each job counts as `MEANS` times the mean size.

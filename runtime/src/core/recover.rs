@@ -231,7 +231,7 @@ impl Runtime {
 /// next turns, so that the thread's other work waits for some milliseconds at most.
 const FALLBACK_BYTES_PER_TURN: usize = 256 << 10;
 
-/// Returns why the job must be redone in software. Returns none if the outcome is the job's result.
+/// Returns why the job must be redone in software. Returns none if the device is not the cause of the outcome.
 #[inline]
 pub(super) fn fault(outcome: &Outcome) -> Option<Reason> {
     match outcome {

@@ -36,7 +36,7 @@ impl Runtime {
         self.place(job, Choice::software(reason), now)
     }
 
-    /// Places a job whose decision is not cached for its size.
+    /// Places a job without a sized decision in the cache.
     #[inline(never)]
     fn place_unsized(&mut self, job: Box<Job>, waiting: usize, now: Nanos) -> Ticket {
         let drawn = self.draw(&job, now);
@@ -47,7 +47,7 @@ impl Runtime {
         }
     }
 
-    /// Places a job for which no decision is cached.
+    /// Places a job without any decision in the cache.
     #[inline(never)]
     fn place_undecided(
         &mut self,
@@ -62,8 +62,8 @@ impl Runtime {
         }
     }
 
-    /// Draws random bits and records the arrival. This happens for each job without a decision cached for its size,
-    /// including those that a probe or the configuration places.
+    /// Draws random bits and records the arrival of a job. This happens for each job without a sized decision in the
+    /// cache, even if a probe or the configuration decides its placement.
     #[inline(always)]
     fn draw(&mut self, job: &Job, now: Nanos) -> Drawn {
         let decisions = &mut self.decisions;
@@ -73,7 +73,7 @@ impl Runtime {
         Drawn { draw, gap }
     }
 
-    /// Makes a decision. Returns none where software is forbidden and no device is open.
+    /// Decides where the job runs. Returns none if software is forbidden and no device is open.
     #[inline(always)]
     fn decide(&mut self, job: &Job, drawn: Drawn, waiting: usize, now: Nanos) -> Option<Choice> {
         let choice = self.choose(job, drawn, waiting, now);

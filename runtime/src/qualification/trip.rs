@@ -205,7 +205,7 @@ impl Line {
         }
     }
 
-    /// Returns the completion of the one job in flight, or none if it is not done in time.
+    /// Returns the completion of the job in flight, or none if the job is not done in time.
     fn finished(&mut self) -> Option<Completion> {
         let mut done = Vec::new();
         loop {

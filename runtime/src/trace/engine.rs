@@ -223,7 +223,7 @@ impl Engine {
         if matches!(live.reported, Reported::Done) {
             self.runs.remove(run);
         }
-        // Arms of a fork that failed never meet, so their joins are removed.
+        // Failed arms never arrive at their join, so the joins of the run are removed.
         if !self.joins.is_empty() {
             self.joins.retain(|_, join| join.run != run);
         }
