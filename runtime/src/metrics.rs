@@ -133,8 +133,8 @@ impl Metrics {
         counted.map(|(name, missed)| (name.clone(), missed.load(Ordering::Relaxed))).collect()
     }
 
-    /// Returns, per device, the number of its streams that do not decompress to their input, and the number of streams
-    /// that it decompressed wrong.
+    /// Returns, per device, the number of streams that it wrote wrong, and the number of streams that it read wrong. A
+    /// stream is wrong if it does not decompress to its input.
     pub fn corrupt(&self) -> Vec<(String, u64, u64)> {
         self.by_device(&self.corrupt, &self.misread)
     }

@@ -168,8 +168,8 @@ impl Policy for JobShape {
     }
 }
 
-/// Every job takes the same time, to the nanosecond, as if the policy were called for every job. Every job is therefore
-/// placed the same way, including probes, and the runtime learns the same.
+/// Compares cached decisions with a policy that is called for every job. Every job takes the same time in both cases,
+/// to the nanosecond. It is therefore placed the same way, including probes, and the runtime learns the same.
 #[test]
 fn an_answer_that_stands_is_the_one_that_would_be_given() {
     let host_cycles: Arc<dyn Policy> =
@@ -247,7 +247,8 @@ fn it_leaves_a_device_that_slows_tenfold_and_comes_back() {
     const SLOW: usize = 10_000;
     const FAST: usize = 40_000;
     const LEAVES_WITHIN: usize = 500;
-    /// This is less than half a second, because only probes see a device that is not chosen.
+    /// The number of jobs within which the device is used again: less than half a second. Only probes see a device that
+    /// is not chosen.
     const RETURNS_WITHIN: usize = 20_000;
     let load = Load { jobs: 80_000, slow: Some((SLOW..FAST, 10.0)), ..Load::new(50e3) };
     let mut done = run(least_latency(), &load);

@@ -76,7 +76,8 @@ impl Runtime {
         }
     }
 
-    /// Reports that the device decompressed a stream wrong that software can read. A caller found this by its checksum.
+    /// Reports that the device decompressed a stream wrong, although software can read the stream. A caller found this
+    /// by its checksum.
     pub fn report_misread(&mut self, device: usize) {
         if device != 0 && device < self.devices.slots.len() {
             self.metrics.count_misread(device);
