@@ -1,19 +1,20 @@
-//! Sends jobs that are worth the way to accelerators, jobs that are too long for the calling core to worker threads,
-//! and the rest to that core.
+//! Sends jobs for which offloading pays to accelerators, jobs that are too long for the calling core to worker threads,
+//! and all other jobs to that core.
 
 use std::ops::Range;
 
 use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, part};
 
 /// Offloads every job of at least `offload_bytes_min` to the first open accelerator, while the calling thread does
-/// other work. Without one, jobs above `inline_bytes_max` go to the first open device behind the accelerators (a pool
-/// of workers), so that the other sessions of the core never wait for them longer than that bound.
+/// other work. If no accelerator is open, jobs above `inline_bytes_max` go to the first open device behind the
+/// accelerators (a pool of workers). The other sessions of the core then never wait for longer than a job of
+/// `inline_bytes_max` takes.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundedOffload {
-    /// The number of devices behind software that are accelerators.
+    /// The number of accelerators among the devices after software.
     pub accelerators: usize,
-    /// The smallest job that is offloaded. Below this, submitting costs more than it saves. The size depends on the
-    /// device.
+    /// The smallest job that is offloaded. Below this size, a submission costs more than it saves. The size depends on
+    /// the device.
     pub offload_bytes_min: usize,
     /// The largest job that may run on the calling core.
     pub inline_bytes_max: usize,

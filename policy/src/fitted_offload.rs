@@ -1,5 +1,6 @@
-//! `BoundedOffload` with the parameters that a scheduler fitted: per op and device the size from which offloading pays,
-//! and the device's share. A few jobs go the other way so that both ways stay known. The policy fits nothing itself.
+//! `BoundedOffload` with the parameters that a scheduler fitted: for each op and device, the size from which offloading
+//! pays and the device's share. A few jobs go elsewhere as probes, so that every device's cost stays known. The policy
+//! fits nothing itself.
 
 use units::Op;
 
@@ -12,11 +13,11 @@ pub struct Offload {
     pub op: Op,
     /// The index of the device.
     pub device: usize,
-    /// Smaller jobs do not go there (bytes).
+    /// The size below which jobs do not go to the device (bytes).
     pub bytes_min: usize,
-    /// Its share, against the shares of the other accelerators that would be taken.
+    /// The device's share, relative to the shares of the other open accelerators that pay for the job.
     pub weight: u16,
-    /// Jobs up to this size are waited for; 0 for none.
+    /// The largest job for which the calling thread waits (bytes). It is 0 if it waits for none.
     pub wait_bytes_max: usize,
 }
 
@@ -28,22 +29,23 @@ struct Rule {
     wait_bytes_max: usize,
 }
 
-/// Offloads every job to one of the open accelerators that pay for its op and size, in the proportion of their weights.
-/// The calling thread does other work or, if that takes longer than the job, waits. A job that no accelerator takes
-/// goes to software, or, above `inline_bytes_max`, to the first open device behind the accelerators.
+/// Offloads every job to one of the open accelerators that pay for its op and size, in proportion to their weights. The
+/// calling thread does other work. It waits for a job that is so short that a switch to other work would take longer. A
+/// job that no accelerator takes goes to software. Above `inline_bytes_max` it goes to the first open device behind the
+/// accelerators.
 #[derive(Clone, Debug)]
 pub struct FittedOffload {
     accelerators: usize,
     inline_bytes_max: usize,
-    /// One job in so many probes; 0 for none.
+    /// The number of jobs per probe. With 0, no job probes.
     probe_every: u32,
-    /// The rules by op, then accelerator.
+    /// The rules by op, then by accelerator.
     offloads: Vec<Rule>,
 }
 
 impl FittedOffload {
-    /// Makes the policy with `accelerators` devices behind software. An op and device that `offloads` does not name is
-    /// offloaded from `offload_bytes_min` on, at a weight of 1.
+    /// Creates the policy for `accelerators` devices after software. For an op and device that `offloads` does not
+    /// name, jobs are offloaded from `offload_bytes_min` on, at a weight of 1.
     pub fn new(
         accelerators: usize,
         (offload_bytes_min, inline_bytes_max): (usize, usize),
@@ -73,13 +75,13 @@ impl FittedOffload {
         by_device.iter().enumerate().filter_map(pays)
     }
 
-    /// Returns how a job on this accelerator is waited for.
+    /// Returns how the calling thread waits for a job on this accelerator.
     fn placement(&self, job: &JobFacts, device: usize) -> Placement {
         let rule = &self.offloads[job.op.index() * self.accelerators + device - 1];
         if job.work_bytes <= rule.wait_bytes_max { Placement::Sync } else { Placement::Async }
     }
 
-    /// Returns one of the open accelerators that pay. The draw's upper half picks it.
+    /// Returns one of the open accelerators that pay for the job. The draw's upper half picks it.
     fn offloaded(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Option<usize> {
         let open = self.paying(job).filter(|(device, _)| is_open(snapshot.devices, *device));
         let total: u64 = open.clone().map(|(_, weight)| weight).sum();
@@ -93,14 +95,14 @@ impl FittedOffload {
         None
     }
 
-    /// Returns the place of the job if the draw's lower half makes it a probe: any other of its places.
+    /// Returns another device for the job if the draw's lower half makes it a probe, and the chosen device otherwise.
     fn probe(&self, job: &JobFacts, snapshot: &Snapshot<'_>, chosen: Choice, draw: u64) -> Choice {
         let drawn = draw & u64::from(u32::MAX);
         let is_due = self.probe_every > 0 && drawn * u64::from(self.probe_every) < 1 << 32;
         if !is_due {
             return chosen;
         }
-        // A long probe would hold the core, and a probe behind a queue would measure the queue.
+        // A long probe in software would hold the core, and a probe behind a queue would measure the queue.
         let software_open = snapshot.devices.first().is_some_and(|state| state.eligible);
         let software = (software_open && job.work_bytes <= self.inline_bytes_max).then_some(0);
         let free = |device: &usize| {
@@ -119,7 +121,7 @@ impl FittedOffload {
         }
     }
 
-    /// Returns the place of a job that no accelerator takes.
+    /// Returns the choice for a job that no accelerator takes.
     fn stays(&self, job: &JobFacts, snapshot: &Snapshot<'_>) -> Choice {
         let pays = self.paying(job).next().is_some();
         let why = match pays {
@@ -158,8 +160,8 @@ fn is_open(devices: &[DeviceState], device: usize) -> bool {
     devices.get(device).is_some_and(|state| state.eligible && state.depth < state.capacity)
 }
 
-/// A device is probed only while less than this part of its queue is taken: a device that does not answer gets no more
-/// jobs.
+/// A device is probed only while less than this part of its queue is taken, so that a device that does not answer gets
+/// no more jobs.
 const PROBE_QUEUE_DIVISOR: usize = 4;
 
 #[cfg(test)]

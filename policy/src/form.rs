@@ -1,5 +1,5 @@
-//! Chooses the form in which a value is stored: as it came, as one byte, or compressed with a codec. It is a pure
-//! function of the value and the configuration. It looks at a bounded sample and never compresses.
+//! Chooses the form in which a value is stored: unchanged, as one byte, or compressed with a codec. It is a pure
+//! function of the value and the configuration. It reads a bounded sample and never compresses.
 
 use device::{Codec, Dialect, Level};
 use store::frame;
@@ -7,20 +7,20 @@ use store::frame;
 /// Chooses the stored form of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FormPolicy {
-    /// True if new values are compressed at all.
+    /// Whether new values are compressed at all.
     pub compress: bool,
-    /// The codec. None means that the size decides.
+    /// The codec. With none, the value's size decides.
     pub codec: Option<Codec>,
-    /// The effort.
+    /// The level of compression.
     pub level: Level,
-    /// Smaller values are stored as they came.
+    /// The size below which values are stored unchanged (bytes).
     pub bytes_min: usize,
-    /// The share of a value that its stored form must save, header included.
+    /// The share of a value that its stored form must save, including the header.
     pub saving_min: f64,
-    /// True if a value that is stored as it came goes into a frame too, except for numbers. This is for fleets whose
-    /// readers take nothing else.
+    /// Whether a value that is not compressed also goes into a frame, except for numbers. This is for fleets whose
+    /// readers accept only frames.
     pub wrap_all: bool,
-    /// Every new stream stays within this window; 12 is what Intel IAA reads.
+    /// The window within which every new stream stays. Intel IAA reads streams with a window of 12.
     pub window_log2: Option<u8>,
 }
 
@@ -58,7 +58,7 @@ impl FormPolicy {
 
     fn compressed(&self, value_bytes: usize) -> Form {
         let (codec, level) = match (self.codec, self.window_log2) {
-            // Only deflate streams are readable by the devices that need a window.
+            // The devices that need a window read only deflate streams.
             (_, Some(_)) => (Codec::Deflate, self.level),
             (Some(codec), None) => (codec, self.level),
             (None, None) => automatic(value_bytes, self.level),
@@ -72,38 +72,38 @@ impl FormPolicy {
 /// The form of one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The value is stored as it came.
+    /// The value is stored unchanged.
     Raw(RawReason),
-    /// The value is stored as it came, but in a frame, because it begins like one.
+    /// The value is stored uncompressed in a frame, because it begins like a frame.
     Wrapped,
-    /// The one byte that the value repeats is stored in a frame.
+    /// The value repeats one byte, and a frame stores this byte.
     SameFilled(u8),
-    /// A compressed stream is stored in a frame, if frame and stream are no longer than stated. Otherwise the value is
-    /// stored as it came.
+    /// A compressed stream is stored in a frame, if header and stream together are not longer than `stored_bytes_max`.
+    /// Otherwise the value is stored unchanged.
     Compressed {
-        /// The promise of the stream.
+        /// The dialect of the stream.
         dialect: Dialect,
-        /// The effort.
+        /// The level of compression.
         level: Level,
-        /// Header and stream together.
+        /// The largest size of header and stream together (bytes).
         stored_bytes_max: usize,
     },
 }
 
-/// The reason why a value is stored as it came.
+/// The reason why a value is stored unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RawReason {
     /// Compression is off.
     Off,
     /// The value is too small to shrink.
     Small,
-    /// A number, which the store's own incr and decr must be able to read.
+    /// The value is a number, which the store's incr and decr must be able to read.
     Number,
-    /// A format that is compressed already.
+    /// The value has a format that is already compressed.
     AlreadyCompressed,
-    /// A sample of it is as dense as random bytes.
+    /// A sample of the value is as dense as random bytes.
     HighEntropy,
-    /// It was compressed and saved too little.
+    /// The value was compressed and saved too little.
     DidNotShrink,
 }
 
@@ -118,7 +118,7 @@ impl RawReason {
         RawReason::DidNotShrink,
     ];
 
-    /// Returns the word that metrics use.
+    /// Returns the name that metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             RawReason::Off => "off",
@@ -131,9 +131,9 @@ impl RawReason {
     }
 }
 
-/// Returns the codec that measured best for a value of that size, on text, JSON and numbers
-/// (docs/measurements/codecs.md). Below the threshold deflate has the better ratio for the time. Above it zstd's first
-/// level has the better ratio and is read in two thirds of the time.
+/// Returns the codec that performed best in measurements for a value of this size, on text, JSON and numbers
+/// (docs/measurements/codecs.md). Below the threshold, deflate has the better ratio for its time. Above it, zstd's
+/// first level has the better ratio, and reading takes two thirds of the time.
 const fn automatic(value_bytes: usize, level: Level) -> (Codec, Level) {
     match level {
         Level::Default if value_bytes >= ZSTD_BYTES_MIN => (Codec::Zstd, Level::Fast),
@@ -144,11 +144,12 @@ const fn automatic(value_bytes: usize, level: Level) -> (Codec, Level) {
 
 const ZSTD_BYTES_MIN: usize = 16 << 10;
 
-/// Above this order-0 entropy no codec here saves a tenth: base64 of random bytes (6 bits) still compresses by a
-/// quarter, and random bytes do not. The probe corrects for its sample's size.
+/// The order-0 entropy (bits per byte) above which no codec here saves a tenth. Base64 of random bytes (6 bits) still
+/// compresses by a quarter, and random bytes do not. The entropy probe corrects for its sample's size.
 const ENTROPY_BITS_MAX: f32 = 7.5;
 
-/// The smallest value that is probed. Below this a sample says too little, and trying costs only microseconds.
+/// The smallest value whose entropy is probed (bytes). Below this size a sample says too little, and an attempt to
+/// compress costs only microseconds.
 const PROBE_BYTES_MIN: usize = 1_024;
 
 #[cfg(test)]

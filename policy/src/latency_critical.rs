@@ -1,19 +1,19 @@
-//! The published policy for latency-critical applications (\[OffloadSched\]). Small jobs run in software, and large
-//! ones on a device while the calling thread waits. The policy sees no load and no class.
+//! The published policy for latency-critical applications (\[OffloadSched\]). Small jobs run in software. Large jobs
+//! run on a device while the calling thread waits. The policy considers neither load nor class.
 
 use std::ops::Range;
 
 use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, part};
 
-/// Uses software up to a size, and above it the first open device, while the calling thread waits.
+/// Uses software up to a size. Above that size it uses the first open device, while the calling thread waits.
 #[derive(Clone, Copy, Debug)]
 pub struct LatencyCritical {
-    /// The largest job for software: the size at which the device's latency meets that of software.
+    /// The largest job for software: the size at which the device's latency equals that of software.
     pub software_bytes_max: usize,
 }
 
 impl Default for LatencyCritical {
-    /// Returns the published value, for BlueField-2 beside ISA-L.
+    /// Returns the published value, for BlueField-2 compared with ISA-L.
     fn default() -> Self {
         Self { software_bytes_max: 256 }
     }

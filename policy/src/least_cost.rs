@@ -1,7 +1,8 @@
-//! The places open to one job, the cost of each, and the choice among them that `LeastLatency` and `LeastHostCycles`
-//! share: the least cost within a latency, with hysteresis and a bounded share of probes. The policies define the cost.
-//! Every job for which no earlier choice is valid pays for the choice, so places are looked at once, and the values
-//! that are kept of them fit in registers. Only a probe, one job in some hundred, looks again.
+//! The arms for one job, their costs, and the choice that `LeastLatency` and `LeastHostCycles` share. An arm is a
+//! device together with a way to wait for it. The choice has the least cost within a latency, with hysteresis and a
+//! bounded share of probes. The policies define the cost. Every job without a valid earlier choice pays for this code.
+//! Each arm is therefore read once, and its stored values fit in registers. Only a probe, about one job in some
+//! hundred, reads the arms again.
 
 use device::Class;
 use units::Nanos;
@@ -21,12 +22,12 @@ pub(crate) trait CostObjective {
 /// The objective of a policy.
 #[derive(Clone, Copy)]
 pub(crate) struct Objective<F> {
-    /// The largest job that may hold the calling core where a device is open.
+    /// The largest job that may hold the calling core if a device is open.
     pub(crate) inline_bytes_max: usize,
-    /// The latency above which a place is taken only when all are slower. Then the quickest is. Deadlines are a matter
-    /// of cost.
+    /// The latency above which an arm is chosen only if all arms are slower. In that case the quickest arm is chosen.
+    /// Deadlines are a part of the cost.
     pub(crate) latency_max: Option<Nanos>,
-    /// The cost of a place (ns).
+    /// The cost of an arm (ns).
     pub(crate) cost: F,
 }
 
@@ -36,8 +37,8 @@ impl<F: Fn(&Arm) -> f64> Objective<F> {
         self.latency_max.is_some_and(|max| arm.latency_ns > real(max.0))
     }
 
-    /// Returns a place's rank. Of two places the one with the lower rank is taken. Each slow place ranks above all that
-    /// are not slow.
+    /// Returns an arm's rank. The arm with the lowest rank is chosen. Each slow arm ranks above all arms that are not
+    /// slow.
     #[inline(always)]
     fn rank(&self, arm: &Arm) -> f64 {
         if self.is_slow(arm) { SLOW * (1.0 + arm.latency_ns) } else { (self.cost)(arm) }
@@ -51,12 +52,12 @@ pub(crate) struct Arm {
     pub(crate) placement: Placement,
     /// The time until the job is done (ns).
     pub(crate) latency_ns: f64,
-    /// The part of that time for which the calling core is held (ns).
+    /// The part of the latency for which the job holds the calling core (ns).
     pub(crate) core_ns: f64,
 }
 
 impl Arm {
-    /// Returns the calling core, if the time that it would take is known.
+    /// Returns the arm of the calling core, if its time is known.
     #[inline(always)]
     fn software(software: &DeviceState) -> Option<Self> {
         let latency_ns = real(software.host?.0);
@@ -64,7 +65,7 @@ impl Arm {
         Some(Self { device: 0, placement, latency_ns, core_ns: latency_ns })
     }
 
-    /// Returns another device while the core does other work, if the time that it would take is known.
+    /// Returns the arm of another device while the core does other work, if its time is known.
     #[inline(always)]
     fn device(device: usize, state: &DeviceState) -> Option<Self> {
         let latency = state.estimated?;
@@ -73,7 +74,7 @@ impl Arm {
         Some(Self { device, placement, latency_ns: real(latency.0), core_ns })
     }
 
-    /// Returns the same device while the core waits.
+    /// Returns the arm of the same device while the core waits.
     #[inline(always)]
     fn waited_for(self) -> Self {
         Self { placement: Placement::Sync, core_ns: self.latency_ns, ..self }
@@ -85,7 +86,7 @@ impl Arm {
     }
 }
 
-/// Device and placement in one word.
+/// The device and the placement of an arm, in one word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ArmKey(usize);
 
@@ -125,7 +126,7 @@ pub(crate) fn real(count: u64) -> f64 {
     count.min(i64::MAX as u64) as i64 as f64
 }
 
-/// Chooses the least costly place, the last place if the gain is too small, or, now and then, a probe.
+/// Chooses the arm with the least cost, the last arm if the gain is too small, or occasionally a probe.
 #[inline(always)]
 pub(crate) fn choose(
     policy: &impl CostObjective,
@@ -158,7 +159,7 @@ pub(crate) fn choose(
     if best == ArmKey::NOWHERE {
         return unknown(policy, job, snapshot);
     }
-    // Most draws are no probe whatever the places are, and so nothing more is looked at for them.
+    // Most draws lead to no probe, whatever the arms are. For these draws no arm is read again.
     let every = if all_known { PROBE_EVERY } else { UNKNOWN_PROBE_EVERY };
     if half(draw) < DRAWS / every
         && let Some(probe) = probe(policy, (job, snapshot), draw, best)
@@ -172,15 +173,16 @@ pub(crate) fn choose(
     Choice::to(place.device(), place.placement(), Reason::Policy)
 }
 
-/// Does what [`crate::Policy::valid_between`] says. The choice is valid if every other place, as it is at `least`,
-/// costs no less than the chosen one as it is at `most`, and holds the core for no less. Three facts make that enough.
-/// The cost of a place never falls with its times. The extra cost of a place that holds the core for longer than
-/// another never falls with the jobs that wait or come, and those are fewest at `least`. The extra cost of waiting for
-/// a device never falls with the time that it takes. So the chosen place is the best of all between the two, except for
-/// rounding: that is a part in 10^15, and no place is left for less than a sixteenth.
+/// Implements [`crate::Policy::valid_between`]. The choice is valid if every other arm, as it is at `least`, costs no
+/// less than the chosen arm as it is at `most`, and holds the core for no less time. Three facts make this sufficient.
+/// The cost of an arm never falls with its times. The extra cost of an arm that holds the core for longer than another
+/// never falls with the number of jobs that wait or arrive, and these are fewest at `least`. The extra cost of waiting
+/// for a device never falls with the time that the device takes. So the chosen arm is the best in every state between
+/// the two, except for rounding. Rounding is a part in 10^15, and an arm is left only for a gain of at least a
+/// sixteenth.
 ///
-/// There is no answer for jobs in a hurry, for a choice that holds the core, or if a place is not known, because that
-/// is tried too often.
+/// Returns none for jobs in a hurry, for a choice that holds the core, and if an arm's time is unknown, because an
+/// unknown arm is probed too often.
 pub(crate) fn valid_between(
     policy: &impl CostObjective,
     choice: Choice,
@@ -218,13 +220,13 @@ pub(crate) fn valid_between(
     }
 }
 
-/// The result of a look at the places.
+/// The best arm and the last arm, after the arms were compared.
 struct Ranking {
     best: ArmKey,
     best_rank: f64,
-    /// The place of the last such job.
+    /// The arm of the last similar job.
     last: ArmKey,
-    /// The last place's rank. It is infinite if that place is closed.
+    /// The last arm's rank. It is infinite if that arm is closed.
     last_rank: f64,
 }
 
@@ -236,7 +238,7 @@ impl Ranking {
         Self { best: ArmKey::NOWHERE, best_rank, last, last_rank }
     }
 
-    /// Takes a place into account. Of equal places the first is the best.
+    /// Compares an arm with the best arm so far. Of equal arms the first is the best.
     #[inline(always)]
     fn see<F: Fn(&Arm) -> f64>(&mut self, arm: Arm, objective: Objective<F>) {
         let (place, rank) = (arm.place(), objective.rank(&arm));
@@ -248,21 +250,21 @@ impl Ranking {
         }
     }
 
-    /// Returns whether the last place is not much worse than the best.
+    /// Returns whether the last arm is not much worse than the best.
     #[inline(always)]
     fn stays(&self) -> bool {
         self.last_rank <= self.best_rank + self.best_rank / HYSTERESIS_DIVISOR
     }
 }
 
-/// The places that are open to a job.
+/// The arms that are open to a job.
 #[derive(Clone, Copy)]
 struct Candidates<'a> {
     job: &'a JobFacts,
     snapshot: &'a Snapshot<'a>,
-    /// True if the calling core may wait for a device.
+    /// Whether the calling core may wait for a device.
     sync: bool,
-    /// True if the job is done on the calling core only if no device is open.
+    /// Whether the job runs on the calling core only if no device is open.
     yields: bool,
 }
 
@@ -271,20 +273,20 @@ impl<'a> Candidates<'a> {
     fn new(job: &'a JobFacts, snapshot: &'a Snapshot<'a>, inline_bytes_max: usize) -> Self {
         let batch = job.class == Class::Batch;
         let long = job.work_bytes > inline_bytes_max;
-        // A batch job yields the core to jobs that wait for it, unless its own deadline may need it.
+        // A batch job leaves the core to jobs that wait for it, unless it has a deadline.
         let yields = long || (batch && snapshot.waiting > 0 && job.time_left.is_none());
         Self { job, snapshot, sync: !batch && !long, yields }
     }
 
-    /// Returns software, if it may do the job.
+    /// Returns software, if it may run the job.
     #[inline(always)]
     fn software(self, some_open: bool) -> Option<&'a DeviceState> {
         let software = self.snapshot.devices.first().filter(|state| state.eligible);
         software.filter(|_| !(self.yields && some_open))
     }
 
-    /// Returns the devices beside software that have room for a job of this class. Batch jobs leave half of a queue to
-    /// the others.
+    /// Returns the devices other than software that have capacity for a job of this class. Batch jobs leave half of
+    /// each queue to other jobs.
     #[inline(always)]
     fn open(self) -> impl Iterator<Item = (usize, &'a DeviceState)> + Clone {
         let halved = u32::from(self.job.class == Class::Batch);
@@ -295,7 +297,7 @@ impl<'a> Candidates<'a> {
         others.filter(move |(_, state)| state.eligible && room(state))
     }
 
-    /// Returns the one device, of those not chosen, that this job could probe. The draw's upper half picks it.
+    /// Returns the device that this job could probe, out of those that were not chosen. The draw's upper half picks it.
     fn candidate(self, chosen: usize, draw: u64) -> Option<usize> {
         let some_open = self.open().next().is_some();
         let software = self.software(some_open).map(|_| 0).into_iter();
@@ -305,7 +307,7 @@ impl<'a> Candidates<'a> {
         others.nth((((draw >> 32) * count) >> 32) as usize)
     }
 
-    /// Returns the ways to have the job done on a device.
+    /// Returns the arms of a device.
     fn ways(self, device: usize) -> [Option<Arm>; 2] {
         let state = &self.snapshot.devices[device];
         match device {
@@ -318,7 +320,7 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Chooses a place if nothing is known: software, which always finishes, and whose cost is learnt in that way.
+/// Chooses an arm if no arm's cost is known: software, which always finishes, and whose cost is learnt in this way.
 #[cold]
 #[inline(never)]
 fn unknown(policy: &impl CostObjective, job: &JobFacts, snapshot: &Snapshot<'_>) -> Choice {
@@ -333,7 +335,7 @@ fn unknown(policy: &impl CostObjective, job: &JobFacts, snapshot: &Snapshot<'_>)
     }
 }
 
-/// Returns the probe of one place, if the draw's lower half and the bounds allow it.
+/// Returns the probe of one arm, if the draw's lower half and the limits allow it.
 #[cold]
 #[inline(never)]
 fn probe(
@@ -359,14 +361,15 @@ fn probe(
     }
     let best =
         candidates.ways(best.device()).into_iter().flatten().find(|arm| arm.place() == best)?;
-    // This is as in `Objective::rank`: for a place that is too slow, the latency counts.
+    // This follows `Objective::rank`: for an arm that is too slow, the latency counts.
     let (cost, best_cost) = match objective.is_slow(&arm) {
         false => (cost(&arm), cost(&best)),
         true => (arm.latency_ns, best.latency_ns),
     };
     let cost = cost.max(best_cost).max(1.0);
     let bearable = cost <= PROBE_COST_RATIO_MAX as f64 * best_cost;
-    // The share is in proportion, so that probing adds the same little whatever the place is like.
+    // The share of probes is inversely proportional to the cost, so that probing adds the same small cost whatever the
+    // arm costs.
     let due = half(draw) as f64 * PROBE_EVERY as f64 * cost < best_cost * DRAWS as f64;
     let in_time = arm.latency_ns <= time_left_ns(job);
     if due && bearable && in_time { to(arm.placement) } else { None }
@@ -375,35 +378,37 @@ fn probe(
 /// The number of values of half a draw.
 const DRAWS: u64 = 1 << 32;
 
-/// Returns the lower half.
+/// Returns the lower half of a draw.
 #[inline(always)]
 fn half(draw: u64) -> u64 {
     draw & (DRAWS - 1)
 }
 
-/// A number above any cost.
+/// The factor that lifts the rank of a slow arm above every cost.
 const SLOW: f64 = 1e60;
 
-/// A place is left only for a gain of more than this part of the best cost: estimates of equal places differ by about
-/// that much from job to job, and to stay costs no more than that.
+/// An arm is left only for a gain of more than this part of the best cost: a sixteenth. Estimates of equal arms differ
+/// by about that much from job to job, and staying costs at most that much.
 const HYSTERESIS_DIVISOR: f64 = 16.0;
 
-/// One in so many of the jobs whose best place is known probes another. Fewer do in proportion to how much worse that
-/// place looks. The mean cost of probing is then below best / 256, and the jobs that it touches are well below the one
-/// in a hundred that a 99th percentile sees.
+/// One in this many of the jobs whose best arm is known probes another arm. An arm that looks worse is probed less, in
+/// proportion to its cost. The mean cost of probing is then below best / 256. The share of affected jobs is well below
+/// the one in a hundred that a 99th percentile shows.
 const PROBE_EVERY: u64 = 256;
 
-/// A place that looks worse than this many times the best is not probed, because even one such job would be far too
-/// slow. The place is tried again when its queue is shorter or its estimate has been forgotten.
+/// An arm that looks worse than this many times the best is not probed, because even one such job would be far too
+/// slow. The arm is tried again when its queue is shorter or its estimate has been forgotten.
 const PROBE_COST_RATIO_MAX: u64 = 64;
 
-/// One job in so many tries a place of which nothing is known, so that it is known before much waits for the core. With
-/// one in 16, a start under full load left a queue that took the simulated machine longer than its run to work off.
-/// Deadlines do not prevent a try: if every job had one, a place would never be known, and more would miss.
+/// One job in this many tries an arm of unknown cost, so that the cost is known before many jobs wait for the core.
+/// With one in 16, a start under full load left a queue that the simulated machine could not work off within its run.
+/// Deadlines do not prevent a try. If they did and every job had one, the cost would never become known and more jobs
+/// would miss their deadlines.
 const UNKNOWN_PROBE_EVERY: u64 = 2;
 
-/// Such a try is made only while less than this part of a queue is taken: a device that does not answer gets no more
-/// jobs. With a smaller part, a device that is busy with sizes that are known would never be known for the others.
+/// An arm of unknown cost is tried only while less than this part of its queue is taken: a quarter. A device that does
+/// not answer then gets no more jobs. With a smaller part, a device that is busy with jobs of known sizes would never
+/// become known for other sizes.
 const UNKNOWN_QUEUE_DIVISOR: usize = 4;
 
 #[cfg(test)]
@@ -414,7 +419,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{LeastHostCycles, LeastLatency, Policy};
 
-    /// A draw that probes nothing.
+    /// A draw that leads to no probe.
     pub(crate) const NO_PROBE: u64 = u64::MAX;
 
     pub(crate) fn job() -> JobFacts {
@@ -447,7 +452,7 @@ pub(crate) mod tests {
         LeastLatency { inline_bytes_max: 1_000 }.place(job, &Snapshot::new(devices), draw)
     }
 
-    /// Returns the number of lower halves of draws per probe.
+    /// Returns how many lower halves of draws there are per probe.
     fn probed_one_in(job: &JobFacts, devices: &[DeviceState]) -> u64 {
         let step = (1 << 32) / 65_536;
         let draws = (0..65_536).map(|at: u64| at * step);
@@ -475,7 +480,7 @@ pub(crate) mod tests {
         assert_eq!(place(&job(), &with(worst), 0).reason, Reason::Policy);
         let hurried = JobFacts { time_left: Some(Nanos(7_999)), ..job() };
         assert_eq!(place(&hurried, &with(8_000), 0).reason, Reason::Policy);
-        // With several places to probe the share stays the same as for one.
+        // With several arms to probe the share stays the same as with one.
         let many = [software(1_000), device(1_001, 0), device(1_001, 0)];
         assert_eq!(probed_one_in(&job(), &many), PROBE_EVERY);
         assert_eq!(place(&job(), &many, 1 << 63).device(), 2);

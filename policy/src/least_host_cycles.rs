@@ -1,15 +1,15 @@
-//! Sends every job where it takes the least of the calling core, within a stated latency.
+//! Sends every job to the arm that takes the least time of the calling core, within a stated latency.
 
 use units::Nanos;
 
 use crate::least_cost::{self, Arm, CostObjective, Objective};
 use crate::placement::{Choice, JobFacts, Policy, Snapshot};
 
-/// Chooses the place that holds the calling core for the least time, of those that are quick enough.
+/// Of the arms that are quick enough, chooses the arm that holds the calling core for the least time.
 #[derive(Clone, Copy, Debug)]
 pub struct LeastHostCycles {
-    /// The longest expected latency, queue included. A slower place is taken only when all are slower. Then the
-    /// quickest is.
+    /// The longest expected latency, including the queue. A slower arm is chosen only if all arms are slower. In that
+    /// case the quickest arm is chosen.
     pub latency_max: Nanos,
     /// The largest job that may hold the calling core if a device is open.
     pub inline_bytes_max: usize,
@@ -56,11 +56,11 @@ impl CostObjective for LeastHostCycles {
     }
 }
 
-/// The weight of the latency in the cost. Of places that hold the core for the same time the quicker is taken.
+/// The weight of the latency in the cost. Of arms that hold the core for the same time, the quicker arm is chosen.
 const OF_EQUALS: f64 = 1e-9;
 
-/// The factor on the cost of a place that misses the deadline. A deadline is kept whatever that takes of the core. If
-/// every place misses it, it has no effect.
+/// The factor on the cost of an arm that misses the deadline. It makes the policy meet a deadline at any cost of the
+/// core. If every arm misses the deadline, the factor has no effect.
 const LATE_FACTOR: f64 = 1_048_576.0;
 
 #[cfg(test)]

@@ -1,49 +1,53 @@
-//! Sends every job where it adds the least latency: to itself, to the jobs that wait for the calling core, and to those
-//! that will come while the core is held.
+//! Sends every job to the arm that adds the least latency: to the job itself, to the jobs that wait for the calling
+//! core, and to the jobs that will arrive while the core is held.
 //!
-//! A place adds `latency + core * (turns + waiting + 2 * core / (gap - request))`. The first term is the job's own. A
-//! job that waits for the core now waits longer by all the time that it is held, and a job that comes back from a
-//! device waits for one more turn of it. While the core is held, `core / gap` new jobs come and, since most come back
-//! once, about as many return. Without this term a core whose queue happens to be empty is held for jobs that others
-//! soon wait behind: measured in this crate's simulation, the 99th percentile at moderate load was then a third above
-//! that of offloading everything.
+//! An arm adds `latency + core * (turns + waiting + 2 * core / (gap - request))`. The first term is the latency of the
+//! job itself. A job that waits for the core now waits longer by the whole time for which the core is held. A job that
+//! returns from a device waits for one more turn of the core. While the core is held, `core / gap` new jobs arrive.
+//! Since most jobs return once, about as many return. Without the last term, a core whose queue happens to be empty is
+//! held for jobs behind which others soon wait. In this crate's simulation, the 99th percentile at moderate load was
+//! then a third above that of offloading everything.
 //!
-//! Each of those jobs is counted with all of the hold, although a single one waits for half of it on average. But their
-//! work keeps the core busy after it, so that more jobs come and wait, and theirs again: for a core that has work for
-//! all but a share `idle` of its time that is `1 / idle` as much. Hence `gap - request`, the time that a request leaves
-//! idle. The time that a request takes of the core is not known here beyond what its job takes in the place that takes
-//! least. It is taken to be twice that, as if all requests were like this one. So a long job among short ones keeps off
-//! the core sooner than it needs to, and a short one among long ones sees a core that is idler than it is. The whole
-//! instead of the half buys the tail, which is made of the jobs that came first and waited for all of it. It costs some
-//! hundred nanoseconds of mean latency at little load. The effect of all of that on the runtime's own loop in virtual
-//! time (`runtime/tests/costs.rs`) is in docs/measurements/offload-runtime.md.
+//! The term counts each of these jobs with the whole hold, although a single job waits for half of it on average. Their
+//! work keeps the core busy after the hold, so that more jobs arrive and wait, and so on. For a core that is idle for a
+//! share `idle` of its time, this makes the term `1 / idle` times as large. Hence `gap - request`, the time that a
+//! request leaves idle. Of the time that a request takes of the core, the policy knows only what the job takes in the
+//! arm that takes least. It assumes twice that time, as if all requests were like this one. A long job among short ones
+//! therefore avoids the core sooner than necessary, and a short job among long ones sees a core that is idler than it
+//! is. The formula uses the whole hold instead of half of it for the sake of the tail, which consists of the jobs that
+//! arrived first and waited for all of it. This costs some hundred nanoseconds of mean latency at little load.
+//! docs/measurements/offload-runtime.md shows the effect on the runtime's loop in virtual time
+//! (`runtime/tests/costs.rs`).
 //!
-//! A choice stays valid while it is clear (`least_cost::valid_between`). The extra cost of one place over another has
-//! three parts: the difference of their latencies, which rises with the one and falls with the other; the difference of
-//! their times on the core, times the jobs that wait; and the difference of the squares of these times, times the jobs
-//! that come. If the first place holds the core for no less, the extra cost never falls as more jobs wait or come. So
-//! if the cheapest place is a device that the core does not wait for, it stays the cheapest in all states in which its
-//! queue is no longer, the queues of others are no shorter, no fewer jobs wait, and jobs are no farther apart. The
-//! other way round nothing follows: a place that holds the core for longer gains from every job that does not come.
+//! A choice stays valid while it is clear (`least_cost::valid_between`). The extra cost of an arm A over an arm B has
+//! three parts. The first is the difference of their latencies, which rises with the latency of A and falls with that
+//! of B. The second is the difference of their times on the core, times the jobs that wait. The third is the difference
+//! of the squares of these times, times the jobs that arrive. If A holds the core for no less time, its extra cost
+//! never falls as more jobs wait or arrive. Let the cheapest arm be a device for which the core does not wait. It then
+//! stays the cheapest in all states in which its queue is no longer, the queues of others are no shorter, no fewer jobs
+//! wait, and jobs are no farther apart. The converse does not hold: an arm that holds the core for longer gains from
+//! every job that does not arrive.
 //!
-//! The delay that a job adds to those behind it in a device is left out: they choose by that queue themselves.
+//! The policy ignores the delay that a job adds to the jobs behind it in a device, because these jobs consider that
+//! queue in their choice.
 //!
-//! A place that misses the job's deadline counts several times, but not infinitely often, and if every place misses it
-//! the deadline has no effect. Jobs that took the quickest place for themselves, whatever that added to the others,
-//! made the others miss theirs: in the simulation one in ten, at a load at which otherwise one in 400 does.
+//! The cost of an arm that misses the job's deadline is multiplied by a finite factor. If every arm misses the
+//! deadline, it has no effect. If jobs take the quickest arm for themselves, whatever it adds to other jobs,
+//! the other jobs miss their deadlines. In the simulation this was one job in ten, at a load at which otherwise one in
+//! 400 misses its deadline.
 
 use units::Nanos;
 
 use crate::least_cost::{self, Arm, CostObjective, Objective};
 use crate::placement::{Choice, JobFacts, Placement, Policy, Snapshot};
 
-/// Chooses the place that adds the least latency, in time for the deadline unless that costs the others too much.
+/// Chooses the arm that adds the least latency. It meets the job's deadline unless that costs the other jobs too much.
 ///
-/// A batch job never waits on the calling core. It never runs there while others wait for it, if a device is open and
-/// the job has no deadline. It leaves half of every device's queue to the others.
+/// A batch job never waits on the calling core for a device. It never runs there while other jobs wait for the core, if
+/// a device is open and the job has no deadline. It leaves half of every device's queue to other jobs.
 #[derive(Clone, Copy, Debug)]
 pub struct LeastLatency {
-    /// The largest job that may hold the calling core where a device is open.
+    /// The largest job that may hold the calling core if a device is open.
     pub inline_bytes_max: usize,
 }
 
@@ -89,38 +93,41 @@ impl CostObjective for LeastLatency {
     }
 }
 
-/// Returns the latency that this place adds for all jobs (ns): for the job itself, for those that wait for the core,
-/// and for those that come, at a rate per nanosecond.
+/// Returns the latency that this arm adds for all jobs (ns): for the job itself, for the jobs that wait for the core,
+/// and for the jobs that arrive, at a rate per nanosecond.
 #[inline(always)]
 fn added_ns(arm: &Arm, waiting: f64, come_per_ns: f64) -> f64 {
     let turns = if arm.placement == Placement::Async { 1.0 } else { 0.0 };
     arm.latency_ns + arm.core_ns * (turns + waiting + come_per_ns * arm.core_ns)
 }
 
-/// Returns how many jobs come while the core is held for a nanosecond.
+/// Returns how many jobs arrive while the core is held for a nanosecond.
 #[inline(always)]
 fn come_per_ns(gap: Nanos, snapshot: &Snapshot<'_>) -> f64 {
     let gap_ns = least_cost::real(gap.0.max(1));
     let open = snapshot.devices.iter().filter(|state| state.eligible);
     let least_ns =
         open.filter_map(|state| state.host).min().map_or(0.0, |host| least_cost::real(host.0));
-    // There is one division for all places: twice a gap, over the share of it that is idle.
+    // There is one division for all arms: twice a gap, divided by the idle share of the gap.
     COMES_BACK / (gap_ns - REQUEST * least_ns).max(gap_ns / IDLE_DIVISOR)
 }
 
-/// A job that comes while the core is held comes for it twice: first, and when it is back from a device.
+/// The number of times that a job which arrives while the core is held needs the core: when it arrives, and when it
+/// returns from a device.
 const COMES_BACK: f64 = 2.0;
 
-/// The time that a request takes of the core, its task and its answer included, over the time of its job. It was judged
-/// by the results for Cache-1 on one device's profile (`runtime/tests/costs.rs`). With 3 little changed.
+/// The time that a request takes of the core, including its task and its answer, relative to the time of its job. The
+/// value was chosen by the results for Cache-1 on one device's profile (`runtime/tests/costs.rs`). With 3, little
+/// changed.
 const REQUEST: f64 = 2.0;
 
-/// A core is taken to be idle for one part in so many at least, because nearer to its limit the rate of arrivals says
-/// nothing.
+/// The largest factor `1 / idle`. A core counts as idle for at least one part in this many, because near the core's
+/// limit the rate of arrivals says nothing.
 const IDLE_DIVISOR: f64 = 8.0;
 
-/// The factor by which a job may add more to all in order to keep its deadline. In the simulation, where every job has
-/// one, up to 4 misses about as few at every load. From 8 on jobs make more of the others miss theirs than they keep.
+/// The factor by which a job may add more latency to all jobs in order to meet its deadline. In the simulation, where
+/// every job has a deadline, all factors up to 4 miss about equally few at every load. From 8 on, jobs cause more
+/// missed deadlines of other jobs than they avoid.
 const LATE_FACTOR: f64 = 4.0;
 
 #[cfg(test)]
@@ -133,7 +140,7 @@ mod tests {
 
     const POLICY: LeastLatency = LeastLatency { inline_bytes_max: 1_000 };
 
-    /// Chooses a place for a job that takes 6 us in software and 5 us on the device, 1 of them on the core.
+    /// Chooses an arm for a job that takes 6 us in software and 5 us on the device, of which 1 us is on the core.
     fn place(job: &JobFacts, waiting: usize, gap: Option<Nanos>) -> (usize, Placement) {
         let devices = [software(6_000), device(5_000, 1_000)];
         let choice = POLICY.place(job, &Snapshot { devices: &devices, waiting, gap }, NO_PROBE);
@@ -145,8 +152,9 @@ mod tests {
     fn the_core_is_held_only_without_waiters() {
         assert_eq!(place(&job(), 0, None), (1, Placement::Sync));
         assert_eq!(place(&job(), 1, None), (1, Placement::Async));
-        // A request takes 2 us. The jobs that come, 2 * 5^2 / (gap - 2) us for the device's 5 and 2 * 1^2 / (gap - 2)
-        // for its 1, are 0.96 us apart and less than another turn of 1 us at a gap of 52, and 1.02 apart at 49.
+        // A request takes 2 us. Jobs that arrive add 2 * 5^2 / (gap - 2) us if the core is held for the device's 5 us,
+        // and 2 * 1^2 / (gap - 2) us if it is held for 1 us. At a gap of 52 us the two differ by 0.96 us, which is less
+        // than another turn of 1 us. At 49 us they differ by 1.02 us.
         assert_eq!(place(&job(), 0, Some(Nanos::micros(52))), (1, Placement::Sync));
         assert_eq!(place(&job(), 0, Some(Nanos::micros(49))), (1, Placement::Async));
         assert_eq!(place(&job(), 1 << 40, Some(Nanos(0))), (1, Placement::Async));

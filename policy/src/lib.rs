@@ -1,6 +1,6 @@
-//! Decisions as pure functions: where a job runs ([`Policy`]) and in which form a value is stored ([`form`]). There is
-//! no clock, lock, queue, I/O or hidden randomness. Everything that a decision may depend on is an argument, so the
-//! runtime, the simulator and a unit test get the same answer.
+//! Decisions as pure functions: where a job runs ([`Policy`]) and in which form a value is stored ([`form`]). The crate
+//! uses no clock, lock, queue, I/O or hidden randomness. Everything on which a decision may depend is an argument, so
+//! the runtime, the simulator and a unit test get the same decision.
 
 pub mod batch;
 pub mod bounded_offload;

@@ -1,5 +1,5 @@
-//! The list of the policies that a configuration or a scheduler can name. A new policy needs its own file and an entry
-//! here: the valid values of keys, `--help`, the wire format and the tests of all policies read this list.
+//! The list of the policies that a configuration or a scheduler can name. A new policy needs a file and an entry here.
+//! The valid values of keys, `--help`, the wire format and the tests of all policies read this list.
 //! [`crate::FittedOffload`] is not on it, because its sizes come from a scheduler.
 
 use std::fmt;
@@ -12,10 +12,10 @@ use crate::{
     LeastHostCycles, LeastLatency, Policy, SyncOffload,
 };
 
-/// The configured values that policies take.
+/// The configured parameters of policies.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// The number of devices, the first ones behind software, that do jobs faster than software.
+    /// The number of devices that run jobs faster than software. These are the first devices after software.
     pub accelerators: usize,
     /// The smallest job that is offloaded (bytes).
     pub offload_bytes_min: usize,
@@ -82,7 +82,7 @@ impl NamedPolicy {
         POLICIES.iter().find(|policy| policy.name == name)
     }
 
-    /// Returns the policy for a process that names none and has this many devices, software included.
+    /// Returns the policy for a process whose configuration names no policy. `devices` includes software.
     pub fn automatic(devices: usize, accelerators: usize) -> &'static Self {
         let name = match (accelerators, devices) {
             (1.., _) => BOUNDED_OFFLOAD,
@@ -92,7 +92,7 @@ impl NamedPolicy {
         Self::find(name).expect("it is on the list")
     }
 
-    /// Makes the policy.
+    /// Creates the policy with these parameters.
     pub fn build(&self, parameters: &Parameters) -> Arc<dyn Policy> {
         (self.new)(parameters)
     }
@@ -116,7 +116,7 @@ impl fmt::Debug for NamedPolicy {
 pub(crate) mod tests {
     use super::*;
 
-    /// Makes every policy on the list.
+    /// Creates every policy on the list.
     pub(crate) fn all() -> impl Iterator<Item = Arc<dyn Policy>> {
         let parameters = Parameters {
             accelerators: 1,

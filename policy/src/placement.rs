@@ -1,39 +1,40 @@
-//! The placement contract: the input and the answer of a policy.
+//! The placement contract: the input and the result of a policy.
 
 use std::ops::{Range, RangeInclusive};
 
 use device::{Class, Dialect, TenantId};
 use units::{Nanos, Op};
 
-/// Decides where one job runs and how it is waited for.
+/// Decides where one job runs and how the calling thread waits for it.
 pub trait Policy: Send + Sync {
     /// Returns the name that configuration and metrics use.
     fn name(&self) -> &'static str;
 
-    /// Returns whether the policy looks at costs, waiters and the past: estimates and host times of devices, `waiting`
-    /// and `gap` of the snapshot, `last` of the job. If not, the caller may leave them out.
+    /// Returns whether the policy uses costs, waiters and the past: estimates and host times of devices, `waiting` and
+    /// `gap` of the snapshot, and `last` of the job. If not, the caller may leave them out.
     fn uses_costs(&self) -> bool {
         false
     }
 
-    /// Returns the decision. `draw` is the caller's random number, uniform over all of `u64`.
+    /// Returns the decision. `draw` is a random number from the caller, uniform over all of `u64`.
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice;
 
-    /// Returns the sizes, this one (bytes) among them, of the jobs that are placed alike while the same devices are
-    /// open to them. A caller that asks for every job may then use one answer again. Returns none if more counts:
-    /// draws, depths, costs, or other facts of a job.
+    /// Returns a range of sizes (bytes) that includes this size. While the same devices are open to them, jobs of these
+    /// sizes get the same decision. The caller may then reuse one decision instead of calling the policy for every job.
+    /// Returns none if the decision depends on more: on draws, depths, costs, or other facts of a job.
     fn valid_sizes(&self, _work_bytes: usize) -> Option<Range<usize>> {
         None
     }
 
-    /// Returns the same for a policy that uses costs. It says whether this choice is the answer to every job that is
-    /// like this one, or larger, from any tenant, in every state between `least` and `most`, if the last such job went
-    /// there. Then the caller may use it again, for draws whose lower half is not below the returned number.
+    /// Returns whether a choice of a policy that uses costs stays valid over a range of states. If the result is a
+    /// number, this choice is the decision for every job like this one, or larger, from any tenant, in every state
+    /// between `least` and `most`, provided that the last similar job got the same choice. The caller may then reuse
+    /// the choice for draws whose lower half is not below the number.
     ///
-    /// A state lies between them if its eligible devices are all eligible at `least`, and those of `most` are among
-    /// them; if estimate, host time and depth of the chosen device lie between those of the two, and the others' are at
-    /// least those of `least`; and if at least `least.waiting` wait, and the gap is at most `least.gap`. None is always
-    /// right.
+    /// A state lies between the two if all of these hold. Its eligible devices are all eligible at `least` and include
+    /// those of `most`. Estimate, host time and depth of the chosen device lie between the two. Those of the other
+    /// devices are at least those at `least`. At least `least.waiting` others wait, and the gap is at most `least.gap`.
+    /// A policy may always return none.
     fn valid_between(
         &self,
         _choice: Choice,
@@ -45,23 +46,23 @@ pub trait Policy: Send + Sync {
     }
 }
 
-/// The facts that a policy may know of a job.
+/// The facts about a job that a policy may use.
 #[derive(Clone, Copy, Debug)]
 pub struct JobFacts {
     /// The kind of work.
     pub op: Op,
-    /// The promise of the stream, if there is one.
+    /// The dialect of the stream, if there is one.
     pub dialect: Option<Dialect>,
     /// The uncompressed size (bytes).
     pub work_bytes: usize,
-    /// The quality that the job needs.
+    /// The class of the job, which says whether latency or throughput matters.
     pub class: Class,
-    /// The tenant that it belongs to.
+    /// The tenant of the job.
     pub tenant: TenantId,
-    /// The time left until the deadline, if it has one.
+    /// The time left until the deadline, if the job has one.
     pub time_left: Option<Nanos>,
-    /// The place where the policy sent the last job of this op and about this size, if it sent one: leaving a place
-    /// takes more than staying.
+    /// The arm to which the policy sent the last job of this op and about this size, if there was one. It takes a
+    /// larger gain to leave an arm than to stay.
     pub last: Option<(usize, Placement)>,
 }
 
@@ -70,14 +71,14 @@ pub struct JobFacts {
 pub struct Snapshot<'a> {
     /// One entry per device, in the order of the configuration.
     pub devices: &'a [DeviceState],
-    /// The number of others that wait for the calling core. They wait for as long as a job keeps it.
+    /// The number of others that wait for the calling core. They wait as long as a job holds it.
     pub waiting: usize,
-    /// The time between one job placed here and the next, smoothed over about a hundred, if the runtime knows it. It
-    /// tells how many will come while the calling core is kept.
+    /// The time between two jobs placed on this core, smoothed over about a hundred jobs, if the runtime knows it. It
+    /// tells how many jobs arrive while a job holds the calling core.
     pub gap: Option<Nanos>,
 }
 
-/// Returns the range that the size lies in. The bounds (ascending) divide all sizes into ranges.
+/// Returns the range that contains the size. The bounds (ascending) divide all sizes into ranges.
 pub(crate) fn part(bounds: &[usize], work_bytes: usize) -> Range<usize> {
     let above = bounds.partition_point(|bound| *bound <= work_bytes);
     let from = above.checked_sub(1).map_or(0, |below| bounds[below]);
@@ -85,18 +86,18 @@ pub(crate) fn part(bounds: &[usize], work_bytes: usize) -> Range<usize> {
 }
 
 impl<'a> Snapshot<'a> {
-    /// Makes a snapshot of devices whose core nobody waits for.
+    /// Creates a snapshot of devices whose core nobody waits for.
     pub const fn new(devices: &'a [DeviceState]) -> Self {
         Self { devices, waiting: 0, gap: None }
     }
 
-    /// Returns the first device beside software that takes the job and has room.
+    /// Returns the first device other than software that accepts the job and has capacity.
     #[inline]
     pub fn first_open(&self) -> Option<usize> {
         self.first_open_of(1..=self.devices.len())
     }
 
-    /// Returns the first of these devices that takes the job and has room.
+    /// Returns the first of these devices that accepts the job and has capacity.
     #[inline]
     pub fn first_open_of(&self, devices: RangeInclusive<usize>) -> Option<usize> {
         let open = |state: &DeviceState| state.eligible && state.depth < state.capacity;
@@ -104,7 +105,7 @@ impl<'a> Snapshot<'a> {
         known.find(|device| open(&self.devices[*device]))
     }
 
-    /// Returns the reason why no device beside software takes the job.
+    /// Returns the reason why no device other than software takes the job.
     pub fn reason_for_software(&self) -> Reason {
         self.reason_without(1..=self.devices.len())
     }
@@ -126,26 +127,26 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// The state of one device now.
+/// The current state of one device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceState {
-    /// True if it is healthy, and accepts this job's dialect and size.
+    /// Whether the device is healthy and accepts this job's dialect and size.
     pub eligible: bool,
-    /// True if it is not retired.
+    /// Whether the device is not retired.
     pub healthy: bool,
-    /// The number of jobs inside.
+    /// The number of jobs inside the device.
     pub depth: usize,
-    /// The most jobs that it holds.
+    /// The most jobs that the device holds.
     pub capacity: usize,
     /// The expected time from submission to completion, if the caller has one. The better it accounts for the depth,
-    /// the better the choice.
+    /// the better is the choice.
     pub estimated: Option<Nanos>,
-    /// The time that the job would take of the calling core there, without waiting for the core, if the runtime knows
-    /// it.
+    /// The time that the job would hold the calling core with this device, without the wait for the core, if the
+    /// runtime knows it.
     pub host: Option<Nanos>,
 }
 
-/// The kind of place where a job runs, and how it is waited for.
+/// The kind of device on which a job runs, and how the calling thread waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// The job runs on the calling core, before submission returns.
@@ -160,7 +161,7 @@ impl Placement {
     /// Every placement, in the order of its index.
     pub const ALL: [Placement; 3] = [Placement::Software, Placement::Sync, Placement::Async];
 
-    /// Returns the word that metrics use.
+    /// Returns the name that metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             Placement::Software => "software",
@@ -170,14 +171,14 @@ impl Placement {
     }
 }
 
-/// A policy's answer. It fits in a register: the processor would wait for an answer in memory, written in parts and
-/// read as a whole, for longer than a simple policy takes.
+/// A policy's decision. It fits in a register. A decision in memory, written in parts and read as a whole, would make
+/// the processor wait for longer than a simple policy takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     device: u32,
-    /// The way to wait for it.
+    /// The way in which the calling thread waits for the job.
     pub placement: Placement,
-    /// The reason.
+    /// The reason for the decision.
     pub reason: Reason,
 }
 
@@ -185,7 +186,7 @@ impl Choice {
     /// Chooses the device of this index in the snapshot.
     #[inline]
     pub const fn to(device: usize, placement: Placement, reason: Reason) -> Self {
-        // An index beyond all devices stays one.
+        // An index beyond all devices stays beyond all devices.
         let device = if device < u32::MAX as usize { device as u32 } else { u32::MAX };
         Self { device, placement, reason }
     }
@@ -195,7 +196,7 @@ impl Choice {
         Self::to(0, Placement::Software, reason)
     }
 
-    /// Returns the index into the snapshot's devices.
+    /// Returns the device's index in the snapshot.
     #[inline]
     pub const fn device(self) -> usize {
         self.device as usize
@@ -209,23 +210,23 @@ pub enum Reason {
     Policy,
     /// There is no other device.
     OnlyDevice,
-    /// The job is below the size from which offload pays.
+    /// The job is below the size from which offloading pays.
     Small,
     /// The job is above the size that may run on the calling core.
     Large,
     /// No other device accepts the dialect or the size.
     Ineligible,
-    /// The devices that accept it are full.
+    /// The devices that accept the job are full.
     QueueFull,
-    /// The device that would have run it is gone.
+    /// The device that would have run the job is gone.
     DeviceLost,
-    /// The device failed the job, and it was done again here.
+    /// The device failed the job, and the job was redone here.
     DeviceFault,
-    /// The device did not answer in time, and the job was done again here.
+    /// The device did not complete the job in time, and the job was redone here.
     Timeout,
-    /// The configuration forbids another placement for this direction.
+    /// The configuration forbids another placement for this op.
     Configured,
-    /// The arm is not the preferred one, and was tried on purpose.
+    /// The job is a probe of an arm that the policy does not prefer.
     Probe,
     /// The device would have missed the job's deadline.
     Deadline,
@@ -248,7 +249,7 @@ impl Reason {
         Reason::Deadline,
     ];
 
-    /// Returns the word that metrics use.
+    /// Returns the name that metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Policy => "policy",
@@ -283,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Returns software and two devices: each closed, full or open.
+    /// Returns software and two devices. Each of the two is closed, full or open.
     fn machines() -> impl Iterator<Item = [DeviceState; 3]> {
         let state = |code: usize| DeviceState {
             eligible: code > 0,

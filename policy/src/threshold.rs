@@ -1,4 +1,4 @@
-//! Policies with a fixed size threshold, which offload from a size on, or keep the calling core free of long jobs.
+//! Policies with a fixed size threshold. They offload jobs from a size on, or keep long jobs off the calling core.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, pa
 /// Offloads every job of at least `work_bytes_min` to the first open device, while the calling thread waits.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncOffload {
-    /// The smallest job that is offloaded. Below this, submitting costs more than it saves. The size depends on the
-    /// device.
+    /// The smallest job that is offloaded. Below this size, a submission costs more than it saves. The size depends on
+    /// the device.
     pub work_bytes_min: usize,
 }
 
@@ -29,8 +29,8 @@ impl Policy for SyncOffload {
 /// Offloads every job of at least `work_bytes_min` to the first open device, while the calling thread does other work.
 #[derive(Clone, Copy, Debug)]
 pub struct AsyncOffload {
-    /// The smallest job that is offloaded. Below this, submitting costs more than it saves. The size depends on the
-    /// device.
+    /// The smallest job that is offloaded. Below this size, a submission costs more than it saves. The size depends on
+    /// the device.
     pub work_bytes_min: usize,
 }
 
@@ -48,8 +48,8 @@ impl Policy for AsyncOffload {
     }
 }
 
-/// Uses software on the calling core, except for jobs so large that the other sessions of that core would wait for them
-/// longer than the stated bound. Those go to another device, in the shipped configuration to a pool of workers.
+/// Uses software on the calling core, except for jobs so large that the core's other sessions would wait for them for
+/// too long. These jobs go to another device, which is a pool of workers in the shipped configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundedInline {
     /// The largest job that may run on the calling core.

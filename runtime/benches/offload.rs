@@ -1,7 +1,8 @@
-//! Host time of one async offload on a device without latency: submit, poll, wake, switch. On our core loop, in tokio
-//! and on the bare core, with one job outstanding and with 32; what a turn costs that finds nothing; and allocations
-//! per job once all is warm. Time is the thread's processor time, the median of the runs; nothing a device does is in
-//! it. `--json` prints the rows as JSON, `--quick` runs each case shortly, `--jobs COUNT` as shortly as asked for.
+//! Measures the host time of one async offload on a device without latency: submit, poll, wake, switch. Runs on our
+//! core loop, in tokio and on the bare core, with one job outstanding and with 32. Also measures a turn that finds
+//! nothing, and the allocations per job after a warm-up. The time is the thread's processor time without the device's
+//! work, as the median of the runs. `--json` prints the rows as JSON, `--quick` shortens each case, and `--jobs COUNT`
+//! sets the number of jobs.
 #![allow(missing_docs, unreachable_pub)]
 
 mod common;
@@ -70,25 +71,25 @@ struct Measured {
     allocations: u64,
 }
 
-/// Runs the loop's tasks: each submits its job again as soon as it is back.
+/// Runs the loop's tasks. Each task submits its job again as soon as it is back.
 fn on_core_loop(outstanding: usize, jobs: usize) -> Measured {
     on_loop_of(config(), outstanding, jobs)
 }
 
-/// The same with a policy that looks at what is learnt of costs, and none to choose but the device.
+/// Runs the loop's tasks with a policy that uses the learnt costs. The device is its only choice.
 fn using_costs(outstanding: usize, jobs: usize) -> Measured {
     let policy = Arc::new(policy::LeastLatency { inline_bytes_max: 0 });
     on_loop_of(RuntimeConfig { policy, ..config() }, outstanding, jobs)
 }
 
-/// The same with a device whose jobs leave the thread: what a second try needs is kept.
+/// Runs the loop's tasks with a device whose jobs leave the thread. The runtime stores what a second attempt needs.
 fn with_jobs_not_shown(outstanding: usize, jobs: usize) -> Measured {
     let mut config = config();
     config.devices[1] = ZeroLatency::unseen();
     on_loop_of(config, outstanding, jobs)
 }
 
-/// The same with a device whose results are looked at, and now and then read back, as a server does.
+/// Runs the loop's tasks with a device whose results are checked and sometimes read back, like in a server.
 fn verified(outstanding: usize, jobs: usize) -> Measured {
     let mut config = config();
     config.devices[1] = Remembering::new();
@@ -176,7 +177,7 @@ fn on_bare_core(outstanding: usize, jobs: usize) -> Measured {
     Measured::over(jobs, || round(jobs))
 }
 
-/// A turn while a device has a job that it does not give back.
+/// Measures a turn while a device has a job that it never returns.
 fn empty_turn(turns: usize) -> f64 {
     let mut config = config();
     config.devices[1] = ZeroLatency::never();
@@ -209,10 +210,10 @@ fn job_slots(count: usize) -> Vec<JobSlot> {
     (0..count).map(|_| Rc::new(std::cell::Cell::new(Some(job(&pool))))).collect()
 }
 
-/// Returns the nanoseconds of one job, measured over this many.
+/// Returns the nanoseconds of one job, measured over the given number of jobs.
 type Stage = fn(usize) -> f64;
 
-/// The stages of an offload, each measured alone with 32 of a kind.
+/// The stages of an offload. Each is measured alone, with 32 repetitions in a row.
 const STAGES: [(&str, Stage); 7] = [
     ("stage.device", device_alone),
     ("stage.input_kept", input_kept),
@@ -231,7 +232,7 @@ const STAGES: [(&str, Stage); 7] = [
     ("stage.switch_tokio", switch_in_tokio),
 ];
 
-/// Submission to the device's queue and its poll, without a runtime.
+/// Measures submissions to the device's queue and its polls, without a runtime.
 fn device_alone(count: usize) -> f64 {
     let mut queue = ZeroLatency::new().open_queue(Waker::noop().clone()).expect("it opens");
     let pool = Pool::heap(ByteCount::mib(4));
@@ -247,7 +248,7 @@ fn device_alone(count: usize) -> f64 {
     .ns_per_job
 }
 
-/// Measures keeping and dropping what a second try would need: a clone of the input and its drop.
+/// Measures the storing and dropping of a second attempt's input: a clone and its drop.
 fn input_kept(count: usize) -> f64 {
     let pool = Pool::heap(ByteCount::mib(4));
     let jobs: Vec<_> = (0..32).map(|_| job(&pool)).collect();
@@ -291,7 +292,7 @@ fn policy_alone(count: usize) -> f64 {
     .ns_per_job
 }
 
-/// Whether two devices take a job.
+/// Measures the check whether two devices accept a job.
 fn eligible_alone(count: usize) -> f64 {
     let devices = config().devices;
     let job = job(&Pool::heap(ByteCount(0)));
@@ -304,7 +305,7 @@ fn eligible_alone(count: usize) -> f64 {
     Measured::over(count, || (0..count).for_each(|_| accepts())).ns_per_job
 }
 
-/// From task to task and back, through the ready queue, without a job.
+/// Measures the switch from task to task and back, through the ready queue, without a job.
 fn switch_alone(count: usize) -> f64 {
     let core_loop = CoreLoop::new(CoreConfig::new(config())).expect("the devices open");
     for _ in 0..32 {
@@ -317,7 +318,7 @@ fn switch_alone(count: usize) -> f64 {
     Measured::over(count, || core_loop.run()).ns_per_job
 }
 
-/// The same in tokio.
+/// Measures the switch from task to task and back in tokio.
 fn switch_in_tokio(count: usize) -> f64 {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let executor = builder.enable_all().build_local(Default::default()).expect("tokio starts");
@@ -338,11 +339,12 @@ fn switch_in_tokio(count: usize) -> f64 {
     Measured::over(count, || executor.block_on(all_end)).ns_per_job
 }
 
-/// The phases of a job in the runtime: it is taken in, the waiter is noted, it is found done and wakes, it is handed
-/// over.
+/// The phases of a job in the runtime: it is submitted, its waiter is stored, a turn finds it done and wakes, and it is
+/// claimed.
 const PHASES: [&str; 4] = ["submit", "await", "turn", "claim"];
 
-/// Each of them on the bare core, 32 jobs at a time: the median, by the clock, without the look at it.
+/// Measures each phase on the bare core with 32 jobs at a time. Returns the medians of the wall time, without the time
+/// to read the clock.
 fn phases(jobs: usize) -> [f64; 4] {
     const JOBS: usize = 32;
     struct Noted(AtomicUsize);
@@ -380,7 +382,8 @@ fn phases(jobs: usize) -> [f64; 4] {
             }
         }
         looks[4] = Instant::now();
-        // The place that was freed last is used first, as in a loop, where the same task had it before.
+        // The entry that was freed last is used first. In a loop the same task had it before, so the wakers are
+        // reversed.
         wakers.reverse();
         looks[5] = Instant::now();
         looks[6] = Instant::now();

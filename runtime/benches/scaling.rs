@@ -1,6 +1,6 @@
-//! Two cores against one: tasks that offload and compute, made in process, on a device that is never full. The bar is
-//! 1.9 times one core's throughput. That is wall time, so the machine must be otherwise idle; the processor time per
-//! job says on a busy one, too, whether cores are in each other's way. `--json` and `--quick` as in
+//! Compares two cores with one: tasks that offload and compute, created in the process, on a device that is never full.
+//! The bar is 1.9 times one core's throughput. This is wall time, so the machine must be otherwise idle. The processor
+//! time per job shows whether cores disturb each other, also on a busy machine. `--json` and `--quick` work as in
 //! `offload`.
 #![allow(missing_docs, unreachable_pub)]
 
@@ -21,7 +21,7 @@ fn main() {
     let mut rows = Rows::default();
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(16);
     let (mut one, mut all) = (Vec::new(), Vec::new());
-    // In turns, so that a change of the machine's speed meets both.
+    // The runs take turns, so that a change of the machine's speed affects both.
     for _ in options.runs() {
         one.push(measure(1, tasks));
         all.push(measure(cores, tasks * cores as u64));
@@ -68,7 +68,7 @@ fn measure(cores: usize, tasks: u64) -> Measured {
     }
 }
 
-/// A request handler: some work of its own around each offload.
+/// A request handler that does some work before each offload.
 async fn task(core: Core) {
     let pool = Pool::heap(ByteCount::mib(1));
     let mut job = job(&pool);
@@ -81,5 +81,5 @@ async fn task(core: Core) {
 
 const JOBS_PER_TASK: u64 = 100;
 
-/// About a microsecond.
+/// The steps of the work, which take about a microsecond.
 const WORK_STEPS: u64 = 500;

@@ -1,10 +1,10 @@
-//! Compares a received request (T1 of [AccelFlow]: decrypt, unwrap, deserialize, decompress 4 KiB) as a trace with the
-//! same jobs and kernels awaited one by one by the caller: on software, on a pool of two workers and on an emulated QAT
-//! 4xxx (which decompresses; decryption stays in software), with 1 to 64 requests in flight, on our own loop and in
-//! tokio. Each case reports the median latency, the requests per second, and the processor time per request of the
-//! asking thread and of all threads. A device that must be polled keeps its core busy while it waits, and that is
-//! counted. `--json` prints the rows as JSON, `--quick` runs each case shortly, and a word picks the rows whose id has
-//! it.
+//! Compares a received request (T1 of \[AccelFlow\]: decrypt, unwrap, deserialize, decompress 4 KiB) as a trace with
+//! the same jobs and kernels that the caller awaits one by one. Runs on software, on a pool of two workers and on an
+//! emulated QAT 4xxx (which decompresses; decryption stays in software), with 1 to 64 requests in flight, on our loop
+//! and in tokio. Each case reports the median latency, the requests per second, and the processor time per request of
+//! the submitting thread and of all threads. A device that must be polled keeps its core busy while it waits, and this
+//! time is counted. `--json` prints the rows as JSON, `--quick` shortens each case, and a word selects the rows whose
+//! id contains it.
 #![allow(missing_docs, unreachable_pub)]
 
 mod common;
@@ -161,7 +161,7 @@ fn in_tokio(config: RuntimeConfig, in_flight: usize, arm: Arm, each: Duration) -
     })
 }
 
-/// One request after the other until the time is over.
+/// Sends one request after the other until the time is over.
 async fn asks<F: Future<Output = Finished>>(
     requests: &Requests,
     tally: &Tally,
@@ -221,7 +221,7 @@ impl Tally {
 fn trace_config() -> TraceConfig {
     let texts = [
         ("accelflow", trace::ACCELFLOW[0].1),
-        // The ops that the peer applies to its requests.
+        // These are the ops that the peer applies to its requests.
         (
             "peer",
             "trace pack takes string { compress notify } trace seal takes bytes { encrypt notify }",
@@ -237,8 +237,8 @@ struct Requests {
 }
 
 impl Requests {
-    /// Makes requests that differ, by the traces of a peer; each was received once, so that an emulated device knows
-    /// its results.
+    /// Creates different requests with the traces of a peer. Each request was received once before, so that an emulated
+    /// device knows its results.
     async fn make(traces: &Traces) -> Rc<Self> {
         let [ours, theirs] = [[1; 32], [2; 32]];
         let (session, peer) = (Session::new(&ours, &theirs), Session::new(&theirs, &ours));
@@ -267,7 +267,7 @@ impl Requests {
     }
 }
 
-/// Words, as JSON.
+/// Returns a JSON document of random words.
 fn json(random: &mut Prng) -> String {
     let mut json = r#"{"text":""#.to_owned();
     while json.len() < JSON_BYTES {

@@ -1,6 +1,6 @@
-//! The jobs that wait in the runtime for a device: fair between tenants by the bytes that were served, earliest
-//! deadline first within a tenant. It also counts the jobs that each tenant has inside devices. It places nothing and
-//! knows no time.
+//! The jobs that wait in the runtime for a device. Tenants share a device fairly by the bytes that were served, and
+//! within a tenant the earliest deadline is first. This module also counts the jobs that each tenant has inside
+//! devices. It places nothing and knows no time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -9,15 +9,15 @@ use device::{Job, TenantId};
 
 use crate::entry::Ticket;
 
-/// Bounds between tenants and on what waits.
+/// The limits on each tenant's jobs and on waiting jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most jobs of one tenant inside devices; at least one. With too few, a tenant alone cannot fill a device.
-    /// With too many, one tenant can fill it. Jobs that are waited for in their placement (sync) count, and are never
-    /// held back: a thread has one of them at most.
+    /// The most jobs of one tenant inside devices; at least one. With too few, a single tenant cannot fill a device.
+    /// With too many, one tenant can fill it. Sync jobs count and are never held back, because a thread has at most one
+    /// of them.
     pub tenant_jobs_max: usize,
-    /// The most jobs that wait for a device, all tenants together. With zero, a job that a device has no room for is
-    /// done in software at once. A policy lets a job wait by choosing a device that is full.
+    /// The most jobs that wait for a device, for all tenants together. With zero, a job for which a device has no space
+    /// runs in software at once. A policy lets a job wait if it chooses a full device.
     pub waiting_max: usize,
 }
 
@@ -29,7 +29,7 @@ impl Limits {
 /// The state of tenants and waiting jobs while limits are set.
 pub(crate) struct AdmissionQueue {
     limits: Limits,
-    /// The jobs inside devices, by tenant.
+    /// The number of jobs inside devices, by tenant.
     in_flight: Vec<u32>,
     /// The waiting jobs, by device.
     queues: Vec<Queue>,
@@ -47,7 +47,7 @@ impl AdmissionQueue {
         self.limits = limits;
     }
 
-    /// A job of the tenant went into a device.
+    /// Counts a job of the tenant that enters a device.
     pub(crate) fn enter(&mut self, tenant: TenantId) {
         let index = usize::from(tenant.0);
         if self.in_flight.len() <= index {
@@ -56,7 +56,8 @@ impl AdmissionQueue {
         self.in_flight[index] += 1;
     }
 
-    /// A job of the tenant is no longer waited for there.
+    /// Removes a job of the tenant from the count. The job left its device, or the runtime no longer waits for it
+    /// there.
     pub(crate) fn leave(&mut self, tenant: TenantId) {
         // Jobs that were inside before the first limits were set are not counted.
         if let Some(in_flight) = self.in_flight.get_mut(usize::from(tenant.0)) {
@@ -64,13 +65,13 @@ impl AdmissionQueue {
         }
     }
 
-    /// Returns whether the tenant has as many jobs inside devices as it may.
+    /// Returns whether the tenant has as many jobs inside devices as it may have.
     pub(crate) fn is_at_cap(&self, tenant: TenantId) -> bool {
         let in_flight = self.in_flight.get(usize::from(tenant.0)).copied().unwrap_or(0);
         in_flight as usize >= self.limits.tenant_jobs_max
     }
 
-    /// Returns whether a job for the device would overtake others.
+    /// Returns whether a new job for the device would overtake waiting jobs.
     pub(crate) fn has_waiting(&self, device: usize) -> bool {
         !self.queues[device].tenants.is_empty()
     }
@@ -80,7 +81,7 @@ impl AdmissionQueue {
         self.waiting
     }
 
-    /// Lets the job wait for the device, or hands it back: as many wait as may.
+    /// Lets the job wait for the device. Returns the job if no more jobs may wait.
     pub(crate) fn push(&mut self, device: usize, job: Box<Job>) -> Result<(), Box<Job>> {
         if self.waiting >= self.limits.waiting_max {
             return Err(job);
@@ -91,7 +92,7 @@ impl AdmissionQueue {
         Ok(())
     }
 
-    /// The next job for the device, of the tenants that may have one more inside.
+    /// Removes the next job for the device, of a tenant that may have one more job inside.
     pub(crate) fn pop(&mut self, device: usize) -> Option<Box<Job>> {
         let mut queue = std::mem::take(&mut self.queues[device]);
         let job = queue.pop(|tenant| !self.is_at_cap(tenant));
@@ -100,7 +101,7 @@ impl AdmissionQueue {
         job
     }
 
-    /// Removes one job, regardless of whose turn it is.
+    /// Removes one job, regardless of its turn.
     pub(crate) fn remove(&mut self, device: usize, ticket: Ticket) -> Option<Box<Job>> {
         let job = self.queues[device].remove(ticket.mark());
         self.waiting -= usize::from(job.is_some());
@@ -111,15 +112,15 @@ impl AdmissionQueue {
 /// The jobs that wait for one device.
 #[derive(Default)]
 struct Queue {
-    /// The tenants that have a waiting job, so that there are never more tenants than waiting jobs.
+    /// The tenants that have a waiting job. There are never more tenants here than waiting jobs.
     tenants: Vec<Tenant>,
-    /// The service that the tenant served last had received before. A tenant that comes back starts there.
+    /// The value of `Tenant::served_bytes` before the latest service. A tenant that returns starts with this value.
     served_bytes: u64,
 }
 
 struct Tenant {
     id: TenantId,
-    /// The bytes of work that the tenant was served, from a start that is common to all.
+    /// The bytes of work that the tenant was served. All tenants count from the same start.
     served_bytes: u64,
     jobs: BinaryHeap<Waiter>,
 }
@@ -165,7 +166,7 @@ impl Queue {
     }
 }
 
-/// The greatest is next: the earliest deadline, then the longest wait.
+/// A waiting job. The greatest waiter is next: it has the earliest deadline, or of equal deadlines the longest wait.
 struct Waiter {
     order: u64,
     job: Box<Job>,

@@ -1,5 +1,5 @@
-//! The runtime for a plain thread: a call returns when its job is done. The thread spins while a device must be
-//! polled for and sleeps while one will signal. No tasks, no other thread.
+//! The runtime for a plain thread: a call returns when its job is done. The thread spins while it must poll a device,
+//! and sleeps while it waits for a signal. It needs no tasks and no other thread.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -14,7 +14,7 @@ use crate::core::Runtime;
 use crate::entry::Finished;
 use crate::metrics::Metrics;
 
-/// A runtime of the thread that opened it.
+/// A runtime for the thread that opened it.
 pub struct BlockingRuntime {
     core: Runtime,
 }
@@ -23,17 +23,17 @@ impl BlockingRuntime {
     /// Opens one queue per device for the calling thread.
     ///
     /// # Errors
-    /// As [`Runtime::new`].
+    /// Fails like [`Runtime::new`].
     pub fn open(config: RuntimeConfig) -> Result<Self, StartError> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         Ok(Self { core: Runtime::new(config, &waker)? })
     }
 
-    /// Runs the job where the policy says and returns when it is done.
+    /// Runs the job on the device that the policy chooses, and returns when it is done.
     pub fn run_blocking(&mut self, job: Box<Job>) -> Finished {
         let ticket = self.core.submit(job);
         loop {
-            // No other task has the thread: this loop is what would be woken.
+            // A waker is not necessary, because no other task uses the thread and this loop claims the job itself.
             let claimed = self.core.claim(ticket, &mut Context::from_waker(Waker::noop()));
             if let Poll::Ready(finished) = claimed {
                 return finished;
@@ -42,19 +42,19 @@ impl BlockingRuntime {
             if outstanding.polled.is_some() {
                 std::hint::spin_loop();
             } else {
-                // A signal may be lost with its device: a turn now and then finds what is overdue.
+                // A signal may be lost with its device. An occasional turn finds overdue jobs.
                 thread::park_timeout(Duration::from(outstanding.turn_within));
             }
             self.core.turn();
         }
     }
 
-    /// Follows another policy from the next job on.
+    /// Sets the policy for the next and later jobs.
     pub fn set_policy(&mut self, policy: Arc<dyn Policy>) {
         self.core.set_policy(policy);
     }
 
-    /// The runtime's counters.
+    /// Returns the runtime's counters.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.core.metrics()
     }

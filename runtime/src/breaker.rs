@@ -1,50 +1,50 @@
-//! The circuit breaker of a device: which share of wrong or failed results keeps it from service, and when it is tried
-//! again. It is a pure state machine that knows no queue and no clock.
+//! The circuit breaker of a device. It decides from which share of wrong or failed results the device is retired, and
+//! when it is tried again. It is a pure state machine that knows no queue and no clock.
 
 use units::Nanos;
 
-/// Counts what a device did wrong and opens when that is more than isolated faults.
+/// Counts the faults of a device and opens when they are more than isolated faults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Breaker {
-    /// Wrong results among those that were read back.
+    /// The level of wrong results among the results that were read back.
     read_back: Bucket,
-    /// Wrong results that callers found, among all.
+    /// The level of wrong results that callers found, among all results.
     reported: Bucket,
-    /// Failed jobs among all.
+    /// The level of failed jobs among all jobs.
     failed: Bucket,
     /// The time of the next probe, while the breaker is open.
     probe_at: Option<Nanos>,
-    /// The wait before the last probe or, while the breaker is closed, after it opened last.
+    /// The wait that was set last, until a probe. It stays known while the breaker is closed.
     wait: Nanos,
-    /// Results since it closed.
+    /// The number of results since the breaker closed.
     results: u64,
 }
 
 /// The way in which a device was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// A result that the runtime read back.
+    /// The runtime read a result back, and it was wrong.
     ReadBack,
-    /// A result that a caller's checksum refused.
+    /// A caller's checksum refused a result.
     Reported,
-    /// A job that it failed.
+    /// The device failed a job.
     Failed,
 }
 
 impl Breaker {
-    /// The device gave `jobs` results since the last call.
+    /// Counts `jobs` results that the device gave since the last call.
     pub(crate) fn count(&mut self, jobs: u64) {
         self.results = self.results.saturating_add(jobs);
         self.reported.leak(jobs as f64 * WRONG_SHARE);
         self.failed.leak(jobs as f64 * FAILED_SHARE);
     }
 
-    /// A result was read back and is right.
+    /// Records a result that was read back and is right.
     pub(crate) fn right(&mut self) {
         self.read_back.leak(WRONG_SHARE);
     }
 
-    /// The device was wrong; true if that opens the breaker.
+    /// Records that the device was wrong. Returns true if this opens the breaker.
     pub(crate) fn wrong(&mut self, how: Wrong, now: Nanos, first_wait: Nanos) -> bool {
         let is_over = match how {
             Wrong::ReadBack => self.read_back.add(WRONG_MAX),
@@ -64,13 +64,13 @@ impl Breaker {
         self.probe_at.is_some()
     }
 
-    /// Returns when the next probe is due; none while the breaker is closed.
+    /// Returns the time of the next probe, or none while the breaker is closed.
     pub(crate) fn probe_at(&self) -> Option<Nanos> {
         self.probe_at
     }
 
-    /// Returns whether one job may be a probe now. If that job does not pass, the next probe is due after a longer
-    /// wait.
+    /// Returns whether one job may be a probe now. If so, sets the time of the next probe after a longer wait, in case
+    /// this probe does not pass.
     pub(crate) fn try_probe(&mut self, now: Nanos, first_wait: Nanos) -> bool {
         let is_due = self.probe_at.is_some_and(|probe_at| now >= probe_at);
         if is_due {
@@ -80,8 +80,8 @@ impl Breaker {
         is_due
     }
 
-    /// A probe's result is right: the device serves again, and the next fault before it has earned trust opens the
-    /// breaker for longer.
+    /// Closes the breaker, because a probe's result is right. The device serves again. If it fails again before it has
+    /// earned trust, the breaker opens for longer.
     pub(crate) fn close(&mut self) {
         if self.probe_at.take().is_some() {
             self.results = 0;
@@ -91,7 +91,7 @@ impl Breaker {
     }
 }
 
-/// A level that each fault raises by one and each result lowers by the share of faults that is borne.
+/// A level that each fault raises by one and each result lowers by the tolerated share of faults.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket(f64);
 
@@ -111,25 +111,27 @@ fn doubled(wait: Nanos, first_wait: Nanos) -> Nanos {
     Nanos(wait.0.saturating_mul(2).clamp(first_wait.0, longest.max(first_wait.0)))
 }
 
-/// A device that is wrong once in a thousand results stays; one that is wrong once in a hundred does not.
+/// The tolerated share of wrong results. A device that is wrong once in a thousand results stays in service. A device
+/// that is wrong once in a hundred results does not.
 const WRONG_SHARE: f64 = 1.0 / 256.0;
 
-/// This many wrong results in a row open the breaker.
+/// The number of wrong results in a row that open the breaker.
 const WRONG_MAX: f64 = 5.0;
 
-/// Jobs that fail are redone and cost only time.
+/// The tolerated share of failed jobs. It is high, because failed jobs are redone and cost only time.
 const FAILED_SHARE: f64 = 1.0 / 8.0;
 
-/// This many failed jobs in a row open the breaker.
+/// The number of failed jobs in a row that open the breaker.
 const FAILED_MAX: f64 = 32.0;
 
-/// After this many results the waits between probes begin with the shortest again.
+/// The number of results after which the waits between probes start with the shortest wait again.
 pub(crate) const EARNED_RESULTS: u64 = 1_024;
 
-/// The longest wait between probes, in multiples of the first.
+/// The longest wait between probes, in multiples of the first wait.
 pub(crate) const WAITS_MAX: u64 = 64;
 
-/// The rounding up to which shares that leaked between faults in a row do not keep a level below its end.
+/// The tolerance below its maximum within which a level counts as full. It makes up for the shares that leak between
+/// faults in a row.
 const ROUNDING: f64 = 0.25;
 
 #[cfg(test)]
@@ -141,7 +143,8 @@ mod tests {
 
     const FIRST: Nanos = Nanos::secs(1);
 
-    /// Reads back `results`, of which a share is wrong: how many were wrong when the breaker opened, if it did.
+    /// Reads back `results`, of which a share is wrong. Returns how many were wrong when the breaker opened, if it
+    /// opened.
     fn wrong_until_open(share: f64, results: u64, seed: u64) -> Option<u64> {
         let (mut breaker, mut draws, mut wrong) = (Breaker::default(), Prng::new(seed), 0);
         for _ in 0..results {

@@ -1,4 +1,4 @@
-//! The configuration of a runtime and the errors that keep one from starting. Nothing here acts.
+//! The configuration of a runtime, and the errors that prevent its start. Nothing here acts.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::reputation::Reputation;
 
 /// The configuration of a runtime.
 pub struct RuntimeConfig {
-    /// Devices by preference; the first is software.
+    /// The devices by preference. The first one is software.
     pub devices: Vec<Arc<dyn Device>>,
     /// The policy that decides where jobs run.
     pub policy: Arc<dyn Policy>,
@@ -20,29 +20,30 @@ pub struct RuntimeConfig {
     pub compress: Fallback,
     /// The fallback of decompression.
     pub decompress: Fallback,
-    /// After this a job is redone in software, and its device keeps the buffers it has and is
-    /// retired. Too short: work done twice under load. Too long: a hung device is a hung request.
+    /// The time after which a job is redone in software. Its device keeps the job's buffers and is retired. With a
+    /// short timeout, work is done twice under load. With a long one, a request waits as long as its device hangs.
     pub job_timeout: Nanos,
-    /// A retired device is first tried again after this, with one job; each failure doubles the
-    /// wait, up to 64 times this. Too short: a hung device costs a job its timeout that often.
-    /// Too long: a device that was mended stays unused.
+    /// The wait until a retired device is first tried again, with one job. Each failure doubles the wait, up to 64
+    /// times this. With a short wait, a hung device often costs a job its timeout. With a long one, a repaired device
+    /// stays unused.
     pub reprobe_after: Nanos,
-    /// The runtime's time.
+    /// The clock of the runtime.
     pub clock: Arc<dyn Clock>,
-    /// Seed of the draws that the policy is given.
+    /// The seed of the random draws that the policy receives.
     pub seed: u64,
-    /// The limits that keep jobs from devices, between tenants and where devices are full. By default there are none.
+    /// The limits on waiting jobs and on each tenant's jobs inside devices. By default there are none.
     pub limits: Limits,
-    /// One in so many results of devices is read back in software before it is used, once a device has earned trust;
-    /// all of its first results are, and a larger share until then. None means no result at all. With a small number,
-    /// each such result costs the core a decompression. With a large one, a device that turns wrong is found late.
+    /// One device result in this many is read back in software before it is used, once the device has earned trust. All
+    /// of its first results are read back, and a larger share until then. With none, no result is read back. With a
+    /// small number, verification costs the core many decompressions. With a large one, a device that turns wrong is
+    /// found late.
     pub verify_every: Option<NonZeroU32>,
-    /// The process's knowledge about these devices. Its runtimes share one.
+    /// The process's knowledge about these devices. All runtimes of a process share it.
     pub reputation: Arc<Reputation>,
 }
 
 impl RuntimeConfig {
-    /// Creates a configuration with software for what devices do not do, and with times and checks that serve well.
+    /// Creates a configuration with default times and checks. Software does the jobs that devices refuse.
     pub fn new(
         devices: Vec<Arc<dyn Device>>,
         policy: Arc<dyn Policy>,
@@ -63,7 +64,7 @@ impl RuntimeConfig {
         }
     }
 
-    /// Checks that every job has a device that runs it and every requirement a device that may meet it.
+    /// Checks that software can run every job, and that there is a device where one is required.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         let (home, others) = self.devices.split_first().ok_or(StartError::NoSoftware)?;
         if home.capabilities().waiting != Waiting::Inline {
@@ -81,31 +82,31 @@ impl RuntimeConfig {
     }
 }
 
-/// Whether software may stand in for a device, per direction.
+/// Whether software may replace a device, per direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
-    /// Devices when the policy says so, software otherwise.
+    /// Devices run the job if the policy says so. Software runs it otherwise.
     #[default]
     Prefer,
-    /// Devices only: a job that none takes fails.
+    /// Only devices run the job. A job that no device accepts fails.
     Require,
-    /// Software only.
+    /// Only software runs the job.
     Forbid,
 }
 
-/// A runtime that could not start; the operator must act.
+/// The reason why a runtime could not start. The operator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The first device of the list is not software.
     #[error("the first device must be software: a job that no device takes needs a home")]
     NoSoftware,
-    /// Software is forbidden and there is nothing else.
+    /// Software is forbidden and there is no other device.
     #[error("fallback is `require` and there is no device beside software; add one or `prefer`")]
     NothingToRequire,
-    /// A device and a codec that software does not read: its streams would be lost with it.
+    /// A device uses a codec that software does not read. If the device fails, its streams cannot be read.
     #[error("device {0:?} uses {1}, which software does not read: add that codec to software")]
     Unreadable(String, &'static str),
-    /// The system gave no thread.
+    /// The system did not start a thread.
     #[error("a core's thread did not start: {0}; fewer cores or a higher limit of threads help")]
     Thread(#[source] std::io::Error),
     /// A device did not open.
@@ -113,10 +114,11 @@ pub enum StartError {
     Open(String, DeviceError),
 }
 
-/// Costs a thousandth of what decompression does, and finds a device that errs now and then within seconds of load.
+/// The default of `verify_every`. It costs a thousandth of a decompression per result. Under load it finds a device
+/// that is sometimes wrong within seconds.
 const VERIFY_EVERY: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
 
-/// A codec of the other device's that software does not read.
+/// Returns a codec of the other device that software does not read.
 fn unreadable(home: &Capabilities, other: &Capabilities) -> Option<&'static str> {
     let original_bytes = home.work_bytes_max.min(other.work_bytes_max).as_usize();
     let mut dialects = other.writes.iter().chain(&other.reads).copied();

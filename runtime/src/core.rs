@@ -1,12 +1,13 @@
-//! The executor-agnostic core: submit, turn, claim. There is one instance per thread. It blocks only in a sync
-//! placement, and there no longer than the job timeout.
+//! The core of the runtime, which works with any executor: submit, turn, claim. Each thread has one instance. It blocks
+//! only in a sync placement, and there for at most the job timeout.
 //!
-//! A job's life: `submit` asks the policy and hands the job to a device queue (software runs it at once); `turn` polls
-//! the queues, redoes in software what a device failed, lost or kept too long, and wakes the owners; `claim` hands the
-//! finished job over. A ticket given up with `detach` leaves the job its buffers until the device returns it.
+//! A job's life: `submit` asks the policy and submits the job to a device queue (software runs it at once). `turn`
+//! polls the queues, redoes in software the jobs that a device failed, lost or did not finish in time, and wakes the
+//! owners. `claim` returns the finished job. A job whose ticket is dropped with `detach` keeps its buffers until the
+//! device returns it.
 //!
-//! A device that is lost, keeps a job too long or is wrong too often is retired: it gets no jobs until one, sent as a
-//! probe after a while, comes back and is right.
+//! A device is retired if it is lost, keeps a job too long or is wrong too often. It gets no jobs until a later probe
+//! job returns and is right.
 
 mod complete;
 pub(crate) mod completion_hook;
@@ -56,7 +57,7 @@ struct Devices {
     reprobe_after: Nanos,
     waker: Waker,
     reputation: Arc<Reputation>,
-    /// The number of its changes that were taken over.
+    /// The number of changes of the reputation that were already applied.
     reputation_seen: u64,
 }
 
@@ -65,14 +66,14 @@ struct Jobs {
     ledger: Ledger,
     /// The number of finished jobs that were not yet claimed.
     unclaimed: usize,
-    /// The queue of waiting jobs, while there are limits.
+    /// The queue of waiting jobs, if there are limits.
     admission: Option<Box<AdmissionQueue>>,
-    /// The jobs that are to be redone in software.
+    /// The jobs that wait to be redone in software.
     fallbacks: VecDeque<Box<Job>>,
-    /// The bytes of them that may be redone before the next turn.
+    /// The number of bytes that may still be redone before the next turn.
     fallback_bytes_left: usize,
     hooked: Hooked,
-    /// Whether there were jobs of any tenant but the default one.
+    /// Whether any job had a tenant other than the default one.
     has_tenants: bool,
 }
 
@@ -81,29 +82,28 @@ struct Decisions {
     policy: Arc<dyn Policy>,
     /// Whether the policy uses costs.
     uses_costs: bool,
-    /// Whether costs are recorded: the policy uses them, or a job had a deadline since the start.
+    /// Whether costs are recorded. They are recorded if the policy uses them, or once a job had a deadline.
     records_costs: bool,
     /// The fallback of each op.
     fallback: [Fallback; OPS],
-    /// The states that the policy was asked about last.
+    /// The device states that were last passed to the policy.
     states: Vec<DeviceState>,
     cache: DecisionCache,
     history: History,
     draws: Prng,
 }
 
-/// The time, and what is due by it.
+/// The clock, and the times of periodic work.
 struct Clock {
     time: Time,
     job_timeout: Nanos,
     next_expiry_check: Nanos,
-    /// The jobs until the next one that is timed on the core, where no costs are recorded.
+    /// The number of jobs until the next job whose time on the core is measured, where no costs are recorded.
     until_sampled: u32,
 }
 
 impl Runtime {
-    /// Opens one queue per device. Device 0 must be software, able to read what any other device
-    /// writes.
+    /// Opens one queue per device. Device 0 must be software that can read what every other device writes.
     ///
     /// # Errors
     /// [`StartError`] says what is missing or which device did not open.
@@ -166,7 +166,7 @@ impl Runtime {
         Arc::clone(&self.metrics)
     }
 
-    /// Follows another policy from the next job on.
+    /// Sets the policy for the next and later jobs.
     pub fn set_policy(&mut self, policy: Arc<dyn Policy>) {
         self.decisions.uses_costs = policy.uses_costs();
         self.decisions.records_costs |= self.decisions.uses_costs;
@@ -174,33 +174,33 @@ impl Runtime {
         self.decisions.cache.forget();
     }
 
-    /// Returns whether the policy asks how many others wait for the core, see [`Runtime::submit_among`].
+    /// Returns whether the policy needs the number of owners that wait for the core, see [`Runtime::submit_among`].
     pub fn uses_costs(&self) -> bool {
         self.decisions.uses_costs
     }
 
-    /// Bounds the completions of each device that one turn hands over; unbounded at first. A small bound keeps a burst
-    /// of completions from delaying the thread's other work.
+    /// Bounds the number of completions of each device that one turn delivers. It is unbounded at first. A small bound
+    /// keeps a burst of completions from delaying the thread's other work.
     pub fn set_dequeue_batch(&mut self, max: NonZeroUsize) {
         self.devices.dequeue_batch = max.get();
     }
 
-    /// Lets one look at the clock serve all that happens within about `resolution`, for drivers that turn without
-    /// pause while a device must be polled; zero, as at first, looks for every job. Times that completions and metrics
-    /// state are then longer than the truth by up to about that.
+    /// Sets the resolution of the clock. One reading of the clock serves everything that happens within about
+    /// `resolution`. This suits drivers that turn without pause while a device must be polled. With zero, the default,
+    /// the clock is read for every job. Times in completions and metrics may be too long by up to about `resolution`.
     pub fn set_time_resolution(&mut self, resolution: Nanos) {
         self.clock.time.set_resolution(resolution);
     }
 
-    /// Returns whether `claim` would hand the job over now.
+    /// Returns whether `claim` would return the job now.
     pub fn is_finished(&self, ticket: Ticket) -> bool {
         self.jobs.ledger.get(ticket).is_some_and(Entry::is_finished)
     }
 
-    /// Hands over the finished job, or remembers whom to wake.
+    /// Returns the finished job, or stores the waker to call when it finishes.
     ///
     /// # Panics
-    /// If the ticket was claimed or detached before.
+    /// Panics if the ticket was claimed or detached before.
     #[inline]
     pub fn claim(&mut self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finished> {
         let claimed = self.jobs.ledger.claim(ticket, context.waker());
@@ -210,8 +210,8 @@ impl Runtime {
         claimed
     }
 
-    /// Gives the ticket up: the job keeps its buffers until its device returns it, then all are
-    /// dropped. A ticket that was claimed or detached before is ignored.
+    /// Drops the caller's interest in a job. The job keeps its buffers until its device returns it, then the buffers
+    /// are dropped. A ticket that was claimed or detached before is ignored.
     pub fn detach(&mut self, ticket: Ticket) {
         let Some(entry) = self.jobs.ledger.get_mut(ticket) else { return };
         match entry.state {
@@ -234,7 +234,8 @@ impl Runtime {
         }
     }
 
-    /// Polls every device that has jobs, redoes what must be redone and wakes the owners. Time passes only here.
+    /// Polls every device that has jobs, redoes failed jobs in software and wakes the owners. Jobs time out only here
+    /// and in sync placements.
     pub fn turn(&mut self) -> Outstanding {
         let outstanding = self.poll_once();
         if outstanding.polled.is_none() {
@@ -243,8 +244,8 @@ impl Runtime {
         outstanding
     }
 
-    /// Does the same as `turn`, for a driver that soon turns again whatever is outstanding, or calls
-    /// [`park`](Self::park). One look at the clock serves the jobs that come in between.
+    /// Turns like `turn`, for a driver that soon turns again whatever is outstanding, or calls [`park`](Self::park).
+    /// One reading of the clock serves the jobs that arrive in between.
     pub fn poll_once(&mut self) -> Outstanding {
         if self.is_idle() {
             self.park();
@@ -262,17 +263,17 @@ impl Runtime {
             && !self.has_hooked()
     }
 
-    /// Notes that the driver does not turn until more jobs come. The next job looks at the clock.
+    /// Tells the runtime that the driver does not turn until more jobs arrive. The next job reads the clock.
     pub fn park(&mut self) {
         self.clock.time.expire();
     }
 
-    /// Looks at the clock, for a driver that decides by it whether to turn.
+    /// Reads the clock, for a driver that needs the time to decide whether to turn.
     pub(crate) fn refresh_clock(&mut self) -> Nanos {
         self.clock.time.refresh()
     }
 
-    /// Does the same as `poll_once`, just after a look at the clock.
+    /// Turns like `poll_once`, just after the caller read the clock.
     pub(crate) fn turn_at(&mut self, now: Nanos) -> Outstanding {
         self.allow_fallbacks();
         self.serve_fallbacks();
@@ -292,12 +293,12 @@ impl Runtime {
         self.outstanding()
     }
 
-    /// Returns the number of jobs that came since the start.
+    /// Returns the number of jobs submitted since the start.
     pub(crate) fn arrivals(&self) -> u64 {
         self.decisions.history.arrivals()
     }
 
-    /// Returns what is in flight now, and how to learn of its completion.
+    /// Returns the jobs in flight, and when the driver must turn to learn of their completion.
     pub fn outstanding(&self) -> Outstanding {
         let turn_within = self.clock.expiry_check_every();
         let waiting = self.jobs.admission.as_ref().map_or(0, |admission| admission.waiting());
@@ -336,15 +337,15 @@ impl Clock {
 pub struct Outstanding {
     /// The number of jobs not yet returned.
     pub jobs: usize,
-    /// The time after which the first of the jobs that must be polled for is due.
+    /// The time after which the first job that must be polled is expected.
     pub polled: Option<Nanos>,
-    /// With jobs outstanding, a `turn` is due at least this often. It finds overdue jobs.
+    /// The longest time between two turns while jobs are outstanding. A turn finds overdue jobs.
     pub turn_within: Nanos,
 }
 
-/// The searches for overdue jobs per timeout. With this many turns a job is redone at most a quarter late, and a
-/// runtime that polls without pause does not scan its jobs at every turn.
+/// The number of searches for overdue jobs per timeout. With this many turns a job is redone at most a quarter of the
+/// timeout late. A runtime that polls without pause does not scan its jobs at every turn.
 const EXPIRY_CHECKS_PER_TIMEOUT: u64 = 8;
 
-/// The reason why a ticket that came back with its job has an entry.
+/// The message of the panic if a job has no entry.
 const BOOKED: &str = "a job's books are closed with its end";

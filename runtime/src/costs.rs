@@ -1,5 +1,5 @@
-//! The costs of jobs on one device, by op, as completed jobs teach them: a [`CostFit`] each, and the choice which of a
-//! job's times is informative. It looks at no clock and decides nothing.
+//! The costs of jobs on one device, by op, learnt from completed jobs. Each op has a [`CostFit`]. This module also
+//! chooses which of a job's times is informative. It reads no clock and decides nothing.
 
 use model::cost::{CostCurve, CostFit, Estimates, Observation};
 use units::{Nanos, Op};
@@ -9,33 +9,35 @@ use crate::slot::OPS;
 /// One device's costs.
 #[derive(Default)]
 pub(crate) struct Costs {
-    /// The costs by op, made with its first job.
+    /// The costs by op. Each is created with the op's first job.
     known: [Option<Box<Known>>; OPS],
 }
 
 /// The knowledge from jobs of one op.
 pub(crate) struct Known {
-    /// The estimates of the fit, which are asked wherever costs are used.
+    /// The estimates of the fit, which are used wherever costs are needed.
     estimates: Estimates,
     /// Whether the fit has seen enough jobs.
     is_enough: bool,
-    /// The time of the last observation, in jobs that came to the core.
+    /// The number of jobs that had come to the core at the last observation.
     learnt: u64,
-    /// The time at which the fit was last asked whether a job is worth a look, and for how many more it need not be.
+    /// The time at which the fit was last called to decide whether to observe a job.
     asked: Nanos,
+    /// The number of following jobs for which the fit need not be called.
     passes: u32,
     fit: CostFit,
 }
 
 impl Known {
-    /// Returns whether the last observation of the op is so old that it counts as unknown. A place that once looked too
-    /// bad for a probe, or too late for every deadline, is then tried again, and the next job that comes back counts.
+    /// Returns whether the last observation of the op is so old that the cost counts as unknown. An arm that once
+    /// looked too expensive for a probe, or too late for every deadline, is then tried again, and the next job that
+    /// returns counts.
     #[inline]
     pub(crate) fn is_forgotten(&self, arrivals: u64) -> bool {
         arrivals > self.learnt + FORGOTTEN
     }
 
-    /// Returns the expected time from submission to completion, and how much of it the core is held.
+    /// Returns the expected time from submission to completion, and the part of it for which the job holds the core.
     #[inline]
     pub(crate) fn expected_times(
         &self,
@@ -46,7 +48,8 @@ impl Known {
         (whole(latency_ns), whole(host_ns))
     }
 
-    /// Does the same as [`CostFit::due`], and asks it only for every other job of a device that behaves as expected.
+    /// Returns the result of [`CostFit::due`]. For a device that behaves as expected it calls the fit only for every
+    /// other job.
     #[inline]
     fn tick(&mut self, now: Nanos) -> bool {
         if self.passes > 0 && now.since(self.asked) < ASK_AFTER {
@@ -59,35 +62,37 @@ impl Known {
     }
 }
 
-/// The conditions that a job met when it was handed to the device.
+/// The conditions that a job met at its submission to the device.
 #[derive(Clone, Copy)]
 pub(crate) struct SubmitSample {
     /// The time of the submission.
     pub(crate) at: Nanos,
-    /// The time that the job takes of the core until it is back.
+    /// The time of the core that the job takes until it returns.
     pub(crate) host: Nanos,
-    /// The jobs that were inside the device.
+    /// The number of jobs that were inside the device.
     pub(crate) depth_jobs: usize,
-    /// Their sizes together.
+    /// The sum of their sizes, in bytes.
     pub(crate) backlog_bytes: usize,
 }
 
 impl Costs {
-    /// Counts a job of this op, and returns whether its cost is worth a look.
+    /// Counts a job of this op, and returns whether its cost should be recorded.
     #[inline]
     pub(crate) fn tick(&mut self, op: Op, now: Nanos) -> bool {
         self.known[op.index() % OPS].as_mut().is_none_or(|known| known.tick(now))
     }
 
-    /// A job was not yet done at `before`, and was at `by`. Where those are close, it was done in between. Else what
-    /// the device is expected to take is wrong only as far as it lies outside of that: a core that polls late must not
-    /// blame the device. (Not also where they are close: what is right whenever it may be confirms itself. A device
-    /// that was taken to do one job after the other stayed that, at loads at which few jobs met another there.)
+    /// Records the cost of a job that was not yet done at `before` and was done at `by`, and returns whether the
+    /// estimates changed.
     ///
-    /// `arrivals` jobs came to the core so far: what was learnt long ago says little, and the probes of a place that is
-    /// not chosen are rare.
+    /// If the two times are close, their middle counts as the end of the job. Otherwise the expected time counts as
+    /// wrong only by the part that lies outside of them, because a core that polls late must not blame the device. This
+    /// rule does not apply to close times: an expectation that counts as right whenever it may be right confirms
+    /// itself. With it, a device that was assumed to do one job after the other was never corrected at loads at which
+    /// its jobs rarely met.
     ///
-    /// Whether what is known of the op is something else now.
+    /// `arrivals` jobs came to the core so far. Knowledge from long ago counts little, and probes of an arm that is not
+    /// chosen are rare.
     pub(crate) fn record(
         &mut self,
         (op, bytes): (Op, usize),
@@ -117,7 +122,7 @@ impl Costs {
         changes
     }
 
-    /// A job held the core for all of its time.
+    /// Records the cost of a job that held the core for all of its time.
     pub(crate) fn record_held(
         &mut self,
         job: (Op, usize),
@@ -125,20 +130,20 @@ impl Costs {
         now: Nanos,
         arrivals: u64,
     ) -> bool {
-        // From zero on: `took` is from another clock and may be longer than this one's time.
+        // The difference stops at zero: `took` is from another clock and may be longer than this clock's time.
         let at = now.since(took);
         let sample = SubmitSample { at, host: took, depth_jobs: 0, backlog_bytes: 0 };
         self.record(job, &sample, [at + took; 2], arrivals)
     }
 
-    /// Returns the knowledge about the op, once some jobs have come back.
+    /// Returns the knowledge about the op, once some jobs have returned.
     #[inline]
     pub(crate) fn known(&self, op: Op) -> Option<&Known> {
         self.known[op.index() % OPS].as_deref().filter(|known| known.is_enough)
     }
 }
 
-/// Almost all times fit in 32 bits; the way to 64 is twice as long.
+/// Converts to whole nanoseconds. Almost all times fit in 32 bits, and the conversion to 64 bits takes twice as long.
 #[inline]
 fn whole(ns: f64) -> Nanos {
     if ns < f64::from(u32::MAX) { Nanos(u64::from(ns as u32)) } else { seconds(ns) }
@@ -164,32 +169,34 @@ fn first(bytes: usize, sample: &SubmitSample, took: Nanos) -> Box<Known> {
     Box::new(Known { estimates, is_enough: false, learnt: 0, asked, passes, fit })
 }
 
-/// A job of this many bytes is taken to need twice the time of an empty one.
+/// The size in bytes of a job that is assumed to need twice the time of an empty job.
 const SHAPE_BYTES: f64 = 1_000.0;
 
-/// A quarter of an hour.
+/// The longest time that the first fit assumes: about a quarter of an hour.
 const SCALE_NS_MAX: f64 = 1e12;
 
-/// Two polls are close where this part of a job's time, or less, lies between them: with one in a microsecond, for all
-/// that takes two.
+/// Two polls are close if at most this part of a job's time lies between them: a half. With one poll per microsecond
+/// this holds for all jobs that take two microseconds.
 const CLOSE_DIVISOR: u64 = 2;
 
-/// The fit looks at one in 16 of the jobs that it is asked for, and at the first after a millisecond without. For a
-/// device that is steady it is asked for every other job, or after half of that time. The first look at one that became
-/// another ends that: it is found out at most 16 jobs later than if it were asked for all. One in four was too few: in
-/// virtual time, at 400,000 jobs a second, the 99th percentile of `LeastLatency` was then 1.05 times that of offloading
-/// everything, and is 1.03 times so.
+/// The number of jobs for which the fit is not called between two calls, if the device is steady. The fit observes one
+/// in 16 of the jobs for which it is called, and the first job after a millisecond without an observation. For a steady
+/// device it is called for every other job, or after half of that millisecond. The first observation of a changed
+/// device ends this. A change is found at most 16 jobs later than if the fit were called for every job. A call for only
+/// one job in four was too rare: in virtual time, at 400,000 jobs per second, the 99th percentile of `LeastLatency` was
+/// then 1.05 times that of offloading everything. Now it is 1.03 times that.
 const PASSES: u32 = 1;
 const ASK_AFTER: Nanos = Nanos::micros(500);
 
-/// One job says too little, and what looks bad after it is rarely tried again.
+/// The number of observations after which a cost is known. One job says too little, and an arm that looks bad after it
+/// is rarely tried again.
 const KNOWN_AFTER: u64 = 4;
 
-/// After this many jobs anywhere without one that taught something, what was learnt is doubted.
+/// The number of jobs on the core without an observation after which the knowledge is doubted.
 const WHILE: u64 = 1_000;
 
-/// After this many jobs it is forgotten. A place without known costs gets at most a quarter of a queue of jobs before
-/// the first is back: with a queue of 256, one job in a thousand goes to a place that is as bad as it was.
+/// The number of jobs after which a cost is forgotten. An arm without known costs gets at most a quarter of a queue of
+/// jobs before the first returns. With a queue of 256, one job in a thousand goes to an arm that is as bad as before.
 const FORGOTTEN: u64 = 64 * WHILE;
 
 #[cfg(test)]

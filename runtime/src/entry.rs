@@ -1,5 +1,5 @@
-//! The runtime's books on one job: who holds the ticket, where the job is, and what it takes to do
-//! it again. No decisions.
+//! The runtime's record of one job: who holds its ticket, where the job is, and what is needed to do it again. It makes
+//! no decisions.
 
 use std::task::Waker;
 
@@ -12,12 +12,12 @@ use crate::costs::SubmitSample;
 /// The claim to one submitted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(
-    /// The place and generation, in one word: two words that were just written are slow to be read at once.
+    /// The index and the generation, in one word. Two words that were just written are slow to read at once.
     u64,
 );
 
 impl Ticket {
-    /// The ticket of no job.
+    /// A ticket that belongs to no job.
     pub(crate) const SPENT: Ticket = Ticket(u64::MAX);
 
     #[inline]
@@ -25,7 +25,7 @@ impl Ticket {
         Self(u64::from(key) | u64::from(generation) << 32)
     }
 
-    /// The ticket as the tag that the job carries through its device.
+    /// Returns the ticket as the tag that the job carries through its device.
     pub(crate) fn mark(self) -> u64 {
         self.0
     }
@@ -34,7 +34,7 @@ impl Ticket {
         Self(mark)
     }
 
-    /// Its place among the entries.
+    /// Returns the index of the job's entry.
     pub(crate) fn key(self) -> u32 {
         self.0 as u32
     }
@@ -43,13 +43,13 @@ impl Ticket {
         self.key() as usize
     }
 
-    /// Returns which job of its place it is.
+    /// Returns the generation, which distinguishes the jobs of one entry.
     pub(crate) fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
 
-/// A finished job and how it got there.
+/// A finished job and the path on which it ran.
 #[derive(Debug)]
 pub struct Finished {
     /// The job, with its buffers.
@@ -58,16 +58,16 @@ pub struct Finished {
     pub outcome: Outcome,
     /// The path that ran.
     pub path: Path,
-    /// Time the device worked on it (ns).
+    /// The time that the device worked on the job.
     pub service: Nanos,
-    /// Time from submission to completion (ns).
+    /// The time from submission to completion.
     pub total: Nanos,
 }
 
 /// The path that a job took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Index of the device.
+    /// The index of the device.
     pub device: usize,
     /// The placement, which says how the job was waited for.
     pub placement: Placement,
@@ -85,24 +85,24 @@ impl From<Choice> for Path {
 /// One job between `submit` and `claim`.
 pub(crate) struct Entry {
     pub(crate) generation: u32,
-    /// The place that is free after this one, while this one is.
+    /// The next free entry after this one, while this entry is free.
     pub(crate) next_free: u32,
     pub(crate) state: State,
     /// Whether the job counts among its tenant's jobs inside devices.
     pub(crate) is_counted: bool,
-    /// The conditions at its submission, if its cost is recorded.
+    /// The conditions at the job's submission, if its cost is recorded.
     pub(crate) sample: Option<SubmitSample>,
-    /// The submitter's own tag.
+    /// The tag that the submitter chose.
     pub(crate) tag: u64,
     pub(crate) submitted: Nanos,
-    /// The path on which the job is, or was last.
+    /// The job's current path, or its last one.
     pub(crate) choice: Choice,
     /// The completion of the job, from its end until it is claimed.
     pub(crate) finished: Option<Completion>,
-    /// The time from its submission to its end.
+    /// The time from the job's submission to its end.
     pub(crate) total: Nanos,
     pub(crate) waker: Option<Waker>,
-    /// The parts for a second try, kept for jobs that leave the core.
+    /// The parts for a second attempt. They are stored for jobs that leave the core.
     pub(crate) again: Again,
 }
 
@@ -134,7 +134,7 @@ impl Entry {
         self.state == State::Detached
     }
 
-    /// Returns the finished job, once.
+    /// Takes the finished job out of the entry.
     #[inline]
     pub(crate) fn take_finished(&mut self) -> Option<Finished> {
         let Completion { job, outcome, service } = self.finished.take()?;
@@ -142,7 +142,7 @@ impl Entry {
         Some(Finished { job, outcome, path, service, total })
     }
 
-    /// Returns whether a device has the job.
+    /// Returns whether the job was placed on a device other than software and is not finished.
     pub(crate) fn is_in_device(&self) -> bool {
         self.choice.device() != 0 && !matches!(self.state, State::Free | State::Finished)
     }
@@ -151,31 +151,31 @@ impl Entry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
-    /// The job is under way, and its owner is not to be woken yet.
+    /// The job is in flight, and its owner does not wait to be woken yet.
     Waiting,
-    /// The job is under way, and `waker` is its owner's.
+    /// The job is in flight, and `waker` wakes its owner.
     Awaited,
-    /// The job is under way, and the completion hook continues it, see `core/completion_hook.rs`.
+    /// The job is in flight, and the completion hook continues it, see `core/completion_hook.rs`.
     Hooked,
-    /// The job is under way without an owner.
+    /// The job is in flight without an owner.
     Detached,
     Finished,
 }
 
-/// The parts needed to do a job again while a device still holds the first try. They are written in place, because a
-/// job on the fast path pays for each byte that is moved; where a queue shows its jobs, only a size is written. The
-/// second try's output is from the heap, whatever pool the first one's is from: holding on to the pool would cost every
-/// job more than the rare second try is worth.
+/// The parts needed to do a job again while a device still holds the first attempt. They are written in place, because
+/// a job on the fast path pays for each byte that is moved. If a queue shows its jobs, only a size is written. The
+/// second attempt's output is from the heap, whatever pool the first output is from. To hold on to the pool would cost
+/// every job more than the rare second attempt is worth.
 pub(crate) struct Again {
-    /// The input; none when there is nothing to do again, or when the queue shows its jobs.
+    /// The input. It is none if nothing needs to be done again, or if the queue shows its jobs.
     input: Option<Input>,
     task: Task,
-    /// The size of the output, kept in any case: a device may put its result in place of the buffer.
+    /// The size of the output. It is always stored, because a device may replace the buffer with its result.
     output_bytes: usize,
     output_offset: usize,
-    /// The bytes that the caller wrote ahead of the result: the output's first bytes.
+    /// The bytes that the caller wrote in front of the result: the first bytes of the output.
     header: [u8; HEADER_BYTES_SHORT],
-    /// The same where it is longer; else empty.
+    /// The bytes in front of the result, if they are too many for `header`. Otherwise this is empty.
     header_long: Box<[u8]>,
     deadline: Option<Nanos>,
     tenant: TenantId,
@@ -199,14 +199,14 @@ impl Default for Again {
 }
 
 impl Again {
-    /// Keeps what the queue will not show.
+    /// Stores the parts that the queue does not show.
     #[inline]
     pub(crate) fn keep_size(&mut self, job: &Job) {
         self.output_bytes = job.output.capacity();
         self.tenant = job.tenant;
     }
 
-    /// All of it, before the job goes where it cannot be seen.
+    /// Stores all parts, before the job enters a queue that does not show it.
     #[inline]
     pub(crate) fn keep(&mut self, job: &mut Job) {
         self.keep_size(job);
@@ -215,7 +215,7 @@ impl Again {
             _ if job.output_offset == 0 => {}
             Some(bytes) if job.output_offset <= HEADER_BYTES_SHORT => self.header = *bytes,
             _ => {
-                // Without room for its own header the job fails anyway, and must not show another's.
+                // Without space for its header the job fails anyway. It must not show another job's header.
                 self.header = [0; HEADER_BYTES_SHORT];
                 let header = job.output.space().get(..job.output_offset);
                 self.header_long = header.unwrap_or_default().into();
@@ -223,7 +223,7 @@ impl Again {
         }
     }
 
-    /// The rest, from a job that its queue shows.
+    /// Stores the remaining parts from a job that its queue shows.
     #[cold]
     pub(crate) fn keep_shown(&mut self, job: &Job) {
         self.keep_parameters(job);
@@ -243,7 +243,7 @@ impl Again {
         self.class = job.class;
     }
 
-    /// Lets go of what belongs to the job's owner.
+    /// Drops the parts that belong to the job's owner.
     #[inline]
     pub(crate) fn clear(&mut self) {
         if self.input.is_some() {
@@ -252,7 +252,7 @@ impl Again {
         }
     }
 
-    /// The parameters may hold a key, and a header was the owner's.
+    /// Drops the task, which may hold a key, and the header, which belonged to the owner.
     #[inline]
     fn forget(&mut self) {
         self.task = Task::Copy;
@@ -265,12 +265,12 @@ impl Again {
         self.tenant
     }
 
-    /// The room that the job's output had.
+    /// Returns the size of the job's output buffer at its submission.
     pub(crate) fn output_bytes(&self) -> usize {
         self.output_bytes
     }
 
-    /// The job once more.
+    /// Builds the job again from the stored parts.
     pub(crate) fn take(&mut self, tag: u64) -> Option<Box<Job>> {
         let input = self.input.take()?;
         let mut output = Pool::heap(ByteCount(0)).take(self.output_bytes);
@@ -287,5 +287,5 @@ impl Again {
     }
 }
 
-/// Frames' headers are shorter; a fixed size is copied without a call.
+/// The largest header that is stored in place. Frames' headers are shorter. A fixed size is copied without a call.
 const HEADER_BYTES_SHORT: usize = 32;

@@ -5,10 +5,10 @@ use units::Nanos;
 /// The history of one runtime.
 pub(crate) struct History {
     arrived: Nanos,
-    /// `GAPS` times the time between two jobs (ns), smoothed: what whole numbers leave out of one is less than that.
+    /// The smoothed time between two jobs, times `GAPS` (ns). The rounding error of one gap is below 1 ns.
     gaps_ns: u64,
     arrivals: u64,
-    /// `GAPS` times their size, in the same way.
+    /// The smoothed size of a job, times `GAPS`.
     sizes_bytes: u64,
 }
 
@@ -19,7 +19,8 @@ impl Default for History {
 }
 
 impl History {
-    /// Records the arrival of a job, where the policy uses costs, and returns the smoothed time between jobs.
+    /// Records the arrival of a job and returns the smoothed time between jobs. It is called only if the policy uses
+    /// costs.
     #[inline]
     pub(crate) fn arrived(&mut self, bytes: usize, now: Nanos) -> Nanos {
         let bytes = bytes.min(BYTES_MAX) as u64;
@@ -30,13 +31,13 @@ impl History {
         Nanos(self.gaps_ns / GAPS)
     }
 
-    /// Counts a job, whatever places it.
+    /// Counts a job, whoever places it.
     #[inline]
     pub(crate) fn count(&mut self) {
         self.arrivals += 1;
     }
 
-    /// Returns the number of jobs that came.
+    /// Returns the number of jobs that arrived.
     pub(crate) fn arrivals(&self) -> u64 {
         self.arrivals
     }
@@ -47,13 +48,14 @@ impl History {
     }
 }
 
-/// The inverse of a newer gap's weight.
+/// The inverse of the weight of the newest gap.
 const GAPS: u64 = 64;
 
-/// A longer pause says only that no job came for long, and must not outweigh what comes after it.
+/// The longest gap that counts. A longer pause says only that no job came for long, and must not outweigh the gaps
+/// after it.
 const GAP_NS_MAX: u64 = 1_000_000;
 
-/// The bound on a size that counts, because a job states its size itself.
+/// The largest size that counts. There is a bound because a job states its size itself.
 const BYTES_MAX: usize = 1 << 30;
 
 #[cfg(test)]

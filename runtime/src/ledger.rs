@@ -1,5 +1,5 @@
-//! The entries of all jobs of a runtime. A place is used again for the next job, with all the memory that it has; its
-//! generation tells the jobs apart. This module decides nothing.
+//! The entries of all jobs of a runtime. An entry is reused for a later job with all its memory, and its generation
+//! distinguishes the jobs. This module decides nothing.
 
 use std::task::{Poll, Waker};
 
@@ -9,13 +9,13 @@ use crate::entry::{Entry, Finished, State, Ticket};
 #[derive(Default)]
 pub(crate) struct Ledger {
     entries: Vec<Entry>,
-    /// The place that was freed last, and after it those before: the first used is in the cache, and its waker is
-    /// likely the next owner's. With none free, the number of places.
+    /// The index of the entry that was freed last, which leads to the entries freed before it. The entry freed last is
+    /// in the cache, and its waker is likely the next owner's. If no entry is free, this is the number of entries.
     free: u32,
 }
 
 impl Ledger {
-    /// Returns a place for a new job.
+    /// Returns an entry for a new job.
     #[inline]
     pub(crate) fn open(&mut self) -> (Ticket, &mut Entry) {
         let key = self.free;
@@ -28,17 +28,17 @@ impl Ledger {
         (Ticket::new(key, entry.generation), entry)
     }
 
-    /// Adds one place, which is free. `free` is its index already.
+    /// Adds one free entry. `free` is already its index.
     #[cold]
     fn grow(&mut self) {
         let next_free = self.free + 1;
         self.entries.push(Entry { next_free, ..Entry::default() });
     }
 
-    /// Hands over the finished job and closes its entry, or remembers the waker.
+    /// Returns the finished job and closes its entry, or stores the waker.
     ///
     /// # Panics
-    /// If the ticket was claimed or detached before.
+    /// Panics if the ticket was claimed or detached before.
     #[inline]
     pub(crate) fn claim(&mut self, ticket: Ticket, waker: &Waker) -> Poll<Finished> {
         let entry = self.entries.get_mut(ticket.index());
@@ -60,14 +60,14 @@ impl Ledger {
         (entry.generation == ticket.generation()).then_some(entry)
     }
 
-    /// Does the same as `get`, for changes.
+    /// Returns the entry for changes, unless its job is gone.
     #[inline]
     pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(ticket.index())?;
         (entry.generation == ticket.generation()).then_some(entry)
     }
 
-    /// Ends the job's books.
+    /// Closes the job's entry.
     #[inline]
     pub(crate) fn close(&mut self, ticket: Ticket) {
         let entry = &mut self.entries[ticket.index()];
@@ -85,7 +85,7 @@ impl Ledger {
 }
 
 impl Entry {
-    /// Frees the place: `free` leads to it.
+    /// Frees the entry and makes it the first free one.
     #[inline]
     fn end(&mut self, free: &mut u32, ticket: Ticket) {
         self.generation = self.generation.wrapping_add(1);
@@ -94,8 +94,8 @@ impl Entry {
         self.next_free = std::mem::replace(free, ticket.key());
     }
 
-    /// Remembers the waker. Wakers stay with the place after their job: the next job there often has the same owner,
-    /// and a waker that is already there costs no clone.
+    /// Stores the waker. A waker stays with the entry after its job. The next job there often has the same owner, and
+    /// then its waker need not be cloned.
     #[inline]
     pub(crate) fn await_with(&mut self, waker: &Waker) {
         match &mut self.waker {

@@ -1,8 +1,7 @@
-//! The offload runtime: one [`Runtime`] per core places jobs on devices, learns their completions
-//! and falls back to software, counting every path. It knows devices only through the contract,
-//! runs on any executor through [`Runtime::turn`], and touches no socket. Three adapters drive it: [`core_loop`], our
-//! own executor, is the fast one; [`tokio_adapter`] is for services that live in tokio; [`blocking`] is for a plain
-//! thread.
+//! The offload runtime. One [`Runtime`] per core places jobs on devices, receives their completions, falls back to
+//! software and counts every path. It knows devices only through the contract of the crate `device`. It runs on any
+//! executor through [`Runtime::turn`], and uses no socket. Three adapters drive it. [`core_loop`] is our executor and
+//! the fastest. [`tokio_adapter`] is for services in tokio. [`blocking`] is for a plain thread.
 
 mod admission;
 pub mod blocking;

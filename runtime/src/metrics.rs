@@ -1,5 +1,5 @@
-//! Counts which path ran, for every job. There is one [`Metrics`] per core; its runtime alone writes it, and any thread
-//! may read it. This module has no names of protocols or pages.
+//! Counts which path ran, for every job. Each core has one [`Metrics`]. Only its runtime writes it, and any thread may
+//! read it. This module contains no names of protocols or pages.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,8 @@ use units::{Nanos, Op};
 /// One core's counters.
 pub struct Metrics {
     devices: Vec<String>,
-    /// The paths by device, placement, reason and op. Each is made with its first job, because most paths never run.
+    /// The paths by device, placement, reason and op. A path is allocated with its first job, because most paths never
+    /// run.
     paths: Vec<OnceLock<Box<Detail>>>,
     fallbacks: Vec<AtomicU64>,
     lost: Vec<AtomicU64>,
@@ -52,7 +53,7 @@ impl Metrics {
         }
     }
 
-    /// Every path that ran at least once.
+    /// Returns every path that ran at least once.
     pub fn paths(&self) -> Vec<PathCount> {
         let mut counts = Vec::new();
         for (index, cell) in self.paths.iter().enumerate() {
@@ -84,7 +85,7 @@ impl Metrics {
         counts
     }
 
-    /// Returns the jobs redone in software, by the device that did not do them and the reason.
+    /// Returns the number of jobs redone in software, by the device that did not complete them and the reason.
     pub fn fallbacks(&self) -> Vec<(String, Reason, u64)> {
         let cells = self.fallbacks.iter().enumerate();
         let counted = cells.map(|(index, cell)| (index, cell.load(Ordering::Relaxed)));
@@ -97,27 +98,27 @@ impl Metrics {
             .collect()
     }
 
-    /// Times that each device was retired, and jobs it kept too long.
+    /// Returns, per device, how often it was retired and the number of jobs that timed out there.
     pub fn losses(&self) -> Vec<(String, u64, u64)> {
         self.by_device(&self.lost, &self.timeouts)
     }
 
-    /// Times that each device was tried again while retired, and times that it was back.
+    /// Returns, per device, how often it was probed while retired and how often it was restored.
     pub fn probes(&self) -> Vec<(String, u64, u64)> {
         self.by_device(&self.probes, &self.restored)
     }
 
-    /// Returns the jobs whose owner went away first.
+    /// Returns the number of detached jobs.
     pub fn detached(&self) -> u64 {
         self.detached.load(Ordering::Relaxed)
     }
 
-    /// Completions of jobs that had timed out.
+    /// Returns the number of completions of jobs that had timed out.
     pub fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }
 
-    /// Times that the task which turns the core was started again after a defect.
+    /// Returns how often the task that turns the core was restarted after a defect.
     pub fn driver_restarts(&self) -> u64 {
         self.driver_restarts.load(Ordering::Relaxed)
     }
@@ -126,18 +127,19 @@ impl Metrics {
         add(&self.driver_restarts, 1);
     }
 
-    /// Returns the jobs that were done after their deadline, by device.
+    /// Returns the number of jobs that were done after their deadline, by device.
     pub fn missed_deadlines(&self) -> Vec<(String, u64)> {
         let counted = self.devices.iter().zip(&self.missed);
         counted.map(|(name, missed)| (name.clone(), missed.load(Ordering::Relaxed))).collect()
     }
 
-    /// Streams of each device that cannot be read as their input, and streams that it read wrong.
+    /// Returns, per device, the number of streams that it wrote wrong, and the number of streams that it read wrong. A
+    /// stream is wrong if it does not decompress to its input.
     pub fn corrupt(&self) -> Vec<(String, u64, u64)> {
         self.by_device(&self.corrupt, &self.misread)
     }
 
-    /// Results of each device that were read back, and times that it was kept from service for being wrong.
+    /// Returns, per device, the number of results that were read back, and how often it was retired for wrong results.
     pub fn verified(&self) -> Vec<(String, u64, u64)> {
         self.by_device(&self.verified, &self.distrusted)
     }
@@ -150,7 +152,7 @@ impl Metrics {
             .collect()
     }
 
-    /// A job's end, `total` after its submission.
+    /// Counts the end of a job, `total` after its submission.
     #[inline(always)]
     pub(crate) fn count(
         &self,
@@ -174,7 +176,7 @@ impl Metrics {
         let Completion { job, outcome, service } = completion;
         let detail = self.detail(choice, job);
         match outcome {
-            // A job that was given up is counted as that.
+            // A cancelled job was counted when it was cancelled.
             Outcome::Failed(DeviceError::Cancelled) => return,
             Outcome::Failed(_) => add(&detail.failed, 1),
             Outcome::DoesNotFit => add(&detail.did_not_fit, 1),
@@ -183,7 +185,7 @@ impl Metrics {
         detail.count(job.work_bytes() as u64, *service, total.since(*service));
     }
 
-    /// Counts what a sampled job of the path took of its core: submission, polls and the wake-up of its owner.
+    /// Counts how much time of its core a sampled job took, for submission, polls and the wake-up of its owner.
     #[cold]
     pub(crate) fn count_host(&self, choice: Choice, job: &Job, host: Nanos) {
         let detail = self.detail(choice, job);
@@ -192,7 +194,7 @@ impl Metrics {
         add(&size.host_ns, host.0);
     }
 
-    /// The counters of the path; made with its first job.
+    /// Returns the counters of the path, and allocates them with its first job.
     #[inline(always)]
     fn detail(&self, choice: Choice, job: &Job) -> &Detail {
         let path = choice.device() * PATHS + choice.placement as usize * REASONS;
@@ -250,7 +252,7 @@ impl Metrics {
     }
 }
 
-/// The counts of one path.
+/// The counters of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathCount {
     /// The kind of work.
@@ -261,49 +263,50 @@ pub struct PathCount {
     pub placement: Placement,
     /// The reason for the path.
     pub reason: Reason,
-    /// The jobs that finished.
+    /// The number of jobs that finished.
     pub jobs: u64,
-    /// The finished jobs that failed.
+    /// The number of finished jobs that failed.
     pub failed: u64,
-    /// The finished jobs that compressed to more than their bound.
+    /// The number of finished jobs whose compressed result exceeds its bound.
     pub did_not_fit: u64,
-    /// The bytes read by the jobs that were done.
+    /// The number of bytes that successful jobs read.
     pub input_bytes: u64,
-    /// The bytes written by the jobs that were done.
+    /// The number of bytes that successful jobs wrote.
     pub output_bytes: u64,
-    /// Time the device worked, summed.
+    /// The sum of the jobs' service times on the device.
     pub service: Nanos,
-    /// The time that jobs waited in addition to their service, summed.
+    /// The sum of the times that jobs waited in addition to their service.
     pub queueing: Nanos,
-    /// The same by size; only sizes that occurred.
+    /// The counts by size, for sizes that occurred.
     pub sizes: Vec<SizeCount>,
-    /// The jobs by service time: `[n]` counts those from 2^n ns to below 2^(n+1) ns, the last class all longer ones.
+    /// The number of jobs by service time. Element `n` counts the jobs from 2^n ns to below 2^(n+1) ns. The last
+    /// element also counts all longer jobs.
     pub service_log2_ns: Vec<u64>,
-    /// The jobs by queueing time, in the same classes.
+    /// The number of jobs by queueing time, in the same classes.
     pub queueing_log2_ns: Vec<u64>,
 }
 
-/// The jobs of one path whose uncompressed side has from 2^log2 bytes to below 2^(log2+1) bytes.
+/// The counters of one path's jobs whose uncompressed side has from 2^log2 bytes to below 2^(log2+1) bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeCount {
-    /// The class.
+    /// The size class.
     pub log2: u32,
-    /// The jobs that finished.
+    /// The number of jobs that finished.
     pub jobs: u64,
-    /// The bytes of the uncompressed side, summed.
+    /// The sum of the bytes of the uncompressed side.
     pub work_bytes: u64,
-    /// Time the device worked, summed.
+    /// The sum of the jobs' service times on the device.
     pub service: Nanos,
-    /// The time that jobs waited in addition to their service, summed.
+    /// The sum of the times that jobs waited in addition to their service.
     pub queueing: Nanos,
-    /// The jobs whose cost on their core was measured; none of those that run there as a whole.
+    /// The number of jobs whose cost on their core was measured. Jobs that run entirely on the core are never measured.
     pub host_jobs: u64,
-    /// The time that the measured jobs took of their core, summed.
+    /// The sum of the times that the measured jobs took of their core.
     pub host: Nanos,
 }
 
-/// One path's jobs. How many, and their times, are the sums over `sizes`: a job on the fast path pays for each counter
-/// that it touches.
+/// The counters of one path. The number of its jobs and their times are sums over `sizes`, because a job on the fast
+/// path pays for each counter that it touches.
 struct Detail {
     failed: AtomicU64,
     did_not_fit: AtomicU64,
@@ -365,7 +368,7 @@ impl Detail {
     }
 }
 
-/// The counters of times without the zeros at the end, what is beyond the last class counted there.
+/// Returns the counters of times without the zeros at the end. The last class includes the jobs beyond it.
 fn loads(counters: &[AtomicU64]) -> Vec<u64> {
     let mut counts = vec![0_u64; TIME_CLASSES];
     for (class, counter) in counters.iter().enumerate() {
@@ -380,31 +383,32 @@ fn log2(value: u64) -> usize {
     (value | 1).ilog2() as usize
 }
 
-/// The classes of times, up to 18 minutes.
+/// The number of classes of times. The last one begins at 9 minutes.
 const TIME_CLASSES: usize = 40;
 
-/// Adds without a locked instruction: only the core's own runtime writes.
+/// Adds without a locked instruction, because only the core's runtime writes.
 #[inline]
 fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
-/// Does the same as `add` for a number that a device reports: a nonsensical one stops the counter at its end and does
-/// not turn it back.
+/// Adds a number that a device reports, without a locked instruction. A nonsensical number stops the counter at its
+/// maximum and does not wrap it around.
 #[inline]
 fn add_reported(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(by), Ordering::Relaxed);
 }
 
-/// Places for reasons: a power of two, as those below are, so that no job pays for a multiplication.
+/// The number of slots for reasons. This number and those below are powers of two, so that an index needs no
+/// multiplication.
 const REASONS: usize = Reason::ALL.len().next_power_of_two();
 
-/// Ways to one device.
+/// The number of paths to one device.
 const PATHS: usize = Placement::ALL.len().next_power_of_two() * REASONS;
 
 const OP_PLACES: usize = OPS.len().next_power_of_two();
 
-/// The ops that are jobs, in the order of their index; those after them are a trace's own.
+/// The ops that are jobs, in the order of their index. The ops after them occur only in traces.
 const OPS: [Op; 6] =
     [Op::Compress, Op::Decompress, Op::Encrypt, Op::Decrypt, Op::Checksum, Op::Copy];
 

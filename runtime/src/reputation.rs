@@ -1,5 +1,5 @@
-//! The common knowledge of a process's runtimes about their devices: which are kept from service because their results
-//! were wrong, and which wrote what. Nothing here is on the fast path but one look at a counter.
+//! The knowledge about devices that all runtimes of a process share: which devices are out of service because their
+//! results were wrong, and which device wrote which stream. On the fast path, jobs only read a counter here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,10 @@ use units::Nanos;
 
 use crate::breaker::{Breaker, Wrong};
 
-/// Shared by all runtimes of a process.
+/// The reputation of a process's devices, which all its runtimes share.
 pub struct Reputation {
     breakers: Mutex<Vec<Breaker>>,
-    /// Whether a device's results may be wrong although this process's codecs are right.
+    /// Whether a device may return wrong results even if this process's codecs are right.
     is_foreign: Vec<bool>,
     /// The number of times that a breaker opened or closed.
     changes: AtomicU64,
@@ -33,7 +33,7 @@ impl Reputation {
         })
     }
 
-    /// Notes which device wrote the stream of the frame with this checksum.
+    /// Records which device wrote the stream of the frame with this checksum.
     #[inline]
     pub fn wrote(&self, device: usize, checksum: u32, stream_bytes: usize) {
         if device <= 0xFF && self.is_foreign(device) {
@@ -42,7 +42,8 @@ impl Reputation {
         }
     }
 
-    /// The device that wrote the stream, if it was one and is still known; it is told once.
+    /// Returns the device that wrote the stream, if a device wrote it and the record still exists. Each stream's device
+    /// is returned once.
     pub(crate) fn writer(&self, checksum: u32, stream_bytes: usize) -> Option<usize> {
         let place = &self.writers[checksum as usize & (self.writers.len() - 1)];
         let known = place.load(Ordering::Relaxed);
@@ -63,12 +64,12 @@ impl Reputation {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Returns when the next probe is due; none for a device that is not kept from service.
+    /// Returns the time of the device's next probe, or none if the device is in service.
     pub(crate) fn probe_at(&self, device: usize) -> Option<Nanos> {
         self.breakers().get(device).and_then(Breaker::probe_at)
     }
 
-    /// The device gave `jobs` results since the last call, and one that was read back is right.
+    /// Records that the device gave `jobs` results since the last call, and that a result that was read back is right.
     pub(crate) fn right(&self, device: usize, jobs: u64) {
         if let Some(breaker) = self.breakers().get_mut(device) {
             breaker.count(jobs);
@@ -76,8 +77,8 @@ impl Reputation {
         }
     }
 
-    /// The device gave `jobs` results since the last call and was wrong; true if that keeps it from service from now
-    /// on.
+    /// Records that the device gave `jobs` results since the last call and was wrong. Returns true if this takes the
+    /// device out of service.
     pub(crate) fn wrong(
         &self,
         device: usize,
@@ -94,7 +95,8 @@ impl Reputation {
         opened
     }
 
-    /// Returns whether one job may be a probe of the device now, and when the next may; none when it serves again.
+    /// Returns whether one job may be a probe of the device now, and the time of the next probe. Returns none if the
+    /// device serves again.
     pub(crate) fn try_probe(
         &self,
         device: usize,
@@ -107,7 +109,7 @@ impl Reputation {
         breaker.probe_at().map(|probe_at| (may, probe_at))
     }
 
-    /// A probe's result is right.
+    /// Records that a probe's result is right.
     pub(crate) fn close(&self, device: usize) {
         let mut breakers = self.breakers();
         if let Some(breaker) = breakers.get_mut(device).filter(|breaker| breaker.is_open()) {
@@ -121,14 +123,14 @@ impl Reputation {
     }
 }
 
-/// The stream's checksum, the end of its length, and its device. Another stream may have the same checksum where
-/// someone changed a stored value.
+/// Packs the frame's checksum, the low bits of the stream's length, and the device. The length detects most streams
+/// that have the same checksum because someone changed a stored value.
 #[inline]
 fn note(device: usize, checksum: u32, stream_bytes: usize) -> u64 {
     u64::from(checksum) << 32 | (stream_bytes as u64 & 0xFF_FFFF) << 8 | (device as u64 & 0xFF)
 }
 
-/// The latest streams whose writers are known, a power of two: 128 KiB in all.
+/// The number of latest streams whose writers are known. It is a power of two, and the records take 128 KiB.
 const WRITERS: usize = 16 << 10;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The futures that tasks await: a submitted job, and their next turn. They work in every executor whose tasks stay on
-//! the runtime's thread.
+//! The futures that tasks await: a submitted job, and the task's next turn. They work in every executor whose tasks
+//! stay on the runtime's thread.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -13,7 +13,7 @@ use crate::entry::{Finished, Ticket};
 /// A submitted job. Dropping it detaches the job.
 pub struct Run {
     core: Rc<RefCell<Runtime>>,
-    /// The ticket; spent once the job was handed over.
+    /// The ticket. It is [`Ticket::SPENT`] after the job was returned.
     ticket: Ticket,
 }
 
@@ -51,7 +51,7 @@ impl Drop for Run {
     }
 }
 
-/// Goes behind the tasks that are ready.
+/// A future that lets the tasks that are ready run first.
 pub struct Behind(pub(crate) bool);
 
 impl Future for Behind {

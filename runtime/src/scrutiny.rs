@@ -1,24 +1,24 @@
-//! Decides how closely the results of one device queue are read back: all of the first ones, then a random share that
-//! becomes smaller with every good result. It reads nothing back itself.
+//! Decides which results of one device queue are read back: all of the first results, then a random share that becomes
+//! smaller with every good result. It reads nothing back itself.
 
 use std::num::NonZeroU32;
 
 use units::Prng;
 
-/// Says which results are read back.
+/// Decides which results are read back.
 pub(crate) struct Scrutiny {
-    /// One result in so many is read back in the end; none where no result is.
+    /// One result in this many is read back in the long run. With none, no result is read back.
     every: Option<NonZeroU32>,
-    /// Good results since the queue opened, or since the last wrong one.
+    /// The number of good results since the queue opened, or since the last wrong result.
     good: u64,
-    /// Results from one that is read back to the next.
+    /// The number of results from one that is read back to the next.
     stride: u32,
-    /// Results until the next.
+    /// The number of results until the next one that is read back.
     left: u32,
 }
 
 impl Scrutiny {
-    /// After trust is earned, one result in `every` is read back.
+    /// Creates a scrutiny that reads one result in `every` back, after the device has earned trust.
     pub(crate) fn new(every: Option<NonZeroU32>) -> Self {
         let stride = if every.is_some() { 1 } else { u32::MAX };
         Self { every, good: 0, stride, left: stride }
@@ -30,7 +30,8 @@ impl Scrutiny {
         self.every.is_some()
     }
 
-    /// Counts a result, and returns whether it is to be read back. Until one is, the next is due too.
+    /// Counts a result, and returns whether it must be read back. The following results must be read back too, until
+    /// one is.
     #[inline]
     pub(crate) fn tick(&mut self) -> bool {
         let is_due = self.left <= 1;
@@ -38,26 +39,26 @@ impl Scrutiny {
         is_due
     }
 
-    /// Forgets all that is known about the device.
+    /// Forgets everything that is known about the device.
     pub(crate) fn restart(&mut self) {
         *self = Self::new(self.every);
     }
 
-    /// Returns whether a result of this size is spared although it is due. A smaller share of long results is read
-    /// back, so that no size costs the thread more than the others do.
+    /// Returns whether a result of this size is not read back although its turn has come. A smaller share of long
+    /// results is read back, so that every size costs the thread about the same.
     pub(crate) fn spares(&self, work_bytes: usize, draws: &mut Prng) -> bool {
         let spared = 1.0 - LONG_BYTES as f64 / work_bytes.max(1) as f64;
         self.is_on() && self.share() < 1.0 && draws.unit() < spared
     }
 
-    /// The results up to this one are taken to be good, and the next to be read back is drawn.
+    /// Counts the results up to this one as good, and draws the next result to be read back.
     pub(crate) fn passed(&mut self, draws: &mut Prng) {
         self.good = self.good.saturating_add(u64::from(self.stride - self.left) + 1);
         self.stride = drawn(self.share(), draws);
         self.left = self.stride;
     }
 
-    /// The share of results that is read back now.
+    /// Returns the share of results that is currently read back.
     fn share(&self) -> f64 {
         let Some(every) = self.every else { return 0.0 };
         if self.good < FIRST_RESULTS {
@@ -68,24 +69,24 @@ impl Scrutiny {
     }
 }
 
-/// Draws the number of results up to and including the next of a share. It is geometric, so that it cannot be
-/// predicted.
+/// Draws the number of results up to and including the next one that is read back. The number is distributed
+/// geometrically, so that it cannot be predicted.
 fn drawn(share: f64, draws: &mut Prng) -> u32 {
     if share >= 1.0 {
         return 1;
     }
     let missed = (1.0 - draws.unit()).ln() / (1.0 - share).ln();
-    // The cast stops at the ends of the type.
+    // The cast saturates.
     (missed as u32).saturating_add(1)
 }
 
-/// All of the first results are read back.
+/// The number of a device's first results that are all read back.
 pub(crate) const FIRST_RESULTS: u64 = 32;
 
-/// After this many good results one in two is read back; after nine times as many, one in ten.
+/// The number of good results after which one result in two is read back. After nine times as many it is one in ten.
 const EARNED_SCALE: f64 = 1_024.0;
 
-/// Reading back a result of this size holds the thread for about 0.2 ms.
+/// The size up to which no result is spared. To read back a result of this size holds the thread for about 0.2 ms.
 const LONG_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
@@ -96,7 +97,7 @@ mod tests {
         Scrutiny::new(NonZeroU32::new(every))
     }
 
-    /// Returns which of the next results are read back, all of them good.
+    /// Returns which of the next results are read back. All of them are good.
     fn read_back(scrutiny: &mut Scrutiny, results: usize, draws: &mut Prng) -> Vec<usize> {
         (0..results)
             .filter(|_| {

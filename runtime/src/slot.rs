@@ -1,5 +1,4 @@
-//! One device as one runtime sees it: its queue, how many jobs are waited for there, and whether
-//! it is retired.
+//! One device as one runtime sees it: its queue, the number of jobs that wait there, and whether it is retired.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -18,50 +17,52 @@ use crate::time::Time;
 pub(crate) struct Slot {
     pub(crate) device: Arc<dyn Device>,
     queue: Box<dyn Queue>,
-    /// The capabilities as the device states them. They are looked at for every job.
+    /// The capabilities as the device states them. They are read for every job.
     pub(crate) capabilities: Capabilities,
-    /// Whether the queue shows its jobs. Then nothing of a job needs to be kept for a second try.
+    /// Whether the queue shows its jobs. If it does, the runtime stores nothing of a job for a second attempt.
     pub(crate) shows_jobs: bool,
-    /// The jobs taken and not yet handed over, those that timed out included.
+    /// The number of submitted jobs that were not yet delivered, including those that timed out.
     pub(crate) in_flight: usize,
-    /// The jobs inside that did not time out, those given up included: the device works on them as on any other.
+    /// The number of jobs placed on this device that have not timed out. It includes detached jobs, because the device
+    /// works on them as on any other.
     pub(crate) waiting: usize,
-    /// The sizes of the jobs inside, together.
+    /// The sum of the sizes of the jobs in flight, in bytes.
     in_flight_bytes: usize,
-    /// The completions that were polled and not yet handed over. A poll may give more than one turn is to take.
+    /// The completions that were polled and not yet delivered. A poll may return more than one turn may deliver.
     polled: Vec<Completion>,
-    /// The times of the poll before the last one, and of the last one.
+    /// The times of the previous poll and of the last poll.
     polled_at: [Nanos; 2],
     pub(crate) retired: Option<Retired>,
-    /// Decides which of its results are read back.
+    /// Decides which results of the device are read back.
     pub(crate) scrutiny: Scrutiny,
-    /// The number of jobs handed over.
+    /// The number of delivered jobs.
     done: u64,
-    /// How many of these the process's reputation of the device has counted.
+    /// The number of delivered jobs that the process's reputation of the device has counted.
     told: u64,
     costs: Costs,
-    /// The time that polls take of the core per completion, where that is measured.
+    /// The time of the core that polls take per completion, where that is measured.
     way_back: WayBack,
     polls: u32,
-    /// Whether the device takes a job, by op. It is asked often, and the answer is in lists.
+    /// The known answers, per op, to whether the device accepts a job. The runtime needs the answer often, and the
+    /// device's capabilities are lists.
     eligible: [Eligible; OPS],
 }
 
-/// A job that a device took.
+/// The state of a job that a device accepted.
 pub(crate) enum Submitted {
-    /// The job is done already.
+    /// The job is already done.
     Done,
-    /// The job is in flight, and there is room for more.
+    /// The job is in flight, and the queue has space for more jobs.
     InFlight,
-    /// The job is in flight, and there is no room for more.
+    /// The job is in flight, and the queue is full.
     Last,
 }
 
-/// The last answers for one shape of task: accepted up to a size, refused from one on.
+/// The sizes that the device is known to accept and to refuse, for one shape of task.
 #[derive(Clone, Copy)]
 struct Eligible {
     shape: TaskShape,
-    /// Smaller jobs are accepted.
+    /// Jobs below this size are accepted.
     accepted_below: usize,
     /// Jobs of this size and larger are refused.
     refused_from: usize,
@@ -73,12 +74,13 @@ impl Eligible {
     }
 }
 
-/// The part of a task, apart from its size, on which a device's answer depends, in a word that is quickly compared.
+/// The properties of a task, apart from its size, that decide whether a device accepts it. They are packed into one
+/// word that is quick to compare.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TaskShape(u32);
 
 impl TaskShape {
-    /// The shape of no task.
+    /// A shape that no task has.
     pub(crate) const NONE: TaskShape = TaskShape(u32::MAX);
 
     #[inline]
@@ -93,7 +95,8 @@ impl TaskShape {
         Self(task.op().index() as u32 | rest << 8)
     }
 
-    /// Returns the part for kernels. It is a function, so that the codecs' tasks need not look through the kernels.
+    /// Returns the properties of a kernel. This is a separate function, so that the codecs' tasks do not pass through
+    /// the kernels' branches.
     #[inline(never)]
     fn rest_of_kernel(task: &Task) -> u32 {
         match task {
@@ -103,7 +106,7 @@ impl TaskShape {
     }
 }
 
-/// One job as the slots are asked about it.
+/// The properties of one job that the slots need to decide whether they accept it.
 pub(crate) struct JobShape<'a> {
     pub(crate) task: &'a Task,
     pub(crate) shape: TaskShape,
@@ -121,18 +124,18 @@ impl<'a> JobShape<'a> {
     }
 }
 
-/// The state of a retired device: when it is tried again.
+/// The state of a retired device, with the time of its next attempt.
 pub(crate) struct Retired {
     probe_at: Nanos,
     wait: Nanos,
-    /// Its queue is new, and all that is in there is a probe.
+    /// Whether the queue is new and its only job is a probe.
     is_probed: bool,
-    /// Whether it was wrong too often: what it does is refused until a probe of this process is right.
+    /// Whether the device was wrong too often. Its results are refused until a probe of this process is right.
     is_distrusted: bool,
 }
 
 impl Slot {
-    /// Opens a queue. One result in `verify_every` is read back in the end, or no result at all.
+    /// Opens a queue. One result in `verify_every` is read back, in the long run. With none, no result is read back.
     pub(crate) fn open(
         device: &Arc<dyn Device>,
         waker: Waker,
@@ -175,7 +178,7 @@ impl Slot {
         })
     }
 
-    /// Does a job that has no entry, on a device that is inline.
+    /// Runs a job that has no entry, on an inline device.
     pub(crate) fn aside(&mut self, job: Box<Job>) -> Option<Completion> {
         self.queue.try_submit(job).ok()?;
         let mut done = Vec::new();
@@ -183,8 +186,8 @@ impl Slot {
         done.pop()
     }
 
-    /// Returns the completions of the device. The device is polled if all that it gave before was handed over. The turn
-    /// leaves what it does not take behind with [`Slot::keep`].
+    /// Returns the completions of the device. Polls the device only if all earlier completions were delivered. The turn
+    /// stores the completions that it does not deliver with [`Slot::keep`].
     #[inline]
     pub(crate) fn poll(&mut self, now: Nanos) -> Vec<Completion> {
         let mut polled = std::mem::take(&mut self.polled);
@@ -195,8 +198,8 @@ impl Slot {
         polled
     }
 
-    /// Counts a poll, and returns whether it is to be timed. Polls of devices that must be polled are cheap, and made
-    /// while the core has nothing better to do.
+    /// Counts a poll and returns whether it must be timed. Only polls of devices that signal are timed. Other polls are
+    /// cheap, and happen while the core is idle.
     #[inline]
     pub(crate) fn tick_poll(&mut self, records_costs: bool) -> bool {
         if self.capabilities.waiting != Waiting::Signalled {
@@ -206,7 +209,7 @@ impl Slot {
         records_costs || self.polls.is_multiple_of(TIMED_ONE_IN)
     }
 
-    /// Does the same as `poll`, and times it.
+    /// Polls like `poll` and records how long the poll takes.
     #[cold]
     pub(crate) fn poll_timed(&mut self, time: &Time) -> Vec<Completion> {
         let start = time.read();
@@ -215,18 +218,18 @@ impl Slot {
         polled
     }
 
-    /// Returns the time that a job takes of the core after its submission.
+    /// Returns the time of the core that a job takes after its submission.
     pub(crate) fn way_back(&self) -> Nanos {
         Nanos(self.way_back.per_job_ns) + SWITCHES
     }
 
-    /// Keeps completions for the next turn. The memory is used again.
+    /// Stores completions for the next turn and reuses their memory.
     #[inline]
     pub(crate) fn keep(&mut self, polled: Vec<Completion>) {
         self.polled = polled;
     }
 
-    /// Notes that this many jobs of this many bytes were handed over.
+    /// Records that this many jobs with this many bytes were delivered.
     #[inline]
     pub(crate) fn left(&mut self, jobs: usize, bytes: usize) {
         self.done += jobs as u64;
@@ -234,38 +237,38 @@ impl Slot {
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
     }
 
-    /// Returns how soon the device must be polled, if it must.
+    /// Returns the time until the next poll, if the device must be polled.
     #[inline]
     pub(crate) fn poll_within(&self) -> Option<Nanos> {
         match self.capabilities.waiting {
-            // For what timed out, a look at every expiry check is enough.
+            // For jobs that timed out, a poll at every expiry check is enough.
             _ if self.waiting == 0 => None,
-            // A signal announces completions once, also when one turn was too short to hand them all over.
+            // A signal announces completions once, even if one turn is too short to deliver them all.
             _ if !self.polled.is_empty() => Some(Nanos(0)),
             Waiting::Polled { expected } => Some(expected),
             Waiting::Inline | Waiting::Signalled => None,
         }
     }
 
-    /// Tells the device that the job of this tag has been given up.
+    /// Tells the device that the job with this tag is cancelled.
     pub(crate) fn cancel(&mut self, tag: u64) {
         self.queue.cancel(tag);
     }
 
-    /// Returns the job of this tag, if the queue shows it.
+    /// Returns the job with this tag, if the queue shows it.
     pub(crate) fn shown(&self, tag: u64) -> Option<&Job> {
         let polled = self.polled.iter().map(|completion| completion.job.as_ref());
         let mut polled = polled.filter(|job| job.tag == tag);
         polled.next().or_else(|| self.queue.inside(tag))
     }
 
-    /// Returns the number of jobs that the device has.
+    /// Returns the number of jobs that are inside the device.
     #[inline]
     pub(crate) fn depth(&self) -> usize {
         self.in_flight.saturating_sub(self.polled.len())
     }
 
-    /// Returns what a policy sees of the device, apart from what depends on a job.
+    /// Returns the state that a policy sees, without the parts that depend on a job.
     pub(crate) fn state(&self) -> DeviceState {
         DeviceState {
             eligible: false,
@@ -277,7 +280,7 @@ impl Slot {
         }
     }
 
-    /// Brings what a policy sees up to date for the job.
+    /// Updates the state that a policy sees for the job.
     #[inline(always)]
     pub(crate) fn update(&mut self, state: &mut DeviceState, job_shape: &JobShape<'_>) {
         state.healthy = self.retired.is_none();
@@ -285,9 +288,9 @@ impl Slot {
         state.depth = self.depth();
     }
 
-    /// Estimates what the job would take there with `state.depth` jobs inside of `backlog_bytes` together, as far as it
-    /// is known after `arrivals` jobs came to the core. Costs of the calling core are never forgotten: nothing stalls
-    /// there unseen, and jobs that always go to a device would lose what their deadlines are weighed against.
+    /// Estimates the job's times on the device behind `state.depth` jobs with `backlog_bytes` bytes. It uses the costs
+    /// that are still remembered after `arrivals` jobs came to the core. Costs of the calling core are never forgotten.
+    /// That core cannot stall unnoticed, and a deadline can be compared with software even if all jobs go to a device.
     #[inline(always)]
     pub(crate) fn estimate(
         &self,
@@ -305,20 +308,20 @@ impl Slot {
         state.host = known.map(|(latency, host)| if is_inline { latency } else { host });
     }
 
-    /// Counts a job, and returns whether its conditions and its cost are worth a look.
+    /// Counts a job and returns whether its conditions and its cost should be recorded.
     #[inline]
     pub(crate) fn tick_sample(&mut self, op: Op, now: Nanos) -> bool {
         !self.is_inline() && self.costs.tick(op, now)
     }
 
-    /// Returns the conditions for a job that is handed over at `at`.
+    /// Returns the conditions that a job meets when it is submitted at `at`.
     pub(crate) fn sample(&self, at: Nanos) -> SubmitSample {
         let (depth_jobs, backlog_bytes) = (self.depth(), self.backlog_bytes());
         SubmitSample { at, host: Nanos(0), depth_jobs, backlog_bytes }
     }
 
-    /// Records a job on the calling core that went well and held it for its service. Returns whether the costs of such
-    /// jobs changed.
+    /// Records the cost of a successful job on the calling core, which it occupied for its service time. Returns
+    /// whether the costs of similar jobs changed.
     #[inline(never)]
     pub(crate) fn record_held_cost(
         &mut self,
@@ -331,11 +334,12 @@ impl Slot {
         self.costs.tick(work.0, now) && self.costs.record_held(work, service, now, arrivals)
     }
 
-    /// Records a sampled job that came back well with the last poll. Returns whether the costs of such jobs changed.
+    /// Records the cost of a sampled job that succeeded and returned with the last poll. Returns whether the costs of
+    /// similar jobs changed.
     #[cold]
     pub(crate) fn record_cost(&mut self, job: &Job, sample: &SubmitSample, arrivals: u64) -> bool {
         let [before, found] = self.polled_at;
-        // A device that signals was done when it signalled, whenever it was polled before.
+        // A device that signals was done when it signalled, so the time of the earlier poll does not matter.
         let is_polled = matches!(self.capabilities.waiting, Waiting::Polled { .. });
         let before = if is_polled { before } else { found };
         let work = (job.task.op(), job.work_bytes());
@@ -348,7 +352,8 @@ impl Slot {
         self.capabilities.waiting == Waiting::Inline
     }
 
-    /// Returns the sizes of the jobs that the device has, together. Those that it is done with are taken to be alike.
+    /// Returns the sum of the sizes of the jobs inside the device. The completed jobs are assumed to have average
+    /// sizes.
     #[inline]
     pub(crate) fn backlog_bytes(&self) -> usize {
         match self.polled.len() {
@@ -357,14 +362,14 @@ impl Slot {
         }
     }
 
-    /// Returns whether the device has as many jobs as it holds.
+    /// Returns whether the device is full.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.depth() >= self.capabilities.queue_depth
     }
 
-    /// Does the same as [`Capabilities::accepts`]. A task that is accepted at one size is accepted at every smaller
-    /// one.
+    /// Returns the result of [`Capabilities::accepts`], mostly without calling it. A task that is accepted at one size
+    /// is accepted at every smaller size.
     #[inline(always)]
     fn accepts(&mut self, job_shape: &JobShape<'_>) -> bool {
         let known = &self.eligible[job_shape.task.op().index() % OPS];
@@ -379,7 +384,7 @@ impl Slot {
         self.ask(job_shape.task, job_shape.shape, job_shape.work_bytes)
     }
 
-    /// Returns the sizes for which [`Slot::update`] says the same as it just said of this job.
+    /// Returns the sizes for which [`Slot::update`] gives the same result as it gave for this job.
     pub(crate) fn alike(&self, job_shape: &JobShape<'_>) -> Range<usize> {
         let known = &self.eligible[job_shape.task.op().index() % OPS];
         match job_shape.work_bytes < known.accepted_below {
@@ -412,7 +417,8 @@ impl Slot {
         was_healthy
     }
 
-    /// Takes the device out of service until a probe that is due at that time. Returns whether it was in service.
+    /// Retires the device until a probe at `probe_at`, because it was wrong. Returns whether the device was healthy
+    /// until now.
     pub(crate) fn distrust(&mut self, probe_at: Nanos) -> bool {
         let was_healthy = self.retired.is_none();
         let retired = self.retired.get_or_insert(Retired::until(probe_at, Nanos(0)));
@@ -425,26 +431,26 @@ impl Slot {
         self.retired.as_ref().is_some_and(|retired| retired.is_distrusted)
     }
 
-    /// Returns whether the only job inside is a probe.
+    /// Returns whether the only job in the queue is a probe.
     pub(crate) fn is_probed(&self) -> bool {
         self.retired.as_ref().is_some_and(|retired| retired.is_probed)
     }
 
-    /// Returns the jobs handed over since the last call.
+    /// Returns the number of jobs delivered since the last call.
     pub(crate) fn untold(&mut self) -> u64 {
         let told = std::mem::replace(&mut self.told, self.done);
         self.done - told
     }
 
-    /// Returns whether the job may show that a retired device is back. It may never while jobs are waited for there: a
-    /// probe takes a queue of its own, and the old one goes with all that is in it.
+    /// Returns whether the job may probe a retired device. No job may while other jobs wait there: a probe opens a new
+    /// queue, and the old queue is dropped with all its jobs.
     pub(crate) fn may_probe(&self, job: &Job, now: Nanos) -> bool {
         let due = self.retired.as_ref().is_some_and(|retired| now >= retired.probe_at);
         let capabilities = &self.capabilities;
         due && self.waiting == 0 && capabilities.accepts(&job.task, job.work_bytes())
     }
 
-    /// Opens a queue anew and sets when the next probe is due should this one fail.
+    /// Opens a new queue for a probe, and sets the time of the next probe in case this probe fails.
     pub(crate) fn reopen(
         &mut self,
         now: Nanos,
@@ -454,7 +460,7 @@ impl Slot {
         if let Some(retired) = &mut self.retired {
             let longest = reprobe_after.0.saturating_mul(PROBE_WAITS_MAX);
             let wait = Nanos(retired.wait.0.saturating_mul(2).min(longest));
-            // The process's runtimes agree on when the next probe of a distrusted device is due.
+            // The process's runtimes share the time of the next probe of a distrusted device.
             let next = match retired.is_distrusted {
                 true => {
                     Retired { is_distrusted: true, ..Retired::until(retired.probe_at, Nanos(0)) }
@@ -479,11 +485,11 @@ impl Retired {
     }
 }
 
-/// The time that polls take, shared among the completions that they find.
+/// The time that polls take, divided among the completions that they find.
 #[derive(Default)]
 struct WayBack {
     per_job_ns: u64,
-    /// The time of polls that found nothing, since the last one that found some.
+    /// The time of the polls without completions since the last poll with completions.
     spent_ns: u64,
 }
 
@@ -500,17 +506,17 @@ impl WayBack {
     }
 }
 
-/// Where no costs are recorded, one poll in so many is timed.
+/// One poll in this many is timed where no costs are recorded.
 const TIMED_ONE_IN: u32 = 16;
 
 /// The measured time to wake a task and to switch to it.
 const SWITCHES: Nanos = Nanos(100);
 
-/// The completions of one poll for which there is room at the start.
+/// The number of a poll's completions for which memory is reserved at the start.
 const POLLED_MAX: usize = 256;
 
-/// The ops that are jobs are the first six by index; two places more make the index a mask.
+/// The number of slots for ops. The first six ops by index are jobs. Two more slots make the index a mask.
 pub(crate) const OPS: usize = 8;
 
-/// The longest wait between probes, in multiples of the first: six failures in a row.
+/// The longest wait between probes, in multiples of the first wait. It is reached after six failures in a row.
 const PROBE_WAITS_MAX: u64 = WAITS_MAX;

@@ -1,40 +1,40 @@
-//! The runtime's time. A look at the clock costs as much as the rest of an offload, so one look serves all that
+//! The runtime's time. Reading the clock costs as much as the rest of an offload, so one reading serves everything that
 //! happens soon after it. Nothing here decides what is late.
 
 use std::sync::Arc;
 
 use units::{Clock, Nanos};
 
-/// The clock, looked at as often as its resolution asks for. A time is used again only while someone turns the runtime
-/// again and again, and looks follow each other within the resolution: the time of a use was right when the runtime was
-/// last turned, or later.
+/// The clock, which is read as often as its resolution requires. A time is reused only while a driver turns the runtime
+/// again and again, and only if readings follow each other within the resolution. A returned time is never older than
+/// the last turn.
 pub(crate) struct Time {
     clock: Arc<dyn Clock>,
-    /// The age up to which a time is used again. Zero looks every time.
+    /// The age up to which a time is reused. With zero, the clock is read every time.
     resolution: Nanos,
     now: Nanos,
-    /// The uses that one look may serve, as the last looks taught: doubled while they followed each other within the
-    /// resolution, zero after one that did not.
+    /// The number of uses that one reading may serve. It doubles while readings follow each other within the
+    /// resolution, and becomes zero when they do not.
     served_max: u32,
     served_left: u32,
-    /// Whether a driver turns the runtime and will again.
+    /// Whether a driver turns the runtime and will turn it again.
     is_turned: bool,
 }
 
 impl Time {
-    /// Creates a time that is looked up for every use.
+    /// Creates a time that reads the clock for every use.
     pub(crate) fn exact(clock: Arc<dyn Clock>) -> Self {
         let now = clock.now();
         let resolution = Nanos(0);
         Self { clock, resolution, now, served_max: 0, served_left: 0, is_turned: false }
     }
 
-    /// Lets one look serve all uses within about `resolution`.
+    /// Sets the resolution: one reading serves all uses within about this time.
     pub(crate) fn set_resolution(&mut self, resolution: Nanos) {
         self.resolution = resolution;
     }
 
-    /// Looks at the clock for a turn.
+    /// Reads the clock for a turn.
     #[inline]
     pub(crate) fn refresh(&mut self) -> Nanos {
         self.is_turned = true;
@@ -50,7 +50,8 @@ impl Time {
         now
     }
 
-    /// Looks at the clock outside turns. That says nothing of when the next look will be, so the next use looks again.
+    /// Reads the clock outside turns. This says nothing about the time of the next reading, so the next use reads the
+    /// clock again.
     #[inline]
     pub(crate) fn refresh_once(&mut self) -> Nanos {
         self.now = self.clock.now();
@@ -58,12 +59,12 @@ impl Time {
         self.now
     }
 
-    /// Reads the clock, to measure something. No other use is served by that.
+    /// Reads the clock for a measurement. The reading serves no other use.
     pub(crate) fn read(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// Returns the time for one use.
+    /// Returns the time for one use. The time may be from an earlier reading of the clock.
     #[inline]
     pub(crate) fn now(&mut self) -> Nanos {
         if self.served_left == 0 {
@@ -73,19 +74,19 @@ impl Time {
         self.now
     }
 
-    /// Returns the time of the last look.
+    /// Returns the time at which the clock was last read.
     pub(crate) fn last(&self) -> Nanos {
         self.now
     }
 
-    /// Makes the next use look at the clock, because no turn looks regularly from here on.
+    /// Makes the next use read the clock, because no turn reads it regularly from now on.
     pub(crate) fn expire(&mut self) {
         self.served_left = 0;
         self.is_turned = false;
     }
 }
 
-/// Beyond this a look costs a job less than a nanosecond.
+/// The most uses of one reading. With more, a job would save less than a nanosecond.
 const SERVED_MAX: u32 = 63;
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
-//! The runtime in tokio's current-thread executor: `run(job).await` in a task of a `LocalRuntime` or
-//! a `LocalSet`. Jobs
-//! on signalled devices wake the driver task; jobs on polled devices keep it turning while they
-//! last; an idle runtime costs nothing. It needs tokio's timer.
+//! The runtime in tokio's current-thread executor: `run(job).await` in a task of a `LocalRuntime` or a `LocalSet`. Jobs
+//! on devices that signal wake the driver task. Jobs on polled devices keep it turning until they end. An idle runtime
+//! costs nothing. It needs tokio's timer.
 
 use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
@@ -23,22 +22,21 @@ use crate::metrics::Metrics;
 use crate::reputation::Reputation;
 use crate::run::{Behind, Run};
 
-/// A core's runtime, shared by the tasks of its thread.
+/// A core's runtime, which the tasks of its thread share.
 #[derive(Clone)]
 pub struct TokioRuntime {
     core: Rc<RefCell<Runtime>>,
     reputation: Arc<Reputation>,
     signal: Arc<Notify>,
-    /// Whether the driver turns without being told.
+    /// Whether the driver turns without a signal.
     turning: Rc<Cell<bool>>,
 }
 
 impl TokioRuntime {
-    /// Starts the runtime and its driver task; call it within the `LocalSet` whose tasks will use
-    /// it.
+    /// Starts the runtime and its driver task. It must be called within the `LocalSet` whose tasks use the runtime.
     ///
     /// # Errors
-    /// As [`Runtime::new`].
+    /// Fails like [`Runtime::new`].
     pub fn start(config: RuntimeConfig) -> Result<Self, StartError> {
         let signal = Arc::new(Notify::new());
         let waker = Waker::from(Arc::new(Signal(Arc::clone(&signal))));
@@ -58,7 +56,7 @@ impl TokioRuntime {
         self.start_job(|core| core.submit(job))
     }
 
-    /// Does the same as [`TokioRuntime::run`], in software whatever the policy says, for this reason.
+    /// Submits the job to software for this reason, without asking the policy, and returns a future of its end.
     pub fn run_in_software(&self, job: Box<Job>, reason: Reason) -> Run {
         self.start_job(|core| core.submit_to_software(job, reason))
     }
@@ -73,28 +71,28 @@ impl TokioRuntime {
         Run::new(&self.core, ticket)
     }
 
-    /// Follows another policy from the next job on.
+    /// Sets the policy for the next and later jobs.
     pub fn set_policy(&self, policy: Arc<dyn Policy>) {
         self.core.borrow_mut().set_policy(policy);
     }
 
-    /// Notes which device wrote the stream of the frame with this checksum.
+    /// Records which device wrote the stream of the frame with this checksum.
     #[inline]
     pub fn wrote(&self, device: usize, checksum: u32, stream_bytes: usize) {
         self.reputation.wrote(device, checksum, stream_bytes);
     }
 
-    /// Does the same as [`Runtime::report_misread`].
+    /// Reports that the device read a stream wrong, see [`Runtime::report_misread`].
     pub fn report_misread(&self, device: usize) {
         self.core.borrow_mut().report_misread(device);
     }
 
-    /// Does the same as [`Runtime::report_unreadable`].
+    /// Reports a stream that cannot be read, see [`Runtime::report_unreadable`].
     pub fn report_unreadable(&self, checksum: u32, stream_bytes: usize) {
         self.core.borrow_mut().report_unreadable(checksum, stream_bytes);
     }
 
-    /// The core, and what sees to it that it is turned soon.
+    /// Returns the core, and a function that makes the driver turn it soon.
     pub(crate) fn shared(&self) -> (Rc<RefCell<Runtime>>, impl Fn() + 'static) {
         let (signal, turning) = (Arc::clone(&self.signal), Rc::clone(&self.turning));
         let kick = move || {
@@ -105,7 +103,7 @@ impl TokioRuntime {
         (Rc::clone(&self.core), kick)
     }
 
-    /// The core's counters.
+    /// Returns the core's counters.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.core.borrow().metrics()
     }
@@ -123,11 +121,13 @@ impl Wake for Signal {
     }
 }
 
-/// Drives for ever: without the driver, jobs inside devices would never come back. A defect of a device ends one turn.
+/// Drives forever, because jobs inside devices would never return without the driver. A panic in a device ends only one
+/// turn.
 async fn keep_driving(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell<bool>>) {
     loop {
         let driven = drive(Rc::clone(&core), Arc::clone(&signal), Rc::clone(&turning));
-        // The core is borrowed for a turn only, and a turn leaves it such that the next can go on.
+        // The core is borrowed only for a turn, and a failed turn leaves it in a state from which the next turn can
+        // continue.
         let _ = AssertUnwindSafe(driven).catch_unwind().await;
         turning.set(false);
         core.borrow().metrics().count_driver_restart();
@@ -135,25 +135,25 @@ async fn keep_driving(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: 
     }
 }
 
-/// A driver that fails in every turn costs no more than this often a turn.
+/// The pause after a failed turn. It bounds the cost of a driver that fails in every turn.
 const RESTART_PAUSE: Duration = Duration::from_millis(10);
 
-/// Turns the core whenever a device signals, and without pause while a device must be polled.
-/// Lives as long as the `LocalSet` that it was spawned on.
+/// Turns the core whenever a device signals, and without pause while a device must be polled. It lives as long as the
+/// `LocalSet` on which it was spawned.
 async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell<bool>>) {
     let mut outstanding = core.borrow().outstanding();
-    // A round longer than devices ask for: the tasks that have just got their jobs back are likely to have more, which
-    // then need neither wake the driver nor look at the clock.
+    // The driver turns for one round longer than the devices need. Tasks whose jobs just returned are likely to submit
+    // more. Those jobs then need neither wake the driver nor read the clock.
     let mut lingers = false;
     loop {
         let spins = outstanding.polled.is_some() || lingers;
         turning.set(spins);
         if spins {
-            // `yield_now` would ask the system for events at each turn, which costs more than a turn; tokio asks every
-            // some tens of tasks anyway.
+            // `yield_now` would poll the system for events at each turn, which costs more than a turn. tokio polls the
+            // system once in some tens of tasks anyway.
             Behind(false).await;
         } else if outstanding.jobs > 0 {
-            // A signal may be lost with its device: a turn now and then finds what is overdue.
+            // A signal may be lost with its device. An occasional turn finds overdue jobs.
             let limit = Duration::from(outstanding.turn_within);
             let _ = tokio::time::timeout(limit, signal.notified()).await;
         } else {
@@ -163,8 +163,8 @@ async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell
         let was_polled = runtime.outstanding().polled.is_some();
         let arrivals = runtime.arrivals();
         outstanding = runtime.poll_once();
-        // A turn that submitted is followed by another, as a task that submits is: that took a while, and other jobs
-        // may be done. To look costs less than a sleep that they end.
+        // After a turn that submitted jobs, the driver turns again: the submissions took a while, and other jobs may be
+        // done. Another turn costs less than a sleep that those jobs would end.
         let submitted = runtime.arrivals() - arrivals;
         let has_worked = submitted > 0 && outstanding.jobs as u64 > submitted;
         lingers = (was_polled || has_worked) && outstanding.polled.is_none();
@@ -174,5 +174,5 @@ async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell
     }
 }
 
-/// A look at the clock serves what happens within this while a device is polled.
+/// One reading of the clock serves everything that happens within this time while a device is polled.
 const TIME_RESOLUTION: Nanos = Nanos::micros(1);

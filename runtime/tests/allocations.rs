@@ -1,6 +1,6 @@
-//! That a job in steady state takes no allocation: on the bare core where the policy's answer is known, on our own loop
-//! and in tokio. The device and the jobs are those of the benches. What a policy that uses costs takes is in
-//! `costs.rs`.
+//! Tests that a job in steady state allocates nothing: on the bare core with a cached decision, on our loop and in
+//! tokio. The device and the jobs are those of the benches. `costs.rs` tests the allocations of policies that use
+//! costs.
 
 #[path = "../benches/common/mod.rs"]
 #[allow(unreachable_pub)]
@@ -14,13 +14,14 @@ use device::{Job, Pool};
 use runtime::{CoreConfig, CoreLoop, Runtime, TokioRuntime};
 use units::{ByteCount, Nanos};
 
-/// Returns as many jobs as are outstanding in the benches, each with a place of its own to come back to.
+/// Returns as many jobs as are outstanding in the benches, each in a slot to which it returns.
 fn job_slots() -> Rc<Vec<Cell<Option<Box<Job>>>>> {
     let pool = Pool::heap(ByteCount::mib(4));
     Rc::new((0..OUTSTANDING).map(|_| Cell::new(Some(bench::job(&pool)))).collect())
 }
 
-/// Returns the allocations of a round of few jobs for each task, and of one of many, after one that fills what is kept.
+/// Returns the allocations of a round with few jobs per task and of a round with many. An earlier round allocates the
+/// memory that is reused.
 fn count_rounds(mut round: impl FnMut(usize)) -> [u64; 2] {
     round(100);
     [100, 1_000].map(|each| allocation_counter::measure(|| round(each)).count_total)
@@ -49,7 +50,8 @@ fn a_job_whose_answer_is_known_takes_none() {
 #[test]
 fn a_job_of_a_task_on_our_loop_takes_none() {
     let mut config = bench::config();
-    // A turn takes some completions and leaves the rest: they are not overdue, however long the machine pauses.
+    // A turn takes some completions and leaves the rest. The timeout is so long that these never become overdue,
+    // however long the machine pauses.
     config.job_timeout = Nanos::secs(600);
     let core_loop = CoreLoop::new(CoreConfig::new(config)).expect("the devices open");
     let (core, all) = (core_loop.core().clone(), job_slots());

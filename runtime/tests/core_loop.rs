@@ -1,5 +1,5 @@
-//! Our own loop: jobs end, tasks go on meanwhile, devices are polled no more than asked, and sleep costs nothing. Many
-//! loops at once are in `cores.rs`.
+//! Tests our loop: jobs end, tasks continue meanwhile, devices are polled at most as often as configured, and sleep
+//! costs nothing. `cores.rs` tests many loops at once.
 
 mod common;
 
@@ -56,7 +56,7 @@ fn jobs_end_on_polled_and_on_signalled_devices() {
     }
 }
 
-/// The same settings for every executor: they are the runtime's.
+/// The settings are the runtime's, so they are the same for every executor.
 #[test]
 fn streams_are_read_back_on_loop_and_thread() {
     let config = || {
@@ -186,7 +186,8 @@ fn a_turn_takes_no_more_completions_than_the_batch() {
 
 #[test]
 fn a_loop_without_work_sleeps_until_another_thread_wakes_it() {
-    // The time that a core is away is charged to the task that was on it.
+    // The system charges the time for which a core is away to the task that ran on it, so the least of five
+    // measurements counts.
     let spent = (0..5).map(|_| spent_in_a_sleep()).min().expect("five sleeps");
     assert!(spent < Duration::from_millis(20), "{spent:?} in a sleep of 100 ms");
 }
@@ -274,12 +275,12 @@ fn a_job_after_a_pause_is_timed_from_its_submission() {
     let core_loop = CoreLoop::new(config).expect("the devices open");
     let (core, pool) = (core_loop.core().clone(), Pool::heap(ByteCount(0)));
     let total = core_loop.block_on(async move {
-        // All at one time: a look at the clock may serve many jobs.
+        // All jobs run at the same time, because one reading of the clock may serve many jobs.
         jobs(core.clone(), pool.clone(), 0..100).await;
         for tag in 0..100 {
             check(&core.run_in_software(compress(&pool, tag), Reason::Configured).await, tag);
         }
-        // More than a pass polls: the loop sees that no job is inside.
+        // This is more than a pass polls, so the loop sees that no job is inside.
         for _ in 0..1_000 {
             yield_now().await;
         }

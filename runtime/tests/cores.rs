@@ -1,5 +1,5 @@
-//! Tests many loops at once: they share the tasks that have not begun, no task waits while a core that could begin it
-//! sleeps, and they leave nothing behind when they end.
+//! Tests many loops at once. They share the tasks that have not begun. No task waits while a core that could begin it
+//! sleeps. The loops leave nothing behind when they end.
 
 mod common;
 
@@ -42,7 +42,7 @@ async fn jobs(core: Core, pool: Pool, tags: std::ops::Range<u64>) {
     }
 }
 
-/// Fails when it takes longer than it may on any machine: a lost wake is a wait without end.
+/// Fails if the test takes longer than it may on any machine, because a lost wake leads to an endless wait.
 fn in_time(test: impl FnOnce() + Send + 'static) {
     let (held, ended) = mpsc::channel::<()>();
     let thread = thread::spawn(move || {
@@ -89,7 +89,8 @@ fn a_busy_core_leaves_its_share_to_others() {
     in_time(|| {
         let cores = cores(2, 4, 1_000);
         let spawner = cores.spawner();
-        // Holds both cores until all is spawned: the one that takes `busy` then takes a share of the rest with it.
+        // The gate holds both cores until all tasks are spawned. The core that takes `busy` then also takes a share of
+        // the other tasks.
         let gate = Arc::new(Barrier::new(3));
         for _ in 0..2 {
             let gate = Arc::clone(&gate);
@@ -103,7 +104,7 @@ fn a_busy_core_leaves_its_share_to_others() {
         let ended = Arc::new(AtomicUsize::new(0));
         let others = Arc::clone(&ended);
         let busy = move |_: Core| async move {
-            // Holds its core until the other one has done all the rest.
+            // The task holds its core until the other core has done all other tasks.
             while others.load(Ordering::Relaxed) < 100 {
                 thread::yield_now();
             }
@@ -134,7 +135,7 @@ fn a_full_core_leaves_new_tasks_to_one_that_sleeps() {
             };
             spawner.spawn(forever).expect("there is room");
             begins.recv().expect("it begins");
-            // The full core goes to sleep last. If that takes longer, the test is merely easier to pass.
+            // The full core falls asleep last. If that takes longer, the test only becomes easier to pass.
             thread::sleep(Duration::from_millis(50));
         }
         drop(cores);
@@ -192,7 +193,7 @@ fn wakes_and_spawns_from_many_threads_are_not_lost() {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
-        // `finish` would wake all cores.
+        // `finish` would wake all cores, so this waits without it.
         while ended.load(Ordering::Relaxed) < 100_000 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -231,7 +232,7 @@ fn the_last_wake_from_many_threads_is_not_lost() {
                             let (waker, count) = (context.waker().clone(), Arc::clone(&count));
                             thread::spawn(move || {
                                 for _ in 0..1_000 {
-                                    // Relaxed: that the poll sees it is the wake's to see to.
+                                    // The increment is relaxed: the wake must ensure that the poll sees it.
                                     count.fetch_add(1, Ordering::Relaxed);
                                     waker.wake_by_ref();
                                 }

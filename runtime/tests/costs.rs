@@ -1,7 +1,7 @@
-//! Tests policies that use costs, under the runtime and in virtual time: what the runtime learns from completed jobs is
-//! enough for them to take the better place when nothing is busy, when the device is, and when it changes. There is one
-//! core with a run queue, software on it, and a device with one engine; numbers are BlueField-2-like. Nothing is
-//! measured.
+//! Tests policies that use costs, with the runtime and in virtual time. The runtime's knowledge from completed jobs
+//! must be enough for them to choose the better arm when nothing is busy, when the device is busy, and when it changes.
+//! There is one core with a run queue and software, and a device with one engine. The numbers are similar to
+//! BlueField-2. Nothing is measured.
 
 mod common;
 #[path = "costs/machine.rs"]
@@ -55,7 +55,7 @@ fn p99_us(done: &[Done]) -> f64 {
     all[(all.len() - 1) * 99 / 100] as f64 / 1e3
 }
 
-/// Returns the share of the jobs placed by choice that are offloaded.
+/// Returns the offloaded share of the jobs of these sizes that the policy placed without a probe.
 fn offloaded(done: &[Done], sizes: Range<usize>) -> f64 {
     let chosen =
         done.iter().filter(|one| one.choice.reason != Reason::Probe && sizes.contains(&one.bytes));
@@ -71,7 +71,7 @@ fn offloaded(done: &[Done], sizes: Range<usize>) -> f64 {
 #[test]
 fn at_low_load_each_size_goes_where_it_is_faster() {
     let done = settled(&run(least_latency(), &Load::new(10_000.0)));
-    // Software is done first below 310 bytes.
+    // Below 310 bytes, software completes first.
     assert!(offloaded(&done, 0..200) < 0.05, "{}", offloaded(&done, 0..200));
     assert!(offloaded(&done, 500..usize::MAX) > 0.95, "{}", offloaded(&done, 500..usize::MAX));
     let probes = done.iter().filter(|one| one.choice.reason == Reason::Probe).count();
@@ -95,7 +95,7 @@ fn it_follows_the_better_place_at_every_load() {
     assert!(wins >= 2, "better than every static policy at {wins} loads");
 }
 
-/// Median and 99th percentile (us) of the jobs after the first fifth.
+/// Returns the median and the 99th percentile (us) of the jobs after the first fifth.
 fn on_our_loop(policy: Arc<dyn Policy>, load: on_loop::Load) -> [f64; 2] {
     let mut took = on_loop::run(policy, load);
     let mut took = took.split_off(took.len() / 5);
@@ -103,26 +103,26 @@ fn on_our_loop(policy: Arc<dyn Policy>, load: on_loop::Load) -> [f64; 2] {
     [50, 99].map(|percent| took[(took.len() - 1) * percent / 100].0 as f64 / 1e3)
 }
 
-/// Returns a load of this many jobs per second whose placement takes no time, on a machine that does nothing else.
+/// Returns a load of this many jobs per second, whose placement takes no time, on a machine without other work.
 const fn alone(per_second: f64, jobs: u32) -> on_loop::Load {
     on_loop::Load { per_second, jobs, takes: Nanos(0), pauses: false }
 }
 
-/// On one that pauses, requests taking what makes the medians of `AsyncOffload` from 100,000 to 400,000 a second what
-/// they are in bench/results/2c/runtime.json: 6.3, 6.6, 6.9, 7.9 and 9.6 us.
+/// Returns a load on a machine that pauses. The requests' time is chosen so that the medians of `AsyncOffload` from
+/// 100,000 to 400,000 jobs per second equal those in bench/results/2c/runtime.json: 6.3, 6.6, 6.9, 7.9 and 9.6 us.
 const fn beside(per_second: f64, jobs: u32) -> on_loop::Load {
     on_loop::Load { takes: Nanos(500), pauses: true, ..alone(per_second, jobs) }
 }
 
-/// The 99th percentiles of `LeastLatency` and of offloading everything.
+/// Returns the 99th percentiles of `LeastLatency` and of offloading everything.
 fn beside_offloading(load: on_loop::Load) -> [f64; 2] {
     let offload = Arc::new(AsyncOffload { work_bytes_min: 0 });
     [least_latency(), offload].map(|policy| on_our_loop(policy, load)[1])
 }
 
-/// At that load most jobs find the device empty or with one other. The device's time for two jobs was once learnt from
-/// what was expected of it, and stayed wrong: a third of the jobs was kept from it, and the 99th percentile was 1.4
-/// times as high.
+/// At this load most jobs find the device empty or with one other job. In an earlier version the runtime learnt the
+/// device's time for two jobs from its own expectation, which stayed wrong. A third of the jobs was not sent to the
+/// device, and the 99th percentile was 1.4 times as high.
 #[test]
 fn expectations_of_an_idle_device_do_not_confirm_themselves() {
     let [least, offloads] = beside_offloading(alone(75e3, 12_000));
@@ -136,7 +136,7 @@ fn it_holds_a_busy_core_for_less() {
     assert!(least <= 1.08 * offloads, "{least} against {offloads}");
 }
 
-/// Counts how often it is asked; whether it says what stays valid can be left out.
+/// A policy that counts how often it is called. It can be made to return nothing from `valid_between`.
 struct JobShape {
     inner: Arc<dyn Policy>,
     says_what_is_valid: bool,
@@ -168,8 +168,8 @@ impl Policy for JobShape {
     }
 }
 
-/// Every job takes as long, to the nanosecond, as if the policy were asked about each: so each is placed alike, probes
-/// included, and what is learnt is the same.
+/// Compares cached decisions with a policy that is called for every job. Every job takes the same time in both cases,
+/// to the nanosecond. It is therefore placed the same way, including probes, and the runtime learns the same.
 #[test]
 fn an_answer_that_stands_is_the_one_that_would_be_given() {
     let host_cycles: Arc<dyn Policy> =
@@ -218,7 +218,7 @@ fn what_weighing_adds_on_our_loop() {
     }
 }
 
-/// Measures what takes the core from a thread that does nothing but look at the clock.
+/// Measures the pauses of a thread that does nothing but read the clock.
 #[test]
 #[ignore = "prints what this machine does, asserts nothing, ten seconds: cargo test --release -p runtime --test costs \
             what_pauses -- --ignored --nocapture"]
@@ -247,7 +247,8 @@ fn it_leaves_a_device_that_slows_tenfold_and_comes_back() {
     const SLOW: usize = 10_000;
     const FAST: usize = 40_000;
     const LEAVES_WITHIN: usize = 500;
-    /// Less than half a second: what is not chosen is seen by probes only.
+    /// The number of jobs within which the device is used again: less than half a second. Only probes see a device that
+    /// is not chosen.
     const RETURNS_WITHIN: usize = 20_000;
     let load = Load { jobs: 80_000, slow: Some((SLOW..FAST, 10.0)), ..Load::new(50e3) };
     let mut done = run(least_latency(), &load);
@@ -271,13 +272,13 @@ fn least_host_cycles_spares_the_core_within_its_bound() {
     let policy: Arc<dyn Policy> = Arc::new(policy);
     for per_second in [50e3, 300e3] {
         let done = settled(&run(Arc::clone(&policy), &Load::new(per_second)));
-        // An offload takes half a microsecond of the core, software at least 1.6.
+        // An offload takes half a microsecond of the core, and software takes at least 1.6 us.
         assert!(offloaded(&done, 0..usize::MAX) > 0.95, "{per_second}");
     }
     let tight = LeastHostCycles { latency_max: Nanos::micros(3), inline_bytes_max: 256 << 10 };
     let done = settled(&run(Arc::new(tight), &Load::new(10e3)));
-    // Nothing is done within 3 us from 4 KiB on, and the device is the quicker place; small jobs are spared all the
-    // same.
+    // From 4 KiB on, no arm completes within 3 us, and the device is the quicker arm. Small jobs are still offloaded to
+    // spare the core.
     assert!(offloaded(&done, 64..300) > 0.9 && offloaded(&done, 4_096..8_192) > 0.9);
 }
 
@@ -291,7 +292,7 @@ fn latency_critical_jobs_keep_their_latency_beside_batch_jobs() {
     assert!(p99(Class::LatencyCritical) < p99(Class::Batch));
 }
 
-/// Writes down what it was shown, and offloads everything.
+/// A policy that records what it is shown, and offloads everything.
 #[derive(Default)]
 struct Shown(Mutex<Vec<(usize, Option<Nanos>, bool)>>);
 

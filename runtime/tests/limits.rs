@@ -1,4 +1,4 @@
-//! Tenants' caps, jobs that wait for a full device, and deadlines.
+//! Tests limits per tenant, jobs that wait for a full device, and deadlines.
 
 mod common;
 
@@ -12,7 +12,7 @@ use units::Nanos;
 
 const ASYNC: Choice = Choice::to(DEVICE, Placement::Async, Reason::Policy);
 
-/// A device for two jobs that every job goes to.
+/// Creates a device with space for two jobs, and a rig that sends every job to it.
 fn rig(limits: Limits) -> (Arc<Script>, Rig) {
     let device = Script::new(|capabilities| capabilities.queue_depth = 2);
     let rig = Rig::with(Arc::clone(&device) as _, |config| {
@@ -31,7 +31,7 @@ fn wait_for(waiting_max: usize) -> Limits {
     Limits { waiting_max, ..Limits::NONE }
 }
 
-/// Lets the device do everything, a job at a time, and gives the tags in the order of their ends.
+/// Lets the device complete all jobs, one at a time, and returns the tags in the order of their ends.
 fn ends(device: &Script, rig: &mut Rig, tickets: &[(u64, Ticket)]) -> Vec<u64> {
     let mut ends = Vec::new();
     while ends.len() < tickets.len() {
@@ -86,7 +86,7 @@ fn a_tenant_at_its_limit_does_not_delay_others() {
     assert_eq!(ends(&device, &mut rig, &tickets)[..2], [0, 9]);
 }
 
-/// Sync for one tenant, async for all others.
+/// A policy that places the jobs of one tenant sync, and all other jobs async.
 struct SyncFor(TenantId);
 
 impl Policy for SyncFor {
@@ -162,8 +162,8 @@ fn a_job_that_waits_too_long_is_done_in_software() {
     assert_eq!(device.state().accepted, 2);
 }
 
-/// Returns a rig without limits. The device takes 10 ms and software no time, on this clock; both are known after some
-/// jobs.
+/// Returns a rig without limits. The device takes 10 ms and software takes no time, on this clock. Both costs are known
+/// after some jobs.
 fn rig_that_learnt() -> (Arc<Script>, Rig) {
     let (device, mut rig) = rig(Limits::NONE);
     for _ in 0..4 {
@@ -193,7 +193,7 @@ fn a_job_that_would_be_late_goes_to_software() {
     assert_eq!(missed(&rig), 1);
 }
 
-/// Under a policy that probes nothing, what looks too late gets no job that could show that it no longer is.
+/// Under a policy without probes, a device that looks too late gets no job that could show that it is no longer late.
 #[test]
 fn a_late_device_is_tried_again_under_any_policy() {
     let (device, mut rig) = rig_that_learnt();
@@ -211,7 +211,8 @@ fn a_late_device_is_tried_again_under_any_policy() {
     device.do_one();
     rig.core.turn();
     assert_eq!(rig.finished(tried).path, on_device());
-    // The new time of nothing is not believed at once, but the device is known again, and so weighed.
+    // The new time of zero is not believed at once. The device's cost is known again, so deadlines are compared with
+    // it.
     let tight = submit(&mut rig, 0, 0, Some(Nanos::millis(41)));
     assert_eq!(rig.finished(tight).path, in_software(Reason::Deadline));
 }

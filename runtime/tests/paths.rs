@@ -1,5 +1,5 @@
-//! Every way that a job can go, and that its completion says exactly which one it went. Time stands
-//! still unless a test moves it.
+//! Tests every path that a job can take, and that its completion names exactly the path that it took. Time stands still
+//! unless a test moves it.
 
 mod common;
 
@@ -17,7 +17,7 @@ use units::{Clock, ManualClock, Nanos};
 
 const ON_DEVICE: Choice = Choice::to(DEVICE, Placement::Async, Reason::Policy);
 
-/// A clock on which every look takes a microsecond, for code that waits by looking.
+/// A clock on which every reading takes a microsecond, for code that waits by reading the clock.
 #[derive(Default)]
 struct LookingClock(AtomicU64);
 
@@ -137,7 +137,7 @@ fn a_sync_job_does_not_wait_longer_than_the_timeout() {
     assert!(took >= TIMEOUT && took < TIMEOUT + Nanos::micros(20), "{took:?}");
 }
 
-/// Only the queue of jobs that are to be redone knew such a job: taking it for overdue lost it.
+/// A regression test. Only the queue of jobs to be redone held this job, and an expiry of the job lost it.
 #[test]
 fn a_failed_sync_job_waits_for_software_without_limit() {
     let clock = ManualClock::default();
@@ -146,7 +146,7 @@ fn a_failed_sync_job_waits_for_software_without_limit() {
     let mut rig = Rig::with(Arc::new(Failing(capabilities, clock.clone())), |config| {
         config.clock = Arc::new(clock);
     });
-    // More than two turns may redo.
+    // This is more than two turns may redo.
     let tickets: Vec<_> = (0..350).map(|tag| rig.submit(tag)).collect();
     rig.core.set_policy(Arc::new(SyncOffload { work_bytes_min: 0 }));
     let ticket = rig.submit(350);
@@ -217,7 +217,7 @@ fn jobs_of_a_hung_device_are_redone_soon() {
     let plan = FaultPlan { lose_after: Some(0), loss: Loss::Hang, ..FaultPlan::default() };
     let mut rig = Rig::new(faulty(plan));
     let step = rig.core.outstanding().turn_within;
-    // Somewhere between two checks.
+    // The time is between two checks.
     rig.turn_after(Nanos(step.0 / 3));
     let submitted = rig.clock.now();
     let ticket = rig.submit(1);
@@ -253,8 +253,8 @@ fn a_late_completion_is_dropped_and_brings_its_buffers_home() {
     assert_eq!(rig.jobs_counted(), 1);
 }
 
-/// A late completion of a job that was required to run on a device, had timed out and was not yet
-/// claimed finished the job a second time and brought the thread down: it still matched the ticket.
+/// A regression test. A job had to run on a device, timed out and was not claimed yet. A late completion still matched
+/// its ticket, finished the job a second time and brought the thread down.
 #[test]
 fn a_late_completion_of_an_unclaimed_failed_job_changes_nothing() {
     let device = Script::polled();
@@ -403,7 +403,7 @@ fn jobs_of_a_lost_device_are_redone_over_several_turns() {
     assert_eq!(rig.pool.outstanding().0, 0);
 }
 
-/// More than a turn redoes: copies wait while the originals come back, and must not be redone as well.
+/// There are more jobs than a turn redoes. Copies wait while the originals return, and must not be redone as well.
 #[test]
 fn what_timed_out_and_is_given_back_is_redone_once() {
     let device = Script::new(|capabilities| capabilities.queue_depth = 400);
@@ -426,7 +426,7 @@ fn what_timed_out_and_is_given_back_is_redone_once() {
 
 #[test]
 fn an_unreadable_stream_is_made_again_in_software() {
-    // All of the first results are read back, however few are later.
+    // All of the first results are read back, however few are read back later.
     for (every, found) in [(1, 4), (2, 4)] {
         let plan = FaultPlan { corrupt_every: 3, ..FaultPlan::default() };
         let mut rig = Rig::with(faulty(plan), |config| {
@@ -451,7 +451,7 @@ fn a_cached_decision_is_what_the_policy_would_answer() {
     let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
         config.policy = Arc::new(AsyncOffload { work_bytes_min: 2_000 });
     });
-    // 2,110, 3,220 and 2,221 bytes have the tags 30, 60 and 33; 1,111 and 1,222 have 3 and 6. One codec for all.
+    // Tags 30, 60 and 33 have 2,110, 3,220 and 2,221 bytes. Tags 3 and 6 have 1,111 and 1,222. All have one codec.
     let path = |rig: &mut Rig, tag: u64| {
         let ticket = rig.submit(tag);
         if !rig.core.is_finished(ticket) {
@@ -467,7 +467,7 @@ fn a_cached_decision_is_what_the_policy_would_answer() {
         assert_eq!(path(&mut rig, 3), in_software(Reason::Small));
         assert_eq!(path(&mut rig, 60), on_device());
     }
-    // Full, and with room again.
+    // The device is full, and then has space again.
     let inside = [30, 60].map(|tag| rig.submit(tag));
     assert_eq!(path(&mut rig, 30), in_software(Reason::QueueFull));
     device.do_one();
@@ -479,7 +479,7 @@ fn a_cached_decision_is_what_the_policy_would_answer() {
     device.do_one();
     rig.core.turn();
     assert_eq!([inside[1], third].map(|ticket| rig.finished(ticket).path), [on_device(); 2]);
-    // Another policy, and a device that is gone.
+    // Now there is another policy, and then a device that is gone.
     rig.core.set_policy(Arc::new(AlwaysSoftware));
     assert_eq!(path(&mut rig, 30), in_software(Reason::Policy));
     rig.core.set_policy(Arc::new(AsyncOffload { work_bytes_min: 0 }));
@@ -489,7 +489,7 @@ fn a_cached_decision_is_what_the_policy_would_answer() {
     assert_eq!(path(&mut rig, 6), in_software(Reason::DeviceLost));
 }
 
-/// A policy that says that the device stays the choice whatever comes, and counts how often it is asked.
+/// A policy that says that the device stays the choice in every case, and counts how often it is called.
 #[derive(Default)]
 struct AlwaysValid(AtomicUsize);
 
@@ -524,7 +524,7 @@ fn a_decision_is_valid_only_for_similar_jobs() {
     let (device, policy) = (Script::polled(), Arc::new(AlwaysValid::default()));
     let mut rig =
         Rig::with(Arc::clone(&device) as _, |config| config.policy = Arc::clone(&policy) as _);
-    // Where such a job went, and whether the policy was asked.
+    // Returns where the changed job went, and whether the policy was called.
     let went = |rig: &mut Rig, change: fn(&mut Job)| {
         let before = policy.0.load(Ordering::Relaxed);
         let mut job = compress(&rig.pool, 30);

@@ -1,5 +1,5 @@
-//! A retired device is tried again with one job at a time, less and less often, and is back with
-//! the first that succeeds.
+//! Tests that a retired device is tried again with one job at a time and with growing waits, and that the first success
+//! restores it.
 
 mod common;
 

@@ -1,6 +1,5 @@
-//! Whatever the order of events and whatever the devices do wrong, no job is lost or delivered
-//! twice, every result is the one that software gives, every buffer comes home and every job is
-//! counted once.
+//! Tests that no job is lost or delivered twice, whatever the order of events and whatever the devices do wrong. Every
+//! result equals software's result, every buffer returns to its pool, and every job is counted once.
 
 mod common;
 
@@ -20,7 +19,7 @@ enum Event {
     Compress,
     Decompress,
     Turn,
-    /// Claims the ticket at this index of those held, modulo their number.
+    /// Claims one of the held tickets. The index is taken modulo their number.
     Claim(usize),
     Detach(usize),
     Advance(u64),
@@ -54,7 +53,7 @@ fn plan() -> impl Strategy<Value = FaultPlan> {
     )
 }
 
-/// A runtime and what the test knows of its jobs.
+/// A runtime, and the test's knowledge about its jobs.
 struct Model {
     core: Runtime,
     clock: ManualClock,
@@ -119,7 +118,7 @@ impl Model {
         ready
     }
 
-    /// Turns past every timeout and delay; then no job may still be inside.
+    /// Turns past every timeout and delay. No job may still be inside afterwards.
     fn settle(&mut self) {
         for _ in 0..10 {
             self.clock.advance(Nanos(TIMEOUT.0 / 4));
@@ -158,7 +157,7 @@ proptest! {
         let by_reason = metrics.fallbacks().into_iter();
         let redone: u64 =
             by_reason.filter(|row| row.1 == Reason::Timeout).map(|(_, _, count)| count).sum();
-        // A job that was given up and then kept too long has no path, nor has one given up while it waited.
+        // A detached job that timed out has no path. Nor has a job that was detached while it waited.
         let ended = counted + timeouts - redone;
         if limits == Limits::NONE {
             prop_assert_eq!(ended, model.submitted);

@@ -1,4 +1,4 @@
-//! Tests what a device has to do to qualify, and what is said of one that does not.
+//! Tests what a device has to do to qualify, and which problem is reported for a device that does not.
 
 mod common;
 
@@ -11,7 +11,7 @@ use device::engines::BUILT_IN;
 use device::{Capabilities, Device, FaultPlan, Loss, RefusedReason, Worker};
 use runtime::qualification::{Problem, qualify, qualify_fallback, withdrawn};
 
-/// Much more than any job here takes, for machines however busy.
+/// A time that is much longer than any job here takes, even on a busy machine.
 const PATIENT: Duration = Duration::from_secs(60);
 const IMPATIENT: Duration = Duration::from_millis(5);
 
@@ -37,7 +37,7 @@ fn wrong_bytes_disqualify() {
     for plan in [
         FaultPlan { corrupt_every: 1, ..FaultPlan::default() },
         FaultPlan { shorten_every: 1, ..FaultPlan::default() },
-        // Right at first.
+        // This device is right at first.
         FaultPlan { corrupt_every: 5, seed: 3, ..FaultPlan::default() },
     ] {
         let told = format!("{plan:?}");
@@ -70,7 +70,7 @@ fn failures_losses_and_hangs_do_not_disqualify() {
     }
 }
 
-/// Whatever a device would have done, its failure is tried, not its success.
+/// Only the fallback is tested, so it does not matter whether a device could do the jobs.
 #[test]
 fn software_stands_in_for_every_named_job_kind() {
     let all = software().capabilities().clone();

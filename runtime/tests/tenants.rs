@@ -1,4 +1,4 @@
-//! Tests that one tenant's job sees nothing of another's, even on a device that states more than it wrote.
+//! Tests that a tenant's job sees no bytes of another tenant, even on a device that states more bytes than it wrote.
 
 mod common;
 
@@ -11,7 +11,7 @@ use device::{
 };
 use units::{ByteCount, Nanos};
 
-/// Writes nothing, and says that it filled all the room that there was.
+/// A device that writes nothing, and claims that it filled the whole output buffer.
 struct Boaster(Capabilities);
 
 impl Device for Boaster {
@@ -53,7 +53,8 @@ impl Queue for BoasterQueue {
     }
 }
 
-/// Returns what a job of `tenant` is given whose output had `secret` in it before, which was `other`'s.
+/// Returns the result that a job of `tenant` gets. Its output buffer contained `secret` before, which belonged to
+/// `other`.
 fn given(secret: &[u8], other: u16, tenant: u16) -> Vec<u8> {
     let mut rig = Rig::new(Arc::new(Boaster(Script::polled().capabilities().clone())));
     rig.pool = device::Pool::heap(ByteCount::mib(1));
@@ -70,7 +71,7 @@ fn given(secret: &[u8], other: u16, tenant: u16) -> Vec<u8> {
             finished.job.output.space()[100..100 + secret.len()].copy_from_slice(secret);
         }
         result = finished.job.output[HEADER.len()..].to_vec();
-        // Input and output are of one pool: the next job must get this output as its own.
+        // Input and output come from one pool, and the next job must get this output as its output.
         let Job { input, output, .. } = *finished.job;
         drop(input);
         drop(output);

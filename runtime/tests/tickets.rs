@@ -1,5 +1,5 @@
-//! Tickets: given up in every state, woken once, never confused with another's; and starts that
-//! are refused.
+//! Tests tickets: they can be detached in every state, wake their owner once, and are never confused with another
+//! job's. Also tests starts that are refused.
 
 mod common;
 

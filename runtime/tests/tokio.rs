@@ -1,5 +1,5 @@
-//! The tokio adapter: jobs end without anyone spinning for what signals or hangs, dropped futures
-//! leave nothing behind, and the executor's other tasks go on.
+//! Tests the tokio adapter. Jobs end without a spinning thread on devices that signal or hang, dropped futures leave
+//! nothing behind, and the executor's other tasks continue.
 
 mod common;
 
@@ -70,7 +70,7 @@ impl Queue for DefectiveQueue {
     }
 }
 
-/// The device and the number of its polls so far.
+/// Returns the device with a counter of its polls.
 fn counted(inner: Arc<dyn Device>) -> (Arc<dyn Device>, Arc<AtomicUsize>) {
     let polls = Arc::new(AtomicUsize::new(0));
     (Arc::new(Counted { inner, polls: Arc::clone(&polls) }), polls)
@@ -125,7 +125,7 @@ fn in_tokio<T, F: Future<Output = T>>(
     })
 }
 
-/// A job of some tens of milliseconds.
+/// Creates a job that takes some tens of milliseconds.
 fn long(pool: &Pool) -> Box<Job> {
     let task = Task::Compress { dialect: Dialect::new(Codec::Zstd), level: Level::High };
     let input = Input::heap(original(1).repeat(500).into());
@@ -225,7 +225,7 @@ fn a_hung_device_costs_its_timeout_once() {
     let pool = Pool::heap(ByteCount(0));
     in_tokio(
         device,
-        // The device is not tried again meanwhile, however busy the machine.
+        // The device is not tried again during the test, however busy the machine is.
         |config| (config.job_timeout, config.reprobe_after) = (TIMEOUT, Nanos::secs(600)),
         |runtime| async move {
             let start = Instant::now();
@@ -339,7 +339,7 @@ fn more_jobs_than_a_device_holds_all_end() {
     );
 }
 
-/// Runs with a device of this many places that the policy chooses for every job, full or not.
+/// Runs with a device of this queue depth. The policy chooses it for every job, even if it is full.
 fn with_limits<F: Future<Output = ()>>(
     limits: Limits,
     depth: usize,
@@ -366,7 +366,7 @@ fn a_tenant_has_no_more_jobs_inside_than_allowed() {
                 job.tenant = device::TenantId(tenant);
                 (tag, runtime.run(job))
             });
-            // A job that comes while others wait is served by a turn.
+            // A turn serves a job that arrives while others wait.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }

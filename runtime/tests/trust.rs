@@ -1,4 +1,5 @@
-//! A device is trusted for as long as it is right: what it costs to find out that it is not, and how it comes back.
+//! Tests that a device is trusted as long as it is right, how much it costs to find out that it is wrong, and how it
+//! returns to service.
 
 mod common;
 
@@ -13,10 +14,10 @@ use policy::{Placement, Reason};
 use runtime::{Reputation, Runtime, RuntimeConfig};
 use units::{ByteCount, ManualClock, Nanos, Prng};
 
-/// A change of a job's result, by the job's number.
+/// Changes a job's completion. The first argument is the job's number.
 type Lie = dyn FnMut(u64, &mut Completion) + Send;
 
-/// Software that lies about its results as it is told.
+/// Software that changes its results as the test says.
 struct Liar {
     capabilities: Capabilities,
     lie: Arc<Mutex<(u64, Box<Lie>)>>,
@@ -71,7 +72,7 @@ impl Queue for LiarQueue {
     }
 }
 
-/// Changes the last byte: the beginning of the stream is sound.
+/// Changes the last byte, so that the beginning of the stream stays sound.
 fn spoil(completion: &mut Completion) {
     if let Outcome::Done { output_bytes } = completion.outcome {
         let end = completion.job.output_offset + output_bytes;
@@ -83,7 +84,7 @@ fn rig(device: &Arc<Liar>, every: u32) -> Rig {
     Rig::with(Arc::clone(device) as _, |config| config.verify_every = NonZeroU32::new(every))
 }
 
-/// Runs the job and says whether its result is right.
+/// Runs the job and returns whether its result is right.
 fn is_sound(rig: &mut Rig, tag: u64) -> bool {
     let ticket = rig.submit(tag);
     for _ in 0..TURNS_MAX {
@@ -226,7 +227,7 @@ fn one_right_probe_does_not_make_the_next_wait_short() {
     assert_eq!(rig.path(6).reason, Reason::Probe);
 }
 
-/// Two runtimes over the same devices, as the workers of a process have them.
+/// Creates two runtimes over the same devices, like the workers of a process.
 fn two(device: &Arc<Liar>, clock: &ManualClock) -> [Runtime; 2] {
     let devices: Vec<Arc<dyn Device>> = vec![software(), Arc::clone(device) as _];
     let reputation = Reputation::new(&devices);
@@ -342,7 +343,7 @@ fn long_streams_are_read_back_too() {
     assert_eq!(rig.finished(ticket).path, in_software(Reason::DeviceFault));
 }
 
-/// Prints how many acknowledged values a device costs that turns wrong after this many good results.
+/// Prints how many acknowledged values are lost to a device that turns wrong after this many good results.
 #[test]
 #[ignore = "prints the table of docs/operating/failures.md, asserts nothing, minutes: cargo test --release -p runtime \
             --test trust -- --ignored --nocapture"]
@@ -358,7 +359,7 @@ fn what_a_device_costs_that_turns_wrong() {
     }
 }
 
-/// Returns the values that are lost to a device that gives that many good results and from then on spoils each.
+/// Returns the number of values that are lost to a device that gives `good` good results and then spoils every result.
 fn lost_after(good: u64, seed: u64) -> usize {
     let device = Liar::new(move |job, completion| {
         if job >= good {

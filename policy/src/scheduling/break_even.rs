@@ -1,5 +1,5 @@
-//! Computes how much the existing jobs gain from offloading from a size on, and so the size from which to do it. It
-//! looks at curves and rates, and remembers nothing.
+//! Computes how much the existing jobs gain if jobs from a size on are offloaded, and the size with the largest gain.
+//! It reads curves and rates, and stores nothing.
 
 use model::cost::{CostCurve, SizeCurve};
 
@@ -9,17 +9,18 @@ use super::curve::CLASSES;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
     pub(super) software: &'a CostCurve,
-    /// The device's own time.
+    /// The time that the device works.
     pub(super) service: &'a CostCurve,
-    /// The device's time, and the time that jobs wait beside it.
+    /// The time that the device works, plus the time that jobs wait in addition.
     pub(super) latency: &'a CostCurve,
-    /// The time that a job there takes of the core, if that was measured. Software takes the core for all of its time.
+    /// The time that a job on the device takes of the core, if that was measured. A job in software takes the core for
+    /// its whole time.
     pub(super) host: Option<&'a CostCurve>,
-    /// The share of the time that cores are at work.
+    /// The share of the time for which cores are busy.
     pub(super) busy: f64,
 }
 
-/// The cost of a job of a size in software and on a device: its own time, and that of those who wait for the core.
+/// The cost of a job of a size in software and on a device: its time, and the time of jobs that wait for the core.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Costs<'a> {
     software: &'a SizeCurve,
@@ -27,7 +28,7 @@ pub(super) struct Costs<'a> {
     latency: &'a SizeCurve,
     host: Option<&'a SizeCurve>,
     busy: f64,
-    /// The time that others wait for a core, per time that it is held.
+    /// The time that other jobs wait for a core, per time for which it is held.
     pressure: f64,
 }
 
@@ -44,15 +45,15 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Returns how many times as much a job costs in software, as a logarithm.
+    /// Returns the logarithm of a job's cost in software divided by its cost on the device.
     fn gain_ln(&self, bytes: usize) -> f64 {
         let (software, device) = (self.software.at(bytes), self.service.at(bytes));
         let held = self.host.map_or(0.0, |host| host.at(bytes));
         let here = software * (1.0 + self.pressure);
         let there = match is_waited_for(device, self.busy) {
             true => device + (device + held) * self.pressure,
-            // A completion that finds the core at work waits for the core, not for the device. A device that takes less
-            // of the core makes that wait shorter, so the wait must not speak against it.
+            // If the core is busy when a job completes, the job waits for the core and not for the device. A device
+            // that takes less of the core shortens this wait, so the wait must not count against the device.
             false => {
                 let beside = (self.latency.at(bytes) - device).max(0.0) * (1.0 - self.busy);
                 device + beside + held * self.pressure
@@ -62,38 +63,39 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// Returns the largest of the sizes from 2^`low` to 2^`high` for which waiting costs less than coming back (bytes).
-/// Returns 0 if there is none, or if it is not known how busy cores are.
+/// Returns the largest of the sizes from 2^`low` to 2^`high` for which the core should wait for the device (bytes).
+/// Returns 0 if there is no such size, or if it is not known how busy cores are.
 pub(super) fn wait_bytes_max(known: &Known<'_>, (low, high): (usize, usize)) -> u64 {
     let busy = if known.host.is_some() { known.busy.min(BUSY_MAX) } else { 0.0 };
     let pays = |log2: &usize| is_waited_for(known.service.service.at(1 << log2), busy);
     (low..=high).take_while(pays).last().map_or(0, |log2| 1 << log2)
 }
 
-/// Returns whether holding the core while the device works costs others less than coming back to it costs the request.
+/// Returns whether it is cheaper to hold the core while the device works than to do other work and come back. Holding
+/// costs other jobs their wait, and coming back costs the request a switch.
 fn is_waited_for(held_ns: f64, busy: f64) -> bool {
     busy > 0.0 && held_ns < WAIT_NS_MAX && held_ns * pressure(busy) < COME_BACK_NS
 }
 
-/// Returns the cost of a core held for a moment for those who come meanwhile, in such moments: the change of the mean
-/// wait of an M/D/1 queue with the time of service.
+/// Returns the time that other jobs wait per time for which the core is held. It is the derivative of the mean wait in
+/// an M/D/1 queue with respect to the service time.
 fn pressure(busy: f64) -> f64 {
     let waiting = busy / (1.0 - busy);
     waiting + waiting * waiting / 2.0
 }
 
-/// The gain of each size from which to offload.
+/// The gain for each size from which jobs may be offloaded.
 #[derive(Clone, Debug)]
 pub(super) struct BreakEven {
-    /// The size with the largest gain, as a power of two. It is the end of the sizes that occur if no size gains.
+    /// The size with the largest gain, as a power of two. If no size gains, it is the end of the sizes that occur.
     pub(super) best_log2: f64,
-    /// For each step downwards from the end, the mean of all jobs' gains as logarithms.
+    /// The mean gain over all jobs as a logarithm, for each step downwards from the end.
     gains_ln: Vec<f64>,
     end: usize,
 }
 
 impl BreakEven {
-    /// Computes the gains of jobs that come so often in each class of size, from the class `low` to `high`.
+    /// Computes the gains for jobs with these rates in the size classes from `low` to `high`.
     pub(super) fn new(
         costs: &Costs<'_>,
         jobs_per_s: &[f64; CLASSES],
@@ -117,7 +119,7 @@ impl BreakEven {
         Self { best_log2: log2_of(high + 1, best), gains_ln, end: high + 1 }
     }
 
-    /// Returns the size to use in place of this one. It returns this one if the best is hardly better.
+    /// Returns the size to use in place of `now_log2`. It returns `now_log2` if the best size is hardly better.
     pub(super) fn wanted_log2(&self, now_log2: f64) -> f64 {
         let steps = ((self.end as f64 - now_log2) * STEPS_PER_CLASS as f64).round();
         let now = (steps.max(0.0) as usize).min(self.gains_ln.len() - 1);
@@ -132,20 +134,21 @@ fn log2_of(end: usize, step: usize) -> f64 {
 
 const STEPS_PER_CLASS: usize = 8;
 
-/// The least share of a size. Sizes with hardly any jobs count for this little.
+/// The least share that a size counts for. Sizes with hardly any jobs get this share.
 const RARE: f64 = 1e-4;
 
-/// The largest share of time for which a core counts as busy. Reports are never exact enough to tell how long others
-/// wait for a core that is nearly always at work.
+/// The largest share of time for which a core counts as busy. Reports are not exact enough to tell how long jobs wait
+/// for a core that is nearly always busy.
 const BUSY_MAX: f64 = 0.9;
 
-/// The cost for a request to give the core up and come back: waking, switching, and the work that begins meanwhile.
+/// The cost for a request that releases the core and comes back: waking, switching, and the work that begins meanwhile.
 const COME_BACK_NS: f64 = 1_000.0;
 
-/// The longest job that is waited for: others would notice a longer wait.
+/// The longest device time for which the core waits. Other jobs would notice a longer wait.
 const WAIT_NS_MAX: f64 = 20_000.0;
 
-/// The least gain for which the size in force changes, over all jobs together: less is within the error of the curves.
+/// The least gain, over all jobs together, for which the current size changes. A smaller gain is within the error of
+/// the curves.
 const WORTH_LN: f64 = 0.01;
 
 #[cfg(test)]
@@ -199,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_busy_core_makes_what_holds_it_dearer() {
-        // The device is as quick as software and more, and takes a tenth of the core. Half of its time is spent in
+        // The device works longer than software, but takes a tenth of the core's time. Half of its time is spent in
         // waiting.
         let (software, host) = (curve(0.0, 4.0), curve(500.0, 0.0));
         let (service, latency) = (curve(2_000.0, 4.0), curve(4_000.0, 4.0));

@@ -1,8 +1,8 @@
-//! A size in force that follows a proposed one without swinging. The proposal is made under the load that the size in
-//! force causes, so offloading less makes offloading look better. The size moves only for a difference that matters and
-//! that lasts, by a bounded step. A step back is smaller than the one before and waits longer, and only steps that go
-//! on in one direction grow again. When something changes that does not depend on the decision, the size moves quickly
-//! at once.
+//! A current size that follows a proposed size without oscillating. The proposal is made under the load that the
+//! current size causes, so less offloading makes offloading look better. The size moves only for a difference that
+//! matters and that lasts, by a bounded step. A step back is smaller than the step before and comes after a longer
+//! pause. Steps grow again only if they continue in one direction. If a quantity changes that does not depend on the
+//! decision, the size at once moves quickly.
 
 use model::cost::CostCurve;
 
@@ -13,7 +13,7 @@ use super::REFERENCE_BYTES;
 pub(super) struct Levels([f64; 3]);
 
 impl Levels {
-    /// Makes the levels from a device's own time, software's, and jobs per second.
+    /// Creates the levels from a device's service time, software's, and the jobs per second.
     pub(super) fn new(device: &CostCurve, software: &CostCurve, jobs_per_s: f64) -> Self {
         let service = |curve: &CostCurve| curve.service.at(REFERENCE_BYTES).max(1.0);
         Self([service(device), service(software), jobs_per_s.max(1.0)].map(f64::log2))
@@ -27,17 +27,18 @@ impl Levels {
 /// The smallest offloaded size, over time.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
-    /// The size in force.
+    /// The current size, as a power of two.
     log2: f64,
-    /// The size of the last step.
+    /// The size of the last step, as a logarithm to base 2.
     step: f64,
-    /// The direction of the last step, 0 for none yet, and how many steps in a row had it.
+    /// The direction of the last step, or 0 before the first step. `run` is the number of steps in a row in this
+    /// direction.
     went: i8,
     run: u32,
-    /// The direction in which proposals lie, and for how many ticks they have.
+    /// The direction in which proposals lie. `leant` is the number of ticks for which they have.
     leans: i8,
     leant: u32,
-    /// The ticks before a step back, and those since the last step.
+    /// The number of ticks before a step back. `waited` is the number of ticks since the last step.
     pause: u32,
     waited: u32,
     levels: Option<Levels>,
@@ -58,17 +59,17 @@ impl Control {
         }
     }
 
-    /// Returns the size in force as a power of two.
+    /// Returns the current size as a power of two.
     pub(super) fn log2(&self) -> f64 {
         self.log2
     }
 
-    /// Returns the size in force (bytes).
+    /// Returns the current size (bytes).
     pub(super) fn bytes_min(&self) -> u64 {
         self.log2.exp2().round() as u64
     }
 
-    /// Makes one tick, and returns true if the size in force moved.
+    /// Makes one tick, and returns whether the current size moved.
     pub(super) fn follow(&mut self, proposed_log2: f64, levels: Levels) -> bool {
         if self.levels.is_none_or(|known| known.differ(&levels)) {
             self.levels = Some(levels);
@@ -100,22 +101,23 @@ impl Control {
     }
 }
 
-/// The largest size of jobs that are waited for, over time.
+/// The largest size of jobs for which the calling thread waits, over time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waits {
-    /// The size in force; 0 for none.
+    /// The current size. It is 0 if the thread waits for no job.
     bytes_max: u64,
-    /// The number of ticks for which another size was wanted.
+    /// The number of ticks in a row for which another size was wanted.
     leant: u32,
 }
 
 impl Waits {
-    /// Returns the size in force (bytes).
+    /// Returns the current size (bytes).
     pub(super) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// Makes one tick, and returns true if the size in force changed. A size next to it counts as the same.
+    /// Makes one tick, and returns whether the current size changed. A size within a factor of about two counts as the
+    /// same.
     pub(super) fn follow(&mut self, wanted: u64) -> bool {
         let log2 = |bytes: u64| bytes.checked_ilog2().map_or(-1, |log2| log2 as i32);
         let is_near = (log2(wanted) - log2(self.bytes_max)).abs() <= 1;
@@ -129,30 +131,31 @@ impl Waits {
     }
 }
 
-/// The shipped `runtime.offload_bytes_min`, 1 KiB.
+/// The size at the start: the shipped `runtime.offload_bytes_min`, 1 KiB.
 const START_LOG2: f64 = 10.0;
 
-/// A size is left only for one that differs by more than this, a factor of 1.4: about the error of a curve.
+/// The least difference for which a size is left: a factor of 1.4, which is about the error of a curve.
 const BAND_LOG2: f64 = 0.5;
 
-/// A proposal must come twice in a row, because one report may be of an odd second.
+/// The number of ticks in a row for which a proposal must lie in one direction, because one report may cover an odd
+/// second.
 const LEAN_TICKS: u32 = 2;
 
-/// The largest step: eight times larger or smaller. From the smallest size to the largest takes some seconds.
+/// The largest step: eight times larger or smaller. It takes some seconds to get from the smallest size to the largest.
 const STEP_MAX_LOG2: f64 = 3.0;
 
-/// The smallest step: less is within the error of the curves.
+/// The smallest step. A smaller one is within the error of the curves.
 const STEP_MIN_LOG2: f64 = 0.25;
 
-/// The number of steps in one direction after which steps grow. A size that was stepped over is found again in two
-/// smaller steps. A third step in one direction is on its way to another size.
+/// The number of steps in one direction after which steps grow. A size that a step passed is found again in two smaller
+/// steps. A third step in one direction leads to another size.
 const RUN_BEFORE_GROWTH: u32 = 2;
 
-/// The most ticks for which a size in force is left alone after steps back and forth. A fact that only the load tells
-/// is found within that time.
+/// The most ticks for which the current size stays after steps back and forth. A change that shows only under load is
+/// found within this time.
 const PAUSE_MAX: u32 = 16;
 
-/// A change of a device, software or the load by this factor of two counts as another situation.
+/// The change of a device, software or the load that counts as another situation: a factor of two.
 const REGIME_LOG2: f64 = 1.0;
 
 #[cfg(test)]
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_swings_with_its_own_effect_comes_to_rest() {
-        // Above 14 the device looks good at every size, below at none.
+        // Above 14 the device looks good at every size. Below 14 it looks good at none.
         let mut control = Control::new();
         let ticks: Vec<(bool, f64)> = (0..200)
             .map(|_| {

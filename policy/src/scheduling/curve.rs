@@ -1,19 +1,19 @@
-//! The cost of one op on one device, from all who report it. The last report of each reporter on each size counts, of
-//! these the middle one, and of those over the last reports the middle one again. The curves go through these. Memory
-//! is bounded: of many reporters, those that reported last count.
+//! The cost of one op on one device, from all reporters. For each size, the last report of each reporter counts. The
+//! median of these reports is the agreed value, and the median of the last agreed values is used. The curves go through
+//! these medians. Memory is bounded: of many reporters, those that reported last count.
 
 use model::cost::{CostCurve, Mean};
 use units::Nanos;
 
 use super::{JobReport, SizeSums};
 
-/// The curves and the reports they are made from.
+/// The curves, and the reports from which they are made.
 #[derive(Debug)]
 pub(super) struct Curve {
     fits: Fits,
     reporters: Vec<Reporter>,
     recent: [RecentValues; CLASSES],
-    /// The number of reports in a row that were far off, and since when.
+    /// The number of reports in a row that were far off. `strange_since` is the time of the first.
     strange: u32,
     strange_since: Nanos,
     last: Nanos,
@@ -22,8 +22,8 @@ pub(super) struct Curve {
     pub(super) doubted: u64,
 }
 
-/// The curves of the device's own time, of the time from submission to completion, and of the time of the calling core.
-/// The last exists if that time is measured.
+/// The curves of the device's service time, of the time from submission to completion, and of the time on the calling
+/// core. The last curve exists if that time is measured.
 #[derive(Debug)]
 struct Fits {
     service: CostCurve,
@@ -31,7 +31,7 @@ struct Fits {
     host: Option<CostCurve>,
 }
 
-/// The last few values of one class that reporters agreed on.
+/// The last few values of one class on which reporters agreed.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentValues {
     last: [Option<Agreed>; RECENT_MAX],
@@ -53,19 +53,19 @@ struct Reporter {
     classes: [Cell; CLASSES],
 }
 
-/// One of a cell's times (ns).
+/// Selects one of a cell's times (ns).
 type TimeOf = fn(&Cell) -> f32;
 
-/// The last report of a reporter on a class.
+/// The last report of a reporter on a size class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    /// The time until which it holds.
+    /// The time until which the report holds.
     until: Nanos,
     jobs_per_s: f32,
     bytes: f32,
     service_ns: f32,
     latency_ns: f32,
-    /// It is not a number if the time is not known.
+    /// The time on the calling core. It is not a number if the time is not known.
     host_ns: f32,
 }
 
@@ -85,7 +85,7 @@ impl Curve {
         }
     }
 
-    /// Returns when it was last reported.
+    /// Returns the time of the last report.
     pub(super) fn last(&self) -> Nanos {
         self.last
     }
@@ -98,12 +98,12 @@ impl Curve {
         &self.fits.latency
     }
 
-    /// Returns the time that a job takes of the calling core, if that was measured.
+    /// Returns the curve of the time that a job takes of the calling core, if that was measured.
     pub(super) fn host(&self) -> Option<&CostCurve> {
         self.fits.host.as_ref()
     }
 
-    /// Returns the rate of the jobs of those who reported last, by class of size.
+    /// Returns the rate of jobs by size class, over the reports that still hold.
     pub(super) fn jobs_per_s(&self, now: Nanos) -> [f64; CLASSES] {
         let rate = |class: usize| {
             let cells = self.reporters.iter().map(|reporter| &reporter.classes[class]);
@@ -112,8 +112,9 @@ impl Curve {
         std::array::from_fn(rate)
     }
 
-    /// Learns from a report, and returns the classes that occurred. A report over less than `tick` counts as one over a
-    /// whole tick: a reporter that says it took no time is heard neither more often nor with more jobs per second.
+    /// Updates the curves with a report, and returns the classes that occurred. A report over less than `tick` counts
+    /// as a report over a whole tick. A reporter that claims a shorter time is therefore heard neither more often nor
+    /// with more jobs per second.
     pub(super) fn observe(
         &mut self,
         report: &JobReport<'_>,
@@ -140,7 +141,7 @@ impl Curve {
         occurred.into_iter().map(|(class, _)| class).collect()
     }
 
-    /// Returns the place of a reporter. The one that was silent for longest makes room.
+    /// Returns the index of a reporter. A new reporter may replace the one that was silent for longest.
     fn reporter(&mut self, name: &str, now: Nanos) -> usize {
         let known = self.reporters.iter().position(|reporter| *reporter.name == *name);
         let slot = known.unwrap_or_else(|| {
@@ -158,8 +159,8 @@ impl Curve {
         slot
     }
 
-    /// Takes in the values that reporters agree on, and draws the curves anew. If they are far off twice in a row,
-    /// everything before is forgotten.
+    /// Adds the values on which reporters agree, and computes the curves again. If the values are far off twice in a
+    /// row, all earlier values are forgotten.
     fn feed(&mut self, occurred: &[(usize, u64)], slot: usize, covered: Nanos, now: Nanos) {
         let mut agreed = Vec::new();
         for (class, jobs) in occurred {
@@ -169,7 +170,7 @@ impl Curve {
             if !(1.0 / DOUBT..DOUBT).contains(&apart) {
                 self.doubted += 1;
             }
-            // Many reporters say the same, so an agreed value is heard only as often as it is new.
+            // Many reporters report the same, so an agreed value is added only as often as it is new.
             let recent = &mut self.recent[*class];
             if recent.at.0 == 0 || now.since(recent.at).0 >= covered.0 - covered.0 / 4 {
                 recent.push(Agreed { at: now, jobs: *jobs as f64, cell });
@@ -190,7 +191,7 @@ impl Curve {
         if self.strange < STRANGE_FEEDS {
             return;
         }
-        // A reporter that alone reports some sizes is heard for those, and the line follows.
+        // A reporter that alone reports some sizes is heard for those sizes, and the curve follows.
         if is_strange(overall(&self.reporters, &self.fits, now)) {
             let since = self.strange_since;
             self.recent.iter_mut().for_each(|recent| recent.forget_before(since));
@@ -199,7 +200,7 @@ impl Curve {
         self.draw(covered, now);
     }
 
-    /// Draws the curves through the recent values.
+    /// Computes the curves through the recent values.
     fn draw(&mut self, covered: Nanos, now: Nanos) {
         let age_max = Nanos(covered.0.saturating_mul(AGE_REPORTS).max(AGE_MIN.0));
         let means = |curve: &CostCurve, time_ns: TimeOf| -> Vec<Mean> {
@@ -236,7 +237,7 @@ impl RecentValues {
             .for_each(|agreed| *agreed = None);
     }
 
-    /// Returns the value in the middle by its distance from the curve, with the number of all jobs.
+    /// Returns the median of the live values by their distance from the curve, with the number of all their jobs.
     fn middle(
         &self,
         curve: &CostCurve,
@@ -257,7 +258,7 @@ impl RecentValues {
 }
 
 impl Cell {
-    /// Returns the means of a class. Returns none if no honest process can have counted it.
+    /// Returns the means of a class. Returns none if no honest process can have counted these sums.
     fn from_sums(sums: &SizeSums, covered: Nanos, now: Nanos) -> Option<(usize, Self)> {
         let class = usize::try_from(sums.log2).ok().filter(|class| *class < CLASSES)?;
         let mean = |sum: u64| sum as f64 / sums.jobs as f64;
@@ -265,7 +266,7 @@ impl Cell {
         let host_ns = (sums.host_ns as f64 / sums.host_jobs as f64).clamp(1.0, LATENCY_NS_MAX);
         let latency_ns = service_ns + mean(sums.queueing_ns);
         let low = (1_u64 << class) as f64;
-        // The smallest class has empty jobs too.
+        // The smallest class also contains empty jobs.
         let in_class = bytes < 2.0 * low && (bytes >= low || class == 0);
         let in_time = (1.0..=LATENCY_NS_MAX).contains(&latency_ns);
         let span_ns = covered.0.max(1) as f64;
@@ -283,8 +284,8 @@ impl Cell {
 }
 
 impl Fits {
-    /// Makes curves with half of the time fixed and half by the byte. One size says nothing of others, and so the ratio
-    /// of two devices is taken to be the same there.
+    /// Creates curves with half of the time fixed and half proportional to the size. One size says nothing about other
+    /// sizes, so the ratio of two devices is assumed to be the same there.
     fn starting_from(cell: &Cell) -> Self {
         let curve = |time_ns: f32| {
             let (half, bytes) = (f64::from(time_ns) / 2.0, f64::from(cell.bytes));
@@ -294,7 +295,7 @@ impl Fits {
         Self { service: curve(cell.service_ns), latency: curve(cell.latency_ns), host: None }
     }
 
-    /// Returns the time of a job by a cell over the time that is expected now.
+    /// Returns the time of a job by a cell, divided by the currently expected time.
     fn times_expected(&self, cell: &Cell) -> f64 {
         times_expected(&self.latency, cell, |cell| cell.latency_ns)
     }
@@ -329,8 +330,8 @@ fn agreed_on(reporters: &[Reporter], class: usize, fits: &Fits, now: Nanos) -> O
     middle(live.map(|cell| (fits.times_expected(&cell), cell)).collect()).map(|(_, cell)| cell)
 }
 
-/// Returns how many times off the reporter in the middle is, over all of its sizes. Each reporter has one voice,
-/// however many sizes or jobs it reports. Returns 1 if there is none.
+/// Returns the factor by which the median reporter is off, over all of its sizes. Each reporter has one vote, however
+/// many sizes or jobs it reports. Returns 1 if there is no reporter.
 fn overall(reporters: &[Reporter], fits: &Fits, now: Nanos) -> f64 {
     let times_off = |reporter: &Reporter| {
         let live = reporter.classes.iter().filter(|cell| cell.until > now);
@@ -342,8 +343,8 @@ fn overall(reporters: &[Reporter], fits: &Fits, now: Nanos) -> f64 {
     middle(reporters.iter().filter_map(times_off).collect()).map_or(1.0, |(times, ())| times)
 }
 
-/// Returns the value in the middle by how many times off they are. Of two in the middle, it is the one nearer to what
-/// is known.
+/// Returns the value in the middle by its factor. Of two values in the middle, it returns the one that is nearer to the
+/// current knowledge.
 fn middle<T>(mut all: Vec<(f64, T)>) -> Option<(f64, T)> {
     let off = |times: f64| times.max(f64::MIN_POSITIVE).ln();
     all.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -352,29 +353,31 @@ fn middle<T>(mut all: Vec<(f64, T)>) -> Option<(f64, T)> {
     Some(all.swap_remove(nearer))
 }
 
-/// Sizes up to 2 GiB, beyond the largest item.
+/// The number of size classes. They cover sizes up to 2 GiB, which is beyond the largest item.
 pub(super) const CLASSES: usize = 31;
 
-/// The most reporters. Of more, those that reported last are a sample.
+/// The most reporters. Of a larger number, those that reported last are a sample.
 const REPORTERS_MAX: usize = 16;
 
-/// The number of values of a class that are kept. Of seven, three may be far off.
+/// The number of values that are stored per class. Of seven, three may be far off.
 const RECENT_MAX: usize = 7;
 
-/// A value is forgotten after so many reports, but not before this time: sizes that are only probed are rare.
+/// The number of report intervals after which a value is forgotten, but not before `AGE_MIN`: sizes that are only
+/// probed are rare.
 const AGE_REPORTS: u64 = 10;
 const AGE_MIN: Nanos = Nanos::secs(10);
 
-/// A report holds for three of its reporter's intervals, within these bounds: the first may cover hours.
+/// The bounds on the time for which a report holds. It holds for three of its reporter's intervals, but a first report
+/// may cover hours.
 const HOLDS_MIN: Nanos = Nanos::secs(1);
 const HOLDS_MAX: Nanos = Nanos::secs(30);
 
-/// A reporter is doubted if it is so many times off what the others agree on.
+/// A reporter is doubted if it differs by this factor from the value on which the others agree.
 const DOUBT: f32 = 4.0;
 
-/// The longest latency, an hour: no job is waited for that long.
+/// The longest latency: an hour. No job waits that long.
 const LATENCY_NS_MAX: f64 = 3.6e12;
 
-/// A device that is so many times off, so often in a row, is not the device that it was.
+/// A device whose values are off by this factor, this many times in a row, has changed.
 const STRANGE: f64 = 2.0;
 const STRANGE_FEEDS: u32 = 2;

@@ -1,11 +1,12 @@
 //! The scheduler's logic. The reports of processes on their jobs, by size, become cost curves per op and device
-//! (`curve`). Those become parameters of [`crate::FittedOffload`]: the size from which a device pays (`break_even`,
-//! `control`), and the share that each device gets. The logic is pure: reports and the time are arguments. It never
-//! asks who reports: one reporter that is far from the others is outvoted, and one that is alone is believed only as
-//! fast as the curves follow.
+//! (`curve`). The curves become parameters of [`crate::FittedOffload`]: the size from which a device pays
+//! (`break_even`, `control`), and the share that each device gets. The logic is pure: reports and the time are
+//! arguments. It does not depend on who reports. A reporter that is far from the others is outvoted. A reporter without
+//! others is believed only as fast as the curves follow.
 //!
-//! It compares the time from submission to completion as jobs meet it now, a device's with its queue and the way there,
-//! and the time that a job takes of the calling core: the busier the core is, the longer others wait for it.
+//! It compares two things. The first is the current time of jobs from submission to completion, including a device's
+//! queue and the path to it. The second is the time that a job takes of the calling core: the busier the core is, the
+//! longer others wait for it.
 
 mod break_even;
 mod control;
@@ -20,39 +21,39 @@ use break_even::{BreakEven, Costs, Known, wait_bytes_max};
 use control::{Control, Levels, Waits};
 use curve::{CLASSES, Curve};
 
-/// The work of one process with one op on one device since its last report.
+/// The jobs of one process with one op on one device since its last report.
 #[derive(Clone, Copy, Debug)]
 pub struct JobReport<'a> {
-    /// The process.
+    /// The name of the process.
     pub reporter: &'a str,
     /// The kind of work.
     pub op: Op,
     /// The device's name.
     pub device: &'a str,
-    /// The time in which it was done.
+    /// The time that the report covers.
     pub covered: Nanos,
-    /// The share of that time for which the process's cores were at work, 0 to 1. It is 0 if it is not known.
+    /// The share of the covered time for which the process's cores were busy, 0 to 1. It is 0 if it is not known.
     pub busy: f64,
-    /// The sums by size, each class once.
+    /// The sums by size class. Each class occurs once.
     pub sizes: &'a [SizeSums],
 }
 
-/// Jobs of from 2^log2 bytes to below 2^(log2+1) bytes.
+/// The sums of the jobs with at least 2^log2 bytes and less than 2^(log2+1) bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizeSums {
-    /// The class.
+    /// The size class.
     pub log2: u32,
     /// The number of jobs.
     pub jobs: u64,
-    /// Their sizes together (bytes).
+    /// The sum of the jobs' sizes (bytes).
     pub work_bytes: u64,
-    /// The time that the device worked, summed (ns).
+    /// The sum of the times that the device worked (ns).
     pub service_ns: u64,
-    /// The time that jobs waited beside that, summed (ns).
+    /// The sum of the times that jobs waited in addition to the service (ns).
     pub queueing_ns: u64,
-    /// The jobs whose time on the calling core was measured.
+    /// The number of jobs whose time on the calling core was measured.
     pub host_jobs: u64,
-    /// The time that these took of it, summed (ns).
+    /// The sum of the measured times on the calling core (ns).
     pub host_ns: u64,
 }
 
@@ -63,11 +64,11 @@ pub struct Decision {
     pub op: Op,
     /// The device's name.
     pub device: String,
-    /// Smaller jobs are not offloaded to it (bytes).
+    /// The size below which jobs are not offloaded to the device (bytes).
     pub bytes_min: u64,
-    /// Its share, 1 to [`WEIGHT_MAX`].
+    /// The device's share, 1 to [`WEIGHT_MAX`].
     pub weight: u16,
-    /// Jobs up to this size are waited for (bytes); 0 for none.
+    /// The largest job for which the calling thread waits (bytes). It is 0 if it waits for none.
     pub wait_bytes_max: u64,
 }
 
@@ -78,36 +79,36 @@ pub struct Fitted<'a> {
     pub op: Op,
     /// The device's name.
     pub device: &'a str,
-    /// The time that the device works.
+    /// The curve of the time that the device works.
     pub service: &'a CostCurve,
-    /// The time from submission to completion, as met now.
+    /// The curve of the current time from submission to completion.
     pub latency: &'a CostCurve,
-    /// The time that a job takes of the calling core. None if it was not measured, as in software.
+    /// The curve of the time that a job takes of the calling core. It is none if this was not measured, as in software.
     pub host: Option<&'a CostCurve>,
-    /// The number of jobs that this is learnt from.
+    /// The number of jobs from which this was learnt.
     pub jobs: u64,
-    /// The number of jobs that cannot have been as they were reported.
+    /// The number of jobs whose reported values are impossible.
     pub refused_jobs: u64,
-    /// The number of times that a reporter was far from what the others agree on.
+    /// The number of times that a reporter was far from the value on which the others agree.
     pub doubted: u64,
     /// The sizes of the op that occurred recently (bytes): the start of the smallest class and the end of the largest.
     pub seen_bytes: Option<(u64, u64)>,
-    /// The size from which it pays by present knowledge (bytes), which the decision follows.
+    /// The size from which the device pays by present knowledge (bytes). The decision follows this size.
     pub break_even_bytes: Option<u64>,
-    /// The decision about it. None for software, or if too little is known.
+    /// The decision about this op and device. It is none for software, or if too little is known.
     pub decision: Option<&'a Decision>,
 }
 
-/// The comparison of the jobs that ran with all of them in software: times faster.
+/// The time of all jobs in software, divided by their time with offloading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
     /// The gain by the curves, with each job where the parameters send it.
     pub predicted: f64,
-    /// The gain as the jobs ran.
+    /// The gain of the jobs as they ran.
     pub measured: f64,
 }
 
-/// Everything that was learnt and decided.
+/// The scheduler's state: everything that it has learnt and decided.
 #[derive(Debug)]
 pub struct Scheduling {
     tick: Nanos,
@@ -115,11 +116,11 @@ pub struct Scheduling {
     ops: BTreeMap<Op, OpState>,
     probe_every: u32,
     rate: Rate,
-    /// The number of reports that found no room.
+    /// The number of reports that were dropped for lack of space.
     pub left_out: u64,
 }
 
-/// The jobs per second of all ops, smoothed, and the jobs reported since.
+/// The smoothed rate of jobs of all ops (jobs per second), and the jobs reported since it was updated.
 #[derive(Debug)]
 struct Rate {
     jobs_per_s: f64,
@@ -130,7 +131,7 @@ struct Rate {
 impl Rate {
     fn count(&mut self, report: &JobReport<'_>, tick: Nanos) {
         let jobs = report.sizes.iter().map(|sums| sums.jobs as f64).sum::<f64>();
-        // The first report of a process covers its life.
+        // The first report of a process covers its whole life.
         self.jobs += jobs * (tick.0 as f64 / report.covered.0.max(1) as f64).min(1.0);
     }
 
@@ -142,8 +143,8 @@ impl Rate {
         }
     }
 
-    /// Returns one job in so many, so that about one probes in [`PROBE_WITHIN_S`]. It stays `now_every` unless that is
-    /// well off.
+    /// Returns the number of jobs per probe, so that about one probe happens in [`PROBE_WITHIN_S`]. It stays
+    /// `now_every` unless the new number differs a lot.
     fn probe_every(&self, now_every: u32) -> u32 {
         let (most, least) = (f64::from(PROBE_EVERY), f64::from(PROBE_EVERY_COLD));
         let wanted = (self.jobs_per_s * PROBE_WITHIN_S).clamp(least, most).log2();
@@ -158,7 +159,7 @@ struct OpState {
     since: Nanos,
     /// The times when each size class last occurred.
     seen: [Nanos; CLASSES],
-    /// The share of time that the cores are busy, smoothed.
+    /// The smoothed share of time for which the cores are busy.
     busy: f64,
     devices: BTreeMap<String, DeviceState>,
 }
@@ -168,10 +169,10 @@ struct DeviceState {
     curve: Curve,
     control: Control,
     waits: Waits,
-    /// The size that it follows, as a power of two.
+    /// The size that the decision follows, as a power of two.
     proposed_log2: Option<f64>,
     decision: Option<Decision>,
-    /// The reporter that named it first.
+    /// The reporter that first named the device.
     reporter: Box<str>,
 }
 
@@ -184,19 +185,19 @@ impl DeviceState {
 }
 
 impl Scheduling {
-    /// Makes a scheduler that decides at most once per `tick`. Reports should come at least as often.
+    /// Creates a scheduler that decides at most once per `tick`. Reports should arrive at least as often.
     pub fn new(tick: Nanos) -> Self {
         let (ops, next_tick) = (BTreeMap::new(), Nanos(0));
         let rate = Rate { jobs_per_s: 0.0, since: Nanos(0), jobs: 0.0 };
         Self { tick, next_tick, ops, probe_every: PROBE_EVERY_COLD, rate, left_out: 0 }
     }
 
-    /// Sets another pace of decisions.
+    /// Sets the shortest time between decisions.
     pub fn set_tick(&mut self, tick: Nanos) {
         self.tick = tick;
     }
 
-    /// Learns from a report.
+    /// Updates the curves with a report.
     pub fn observe(&mut self, report: &JobReport<'_>, now: Nanos) {
         if !report.sizes.iter().any(|sums| sums.jobs > 0) || !self.has_room(report, now) {
             return;
@@ -220,7 +221,8 @@ impl Scheduling {
         }
     }
 
-    /// Returns whether the curve is there or may be made. A curve that nothing was heard of for long makes room.
+    /// Returns whether the report's curve exists or may be created. To make space, this may remove a curve that had no
+    /// report for a long time.
     fn has_room(&mut self, report: &JobReport<'_>, now: Nanos) -> bool {
         let known = self.ops.get(&report.op);
         if known.is_some_and(|op| op.devices.contains_key(report.device)) {
@@ -250,7 +252,7 @@ impl Scheduling {
         true
     }
 
-    /// Decides anew if it is time to, and returns true if any decision differs from before.
+    /// Makes new decisions if it is time. Returns whether any decision changed.
     pub fn decide(&mut self, now: Nanos) -> bool {
         if now < self.next_tick {
             return false;
@@ -270,18 +272,18 @@ impl Scheduling {
         changed
     }
 
-    /// Returns the decisions in force, by op and device.
+    /// Returns the current decisions, by op and device.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         let devices = self.ops.values().flat_map(|op| op.devices.values());
         devices.filter_map(|device| device.decision.as_ref())
     }
 
-    /// Returns the number of jobs of which one is to run where it would not.
+    /// Returns the number of jobs per probe. A probe runs on another device than the decision says.
     pub fn probe_every(&self) -> u32 {
         self.probe_every
     }
 
-    /// Returns the knowledge, by op and device.
+    /// Returns the knowledge by op and device.
     pub fn fitted(&self, now: Nanos) -> impl Iterator<Item = Fitted<'_>> {
         self.ops.iter().flat_map(move |(op, state)| {
             let seen = state.seen(now);
@@ -301,9 +303,9 @@ impl Scheduling {
         })
     }
 
-    /// Returns the gain of offloading for these jobs of one op, each with the device where it ran. Returns none if
-    /// software's cost is not known. The time in software is an estimate only for the jobs that ran on a device: the
-    /// curve says what jobs take now, which may differ from the time when the jobs ran.
+    /// Returns the gain of offloading for these jobs of one op. Each job comes with the device on which it ran. Returns
+    /// none if software's cost is not known. For jobs that ran on a device, the time in software is an estimate: the
+    /// curve states the current time of jobs, which may differ from the time when these jobs ran.
     pub fn gain<'a>(
         &self,
         op: Op,
@@ -341,7 +343,7 @@ impl OpState {
         Some((low, self.seen.iter().rposition(of_late)?))
     }
 
-    /// Returns the mean time of a job where the decisions send it (ns).
+    /// Returns the mean time of a job on the devices to which the decisions send it (ns).
     fn expected_ns(&self, bytes: u64, software: &SizeCurve) -> f64 {
         let decided = self.devices.values().filter_map(|device| {
             let decision =
@@ -353,7 +355,7 @@ impl OpState {
         if weights > 0.0 { times / weights } else { software.at(bytes as usize) }
     }
 
-    /// Returns whether there is a device without a decision, or nothing to compare with.
+    /// Returns whether a device has no decision, or there is no device other than software.
     fn is_undecided(&self) -> bool {
         let others = self.devices.iter().filter(|(name, _)| *name != SOFTWARE);
         let decided = others.clone().filter(|(_, device)| device.decision.is_some()).count();
@@ -403,7 +405,7 @@ impl OpState {
         self.share() | changed
     }
 
-    /// Returns the rate by class of size, wherever the jobs run.
+    /// Returns the rate of jobs by size class, on all devices together.
     fn jobs_per_s(&self, now: Nanos) -> [f64; CLASSES] {
         let mut sums = [0.0; CLASSES];
         for device in self.devices.values() {
@@ -413,8 +415,8 @@ impl OpState {
         sums
     }
 
-    /// Gives each device its share, in proportion to how fast it serves. The load is left out, because a device that
-    /// gets less serves sooner, would get more, and the shares would swing.
+    /// Gives each device its share, in proportion to its speed. The load does not count: a device with a smaller share
+    /// serves sooner, would get a larger share, and the shares would oscillate.
     fn share(&mut self) -> bool {
         let speed = |device: &DeviceState| {
             1.0 / device.curve.service().service.at(REFERENCE_BYTES).max(1.0)
@@ -438,57 +440,57 @@ impl OpState {
     }
 }
 
-/// The name under which the calling core is reported.
+/// The name under which processes report the calling core.
 pub const SOFTWARE: &str = "software";
 
 /// The largest share.
 pub const WEIGHT_MAX: u16 = 100;
 
-/// A size (bytes) at which devices are compared.
+/// The size at which devices are compared (bytes).
 const REFERENCE_BYTES: usize = 4_096;
 
-/// The fewest jobs that count. Among fewer one slow one would decide.
+/// The fewest jobs from which a cost is used. With fewer, a single slow job would decide.
 pub const JOBS_MIN: u64 = 32;
 
-/// A device that nobody used for this long is not decided about, and may be forgotten.
+/// A device without jobs for this long gets no new decision, and may be forgotten.
 const STALE: Nanos = Nanos::secs(30);
 
-/// Software that ran nothing for this long is not compared with. If a device takes all jobs and few come, software is
-/// seen rarely. It is still the calling core, and a scheduler that waited to see it would not leave a device that
-/// slowed down.
+/// Software without jobs for this long is not used for comparison. This is a long time, because a device that takes all
+/// jobs leaves few for software. Software is still the calling core. A scheduler that waited for new jobs in software
+/// would not leave a device that slowed down.
 const SOFTWARE_STALE: Nanos = Nanos::secs(600);
 
-/// Sizes that did not occur for this long do not count.
+/// The time after which a size that did not occur again no longer counts.
 const SEEN: Nanos = Nanos::secs(60);
 
-/// The most curves. Each takes some 20 KiB, and two ops on a hundred devices have room.
+/// The most curves. Each takes some 20 KiB. Two ops on a hundred devices fit.
 const CURVES_MAX: usize = 256;
 
-/// The most curves of one reporter: every op on ten devices. A reporter that makes names up leaves room for others.
+/// The most curves of one reporter: every op on ten devices. A reporter that invents names leaves space for others.
 const REPORTER_CURVES_MAX: usize = 64;
 
-/// The time within which every place is seen about once. If few jobs come, more of them probe. The cost is one that is
-/// also borne for as long as nothing is known.
+/// The time (s) within which every arm is probed about once. With few jobs, a larger share of them probes. The cost per
+/// job is then at most the cost that is accepted while nothing is known.
 const PROBE_WITHIN_S: f64 = 16.0;
 
-/// The share of probes is left alone unless it is off by more than a factor of 1.7.
+/// The share of probes changes only if it is off by more than a factor of 1.7.
 const PROBE_BAND_LOG2: f64 = 0.75;
 
 /// The number of ticks over which rates are smoothed.
 const RATE_TICKS: f64 = 8.0;
 
-/// The share of probes in the long run. With one job in so many at another place, the cost of a place ten times as slow
-/// is some 4 % of the mean, and a 99th percentile does not see it.
+/// The number of jobs per probe in the long run. If a probed arm is ten times as slow, this costs some 4 % of the mean,
+/// and a 99th percentile does not show it.
 const PROBE_EVERY: u32 = 256;
 
-/// The share of probes until something is known: soon enough for a decision within seconds of the first thousands of
-/// jobs.
+/// The number of jobs per probe until something is known. It is small enough for a decision within seconds of the first
+/// thousands of jobs.
 const PROBE_EVERY_COLD: u32 = 32;
 
-/// The time after which more probing does not help to learn what is not known.
+/// The time after which more probing does not help to learn what is still unknown.
 const COLD: Nanos = Nanos::secs(20);
 
-/// Shares are changed only for a third and more, and at most doubled or halved at a time.
+/// Shares change only if they are off by a third or more. A change at most doubles or halves a share.
 const WEIGHT_BAND_LOG2: f64 = 0.4;
 const WEIGHT_STEP: f64 = 2.0;
 

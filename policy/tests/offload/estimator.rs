@@ -1,19 +1,19 @@
-//! Estimates as a runtime makes them: moving averages of completions per size class, and a slope per device for the
-//! queue. They lag, and they know nothing of engines, content or slowdowns.
+//! Estimates like those of a runtime: moving averages of completions per size class, and a slope per device for the
+//! queue. They lag behind, and they know nothing of engines, content or slowdowns.
 
 use policy::Placement;
 use units::Nanos;
 
-/// The weight of the newest completion, and of one that is the first in a while: old experience says little, and the
-/// probes of a place that is not chosen are rare.
+/// The weight of the newest completion. The second weight is for a completion that is the first in a while: old
+/// experience says little, and probes of an arm that is not chosen are rare.
 const NEW: f64 = 1.0 / 8.0;
 const FIRST_IN_A_WHILE: f64 = 1.0 / 2.0;
 
-/// The length of a while, in arrivals of all sizes.
+/// The number of arrivals, of all sizes, after which a completion counts as the first in a while.
 const WHILE: u64 = 1_000;
 
-/// The number of completions from which a class is known. One alone says too little, and a place that looks bad is
-/// rarely seen again.
+/// The number of completions from which a class is known. A single completion says too little, and an arm that looks
+/// bad is rarely tried again.
 const KNOWN_AFTER: u32 = 4;
 
 const CLASSES: usize = 24;
@@ -25,9 +25,9 @@ struct Device {
     host_ns: [Option<f64>; CLASSES],
     /// The number of completions seen, by size class.
     seen: [u32; CLASSES],
-    /// The time when a class was last seen, in arrivals.
+    /// The number of arrivals at the last completion of a class.
     learnt: [u64; CLASSES],
-    /// The time that each job inside adds.
+    /// The time that each job inside the device adds.
     per_job_ns: f64,
 }
 
@@ -57,9 +57,10 @@ impl Estimator {
         }
     }
 
-    /// Learns from a job that was not done so long after submission, and done that long after, with so many inside when
-    /// it was submitted. Only a time outside of that is an error: a core that polls late must not blame the device. The
-    /// error goes to the slope in proportion to the queue's part in it, and the rest to the base.
+    /// Learns from a job that was submitted with `depth` jobs inside. The job was not done at the first of the two
+    /// times after its submission, and was done at the second. Only the part of the expected time outside of these is
+    /// an error, because a core that polls late must not blame the device. The slope gets the part of the error that
+    /// corresponds to the queue, and the base gets the rest.
     pub(crate) fn learn(&mut self, device: usize, bytes: usize, took_ns: (f64, f64), depth: usize) {
         let device = &mut self.devices[device];
         let age = self.arrivals - device.learnt[class(bytes)];
@@ -79,7 +80,7 @@ impl Estimator {
         }
     }
 
-    /// Notes that a job came.
+    /// Records the arrival of a job.
     pub(crate) fn arrived(&mut self, at_ns: f64) {
         self.gap_ns += (at_ns - self.arrived_ns - self.gap_ns) / 64.0;
         self.arrived_ns = at_ns;
@@ -95,7 +96,7 @@ impl Estimator {
         *host += NEW * (took_ns - *host);
     }
 
-    /// Returns time to completion and host time.
+    /// Returns the expected time to completion and the expected host time.
     pub(crate) fn estimate(
         &self,
         device: usize,
@@ -119,7 +120,7 @@ impl Estimator {
     }
 }
 
-/// With so many inside, base and slope share an error equally.
+/// The number of jobs inside at which base and slope share an error equally.
 const DEPTH_OF_EQUAL_PARTS: f64 = 2.0;
 
 fn class(bytes: usize) -> usize {

@@ -1,4 +1,4 @@
-//! The load of the machine: Poisson arrivals of Cache-1-like sizes, seeded.
+//! The load of the machine: Poisson arrivals of Cache-1-like sizes, from a seed.
 
 use std::ops::Range;
 
@@ -12,9 +12,9 @@ pub(crate) struct Load {
     /// The share of the jobs that are batch jobs.
     pub(crate) batch: f64,
     pub(crate) seed: u64,
-    /// While these jobs come, the first device takes so many times as long.
+    /// The jobs during which the first device is slow, and the factor on its time.
     pub(crate) slow: Option<(Range<usize>, f64)>,
-    /// The deadline, counted from arrival.
+    /// The deadline, counted from the arrival.
     pub(crate) deadline: Option<Nanos>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Arrival {
     pub(crate) at_ns: u64,
     pub(crate) bytes: usize,
     pub(crate) class: Class,
-    /// The effect of the content, in time.
+    /// The factor by which the content changes the job's time.
     pub(crate) factor: f64,
 }
 
@@ -50,8 +50,8 @@ pub(crate) fn arrivals(load: &Load) -> Vec<Arrival> {
     (0..load.jobs).map(&mut one).collect()
 }
 
-/// Returns Cache-1-like sizes, log-uniform within steps: few below 256 B, 85 % under 10 us in software, 2.4 KB in the
-/// mean.
+/// Returns a Cache-1-like size, distributed log-uniformly within steps. Few sizes are below 256 B, 85 % take less than
+/// 10 us in software, and the mean is 2.4 KB.
 fn cache_1(step: f64, within: f64) -> usize {
     const STEPS: [(f64, f64); 9] = [
         (0.00, 64.0),
@@ -69,5 +69,5 @@ fn cache_1(step: f64, within: f64) -> usize {
     (low * (high / low).powf(within)) as usize
 }
 
-/// The variation of times about their line, either way, which content causes.
+/// The largest relative difference of a time from its line, in both directions, which the content causes.
 pub(crate) const SPREAD: f64 = 0.2;

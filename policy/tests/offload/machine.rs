@@ -1,5 +1,6 @@
-//! A machine in virtual time for policies to place jobs on: one core with a run queue, and devices with engines behind
-//! it. Numbers are BlueField-2-like. It computes nothing and reads no clock: a run is a function of its arguments.
+//! A machine in virtual time on which policies place jobs: one core with a run queue, and devices with engines. The
+//! numbers are similar to BlueField-2. The machine processes no data and reads no clock: a run is a function of its
+//! arguments.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use units::{Nanos, Op, Prng};
 use crate::estimator::Estimator;
 use crate::load::{Arrival, Load, arrivals};
 
-/// The time that jobs take in a place (ns): `fixed + per_byte * bytes`.
+/// The time that a job takes in one arm (ns): `fixed + per_byte * bytes`.
 #[derive(Clone, Copy)]
 pub(crate) struct Line {
     pub(crate) fixed_ns: f64,
@@ -28,16 +29,16 @@ impl Line {
 pub(crate) struct Accelerator {
     pub(crate) engines: usize,
     pub(crate) queue_depth: usize,
-    /// The time of the core, to submit.
+    /// The time of the core for a submission.
     pub(crate) setup: Line,
-    /// The time of one engine.
+    /// The time of one engine for a job.
     pub(crate) occupied: Line,
-    /// The time there and back, with no engine held.
+    /// The time of the path to the device and back, for which no engine is held.
     pub(crate) way_ns: f64,
 }
 
-/// Setup 0.4 to 2.8 us; latency meets software's near 256 B and is half of it at 8 KiB; about 1.1 GB/s per engine,
-/// which is what the published async throughputs come to.
+/// Setup takes 0.4 to 2.8 us. The latency equals software's near 256 B and is half of it at 8 KiB. Each engine
+/// processes about 1.1 GB/s, which matches the published async throughputs.
 pub(crate) const BLUEFIELD: Accelerator = Accelerator {
     engines: 1,
     queue_depth: 256,
@@ -46,17 +47,17 @@ pub(crate) const BLUEFIELD: Accelerator = Accelerator {
     way_ns: 1_400.0,
 };
 
-/// ISA-L on a core: 20 us at 8 KiB.
+/// ISA-L on a core, which takes 20 us for 8 KiB.
 pub(crate) const SOFTWARE: Line = Line { fixed_ns: 1_500.0, per_byte_ns: 2.25 };
 
-/// The time before the placement, after it, to switch from a task, and to poll.
+/// The times of the core (ns): before a placement, after it, for a task switch, for a poll, and between two polls.
 const BEFORE_NS: u64 = 150;
 const AFTER_NS: u64 = 100;
 const SWITCH_NS: u64 = 40;
 const POLL_NS: u64 = 30;
 const POLL_EVERY_NS: u64 = 1_000;
 
-/// One job as it was.
+/// One job and its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) index: usize,
@@ -64,9 +65,9 @@ pub(crate) struct Done {
     pub(crate) class: Class,
     pub(crate) choice: Choice,
     pub(crate) latency_ns: u64,
-    /// The time from placement to the end of the work.
+    /// The time from the placement to the end of the work.
     pub(crate) took_ns: u64,
-    /// The time of the core, without the turns before and after.
+    /// The time of the core, without the times before and after the placement.
     pub(crate) core_ns: u64,
 }
 
@@ -90,7 +91,7 @@ struct Station {
 }
 
 impl Station {
-    /// Returns when a job submitted now would be done, and on which engine.
+    /// Returns the engine for a job submitted now, when that engine finishes, and when the job would be done.
     fn would_end(&self, now: u64, occupied_ns: f64) -> (usize, u64, u64) {
         let there = now + (self.is.way_ns / 2.0) as u64;
         let engines = self.engines_free_ns.iter().enumerate();
@@ -103,9 +104,9 @@ impl Station {
 /// The estimates that the policy sees.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Knows {
-    /// The policy sees what completions taught, as with a runtime.
+    /// The policy sees estimates learnt from completions, like in a runtime.
     Lagging,
-    /// The policy sees the times that this very job will take.
+    /// The policy sees the exact times of the current job.
     Truth,
 }
 

@@ -1,5 +1,6 @@
-//! Policies against each other on a machine in virtual time (`machine`), seeing estimates that lag (`estimator`).
-//! Every number is computed, none is measured; `cargo test -p policy --test offload -- --nocapture` prints the tables.
+//! Compares policies on a machine in virtual time (`machine`). The policies see estimates that lag behind
+//! (`estimator`). Every number is computed and none is measured. `cargo test -p policy --test offload -- --nocapture`
+//! prints the tables.
 #![allow(clippy::unwrap_used)]
 
 mod estimator;
@@ -16,22 +17,22 @@ use oracle::{Oracle, hindsight};
 use policy::*;
 use units::Nanos;
 
-/// The loads, from idle to beyond what the device and the core together carry (jobs per second).
+/// The loads (jobs per second), from idle to more than the device and the core together can process.
 const LOADS: [f64; 12] =
     [10e3, 25e3, 50e3, 100e3, 140e3, 200e3, 300e3, 350e3, 400e3, 430e3, 460e3, 500e3];
 
 const LEAST_LATENCY: LeastLatency = LeastLatency { inline_bytes_max: 256 << 10 };
 
-/// One device. It saturates at 425,000 jobs per second, below what the core can submit.
+/// One device, which saturates at 425,000 jobs per second. The core can submit more.
 const ONE: [Accelerator; 1] = [BLUEFIELD];
 
 /// A device with four engines. The core saturates first.
 const FOUR: [Accelerator; 1] = [Accelerator { engines: 4, ..BLUEFIELD }];
 
-/// A far device. It is worth its way only for large jobs, or if the core is busy.
+/// A far device. It pays only for large jobs, or if the core is busy.
 const FAR: [Accelerator; 1] = [Accelerator { way_ns: 10_000.0, ..BLUEFIELD }];
 
-/// Returns the published modes. `Batch` places jobs as `AsyncOffload` of everything does.
+/// Returns the published policies. `Batch` places jobs like an `AsyncOffload` of every size.
 fn statics() -> [Box<dyn Policy>; 5] {
     [
         Box::new(AlwaysSoftware),
@@ -58,7 +59,7 @@ fn mean_us<'a>(done: impl Iterator<Item = &'a Done>, field: fn(&Done) -> u64) ->
     all.iter().sum::<f64>() / all.len() as f64 / 1e3
 }
 
-/// Prints the p99 of every static policy, and of `LeastLatency`, at every load, and returns them.
+/// Prints the 99th percentile of every static policy and of `LeastLatency` at every load, and returns them.
 fn table(title: &str, devices: &[Accelerator]) -> Vec<(Vec<f64>, f64)> {
     println!("{title}, p99 (us)\n  jobs/s  software      sync        lc     async     least");
     let row = |per_second: &f64| {
@@ -74,8 +75,8 @@ fn table(title: &str, devices: &[Accelerator]) -> Vec<(Vec<f64>, f64)> {
     LOADS.iter().map(row).collect()
 }
 
-/// Returns the number of loads at which `LeastLatency` beats every static policy by more than 5 %. It may be 10 % worse
-/// nowhere.
+/// Returns the number of loads at which `LeastLatency` beats every static policy by more than 5 %. Fails if it is more
+/// than 10 % worse at any load.
 fn wins(rows: &[(Vec<f64>, f64)]) -> usize {
     let best = |others: &[f64]| others.iter().copied().fold(f64::INFINITY, f64::min);
     for ((others, least), load) in rows.iter().zip(LOADS) {
@@ -91,12 +92,12 @@ fn least_latency_follows_the_best_static_policy() {
     assert!(wins(&table("one engine, and one farther away", &[BLUEFIELD, FAR[0]])) >= 2);
 }
 
-/// The bound has these parts. Estimates know nothing of content, by which a job's time lies up to 20 % to either side.
-/// A place is taken wrongly only if two such errors, and the sixteenth of hysteresis, make up for the difference. At
-/// worst, if every job errs as far as it can, that is 1.2 / 0.8 * 17 / 16, and with the probes' 1/256 an excess of 60
-/// %. Errors are uniform, so half of that bounds the mean at a size. Most sizes have a clear best, so half of that
-/// again bounds the mean over all. Above 400,000 jobs per second the device saturates, and means say more of how long
-/// the run was.
+/// The bound has these parts. Estimates know nothing of content, which changes a job's time by up to 20 % in both
+/// directions. A wrong arm is chosen only if two of these errors, and the sixteenth of hysteresis, make up for the
+/// difference. In the worst case every job errs as far as it can. This gives 1.2 / 0.8 * 17 / 16, and with the probes'
+/// 1/256 an excess of 60 %. Errors are uniform, so half of that bounds the mean at one size. Most sizes have a clear
+/// best arm, so half of that again bounds the mean over all sizes. Above 400,000 jobs per second the device saturates,
+/// and means depend mostly on the length of the run.
 #[test]
 fn its_regret_against_an_oracle_is_bounded() {
     const WORST: f64 = (1.0 + SPREAD) / (1.0 - SPREAD) * 17.0 / 16.0 * 257.0 / 256.0 - 1.0;
@@ -124,10 +125,10 @@ fn its_regret_against_an_oracle_is_bounded() {
     }
 }
 
-/// The same comparison with places that do not share the objective: fixed places by size, the best in hindsight for
-/// this very run. They know how content and arrivals turned out and pay for no probe, but they cannot look at a queue.
-/// The bound is on the means, where no device is near its end. A policy that does one thing to all jobs is beyond the
-/// bound at some load, whichever thing that is.
+/// Compares with arms that do not share the objective: fixed arms by size, the best ones in hindsight for this run.
+/// They are chosen with knowledge of content and arrivals and pay for no probe, but they cannot see a queue. The bound
+/// is on the means, at loads at which no device is near saturation. Every policy that treats all jobs alike exceeds the
+/// bound at some load.
 #[test]
 fn its_mean_latency_matches_the_best_fixed_places() {
     const BOUND: f64 = 0.1;
@@ -155,7 +156,7 @@ fn its_mean_latency_matches_the_best_fixed_places() {
     assert!(worst.iter().all(|worst| *worst > BOUND), "{worst:?}");
 }
 
-/// Returns the jobs placed by choice from `from` to before `to`, in the order in which they came.
+/// Returns the jobs of a range that the policy placed without a probe, in the order of their arrival.
 fn chosen(done: &[Done], during: Range<usize>) -> Vec<Done> {
     let by_choice = |one: &&Done| during.contains(&one.index) && one.choice.reason != Reason::Probe;
     let mut chosen: Vec<_> = done.iter().filter(by_choice).copied().collect();
@@ -167,7 +168,7 @@ fn offloaded(done: &[Done]) -> f64 {
     done.iter().filter(|one| one.choice.device() != 0).count() as f64 / done.len() as f64
 }
 
-/// Returns the share of jobs sent to another place than the one before of that size class.
+/// Returns the share of jobs sent to another device than the previous job of their size class.
 fn switches(done: &[Done]) -> f64 {
     let mut last = [None; usize::BITS as usize];
     let switched = |one: &&Done| {
@@ -181,11 +182,11 @@ fn switches(done: &[Done]) -> f64 {
 fn a_device_that_slows_tenfold_is_left_and_returned_to() {
     const SLOW: usize = 20_000;
     const FAST: usize = 60_000;
-    /// The number of jobs within which a place is left. Eight completions of each size class undo an average, and
-    /// classes are a tenth of the jobs.
+    /// The number of jobs within which a slow device is left. Eight completions of each size class correct an average,
+    /// and a class has a tenth of the jobs.
     const LEAVES_WITHIN: usize = 200;
-    /// The number of jobs within which a place is used again: half a second, because a place that is not chosen is seen
-    /// by probes only.
+    /// The number of jobs within which the device is used again. It stands for half a second, because only probes see a
+    /// device that is not chosen.
     const RETURNS_WITHIN: usize = 20_000;
     let slow = Some((SLOW..FAST, 10.0));
     let load = Load { jobs: 100_000, slow, ..Load::at_rate(50e3) };
@@ -197,11 +198,11 @@ fn a_device_that_slows_tenfold_is_left_and_returned_to() {
         let share = 100.0 * offloaded(jobs);
         println!("{when}: offloaded {share:.1} %, switches {:.1} %", 100.0 * switches(jobs));
     }
-    // A few are left: a busy core and a small job, for which even this device pays.
+    // A few jobs still use the device: when the core is busy, it pays even for small jobs.
     assert!(offloaded(&during) < 0.05 && switches(&during) < 0.05);
     let first = chosen(&done, SLOW + LEAVES_WITHIN..SLOW + 2 * LEAVES_WITHIN);
     assert!(offloaded(&first) < 0.1, "{}", offloaded(&first));
-    // Sizes for which both places are equal may be at home in the other one now.
+    // Sizes for which both arms are equal may use the other arm now.
     assert!(offloaded(&after) > 0.8 * offloaded(&before));
 }
 
@@ -226,7 +227,7 @@ fn least_host_cycles_frees_the_core_within_its_bound() {
             let cells = [core, 100.0 * late, others[3].0, 100.0 * others[3].1];
             let cells: String = cells.iter().map(|cell| format!("{cell:>9.2}")).collect();
             println!("{:>8}{cells}", load.per_second);
-            // The estimate errs by the difference of the jobs inside from the mean.
+            // The estimate errs because the jobs inside differ from the mean.
             assert!(later <= 0.02, "{}: {later}", load.per_second);
             for (other_core, other_late, _) in others {
                 let keeps = other_late <= late;
@@ -269,7 +270,7 @@ fn no_static_policy_misses_fewer_deadlines() {
         let best = others.iter().copied().fold(f64::INFINITY, f64::min);
         let least = missed(&LEAST_LATENCY);
         println!("{per_second:>8} {others:6.2?} {least:6.2}");
-        // The jobs that probe a place may be late.
+        // The jobs that probe an arm may be late.
         assert!(least <= best.max(0.1), "{per_second}");
     }
 }

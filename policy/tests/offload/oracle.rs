@@ -1,7 +1,7 @@
-//! Two references for `LeastLatency`. `Oracle` is the same objective written down plainly, without probes or
-//! hysteresis, for a machine that shows it the times that the very job will take. It shows what the policy loses by not
-//! knowing. `hindsight` has no objective: it tries, and the mean latency of the run decides. It shows what is lost by
-//! the objective, too.
+//! Two references for `LeastLatency`. `Oracle` is the same objective in plain code, without probes or hysteresis. It
+//! runs on a machine that shows it the exact times of the current job. It shows how much the policy loses because it
+//! does not know these times. `hindsight` has no objective: it tries decisions, and the mean latency of the run
+//! decides. It also shows how much the objective loses.
 
 use policy::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
 
@@ -38,7 +38,7 @@ impl Policy for Oracle {
     }
 }
 
-/// A place for each size class, whatever happens; a full device's jobs are done in software.
+/// Uses a fixed arm for each size class. The jobs of a full device run in software.
 #[derive(Clone, Copy)]
 pub(crate) struct Fixed([(usize, Placement); CLASSES]);
 
@@ -57,8 +57,8 @@ impl Policy for Fixed {
     }
 }
 
-/// Returns the mean for the places that turn out best over a run. It begins with everything in one place, and changes
-/// one size class at a time for as long as any change helps.
+/// Returns the mean latency for the fixed arms that turn out best over a run. It begins with one arm for all sizes, and
+/// changes one size class at a time as long as any change helps.
 pub(crate) fn hindsight(mean: impl Fn(&dyn Policy) -> f64) -> f64 {
     let judged = |places: Fixed| (mean(&places), places);
     let all_in_one = PLACES.map(|place| judged(Fixed([place; CLASSES])));
@@ -83,7 +83,8 @@ pub(crate) fn hindsight(mean: impl Fn(&dyn Policy) -> f64) -> f64 {
 const PLACES: [(usize, Placement); 3] =
     [(0, Placement::Software), (1, Placement::Sync), (1, Placement::Async)];
 
-/// The number of classes: sizes below 128 B, and from each power of two to the next up to 16 KiB.
+/// The number of size classes: one for sizes below 128 B, and one for each power of two from 128 B to 16 KiB.
+/// beyond.
 const CLASSES: usize = 9;
 
 fn class(bytes: usize) -> usize {

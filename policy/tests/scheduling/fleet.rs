@@ -1,5 +1,5 @@
-//! Services whose jobs run in software or on devices that they share, first come, first served; they report once a
-//! second and follow what the scheduler decides. Times have noise; sizes are even over the logarithm.
+//! Services whose jobs run in software or on shared devices, first come, first served. The services report once a
+//! second and follow the scheduler's decisions. Times have noise, and sizes are distributed log-uniformly.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +20,17 @@ impl Line {
     }
 }
 
-/// The services' cores, which have other work beside jobs. Their load decides what holding them costs, and that decides
-/// where jobs go, and so their load.
+/// The services' cores, which have other work in addition to jobs. A core's load decides how much it costs to hold the
+/// core. That cost decides where jobs go, and thereby the load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cores {
-    /// The time that a request takes beside its job (ns).
+    /// The time that a request takes in addition to its job (ns).
     pub(crate) beside_ns: f64,
-    /// The time of an offloaded job to hand over and to come back to (ns).
+    /// The time of the core to submit an offloaded job and to continue after it (ns).
     pub(crate) host_ns: f64,
-    /// For each service the time spent since its last report, and the number of jobs (ns).
+    /// For each service, the time spent since its last report (ns), and the number of jobs.
     spent: Vec<(f64, f64)>,
-    /// For each service its load up to its last report, and the time for which a request then held the core (ns).
+    /// For each service, its load in its last report, and the time for which a request then held the core (ns).
     were: Vec<(f64, f64)>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     inside: Vec<f64>,
 }
 
-/// The false statement of one of the services.
+/// The false statements that one of the services makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Nonsense {
     Slow,
@@ -102,14 +102,14 @@ pub(crate) struct Fleet {
     pub(crate) scheduling: Scheduling,
     pub(crate) outlier_one_in: u64,
     pub(crate) nonsense: Option<Nonsense>,
-    /// The rate of each service.
+    /// The rate of jobs of each service.
     pub(crate) jobs_per_s: f64,
-    /// The cores. None if nobody measures them.
+    /// The cores. It is none if nobody measures them.
     pub(crate) cores: Option<Cores>,
     /// The number of times that a decision changed.
     pub(crate) changes: u64,
     pub(crate) jobs: u64,
-    /// The jobs that ran, of all services.
+    /// The jobs that ran, over all services.
     pub(crate) ran: Sums,
     prng: Prng,
     policy: FittedOffload,
@@ -173,7 +173,7 @@ impl Fleet {
         self.scheduling.gain(Op::Compress, ran).expect("software is known")
     }
 
-    /// Runs the services, which report one after the other, evenly over the second.
+    /// Runs the services. They report one after the other, evenly over the second.
     pub(crate) fn run_s(&mut self, seconds: u64) {
         let services = self.sums.len();
         for _ in 0..seconds {
@@ -226,7 +226,7 @@ impl Fleet {
             device.jobs += 1;
             (name(choice.device()), service_ns, start_ns - now_ns)
         };
-        // The core was late to look.
+        // The core polled late.
         let service_ns = if outlier { 100.0 * service_ns } else { service_ns };
         let (waited_ns, host_ns) = self.on_core(service, choice.placement, service_ns, waited_ns);
         self.jobs += 1;
@@ -243,8 +243,8 @@ impl Fleet {
         }
     }
 
-    /// Returns the time that a job waits beside its service, with the core's part in it, and the time that it takes of
-    /// the core if that is measured.
+    /// Returns the time that a job waits in addition to its service, including the wait for the core. Also returns the
+    /// time that it takes of the core, if that is measured.
     fn on_core(
         &mut self,
         service: usize,

@@ -1,6 +1,6 @@
-//! The scheduler's logic in charge of simulated services, in virtual time: it finds the sizes that pay from nothing and
-//! again when a device changes, in seconds, and then leaves them alone; noise, outliers and a reporter of nonsense do
-//! not move it.
+//! Tests the scheduler's logic with simulated services in virtual time. It finds the sizes that pay within seconds,
+//! from nothing and again when a device changes, and then does not change them. Noise, outliers and a reporter of
+//! nonsense do not move them.
 #![allow(clippy::unwrap_used)]
 
 mod fleet;
@@ -12,9 +12,9 @@ use units::{Nanos, Op, Prng};
 const SOFTWARE: Line = Line { fixed_ns: 1_000.0, ns_per_byte: 4.0 };
 const DEVICE: Line = Line { fixed_ns: 9_000.0, ns_per_byte: 0.5 };
 
-/// The size where the lines cross: 8,000 / 3.5.
+/// The size (bytes) at which the lines cross: 8,000 / 3.5.
 const BREAK_EVEN: f64 = 2_286.0;
-/// A line with ten times as long for the way there: 89,000 / 3.5.
+/// A device whose fixed time is ten times as long. Its line crosses software's at 89,000 / 3.5.
 const SLOWER: Line = Line { fixed_ns: 90_000.0, ns_per_byte: 0.5 };
 const BREAK_EVEN_SLOWER: f64 = 25_429.0;
 
@@ -26,11 +26,11 @@ fn off_by(fleet: &Fleet, bytes: f64) -> f64 {
     (fleet.bytes_min("virtual") as f64 / bytes).log2().abs()
 }
 
-/// The distance at which a threshold is right: the band in which the control leaves it alone, and the error of the
-/// curves.
+/// The largest distance at which a threshold counts as right: the band in which the control does not move it, and the
+/// error of the curves.
 const NEAR_LOG2: f64 = 0.75;
 
-/// Every property holds whatever the draws are.
+/// The number of seeds. Every property holds for all of them.
 const SEEDS: u64 = 16;
 
 #[test]
@@ -81,7 +81,7 @@ fn a_device_slower_at_every_size_gets_only_probes() {
     assert!(share < 0.01, "{share}");
 }
 
-/// A device that takes every size, and the same ten times slower at each.
+/// Software for which the device pays at every size, and a device that is ten times slower at each size.
 const DEAR_SOFTWARE: Line = Line { fixed_ns: 20_000.0, ns_per_byte: 40.0 };
 const TENFOLD: Line = Line { fixed_ns: 90_000.0, ns_per_byte: 5.0 };
 
@@ -95,7 +95,7 @@ fn a_slower_device_is_left_even_with_few_jobs() {
         fleet.run_s(100);
         fleet.devices[0].line = TENFOLD;
         fleet.run_s(20);
-        // 70,000 / 35.
+        // The lines cross at 70,000 / 35 bytes.
         let found = fleet.bytes_min("virtual");
         assert!(off_by(&fleet, 2_000.0) < 1.5, "{seed}: {found}");
         fleet.devices[0].line = DEVICE;
@@ -123,8 +123,8 @@ fn more_jobs_probe_where_few_come() {
 #[test]
 fn busy_cores_do_not_make_it_swing() {
     let software = Line { fixed_ns: 1_000.0, ns_per_byte: 24.0 };
-    // If all jobs run in software, cores are at work for 47 % of the time, or for 70 %; with the device for little, or
-    // a quarter.
+    // If all jobs run in software, cores are busy for 47 % or 70 % of the time. With the device they are busy for
+    // little of the time, or for a quarter.
     for (beside_ns, waits) in [(20_000.0, true), (250_000.0, false)] {
         for seed in 0..2 {
             let mut fleet = Fleet::new(2, software, &[DEVICE]).with_seed(seed);
@@ -168,9 +168,9 @@ fn outliers_do_not_move_it() {
         let mut fleet = fleet(3).with_seed(seed);
         fleet.outlier_one_in = 200;
         fleet.run_s(15);
-        // The mean of the measured times is 1.5 times the usual on both sides, and that of a class in one report up to
-        // 10 times. Nothing cuts them here as the server does, so a size within a factor of three is right, which costs
-        // all jobs some 6 %.
+        // The mean of the measured times is 1.5 times the usual mean on both sides, and the mean of a class in one
+        // report is up to 10 times. Nothing cuts outliers here as the server does. A size within a factor of three is
+        // therefore right, which costs all jobs some 6 %.
         let before = fleet.changes;
         for _ in 0..60 {
             fleet.run_s(1);
@@ -192,7 +192,7 @@ fn a_service_that_reports_nonsense_is_outvoted() {
             let found = fleet.bytes_min("virtual");
             assert!(off_by(&fleet, BREAK_EVEN) < NEAR_LOG2, "{nonsense:?}: {found}");
         }
-        // From the start it takes no longer.
+        // A scheduler that gets the nonsense from its start finds the size in the same time.
         let mut fleet = fleet.anew();
         fleet.run_s(12);
         let found = fleet.bytes_min("virtual");
@@ -205,7 +205,7 @@ fn a_service_that_reports_nonsense_is_outvoted() {
 
 #[test]
 fn an_overloaded_device_gets_only_what_it_bears() {
-    // All of the load would keep it busy for 1.6 times the time.
+    // The whole load would keep the device busy for 1.6 times the time.
     let software = Line { fixed_ns: 50_000.0, ns_per_byte: 40.0 };
     let mut fleet = Fleet::new(4, software, &[Line { fixed_ns: 100_000.0, ns_per_byte: 16.0 }]);
     fleet.run_s(60);
@@ -219,7 +219,7 @@ fn an_overloaded_device_gets_only_what_it_bears() {
     let (low, high) = ends(&sizes);
     assert!(high - low < 1.0, "{sizes:?}");
     assert!(fleet.changes - before <= 10, "{} changes", fleet.changes - before);
-    // It is used, and helps.
+    // The device is used, and it helps.
     let gain = fleet.gain();
     assert!(gain.measured > 1.0, "{gain:?}");
 }
@@ -239,7 +239,7 @@ fn what_is_predicted_is_what_is_measured() {
 fn software_alone_gains_nothing() {
     let mut scheduling = Scheduling::new(Nanos::secs(1));
     let mut window = SizeSums { log2: 12, ..SizeSums::default() };
-    // A store is filled in one go; then requests come one by one, and find nothing of it in the core's cache.
+    // A store is filled in one go. Later requests come one by one and find none of its data in the core's cache.
     for (second, jobs, each_ns) in
         [(1, 9_000, 20_000)].into_iter().chain((2..14).map(|at| (at, 220, 31_000)))
     {
@@ -262,7 +262,7 @@ fn software_alone_gains_nothing() {
     assert!((curve_ns / 31_000.0 - 1.0).abs() < 0.02, "{curve_ns}: what jobs take now");
     let gain = scheduling.gain(Op::Compress, [("software", window)]).unwrap();
     assert_eq!((gain.predicted, gain.measured), (1.0, 1.0));
-    // The same jobs elsewhere were quicker than they would be in software now.
+    // The same jobs on the device were quicker than they would be in software now.
     let gain = scheduling.gain(Op::Compress, [("virtual", window)]).unwrap();
     assert!(gain.measured > 1.3, "{gain:?}");
 }

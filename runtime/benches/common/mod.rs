@@ -15,16 +15,17 @@ use policy::AsyncOffload;
 use runtime::{Fallback, Limits, Reputation, RuntimeConfig};
 use units::{Clock, Nanos, SystemClock};
 
-/// Accepts every job at once and returns it with the next poll, untouched: all that is left is the host's time.
+/// A device that accepts every job at once and returns it unchanged with the next poll. All measured time is therefore
+/// the host's time.
 pub struct ZeroLatency {
     capabilities: Capabilities,
-    /// Keeps every job instead.
+    /// Whether the device keeps every job and never returns it.
     keeps: bool,
-    /// Whether its queues show the jobs inside.
+    /// Whether the device's queues show the jobs inside.
     shows: bool,
 }
 
-/// The same, and what lies in the output is the result: see [`job_with_result`].
+/// A device without latency that returns the bytes already in the output as the result, see [`job_with_result`].
 pub struct Remembering(Arc<ZeroLatency>);
 
 impl Remembering {
@@ -77,7 +78,7 @@ impl Queue for RememberingQueue {
     }
 }
 
-/// A job of [`job`] whose stream is in its output already.
+/// Creates a job like [`job`], whose output already contains its stream.
 pub fn job_with_result(pool: &Pool) -> Box<Job> {
     let mut queue = Software::default().open_queue(Waker::noop().clone()).expect("software opens");
     let mut done = Vec::new();
@@ -91,7 +92,7 @@ impl ZeroLatency {
         Self::build(false, true)
     }
 
-    /// One whose jobs leave the thread, as far as the runtime can tell.
+    /// Creates a device whose jobs leave the thread, as far as the runtime can tell.
     pub fn unseen() -> Arc<Self> {
         Self::build(false, false)
     }
@@ -164,7 +165,8 @@ impl Queue for ZeroLatencyQueue {
     }
 }
 
-/// A compression of 4 KiB as a service has them: input and output from a pool, room for a frame's header.
+/// Creates a compression of 4 KiB like those of a service: input and output are from a pool, and the output has space
+/// for a frame's header.
 pub fn job(pool: &Pool) -> Box<Job> {
     let mut input = pool.take(INPUT_BYTES);
     input.extend(&[7; INPUT_BYTES]);
@@ -176,10 +178,12 @@ pub fn job(pool: &Pool) -> Box<Job> {
     Box::new(job)
 }
 
-/// Whether instructions are counted, from outside, and nothing is timed: the call for it does not bear being watched.
+/// Whether a tool counts instructions from outside. Then nothing is timed, because the call for the time does not work
+/// under the tool.
 static IS_COUNTED: AtomicBool = AtomicBool::new(false);
 
-/// Returns the processor time of the calling thread: what the work costs the host, whatever else runs on it.
+/// Returns the processor time of the calling thread. It is the host's cost of the work, whatever else runs on the
+/// machine.
 pub fn thread_time() -> Duration {
     if IS_COUNTED.load(Ordering::Relaxed) {
         return Duration::ZERO;
@@ -188,13 +192,13 @@ pub fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Processor time of all threads.
+/// Returns the processor time of all threads.
 pub fn process_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A runtime over software and the device without latency, every job offloaded.
+/// Creates the configuration of a runtime over software and the device without latency. Every job is offloaded.
 pub fn config() -> RuntimeConfig {
     let devices: Vec<Arc<dyn Device>> = vec![Arc::new(Software::default()), ZeroLatency::new()];
     RuntimeConfig {
@@ -208,7 +212,7 @@ pub fn config() -> RuntimeConfig {
         clock: clock(),
         seed: 1,
         limits: Limits::NONE,
-        // The benches time the path to the device and back.
+        // The benches time only the path to the device and back.
         verify_every: None,
     }
 }
@@ -220,7 +224,7 @@ fn clock() -> Arc<dyn Clock> {
     }
 }
 
-/// A clock whose looks lie as far apart as on a machine that is not observed, so that what depends on the time stays
+/// A clock whose readings are as far apart as without the counting tool, so that behaviour that depends on time stays
 /// the same.
 struct Steady(AtomicU64);
 
@@ -232,10 +236,11 @@ impl Clock for Steady {
 
 const LOOKS_APART: Nanos = Nanos(900);
 
-/// The command line: `--quick`, `--json`, `--jobs COUNT` and a part of a row's id; cargo's own flags are ignored.
+/// The options of the command line: `--quick`, `--json`, `--jobs COUNT` and a part of a row's id. Flags of cargo are
+/// ignored.
 pub struct Options {
     pub quick: bool,
-    /// The jobs of each run, for counting instructions: then nothing is timed.
+    /// The number of jobs of each run, to count instructions. If it is set, nothing is timed.
     pub jobs: Option<usize>,
     json: bool,
     only: Option<String>,
@@ -257,7 +262,7 @@ impl Options {
         Self { quick: has("--quick") || jobs.is_some(), jobs, json: has("--json"), only }
     }
 
-    /// Whether a word on the command line leaves this case in.
+    /// Returns whether this case runs. A word on the command line selects the ids that contain it.
     pub fn wants(&self, id: &str) -> bool {
         self.only.as_ref().is_none_or(|only| id.contains(only))
     }
@@ -267,7 +272,7 @@ impl Options {
     }
 }
 
-/// Results, one a line: the median of the runs with the least and the most, and whether the bar is met.
+/// The results, one per line: the median of the runs, the least and the greatest value, and whether the bar is met.
 #[derive(Default)]
 pub struct Rows(Vec<Row>);
 

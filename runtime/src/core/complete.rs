@@ -1,4 +1,4 @@
-//! The way of a job from a poll of its device to its owner. Jobs without a result go to `recover.rs`.
+//! The path of a job from a poll of its device to its owner. Jobs without a result go to `recover.rs`.
 
 use std::task::Waker;
 
@@ -17,8 +17,8 @@ impl Runtime {
         }
     }
 
-    /// Hands over the completions of one device. The jobs of a device whose results are not read back do not pay for
-    /// the question which are.
+    /// Delivers the completions of one device. If no results of a device are read back, its jobs do not pay for the
+    /// check.
     #[inline(never)]
     fn poll_device<const VERIFIED: bool>(&mut self, device: usize, max: usize) {
         let mut polled = self.polled(device);
@@ -52,7 +52,7 @@ impl Runtime {
     #[inline(always)]
     fn complete(&mut self, device: usize, completion: Completion, work_bytes: usize) {
         match completion {
-            // Put together again, so that it stays in registers.
+            // The completion is assembled again, so that it stays in registers.
             Completion { job, outcome: Outcome::Done { output_bytes }, service }
                 if self.devices.retired == 0 =>
             {
@@ -70,7 +70,7 @@ impl Runtime {
         let Some(entry) = entry else {
             return self.drop_late(completion);
         };
-        // Stored first: what can panic below then has nothing to drop.
+        // The completion is stored first, so that a panic below has nothing to drop.
         let completion = entry.finished.insert(completion);
         entry.total = self.clock.time.last().since(entry.submitted);
         self.metrics.count(entry.choice, completion, work_bytes, entry.total);
@@ -94,21 +94,21 @@ impl Runtime {
         }
     }
 
-    /// Drops the completion of a job that timed out here and was redone or failed. Its buffers come home now.
+    /// Drops the completion of a job that timed out earlier and was redone or failed. Its buffers return now.
     #[cold]
     fn drop_late(&mut self, completion: Completion) {
         self.metrics.count_late();
         drop(completion);
     }
 
-    /// Records what few finished jobs show: whether they were in time, and what they cost.
+    /// Records what a finished job shows: whether it met its deadline, and its cost. Few jobs need this.
     #[inline(never)]
     fn record(&mut self, ticket: Ticket) {
         let entry = self.jobs.ledger.get(ticket).expect(BOOKED);
         let Some(Completion { job, outcome, service }) = &entry.finished else { return };
         let (now, arrivals) = (self.clock.time.last(), self.decisions.history.arrivals());
         let slot = &mut self.devices.slots[entry.choice.device()];
-        // A job that was given up says nothing about the device.
+        // A cancelled job says nothing about the device.
         let is_given_up = matches!(outcome, Outcome::Failed(DeviceError::Cancelled));
         if !is_given_up && job.deadline.is_some_and(|deadline| now > deadline) {
             self.metrics.count_missed(entry.choice.device());
@@ -130,7 +130,7 @@ impl Runtime {
         }
     }
 
-    /// Does what is left for a finished job where there are limits, and for one that is never claimed.
+    /// Does the remaining work for a finished job where there are limits, and for a job that is never claimed.
     #[inline(never)]
     fn let_go(&mut self, ticket: Ticket, was: State) {
         let entry = self.jobs.ledger.get_mut(ticket).expect(BOOKED);

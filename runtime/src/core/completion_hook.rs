@@ -1,5 +1,5 @@
-//! A hook that continues jobs from within the turn that finished them, without their owner's task in between. It wakes
-//! no task and decides nothing.
+//! A hook that continues jobs within the turn that finished them, without running their owner's task. It wakes no task
+//! and decides nothing.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,9 +12,9 @@ use super::{Outstanding, Runtime};
 use crate::entry::{Finished, State, Ticket};
 use crate::slot::Slot;
 
-/// Continues jobs as turns finish them.
+/// Continues jobs when turns finish them.
 pub(crate) trait CompletionHook {
-    /// Returns when the hook must be called although none of its jobs is back. Zero means at once.
+    /// Returns when the hook must be called even if none of its jobs has returned. Zero means at once.
     fn due(&self) -> Option<Nanos>;
 
     /// Continues the finished jobs, which [`Runtime::next_hooked`] returns. The runtime calls this at the end of a
@@ -22,7 +22,7 @@ pub(crate) trait CompletionHook {
     fn on_completions(&mut self, core: &mut Runtime);
 }
 
-/// The hook and the jobs that are back for it.
+/// The hook and the tickets of its finished jobs.
 #[derive(Default)]
 pub(super) struct Hooked {
     hook: Option<Rc<RefCell<dyn CompletionHook>>>,
@@ -30,27 +30,27 @@ pub(super) struct Hooked {
 }
 
 impl Runtime {
-    /// Sets the hook that is called from now on.
+    /// Sets the hook.
     ///
     /// # Panics
-    /// Panics if there is a hook already: the owner of a job would not be known.
+    /// Panics if there is a hook already, because the runtime could not tell which hook owns a job.
     pub(crate) fn set_completion_hook(&mut self, hook: Rc<RefCell<dyn CompletionHook>>) {
         assert!(self.jobs.hooked.hook.is_none(), "a runtime has one executor of traces");
         self.jobs.hooked.hook = Some(hook);
     }
 
-    /// Hands the unfinished job to the hook instead of to the one that claims it.
+    /// Assigns the unfinished job to the hook instead of to a task that claims it.
     pub(crate) fn hand_to_hook(&mut self, ticket: Ticket) {
         if let Some(entry) = self.jobs.ledger.get_mut(ticket) {
             entry.state = State::Hooked;
         }
     }
 
-    /// Returns the next job that is back for the hook.
+    /// Returns the next finished job of the hook.
     pub(crate) fn next_hooked(&mut self) -> Option<Finished> {
         loop {
             let ticket = self.jobs.hooked.finished.pop_front()?;
-            // A job that was detached since has no entry any more.
+            // A job that was detached in the meantime has no entry any more.
             if let Some(finished) = self.take(ticket) {
                 return Some(finished);
             }
@@ -65,7 +65,7 @@ impl Runtime {
         Some(finished)
     }
 
-    /// Returns whether devices other than software would take the job and all of those are full.
+    /// Returns whether every device other than software that accepts the job is full, and there is at least one.
     pub(crate) fn is_crowded(&self, job: &Job) -> bool {
         let others = &self.devices.slots[1..];
         if !others.iter().any(Slot::is_full) {
@@ -79,7 +79,7 @@ impl Runtime {
         takers.peek().is_some() && takers.all(Slot::is_full)
     }
 
-    /// Returns the time for one use.
+    /// Returns the time for one use. The time may be from an earlier reading of the clock.
     pub(crate) fn now(&mut self) -> Nanos {
         self.clock.time.now()
     }
@@ -100,7 +100,7 @@ impl Runtime {
         !self.jobs.hooked.finished.is_empty() || self.hook_due().is_some()
     }
 
-    /// Adds what the hook waits for.
+    /// Adds the jobs and the time that the hook waits for.
     pub(super) fn with_hooked(&self, mut outstanding: Outstanding) -> Outstanding {
         if !self.jobs.hooked.finished.is_empty() {
             outstanding.jobs += self.jobs.hooked.finished.len();

@@ -1,19 +1,21 @@
-//! The policy's decisions that hold for more than one job. This module remembers them and decides nothing.
+//! The policy's decisions that hold for more than one job. This module stores them and decides nothing.
 //!
 //! # Contract
 //!
-//! A decision that is found here is the one that the policy would make for the job. There are two kinds:
+//! A decision that this cache returns is the decision that the policy would make for the job. There are two kinds:
 //!
 //! - A *sized* decision belongs to a policy that uses no costs. It holds for tasks of one shape and for the sizes that
-//!   [`Policy::valid_sizes`] states. There is one per op. [`DecisionCache::get`] finds it before a device is looked at.
+//!   [`Policy::valid_sizes`] states. There is one per op. [`DecisionCache::get`] finds it before any device's state is
+//!   read.
 //! - A *validated* decision belongs to a policy that uses costs. It holds for one op and one class of sizes while the
 //!   draw, the gap and the chosen queue stay within bounds, for at most [`JOBS_MAX`] jobs. This module chooses the
-//!   bounds, and [`Policy::valid_between`] says whether the choice is valid within them. While it is, nothing is
-//!   estimated. [`DecisionCache::get_validated`] finds it.
+//!   bounds, and [`Policy::valid_between`] says whether the choice is valid within them. While the choice is valid,
+//!   nothing is estimated. [`DecisionCache::get_validated`] finds it.
 //!
-//! Neither is found for a job that has a deadline. The caller has to call [`DecisionCache::forget`] whenever the open
-//! devices, the policy or the costs that it uses change. No other call ends a decision. [`DecisionCache::last`] returns
-//! the last choice for a kind of job, which a policy that uses costs is told whether it is still valid or not.
+//! The cache returns no decision for a job that has a deadline. The caller has to call [`DecisionCache::forget`]
+//! whenever the open devices, the policy or the costs that it uses change. No other call ends a decision.
+//! [`DecisionCache::last`] returns the last choice for a kind of job. A policy that uses costs receives this choice
+//! even if it is no longer valid.
 
 use std::ops::Range;
 
@@ -29,9 +31,9 @@ pub(super) struct DecisionCache {
     sized: [SizedDecision; OPS],
     /// The kinds of jobs, by op and class of sizes.
     kinds: [[Kind; CLASSES]; OPS],
-    /// The number of calls of [`DecisionCache::forget`]. A decision of another epoch is not valid.
+    /// The number of calls of [`DecisionCache::forget`]. A decision from another epoch is not valid.
     epoch: u64,
-    /// The least and the greatest states of the last validation, kept for their memory.
+    /// The least and the greatest states of the last validation. They are stored to reuse their memory.
     ends: [Vec<DeviceState>; 2],
 }
 
@@ -57,17 +59,17 @@ struct ValidatedDecision {
     choice: Choice,
     is_valid: bool,
     shape: TaskShape,
-    /// The number of jobs that had come to the core when it was validated.
+    /// The number of jobs that had come to the core at the validation.
     validated_at: u64,
-    /// Draws whose lower halves are at least this are no probes.
+    /// Draws whose lower halves are at least this lead to no probe.
     draws_from: u32,
     gap_max: Nanos,
-    /// The most jobs that may be inside the chosen device.
+    /// The largest number of jobs that may be inside the chosen device.
     depth_max: usize,
     backlog_bytes_max: usize,
 }
 
-/// The inputs of a decision that are not the job's or a device's.
+/// The inputs of a decision that belong neither to the job nor to a device.
 #[derive(Clone, Copy)]
 pub(super) struct Drawn {
     pub(super) draw: u64,
@@ -75,7 +77,7 @@ pub(super) struct Drawn {
     pub(super) gap: Option<Nanos>,
 }
 
-/// A choice that a policy which uses costs has just made.
+/// A new choice of a policy that uses costs.
 pub(super) struct Fresh<'a> {
     pub(super) facts: &'a JobFacts,
     pub(super) shape: &'a JobShape<'a>,
@@ -94,7 +96,7 @@ impl DecisionCache {
         }
     }
 
-    /// Returns the sized decision for the job.
+    /// Returns the sized decision for the job, if there is one.
     #[inline]
     pub(super) fn get(&self, job: &Job) -> Option<Choice> {
         let decision = &self.sized[job.task.op().index() % OPS];
@@ -105,7 +107,7 @@ impl DecisionCache {
         if holds { decision.choice } else { None }
     }
 
-    /// Returns the validated decision for the job, after this many arrivals.
+    /// Returns the validated decision for the job, if there is one. `arrivals` jobs have come to the core so far.
     #[inline(always)]
     pub(super) fn get_validated(
         &self,
@@ -138,14 +140,14 @@ impl DecisionCache {
         self.kind(op, work_bytes).last
     }
 
-    /// Remembers a sized decision for jobs like this one and of these sizes.
+    /// Stores a sized decision for jobs like this one and of these sizes.
     pub(super) fn insert(&mut self, job: &Job, sizes: Range<usize>, choice: Choice) {
         let (shape, epoch) = (TaskShape::from_task(&job.task), self.epoch);
         let choice = Some(choice);
         self.sized[job.task.op().index() % OPS] = SizedDecision { shape, sizes, epoch, choice };
     }
 
-    /// Remembers the last choice for jobs of this op and of about this size.
+    /// Stores the last choice for jobs of this op and of about this size.
     #[inline]
     pub(super) fn set_last(&mut self, op: Op, work_bytes: usize, choice: Choice) {
         self.kind_mut(op, work_bytes).last = Some(choice);
@@ -157,9 +159,10 @@ impl DecisionCache {
         self.epoch += 1;
     }
 
-    /// Returns whether the policy is to be asked how long its choice stays valid. It is asked once per change, and not
-    /// again within [`JOBS_MIN`] jobs: a value that changes with every job must not be validated with every job. It is
-    /// not asked where the core is held, because holding the core takes so much longer than asking, next time too.
+    /// Returns whether the policy should be asked how long its choice stays valid. It is asked once per change, and not
+    /// again within [`JOBS_MIN`] jobs, so that a value that changes with every job is not validated with every job. It
+    /// is not asked if the choice holds the core: then each job takes so long that asking the policy every time costs
+    /// little.
     #[inline(always)]
     pub(super) fn needs_validation(&self, fresh: &Fresh<'_>, arrivals: u64) -> bool {
         let &Fresh { facts, shape, choice, .. } = fresh;
@@ -174,7 +177,8 @@ impl DecisionCache {
         is_calm && choice.placement == Placement::Async && !is_recent
     }
 
-    /// Validates the choice for all jobs of the kind, up to the longest of some queues for which it is valid.
+    /// Validates the choice for all jobs of the kind. Of the queue lengths for which the choice is valid, it stores the
+    /// largest.
     #[cold]
     #[inline(never)]
     pub(super) fn validate(
@@ -236,30 +240,30 @@ impl DecisionCache {
     }
 }
 
-/// Returns the least and the greatest size of the class; none for the last class, which has no end.
+/// Returns the least and the greatest size of the class. Returns none for the last class, which has no end.
 fn class_ends(bytes: usize) -> Option<[usize; 2]> {
     let least = 1 << class(bytes);
     (class(bytes) < CLASSES - 1).then_some([least & !1, 2 * least - 1])
 }
 
-/// Returns the class of a size, by powers of two up to 1 GiB and beyond.
+/// Returns the class of a size. Classes are powers of two, and the last one holds all sizes from 1 GiB.
 fn class(bytes: usize) -> usize {
     ((bytes | 1).ilog2() as usize).min(CLASSES - 1)
 }
 
 const CLASSES: usize = 31;
 
-/// The jobs that may come until the policy is asked again. Costs that will be forgotten by then are taken as forgotten
+/// The number of jobs after which the policy is asked again. Costs that will be forgotten by then count as forgotten
 /// now.
 const JOBS_MAX: u64 = 1_024;
 
-/// The jobs that must have come before the policy is asked again, whatever changed.
+/// The least number of jobs between two questions to the policy, whatever changed.
 const JOBS_MIN: u64 = 32;
 
-/// The gap may become longer by so large a part.
+/// The divisor of the gap for its largest growth: the gap may grow by a quarter.
 const GAP_DIVISOR: u64 = 4;
 
-/// The numbers of jobs in flight that are tried one after the other, each of `MEANS` times the mean size.
+/// The queue depths that are tried one after the other. Each job counts as `MEANS` times the mean size.
 const DEPTHS: [usize; 8] = [0, 1, 2, 4, 8, 16, 32, 64];
 const MEANS: usize = 2;
 

@@ -1,5 +1,5 @@
-//! Tenants and deadlines in the core: who is held back, who waits for a full device, and what goes to software because
-//! a device would be too late for it. Without limits and deadlines none of it is on a job's way.
+//! Tenants and deadlines in the core: which jobs are held back, which wait for a full device, and which run in software
+//! because a device would miss their deadline. Without limits and deadlines no job passes through this module.
 
 use device::{DeviceError, Job, RefusedReason};
 use policy::{Choice, Placement, Reason};
@@ -11,9 +11,9 @@ use crate::entry::{Entry, Ticket};
 use crate::slot::JobShape;
 
 impl Runtime {
-    /// Follows other limits from the next job on.
+    /// Sets the limits for the next and later jobs.
     pub fn set_limits(&mut self, limits: Limits) {
-        // With none allowed in, the waiting jobs would wait for ever.
+        // If no job were allowed in, the waiting jobs would wait forever.
         let limits = Limits { tenant_jobs_max: limits.tenant_jobs_max.max(1), ..limits };
         match &mut self.jobs.admission {
             Some(admission) => admission.set_limits(limits),
@@ -25,13 +25,13 @@ impl Runtime {
         }
     }
 
-    /// Hands the job over or lets it wait: for room in the device, for its tenant's other jobs, and for its turn.
+    /// Submits the job or lets it wait for space in the device, for its tenant's other jobs, or for its turn.
     #[inline(never)]
     pub(super) fn admit(&mut self, job: Box<Job>, choice: Choice) {
         if !self.is_limited(choice) {
             return self.let_in(job, choice);
         }
-        // With nothing inside, no turn would come that serves the waiting jobs.
+        // If no job is in flight, no turn would serve the waiting jobs.
         let turns = self.devices.slots.iter().any(|slot| slot.in_flight > 0);
         let device = choice.device();
         let is_full = self.devices.slots[device].is_full();
@@ -46,7 +46,7 @@ impl Runtime {
         }
     }
 
-    /// Hands over what waits and has room now.
+    /// Submits the waiting jobs for which there is space now.
     pub(super) fn serve_waiting(&mut self, now: Nanos) {
         for device in 1..self.devices.slots.len() {
             loop {
@@ -76,7 +76,7 @@ impl Runtime {
         }
     }
 
-    /// Returns the choice, or software where that meets a deadline that the chosen device would miss.
+    /// Returns the choice. Returns software instead if it meets a deadline that the chosen device would miss.
     #[cold]
     pub(super) fn in_time(&mut self, choice: Choice, job: &Job, now: Nanos) -> Choice {
         let device = choice.device();
@@ -90,14 +90,15 @@ impl Runtime {
         choice
     }
 
-    /// Returns whether the device would miss the job's deadline and software would not, as far as is known.
+    /// Returns whether the device is expected to miss the job's deadline and software to meet it.
     fn is_too_late_there(&mut self, job: &Job, device: usize, now: Nanos) -> bool {
         let Some(deadline) = job.deadline else { return false };
         let left = deadline.since(now);
         let job_shape = JobShape::new(job);
         let arrivals = self.decisions.history.arrivals();
         let mut meets = |device: usize| {
-            // These are not the states that the policy sees: this may be another job than the one that is placed.
+            // This uses a copy of the states that the policy sees, because the job may differ from the one that is
+            // being placed.
             let mut state = self.decisions.states[device];
             self.devices.slots[device].update(&mut state, &job_shape);
             let slot = &self.devices.slots[device];
@@ -107,13 +108,13 @@ impl Runtime {
         meets(device).1 == Some(false) && meets(0) == (true, Some(true))
     }
 
-    /// Takes the job out of those that wait, if it does.
+    /// Removes the job from the admission queue, if it waits there.
     pub(super) fn stop_waiting(&mut self, device: usize, ticket: Ticket) -> Option<Box<Job>> {
         let admission = self.jobs.admission.as_mut().filter(|admission| admission.waiting() > 0)?;
         admission.remove(device, ticket)
     }
 
-    /// Counts a job that goes into the device, or is refused there and leaves.
+    /// Counts a job that enters the device. The device may still refuse it, and the job then leaves.
     #[inline]
     pub(super) fn enter(&mut self, ticket: Ticket) {
         let Some(admission) = &mut self.jobs.admission else { return };
@@ -125,9 +126,9 @@ impl Runtime {
         }
     }
 
-    /// Returns whether the choice may have to wait. A job that is waited for in its placement (sync) never does: its
-    /// thread does nothing else meanwhile, so there is one at most, and no turn would serve what waits. It counts as
-    /// inside meanwhile. A probe of a retired device never waits either, because its queue was opened for it.
+    /// Returns whether the choice may have to wait. A sync job never does. Its thread does nothing else meanwhile, so
+    /// there is at most one, and no turn would serve it. It counts as inside while it runs. A probe of a retired device
+    /// never waits either, because its queue was opened for it.
     fn is_limited(&self, choice: Choice) -> bool {
         choice.placement == Placement::Async
             && choice.device() != 0
@@ -135,7 +136,7 @@ impl Runtime {
     }
 }
 
-/// Counts a job that is no longer waited for where it was.
+/// Counts a job that leaves its device, or for which the runtime no longer waits there.
 #[inline]
 pub(super) fn leave(admission: &mut Option<Box<AdmissionQueue>>, entry: &mut Entry) {
     if let Some(admission) = admission

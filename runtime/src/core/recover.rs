@@ -1,5 +1,5 @@
-//! Handles jobs that a device refused, failed, lost or kept too long. The job is redone in software where that is
-//! allowed, and the device is retired where it is to blame. It decides nothing about jobs that went well.
+//! Handles jobs that a device refused, failed, lost or kept too long. The job is redone in software if that is allowed,
+//! and the device is retired if it is to blame. This module decides nothing about successful jobs.
 
 use device::{Completion, DeviceError, Job, Outcome, RefusedReason};
 use policy::{Choice, Reason};
@@ -12,7 +12,7 @@ use crate::breaker::Wrong;
 use crate::entry::{Entry, Ticket};
 
 impl Runtime {
-    /// Handles a job that the device did not take.
+    /// Handles a job that the device refused.
     pub(super) fn refused(&mut self, job: Box<Job>, device: usize, reason: RefusedReason) {
         let why = match reason {
             RefusedReason::Full => Reason::QueueFull,
@@ -29,7 +29,7 @@ impl Runtime {
         }
     }
 
-    /// Runs a job again, in software, with the reason on record.
+    /// Runs a job again in software, and records the reason.
     pub(super) fn fall_back(&mut self, job: Box<Job>, reason: Reason) {
         let choice = Choice::software(reason);
         let ticket = Ticket::from_mark(job.tag);
@@ -53,7 +53,7 @@ impl Runtime {
         self.let_in(job, choice);
     }
 
-    /// Redoes what earlier turns left, as much as one may.
+    /// Redoes jobs that earlier turns left, up to the limit of one turn.
     pub(super) fn serve_fallbacks(&mut self) {
         while self.jobs.fallback_bytes_left > 0
             && let Some(job) = self.jobs.fallbacks.pop_front()
@@ -61,7 +61,7 @@ impl Runtime {
             let ticket = Ticket::from_mark(job.tag);
             let entry = self.jobs.ledger.get(ticket).filter(|entry| !entry.is_finished());
             let Some(entry) = entry else {
-                // Its device had done it after all, and it was counted then.
+                // The device completed the job after all, and it was counted then.
                 continue;
             };
             if entry.is_detached() {
@@ -74,7 +74,7 @@ impl Runtime {
         }
     }
 
-    /// Allows more jobs to be redone, when a turn or a submission begins.
+    /// Allows more jobs to be redone. This is called when a turn or a submission begins.
     pub(super) fn allow_fallbacks(&mut self) {
         self.jobs.fallback_bytes_left = FALLBACK_BYTES_PER_TURN;
     }
@@ -89,7 +89,7 @@ impl Runtime {
         }
     }
 
-    /// Puts the device back into service: it did a job of its new queue, or another runtime's probe passed.
+    /// Returns the device to service, because it did a job of its new queue or another runtime's probe passed.
     pub(super) fn restore(&mut self, device: usize) {
         let slot = &mut self.devices.slots[device];
         slot.retired = None;
@@ -99,7 +99,7 @@ impl Runtime {
         self.metrics.count_restored(device);
     }
 
-    /// Ends a job that has no result, one whose result was read back, or any while a device is retired.
+    /// Ends a job that has no result, a job whose result was read back, or any job while a device is retired.
     #[inline(never)]
     pub(super) fn complete_oddly(
         &mut self,
@@ -108,7 +108,8 @@ impl Runtime {
         mut verdict: Verdict,
     ) {
         let ticket = Ticket::from_mark(completion.job.tag);
-        // A job that timed out and is to be redone is late too: its device gives back what it was told to cancel.
+        // A job that timed out and waits to be redone is late too: its device returns the job that it was told to
+        // cancel.
         let is_late = |entry: &Entry| entry.is_finished() || entry.choice.device() != device;
         if self.jobs.ledger.get(ticket).is_none_or(is_late) {
             return self.metrics.count_late();
@@ -121,7 +122,7 @@ impl Runtime {
             }
         };
         let fault = fault(&completion.outcome);
-        // A job that its owner gave up says nothing about the device.
+        // A cancelled job says nothing about the device.
         let is_given_up = matches!(completion.outcome, Outcome::Failed(DeviceError::Cancelled));
         match fault {
             Some(Reason::DeviceLost) => self.retire(device),
@@ -146,8 +147,8 @@ impl Runtime {
         }
     }
 
-    /// Returns whether the end of a probe shows that the device is back: its result is right where results are read
-    /// back.
+    /// Returns whether the end of a probe shows that the device works again. Where results are read back, the probe's
+    /// result must be right.
     fn has_passed(
         &mut self,
         device: usize,
@@ -166,7 +167,7 @@ impl Runtime {
         !needs_proof || *verdict == Verdict::Right
     }
 
-    /// Fails the result of a device that is out of service for wrong results, unless it was read back.
+    /// Fails the result of a device that is out of service for wrong results, unless the result was read back.
     fn refuse_distrusted(&self, device: usize, completion: &mut Completion, verdict: Verdict) {
         let is_result = fault(&completion.outcome).is_none();
         if is_result && self.devices.slots[device].is_distrusted() && verdict == Verdict::Unread {
@@ -178,14 +179,13 @@ impl Runtime {
         self.end(Completion { job, outcome: Outcome::Failed(error), service: Nanos(0) });
     }
 
-    /// Finishes a job whose books say how large it is.
+    /// Finishes a job and computes its size.
     fn end(&mut self, completion: Completion) {
         let work_bytes = completion.job.work_bytes();
         self.finish(completion, work_bytes);
     }
 
-    /// Redoes in software what a device has kept longer than the timeout; the device keeps the
-    /// buffers it has.
+    /// Redoes in software the jobs that a device has kept longer than the timeout. The device keeps their buffers.
     pub(super) fn expire(&mut self, now: Nanos) {
         if now < self.clock.next_expiry_check {
             return;
@@ -202,7 +202,7 @@ impl Runtime {
     pub(super) fn expire_one(&mut self, ticket: Ticket) {
         let device = self.jobs.ledger.get(ticket).expect(BOOKED).choice.device();
         if let Some(job) = self.stop_waiting(device, ticket) {
-            // No device kept it; it never came in.
+            // The job never entered a device.
             return self.refused(job, device, RefusedReason::Full);
         }
         let entry = self.jobs.ledger.get_mut(ticket).expect(BOOKED);
@@ -227,11 +227,11 @@ impl Runtime {
     }
 }
 
-/// A lost device gives back all that it had at once. What is beyond this is redone in the next turns, so that the
-/// thread's other work waits for some milliseconds at most.
+/// The number of bytes that one turn may redo. A lost device returns all its jobs at once. The rest is redone in the
+/// next turns, so that the thread's other work waits for some milliseconds at most.
 const FALLBACK_BYTES_PER_TURN: usize = 256 << 10;
 
-/// Returns why the job must be done elsewhere; none when this outcome is the job's own.
+/// Returns why the job must be redone in software. Returns none if the device is not the cause of the outcome.
 #[inline]
 pub(super) fn fault(outcome: &Outcome) -> Option<Reason> {
     match outcome {

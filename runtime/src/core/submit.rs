@@ -1,5 +1,5 @@
-//! The way of a job from its submission into a device: a decision, an entry, the hand-over. Most jobs find their
-//! decision in the cache.
+//! The path of a job from its submission into a device: a decision, an entry, the submission to the queue. Most jobs
+//! find their decision in the cache.
 
 use device::{DeviceError, Job, Refused, TenantId};
 use policy::{Choice, JobFacts, Placement, Reason, Snapshot};
@@ -12,13 +12,13 @@ use crate::entry::Ticket;
 use crate::slot::{JobShape, Submitted};
 
 impl Runtime {
-    /// Places the job. With a device that completes inline the result is ready for `claim` on
-    /// return. The owners of jobs that are finished and not claimed are taken to wait for the core.
+    /// Places the job. On a device that completes inline the result is ready for `claim` on return. The owners of
+    /// finished jobs that were not claimed are assumed to wait for the core.
     pub fn submit(&mut self, job: Box<Job>) -> Ticket {
         self.submit_among(job, self.jobs.unclaimed)
     }
 
-    /// Does the same as `submit` for an executor that knows how many others wait for the core.
+    /// Submits like `submit`, for an executor that knows how many others wait for the core.
     pub fn submit_among(&mut self, job: Box<Job>, waiting: usize) -> Ticket {
         self.allow_fallbacks();
         let now = self.clock.time.now();
@@ -29,14 +29,14 @@ impl Runtime {
         }
     }
 
-    /// Does the same as `submit`, in software for a stated reason instead of the policy's choice.
+    /// Submits a job to software for a stated reason, without asking the policy.
     #[inline(never)]
     pub fn submit_to_software(&mut self, job: Box<Job>, reason: Reason) -> Ticket {
         let now = self.clock.time.now();
         self.place(job, Choice::software(reason), now)
     }
 
-    /// Places a job that has no sized decision.
+    /// Places a job without a sized decision in the cache.
     #[inline(never)]
     fn place_unsized(&mut self, job: Box<Job>, waiting: usize, now: Nanos) -> Ticket {
         let drawn = self.draw(&job, now);
@@ -47,7 +47,7 @@ impl Runtime {
         }
     }
 
-    /// Places a job that has no decision.
+    /// Places a job without any decision in the cache.
     #[inline(never)]
     fn place_undecided(
         &mut self,
@@ -62,7 +62,8 @@ impl Runtime {
         }
     }
 
-    /// Draws for each job that has no sized decision, including those that a probe or the configuration places.
+    /// Draws random bits and records the arrival of a job. This happens for each job without a sized decision in the
+    /// cache, even if a probe or the configuration decides its placement.
     #[inline(always)]
     fn draw(&mut self, job: &Job, now: Nanos) -> Drawn {
         let decisions = &mut self.decisions;
@@ -72,7 +73,7 @@ impl Runtime {
         Drawn { draw, gap }
     }
 
-    /// Asks for a decision. Returns none where software is forbidden and no device is open.
+    /// Decides where the job runs. Returns none if software is forbidden and no device is open.
     #[inline(always)]
     fn decide(&mut self, job: &Job, drawn: Drawn, waiting: usize, now: Nanos) -> Option<Choice> {
         let choice = self.choose(job, drawn, waiting, now);
@@ -80,7 +81,7 @@ impl Runtime {
             self.decisions.records_costs = true;
         }
         let mut choice = choice?;
-        // A device that needs the calling thread cannot be waited for by it. That job is async, and says so.
+        // The calling thread cannot wait for a device that needs it. The job becomes async, and its choice says so.
         if choice.placement == Placement::Sync
             && !self.devices.slots[choice.device()].device.completes_alone()
         {
@@ -97,7 +98,7 @@ impl Runtime {
         Some(choice)
     }
 
-    /// Remembers the choice where it is that of other jobs, too.
+    /// Caches the choice for the range of sizes for which it holds.
     fn cache_decision(&mut self, job: &Job, choice: Choice) {
         let sizes = self.decisions.policy.valid_sizes(job.work_bytes());
         let Some(mut sizes) = sizes else { return };
@@ -109,14 +110,14 @@ impl Runtime {
         self.decisions.cache.insert(job, sizes, choice);
     }
 
-    /// Returns the policy's choice within what the configuration allows, or a probe.
+    /// Returns the policy's choice within the limits of the configuration, or a probe.
     #[inline(always)]
     fn choose(&mut self, job: &Job, drawn: Drawn, waiting: usize, now: Nanos) -> Option<Choice> {
         let fallback = self.decisions.fallback(&job.task);
         if fallback == Fallback::Forbid {
             return Some(Choice::software(Reason::Configured));
         }
-        // Where nothing is inside devices, no turn looks.
+        // No turn checks the reputation while no job is inside a device, so this does.
         let devices = &self.devices;
         if devices.retired > 0 && devices.reputation.changes() != devices.reputation_seen {
             self.follow_reputation();
@@ -184,7 +185,8 @@ impl Runtime {
         }
     }
 
-    /// Returns a retired device that is due for a probe and open again. The job will show whether it is back.
+    /// Opens a retired device for a probe that is due and returns its index. The job shows whether the device works
+    /// again.
     #[cold]
     fn probe(&mut self, job: &Job, now: Nanos) -> Option<usize> {
         let devices = &mut self.devices;
@@ -243,7 +245,7 @@ impl Runtime {
         ticket
     }
 
-    /// Hands over a job that waited or is to be redone, and counts it among its tenant's jobs inside devices.
+    /// Submits a job that waited or must be redone, and counts it among its tenant's jobs inside devices.
     #[inline(never)]
     pub(super) fn let_in(&mut self, job: Box<Job>, choice: Choice) {
         self.enter(Ticket::from_mark(job.tag));
@@ -273,7 +275,7 @@ impl Runtime {
         }
     }
 
-    /// Hands the job to its device and notes what it meets there and what its submission takes.
+    /// Submits the job to its device and records the conditions that it meets there and the time of the submission.
     #[cold]
     fn submit_sampled(
         &mut self,
@@ -291,8 +293,8 @@ impl Runtime {
         Ok(submitted)
     }
 
-    /// Polls one device until the job is back or overdue: the calling thread has nothing better to do. The ticket was
-    /// not handed out yet, so the job's entry stays.
+    /// Polls one device until the job is back or overdue, because the calling thread has nothing better to do. The
+    /// ticket was not given to a caller yet, so the job's entry stays.
     fn wait_here(&mut self, device: usize, ticket: Ticket) {
         loop {
             let now = self.clock.time.refresh_once();
@@ -301,7 +303,7 @@ impl Runtime {
             self.poll_slot(device, self.devices.dequeue_batch);
             let entry = self.jobs.ledger.get(ticket).filter(|entry| !entry.is_finished());
             let Some(entry) = entry else { return };
-            // One that its device failed is software's, behind others that are: it is on its way, and not overdue.
+            // A job that its device failed belongs to software. It may wait behind others there, but it is not overdue.
             let is_inside = entry.choice.device() != 0;
             if is_inside && now.since(entry.submitted) >= self.clock.job_timeout {
                 return self.expire_one(ticket);
@@ -312,7 +314,7 @@ impl Runtime {
 }
 
 impl super::Clock {
-    /// Counts a job, and returns whether it is one of the few that are timed on the core.
+    /// Counts a job, and returns whether it is one of the few whose time on the core is measured.
     #[inline]
     fn tick_sample(&mut self) -> bool {
         self.until_sampled -= 1;
@@ -326,7 +328,7 @@ impl super::Clock {
     }
 }
 
-/// Makes sure that a device that states more than it wrote exposes no other tenant's bytes.
+/// Ensures that a device that reports more bytes than it wrote exposes no other tenant's bytes.
 #[inline(never)]
 fn keep_apart(job: &mut Job, choice: Choice) {
     match choice.device() {
@@ -352,6 +354,6 @@ fn facts(job: &Job, work_bytes: usize, now: Nanos) -> JobFacts {
     }
 }
 
-/// A look at the clock before and after takes some 50 ns: less than two for each job. Odd, so that where two kinds of
-/// job take turns both are sampled.
+/// One job in this many is sampled. The two clock readings of a sample take some 50 ns, which is less than 2 ns per
+/// job. The number is odd, so that two kinds of job that alternate are both sampled.
 const SAMPLED_ONE_IN: u32 = 31;

@@ -1,6 +1,6 @@
-//! Reads back results of devices in software, the first ones of each queue and a random share of the others: a wrong
-//! one counts against its device, and the job is redone. Decompressed values need none of that, since their callers
-//! look at their checksums; what these find is reported here.
+//! Verifies results of devices in software: the first results of each queue and a random share of the others. A wrong
+//! result counts against its device, and its job is redone. Decompressed values are not read back, because their
+//! callers verify checksums. The callers report wrong values here.
 
 use device::{Completion, DeviceError, Input, Job, Outcome, Pool, Task, plausible};
 use units::ByteCount;
@@ -9,17 +9,17 @@ use super::Runtime;
 use crate::breaker::Wrong;
 use crate::entry::Ticket;
 
-/// The knowledge about a result.
+/// The outcome of reading a result back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The result was not read back, or cannot be.
+    /// The result was not or cannot be read back.
     Unread,
     Right,
     Wrong,
 }
 
 impl Runtime {
-    /// Counts a result of a device that is verified, and returns whether it is one of those that are read back.
+    /// Counts a result of a device whose results are verified. Returns whether this result should be read back.
     #[inline(never)]
     pub(super) fn tick_scrutiny(&mut self, device: usize, completion: &Completion) -> bool {
         let scrutiny = &mut self.devices.slots[device].scrutiny;
@@ -28,7 +28,7 @@ impl Runtime {
             && (scrutiny.tick() || is_garbage(completion))
     }
 
-    /// Ends a job whose result is read back first.
+    /// Reads back the result of a job, unless it is spared, and ends the job.
     #[cold]
     pub(super) fn complete_drawn(&mut self, device: usize, mut completion: Completion) {
         let slot = &mut self.devices.slots[device];
@@ -38,14 +38,14 @@ impl Runtime {
                     slot.scrutiny.passed(&mut self.decisions.draws);
                     Verdict::Unread
                 }
-                // A result of a device that is out of service is done again in any case.
+                // A result of a device that is out of service is redone in any case.
                 _ if slot.is_distrusted() && !slot.is_probed() => Verdict::Unread,
                 _ => self.examine(device, &mut completion),
             };
         self.complete_oddly(device, completion, verdict);
     }
 
-    /// Compares the result with what software makes of it. The job of a wrong one becomes a failed one.
+    /// Compares a device's result with software's result. If they differ, the completion becomes a failure.
     pub(super) fn examine(&mut self, device: usize, completion: &mut Completion) -> Verdict {
         let ticket = Ticket::from_mark(completion.job.tag);
         let Some(entry) = self.jobs.ledger.get(ticket).filter(|entry| !entry.is_finished()) else {
@@ -66,7 +66,7 @@ impl Runtime {
                 self.metrics.count_corrupt(device);
                 self.found_wrong(device, Wrong::ReadBack);
                 completion.outcome = Outcome::Failed(DeviceError::Fault(WRONG_RESULT));
-                // A device may have put its result in place of the buffer; the second try needs all of the room.
+                // A device may have replaced the output buffer with its result. The second attempt needs the full size.
                 let job = &mut completion.job;
                 if job.output.capacity() < output_bytes && job.output_offset == 0 {
                     job.output = Pool::heap(ByteCount(0)).take(output_bytes);
@@ -76,7 +76,8 @@ impl Runtime {
         }
     }
 
-    /// A caller found by its checksum that the device decompressed a stream wrong which software reads.
+    /// Reports that the device decompressed a stream wrong, although software can read the stream. A caller found this
+    /// by its checksum.
     pub fn report_misread(&mut self, device: usize) {
         if device != 0 && device < self.devices.slots.len() {
             self.metrics.count_misread(device);
@@ -84,8 +85,8 @@ impl Runtime {
         }
     }
 
-    /// Takes a caller's report that the stream of the frame with this checksum cannot be read. That counts against the
-    /// device which wrote it, if one of this process did.
+    /// Reports that the stream of the frame with this checksum cannot be read. This counts against the device that
+    /// wrote the stream, if a device of this process did.
     pub fn report_unreadable(&mut self, checksum: u32, stream_bytes: usize) {
         if let Some(device) = self.devices.reputation.writer(checksum, stream_bytes)
             && device < self.devices.slots.len()
@@ -95,7 +96,8 @@ impl Runtime {
         }
     }
 
-    /// Notes that the device was wrong. It is looked at closely again, and kept from service if it was wrong too often.
+    /// Records that the device was wrong. More of its results are read back again, and it is retired if it was wrong
+    /// too often.
     pub(super) fn found_wrong(&mut self, device: usize, how: Wrong) {
         if !self.devices.reputation.is_foreign(device) {
             return;
@@ -111,7 +113,8 @@ impl Runtime {
         self.follow_reputation();
     }
 
-    /// Takes over which devices all runtimes of the process keep from service.
+    /// Applies the process's reputation of the devices, which all runtimes share: retires distrusted devices and
+    /// restores others.
     #[cold]
     pub(super) fn follow_reputation(&mut self) {
         self.devices.reputation_seen = self.devices.reputation.changes();
@@ -128,7 +131,7 @@ impl Runtime {
         }
     }
 
-    /// Returns whether the result is what software says; none where that cannot be known.
+    /// Returns whether the result matches software's result. Returns none if that cannot be known.
     fn is_right(&mut self, completion: &Completion) -> Option<bool> {
         match completion.job.task {
             Task::Compress { .. } => Some(self.reads_back(completion).unwrap_or(false)),
@@ -136,7 +139,8 @@ impl Runtime {
         }
     }
 
-    /// Returns whether software makes the input of the stream; none when there is no stream or no room.
+    /// Returns whether software decompresses the stream to the job's input. Returns none if there is no stream or no
+    /// space.
     fn reads_back(&mut self, completion: &Completion) -> Option<bool> {
         let Completion { job, .. } = completion;
         let stream = result(completion)?;
@@ -153,7 +157,7 @@ impl Runtime {
         Some(is_done && read.output.get(..original_bytes)? == &job.input[..])
     }
 
-    /// Returns whether software comes to the same result; none when it comes to none.
+    /// Returns whether software computes the same result. Returns none if software computes no result.
     fn makes_the_same(&mut self, completion: &Completion) -> Option<bool> {
         let job = &completion.job;
         let output = Pool::heap(ByteCount(0)).take(job.task.output_bytes(job.input.len())?);
@@ -163,14 +167,14 @@ impl Runtime {
     }
 }
 
-/// The bytes that a done job came to; none if they are not in its output.
+/// Returns the result of a successful job. Returns none if its range is not within the output.
 fn result(completion: &Completion) -> Option<&[u8]> {
     let Outcome::Done { output_bytes } = completion.outcome else { return None };
     let job = &completion.job;
     job.output.get(job.output_offset..job.output_offset.checked_add(output_bytes)?)
 }
 
-/// Returns whether a stream is obviously not one of its input.
+/// Returns whether a stream obviously cannot come from its input.
 fn is_garbage(completion: &Completion) -> bool {
     let Task::Compress { dialect, .. } = completion.job.task else { return false };
     let input = &completion.job.input[..];

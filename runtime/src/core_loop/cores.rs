@@ -1,6 +1,7 @@
-//! Several loops, each on a thread of its own with its own queues into the devices. A task is spawned to all of them
-//! and stays where it began: until then any core may take it (steal it from another's queue), from then on it owns what
-//! belongs to that core. There are no locks on a job's path, only a mutex where tasks begin and cores go to sleep.
+//! Several loops, each on its own thread and with its own queues into the devices. A task is spawned to all of them and
+//! stays on the core that begins it. Before it begins, any core may steal it from another core's queue. After it has
+//! begun, it uses only its core's state. There are no locks on a job's path. There is a mutex only where tasks begin
+//! and cores fall asleep.
 
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -16,37 +17,37 @@ use crate::config::StartError;
 
 /// The configuration of several loops.
 ///
-/// A task that awaits another one, sent through the [`Spawner`], keeps its place on its core meanwhile. If every core
-/// has begun as many as it may and all of those wait for tasks that have not begun, none of them ever ends. Such tasks
-/// spawn what they await to their own core, with [`Core::spawn`], which has no bound.
+/// A task that awaits another task, sent through the [`Spawner`], meanwhile occupies its place on its core. If every
+/// core has begun as many tasks as it may, and all of them wait for tasks that have not begun, no task ever ends. Tasks
+/// of this kind must spawn the tasks that they await to their own core, with [`Core::spawn`], which has no limit.
 pub struct CoresConfig {
     /// The number of loops.
     pub cores: NonZeroUsize,
-    /// The most tasks that a core has begun; more wait where any core can take them. With too many, a core that is
-    /// quick to begin keeps work that another could do. With too few, devices run empty.
+    /// The most tasks that a core has begun. Further tasks wait where any core can take them. With too many, a core
+    /// that begins tasks quickly holds work that another core could do. With too few, devices run empty.
     pub tasks_per_core_max: NonZeroUsize,
     /// The most tasks that wait to begin.
     pub waiting_max: usize,
 }
 
 impl CoresConfig {
-    /// Creates a configuration with bounds that fit most loads.
+    /// Creates a configuration with limits that fit most loads.
     pub fn new(cores: NonZeroUsize) -> Self {
         Self { cores, tasks_per_core_max: TASKS_PER_CORE_MAX, waiting_max: WAITING_MAX }
     }
 }
 
-/// Loops on threads of their own. Dropping them drops their tasks; [`Cores::finish`] lets those end.
+/// Loops on their own threads. Dropping them drops their tasks. [`Cores::finish`] lets the tasks end.
 pub struct Cores {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Cores {
-    /// Starts the threads; `loop_config` is called on each, with its index.
+    /// Starts the threads. Each thread calls `loop_config` with its index.
     ///
     /// # Errors
-    /// As [`CoreLoop::new`], for the first core that did not start.
+    /// Fails like [`CoreLoop::new`], for the first core that did not start.
     pub fn start(
         config: CoresConfig,
         loop_config: impl Fn(usize) -> CoreConfig + Send + Sync + 'static,
@@ -86,7 +87,7 @@ impl Cores {
             cores.threads.push(thread.map_err(StartError::Thread)?);
         }
         drop(report);
-        // On an error the drop of `cores` stops those that did start.
+        // On an error the drop of `cores` stops the cores that did start.
         reports.iter().collect::<Result<(), _>>()?;
         Ok(cores)
     }
@@ -99,10 +100,10 @@ impl Cores {
     /// Waits until every task has ended, and ends the threads.
     ///
     /// # Panics
-    /// If a task did.
+    /// Panics if a task panicked.
     pub fn finish(mut self) {
         self.shared.sleepers.set(ENDING);
-        // One at a time: after a panic the drop waits for the others.
+        // The threads are joined one at a time. After a panic the drop waits for the others.
         while let Some(thread) = self.threads.pop() {
             if let Err(panic) = thread.join() {
                 std::panic::resume_unwind(panic);
@@ -115,7 +116,7 @@ impl Drop for Cores {
     fn drop(&mut self) {
         self.shared.sleepers.set(STOPPED);
         for thread in self.threads.drain(..) {
-            // A task's panic was its own, and the tasks' ends were not asked for.
+            // The panic belongs to its task. On a drop nobody waits for the ends of tasks.
             let _ = thread.join();
         }
         self.shared.drop_waiting();
@@ -127,10 +128,10 @@ impl Drop for Cores {
 pub struct Spawner(Arc<Shared>);
 
 impl Spawner {
-    /// Adds a task: `task` is called on the core that begins it, with that core.
+    /// Adds a task. The core that begins the task calls `task` with a handle to itself.
     ///
     /// # Errors
-    /// [`SpawnError::CoresFull`] when as many tasks wait as may, [`SpawnError::CoresEnded`] when none begins any more.
+    /// [`SpawnError::CoresFull`] if as many tasks wait as may, [`SpawnError::CoresEnded`] if no task begins any more.
     pub fn spawn<F, T>(&self, task: F) -> Result<(), SpawnError>
     where
         F: FnOnce(Core) -> T + Send + 'static,
@@ -150,8 +151,8 @@ impl Spawner {
         }));
         shared.sleepers.wake_one();
         if shared.sleepers.is_stopped() {
-            // A stop locks the list of sleepers, too. If it did so before `wake_one` it is seen here; if after, then
-            // the task is found by the drop that ends the cores.
+            // A stop also locks the list of sleepers. If it did so before `wake_one`, the stop is seen here. If it did
+            // so afterwards, the drop that ends the cores finds the task.
             shared.drop_waiting();
         }
         Ok(())
@@ -161,10 +162,10 @@ impl Spawner {
 /// The reason why a task was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnError {
-    /// As many tasks wait to begin as may.
+    /// The number of tasks that wait to begin has reached its limit.
     #[error("{waiting_max} tasks wait to begin, as many as may")]
     CoresFull {
-        /// The bound.
+        /// The most tasks that may wait.
         waiting_max: usize,
     },
     /// The cores were finished or dropped, or a task panicked: no task begins any more.
@@ -183,7 +184,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Drops the tasks that have not begun: each may hold a [`Spawner`], which holds them all.
+    /// Drops the tasks that have not begun. Each may hold a [`Spawner`], which holds all of them.
     fn drop_waiting(&self) {
         let shares = || self.stealers.iter().map(Stealer::steal).collect();
         loop {
@@ -196,7 +197,7 @@ impl Shared {
     }
 }
 
-/// One core's way to the tasks that have not begun.
+/// One core's access to the tasks that have not begun.
 struct Share {
     queue: Worker<Start>,
     index: usize,
@@ -210,7 +211,8 @@ impl Share {
         self.core.0.tasks.borrow().count() >= self.tasks_max
     }
 
-    /// Takes a task from this core's queue, then from those that no core has yet, then from other cores' queues.
+    /// Takes a task from this core's queue, then from the tasks that are in no core's queue, then from other cores'
+    /// queues.
     fn take(&self) -> Option<Start> {
         self.queue.pop().or_else(|| {
             let shared = &self.shared;
@@ -250,17 +252,17 @@ impl Source for Share {
 
     fn slept(&mut self) {
         self.shared.sleepers.leave(self.index);
-        // It may have been woken for a new task. Out of the list first: the next wake is for another core, while this
-        // one is busy with what it begins.
+        // The core may have been woken for a new task. It leaves the list first, so that the next wake goes to another
+        // core while this one is busy with its new task.
         self.begin();
     }
 }
 
-/// The end of a task. It is dropped with its task, ended or not.
+/// Counts the end of a task when it is dropped. It is dropped with its task, whether or not the task ended.
 struct Ending(Arc<Shared>);
 
 impl Ending {
-    /// Counts a task that is accepted now, unless the cores are stopping.
+    /// Counts a new task, unless the cores are stopping.
     fn for_new_task(shared: &Arc<Shared>) -> Result<Self, SpawnError> {
         if !shared.sleepers.one_more_lives() {
             return Err(SpawnError::CoresEnded);
@@ -276,7 +278,7 @@ impl Drop for Ending {
 }
 
 fn serve(core_loop: &CoreLoop, mut share: Share) {
-    /// A panic of a task ends its core; the others must not wait for the tasks that died with it.
+    /// A panic of a task ends its core. The other cores must not wait for the tasks that died with it.
     struct StopOnPanic(Arc<Shared>);
     impl Drop for StopOnPanic {
         fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! A task's end as a future. Dropping it lets the task run on.
+//! A future of a task's end. If it is dropped, the task continues.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// The end of a task of the same loop.
+/// A future of the end of a task of the same loop.
 pub struct Join<T>(Rc<RefCell<State<T>>>);
 
 struct State<T> {
@@ -15,7 +15,7 @@ struct State<T> {
 }
 
 impl<T> Join<T> {
-    /// The work that runs the future, and where its result will be.
+    /// Returns the future of the result, and the work that computes it.
     pub(crate) fn new(future: impl Future<Output = T>) -> (Self, impl Future<Output = ()>) {
         let state = Rc::new(RefCell::new(State { result: None, waker: None }));
         let shared = Rc::clone(&state);
@@ -30,7 +30,7 @@ impl<T> Join<T> {
         (Self(state), work)
     }
 
-    /// The result, once it is there.
+    /// Takes the result, if it is there.
     pub(crate) fn take(&mut self) -> Option<T> {
         self.0.borrow_mut().result.take()
     }

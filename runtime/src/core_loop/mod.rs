@@ -1,9 +1,10 @@
-//! Our own executor, one instance per thread: tasks are futures that stay on it, devices are polled while jobs are
-//! inside and not more often than asked, and a loop with nothing to do sleeps until another thread or a device wakes
-//! it. It knows nothing of sockets or timers: those loops are tokio's, see [`crate::tokio_adapter`].
+//! Our own executor, with one instance per thread. Its tasks are futures that stay on their thread. It polls devices
+//! while jobs are inside, at most as often as configured. A loop without work sleeps until another thread or a device
+//! wakes it. It knows nothing of sockets or timers: loops that need them use tokio, see [`crate::tokio_adapter`].
 //!
-//! A pass polls some ready tasks, takes what other threads woke, and turns the runtime when that is due. How many
-//! tasks a pass polls follows from how long they take, so that the clock is looked at about once per poll interval.
+//! In one pass the loop polls some ready tasks, takes the tasks that other threads woke, and turns the runtime if it is
+//! time. The number of tasks per pass depends on how long they take, so that the loop reads the clock about once per
+//! poll interval.
 
 mod cores;
 mod home;
@@ -14,8 +15,8 @@ mod sleepers;
 mod tasks;
 mod wake;
 
-/// The primitives by which threads meet. `home` and `sleepers` name these through here, so that a model can replace
-/// them.
+/// The primitives for communication between threads. `home` and `sleepers` import them from here, so that a model can
+/// replace them.
 mod primitives {
     pub(super) use std::sync::atomic::{AtomicBool, AtomicUsize};
     pub(super) use std::sync::{Mutex, MutexGuard};
@@ -49,10 +50,11 @@ use wake::{Ready, Running, Signal};
 
 /// The configuration of a loop.
 pub struct CoreConfig {
-    /// The runtime under it.
+    /// The configuration of the loop's runtime.
     pub runtime: RuntimeConfig,
-    /// A device that must be polled is polled again only after this while tasks are ready; with none ready it is
-    /// polled without pause. Too short: time goes into polls that find nothing. Too long: finished jobs wait.
+    /// The time after which a device that must be polled is polled again while tasks are ready. With no task ready, it
+    /// is polled without pause. With a short interval, polls that find nothing take time. With a long one, finished
+    /// jobs wait.
     pub poll_interval: Nanos,
     /// The most completions that one turn takes from each device. With too few, each job costs a poll. With too many,
     /// ready tasks wait for a burst of completions.
@@ -60,27 +62,27 @@ pub struct CoreConfig {
 }
 
 impl CoreConfig {
-    /// Creates a configuration with the interval and the batch that measured well on the devices known so far.
+    /// Creates a configuration with the interval and the batch that performed well on the devices measured so far.
     pub fn new(runtime: RuntimeConfig) -> Self {
         Self { runtime, poll_interval: POLL_INTERVAL, dequeue_batch: DEQUEUE_BATCH }
     }
 }
 
-/// A loop of the thread that made it. Dropping it drops its tasks.
+/// A loop of the thread that created it. Dropping it drops its tasks.
 pub struct CoreLoop {
     core: Core,
 }
 
 impl CoreLoop {
-    /// A loop of the calling thread, with one queue into each device.
+    /// Creates a loop for the calling thread, with one queue into each device.
     ///
     /// # Errors
-    /// As [`Runtime::new`].
+    /// Fails like [`Runtime::new`].
     pub fn new(config: CoreConfig) -> Result<Self, StartError> {
         let home = Home::here();
         let signal = Waker::from(Arc::new(Signal(Arc::clone(&home))));
         let mut runtime = Runtime::new(config.runtime, &signal)?;
-        // The loop looks about once per interval while jobs are inside: that serves all.
+        // The loop reads the clock about once per interval while jobs are inside, and this reading serves all uses.
         let resolution = 2 * config.poll_interval.0.max(POLL_INTERVAL.0);
         runtime.set_time_resolution(Nanos(resolution));
         runtime.set_dequeue_batch(config.dequeue_batch);
@@ -106,7 +108,7 @@ impl CoreLoop {
     /// Runs until the future ends.
     ///
     /// # Panics
-    /// From within a loop's task.
+    /// Panics if it is called within a loop's task.
     pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
         let mut main = self.core.spawn(future);
         let mut result = None;
@@ -120,7 +122,7 @@ impl CoreLoop {
     /// Runs until every task has ended.
     ///
     /// # Panics
-    /// From within a loop's task.
+    /// Panics if it is called within a loop's task.
     pub fn run(&self) {
         let inner = &self.core.0;
         inner.run(&mut Until(|| inner.tasks.borrow().count() == 0));
@@ -134,7 +136,7 @@ impl Drop for CoreLoop {
     }
 }
 
-/// A loop as its tasks see it.
+/// The handle through which a loop's tasks use it.
 #[derive(Clone)]
 pub struct Core(Rc<Inner>);
 
@@ -151,14 +153,14 @@ impl Core {
         Run::new(&self.0.runtime, ticket)
     }
 
-    /// Does the same as [`Core::run`], in software whatever the policy says, for this reason.
+    /// Submits the job to software for this reason, without asking the policy, and returns a future of its end.
     pub fn run_in_software(&self, job: Box<Job>, reason: Reason) -> Run {
         let mut runtime = self.0.runtime.borrow_mut();
         let ticket = runtime.submit_to_software(job, reason);
         Run::new(&self.0.runtime, ticket)
     }
 
-    /// Adds a task to this loop. It runs to its end whether or not anyone waits for it.
+    /// Adds a task to this loop. The task runs to its end whether or not anyone waits for it.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Join<T> {
         let (join, work) = Join::new(future);
         let flag = self.0.tasks.borrow_mut().add(Box::pin(work));
@@ -166,7 +168,7 @@ impl Core {
         join
     }
 
-    /// Follows another policy from the next job on.
+    /// Sets the policy for the next and later jobs.
     pub fn set_policy(&self, policy: Arc<dyn Policy>) {
         self.0.runtime.borrow_mut().set_policy(policy);
     }
@@ -175,13 +177,13 @@ impl Core {
         Rc::clone(&self.0.runtime)
     }
 
-    /// The runtime's counters.
+    /// Returns the runtime's counters.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.0.runtime.borrow().metrics()
     }
 }
 
-/// Lets the other ready tasks go first.
+/// Lets the other ready tasks run first.
 pub fn yield_now() -> Behind {
     Behind(false)
 }
@@ -191,35 +193,36 @@ struct Inner {
     tasks: RefCell<Tasks>,
     home: Arc<Home>,
     ready: Ready,
-    /// The places of the tasks that have been polled. A poll borrows nothing that its task changes.
+    /// The places of the tasks that have been polled. While a task is polled, nothing is borrowed that it may change.
     places: Cell<Vec<Rc<Place>>>,
     poll_interval: Nanos,
     next_poll: Cell<Nanos>,
     looked: Cell<Nanos>,
-    /// Tasks that a pass polls.
+    /// The number of tasks that a pass polls.
     burst: Cell<u32>,
 }
 
-/// The source of a loop's work apart from its own tasks, and of its end.
+/// The source of a loop's work, in addition to the loop's tasks. It also decides when the loop ends.
 trait Source {
-    /// Returns whether the run is over. The loop asks once in a pass.
+    /// Returns whether the run is over. The loop calls this once in a pass.
     fn is_over(&mut self) -> bool;
 
-    /// Begins work when no task is ready, and now and then while some are. Returns whether it began one.
+    /// Begins work if there is any and returns whether it did. The loop calls this if no task is ready, and
+    /// occasionally while tasks are ready.
     fn begin(&mut self) -> bool {
         false
     }
 
-    /// Returns whether there is still nothing to begin. Then the loop sleeps.
+    /// Returns whether there is still nothing to begin. If so, the loop sleeps.
     fn may_sleep(&mut self) -> bool {
         true
     }
 
-    /// The loop slept, or did not after all.
+    /// Tells the source that the loop has slept, or did not sleep after all.
     fn slept(&mut self) {}
 }
 
-/// A source without work of its own.
+/// A source without any work, which ends the loop when the function returns true.
 struct Until<F>(F);
 
 impl<F: FnMut() -> bool> Source for Until<F> {
@@ -236,7 +239,7 @@ impl Inner {
             self.poll_tasks(&running);
             let signalled = self.take_woken();
             let outstanding = self.turn(running.none_ready(), signalled);
-            // This check is after the polls: the task that the loop waits for may have ended in them, and no wake
+            // This check comes after the polls. The task for which the loop waits may have ended in them, and no wake
             // follows from that.
             if source.is_over() {
                 return;
@@ -259,7 +262,7 @@ impl Inner {
             if index as usize >= places.len() {
                 self.tasks.borrow().add_places(&mut places);
             }
-            // The task may spawn or end others: nothing is borrowed while it runs.
+            // The task may spawn or end other tasks, so nothing is borrowed while it runs.
             if places[index as usize].poll() {
                 self.tasks.borrow_mut().ended(index);
             }
@@ -267,9 +270,9 @@ impl Inner {
         self.places.set(places);
     }
 
-    /// Makes ready what other threads woke; whether a device signalled.
+    /// Makes the tasks ready that other threads woke, and returns whether a device signalled.
     fn take_woken(&self) -> bool {
-        // No more than there are now: a task may be woken again as soon as it is taken.
+        // The loop takes no more tasks than there are now, because a task may be woken again as soon as it is taken.
         for _ in 0..self.home.woken_count() {
             let Some(index) = self.home.next_woken() else { break };
             self.tasks.borrow().dequeued(index);
@@ -277,18 +280,18 @@ impl Inner {
         self.home.take_signal()
     }
 
-    /// Turns the runtime, if that is due.
+    /// Turns the runtime, if it is time.
     fn turn(&self, none_ready: bool, signalled: bool) -> Outstanding {
         let mut runtime = self.runtime.borrow_mut();
         let outstanding = runtime.outstanding();
         if outstanding.jobs == 0 {
-            // The clock is not looked at until there is a job again.
+            // The clock is not read until there is a job again.
             runtime.park();
             return outstanding;
         }
         let now = runtime.refresh_clock();
         self.adapt_burst(now);
-        // With no task ready, a device that signals is polled anyway: such a pass follows a wake or a sleep that was
+        // With no task ready, a device that signals is polled anyway: this pass follows a wake, or a sleep that was
         // long enough.
         if !none_ready && !signalled && now < self.next_poll.get() {
             return outstanding;
@@ -301,8 +304,8 @@ impl Inner {
         runtime.turn_at(now)
     }
 
-    /// Polls more tasks in the next pass while the clock is looked at more than once per interval, fewer when less
-    /// often.
+    /// Doubles the number of tasks in the next pass if the clock was read more than once per interval, and halves it
+    /// otherwise.
     fn adapt_burst(&self, now: Nanos) {
         let elapsed = now.since(self.looked.replace(now));
         let burst = self.burst.get();
@@ -310,13 +313,13 @@ impl Inner {
         self.burst.set(if soon { (2 * burst).min(BURST_MAX) } else { (burst / 2).max(1) });
     }
 
-    /// Sleeps. Wakes come in order: what wakes the loop is in a queue before the thread is unparked, so either the
-    /// queue was seen full or the sleep ends at once.
+    /// Sleeps. A wake-up is never lost: the waker puts its task into a queue before it unparks the thread. Either the
+    /// loop has seen the task in the queue, or the sleep ends at once.
     fn sleep(&self, outstanding: &Outstanding, source: &mut impl Source) {
         self.runtime.borrow_mut().park();
         if source.may_sleep() {
             if outstanding.jobs > 0 {
-                // A signal may be lost with its device: a turn now and then finds what is overdue.
+                // A signal may be lost with its device. An occasional turn finds overdue jobs.
                 thread::park_timeout(Duration::from(outstanding.turn_within));
             } else {
                 thread::park();
@@ -326,15 +329,16 @@ impl Inner {
     }
 }
 
-/// A middle way between latency and time spent on polls.
+/// A compromise between latency and the time spent on polls.
 const POLL_INTERVAL: Nanos = Nanos::micros(1);
 
 const DEQUEUE_BATCH: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
-/// Other threads' wakes and the devices are never further away than this many polls of tasks.
+/// The most tasks that a pass polls. After so many the loop serves other threads' wakes and the devices again.
 const BURST_MAX: u32 = 64;
 
 const BURST_FIRST: u32 = 16;
 
-/// While tasks stay ready, one more begins once in this many passes: they may wait for what it does.
+/// The number of passes after which the loop begins more work while tasks stay ready. The ready tasks may wait for that
+/// work.
 const PASSES_PER_BEGIN: u32 = 8;

@@ -1,5 +1,5 @@
-//! Tests how threads meet, in every order of their steps: the same files as in use, compiled against a model of threads
-//! and memory. It does not model the queue, which is crossbeam's; here it is a locked list.
+//! Tests the communication between threads in every order of their steps. The files in use are compiled against a model
+//! of threads and memory. The queue, which is crossbeam's, is not modelled. Here it is a locked list.
 
 #[path = "home.rs"]
 #[allow(dead_code, clippy::duplicate_mod)]
@@ -28,8 +28,8 @@ mod primitives {
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 
-    /// A token that is there or not, as the standard library's; loom's own `park` is taken for one by who waits for a
-    /// lock.
+    /// A token that is either present or not, like the standard library's. loom's `park` is not used, because a thread
+    /// that waits for a lock would consume its token.
     #[derive(Clone)]
     pub(super) struct Thread(Arc<Notify>);
 
@@ -89,21 +89,21 @@ fn check(preemptions_max: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// The most steps of one order: more than any order that ends takes.
+/// The most steps of one order. Every order that ends takes fewer.
 const BRANCHES_MAX: usize = 20_000;
 
 const TASK: u32 = 7;
 
-/// The values that wakers wrote before they woke the task.
+/// The values that wakers write before they wake the task.
 type Written = Arc<[AtomicUsize; 2]>;
 
 fn sees_all(written: &Written) -> bool {
-    // The loads have no order of their own: only the wake makes the writes visible.
+    // The loads are relaxed, so only the wake makes the writes visible.
     written.iter().all(|mark| mark.load(Ordering::Relaxed) == 1)
 }
 
-/// Two threads wake a task that waits for both, and a loop as `Inner::run` is one, which does these two steps in this
-/// order for each task that it takes.
+/// Runs two threads that wake a task which waits for both of them, and a loop like `Inner::run`. For each task that it
+/// takes, the loop does the two steps in the given order.
 fn a_task_is_woken_by_two(steps: [fn(&Flag, &Written) -> bool; 2]) {
     check(2, move || {
         let (home, queued) = (Home::here(), Arc::new(Flag::lowered()));
@@ -170,7 +170,7 @@ fn a_sleeping_loop_hears_a_device_s_signal() {
     });
 }
 
-/// Cores that share tasks. Each task waits until as many have begun as there are.
+/// Cores that share tasks. Each task waits until all tasks have begun.
 struct Cores {
     tasks: Injector<()>,
     sleepers: Sleepers,
@@ -190,7 +190,7 @@ impl Cores {
         })
     }
 
-    /// Does the same as `Spawner::spawn`.
+    /// Spawns a task like `Spawner::spawn`.
     fn spawn(&self) -> bool {
         if !self.sleepers.one_more_lives() {
             return false;
@@ -210,7 +210,7 @@ impl Cores {
         }
     }
 
-    /// Does the same as `Share::begin`. The task ends before anything else is done.
+    /// Begins a task like `Share::begin`. The task ends before this returns.
     fn begin(&self) -> bool {
         if !self.sleepers.some_wait() {
             return false;
@@ -228,7 +228,7 @@ impl Cores {
         true
     }
 
-    /// Does the same as `Inner::run` with a `Share`. With `looks_again` it looks before it sleeps.
+    /// Runs a core like `Inner::run` with a `Share`. With `looks_again` it looks for tasks once more before it sleeps.
     fn serve(&self, index: usize, looks_again: bool) {
         while !self.sleepers.is_over() {
             if self.begin() {
@@ -237,7 +237,7 @@ impl Cores {
             if self.sleepers.enter(index, true) || !looks_again {
                 park();
             } else {
-                // A task that is counted may not be in the queue yet.
+                // A task that is already counted may not be in the queue yet.
                 yield_now();
             }
             self.sleepers.leave(index);
@@ -246,7 +246,7 @@ impl Cores {
     }
 }
 
-/// Runs as many tasks as cores, each of which waits for all others to begin. A task that never begins is a deadlock.
+/// Runs as many tasks as cores. Each task waits for all others to begin, so a task that never begins is a deadlock.
 fn every_task_begins(cores: usize, preemptions_max: usize, looks_again: bool) {
     check(preemptions_max, move || {
         let shared = Cores::new(cores);

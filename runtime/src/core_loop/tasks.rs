@@ -1,5 +1,5 @@
-//! The tasks of one loop. A place keeps its waker from task to task, so that a wake costs no allocation and a poll no
-//! clone. Which task is polled when is the loop's to say.
+//! The tasks of one loop. A place reuses its waker for each of its tasks, so that a wake allocates nothing and a poll
+//! clones nothing. The loop decides when a task is polled.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -11,7 +11,7 @@ use std::task::{Context, Waker};
 use super::home::Home;
 use super::wake::TaskWaker;
 
-/// A task's work.
+/// The future that a task runs.
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()>>>;
 
 /// All tasks of one loop.
@@ -21,16 +21,16 @@ pub(crate) struct Tasks {
     free: Vec<u32>,
 }
 
-/// One task after the other.
+/// A slot that holds one task after the other.
 pub(crate) struct Place {
     flag: Arc<TaskWaker>,
     waker: Waker,
-    /// The work; it is taken out while the task is polled.
+    /// The task's future. It is taken out while the task is polled.
     work: Cell<Option<Work>>,
 }
 
 impl Place {
-    /// Polls the task once; whether it ended. From here on it may be woken again.
+    /// Polls the task once and returns whether it ended. The task may be woken again as soon as this begins.
     #[inline]
     pub(crate) fn poll(&self) -> bool {
         self.flag.taken();
@@ -48,7 +48,7 @@ impl Tasks {
         Self { home: Arc::clone(home), places: Vec::new(), free: Vec::new() }
     }
 
-    /// Takes the task in; it waits to be woken.
+    /// Adds a task, which waits to be woken.
     pub(crate) fn add(&mut self, work: Work) -> Arc<TaskWaker> {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = self.places.len() as u32;
@@ -62,28 +62,28 @@ impl Tasks {
         Arc::clone(&place.flag)
     }
 
-    /// Adds the places that are not known yet; they stay as long as the loop does.
+    /// Adds the places that are not in `known` yet. Places stay as long as their loop.
     #[cold]
     pub(crate) fn add_places(&self, known: &mut Vec<Rc<Place>>) {
         known.extend_from_slice(&self.places[known.len()..]);
     }
 
-    /// The task of the place has ended: it is free.
+    /// Frees the place of a task that has ended.
     pub(crate) fn ended(&mut self, index: u32) {
         self.free.push(index);
     }
 
-    /// Makes a task ready that another thread woke: its index came out of that queue.
+    /// Makes a task ready that another thread woke. Its index was taken from that queue.
     pub(crate) fn dequeued(&self, index: u32) {
         self.places[index as usize].flag.dequeued();
     }
 
-    /// Tasks that have not ended.
+    /// Returns the number of tasks that have not ended.
     pub(crate) fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Gives every task up, to be dropped by the caller: what a task drops may look for its loop.
+    /// Takes all tasks out for the caller to drop, because a task's destructors may use its loop.
     pub(crate) fn give_up(&self) -> Vec<Work> {
         self.places.iter().filter_map(|place| place.work.take()).collect()
     }

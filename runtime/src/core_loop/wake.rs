@@ -1,5 +1,5 @@
-//! The list of tasks to poll next. On a loop's own thread it is in thread-local memory, without locks or atomic
-//! read-modify-writes. From any other thread it takes a queue and an unpark (`home`). Nothing here polls.
+//! The list of tasks to poll next. The loop's thread uses thread-local memory for it, without locks or atomic
+//! read-modify-writes. Any other thread needs a queue and an unpark (`home`). Nothing here polls.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -10,15 +10,15 @@ use std::thread;
 
 use super::home::{Flag, Home};
 
-/// Wakes the task of one place. Made once per place: a wake that comes after the task's end may meet the next task
-/// there, which is then polled once for nothing.
+/// Wakes the task of one place. It is created once per place. A wake after the task's end may reach the next task of
+/// the place, which is then polled once without need.
 pub(crate) struct TaskWaker {
     home: Arc<Home>,
     home_id: u64,
     index: u32,
-    /// Whether the task is among the ready ones. Only the home's own thread looks.
+    /// Whether the task is among the ready tasks. Only the home's thread reads this.
     is_ready: AtomicBool,
-    /// Whether the task is in the home's queue of tasks that other threads woke, or about to be.
+    /// Whether the task is in the home's queue of tasks that other threads woke, or is about to enter it.
     queued: Flag,
 }
 
@@ -28,13 +28,14 @@ impl TaskWaker {
         Self { home: Arc::clone(home), home_id: home.id, index, is_ready, queued }
     }
 
-    /// Makes the task ready whose index came out of the queue. On the home's own thread, within its run.
+    /// Makes a task ready whose index was taken from the queue. It must be called on the home's thread while the loop
+    /// runs.
     pub(crate) fn dequeued(&self) {
         self.queued.lower();
         self.make_ready();
     }
 
-    /// Makes the task ready, on the home's own thread within its run.
+    /// Makes the task ready. It must be called on the home's thread while the loop runs.
     #[inline]
     fn make_ready(&self) {
         if !self.is_ready.load(Ordering::Relaxed) {
@@ -82,8 +83,8 @@ impl Wake for Signal {
     }
 }
 
-/// The loop that runs on this thread, and its tasks that were woken since the last were looked at: between two runs a
-/// list without memory. As it is never dropped, the thread need not be asked whether it still is there.
+/// The loop that runs on this thread, and its tasks that were woken since it last took the list. Between two runs the
+/// list has no memory. It is never dropped, so an access need not check whether it still exists.
 struct Here {
     id: Cell<u64>,
     ready: RefCell<ManuallyDrop<Vec<u32>>>,
@@ -98,14 +99,14 @@ thread_local! {
 
 const NONE: u64 = 0;
 
-/// The tasks of a loop that are polled next, those woken first in front. What is woken meanwhile comes after them: two
-/// lists that change places cost less than a queue.
+/// The tasks that a loop polls next, in the order in which they were woken. Tasks that are woken meanwhile are in a
+/// second list and come after them. To swap two lists costs less than a queue.
 #[derive(Default)]
 pub(crate) struct Ready {
     tasks: RefCell<Vec<u32>>,
-    /// The number of them that were taken.
+    /// The number of these tasks that were taken.
     taken: Cell<usize>,
-    /// The memory of the other list, between two runs.
+    /// The memory of the second list, between two runs.
     spare: Cell<Vec<u32>>,
 }
 
@@ -114,7 +115,7 @@ impl Ready {
         self.tasks.borrow().len() - self.taken.get()
     }
 
-    /// All were taken: those are next that were woken since.
+    /// Replaces the list, all of whose tasks were taken, by the tasks that were woken since.
     #[inline]
     fn refill(&self, tasks: &mut Vec<u32>) {
         tasks.clear();
@@ -123,14 +124,14 @@ impl Ready {
     }
 }
 
-/// The time that a loop runs on its thread. In between its tasks are woken as from another thread.
+/// The time for which a loop runs on its thread. Between two runs its tasks are woken as from another thread.
 pub(crate) struct Running<'a>(&'a Ready);
 
 impl<'a> Running<'a> {
-    /// Runs the loop of this home; `ready` keeps its ready tasks between two runs.
+    /// Runs the loop of this home. `ready` stores its ready tasks between two runs.
     ///
     /// # Panics
-    /// If a loop runs on this thread already, or the loop belongs to another thread.
+    /// Panics if a loop runs on this thread already, or if the loop belongs to another thread.
     pub(crate) fn start(home: &Home, ready: &'a Ready) -> Self {
         assert_eq!(thread::current().id(), home.thread.id(), "a loop runs on its own thread");
         HERE.with(|here| {
@@ -140,7 +141,7 @@ impl<'a> Running<'a> {
         Self(ready)
     }
 
-    /// The next task that is ready.
+    /// Takes the next task that is ready.
     #[inline]
     pub(crate) fn next_ready(&self) -> Option<u32> {
         let mut tasks = self.0.tasks.borrow_mut();
@@ -159,7 +160,7 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Tasks of this home that are ready to be polled; none while its loop does not run.
+/// Returns the number of ready tasks of this home. It is zero while the home's loop does not run.
 #[inline]
 pub(crate) fn ready_count(home: &Home, ready: &Ready) -> usize {
     let woken = |here: &Here| (here.id.get() == home.id).then(|| here.ready.borrow().len());

@@ -1,6 +1,6 @@
-//! The way around a device that fails, tried before it is needed: a runtime whose device fails every job, and one
-//! whose device is lost, must have the same jobs back from software, whole and with the reason on record. Those
-//! runtimes are made for this and thrown away: none of their jobs is in a server's counters.
+//! Tests the fallback from a failing device before it is needed. One runtime has a device that fails every job, another
+//! has a device that is lost. Both must get the same jobs back from software, unchanged and with the reason recorded.
+//! These runtimes are created for the test and dropped, so none of their jobs is in a server's counters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::blocking::BlockingRuntime;
 use crate::config::{RuntimeConfig, StartError};
 use crate::entry::Finished;
 
-/// Has a runtime over `software` and `device`, which is made to fail and then to be lost, do every kind of job that the
-/// capabilities name. No job is waited for longer than `patience`.
+/// Runs every kind of job that the capabilities name, on a runtime over `software` and `device`. The device is made to
+/// fail, and then to be lost. The test waits for each job at most for `patience`.
 ///
 /// # Errors
-/// The first job that does not come back as it should.
+/// The first job that does not return as it should.
 pub fn fallback(
     device: &Arc<dyn Device>,
     can: &Capabilities,
@@ -63,15 +63,15 @@ fn open(devices: Vec<Arc<dyn Device>>, patience: Duration) -> Result<BlockingRun
     })
 }
 
-/// One job, and what it must come to.
+/// One job and its expected result.
 struct JobShape {
     task: Task,
     input: Bytes,
-    /// The bytes that the stream of a compression must be read back to.
+    /// The expected bytes. The stream of a compression must decompress to them.
     expected: Bytes,
 }
 
-/// A job of every kind that the capabilities name and software does as well.
+/// Returns a job of every kind that the capabilities name and that software does as well.
 fn asked(
     can: &Capabilities,
     home: &Capabilities,
@@ -113,7 +113,7 @@ impl JobShape {
         let mut left = Patience::new(patience);
         loop {
             let finished = runtime.run_blocking(self.job());
-            // Another process may keep a shared queue full for a while.
+            // Another process may fill a shared queue for a while.
             if finished.path.reason != Reason::QueueFull || left.is_over() {
                 return finished;
             }
@@ -130,13 +130,13 @@ impl JobShape {
     ) -> Result<(), Problem> {
         let op = self.task.op().name();
         let Finished { job, outcome, path, .. } = finished;
-        // The path that was to be tried was not taken.
+        // The job did not take the path that is tested.
         match path.reason {
             Reason::Timeout => return Err(Problem::Late { op, patience }),
             Reason::QueueFull => {
                 return Err(Problem::Refused { op, reason: RefusedReason::Full });
             }
-            // Its own, and not the one that was to be tried.
+            // The device itself was lost, and not by the plan that is tested.
             Reason::DeviceLost if reason != Reason::DeviceLost => {
                 return Err(Problem::Failed { op, error: DeviceError::Lost });
             }

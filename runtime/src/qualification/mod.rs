@@ -1,6 +1,6 @@
-//! Qualification: whether a device does what it says and whether software stands in for it, found out when a process
-//! starts and not in an incident. Every result is read back. It keeps no counters and decides nothing about a device
-//! that serves: that is the runtime's, by what becomes of jobs.
+//! Qualification finds out whether a device does what it says and whether software can replace it. This happens when a
+//! process starts and not in an incident. Every result is read back. It keeps no counters and decides nothing about a
+//! device that serves. The runtime decides that from the outcomes of jobs.
 
 mod fallback;
 mod patience;
@@ -19,11 +19,11 @@ pub use fallback::fallback;
 pub use problem::Problem;
 pub use trip::{CodecTrip, Trip, round_trip};
 
-/// One round trip of every kind of job on the device, and then the same jobs with the device failing, which must come
-/// back from software. Each job is given `patience`.
+/// Runs one round trip of every kind of job on the device. It then runs the same jobs on a failing device, and software
+/// must return them. Each job may take `patience`.
 ///
 /// # Errors
-/// What keeps it from being used, or from being known to work; see [`Problem::disqualifies`].
+/// The reason why the device must not be used, or is not known to work; see [`Problem::disqualifies`].
 pub fn qualify(
     device: &Arc<dyn Device>,
     software: &Arc<dyn Device>,
@@ -34,10 +34,10 @@ pub fn qualify(
     fallback(device, device.capabilities(), software, &sample, patience)
 }
 
-/// The first half of [`qualify`], for a service whose own process tries the devices behind it.
+/// Runs the first half of [`qualify`], for a service whose process qualifies the devices behind it.
 ///
 /// # Errors
-/// As [`qualify`].
+/// Fails like [`qualify`].
 pub fn qualify_service(
     service: &Arc<dyn Device>,
     software: &Arc<dyn Device>,
@@ -46,10 +46,10 @@ pub fn qualify_service(
     round_trip(service.as_ref(), software.as_ref(), &sample(), patience).map(|_| ())
 }
 
-/// The second half of [`qualify`] for a device that is not to be asked: software takes its place, and fails.
+/// Runs the second half of [`qualify`] for a device that must not receive jobs. A failing software device replaces it.
 ///
 /// # Errors
-/// As [`qualify`].
+/// Fails like [`qualify`].
 pub fn qualify_fallback(
     can: &Capabilities,
     software: &Arc<dyn Device>,
@@ -58,7 +58,7 @@ pub fn qualify_fallback(
     fallback(software, can, software, &sample(), patience)
 }
 
-/// The device's place without the device: it does nothing, takes no job and says so among its counters.
+/// Returns a replacement for the device that accepts no job. Its counters say that the device was withdrawn.
 pub fn withdrawn(device: &Arc<dyn Device>) -> Arc<dyn Device> {
     let capabilities = Capabilities {
         writes: Vec::new(),
@@ -108,7 +108,7 @@ impl Queue for NoQueue {
     }
 }
 
-/// Words in no order, always the same: it compresses, and no two stretches of it are alike.
+/// Returns random words, always the same ones. The text compresses, and no two parts of it are equal.
 fn sample() -> Bytes {
     let mut draws = Prng::new(SEED);
     let mut text = String::with_capacity(SAMPLE_BYTES + LONGEST_WORD_BYTES);
@@ -119,7 +119,7 @@ fn sample() -> Bytes {
     Bytes::from(text)
 }
 
-/// The size of many values of a cache, and about the size from which an accelerator pays.
+/// The size of the sample. Many values of a cache have this size, and an accelerator pays from about this size.
 const SAMPLE_BYTES: usize = 4_096;
 
 const WORDS: [&str; 16] = [

@@ -1,5 +1,5 @@
-//! The time for which a job of a qualification is waited for. Only time in which this process had a core counts: a
-//! machine that stands still for a while does not make a device late. This module knows no jobs.
+//! The time that a qualification waits for a job. Only the time in which this process had a core counts, so a machine
+//! that stands still for a while does not make a device late. This module knows no jobs.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -19,12 +19,12 @@ impl Patience {
         Self { limit, waited: Duration::ZERO, looked: Instant::now() }
     }
 
-    /// The device made progress, or the next job begins.
+    /// Restarts the time, because the device made progress or the next job begins.
     pub(super) fn restart(&mut self) {
         *self = Self::new(self.limit);
     }
 
-    /// Returns whether the job has had its time by now.
+    /// Returns whether the job's time is over.
     pub(super) fn is_over(&mut self) -> bool {
         let now = Instant::now();
         self.waited += (now - self.looked).min(LOOK_MAX);
@@ -32,7 +32,7 @@ impl Patience {
         self.waited >= self.limit
     }
 
-    /// Lets others have the core, for longer where the job takes long.
+    /// Gives the core to other threads. The pause is longer for a job that takes long.
     pub(super) fn pause(&self) {
         match self.waited < SPIN {
             true => thread::yield_now(),
@@ -41,7 +41,7 @@ impl Patience {
     }
 }
 
-/// A clock that moves by a part of `limit` at most from one look to the next.
+/// A clock that moves by at most a part of `limit` from one reading to the next.
 pub(super) struct PatientClock {
     step_max: Duration,
     looked: Mutex<(Instant, Nanos)>,
@@ -63,15 +63,15 @@ impl Clock for PatientClock {
     }
 }
 
-/// One look to the next is taken to be no longer than this.
+/// The most time that counts between two readings of the clock.
 const LOOK_MAX: Duration = Duration::from_millis(20);
 
-/// A device that takes longer is not measured any more.
+/// The time for which a wait yields without sleeping. The time of a device that takes longer is not measured exactly.
 const SPIN: Duration = Duration::from_millis(20);
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A runtime looks at its clock at least eight times per timeout.
+/// The divisor of the limit for one step of the clock. A runtime reads its clock at least eight times per timeout.
 const STEPS_MIN: u32 = 4;
 
 #[cfg(test)]

@@ -7,57 +7,57 @@ use device::{DeviceError, RefusedReason};
 /// The reason why a device did not qualify. The kind says who must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// Its queue did not open.
+    /// The device's queue did not open.
     #[error("{0}")]
     Open(DeviceError),
-    /// It did not take a job that it says it takes.
+    /// The device refused a job that it claims to accept.
     #[error("{op}: refused ({reason:?})")]
     Refused {
         /// The op of the job.
         op: &'static str,
-        /// Its word.
+        /// The device's reason.
         reason: RefusedReason,
     },
-    /// It kept a job.
+    /// The device did not return a job in time.
     #[error("{op}: no completion within {patience:?}")]
     Late {
         /// The op of the job.
         op: &'static str,
-        /// The time that the job was given.
+        /// The time that the job was allowed.
         patience: Duration,
     },
-    /// It failed a job.
+    /// The device failed a job.
     #[error("{op}: {error}")]
     Failed {
         /// The op of the job.
         op: &'static str,
-        /// Its word.
+        /// The device's error.
         error: DeviceError,
     },
-    /// It found no shorter form of what every other device shortens.
+    /// The device did not shrink the sample, which every other device shrinks.
     #[error("{op}: the sample, which compresses, did not shrink")]
     DidNotShrink {
         /// The op of the job.
         op: &'static str,
     },
-    /// It gave other bytes than software does.
+    /// The device returned other bytes than software.
     #[error("WRONG RESULT: it does not {what} {how} as software does ({why})")]
     Wrong {
-        /// The verb.
+        /// The verb for the work that the device did wrong.
         what: &'static str,
         /// The codec or the kernel.
         how: &'static str,
-        /// How the result is wrong.
+        /// The reason why the result is wrong.
         why: String,
     },
-    /// A job that it fails does not come back whole from software.
+    /// Software does not return a correct result for a job that the device fails.
     #[error("software does not stand in for it: {0}")]
     Fallback(String),
 }
 
 impl Problem {
-    /// Returns whether the device must not be used: its results are wrong, or a failure of it would not be survived.
-    /// Any other device costs time at most, and the runtime retires it while it is lost or hangs.
+    /// Returns whether the device must not be used, because its results are wrong or because a failure would lose jobs.
+    /// Every other problem costs only time, and the runtime retires the device while it is lost or hangs.
     pub fn disqualifies(&self) -> bool {
         match self {
             Problem::Wrong { .. } | Problem::Fallback(_) => true,

@@ -1,5 +1,5 @@
-//! One round trip of every kind of job that a device does, its results compared with what went in and with what
-//! software makes of them. Jobs go to the device's own queue, so that the path that ran is the device's or none.
+//! One round trip of every kind of job that a device does. Its results are compared with the input and with software's
+//! results. The jobs go directly to the device's queue, so no other path can run them.
 
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -16,35 +16,35 @@ use units::ByteCount;
 use super::Problem;
 use super::patience::Patience;
 
-/// The jobs that a device did, all of them right.
+/// The jobs that a device did, all with correct results.
 #[derive(Clone, Debug)]
 pub struct Trip {
-    /// Size of the input (bytes): the sample's, or the largest that the device takes.
+    /// The size of the input in bytes: the size of the sample, or the largest that the device accepts.
     pub bytes: usize,
-    /// Each codec of the device's, once.
+    /// The round trips, one for each codec of the device.
     pub codecs: Vec<CodecTrip>,
-    /// Kernels.
+    /// The names of the kernels.
     pub kernels: Vec<&'static str>,
 }
 
-/// A round trip in one codec. A time is none where the device has no such direction and software stood in.
+/// A round trip in one codec. A time is none if the device lacks the direction and software ran the job instead.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CodecTrip {
-    /// Its name.
+    /// The name of the codec.
     pub codec: &'static str,
-    /// Size of the stream (bytes).
+    /// The size of the stream in bytes.
     pub compressed_bytes: usize,
-    /// The time from submission to completion (us).
+    /// The time of the compression from submission to completion (us).
     pub compress_us: Option<u64>,
-    /// The same on the way back (us).
+    /// The time of the decompression from submission to completion (us).
     pub decompress_us: Option<u64>,
 }
 
-/// Has the device do every kind of job that it says it does, with as much of the sample as it takes, and every result
-/// read back or made again by `software`. No job is waited for longer than `patience`.
+/// Runs every kind of job that the device claims to do, with as much of the sample as it accepts. `software` reads
+/// every result back or computes it again. The test waits for each job at most for `patience`.
 ///
 /// # Errors
-/// The first thing that it does not do.
+/// The first job that the device does not do correctly.
 pub fn round_trip(
     device: &dyn Device,
     software: &dyn Device,
@@ -68,7 +68,7 @@ pub fn round_trip(
     Ok(Trip { bytes: input.len(), codecs, kernels })
 }
 
-/// Returns as much of the sample as a device takes.
+/// Returns as much of the sample as a device accepts.
 pub(super) fn fitting(can: &Capabilities, sample: &Bytes) -> Bytes {
     let room = can.work_bytes_max.as_usize().saturating_sub(ROOM_FOR_TAG);
     sample.slice(..room.min(sample.len()))
@@ -87,7 +87,7 @@ fn codec_trip(
     let does = |task| can.accepts(task, input.len());
     let writer = if does(&compress) { &mut *tested } else { &mut *oracle };
     let (stream, compress_us) = writer.run(compress.clone(), input.clone())?;
-    // Software has no faults of its own: what it cannot read is the device's doing, if the device wrote it.
+    // Software makes no errors: if it cannot read a stream that the device wrote, the device is at fault.
     let read = oracle.run(decompress.clone(), stream.clone());
     let read = read.map_err(|error| match does(&compress) {
         true => wrong("compress", codec, error.to_string()),
@@ -98,7 +98,7 @@ fn codec_trip(
     if does(&decompress) {
         let (read, us) =
             tested.run(decompress.clone(), stream.clone()).map_err(|error| match error {
-                // Software has read it.
+                // Software read the stream, so the device is wrong.
                 Problem::Failed { error: DeviceError::InvalidInput(why), .. } => {
                     wrong("decompress", codec, why.to_owned())
                 }
@@ -132,7 +132,7 @@ fn kernel_trip(
     Ok(())
 }
 
-/// The job that a kernel is for.
+/// Returns a job for the kernel.
 pub(super) fn task_of(kernel: Kernel) -> Task {
     match kernel {
         Kernel::AesGcm => {
@@ -160,7 +160,7 @@ fn wrong(what: &'static str, how: &'static str, why: String) -> Problem {
     Problem::Wrong { what, how, why }
 }
 
-/// A queue of a device, and the pool for what comes out of it.
+/// A queue of a device, and the pool for its results.
 pub(super) struct Line {
     queue: Box<dyn Queue>,
     pool: Pool,
@@ -175,7 +175,7 @@ impl Line {
         Ok(Self { queue, pool: Pool::heap(ByteCount(0)), patience, left })
     }
 
-    /// Runs one job to its end: its result and how long it took (us).
+    /// Runs one job to its end, and returns its result and its time (us).
     pub(super) fn run(&mut self, task: Task, input: Bytes) -> Result<(Bytes, u64), Problem> {
         let op = task.op().name();
         let mut job = job(&self.pool, task, input);
@@ -184,7 +184,7 @@ impl Line {
             let start = Instant::now();
             let over = self.left.is_over();
             job = match self.queue.try_submit(job) {
-                // Another process may keep a shared queue full for a while.
+                // Another process may fill a shared queue for a while.
                 Err(Refused { job, reason: RefusedReason::Full }) if !over => job,
                 Err(Refused { reason, .. }) => return Err(Problem::Refused { op, reason }),
                 Ok(()) => {
@@ -205,11 +205,11 @@ impl Line {
         }
     }
 
-    /// The one job that is inside; none in time.
+    /// Returns the completion of the job in flight, or none if the job is not done in time.
     fn finished(&mut self) -> Option<Completion> {
         let mut done = Vec::new();
         loop {
-            // A completion that came while this thread had no core came in time.
+            // A completion that arrived while this thread had no core arrived in time.
             let over = self.left.is_over();
             if self.queue.poll(&mut done) > 0 || over {
                 return done.pop();
@@ -219,12 +219,12 @@ impl Line {
     }
 }
 
-/// A job with room for its result.
+/// Creates a job with space for its result.
 pub(super) fn job(pool: &Pool, task: Task, input: Bytes) -> Box<Job> {
     let room = task.output_bytes(input.len()).unwrap_or(2 * input.len() + ROOM_FOR_TAG);
     let output = pool.take(room);
     Box::new(Job::new(task, Input::heap(input), output))
 }
 
-/// An encryption's tag, and what a compressed stream of little may be longer than it.
+/// The space for an encryption's tag, and for the growth of a short input that does not compress.
 const ROOM_FOR_TAG: usize = 64;

@@ -23,14 +23,14 @@ use crate::entry::Finished;
 enum Flow {
     On,
     Park(State),
-    /// An answer is awaited, and there already.
+    /// The strand waits for an answer that has already arrived.
     Resume(usize),
     /// The path is over.
     Over,
 }
 
 impl Engine {
-    /// Goes on with the strand as far as it can.
+    /// Runs the strand as far as possible.
     pub(super) fn advance(&mut self, core: &mut Runtime, mut strand: Box<Strand>) {
         let memory = Rc::clone(&strand.memory);
         loop {
@@ -134,7 +134,7 @@ impl Engine {
                 self.spend(PORT_BYTES);
                 strand.payload.clone()
             }
-            // The checks leave it to the ends of paths.
+            // The checks allow this op only at the ends of paths.
             Op::Notify => strand.payload.clone(),
         };
         self.fits(payload.len())?;
@@ -203,7 +203,8 @@ impl Engine {
         job.tenant = live.input.tenant;
         job.class = live.input.class;
         job.deadline = deadline(live.started, due, live.input.deadline);
-        // A core that begins a trace asks once; afterwards there is no caller that could ask again.
+        // Only later steps wait in the overflow area. For the first step the core that begins the trace tries once. For
+        // later steps there is no caller that could try again.
         if live.steps > 0 && self.limits.overflow_max > 0 && core.is_crowded(&job) {
             if self.overflow.len() < self.limits.overflow_max {
                 self.metrics.up(Counted::Overflowed);
@@ -214,7 +215,7 @@ impl Engine {
         self.give_to(core, strand, job)
     }
 
-    /// Hands the job to the runtime. What is done at once is done here.
+    /// Submits the job to the runtime. If the job is done at once, its result is used at once.
     fn give_to(
         &mut self,
         core: &mut Runtime,
@@ -232,7 +233,7 @@ impl Engine {
         Ok(Flow::On)
     }
 
-    /// A job that waited has room now.
+    /// Submits a job that waited and for which there is space now.
     pub(super) fn hand_over(&mut self, core: &mut Runtime, mut strand: Box<Strand>, job: Box<Job>) {
         let op = job.task.op();
         match self.give_to(core, &mut strand, job) {
@@ -242,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// The strand's job is back.
+    /// Uses the result of the strand's job.
     pub(super) fn take_result(
         &mut self,
         core: &mut Runtime,
@@ -279,7 +280,7 @@ impl Engine {
         self.done(core, strand, payload, (due, ran))
     }
 
-    /// The op gave this payload.
+    /// Ends the step of an op, which returned this payload.
     fn done(
         &mut self,
         core: &mut Runtime,
@@ -306,7 +307,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks up what the program's branches ask, once per payload.
+    /// Reads the fields that the program's branches need, once per payload.
     fn read_fields(&mut self, strand: &mut Strand) -> Result<(), Malformed> {
         if strand.fields.values.is_some() {
             return Ok(());
@@ -322,7 +323,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The strand goes on as the first arm, others as the others.
+    /// Continues the strand as the first arm, and starts a new strand for each other arm.
     fn fork(&mut self, strand: &mut Strand, arms: &[usize], join: Option<usize>) {
         if let Some(at) = join {
             let (run, missing, outer) = (strand.run, arms.len(), strand.join);
@@ -369,11 +370,11 @@ impl Failure {
     }
 }
 
-/// The earlier of the step's deadline and that of the whole.
+/// Returns the earlier of the step's deadline and the deadline of the whole trace.
 fn deadline(started: Nanos, due: Option<Nanos>, all: Option<Nanos>) -> Option<Nanos> {
     let due = due.map(|due| Nanos(started.0.saturating_add(due.0)));
     due.into_iter().chain(all).min()
 }
 
-/// A call of a port counts as much as work on this many bytes.
+/// A call of a port counts as much as the work on this many bytes.
 const PORT_BYTES: usize = 512;

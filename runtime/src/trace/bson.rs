@@ -1,6 +1,7 @@
-//! BSON, as far as JSON and our message have it: documents, arrays, doubles, strings, booleans, null, whole numbers of
-//! 32 and 64 bits, and bytes. Any other type is refused by its number, and so is a document that lies about a length;
-//! nothing is allocated on a length's word.
+//! Reads and writes the part of BSON that JSON and our message also have: documents, arrays, doubles, strings,
+//! booleans, null, whole numbers of 32 and 64 bits, and bytes. An element of any other type is refused with the number
+//! of its type, and so is a document that states a wrong length. No memory is allocated for a length that is only
+//! stated.
 
 use super::error::Malformed;
 use super::value::{DEPTH_MAX, Kind, List, Map, Member, Value};
@@ -8,7 +9,7 @@ use super::value::{DEPTH_MAX, Kind, List, Map, Member, Value};
 /// Reads a document.
 ///
 /// # Errors
-/// What of it is wrong, or of a type that is not read.
+/// Fails if a part of the document is wrong, or has a type that is not read.
 pub fn read(bytes: &[u8]) -> Result<Value, Malformed> {
     let mut rest = bytes;
     let members = document(&mut rest, DEPTH_MAX)?;
@@ -21,7 +22,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, Malformed> {
 /// Writes a map as a document.
 ///
 /// # Errors
-/// It is no map, or has something that BSON cannot hold.
+/// Fails if the value is no map, or has a part that BSON cannot hold.
 pub fn write(value: &Value) -> Result<Vec<u8>, Malformed> {
     let Some(Kind::Map(map)) = &value.kind else {
         return Err(refused("a document is a map, and this is none".to_owned()));
@@ -48,7 +49,7 @@ fn array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Malformed> {
     take(rest, N).map(|taken| taken.try_into().expect("as many as were asked for"))
 }
 
-/// A length that is written in 32 bits, signed.
+/// Reads a length, which is written as a signed number of 32 bits.
 fn length(rest: &mut &[u8]) -> Result<usize, Malformed> {
     let length = i32::from_le_bytes(array(rest)?);
     usize::try_from(length).map_err(|_| refused(format!("a length of {length}")))
@@ -148,7 +149,7 @@ fn write_document<'a>(
     seal(out, start)
 }
 
-/// Writes the length of what was begun at `start` in front of it.
+/// Writes the length of the part that began at `start` in front of it.
 fn seal(out: &mut [u8], start: usize) -> Result<(), Malformed> {
     let bytes = out.len() - start;
     let length = i32::try_from(bytes).map_err(|_| refused(format!("{bytes} bytes in one")))?;
@@ -156,7 +157,7 @@ fn seal(out: &mut [u8], start: usize) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Writes the element's value; its type.
+/// Writes the element's value and returns its type.
 fn write_element(out: &mut Vec<u8>, kind: &Kind) -> Result<u8, Malformed> {
     let write_length = |out: &mut Vec<u8>, bytes: usize| {
         let length = i32::try_from(bytes).map_err(|_| refused(format!("{bytes} bytes in one")))?;
@@ -216,10 +217,10 @@ const NULL: u8 = 0x0A;
 const INT32: u8 = 0x10;
 const INT64: u8 = 0x12;
 
-/// The number of characters of a name that are shown.
+/// The number of a name's characters that an error shows.
 const NAME_SHOWN: usize = 40;
 
-/// The subtype of bytes that are just bytes.
+/// The subtype of bytes without a special meaning.
 const GENERIC: u8 = 0x00;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! T1, T2 and T3 without the executor: the same jobs and kernels, awaited one by one by the caller. It is what a
-//! service falls back to when a trace gives its input back, and what the executor is measured against. It sends
-//! nothing: the message is its caller's.
+//! T1, T2 and T3 without the executor: the caller awaits the same jobs and kernels one by one. A service falls back to
+//! this code when a trace returns its input, and the executor is compared with it. It sends nothing: the caller sends
+//! the message.
 
 use std::future::Future;
 
@@ -15,10 +15,10 @@ use super::jobs::{Given, Made, Maker, given};
 use super::kernels::{self, COMPRESSED, Documents, Layout};
 use crate::entry::Finished;
 
-/// Receives as T1 does: returns the function and the arguments of a received message. `run` runs a job.
+/// Receives a message like T1: returns its function and its arguments. `run` runs a job.
 ///
 /// # Errors
-/// The message is not one, is too large at some step, or a job failed.
+/// Fails if the message is malformed, if it is too large at some step, or if a job failed.
 pub async fn receive<F: Future<Output = Finished>>(
     run: impl Fn(Box<Job>) -> F,
     maker: &Maker,
@@ -37,10 +37,10 @@ pub async fn receive<F: Future<Output = Finished>>(
     Ok((call.function, payload))
 }
 
-/// Responds as T2 does, or as T3 where the answer is to be compressed: returns the message to send.
+/// Responds like T2, or like T3 if the answer must be compressed: returns the message to send.
 ///
 /// # Errors
-/// The answer is not JSON, is too large at some step, or a job failed.
+/// Fails if the answer is not JSON, if it is too large at some step, or if a job failed.
 pub async fn respond<F: Future<Output = Finished>>(
     run: impl Fn(Box<Job>) -> F,
     maker: &Maker,
@@ -57,7 +57,7 @@ pub async fn respond<F: Future<Output = Finished>>(
     step(&run, maker, Op::Encrypt, &message, input).await
 }
 
-/// A kernel's result; that of a job is bounded before it is made.
+/// Checks the size of a kernel's result. The size of a job's result is checked before the job is created.
 fn bounded(maker: &Maker, payload: Bytes) -> Result<Bytes, Cause> {
     maker.fits(payload.len()).map(|()| payload)
 }

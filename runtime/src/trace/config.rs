@@ -1,4 +1,4 @@
-//! The configuration of an executor of traces, and its bounds. Nothing here acts.
+//! The configuration of an executor of traces, and its limits. Nothing here acts.
 
 use device::{Codec, Dialect, Level, Pool};
 use trace::Catalog;
@@ -11,13 +11,13 @@ use super::ports::{LoadBalance, NoNotify, NoTcp, Notify, SameCore, Tcp};
 pub struct TraceConfig {
     /// The traces by name: the trace memory.
     pub catalog: Catalog,
-    /// Its bounds.
+    /// The limits of the executor.
     pub limits: TraceLimits,
-    /// Messages to and from peers.
+    /// The port for messages to and from peers.
     pub tcp: Box<dyn Tcp>,
-    /// Chooses the core that goes on.
+    /// The port that chooses the core that continues.
     pub load_balance: Box<dyn LoadBalance>,
-    /// Receives the ends of paths, in addition to the caller.
+    /// The port that receives the ends of paths, in addition to the caller.
     pub notify: Box<dyn Notify>,
     /// The format that `serialize` writes and `deserialize` reads.
     pub schema: Box<dyn Schema>,
@@ -25,12 +25,13 @@ pub struct TraceConfig {
     pub dialect: Dialect,
     /// The level of compression.
     pub level: Level,
-    /// The pool of results.
+    /// The pool for results.
     pub pool: Pool,
 }
 
 impl TraceConfig {
-    /// These traces, without peers: the calling core goes on, documents of any shape, fast deflate.
+    /// Creates a configuration with these traces and without peers. The calling core continues, documents may have any
+    /// shape, and compression is fast deflate.
     pub fn new(catalog: Catalog) -> Self {
         Self {
             catalog,
@@ -46,23 +47,23 @@ impl TraceConfig {
     }
 }
 
-/// The bounds of one executor. Payloads under way take at most about `live_max` times three times
-/// `payload_bytes_max`: the input, and what a step reads and writes. A kernel's document takes up to about forty times
-/// the bytes that it is read from, while the kernel runs.
+/// The limits of one executor. Payloads in flight take at most about `live_max` times three times `payload_bytes_max`:
+/// the input, and the bytes that a step reads and writes. While a kernel runs, its document takes up to about forty
+/// times the bytes from which it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceLimits {
-    /// Traces under way at once.
+    /// The most traces in flight at the same time.
     pub live_max: usize,
-    /// The most live traces of one tenant. With too few, a tenant alone cannot use the devices. With too many, one
-    /// tenant can use them up.
+    /// The most traces of one tenant in flight. With too few, a single tenant cannot use the devices fully. With too
+    /// many, one tenant can take all of their capacity.
     pub tenant_live_max: usize,
-    /// The largest payload, at every step.
+    /// The largest size of a payload at every step, in bytes.
     pub payload_bytes_max: usize,
-    /// The overflow area: jobs in the middle of traces that wait while every device that would take them is full.
-    /// Beyond it, and at the first step of a trace, the policy finds the device full and the job goes to software. With
-    /// zero nothing waits.
+    /// The size of the overflow area. Jobs in the middle of traces wait there while every device that accepts them is
+    /// full. If the area is full, and at the first step of a trace, the policy finds the device full and the job goes
+    /// to software. With zero, no job waits.
     pub overflow_max: usize,
-    /// The time for which an answer is waited for where the trace does not say.
+    /// The longest wait for an answer, if the trace does not state one.
     pub answer_within: Nanos,
 }
 

@@ -1,5 +1,6 @@
-//! The executor's life of traces: what is let in, where strands are between two turns, how paths end, and who is told.
-//! What a strand does is in `advance.rs`. It starts nothing by itself: the runtime's turns call it.
+//! The executor of traces: which traces it admits, where it stores strands between two turns, how paths end, and who is
+//! notified. `advance.rs` contains the steps of a strand. The engine starts nothing by itself: the runtime's turns call
+//! it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -24,7 +25,7 @@ use crate::core::Runtime;
 use crate::core::completion_hook::CompletionHook;
 use crate::entry::Finished;
 
-/// All traces under way on one runtime.
+/// All traces in flight on one runtime.
 pub(crate) struct Engine {
     memory: Rc<Memory>,
     pub(super) limits: TraceLimits,
@@ -35,23 +36,23 @@ pub(crate) struct Engine {
     pub(super) maker: Maker,
     pub(super) inbox: Rc<Inbox>,
     pub(super) runs: Slab<Live>,
-    /// A place is empty while its strand advances.
+    /// The strands with their serial numbers. An entry holds no strand while the strand advances.
     strands: Slab<(u32, Option<Box<Strand>>)>,
     pub(super) joins: Slab<Join>,
-    /// The serial number of the next run or strand, because places are used again.
+    /// The serial number of the next run or strand. Entries are reused, so their index does not identify a run.
     serial: u32,
     ready: VecDeque<u64>,
     pub(super) overflow: VecDeque<u64>,
-    /// Whether the last call left some of the overflow that it had not looked at.
+    /// Whether the last call stopped before it had checked all of the overflow.
     is_cut_off: bool,
-    /// The times until which strands wait for an answer, for exactly the strands that wait.
+    /// The time limits of the strands that wait for an answer, one for each of these strands.
     timers: BTreeSet<(Nanos, u64)>,
-    /// The bytes that are left of the work that a call may do on the calling core.
+    /// The bytes of work that the current call may still do on the calling core.
     pub(super) bytes_left: usize,
     pub(super) metrics: Arc<TraceMetrics>,
 }
 
-/// The reason why a strand does not go on.
+/// The reason why a strand does not continue.
 pub(super) struct Failure {
     pub(super) op: Option<Op>,
     pub(super) cause: Cause,
@@ -87,17 +88,18 @@ impl Engine {
         }
     }
 
-    /// Traces under way, and those that ended and whose callers have not looked yet.
+    /// Returns the number of traces in flight, plus the traces that ended and whose callers have not read the result
+    /// yet.
     pub(crate) fn live(&self) -> usize {
         self.runs.len()
     }
 
-    /// Sets the traces that start from now on.
+    /// Sets the traces for runs that start later.
     pub(crate) fn set_catalog(&mut self, catalog: Catalog) {
         self.memory = Rc::new(Memory::new(catalog));
     }
 
-    /// Starts a trace and does what of it can be done now; the key of its run.
+    /// Starts a trace and runs it as far as possible now. Returns the key of its run.
     pub(crate) fn start(
         &mut self,
         core: &mut Runtime,
@@ -145,7 +147,7 @@ impl Engine {
         if bytes <= max { Ok(()) } else { Err(Cause::TooLarge { bytes, max }) }
     }
 
-    /// Returns how the run ended, once, or remembers the waker.
+    /// Returns how the run ended, once, or stores the waker.
     pub(crate) fn claim(
         &mut self,
         key: u64,
@@ -166,7 +168,7 @@ impl Engine {
         self.serial
     }
 
-    /// A place for a strand.
+    /// Reserves an entry for a strand and returns its key.
     pub(super) fn new_key(&mut self) -> u64 {
         let serial = self.next_serial();
         key_of(self.strands.insert((serial, None)), serial)
@@ -184,7 +186,7 @@ impl Engine {
         self.strands[place_of(key)].1 = Some(strand);
     }
 
-    /// The strand of this key, if it is still there and not under way.
+    /// Returns the strand of this key, if it exists and is not advancing.
     fn unpark(&mut self, key: u64) -> Option<Box<Strand>> {
         let (serial, strand) = self.strands.get_mut(place_of(key))?;
         let strand = if *serial == serial_of(key) { strand.take() } else { None };
@@ -194,7 +196,7 @@ impl Engine {
         strand
     }
 
-    /// A path has ended so.
+    /// Ends a path and reports the result to its caller and to the port.
     pub(super) fn ended(&mut self, strand: &Strand, now: Nanos) {
         let live = &mut self.runs[strand.run];
         let ended = live.end(strand.payload.clone(), strand.format, now);
@@ -205,7 +207,7 @@ impl Engine {
         }
     }
 
-    /// The strand is over.
+    /// Closes the strand, which is over.
     pub(super) fn close(&mut self, strand: &Strand) {
         self.strands.remove(place_of(strand.key));
         let live = &mut self.runs[strand.run];
@@ -221,21 +223,21 @@ impl Engine {
         if matches!(live.reported, Reported::Done) {
             self.runs.remove(run);
         }
-        // Arms that failed never meet.
+        // Failed arms never arrive at their join, so the joins of the run are removed.
         if !self.joins.is_empty() {
             self.joins.retain(|_, join| join.run != run);
         }
         self.metrics.leave(tenant);
     }
 
-    /// The path failed. A caller that was told nothing gets its input back and the whole run ends: it does all of the
-    /// work itself.
+    /// Fails the path. If the caller has received no result yet, it gets its input back and the whole run ends, because
+    /// the caller then does all of the work itself.
     pub(super) fn fail(&mut self, core: &mut Runtime, strand: Box<Strand>, failure: Failure) {
         let live = &mut self.runs[strand.run];
         if live.reported.is_nothing() {
             self.metrics.up(Counted::Failed(failure.cause.kind()));
             let input = std::mem::replace(&mut live.input, TraceInput::new(Bytes::new()));
-            // Whose it was is counted down when it ends.
+            // The tenant stays, because its traces are counted down when the run ends.
             live.input.tenant = input.tenant;
             let trace = strand.program().name.clone();
             let Failure { op, cause } = failure;
@@ -247,7 +249,7 @@ impl Engine {
         self.close(&strand);
     }
 
-    /// Ends all strands of the run but this one.
+    /// Ends all strands of the run except this one.
     fn stop_others(&mut self, core: &mut Runtime, run: usize, but: u64) {
         if self.runs[run].strands == 1 && but != NO_KEY {
             return;
@@ -266,7 +268,7 @@ impl Engine {
         }
     }
 
-    /// Gives the run up. Paths that go on after a caller was told go on.
+    /// Cancels the run. If its caller already has a result, the remaining paths continue.
     fn give_up(&mut self, core: &mut Runtime, key: u64) {
         let run = place_of(key);
         let live = self.runs.get_mut(run).filter(|live| live.serial == serial_of(key));
@@ -300,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// The program goes on with the answer.
+    /// Continues the program with the answer.
     pub(super) fn resume(
         &mut self,
         core: &mut Runtime,
@@ -327,7 +329,7 @@ impl Engine {
         while self.bytes_left > 0
             && let Some(finished) = core.next_hooked()
         {
-            // A strand that was stopped gave its job up.
+            // A strand that was stopped has detached its job.
             if let Some(strand) = self.unpark(finished.job.tag) {
                 self.finished(core, strand, finished);
             }
@@ -351,7 +353,7 @@ impl Engine {
         }
     }
 
-    /// Hands over what waits and has room now, the longest waiting first.
+    /// Submits the waiting jobs for which there is space now, the longest waiting first.
     fn serve_overflow(&mut self, core: &mut Runtime) {
         self.is_cut_off = false;
         for _ in 0..self.overflow.len() {
@@ -364,7 +366,7 @@ impl Engine {
             let State::Overflowed(job) = std::mem::replace(&mut strand.state, State::Ready) else {
                 continue;
             };
-            // Which devices would take it is a matter of its task and size, so each is asked for.
+            // The devices that accept a job depend on its task and size, so each job is checked.
             if core.is_crowded(&job) {
                 self.park(strand, State::Overflowed(job));
                 continue;
@@ -408,7 +410,7 @@ impl CompletionHook for Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The messages that its ports and callers may still send are not read any more.
+        // The messages that ports and callers may still send are not read any more.
         self.inbox.close();
     }
 }
@@ -467,7 +469,7 @@ impl Strand {
     }
 }
 
-/// Returns whose payload it is, for a port.
+/// Returns the origin of a strand's payload (trace, tenant, connection), for a port.
 pub(super) fn origin<'a>(strand: &'a Strand, live: &Live) -> Origin<'a> {
     let TraceInput { tenant, connection, .. } = live.input;
     Origin { trace: &strand.program().name, tenant, connection }
@@ -486,9 +488,9 @@ fn serial_of(key: u64) -> u32 {
     (key >> 32) as u32
 }
 
-/// The key of no strand.
+/// A key that no strand has.
 const NO_KEY: u64 = u64::MAX;
 
-/// The payload bytes that one call works on in the calling core, kernels and software's jobs together. The thread's
-/// other tasks wait for no more than that, as for the jobs that a turn redoes.
+/// The payload bytes that one call processes on the calling core, in kernels and in software's jobs together. The limit
+/// bounds the time that the thread's other tasks wait, like the limit for the jobs that a turn redoes.
 const WORK_BYTES_PER_TURN: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! The reasons why a trace did not run, with the input that it was given. Nothing here acts.
+//! The reasons why a trace did not run, together with its input. Nothing here acts.
 
 use std::fmt;
 
@@ -8,13 +8,14 @@ use units::{Nanos, Op};
 use super::input::TraceInput;
 use super::ports::PortError;
 
-/// A trace that did not run or did not end, and its whole input: the caller's own code can still do the work.
+/// The error of a trace that did not run or did not end. It contains the whole input, so that the caller's code can
+/// still do the work.
 #[derive(Debug, thiserror::Error)]
 #[error("trace {trace}{}: {cause}", At(*.op))]
 pub struct TraceError {
     /// The input as it was given to `run_trace`.
     pub input: TraceInput,
-    /// The trace that was under way: of a chain of tails the last one.
+    /// The name of the trace that was in flight. In a chain of tails this is the last trace.
     pub trace: String,
     /// The op that failed, if one did.
     pub op: Option<Op>,
@@ -22,58 +23,58 @@ pub struct TraceError {
     pub cause: Cause,
 }
 
-/// The reason why a trace ended without telling, sorted by who must act.
+/// The reason why a trace ended without a result. Each variant says who must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// The caller: no trace is registered by this name.
+    /// The caller must act: no trace has this name.
     #[error("no such trace is registered")]
     Unknown,
-    /// The caller: the payload is larger than one may be.
+    /// The caller must act: the payload is larger than allowed.
     #[error("a payload of {bytes} bytes; at most {max} are taken (TraceLimits::payload_bytes_max)")]
     TooLarge {
-        /// Its size.
+        /// The size of the payload in bytes.
         bytes: usize,
-        /// The bound.
+        /// The largest size in bytes.
         max: usize,
     },
-    /// The caller: the payload is not what the trace takes it for.
+    /// The caller must act: the payload does not have the format that the trace expects.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The caller: encryption without keys.
+    /// The caller must act: the trace encrypts or decrypts, and the input has no keys.
     #[error("the input has no session, and with it no keys")]
     NoSession,
-    /// The caller: a session that has encrypted as often as its nonces allow.
+    /// The caller must act: the session has encrypted as often as its nonces allow.
     #[error("the session's nonces are used up; agree on new keys")]
     NoNonce,
-    /// The caller, later: the tenant has as many traces under way as it may.
+    /// The tenant has as many traces in flight as it may have. The caller may try again later.
     #[error(
         "the tenant has {max} traces under way, as many as it may (TraceLimits::tenant_live_max)"
     )]
     TenantFull {
-        /// The bound.
+        /// The most traces of one tenant.
         max: usize,
     },
-    /// The caller, later: as many traces are under way as may be.
+    /// As many traces are in flight as are allowed. The caller may try again later.
     #[error("{max} traces are under way, as many as may (TraceLimits::live_max)")]
     Full {
-        /// The bound.
+        /// The most traces in flight.
         max: usize,
     },
     /// The operator of the peer must act: no answer came in time.
     #[error("no answer came within {} us", .0.0 / 1_000)]
     NoAnswer(Nanos),
-    /// The operator of the peer must act: it is gone, and no answer will come.
+    /// The operator of the peer must act: the peer is gone, and no answer will come.
     #[error("the peer is gone and will not answer")]
     PeerGone,
-    /// The author of the port must act: it refused.
+    /// The author of the port must act: the port refused the work.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The device's error says who must act; software failed, or was not allowed to stand in.
+    /// The device's error says who must act. Software failed too, or was not allowed to replace the device.
     #[error("{0}")]
     Device(DeviceError),
 }
 
-/// The causes without their particulars, for metrics.
+/// The causes without their details, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum CauseKind {
@@ -93,7 +94,7 @@ pub enum CauseKind {
 impl CauseKind {
     pub(crate) const COUNT: usize = CauseKind::Device as usize + 1;
 
-    /// The word that metrics use.
+    /// Returns the name that metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             CauseKind::Unknown => "unknown",
@@ -130,13 +131,13 @@ impl Cause {
     }
 }
 
-/// A payload that is not what it was taken for.
+/// A payload that does not have the expected format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not {what}: {why}")]
 pub struct Malformed {
-    /// The format that it was taken for.
+    /// The expected format.
     pub what: &'static str,
-    /// What is wrong with it.
+    /// The reason why the payload does not have the format.
     pub why: String,
 }
 
@@ -146,7 +147,7 @@ impl Malformed {
     }
 }
 
-/// `, step decrypt`, or nothing.
+/// Writes `, step decrypt` for an op, or nothing.
 struct At(Option<Op>);
 
 impl fmt::Display for At {

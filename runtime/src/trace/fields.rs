@@ -13,11 +13,11 @@ use super::error::Malformed;
 use super::kernels::{Schema, called};
 use super::value::{Kind, Value};
 
-/// The members of these names, in their order; none for what the payload does not have. Strings and bytes have no
-/// members, and nothing is read through encryption or compression.
+/// Returns the values of the members with these names, in the order of the names, and none for a member that the
+/// payload does not have. Strings and bytes have no members, and no member is read through encryption or compression.
 ///
 /// # Errors
-/// The payload is not of its format, or a member is neither a flag nor a whole number of 32 bits.
+/// Fails if the payload does not have its format, or if a member is neither a flag nor a whole number of 32 bits.
 pub fn read_fields(
     schema: &dyn Schema,
     payload: &Bytes,
@@ -54,7 +54,7 @@ fn no_field(name: &str, found: impl fmt::Display) -> Malformed {
     )
 }
 
-/// One pass over the text, which keeps nothing but the numbers. What is no object has no members.
+/// Reads the numbers in one pass over the text and stores nothing else. A value that is not an object has no members.
 fn read_json(json: &[u8], names: &[String]) -> Result<Vec<Option<u32>>, Malformed> {
     let mut values = vec![None; names.len()];
     let mut reader = serde_json::Deserializer::from_slice(json);
@@ -99,7 +99,7 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
-/// The place of a name among those asked for.
+/// Finds the index of a name among the requested names.
 struct Place<'a>(&'a [String]);
 
 impl<'de> DeserializeSeed<'de> for Place<'_> {

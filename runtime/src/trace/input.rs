@@ -1,4 +1,4 @@
-//! The input and the result of a trace. Values only.
+//! The input and the result of a trace. This module contains only values.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,26 +12,27 @@ use units::Nanos;
 /// The input of a trace. Cloning shares the payload.
 #[derive(Clone, Debug)]
 pub struct TraceInput {
-    /// The payload, of the format that the trace takes.
+    /// The payload, in the format that the trace takes.
     pub payload: Bytes,
-    /// Flags and numbers that the caller decides, for branches to read; a flag is set above zero.
+    /// Flags and numbers that the caller sets and branches read. A flag is set if it is above zero.
     pub fields: Vec<(String, u32)>,
     /// The function that an RPC of the trace calls.
     pub function: String,
     /// The peer's keys, for traces that encrypt or decrypt.
     pub session: Option<Rc<Session>>,
-    /// The number by which the ports know the peer.
+    /// The number by which the ports identify the peer.
     pub connection: u64,
-    /// The tenant that asked. Limits and fairness are per tenant.
+    /// The tenant that sent the request. Limits and fairness are per tenant.
     pub tenant: TenantId,
-    /// The class of its jobs.
+    /// The class of the trace's jobs.
     pub class: Class,
-    /// The time on the runtime's clock by which all of it should be done. It is soft, as are the deadlines of steps.
+    /// The time on the runtime's clock by which the whole trace should be done. It is a soft limit, like the deadlines
+    /// of steps.
     pub deadline: Option<Nanos>,
 }
 
 impl TraceInput {
-    /// A latency-critical request of the default tenant, without fields, function, keys or deadline.
+    /// Creates a latency-critical request of the default tenant, without fields, function, keys or deadline.
     pub fn new(payload: impl Into<Bytes>) -> Self {
         Self {
             payload: payload.into(),
@@ -45,21 +46,21 @@ impl TraceInput {
         }
     }
 
-    /// Sets this field.
+    /// Adds a field.
     #[must_use]
     pub fn field(mut self, name: impl Into<String>, value: u32) -> Self {
         self.fields.push((name.into(), value));
         self
     }
 
-    /// Sets these keys.
+    /// Sets the session, which has the keys.
     #[must_use]
     pub fn session(mut self, session: &Rc<Session>) -> Self {
         self.session = Some(Rc::clone(session));
         self
     }
 
-    /// Sets the function that is called.
+    /// Sets the function that the trace calls.
     #[must_use]
     pub fn function(mut self, name: impl Into<String>) -> Self {
         self.function = name.into();
@@ -67,8 +68,8 @@ impl TraceInput {
     }
 }
 
-/// Keys shared with a peer, one a direction, and the count of what was encrypted: no nonce is used twice. How they are
-/// agreed on, and whether a message was seen before, is not its business.
+/// The keys shared with a peer, one per direction, and the number of messages that were encrypted. No nonce is used
+/// twice. The session does not agree on keys and does not detect repeated messages.
 #[derive(Debug)]
 pub struct Session {
     seals: Key,
@@ -77,11 +78,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates a session with the key that this side encrypts by and the one that the peer does. They must differ,
-    /// because both sides count their nonces from zero.
+    /// Creates a session with the key with which this side encrypts, and the key with which the peer encrypts. The keys
+    /// must differ, because both sides count their nonces from zero.
     ///
     /// # Panics
-    /// If they are the same.
+    /// Panics if the two keys are equal.
     pub fn new(seals: &[u8; KEY_BYTES], opens: &[u8; KEY_BYTES]) -> Rc<Self> {
         assert!(
             seals != opens,
@@ -91,7 +92,7 @@ impl Session {
         Rc::new(Self { seals, opens, sealed: Cell::new(0) })
     }
 
-    /// The key to encrypt by and a nonce that it was never used with; none when all were.
+    /// Returns the key to encrypt with, and a nonce that was never used with it. Returns none if all nonces were used.
     pub fn seal(&self) -> Option<(Key, Nonce)> {
         let count = self.sealed.get();
         self.sealed.set(count.checked_add(1)?);
@@ -100,7 +101,7 @@ impl Session {
         Some((self.seals.clone(), Nonce(nonce)))
     }
 
-    /// The key to decrypt by.
+    /// Returns the key to decrypt with.
     pub fn open(&self) -> Key {
         self.opens.clone()
     }
@@ -109,19 +110,19 @@ impl Session {
 /// The result of a trace.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// The payload as the last step left it.
+    /// The payload after the last step.
     pub payload: Bytes,
     /// The format of the payload.
     pub format: Format,
-    /// The function that a received RPC calls, else the input's.
+    /// The function that a received RPC calls. Without a received RPC it is the input's function.
     pub function: String,
     /// The core that `load-balance` picked.
     pub core: Option<usize>,
     /// The last checksum.
     pub checksum: Option<u64>,
-    /// Ops that ran, those of other arms included.
+    /// The number of ops that ran, including those of other arms.
     pub steps: u32,
-    /// The ops that a device did not do although it was asked to, or for which none had room.
+    /// The number of ops that software ran because a device did not complete them, or because no device had space.
     pub fallbacks: u32,
     /// The time from the start to the end.
     pub total: Nanos,

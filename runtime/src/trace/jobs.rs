@@ -1,5 +1,6 @@
-//! The ops that devices do: the job for a strand's payload, and the payload that its result is. A compressed payload is
-//! a frame (docs/format.md), an encrypted one its nonce, then the ciphertext and the tag. It runs nothing.
+//! The ops that devices do. This module creates the job for a strand's payload, and turns the job's result into the
+//! next payload. A compressed payload is a frame (docs/format.md). An encrypted payload is its nonce, then the
+//! ciphertext and the tag. This module runs nothing.
 
 use device::cipher::NONCE_BYTES;
 use device::{Codec, Dialect, Input, Job, Level, Outcome, Polynomial, Pool, TAG_BYTES, Task};
@@ -13,25 +14,25 @@ use super::error::{Cause, Malformed};
 use super::input::Session;
 use crate::entry::Finished;
 
-/// The parameters with which jobs are made.
+/// Creates jobs. The fields are their parameters.
 pub struct Maker {
     /// The dialect that compression writes.
     pub dialect: Dialect,
     /// The level of compression.
     pub level: Level,
-    /// The pool of results.
+    /// The pool for results.
     pub pool: Pool,
-    /// The largest payload.
+    /// The largest size of a payload, in bytes.
     pub payload_bytes_max: usize,
 }
 
-/// The work of an op.
+/// The work that an op needs for a payload.
 pub enum Made {
     /// A job.
     Job(Box<Job>),
-    /// Decompression, with what the stream claims to be.
+    /// A decompression job, and the frame header of its stream.
     Stream(Box<Job>, Header),
-    /// No job: the result is there.
+    /// No job is needed, because this is the result.
     Payload(Bytes),
 }
 
@@ -39,15 +40,15 @@ pub enum Made {
 pub enum Given {
     /// The next payload.
     Payload(Bytes),
-    /// The payload stays.
+    /// A checksum. The payload stays unchanged.
     Checksum(u64),
 }
 
 impl Maker {
-    /// The op's job for this payload; none for an op that no device does.
+    /// Creates the op's job for this payload. Returns none for an op that no device does.
     ///
     /// # Errors
-    /// The payload is not what the op takes or gives one that is too large, or there are no keys.
+    /// Fails if the payload does not have the op's format, if the result is too large, or if there are no keys.
     pub fn make(
         &self,
         op: Op,
@@ -134,10 +135,10 @@ impl Maker {
     }
 }
 
-/// Returns what the finished job gave. `frame` is the frame of the stream that it read.
+/// Returns the result of the finished job. `frame` is the frame of the stream that the job read.
 ///
 /// # Errors
-/// The device failed, or the result is not what its frame says.
+/// Fails if the device failed, or if the result does not match its frame.
 pub fn given(finished: Finished, frame: Option<Header>) -> Result<Given, Cause> {
     let Finished { mut job, outcome, .. } = finished;
     let result_bytes = match outcome {
@@ -178,7 +179,7 @@ pub fn given(finished: Finished, frame: Option<Header>) -> Result<Given, Cause> 
     }
 }
 
-/// A payload that does not shrink is in its frame as it came.
+/// Returns a frame that stores the payload unchanged, because the payload does not shrink.
 fn stored(job: &Job) -> Result<Bytes, Cause> {
     let header = Header::seal(frame::Codec::Stored, 0, &job.input, job.input.len());
     let mut framed = vec![0; FRAME_HEADER_BYTES + job.input.len()];

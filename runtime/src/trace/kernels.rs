@@ -1,5 +1,5 @@
-//! The ops that no device does: serialize, deserialize, rpc, and the transforms between layouts. Functions of bytes,
-//! run on the calling core; no job, no port.
+//! The ops that no device does: serialize, deserialize, rpc, and the transforms between layouts. They are functions of
+//! bytes that run on the calling core. They use no job and no port.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -10,23 +10,23 @@ use super::error::Malformed;
 pub use super::fields::read_fields;
 use super::value::{Kind, Value};
 
-/// The format that `serialize` writes and `deserialize` reads. A service with messages of its own uses them instead of
-/// [`Documents`].
+/// The format that `serialize` writes and `deserialize` reads. A service that has its messages already uses them
+/// instead of [`Documents`].
 pub trait Schema {
-    /// The message of a document.
+    /// Serializes a document into a message.
     ///
     /// # Errors
-    /// The document does not fit the schema.
+    /// Fails if the document does not fit the schema.
     fn serialize(&self, document: &Value) -> Result<Bytes, Malformed>;
 
-    /// The document of a message.
+    /// Reads the document of a message.
     ///
     /// # Errors
-    /// It is no message of the schema.
+    /// Fails if the bytes are not a message of the schema.
     fn deserialize(&self, message: &Bytes) -> Result<Value, Malformed>;
 }
 
-/// Documents of any shape, as the message [`Value`].
+/// The schema for documents of any shape. Its message is [`Value`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Documents;
 
@@ -43,10 +43,10 @@ impl Schema for Documents {
 /// An RPC message: the function's name and its serialized arguments.
 #[derive(Clone, PartialEq, Message)]
 pub struct Call {
-    /// The function.
+    /// The name of the function.
     #[prost(string, tag = "1")]
     pub function: String,
-    /// Its arguments.
+    /// The serialized arguments.
     #[prost(bytes = "bytes", tag = "2")]
     pub arguments: Bytes,
 }
@@ -59,12 +59,12 @@ pub fn call(function: &str, arguments: Bytes) -> Bytes {
 /// Unwraps a call. The arguments are a part of the message, not a copy.
 ///
 /// # Errors
-/// It is no call.
+/// Fails if the message is not a call.
 pub fn called(message: &Bytes) -> Result<Call, Malformed> {
     Call::decode(message.clone()).map_err(|error| Malformed::because("an RPC message", error))
 }
 
-/// The form of the payload that `serialize` is given.
+/// The form of the payload that `serialize` receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// A frame of compressed data.
@@ -73,11 +73,11 @@ pub enum Layout {
     Bare(Base),
 }
 
-/// Runs `serialize`: JSON and BSON become their document. Opaque data becomes the member `data` of a document, with
-/// `compressed` next to it where the data is compressed: the field that a receiving trace branches on.
+/// Runs `serialize`. JSON and BSON become their document. Opaque data becomes the member `data` of a document. If the
+/// data is compressed, the document also has the member `compressed`, on which a receiving trace branches.
 ///
 /// # Errors
-/// The payload is not what it is said to be, or does not fit the schema.
+/// Fails if the payload does not have its layout, or does not fit the schema.
 pub fn serialize(schema: &dyn Schema, payload: &Bytes, layout: Layout) -> Result<Bytes, Malformed> {
     let document = match layout {
         Layout::Compressed => {
@@ -91,19 +91,19 @@ pub fn serialize(schema: &dyn Schema, payload: &Bytes, layout: Layout) -> Result
     schema.serialize(&document)
 }
 
-/// `deserialize`: the message's document as JSON.
+/// Runs `deserialize`: returns the message's document as JSON.
 ///
 /// # Errors
-/// It is no message of the schema, or has a number that JSON cannot hold.
+/// Fails if the bytes are not a message of the schema, or if a number cannot be written in JSON.
 pub fn deserialize(schema: &dyn Schema, message: &Bytes) -> Result<Bytes, Malformed> {
     Ok(schema.deserialize(message)?.to_json()?.into())
 }
 
-/// `trans`: the payload in another layout. A document's `data`, where it has that, is its string; any other document's
-/// string is its JSON.
+/// Runs `trans`: returns the payload in another layout. If a document has the member `data`, its string is that member.
+/// The string of any other document is its JSON.
 ///
 /// # Errors
-/// The payload is not what it is said to be, or has something that the other layout cannot hold.
+/// Fails if the payload does not have its layout, or has a part that the other layout cannot hold.
 pub fn transform(
     schema: &dyn Schema,
     payload: &Bytes,
@@ -141,10 +141,10 @@ fn opaque(payload: &Bytes) -> Kind {
     }
 }
 
-/// The member that says that `data` is compressed.
+/// The name of the member that says that `data` is compressed.
 pub const COMPRESSED: &str = "compressed";
 
-/// The member that opaque data is in.
+/// The name of the member that contains opaque data.
 pub const DATA: &str = "data";
 
 #[cfg(test)]

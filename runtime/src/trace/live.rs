@@ -1,5 +1,5 @@
-//! The state of a trace under way: the run that its caller waits for, and the strands that its payload is on. Values
-//! only.
+//! The state of a trace in flight: the run for which its caller waits, and the strands that carry its payload. This
+//! module contains only values.
 
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -16,12 +16,12 @@ use super::memory::{Memory, Program};
 use super::ports::Received;
 use crate::entry::Ticket;
 
-/// A started trace, until it has ended and its caller knows.
+/// A started trace, until it has ended and its caller has its result.
 pub(crate) struct Live {
     pub(crate) serial: u32,
     pub(crate) input: TraceInput,
     pub(crate) started: Nanos,
-    /// Paths that have not ended.
+    /// The number of paths that have not ended.
     pub(crate) strands: usize,
     pub(crate) reported: Reported,
     /// The function of the last RPC received.
@@ -34,11 +34,11 @@ pub(crate) struct Live {
 
 /// The report to the caller.
 pub(crate) enum Reported {
-    /// Nothing was reported yet; the caller may wait.
+    /// Nothing was reported yet. The caller may wait.
     Nothing(Option<Waker>),
     /// The result is ready.
     Ready(Result<Ended, Box<TraceError>>),
-    /// All there is, or it does not care.
+    /// The caller has the result, or does not need it.
     Done,
 }
 
@@ -47,7 +47,7 @@ impl Reported {
         matches!(self, Reported::Nothing(_))
     }
 
-    /// Tells, if nothing was told before; whether it was so.
+    /// Reports the result, if nothing was reported before. Returns whether it did.
     pub(crate) fn tell(&mut self, result: Result<Ended, Box<TraceError>>) -> bool {
         let Reported::Nothing(waker) = self else { return false };
         let waker = waker.take();
@@ -56,7 +56,7 @@ impl Reported {
         true
     }
 
-    /// Returns what was reported, once, or remembers the waker.
+    /// Returns the reported result, once, or stores the waker.
     pub(crate) fn take(&mut self, waker: &Waker) -> Poll<Result<Ended, Box<TraceError>>> {
         if let Reported::Nothing(kept) = self {
             match kept {
@@ -76,7 +76,7 @@ impl Reported {
 
 /// One path of a payload through its traces.
 pub(crate) struct Strand {
-    /// Its place and serial number.
+    /// The strand's index and serial number.
     pub(crate) key: u64,
     pub(crate) run: usize,
     pub(crate) memory: Rc<Memory>,
@@ -85,24 +85,24 @@ pub(crate) struct Strand {
     pub(crate) payload: Bytes,
     pub(crate) format: Format,
     pub(crate) fields: Fields,
-    /// The innermost open fork that is joined.
+    /// The innermost open fork whose arms join.
     pub(crate) join: Option<usize>,
     /// The frame of the stream that is being decompressed.
     pub(crate) frame: Option<Header>,
-    /// The answer that came while the strand could not take it.
+    /// The answer that arrived before the strand waited for it.
     pub(crate) early: Option<Option<Received>>,
     pub(crate) state: State,
 }
 
-/// The place of a strand between two calls of the executor.
+/// The state of a strand between two calls of the executor.
 pub(crate) enum State {
-    /// The strand goes on when there is time.
+    /// The strand continues when there is time.
     Ready,
-    /// Its job is inside the runtime.
+    /// The strand's job is inside the runtime.
     Inside(Ticket),
-    /// Its job waits in the overflow area.
+    /// The strand's job waits in the overflow area.
     Overflowed(Box<Job>),
-    /// The strand waits until then for an answer, with which this program goes on.
+    /// The strand waits for an answer until `until`. `program` then continues with the answer.
     Awaiting { program: usize, since: Nanos, until: Nanos },
 }
 
@@ -111,7 +111,7 @@ impl Strand {
         self.memory.program(self.program)
     }
 
-    /// The same payload on another path.
+    /// Creates a strand with the same payload on another path.
     pub(crate) fn fork(&self, key: u64, at: usize) -> Strand {
         Strand {
             key,
@@ -135,15 +135,15 @@ impl Strand {
 pub(crate) struct Fields {
     /// The fields that came with a message.
     pub(crate) received: Vec<(String, u32)>,
-    /// The payload as it was last unwrapped.
+    /// The payload after it was last unwrapped.
     pub(crate) unwrapped: Option<(Bytes, Format)>,
-    /// The values of the program's fields that the payload has, once they were read.
+    /// The values of the program's fields in the payload, once they were read.
     pub(crate) values: Option<Vec<Option<u32>>>,
 }
 
 impl Fields {
-    /// Returns whether the condition holds. Where the payload does not have a field, the message's fields count, then
-    /// those that the caller gave. A field that none of them has is zero.
+    /// Returns whether the condition holds. A field is read from the payload, else from the message's fields, else from
+    /// the fields that the caller gave. A field that none of them has is zero.
     pub(crate) fn hold(
         &self,
         condition: &Condition,
@@ -162,13 +162,13 @@ impl Fields {
     }
 }
 
-/// A fork whose arms meet again.
+/// A fork whose arms join.
 pub(crate) struct Join {
     pub(crate) run: usize,
     pub(crate) missing: usize,
-    /// The instruction at which it goes on.
+    /// The instruction that follows the join.
     pub(crate) at: usize,
-    /// The first arm's payload, once it is there.
+    /// The first arm's payload, once that arm has arrived.
     pub(crate) first: Option<(Bytes, Format, Fields)>,
     pub(crate) outer: Option<usize>,
 }

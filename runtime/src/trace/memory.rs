@@ -1,5 +1,5 @@
-//! The trace memory: registered traces as programs in which every name is a place. It is not changed while a trace of
-//! it runs; registering others gives another memory.
+//! The trace memory: the registered traces as programs in which every name is an index. It never changes while one of
+//! its traces runs. Registering other traces creates another memory.
 
 use trace::{Base, Catalog, Condition, End, Format, Instruction, compile};
 use units::{Nanos, Op};
@@ -10,12 +10,12 @@ pub(crate) struct Memory {
     programs: Vec<Program>,
 }
 
-/// One of them.
+/// A registered trace.
 pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) takes: Format,
     pub(crate) steps: Vec<Step>,
-    /// The fields that its branches read.
+    /// The fields that the program's branches read.
     pub(crate) fields: Vec<String>,
 }
 
@@ -23,9 +23,10 @@ pub(crate) struct Program {
 pub(crate) enum Step {
     Run {
         op: Op,
-        /// The deadline from the start of the chain: its own, or that of the step it leads to.
+        /// The deadline from the start of the chain: the step's deadline, or the deadline of the next step that has
+        /// one.
         due: Option<Nanos>,
-        /// Whether it is the first of its trace: a `tcp` here has received.
+        /// Whether this is the first step of its trace. A `tcp` there receives.
         is_first: bool,
     },
     Trans(Base, Base),
@@ -42,7 +43,7 @@ pub(crate) enum Step {
         is_first: bool,
     },
     Notify,
-    /// Its program.
+    /// Continues with this program.
     Tail(usize),
     Await {
         program: usize,
@@ -63,7 +64,7 @@ impl Memory {
         Self { catalog, programs }
     }
 
-    /// The place of the trace of this name.
+    /// Returns the index of the trace with this name.
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.catalog.address(name).map(usize::from)
     }
@@ -74,7 +75,7 @@ impl Memory {
 }
 
 impl Program {
-    /// Returns whether a path that goes on at `at` waits for an answer before its next op.
+    /// Returns whether a path that continues at `at` waits for an answer before its next op.
     pub(crate) fn awaits(&self, mut at: usize, holds: &mut dyn FnMut(&Condition) -> bool) -> bool {
         loop {
             at = match &self.steps[at] {
@@ -119,8 +120,8 @@ fn step(catalog: &Catalog, all: &[Instruction], at: usize) -> Step {
     }
 }
 
-/// Returns the first deadline on the straight way from here. An early step leaves its slack to the next one, and a late
-/// step takes it from there.
+/// Returns the first deadline on the straight path from here. If a step is early, the next step gets its slack. If a
+/// step is late, the next step has less time.
 fn due(from: &[Instruction]) -> Option<Nanos> {
     for instruction in from {
         match instruction {

@@ -1,5 +1,5 @@
-//! The counts of an executor since its start. The executor alone writes them, and any thread may read them. This module
-//! has no names of pages. The runtime's own metrics also count where a job of a trace ran, as for any job.
+//! The counters of an executor since its start. Only the executor writes them, and any thread may read them. This
+//! module contains no names of pages. The runtime's metrics also count where each job of a trace ran, like for any job.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,36 +15,36 @@ use super::error::CauseKind;
 #[derive(Debug)]
 pub struct TraceMetrics {
     cells: [AtomicU64; CELLS],
-    /// Traces under way, by tenant; none is left out.
+    /// The number of traces in flight, for every tenant that has any.
     tenants: Mutex<HashMap<TenantId, usize>>,
 }
 
-/// Something that is counted.
+/// An event that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// A trace that was started.
     Started,
-    /// A trace whose caller was told of an end.
+    /// A trace whose end was reported to its caller.
     Reported,
     /// A trace whose caller stopped waiting.
     GivenUp,
-    /// A path that failed after the caller had been told.
+    /// A path that failed after the caller had its result.
     FailedLater,
     /// A job that waited in the overflow area.
     Overflowed,
-    /// A job that found it full.
+    /// A job that found the overflow area full.
     OverflowFull,
-    /// A step that was done after it was due.
+    /// A step that was done after its deadline.
     Late,
     /// An answer that did not come in time.
     Unanswered,
-    /// A trace that was not started, and why.
+    /// A trace that was not started, with the reason.
     Refused(CauseKind),
-    /// A trace that was started and gave its input back, and why.
+    /// A trace that was started and returned its input, with the reason.
     Failed(CauseKind),
-    /// A job that went to software because a device failed, lost or kept it, or none had room.
+    /// A job that went to software because a device failed, lost or kept it, or because no device had space.
     Fallback(Reason),
-    /// An op that ran, and where.
+    /// An op that ran, with the place where it ran.
     Step(Op, Ran),
 }
 
@@ -55,14 +55,14 @@ pub enum Ran {
     Device,
     /// A job in software.
     Software,
-    /// A kernel on the calling core, or no more than a look at what is there.
+    /// A kernel on the calling core. This includes a decompression that only reads a stored payload.
     Kernel,
     /// The service's port.
     Port,
 }
 
 impl Ran {
-    /// The word that metrics use.
+    /// Returns the name that metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             Ran::Device => "device",
@@ -74,7 +74,7 @@ impl Ran {
 }
 
 impl Counted {
-    /// All that can be counted.
+    /// Returns every event that can be counted.
     pub fn all() -> impl Iterator<Item = Counted> {
         let of = |op| ran(op).iter().map(move |ran| Counted::Step(op, *ran));
         ALONE
@@ -110,12 +110,12 @@ impl Default for TraceMetrics {
 }
 
 impl TraceMetrics {
-    /// Returns how often that was.
+    /// Returns how often the event was counted.
     pub fn read(&self, what: Counted) -> u64 {
         self.cells[what.index()].load(Ordering::Relaxed)
     }
 
-    /// Adds to what one thread alone counts: without a locked instruction.
+    /// Adds to an event that only one thread counts, without a locked instruction.
     pub fn add(&self, what: Counted, by: u64) {
         let cell = &self.cells[what.index()];
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl TraceMetrics {
         self.add(what, 1);
     }
 
-    /// Traces under way, by tenant; only tenants that have any.
+    /// Returns the number of traces in flight by tenant, for tenants that have any.
     pub fn live(&self) -> Vec<(TenantId, usize)> {
         let mut live: Vec<_> =
             self.tenants().iter().map(|(tenant, live)| (*tenant, *live)).collect();
@@ -152,7 +152,7 @@ impl TraceMetrics {
     }
 
     fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, usize>> {
-        // Nothing that could be half done is done under it.
+        // A panic under the lock cannot leave an operation half done.
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -184,7 +184,7 @@ const FAILURES: [CauseKind; 8] = [
     CauseKind::Device,
 ];
 
-/// The reasons for which software stands in for a device.
+/// The reasons for which software replaces a device.
 pub(crate) const FALLBACKS: [Reason; 4] =
     [Reason::QueueFull, Reason::DeviceLost, Reason::DeviceFault, Reason::Timeout];
 
@@ -194,11 +194,11 @@ const fn ran(op: Op) -> &'static [Ran] {
         Op::Compress | Op::Encrypt | Op::Decrypt | Op::Checksum | Op::Copy => {
             &[Ran::Device, Ran::Software]
         }
-        // A frame may hold its payload as it came.
+        // A frame may store its payload unchanged.
         Op::Decompress => &[Ran::Device, Ran::Software, Ran::Kernel],
         Op::Serialize | Op::Deserialize | Op::Rpc => &[Ran::Kernel],
         Op::Tcp | Op::LoadBalance => &[Ran::Port],
-        // The checks leave it to the ends of paths.
+        // The checks allow this op only at the ends of paths.
         Op::Notify => &[],
     }
 }

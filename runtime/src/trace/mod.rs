@@ -1,11 +1,10 @@
-//! Traces on real devices and software kernels: `run_trace` starts a registered trace, and every next op is submitted
-//! from the turn that finished the one before, without a task of the caller's in between. Ops that no device does
-//! (serialize, deserialize, rpc, transforms) are kernels on the calling core; tcp, load-balance and notify are ports of
-//! the service. It opens no socket, agrees on no keys, and decides nothing about where a job runs: that is the
-//! runtime's policy, as for any job.
+//! Traces on real devices and software kernels. `run_trace` starts a registered trace. The turn that finishes an op
+//! submits the next op, so no task of the caller runs in between. Ops that no device does (serialize, deserialize, rpc,
+//! transforms) are kernels on the calling core. tcp, load-balance and notify are ports of the service. This module
+//! opens no socket and agrees on no keys. The runtime's policy decides where a job runs, like for any job.
 //!
-//! A trace that fails gives its whole input back ([`TraceError`]), so that a caller's own code can do the work. Which
-//! op ran where is in the runtime's metrics, as for any job; what traces did is in [`TraceMetrics`].
+//! A trace that fails returns its whole input ([`TraceError`]), so that the caller's code can do the work. The
+//! runtime's metrics count where each op ran, like for any job. [`TraceMetrics`] counts the events of traces.
 
 mod advance;
 pub mod bson;
@@ -44,7 +43,7 @@ use crate::tokio_adapter::TokioRuntime;
 use engine::Engine;
 use ports::{Event, Inbox};
 
-/// The executor of traces of one runtime. Clones share it.
+/// The executor of traces of one runtime. Its clones share it.
 #[derive(Clone)]
 pub struct Traces {
     core: Rc<RefCell<Runtime>>,
@@ -56,7 +55,7 @@ impl Traces {
     /// Creates an executor on a runtime in tokio.
     ///
     /// # Panics
-    /// If the runtime has an executor of traces.
+    /// Panics if the runtime already has an executor of traces.
     pub fn in_tokio(runtime: &TokioRuntime, config: TraceConfig) -> Self {
         let (core, kick) = runtime.shared();
         Self::on(core, Box::new(kick), config)
@@ -65,7 +64,7 @@ impl Traces {
     /// Creates an executor on a core of our own loop.
     ///
     /// # Panics
-    /// If the core has an executor of traces.
+    /// Panics if the core already has an executor of traces.
     pub fn on_core(core: &Core, config: TraceConfig) -> Self {
         // The events come from tasks of the loop, which turns the runtime before it sleeps.
         Self::on(core.shared(), Box::new(|| {}), config)
@@ -78,8 +77,9 @@ impl Traces {
         Self { core, engine, inbox }
     }
 
-    /// Starts the trace now and returns a future of its first end. A future that is dropped before that gives the trace
-    /// up. Paths that go on after it (such as a write to a cache in addition to the answer) go on by themselves.
+    /// Starts the trace now and returns a future of its first end. Dropping the future before that end cancels the
+    /// trace. Paths that continue after the first end (such as a write to a cache in addition to the answer) need no
+    /// caller.
     pub fn run_trace(&self, name: &str, input: TraceInput) -> RunTrace {
         let started = self.engine.borrow_mut().start(&mut self.core.borrow_mut(), name, input);
         if started.is_ok() {
@@ -89,27 +89,27 @@ impl Traces {
         RunTrace { engine: Rc::clone(&self.engine), inbox: Rc::clone(&self.inbox), state }
     }
 
-    /// Registers these traces in place of those before. What is under way goes on as it began.
+    /// Registers these traces in place of the earlier ones. Traces in flight continue with their old programs.
     pub fn set_catalog(&self, catalog: Catalog) {
         self.engine.borrow_mut().set_catalog(catalog);
     }
 
-    /// Returns its counts since its start, for any thread.
+    /// Returns the counters of the executor, which any thread can read.
     pub fn metrics(&self) -> Arc<TraceMetrics> {
         Arc::clone(&self.engine.borrow().metrics)
     }
 
-    /// Returns the number of traces under way, including those whose end has not been looked at yet.
+    /// Returns the number of traces in flight, including those whose end the caller has not read yet.
     pub fn live(&self) -> usize {
         self.engine.borrow().live()
     }
 }
 
-/// A trace under way.
+/// A trace in flight.
 pub struct RunTrace {
     engine: Rc<RefCell<Engine>>,
     inbox: Rc<Inbox>,
-    /// Its run until that is claimed, or why it was not started.
+    /// The key of the run until its result is claimed, or the reason why it was not started.
     state: Result<u64, Option<Box<TraceError>>>,
 }
 
@@ -154,7 +154,7 @@ mod tests {
     use crate::config::RuntimeConfig;
     use crate::core::completion_hook::CompletionHook;
 
-    /// Keeps what it is to be answered by.
+    /// Stores the handles through which its messages must be answered.
     #[derive(Clone, Default)]
     struct Holds(Rc<RefCell<Vec<Answer>>>);
 

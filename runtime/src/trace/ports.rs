@@ -1,6 +1,6 @@
-//! The ports by which traces use the service: bytes on a wire, the choice of a core, and the news that a trace has
-//! ended. The executor calls a port from the poller, so a port must neither block nor start a trace; it may wake a task
-//! that does.
+//! The ports through which traces use the service: bytes on a wire, the choice of a core, and the notification that a
+//! trace has ended. The executor calls a port from the poller, so a port must neither block nor start a trace. It may
+//! wake a task that starts a trace.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,32 +11,33 @@ use prost::bytes::Bytes;
 
 use super::input::Ended;
 
-/// The origin of the payload that a port is given.
+/// The origin of the payload that a port receives.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// The trace under way.
+    /// The name of the trace in flight.
     pub trace: &'a str,
     /// The tenant of the payload.
     pub tenant: TenantId,
-    /// The connection as the input has it.
+    /// The connection number from the input.
     pub connection: u64,
 }
 
-/// Messages to and from peers. A trace that begins with `tcp` has just received; any other `tcp` sends.
+/// The port for messages to and from peers. A trace that begins with `tcp` has just received a message. Any other `tcp`
+/// sends one.
 pub trait Tcp {
-    /// The payload of what came in: all of it, unless the port says otherwise.
+    /// Returns the payload of a received message. By default this is the whole message.
     ///
     /// # Errors
-    /// It is no message.
+    /// Fails if the bytes are not a message.
     fn receive(&mut self, _origin: &Origin<'_>, message: Bytes) -> Result<Bytes, PortError> {
         Ok(message)
     }
 
-    /// Takes the payload to be sent; what it cannot take now it refuses. Where the trace awaits an answer, that goes to
-    /// `answer`.
+    /// Sends the payload, or refuses it if the port cannot send it now. If the trace awaits an answer, the port passes
+    /// the answer to `answer`.
     ///
     /// # Errors
-    /// It was not taken.
+    /// Fails if the port refuses the payload.
     fn send(
         &mut self,
         origin: &Origin<'_>,
@@ -45,22 +46,22 @@ pub trait Tcp {
     ) -> Result<(), PortError>;
 }
 
-/// Chooses the core that goes on with a request.
+/// The port that chooses the core that continues a request.
 pub trait LoadBalance {
-    /// The core's number.
+    /// Returns the number of the core.
     ///
     /// # Errors
-    /// None has room.
+    /// Fails if no core has capacity.
     fn pick(&mut self, origin: &Origin<'_>, payload: &Bytes) -> Result<usize, PortError>;
 }
 
-/// Receives every path that ends, in addition to the caller's own `run_trace`.
+/// The port that receives every path's end, in addition to the caller of `run_trace`.
 pub trait Notify {
-    /// A path of the trace ended so.
+    /// Receives the end of a path of the trace.
     fn ended(&mut self, origin: &Origin<'_>, ended: &Ended);
 }
 
-/// No peers: sending is refused, receiving takes all.
+/// A TCP port without peers. It refuses every send and accepts every receive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTcp;
 
@@ -70,10 +71,10 @@ impl Tcp for NoTcp {
     }
 }
 
-/// The core that runs the trace goes on.
+/// A load balancer that lets the core continue that runs the trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SameCore(
-    /// Its number.
+    /// The number of the core.
     pub usize,
 );
 
@@ -83,7 +84,7 @@ impl LoadBalance for SameCore {
     }
 }
 
-/// Tells no one but the caller.
+/// A notification port that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoNotify;
 
@@ -95,11 +96,11 @@ impl Notify for NoNotify {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("port: {0}")]
 pub struct PortError(
-    /// The reason in words, with who must act.
+    /// The reason in words. It says who must act.
     pub String,
 );
 
-/// The destination of the answer to a message. If it is dropped without one, the peer counts as gone.
+/// A handle through which a message is answered. If it is dropped without an answer, the peer counts as gone.
 #[derive(Debug)]
 pub struct Answer {
     inbox: Rc<Inbox>,
@@ -112,7 +113,7 @@ impl Answer {
         Self { inbox: Rc::clone(inbox), key, is_given: false }
     }
 
-    /// Gives the answer: the payload, and fields that came with it (an HTTP header), for branches to read.
+    /// Gives the answer: the payload, and the fields that came with it (an HTTP header) for branches to read.
     pub fn give(mut self, payload: impl Into<Bytes>, fields: Vec<(String, u32)>) {
         self.is_given = true;
         let received = Received { payload: payload.into(), fields };
@@ -128,12 +129,12 @@ impl Drop for Answer {
     }
 }
 
-/// The events that others tell the executor between its turns.
+/// The events for the executor between its turns.
 pub(crate) struct Inbox {
     events: RefCell<VecDeque<Event>>,
     /// Whether the executor is gone, so that no event is read any more.
     is_closed: Cell<bool>,
-    /// Sees to it that the runtime is turned soon.
+    /// Makes the driver turn the runtime soon.
     kick: Box<dyn Fn()>,
 }
 
@@ -144,9 +145,9 @@ impl std::fmt::Debug for Inbox {
 }
 
 pub(crate) enum Event {
-    /// The answer to what this strand sent; none if there will be none.
+    /// The answer to the message of this strand. It is none if no answer will come.
     Answer(u64, Option<Received>),
-    /// The caller gave this run up.
+    /// The caller dropped this run.
     GivenUp(u64),
 }
 

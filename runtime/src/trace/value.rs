@@ -1,6 +1,6 @@
-//! A document: what JSON, BSON and our protobuf message have in common, and the one form that everything is transformed
-//! through. It is the message itself, so that serializing needs no second tree. Nesting is bounded where a document is
-//! made, so that whatever is written can be read again.
+//! A document: the common content of JSON, BSON and our protobuf message. Every transformation goes through this form.
+//! The form is the message itself, so that serializing needs no second tree. Nesting is limited where a document is
+//! created, so that every written document can be read again.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde::{Deserializer, Serialize, Serializer};
 
 use super::error::Malformed;
 
-/// A value of a document; without a kind it is null. docs/traces.md has the message.
+/// A value of a document. A value without a kind is null. docs/traces.md describes the message.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
     /// The kind of the value.
@@ -40,13 +40,13 @@ pub enum Kind {
     /// Text.
     #[prost(string, tag = "5")]
     Text(String),
-    /// Bytes. In JSON they are `{"$binary": {"base64": ..., "subType": "00"}}`, as BSON's own JSON form has it.
+    /// Bytes. In JSON they are `{"$binary": {"base64": ..., "subType": "00"}}`, like in BSON's JSON form.
     #[prost(bytes = "bytes", tag = "6")]
     Data(Bytes),
     /// A list.
     #[prost(message, tag = "7")]
     List(List),
-    /// Names and values, in the order that they came.
+    /// Names and values, in the order in which they came.
     #[prost(message, tag = "8")]
     Map(Map),
 }
@@ -59,7 +59,7 @@ pub struct List {
     pub items: Vec<Value>,
 }
 
-/// Names and values.
+/// A map from names to values.
 #[derive(Clone, PartialEq, Message)]
 pub struct Map {
     /// The members.
@@ -73,24 +73,24 @@ pub struct Member {
     /// The name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The value; missing, it is null.
+    /// The value. It is null if it is missing.
     #[prost(message, optional, tag = "2")]
     pub value: Option<Value>,
 }
 
 impl Value {
-    /// A value of this kind.
+    /// Creates a value of this kind.
     pub fn new(kind: Kind) -> Self {
         Self { kind: Some(kind) }
     }
 
-    /// A map of these members.
+    /// Creates a map of these members.
     pub fn map<const N: usize>(members: [(&str, Kind); N]) -> Self {
         let member = |(name, kind): (&str, Kind)| Member::new(name.to_owned(), Self::new(kind));
         Self::new(Kind::Map(Map { members: members.into_iter().map(member).collect() }))
     }
 
-    /// The member of this name, of a map that has one; the last, if it has several.
+    /// Returns the member with this name, if the value is a map that has one. Of several members it returns the last.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let Some(Kind::Map(map)) = &self.kind else { return None };
         map.members.iter().rfind(|member| member.name == name)?.value.as_ref()
@@ -99,7 +99,7 @@ impl Value {
     /// Reads JSON.
     ///
     /// # Errors
-    /// It is not JSON, or nested deeper than [`DEPTH_MAX`].
+    /// Fails if the input is not JSON, or is nested deeper than [`DEPTH_MAX`].
     pub fn from_json(json: &[u8]) -> Result<Self, Malformed> {
         let mut reader = serde_json::Deserializer::from_slice(json);
         let value = Seed { depth_left: DEPTH_MAX }.deserialize(&mut reader);
@@ -110,26 +110,26 @@ impl Value {
     /// Writes JSON.
     ///
     /// # Errors
-    /// A number that JSON cannot hold.
+    /// Fails if a number cannot be written in JSON.
     pub fn to_json(&self) -> Result<Vec<u8>, Malformed> {
         serde_json::to_vec(self).map_err(|error| Malformed::because("JSON", error))
     }
 
-    /// Reads the message.
+    /// Reads the protobuf message.
     ///
     /// # Errors
-    /// It is no such message, or nested deeper than [`DEPTH_MAX`].
+    /// Fails if the input is not this message, or is nested deeper than [`DEPTH_MAX`].
     pub fn from_protobuf(message: &Bytes) -> Result<Self, Malformed> {
         let refused = |why: &dyn fmt::Display| Malformed::because("protobuf", why);
         let value = Self::decode(message.clone()).map_err(|error| refused(&error))?;
         if value.is_within(DEPTH_MAX) {
             return Ok(value);
         }
-        // A list takes two of the hundred levels that a protobuf reader goes down, a map three.
+        // A protobuf reader accepts a hundred levels. A list takes two of them and a map three.
         Err(refused(&format_args!("nested deeper than {DEPTH_MAX}")))
     }
 
-    /// Returns whether lists and maps are nested no deeper than this.
+    /// Returns whether lists and maps are nested at most this deep.
     fn is_within(&self, depth_left: usize) -> bool {
         let inner = |value: &Value| depth_left > 0 && value.is_within(depth_left - 1);
         match &self.kind {
@@ -142,7 +142,7 @@ impl Value {
         }
     }
 
-    /// Writes the message.
+    /// Writes the protobuf message.
     pub fn to_protobuf(&self) -> Vec<u8> {
         self.encode_to_vec()
     }
@@ -185,7 +185,7 @@ impl Serialize for Value {
     }
 }
 
-/// The value behind `$binary`.
+/// The value of `$binary`.
 struct Binary<'a>(&'a [u8]);
 
 impl Serialize for Binary<'_> {
@@ -197,7 +197,7 @@ impl Serialize for Binary<'_> {
     }
 }
 
-/// The bytes that a map stands for, if it is the one that [`Binary`] writes, to the letter.
+/// Returns the bytes that a map represents, if the map is exactly the map that [`Binary`] writes.
 fn binary(members: &[Member]) -> Option<Bytes> {
     let [Member { name, value: Some(inner) }] = members else { return None };
     let Some(Kind::Map(Map { members })) = &inner.kind else { return None };
@@ -212,7 +212,7 @@ fn binary(members: &[Member]) -> Option<Bytes> {
     }
 }
 
-/// Reads a value that may be nested so deep.
+/// Reads a value that may be nested this deep.
 #[derive(Clone, Copy)]
 struct Seed {
     depth_left: usize,
@@ -287,7 +287,8 @@ impl<'de> Visitor<'de> for Seed {
 
 const BINARY: &str = "$binary";
 
-/// Lists and maps within each other, in every layout: what is read in one can be written and read in another.
+/// The deepest nesting of lists and maps, in every layout: a document that is read in one layout can be written and
+/// read in another.
 pub const DEPTH_MAX: usize = 30;
 
 #[cfg(test)]
@@ -351,7 +352,7 @@ mod tests {
             let read = Value::from_protobuf(&deepest.to_protobuf().into()).expect("deep enough");
             let json = read.to_json().expect("finite");
             assert_eq!(Value::from_json(&json).expect("what is written can be read"), deepest);
-            // Far below what a reader of protobuf goes down by itself.
+            // The depth is far below the limit of a protobuf reader.
             for depth in [DEPTH_MAX + 1, DEPTH_MAX + 2] {
                 let deeper = Bytes::from(nested(depth, wrap).to_protobuf());
                 let error = Value::from_protobuf(&deeper).expect_err("too deep").to_string();

@@ -1,5 +1,5 @@
 //! The common parts of the runtime's tests: jobs whose results are known, a runtime on a clock that the test moves, and
-//! a device that does only what the test tells it.
+//! a device that the test controls.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ pub fn config(devices: Vec<Arc<dyn Device>>, clock: Arc<dyn Clock>) -> RuntimeCo
         job_timeout: TIMEOUT,
         reprobe_after: REPROBE,
         seed: 1,
-        // Some devices here do nothing with a job: what they would be found out by is its test's to ask for.
+        // Some devices here do not process their jobs. Only tests that expect it enable verification.
         verify_every: None,
         ..RuntimeConfig::new(devices, policy, clock)
     }
@@ -43,7 +43,7 @@ pub fn faulty(plan: FaultPlan) -> Arc<dyn Device> {
     Arc::new(Faulty::new(software(), plan))
 }
 
-/// A runtime over software and one more device, every job offloaded, the clock in the test's hand.
+/// A runtime over software and one more device. Every job is offloaded, and the test moves the clock.
 pub struct Rig {
     pub core: Runtime,
     pub clock: ManualClock,
@@ -76,7 +76,7 @@ impl Rig {
         self.claim(ticket).expect("the job is finished")
     }
 
-    /// Submits, turns until the job is back, checks the result and says which path it took.
+    /// Submits a job, turns until the job is back, checks the result and returns its path.
     pub fn path(&mut self, tag: u64) -> Path {
         let ticket = self.submit(tag);
         for _ in 0..TURNS_MAX {
@@ -118,19 +118,19 @@ pub fn on_device() -> Path {
     path(DEVICE, Placement::Async, Reason::Policy)
 }
 
-/// The original of the job with that tag.
+/// Returns the original data of the job with this tag.
 pub fn original(tag: u64) -> Vec<u8> {
     Payload::Text.bytes(1_000 + (tag as usize * 37) % 3_000, tag)
 }
 
-/// A job whose payload follows from its tag, with a header already in place.
+/// Creates a compression whose payload follows from its tag, with a header already in place.
 pub fn compress(pool: &Pool, tag: u64) -> Box<Job> {
     let dialect = Dialect::new(Codec::ALL[tag as usize % Codec::ALL.len()]);
     let task = Task::Compress { dialect, level: Level::Fast };
     job(pool, tag, task, original(tag), 6_000)
 }
 
-/// The same data the other way.
+/// Creates a decompression of the data of the job with this tag.
 pub fn decompress(pool: &Pool, tag: u64) -> Box<Job> {
     let reference = reference(compress(&Pool::heap(ByteCount(0)), tag));
     let original_bytes = original(tag).len();
@@ -150,7 +150,7 @@ fn job(pool: &Pool, tag: u64, task: Task, input: Vec<u8>, output_bytes: usize) -
     Box::new(job)
 }
 
-/// The job as software does it, without a runtime.
+/// Runs the job in software, without a runtime.
 fn reference(job: Box<Job>) -> Box<Job> {
     thread_local! {
         static QUEUE: RefCell<Box<dyn Queue>> =
@@ -164,7 +164,7 @@ fn reference(job: Box<Job>) -> Box<Job> {
     })
 }
 
-/// The job was done, is the one with that tag, and its result is what software makes of it.
+/// Checks that the job was done, that it is the job with this tag, and that its result equals software's result.
 pub fn check(finished: &Finished, tag: u64) {
     let job = &finished.job;
     assert!(matches!(finished.outcome, Outcome::Done { .. }), "{:?}", finished.outcome);
@@ -180,7 +180,7 @@ pub fn check(finished: &Finished, tag: u64) {
     }
 }
 
-/// A device that keeps every job until the test says what becomes of it.
+/// A device that keeps every job until the test decides its outcome.
 pub struct Script {
     capabilities: Capabilities,
     state: Arc<Mutex<ScriptState>>,
@@ -188,15 +188,15 @@ pub struct Script {
 
 #[derive(Default)]
 pub struct ScriptState {
-    /// Refuses jobs, and new queues, as lost.
+    /// Whether the device refuses jobs and new queues as lost.
     pub is_dead: bool,
-    /// Gives back what it is told to cancel.
+    /// Whether the device returns a job when it is cancelled.
     pub cancels: bool,
-    /// Jobs accepted since the start.
+    /// The number of jobs accepted since the start.
     pub accepted: usize,
-    /// Queues opened since the start.
+    /// The number of queues opened since the start.
     pub opened: usize,
-    /// Polls since the start.
+    /// The number of polls since the start.
     pub polls: usize,
     inside: Vec<(usize, Box<Job>)>,
     ready: Vec<(usize, Completion)>,
@@ -218,7 +218,7 @@ impl Script {
         self.state.lock()
     }
 
-    /// Lets go of the oldest job inside, done as software does it.
+    /// Completes the oldest job inside with software's result.
     pub fn do_one(&self) {
         let mut state = self.state.lock();
         let (queue, job) = state.inside.remove(0);
@@ -227,7 +227,7 @@ impl Script {
         state.ready.push((queue, Completion { job, outcome, service: Nanos(0) }));
     }
 
-    /// Lets go of the oldest job inside, failed.
+    /// Fails the oldest job inside.
     pub fn fail_one(&self, error: DeviceError) {
         let mut state = self.state.lock();
         let (queue, job) = state.inside.remove(0);
@@ -318,7 +318,7 @@ impl Drop for ScriptQueue {
     }
 }
 
-/// A device that keeps every job on the thread that submitted it, shows it, and never does it.
+/// A device that keeps every job on the thread that submitted it, shows it, and never completes it.
 pub struct Hung(Capabilities);
 
 impl Hung {
@@ -366,7 +366,7 @@ impl Queue for HungQueue {
     }
 }
 
-/// Every job goes there.
+/// A policy that makes the same choice for every job.
 pub struct Always(pub policy::Choice);
 
 impl Policy for Always {
@@ -381,7 +381,7 @@ impl Policy for Always {
 
 pub const TURNS_MAX: usize = 10_000;
 
-/// A device that shows its jobs, takes as long as the runtime allows a job, and has then failed all of them.
+/// A device that shows its jobs. It takes as long as the runtime allows a job, and then fails all of them.
 pub struct Failing(pub Capabilities, pub ManualClock);
 
 impl Device for Failing {

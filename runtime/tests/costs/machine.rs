@@ -1,5 +1,5 @@
-//! The machine: a runtime whose clock moves as jobs, switches and polls take time, and the load that comes to it. It
-//! computes nothing of the jobs, and a run is a function of its arguments.
+//! The machine: a runtime whose clock moves as jobs, switches and polls take time, and the load that arrives. It does
+//! not process the jobs' data, and a run is a function of its arguments.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
@@ -16,23 +16,23 @@ use policy::Policy;
 use runtime::{Finished, Path, Runtime, Ticket};
 use units::{ByteCount, Clock, ManualClock, Nanos, Prng};
 
-/// Before the placement, after it, to switch from a task, and to poll.
+/// The host times before a placement, after it, for a task switch, for a poll, and between two polls.
 const BEFORE: Nanos = Nanos(150);
 const AFTER: Nanos = Nanos(100);
 const SWITCH: Nanos = Nanos(40);
 const POLL: Nanos = Nanos(30);
 const POLL_EVERY: Nanos = Nanos(1_000);
 
-/// Times vary about their line by this percentage either way, as content makes them.
+/// The largest difference of a time from its line, in percent and in both directions, which the content causes.
 const SPREAD_PERCENT: u64 = 20;
 
 #[derive(Clone)]
 pub(crate) struct Load {
     pub(crate) jobs: usize,
     pub(crate) per_second: f64,
-    /// Share of the jobs that are batch jobs.
+    /// The share of the jobs that are batch jobs.
     pub(crate) batch: f64,
-    /// While these jobs come, the device takes this many times as long.
+    /// The jobs during which the device is slow, and the factor on its time.
     pub(crate) slow: Option<(Range<usize>, f64)>,
 }
 
@@ -42,7 +42,7 @@ impl Load {
     }
 }
 
-/// One job as it was.
+/// One job and its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) index: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Machine {
     pub(crate) core: Runtime,
     clock: ManualClock,
     load: Load,
-    /// In percent of what the device takes.
+    /// The device's time in percent of its usual time.
     slow: Arc<AtomicU64>,
     values: Vec<Bytes>,
     pool: Pool,
@@ -107,7 +107,7 @@ impl Machine {
         }
     }
 
-    /// Every job of the load, in the order of completion.
+    /// Runs every job of the load, and returns them in the order of completion.
     pub(crate) fn run(mut self) -> Vec<Done> {
         let arrivals = arrivals(&self.load);
         let (mut next, mut next_poll) = (0, Nanos(0));
@@ -180,7 +180,7 @@ impl Machine {
         }
     }
 
-    /// A job of that size.
+    /// Creates a job of this size.
     pub(crate) fn job(&self, bytes: usize) -> Box<Job> {
         self.job_of(self.values[0].slice(..bytes))
     }
@@ -190,7 +190,7 @@ impl Machine {
         Box::new(Job::new(task, Input::heap(input), self.pool.take(0)))
     }
 
-    /// One job alone, from its submission to its end.
+    /// Runs a single job from its submission to its end.
     pub(crate) fn one(&mut self, job: Box<Job>) -> Box<Job> {
         let ticket = self.core.submit_among(job, 0);
         while !self.core.is_finished(ticket) {
@@ -215,7 +215,8 @@ fn arrivals(load: &Load) -> Vec<Arrival> {
     (0..load.jobs).map(one).collect()
 }
 
-/// Cache-1-like sizes, log-uniform within steps: few below 256 B, 2.4 KB in the mean.
+/// Returns a Cache-1-like size, distributed log-uniformly within steps: few sizes are below 256 B, and the mean is 2.4
+/// KB.
 fn cache_1(step: f64, within: f64) -> usize {
     const STEPS: [(f64, f64); 9] = [
         (0.00, 64.0),
@@ -239,7 +240,7 @@ fn capabilities(waiting: Waiting) -> Capabilities {
     capabilities
 }
 
-/// Returns the time that a job takes: `fixed + per_byte * bytes`, more or less by its content.
+/// Returns the time that a job takes: `fixed + per_byte * bytes`, changed by up to 20 % by its content.
 fn line(job: &Job, fixed_ns: f64, per_byte_ns: f64) -> f64 {
     let percent = 100 - SPREAD_PERCENT + u64::from(job.input[0]);
     (fixed_ns + per_byte_ns * job.input.len() as f64) * percent as f64 / 100.0
@@ -249,7 +250,7 @@ fn completion(job: Box<Job>, service: Nanos) -> Completion {
     Completion { job, outcome: Outcome::Done { output_bytes: 0 }, service }
 }
 
-/// Software on the core: 20 us at 8 KiB.
+/// Software on the core, which takes 20 us for 8 KiB.
 struct Core {
     clock: ManualClock,
     capabilities: Capabilities,
@@ -293,8 +294,8 @@ impl Queue for CoreQueue {
     }
 }
 
-/// One engine at 1.1 GB/s, a way there and back, and a submission that the core spends time on. It saturates at 425,000
-/// jobs per second.
+/// A device with one engine at 1.1 GB/s, with a path there and back, and with a submission that takes time of the core.
+/// It saturates at 425,000 jobs per second.
 struct Accelerator {
     clock: ManualClock,
     slow: Arc<AtomicU64>,
@@ -333,7 +334,7 @@ struct AcceleratorQueue {
     inside: BinaryHeap<Flight>,
 }
 
-/// The greatest is the first to be ready.
+/// A job in the device. The greatest one is ready first.
 struct Flight {
     ready: (Nanos, u64),
     job: Box<Job>,

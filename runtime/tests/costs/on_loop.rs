@@ -1,6 +1,6 @@
-//! The open loop of `rebate reproduce runtime` in virtual time: our loop, the software and the BlueField-2 of
-//! [OffloadSched] as their profiles have them, and Cache-1. Every look advances the clock, so that spinning and polling
-//! take time. On request the machine pauses now and then. A run is a function of its arguments.
+//! The open loop of `rebate reproduce runtime` in virtual time: our loop, software and the BlueField-2 of
+//! \[OffloadSched\] by their profiles, and the sizes of Cache-1. Every reading of the clock advances it, so that
+//! spinning and polling take time. The machine can also pause at random. A run is a function of its arguments.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use workload::{
     ArrivalKind, Arrivals, DeviceProfile, PayloadClass, Preset, SizeDist, Sizes, Values, Weighting,
 };
 
-/// The time of a look at the clock, with the work between two looks.
+/// The time of a reading of the clock, including the work between two readings.
 const LOOK: Nanos = Nanos(40);
 
 #[derive(Clone, Default)]
@@ -40,15 +40,15 @@ impl Clock for Looked {
     }
 }
 
-/// When the machine next does something else, at random.
+/// The pauses of the machine, at random times.
 pub(crate) struct Pauses {
     at: Nanos,
     random: Prng,
 }
 
 impl Pauses {
-    /// The pauses per second, by their length (ns): thirty seconds as `what_pauses_the_machine_makes` looks, class 2c,
-    /// 2026-11-22. Longer pauses, fewer than one per second, are left out.
+    /// The pauses per second, by their length (ns), measured over thirty seconds with `what_pauses_the_machine_makes`,
+    /// class 2c, 2026-11-22. Longer pauses, of which there is fewer than one per second, are left out.
     pub(crate) const MEASURED: [(f64, Range<u64>); 8] = [
         (70.0, 500..2_000),
         (120.0, 2_000..5_000),
@@ -75,7 +75,7 @@ impl Pauses {
         self.at = now + Nanos((gap_s * 1e9) as u64);
     }
 
-    /// All that are due by now; the next begins after the one before.
+    /// Takes all pauses that have begun by now. Each pause begins after the end of the one before.
     fn take(&mut self, clock: &ManualClock) {
         while self.at <= clock.now() {
             let mut left = self.random.unit() * Self::per_second();
@@ -105,7 +105,7 @@ impl Run {
         self.clock.now().since(self.start)
     }
 
-    /// Submits now; the job is answered by a task of its own.
+    /// Submits a request now. A new task waits for its job.
     fn begin(self: &Rc<Self>, input: Bytes, due: Nanos) {
         self.clock.clock.advance(self.takes);
         let running = self.core.run(job(input, &self.pool));
@@ -117,22 +117,22 @@ impl Run {
     }
 }
 
-/// The parameters of a run apart from its policy.
+/// The parameters of a run, except for its policy.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) per_second: f64,
     pub(crate) jobs: u32,
-    /// The time of placing a job, and of whatever else in a request takes the core and looks at no clock.
+    /// The time to place a job, and of all other work of a request that takes the core and does not read the clock.
     pub(crate) takes: Nanos,
     /// Whether the machine pauses.
     pub(crate) pauses: bool,
 }
 
-/// From due to answered, of each job in the order of the answers.
+/// Returns the time from the due time to the answer of each job, in the order of the answers.
 pub(crate) fn run(policy: Arc<dyn Policy>, load: Load) -> Vec<Nanos> {
     let (clock, inputs) = (Looked::default(), inputs());
     let devices = ["epyc7542-isal", "bluefield2"].map(|name| emulated(name, &clock)).to_vec();
-    // Results are made before; in virtual time that takes none, but it does in a test.
+    // The results are computed in advance. This takes no virtual time, but it takes real time.
     for policy in [Arc::new(AlwaysSoftware) as _, Arc::new(AsyncOffload { work_bytes_min: 0 }) as _]
     {
         let core_loop = core_loop(&devices, policy, &clock);
@@ -159,7 +159,8 @@ pub(crate) fn run(policy: Arc<dyn Policy>, load: Load) -> Vec<Nanos> {
     run.took.take()
 }
 
-/// Does what the source of `rebate reproduce runtime` does: the first of the due requests is submitted right here.
+/// Submits requests like the source of `rebate reproduce runtime`: the source itself submits the first of the due
+/// requests.
 async fn source(run: Rc<Run>, inputs: Vec<Bytes>, per_second: f64, jobs: u32) {
     let mut arrivals = Arrivals::new(ArrivalKind::Poisson, per_second, 0.0);
     let mut random = Prng::new(1);
@@ -204,7 +205,7 @@ fn job(input: Bytes, pool: &Pool) -> Box<Job> {
     Box::new(Job::new(task, Input::heap(input), output))
 }
 
-/// Html of Cache-1's sizes.
+/// Returns inputs of HTML with the sizes of Cache-1.
 fn inputs() -> Vec<Bytes> {
     const STOCK_BYTES: usize = 1 << 20;
     const INPUTS: usize = 512;

@@ -1,4 +1,5 @@
-//! The executor's bounds: what is refused, what waits, what is late, what is given up; and that an error has the input.
+//! Tests the executor's limits: which traces are refused, wait, are late or are cancelled, and that an error contains
+//! the input.
 
 use std::sync::Arc;
 
@@ -74,7 +75,7 @@ fn traces_are_bounded_per_tenant_and_in_all() {
         let refused = |cause| metrics.read(Counted::Refused(cause));
         assert_eq!((refused(CauseKind::TenantFull), refused(CauseKind::Full)), (1, 1));
         assert_eq!(metrics.live(), [(TenantId(1), 2), (TenantId(2), 1)]);
-        // Those that end make room.
+        // Traces that end free their places.
         for _ in 0..6 {
             while script.state().accepted == 0 {
                 tokio::task::yield_now().await;
@@ -109,12 +110,12 @@ fn payloads_are_bounded_at_every_step_before_memory_is_taken() {
         let expected = Cause::TooLarge { bytes: 990 + 12 + 16, max: 1_000 };
         assert_eq!((&error.cause, error.op), (&expected, Some(Op::Encrypt)));
         assert_eq!(error.input.payload.len(), 990);
-        // A value that does not shrink is framed as it came.
+        // A value that does not shrink is stored unchanged in its frame.
         let noise: Vec<u8> =
             (0..900_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let packed = run("pack", noise.clone()).await.expect("it fits").payload;
         assert_eq!(run("unpack", packed.to_vec()).await.expect("our own").payload, noise);
-        // A stream that claims more than may be is refused before anything is made for it.
+        // A stream that claims more than the allowed size is refused before a buffer is allocated for it.
         let bomb = rig.compressed(&[7; 100_000]).await;
         let error = run("unpack", bomb.to_vec()).await.expect_err("a bomb");
         assert!(error.to_string().contains("100000 bytes; at most 1000"), "{error}");
@@ -165,7 +166,7 @@ fn damaged_payloads_are_refused_with_the_step_and_the_input() {
             assert_eq!((failed(&rig.traces), rig.traces.live()), (9, 0));
             let metrics = rig.traces.metrics();
             let failed = |cause| metrics.read(Counted::Failed(cause));
-            // The device finds a message without its tag, and a stream that is none.
+            // The device refuses a message without its tag, and bytes that are not a stream.
             assert_eq!((failed(CauseKind::Malformed), failed(CauseKind::Device)), (7, 2));
             assert_eq!(metrics.live(), []);
         },
@@ -194,7 +195,7 @@ fn an_answer_is_waited_for_so_long() {
         assert_eq!((&error.cause, error.op), (&Cause::NoAnswer(Nanos::millis(2)), Some(Op::Tcp)));
         assert_eq!(error.to_string(), "trace ask-briefly, step tcp: no answer came within 2000 us");
         assert_eq!(error.input.payload, "brief");
-        // An answer that comes now belongs to no trace, and the tenant may start another.
+        // An answer that arrives now belongs to no trace, and the tenant may start another trace.
         rig.peer.held().give(rig.peer.seal(b"late"), Vec::new());
         rig.peer.will_answer("at once");
         let ended = rig.traces.run_trace("ask", rig.input("x")).await.expect("it is answered");
@@ -229,7 +230,7 @@ fn the_caller_learns_at_once_that_a_peer_is_gone() {
             let waiting = rig.traces.run_trace("ask", rig.input("x"));
             drop(waiting);
             rig.settled().await;
-            // Its answer belongs to no trace.
+            // The trace's answer belongs to no trace any more.
             rig.peer.held().give("anything", Vec::new());
             tokio::task::yield_now().await;
             assert_eq!(counted(&rig.traces, [Counted::GivenUp]), [1]);
@@ -237,7 +238,7 @@ fn the_caller_learns_at_once_that_a_peer_is_gone() {
     );
 }
 
-/// Remembers how much time each job had left, and lets each take some.
+/// A policy that records how much time each job had left, and advances the clock for each job.
 struct Watches {
     clock: ManualClock,
     left: Mutex<Vec<(Op, Option<Nanos>)>>,
@@ -279,7 +280,7 @@ fn steps_pass_the_slack_of_their_deadlines_on() {
             ];
             assert_eq!(*watches.left.lock(), expected);
             assert_eq!(counted(&rig.traces, [Counted::Late]), [0]);
-            // Another deadline for all of it, which two steps miss.
+            // Another deadline for the whole trace, which two steps miss.
             let mut input = rig.input("x");
             input.deadline = Some(Nanos::micros(15 + 9));
             rig.traces.run_trace("t", input).await.expect("deadlines are soft");
@@ -296,8 +297,9 @@ fn later_steps_wait_for_a_full_device() {
     let mut config = config(devices(Some(script.clone())), Arc::new(SystemClock::new()));
     config.job_timeout = Nanos::secs(60);
     with_runtime(config, catalog(COPIES), bound, |rig| async move {
-        // The first has the device. The others' first steps find it full and go to software, as the policy says; the
-        // second's second step waits in the area, the third's finds that full as well.
+        // The first trace has the device. The first steps of the others find it full and go to software, as the policy
+        // decides. The second step of the second trace waits in the overflow area. The third trace finds the area full
+        // as well.
         let first = rig.traces.run_trace("t", rig.input("first"));
         let second = rig.traces.run_trace("t", rig.input("second"));
         let third = rig.traces.run_trace("t", rig.input("third"));
@@ -309,7 +311,8 @@ fn later_steps_wait_for_a_full_device() {
         let ran = |place| metrics.read(Counted::Step(Op::Copy, place));
         assert_eq!((ran(Ran::Software), ran(Ran::Device)), (3, 0));
         assert_eq!(metrics.read(Counted::Fallback(Reason::QueueFull)), 3);
-        // The waiting job goes in as soon as there is room; the first's second step then waits for it.
+        // The waiting job enters the device as soon as there is space. The second step of the first trace then waits
+        // for it.
         script.do_one();
         while script.state().accepted < 2 {
             tokio::task::yield_now().await;
@@ -342,7 +345,8 @@ fn a_wait_for_one_device_does_not_block_another() {
         |rig| async move {
             let run = |name: &str, bytes| rig.traces.run_trace(name, rig.input(vec![7; bytes]));
             let _full = (run("once", 100), run("once", 5_000));
-            // Both are full; behind the first step the large payload waits, and behind it the small one.
+            // Both devices are full. After the first step the large payload waits, and the small payload waits behind
+            // it.
             let _waiting = (run("t", 5_000), run("t", 100));
             assert_eq!(counted(&rig.traces, [Counted::Overflowed]), [2]);
             small.do_one();
@@ -367,7 +371,7 @@ fn a_trace_that_is_given_up_leaves_nothing() {
             rig.settled().await;
             assert_eq!(counted(&rig.traces, [Counted::GivenUp]), [2]);
             assert_eq!(rig.runtime.metrics().detached(), 1);
-            // The device lets go of what was detached, and has room for the next.
+            // The device returns the detached job, and has space for the next job.
             script.do_one();
             let again = rig.traces.run_trace("t", rig.input("again"));
             while script.state().accepted < 2 {

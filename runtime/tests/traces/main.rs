@@ -1,5 +1,5 @@
-//! Traces on real devices: every template with real payloads, what devices do to them, and the executor's bounds. The
-//! service that is made of them is `server`'s.
+//! Tests traces on real devices: every template with real payloads, faults of devices, and the executor's limits. The
+//! crate `server` tests the service that uses traces.
 
 #[path = "../common/mod.rs"]
 mod common;

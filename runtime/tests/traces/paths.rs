@@ -1,6 +1,6 @@
-//! Tests what paths of traces do beyond the templates: forks that join, tails, transforms, checksums, long work that
-//! does not hold up the thread, other traces registered while some run, turns before a sleep; on tokio and on our own
-//! loop.
+//! Tests paths of traces beyond the templates: forks that join, tails, transforms and checksums. Also tests long work
+//! that does not block the thread, traces that are registered while others run, and turns before a sleep. Runs on tokio
+//! and on our loop.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -47,7 +47,7 @@ fn arms_meet_and_the_first_ones_payload_goes_on() {
     }
 }
 
-/// Castagnoli's, bit by bit.
+/// Computes Castagnoli's checksum, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum: u32, _| {
@@ -176,7 +176,7 @@ fn running_traces_keep_the_programs_they_began_with() {
     );
 }
 
-/// Refuses a core now and then, and counts what it is told of.
+/// Ports that can refuse to pick a core, and count the ends of which they are notified.
 #[derive(Clone, Default)]
 struct Ports {
     refuses: Rc<Cell<bool>>,
@@ -231,7 +231,7 @@ fn the_driver_turns_again_after_a_turn_that_submitted() {
         Some(script.clone()),
         |_| {},
         |rig| async move {
-            // The device never signals: the task that submits sees to the turns.
+            // The device never signals, so the task that submits must cause the turns.
             let start = || rig.traces.run_trace("t", rig.input("payload"));
             let polls = async || {
                 for _ in 0..100 {

@@ -1,5 +1,5 @@
-//! A runtime in tokio with an executor of traces, and a peer that encrypts and decrypts by itself and answers what it
-//! is told to.
+//! A runtime in tokio with an executor of traces. Its peer encrypts and decrypts by itself and gives the answers that
+//! the test sets.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ pub(crate) struct Rig {
     session: Rc<Session>,
 }
 
-/// Runs the body with these traces, over software and perhaps another device that every job is offered to.
+/// Runs the body with these traces, over software and optionally another device to which every job is offered.
 pub(crate) fn with<T, F: Future<Output = T>>(
     catalog: Catalog,
     other: Option<Arc<dyn Device>>,
@@ -46,7 +46,7 @@ pub(crate) fn devices(other: Option<Arc<dyn Device>>) -> Vec<Arc<dyn Device>> {
     [software()].into_iter().chain(other).collect()
 }
 
-/// The same on a clock of the test's.
+/// Runs the body with these traces on the given runtime configuration, such as one with the test's clock.
 pub(crate) fn with_runtime<T, F: Future<Output = T>>(
     runtime: RuntimeConfig,
     catalog: Catalog,
@@ -72,7 +72,7 @@ impl Rig {
         TraceInput::new(payload).session(&self.session)
     }
 
-    /// Returns what the op's job makes of the payload, in software and without a trace.
+    /// Returns the result of the op's job for the payload, in software and without a trace.
     pub(crate) async fn by_job(&self, op: Op, payload: &[u8]) -> Bytes {
         let maker = Maker {
             dialect: Dialect::new(Codec::Deflate),
@@ -98,29 +98,30 @@ impl Rig {
         self.by_job(Op::Compress, payload).await
     }
 
-    /// Turns until nothing is under way.
+    /// Turns until no trace is in flight.
     pub(crate) async fn settled(&self) {
         until("all traces end", || self.traces.live() == 0).await;
     }
 }
 
-/// How often each of these was.
+/// Returns how often each of these events was counted.
 pub(crate) fn counted<const N: usize>(traces: &Traces, each: [Counted; N]) -> [u64; N] {
     let metrics = traces.metrics();
     each.map(|what| metrics.read(what))
 }
 
-/// Returns the sum of the traces that failed.
+/// Returns the number of traces that failed.
 pub(crate) fn failed(traces: &Traces) -> u64 {
     sum(traces, |what| matches!(what, Counted::Failed(_)))
 }
 
-/// Returns the sum of the jobs that went to software because a device failed, lost or kept them, or none had room.
+/// Returns the number of jobs that went to software because a device failed, lost or kept them, or because no device
+/// had space.
 pub(crate) fn fallbacks(traces: &Traces) -> u64 {
     sum(traces, |what| matches!(what, Counted::Fallback(_)))
 }
 
-/// Returns the sum of the ops that ran.
+/// Returns the number of ops that ran.
 pub(crate) fn steps(traces: &Traces) -> u64 {
     sum(traces, |what| matches!(what, Counted::Step(..)))
 }
@@ -130,7 +131,7 @@ fn sum(traces: &Traces, of: fn(&Counted) -> bool) -> u64 {
     Counted::all().filter(of).map(|what| metrics.read(what)).sum()
 }
 
-/// Turns until it is so, for as long as a busy machine may take.
+/// Turns until the condition holds, for as long as a busy machine may take.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -141,13 +142,13 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The tcp port and who is behind it.
+/// The tcp port and the peer behind it.
 #[derive(Clone, Default)]
 pub(crate) struct Peer(Rc<RefCell<PeerState>>);
 
 #[derive(Default)]
 struct PeerState {
-    /// The messages that came, as they were encrypted, and the traces that sent them.
+    /// The messages that arrived, still encrypted, and the traces that sent them.
     sent: Vec<(String, Bytes)>,
     replies: VecDeque<Reply>,
     held: Vec<Answer>,
@@ -155,9 +156,9 @@ struct PeerState {
 }
 
 pub(crate) enum Reply {
-    /// Encrypts this and answers before the send returns, with these fields.
+    /// The peer encrypts this payload and answers before the send returns, with these fields.
     Now(Bytes, Vec<(String, u32)>),
-    /// The test answers.
+    /// The test answers later.
     Hold,
     Hang,
     Refuse,
@@ -189,7 +190,7 @@ impl Peer {
         [&nonce[..], &sealed].concat().into()
     }
 
-    /// Returns what was sent to it since the last look, decrypted.
+    /// Returns the messages that the peer received since the last call, decrypted.
     pub(crate) fn received(&self) -> Vec<(String, Bytes)> {
         let sent = std::mem::take(&mut self.0.borrow_mut().sent);
         sent.into_iter().map(|(trace, sealed)| (trace, open(&sealed))).collect()

@@ -1,5 +1,6 @@
-//! Runs every template of [AccelFlow] with real payloads: AES-256-GCM, protobuf and deflate, on software, on workers,
-//! on a device that is polled late, and on one that fails, refuses and dies. The result is the same everywhere.
+//! Runs every template of \[AccelFlow\] with real payloads: AES-256-GCM, protobuf and deflate. Runs on software, on
+//! workers, on a device that is polled late, and on a device that fails, refuses and dies. The result is the same
+//! everywhere.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use units::{Nanos, Op, SystemClock};
 use crate::common::faulty;
 use crate::rig::{Reply, Rig, counted, failed, fallbacks, until, with};
 
-/// The counts of what went otherwise than it should.
+/// The counts of events that should not happen on a sound device.
 #[derive(Debug, PartialEq)]
 struct Counts {
     fallbacks: u64,
@@ -58,7 +59,7 @@ fn on_a_device_that_dies_with_jobs_inside() {
     }
 }
 
-/// A device that always gives its jobs back, however long a busy machine takes.
+/// Runs the templates on a faulty device. The job timeout is so long that no job times out on a busy machine.
 fn on_faulty(plan: FaultPlan) -> Counts {
     on(faulty(plan), Nanos::secs(60))
 }
@@ -90,7 +91,7 @@ fn message(json: &str) -> Bytes {
         .expect("JSON")
 }
 
-/// A document with these members and the frame as its data.
+/// Creates a document with these members, and with the frame as its data.
 fn packed(frame: Bytes, members: &[&str]) -> Bytes {
     let Value { kind: Some(Kind::Map(mut map)) } = Value::map([("data", Kind::Data(frame))]) else {
         panic!("a map")
@@ -108,7 +109,7 @@ fn json(message: &Bytes) -> Bytes {
     deserialize(&Documents, message).expect("our message")
 }
 
-/// Checks that the sent message was compressed, and is this one.
+/// Checks that the sent message was compressed, and that its content is `original`.
 async fn check_compressed(rig: &Rig, message: &Bytes, original: &str) {
     let json = json(message);
     let flag = Value::from_json(&json).expect("JSON").get("compressed").cloned();
@@ -119,7 +120,7 @@ async fn check_compressed(rig: &Rig, message: &Bytes, original: &str) {
     assert_eq!(rig.by_job(Op::Decompress, &frame).await, original);
 }
 
-/// The trace runs to its end and invokes what the language says, with these fields set.
+/// Runs the trace to its end with these fields set.
 async fn run(rig: &Rig, name: &str, payload: impl Into<Bytes>, fields: &[&str]) -> Ended {
     let mut input = rig.input(payload).function("user.get");
     for field in fields {
@@ -128,7 +129,7 @@ async fn run(rig: &Rig, name: &str, payload: impl Into<Bytes>, fields: &[&str]) 
     rig.traces.run_trace(name, input).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Returns the invocations of these traces where the named fields are set.
+/// Returns the number of ops of these traces if the named fields are set.
 fn steps(traces: &[&str], fields: &[&str]) -> u32 {
     let catalog = trace::accelflow();
     let ops = traces.iter().map(|name| {
@@ -184,7 +185,8 @@ async fn cache_reads(rig: &Rig) {
 }
 
 async fn database_reads(rig: &Rig) {
-    // The cache has nothing, the database does; the caller is told while the cache is written.
+    // The cache does not have the value, and the database has it. The caller gets its answer while the cache is
+    // written.
     rig.peer.will_answer(message(r#"{"hit":false}"#));
     let found =
         r#"{"found":true,"cache-compressed":true,"text":"again and again and again and again"}"#;
@@ -201,7 +203,7 @@ async fn database_reads(rig: &Rig) {
     rig.settled().await;
     assert_eq!(counted(&rig.traces, [Counted::Reported]), [before + 1]);
 
-    // Neither store has it: the client is told of an error.
+    // Neither store has the value, so the client gets an error.
     rig.peer.will_answer(message(r#"{"hit":false}"#));
     rig.peer.will_answer(message(r#"{"found":false,"error":"no such user"}"#));
     run(rig, "T4", "{}", &[]).await;
@@ -212,7 +214,7 @@ async fn database_reads(rig: &Rig) {
     assert_eq!(json(&error.arguments), r#"{"found":false,"error":"no such user"}"#);
 }
 
-/// Returns this many messages, once they have been sent.
+/// Waits for this many messages and returns them.
 async fn sent(rig: &Rig, count: usize) -> Vec<(String, Bytes)> {
     let mut sent = Vec::new();
     until("the messages are sent", || {
