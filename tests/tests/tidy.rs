@@ -231,8 +231,8 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
 #[test]
 fn the_scan_measures_functions() {
     let body = "    x;\n".repeat(5);
-    let text = format!(
-        "fn short() {{}}\npub fn long(\n    a: u8,\n) {{\n{body}}}\nfn decl();\nfn long_decl(\n    a: u8,\n);\n{body}}}\n"
-    );
+    let declared = "fn decl();\nfn long_decl(\n    a: u8,\n);\n";
+    let long = format!("pub fn long(\n    a: u8,\n) {{\n{body}}}\n");
+    let text = format!("fn short() {{}}\n{long}{declared}{body}}}\n");
     assert_eq!(functions(&text), [(2, 9)]);
 }

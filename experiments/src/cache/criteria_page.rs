@@ -20,7 +20,7 @@ pub(super) fn section(results: &Results, rows: &Rows) -> Option<Section> {
     let tables = [("At one load", others), ("By value size", by_size)];
     let tables = tables.into_iter().filter(|(_, criteria)| !criteria.is_empty());
     Some(Section {
-        heading: "The compression service next route".into(),
+        heading: "The compression service next door".into(),
         prose: vec![
             "A ratio is made of two samples of one run, taken in turn with all others; the median \
              over runs is held against the bar. Host CPU is that of frontend and compression \
