@@ -36,7 +36,7 @@ impl Plan {
     /// An option is out of range; the text names it.
     pub(crate) fn new(options: &Options, machine: &Machine) -> Result<Self, Problem> {
         let plan = if options.quick { Self::quick() } else { Self::whole(machine) };
-        let plan = Self {
+        let mut plan = Self {
             configurations: configurations(&options.configurations).map_err(Problem::Usage)?,
             parts: if options.parts.is_empty() { plan.parts } else { options.parts.clone() },
             sizes: if options.sizes.is_empty() { plan.sizes } else { options.sizes.clone() },
@@ -52,6 +52,8 @@ impl Plan {
             ..plan
         };
         plan.check().map_err(Problem::Usage)?;
+        // The search for the highest load goes upwards from the first.
+        plan.loads_per_s.sort_by(f64::total_cmp);
         Ok(plan)
     }
 
