@@ -7,7 +7,7 @@ use toml::Value;
 use super::keys::{Change, KEYS, Key, Kind};
 use super::{Config, Loaded, lookup, to_table};
 
-/// The configuration with, per key, its origin and `hot` (a reload changes it) or `restart`.
+/// Prints the configuration. Each key has its origin and `hot` (a reload changes it) or `restart`.
 pub fn print(loaded: &Loaded) -> String {
     render(&loaded.config, |key| format!("{}, {}", loaded.origin(key.name), change(key)))
 }

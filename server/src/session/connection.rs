@@ -80,7 +80,7 @@ impl Session {
             };
             self.context.counters.commands.bytes_read.add(bytes as u64);
             if bytes == input.capacity() {
-                // A long value filled the buffer, and sets the size again when it is served; or the input needs more space.
+                // A long value filled the buffer and sets the size when it is served, or the input needs more space.
                 self.read_bytes = INPUT_BYTES;
             }
             input.set_len(bytes);
