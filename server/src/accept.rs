@@ -49,8 +49,8 @@ impl Dispatcher {
             let _ = match &mut accepted {
                 Accepted::Tcp(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
                 Accepted::Unix(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
-                // Such a client gets no message before the HTTP/2 preface or over the other protocols. It sees the
-                // connection end.
+                // A gRPC connection has no message before the HTTP/2 preface, and the other protocols have none for
+                // this. The client sees only the end of the connection.
                 Accepted::Tcp(..) | Accepted::Unix(..) | Accepted::Lane(_) => Ok(()),
             };
             return;
@@ -132,7 +132,7 @@ pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::n
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// The device and inode of the file. No other file has the same while the listener is open.
+    /// The device and inode of the file. No other file has the same identity while the listener is open.
     identity: Option<(u64, u64)>,
 }
 

@@ -195,7 +195,7 @@ impl Permit {
         other.keep();
     }
 
-    /// Ties the permit to `bytes`: it is returned to the budget when the last of them is dropped.
+    /// Ties the permit to `bytes`. The permit's bytes return to the budget when the last clone of `bytes` is dropped.
     pub(crate) fn attach(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Held { bytes, _permit: self })
     }
@@ -316,7 +316,7 @@ impl Drop for Taking {
         if matches!(*self.waiter.state.lock(), WaiterState::Granted) {
             drop(self.budget.granted(self.waiter.bytes));
         } else {
-            // A waiter behind it may fit now.
+            // A waiter behind this one may fit now.
             self.budget.serve();
         }
     }

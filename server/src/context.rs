@@ -76,7 +76,7 @@ pub(crate) struct WorkerContext {
     pub(crate) passes_on: Cell<bool>,
     /// Whether clients may list the items.
     pub(crate) dump: bool,
-    /// The count that limits looks at items after an `add` has failed.
+    /// The limit on how often failed `add` commands look at the item in their way.
     pub(crate) looks: Looks,
     pub(crate) shutdown: Shutdown,
     /// The executor of traces, if this process runs traces.
@@ -87,8 +87,8 @@ pub(crate) struct WorkerContext {
 }
 
 impl WorkerContext {
-    /// Takes a part of the budget for something new and waits for it for a bounded time. None means that it did not
-    /// become free in time.
+    /// Takes a part of the budget for something new, and waits at most [`ADMISSION_MAX`] for it. Returns none if the
+    /// bytes did not become free in time.
     pub(crate) async fn admit(&self, bytes: usize) -> Option<Permit> {
         let bytes = bytes as u64;
         if let Some(permit) = self.budget.try_begin(bytes) {

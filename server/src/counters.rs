@@ -189,12 +189,12 @@ counters! {
         logical_bytes_read,
         /// Stored bytes of values read.
         stored_bytes_read,
-        /// Clients' values that were copied in whole or in part, because these bytes came in one read with other
-        /// things.
+        /// Clients' values that were copied in whole or in part, because the copied bytes came in one read with other
+        /// bytes.
         copies,
         /// Bytes of the copies in `copies`.
         copied_bytes,
-        /// Values from stores elsewhere that were copied in whole or in part, for the same reason.
+        /// Values from stores elsewhere that were copied in whole or in part, for the reason that `copies` gives.
         stored_copies,
         /// Bytes of the copies in `stored_copies`.
         stored_copied_bytes,
@@ -323,7 +323,7 @@ counters! {
 pub struct Counters {
     /// Commands and connections.
     pub commands: Commands,
-    /// Values.
+    /// What happened to values.
     pub values: Values,
     /// Calls over gRPC.
     pub grpc: Grpc,

@@ -1,6 +1,6 @@
-//! Removes items whose frame is damaged, so that `add` and `append` do not meet them for ever. An item is removed only
-//! when software, and no device, has found it damaged twice: when it was served, and in the copy whose CAS is compared.
-//! Frames that a newer or differently configured reader may be able to read stay, and so do foreign values.
+//! Removes items whose frame is damaged, so that `add` and `append` do not fail on them for ever. An item is removed
+//! only when software, and no device, has found it damaged twice: when it was served, and in the copy whose CAS is
+//! compared. Frames that a newer or differently configured reader may be able to read stay, and so do foreign values.
 
 use std::cell::Cell;
 use std::pin::Pin;

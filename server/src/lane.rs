@@ -77,7 +77,7 @@ struct Lane {
     results: Charge,
     /// The timer of the next check whether the client has read its results. Reading rings no doorbell.
     again: Option<Pin<Box<Sleep>>>,
-    /// The time since which the client is waited for, and the number of answers that it must have read to end the wait.
+    /// The start of the current wait for the client, and the number of answers that it must have read to end the wait.
     unread: Option<(Nanos, u64)>,
     /// The jobs and bytes begun since the lane last found no job or gave up its turn.
     begun: (usize, usize),
@@ -416,7 +416,7 @@ impl Drop for Charge {
 /// one wake-up, and few enough that the software path does not delay others for long.
 const JOBS_PER_TURN: usize = 16;
 
-/// This many bytes of input, or of output if that is larger, end the turn too. Large values take long on the software
+/// The bytes of input, or of output if that is larger, that end a turn as well. Large values take long on the software
 /// path.
 const BYTES_PER_TURN: usize = 256 << 10;
 

@@ -137,7 +137,8 @@ fn warn(name: &str, problem: &Problem) {
     tracing::warn!("{name} is not qualified: {problem}; it is used, and retired when it fails");
 }
 
-/// The longest time that the start waits for verdicts. It is ten times what verdicts take, and no one would notice it.
+/// The longest time that the start waits for verdicts. It is ten times as long as verdicts take, and too short for
+/// anyone to notice.
 const START_WAIT: Duration = Duration::from_millis(60);
 
 /// A job that makes no progress for this long, while this process has a core, hangs.

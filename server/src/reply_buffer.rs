@@ -138,7 +138,7 @@ const GATHER_BYTES_MAX: usize = 8 << 10;
 /// The most slices of one call. Further values are written in the next call.
 const SLICES_MAX: usize = 16;
 
-/// The most bytes of one call. The kernel copies as many in some tens of microseconds.
+/// The most bytes of one call. The kernel copies this many in some tens of microseconds.
 pub(crate) const CALL_BYTES_MAX: usize = 128 << 10;
 
 const IDLE_BYTES_MAX: usize = 4 << 10;

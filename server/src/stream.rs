@@ -43,7 +43,7 @@ impl Stream {
     }
 
     /// Marks the socket as empty, because a read that did not fill its space has emptied it. This saves the call that
-    /// would only find that out. The end of the stream is not forgotten, and later bytes are reported.
+    /// would only find the socket empty. The end of the stream is not forgotten, and later bytes are reported.
     fn forget_readable(&self) {
         let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = match self {

@@ -410,7 +410,7 @@ fn traced(plan: &Plan, index: usize, runtime: &TokioRuntime) -> Option<Rc<Traced
     Some(Rc::new(traced))
 }
 
-/// Returns the pool that values are read into. Its memory is memory that a device reads in place, if a device has such
+/// Returns the pool that values are read into. Its memory can be read in place by a device, if a device offers such
 /// memory. That device would have to copy inputs from other memory.
 fn pool(devices: &[Arc<dyn Device>]) -> Pool {
     match devices.iter().find_map(|device| device.input_memory()) {

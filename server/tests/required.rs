@@ -1,4 +1,4 @@
-//! Tests a server whose one device is lost, errs or is withdrawn before it starts. They check what
+//! Tests a server whose one device is lost, errs or is withdrawn before it starts. The tests check what
 //! `runtime.fallback_decompress` promises: either software reads what the device did not read, or nothing does. They
 //! also check what the server's page says. The device is software in a wrapper that fails on purpose.
 

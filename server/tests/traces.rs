@@ -312,7 +312,7 @@ fn whoever_is_no_caller_is_cut_off() {
         assert!(matches!(error, CallError::Trace(_)), "{error}");
         assert!(error.to_string().contains("the peer is gone"), "{error}");
     });
-    // The others are served as before, and what is too long is refused here already.
+    // Other callers are served as before. The service ends the connection of a request that is too long.
     calling(address, 7, async |client| {
         echoes(&client, 10, true).await;
         let error = client.call("echo", request(1_000), false).await.expect_err("too long");
@@ -332,7 +332,7 @@ fn connections_that_end_in_the_middle_leave_nothing() {
         let mut stream = TcpStream::connect(address).expect("it listens");
         stream.write_all(&whole[..part]).expect("it reads");
     }
-    // A request whose caller goes away while a device has it.
+    // The caller of this request goes away while a device has the request.
     calling(address, 7, async |client| {
         let call = client.call("echo", "{}", false);
         let taken = async {
@@ -379,7 +379,7 @@ fn whoever_is_silent_for_too_long_is_cut_off() {
 
 #[test]
 fn a_drain_answers_requests_under_way() {
-    // A job is held for so long, on a device that is polled.
+    // Each job is held for this long, on a device that is polled.
     let late = FaultPlan { late_every: 1, late_by: Duration::from_secs(5), ..FaultPlan::default() };
     let device: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(Software::default()), late));
     assert!(matches!(device.capabilities().waiting, Waiting::Polled { .. }));

@@ -182,7 +182,7 @@ const PAGES: [(&str, &str); 7] = [
     ("/scheduler.json", "the same for programs"),
 ];
 
-/// Pages load nothing further, from any host.
+/// The content policy of the pages, which load nothing further from any host.
 const NOTHING_BUT_STYLE: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The most connections of a listener: a few scrapers, probers and people.

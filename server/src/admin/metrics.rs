@@ -82,7 +82,7 @@ impl Workers<'_> {
         self.sum(|c| &c.commands.cmd_set).saturating_sub(cas)
     }
 
-    /// Returns the numbers of commands by result, in the exporter's words.
+    /// Returns the numbers of commands by result, under the exporter's names.
     fn results(&self) -> [(&'static str, &'static str, u64); 14] {
         [
             ("get", "hit", self.sum(|c| &c.commands.get_hits)),

@@ -78,7 +78,7 @@ fn check_sample((family, kind): &(String, String), series: &str, value: f64) {
     }
 }
 
-/// Checks buckets by their bounds, because they are written in this order.
+/// Checks that the buckets of each histogram are cumulative in the order of their bounds, in which they are written.
 fn check_histograms(samples: &BTreeMap<String, f64>) {
     let mut buckets: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for (series, count) in samples {

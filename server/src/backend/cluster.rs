@@ -408,7 +408,7 @@ impl Cluster {
         })
     }
 
-    /// Returns what is stored, by a plain get if the key allows it.
+    /// Returns what is stored, with a plain get if the key allows it.
     pub(super) async fn look(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
         let Ok(key) = Key::new(key.bytes()) else {
             return Ok(self.peek(key, Traffic::Bulk, None).await?.map(Seen::from));
@@ -536,7 +536,8 @@ impl Issue<Option<MetaItem>> {
     }
 }
 
-/// Returns the facts of an item that was requested twice. Facts that the first request changed are those of its answer.
+/// Returns the facts of an item that was requested twice. Facts that the first request changed are taken from its
+/// answer.
 pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
     ItemFacts {
         won: first.won,
@@ -548,7 +549,7 @@ pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
     }
 }
 
-/// Returns the facts about an item that the return flags tell.
+/// Returns an item's facts from its return flags.
 fn facts(returned: &Returned, value_bytes: usize) -> ItemFacts {
     ItemFacts {
         value_bytes,

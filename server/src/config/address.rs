@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// The port of a memcached server that is named without a port.
 const MEMCACHED_PORT: u16 = 11211;
 
-/// A host name or address, and a port. Displays in the form that the standard library resolves.
+/// A host name or address, and a port. Its display is the form that the standard library resolves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPort {
     /// A name, an IPv4 address, or an IPv6 address without its brackets.

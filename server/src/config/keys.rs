@@ -385,11 +385,11 @@ const QPL_JOBS_MAX: i64 = 1_024;
 const TIME_MS_MAX: i64 = 86_400_000;
 /// One minute. No job may take longer, so a higher limit would never take effect.
 const LATENCY_US_MAX: i64 = 60_000_000;
-/// The longest name. Every metric shows it.
+/// The longest name (bytes). Every metric shows names.
 const NAME_BYTES_MAX: usize = 128;
 /// One day. A process can keep that much in memory at the steps of reports.
 const HISTORY_S_MAX: i64 = 86_400;
-/// One page could not show nearly as many processes. A larger number is a mistake.
+/// One page could not show this many processes. A larger number is a mistake.
 const INSTANCES_MAX: i64 = 65_536;
 /// Machines do not have this much memory. A larger number is a mistyped unit.
 const MEMORY_MAX: ByteCount = ByteCount(1 << 46);

@@ -1,4 +1,5 @@
-//! The effective configuration as TOML that loads again, each key with its origin and what it takes to change it.
+//! Prints the effective configuration as TOML that can be loaded again. Each key has its origin and what it takes to
+//! change it.
 
 use std::fmt::Write;
 
@@ -12,7 +13,7 @@ pub fn print(loaded: &Loaded) -> String {
     render(&loaded.config, |key| format!("{}, {}", loaded.origin(key.name), change(key)))
 }
 
-/// Prints the same without origins, for callers that have only the values.
+/// Prints the configuration without origins, for callers that have only the values.
 pub fn print_values(config: &Config) -> String {
     render(config, |key| change(key).to_owned())
 }

@@ -35,7 +35,7 @@ pub struct Sources {
 pub struct Flag {
     /// The flag as the user knows it, for messages: `--listen`.
     pub name: String,
-    /// The key it sets, such as `server.listen`.
+    /// The key that the flag sets, such as `server.listen`.
     pub key: String,
     /// The value as text; lists are separated by commas.
     pub value: String,
@@ -44,7 +44,7 @@ pub struct Flag {
 /// A configuration with the origin of every key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// The effective values, valid.
+    /// The effective values, which are valid.
     pub config: Config,
     /// Descriptions of what works in this version and will be refused in the next, each with its source.
     pub warnings: Vec<String>,

@@ -290,7 +290,7 @@ pub(super) fn refused(context: &WorkerContext, failure: &Failure) -> Status {
             commands.store_no_memory.up();
             Status::resource_exhausted("no memory for the answer")
         }
-        // The link has counted it, once for each request.
+        // The link has counted this failure, once for each request.
         Failure::Link(error) => match error.fault {
             LinkFault::TimedOut(_) => Status::deadline_exceeded(error.to_string()),
             _ => Status::unavailable(error.to_string()),

@@ -76,8 +76,8 @@ impl Meter {
     }
 
     /// Returns whether memory is short (more than half of the worker's budget is spent, or others wait for some of it)
-    /// and this connection holds at least the average. There is always at least one connection that does. A connection
-    /// that holds little, such as a watcher's, does not.
+    /// and this connection holds at least the average of the worker's connections. There is always at least one
+    /// connection that does. A connection that holds little, such as a watcher's, does not.
     fn is_in_the_way(&self) -> bool {
         let held = self.context.grpc_held_bytes.get();
         let connections = self.context.counters.grpc.connections.read().max(1);

@@ -92,7 +92,7 @@ fn usual_share(log2_ns: &[u64]) -> f64 {
     left / all
 }
 
-/// The factor of the 90th percentile up to which longer times count.
+/// Longer times count as the 90th percentile multiplied by this factor.
 const USUAL_TIMES: f64 = 4.0;
 
 /// The longest time that a report may cover (ms). The first report of a process covers all of its life, and a day of it

@@ -331,14 +331,14 @@ const REFUSALS: [Code; 4] =
 
 /// The period of reports until the scheduler has named one.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// The shortest period, whatever the scheduler requests. A shorter period costs more than it tells.
+/// The shortest period, whatever the scheduler requests. A shorter period costs more than its reports are worth.
 const REPORT_EVERY_MIN: Duration = Duration::from_millis(10);
 const REPORT_EVERY_MAX: Duration = Duration::from_secs(86_400);
 
 /// The first wait after a failed attempt. Later waits are longer.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// The longest wait. A scheduler that is back is found within this time, and one that is away costs an attempt as
-/// often.
+/// The longest wait. A scheduler that is back is found within this time. A scheduler that is away costs one attempt per
+/// this time.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

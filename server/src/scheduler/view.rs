@@ -56,7 +56,7 @@ pub(crate) struct CurveRow {
     /// break-even.
     pub(crate) bytes_min: Option<u64>,
     pub(crate) weight: Option<u16>,
-    /// The size up to which jobs are waited for; 0 means that none are.
+    /// The size up to which callers wait for jobs; 0 means that they wait for none.
     pub(crate) wait_bytes_max: Option<u64>,
     pub(crate) points: Vec<CurvePoint>,
 }
@@ -158,12 +158,12 @@ pub(crate) struct DeviceRow {
     pub(crate) timeouts: u64,
     pub(crate) probes: u64,
     pub(crate) restored: u64,
-    /// The jobs redone in software, by reason.
+    /// The jobs that software repeated, by reason.
     pub(crate) fallbacks: BTreeMap<String, u64>,
 }
 
 impl Scheduler {
-    /// Returns the view of the last `window_ms`; 0 asks for all that is known.
+    /// Returns the view of the last `window_ms`; 0 means everything that is known.
     pub(crate) fn view(&self, window_ms: u64, now: Nanos) -> View {
         let filter = Filter { last_ms: window_ms, ..Filter::default() };
         let snapshots = self.history.lock().query(&filter, now);

@@ -34,8 +34,8 @@ impl Session {
             let body = self.receive(here, body_bytes, body_bytes, &mut pace).await?;
             return Ok(body.map(|body| (Some(body), None)));
         }
-        // If memory is short, only a client that has begun to send gets some. A few bytes are no claim to a whole
-        // value.
+        // If memory is short, only a client that has begun to send its value gets memory. A few bytes are no claim to a
+        // whole value.
         let begun = if self.context.is_short_of_memory() && here.len() < INPUT_BYTES {
             match self.receive(here, INPUT_BYTES.min(body_bytes), INPUT_BYTES, &mut pace).await? {
                 Some(begun) => Some(begun),
@@ -174,7 +174,7 @@ fn no_room(bytes: usize) -> Failure {
     Failure::NoRoom(NoRoom { wanted: SmallVec::from_elem(bytes as u64, 1), returned: None })
 }
 
-/// Attaches its part of the budget to a value that is answered.
+/// Attaches a part of the budget to the value of an answer.
 pub(super) fn charged(value: Bytes, permit: Option<Permit>) -> Bytes {
     match permit {
         Some(permit) => permit.attach(value),

@@ -80,7 +80,8 @@ impl Session {
             };
             self.context.counters.commands.bytes_read.add(bytes as u64);
             if bytes == input.capacity() {
-                // A long value filled the buffer and sets the size when it is served, or the input needs more space.
+                // The buffer is full of a long value, which sets the size again when it is served, or of input that
+                // needs more space.
                 self.read_bytes = INPUT_BYTES;
             }
             input.set_len(bytes);
@@ -253,14 +254,14 @@ impl Drop for Session {
     }
 }
 
-/// The read buffer of a connection with bytes to read (bytes). A pipeline of a hundred small commands fits.
+/// The size of the read buffer of a connection with bytes to read. A pipeline of a hundred small commands fits.
 pub(super) const INPUT_BYTES: usize = 16 << 10;
 
-/// The read buffer if a long value is likely to come (bytes): enough for the value's line, with few bytes of the value
-/// to copy.
+/// The size of the read buffer if a long value is likely to come. The buffer holds the value's line, and few bytes of
+/// the value have to be copied out of it.
 pub(super) const BEGINNING_BYTES: usize = units::limits::LINE_BYTES_MAX;
 
-/// The read buffer of a connection in the middle of a long get line (bytes).
+/// The size of the read buffer of a connection in the middle of a long get line.
 pub(super) const LONG_LINE_BYTES: usize = units::limits::GET_LINE_BYTES_MAX + INPUT_BYTES;
 
 /// The bytes of replies that are gathered before they are written. One value may exceed them. They are part of what a

@@ -306,7 +306,7 @@ impl Lines {
     }
 }
 
-/// Returns the server's reason why it lists nothing, or a text of ours if the line is not a known refusal.
+/// Returns the server's reason why it lists nothing, or a fixed text if the line is not a known refusal.
 fn refused(line: &[u8]) -> Vec<u8> {
     let known: [&[u8]; 5] = [b"BUSY ", b"BADCLASS ", b"ERROR", b"CLIENT_ERROR ", b"SERVER_ERROR "];
     if known.iter().any(|word| line.starts_with(word)) { line.to_vec() } else { NONSENSE.to_vec() }

@@ -15,7 +15,7 @@ use super::connection::{OUT_BYTES_MAX, Transport};
 use crate::context::WorkerContext;
 use crate::reply_buffer::CALL_BYTES_MAX;
 
-/// The bytes that have moved, and the time since when they are counted.
+/// The pace of one transfer: the bytes that have moved since its start, and the time of the last move.
 pub(super) struct Pace {
     since: Instant,
     moved: Instant,

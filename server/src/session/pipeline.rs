@@ -1,5 +1,5 @@
-//! The requests of one session that are in flight together: which requests may be, which connection to the stores they
-//! take, and how their replies keep the commands' order.
+//! The requests of one session that are in flight together: which requests these may be, which connection to the stores
+//! they take, and how their replies keep the commands' order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -181,8 +181,8 @@ impl Session {
         self.admit(command, load, true).unwrap_or(Traffic::Bulk)
     }
 
-    /// Returns the connection to the stores for a request while nothing else is in flight. The request requests the
-    /// values of `keys` and sends this many bytes.
+    /// Returns the connection to the stores for a request while nothing else is in flight. `keys` is the number of
+    /// values that the request asks for, and `request_bytes` is what it sends.
     pub(super) fn traffic_alone(&mut self, keys: usize, request_bytes: usize) -> Traffic {
         let window = self.window.as_mut();
         let load = &self.context.interactive_load;

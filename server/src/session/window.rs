@@ -39,9 +39,9 @@ impl Window {
         (BULK_BYTES_MAX / self.answer_bytes as usize).clamp(1, KEYS_MAX)
     }
 
-    /// Returns the connection for a request of `request_bytes` that requests the values of `keys`. None means that
-    /// everything in flight has to be answered first, because there is no room beside it or because the request takes
-    /// the other connection.
+    /// Returns the connection for a request that sends `request_bytes` and asks for the values of `keys`. None means
+    /// that everything in flight has to be answered first, because there is no room beside it or because the request
+    /// takes the other connection.
     pub(super) fn admit(
         &mut self,
         keys: usize,
