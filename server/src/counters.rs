@@ -323,7 +323,7 @@ counters! {
 pub struct Counters {
     /// Commands and connections.
     pub commands: Commands,
-    /// What happened to values.
+    /// Counts of what happened to values.
     pub values: Values,
     /// Calls over gRPC.
     pub grpc: Grpc,

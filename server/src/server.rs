@@ -34,7 +34,7 @@ use crate::worker::{ListenerProtocol, Plan, Worker, WorkerMessage};
 pub struct Devices {
     /// The devices by preference. The first must be software.
     pub all: Vec<Arc<dyn Device>>,
-    /// How many of the devices after software are accelerators or compression services.
+    /// The number of devices after software that are accelerators or compression services.
     pub accelerators: usize,
 }
 

@@ -181,7 +181,7 @@ impl Values {
         let counters = &self.0.counters.values;
         let stored_bytes = stored.len() as u64;
         let logical = match frame::inspect(&stored, self.0.original_bytes_max) {
-            // In a closed fleet everything but numbers is written in a frame.
+            // In a closed fleet every value that is not a number is written in a frame.
             Inspected::Foreign if self.forbids(&stored) => {
                 counters.foreign_refused.up();
                 Logical::Unreadable

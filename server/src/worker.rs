@@ -50,7 +50,7 @@ pub(crate) struct Plan {
     pub(crate) policy: Arc<dyn Policy>,
     /// The workers' shared knowledge about the devices.
     pub(crate) reputation: Arc<runtime::Reputation>,
-    /// How many of the devices after software are accelerators or compression services.
+    /// The number of devices after software that are accelerators or compression services.
     pub(crate) accelerators: usize,
     pub(crate) embedded: Option<Arc<Embedded>>,
     pub(crate) time: CoarseClock,

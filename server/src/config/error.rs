@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// No source sets the value.
+    /// The default: no source sets the value.
     Default,
     /// A configuration file.
     File {

@@ -369,35 +369,36 @@ fn share(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
-/// memcached warns above 64 worker threads. More event loops only contend.
+/// The most worker threads. memcached warns above 64, because more event loops only contend.
 const THREADS_MAX: i64 = 64;
-/// The system's limit on open files is far lower and takes effect first.
+/// The most connections. The system's limit on open files is far lower and takes effect first.
 const CONNECTIONS_MAX: i64 = i32::MAX as i64;
-/// No client pipelines more commands than this. A higher limit would never take effect.
+/// The most commands in one turn. No client pipelines more, so a higher limit would never take effect.
 const TURN_REQUESTS_MAX: i64 = 1_000_000;
-/// The kernel's own type for a backlog is a signed 32-bit integer.
+/// The longest backlog. The kernel's own type for it is a signed 32-bit integer.
 const BACKLOG_MAX: i64 = i32::MAX as i64;
-/// Each job holds buffers, so memory runs out long before this number.
+/// The most jobs. Each job holds buffers, so memory runs out long before this number.
 const JOBS_MAX: i64 = 1_000_000;
-/// A job structure of QPL takes up to 831 kB. More of them per worker thread would take gigabytes.
+/// The most jobs of QPL per worker thread. A job structure takes up to 831 kB, so more would take gigabytes.
 const QPL_JOBS_MAX: i64 = 1_024;
-/// One day. A longer wait is a mistyped unit.
+/// The longest time: one day. A longer wait is a mistyped unit.
 const TIME_MS_MAX: i64 = 86_400_000;
-/// One minute. No job may take longer, so a higher limit would never take effect.
+/// The highest limit on a job's latency: one minute. No job may take longer, so a higher limit has no effect.
 const LATENCY_US_MAX: i64 = 60_000_000;
 /// The longest name (bytes). Every metric shows names.
 const NAME_BYTES_MAX: usize = 128;
-/// One day. A process can keep that much in memory at the steps of reports.
+/// The longest history: one day. A process can keep that much in memory at the steps of reports.
 const HISTORY_S_MAX: i64 = 86_400;
-/// One page could not show this many processes. A larger number is a mistake.
+/// The most instances. One page could not show as many, so a larger number is a mistake.
 const INSTANCES_MAX: i64 = 65_536;
-/// Machines do not have this much memory. A larger number is a mistyped unit.
+/// The most memory. Machines do not have as much, so a larger number is a mistyped unit.
 const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
 
-/// A document takes up to forty times its bytes while it is changed. A larger payload is not a valid request.
+/// The largest payload. A document takes up to forty times its bytes while it is changed, so a larger payload is not a
+/// valid request.
 const PAYLOAD_MAX: ByteCount = ByteCount::mib(64);
 
 /// The malus for another section: a field's name there is a little less likely than the same name with a typing error.
 const SECTION_MALUS: f64 = 0.1;
-/// A suggestion with a lower likeness would only confuse.
+/// The lowest likeness of a suggestion. A suggestion below it would only confuse.
 const LIKENESS_MIN: f64 = 0.55;

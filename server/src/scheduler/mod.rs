@@ -49,7 +49,7 @@ pub(crate) struct Received {
 /// The reason why a report is not stored, or why another watcher is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// No honest process sends this report. The author of the process must act.
+    /// The report is one that no honest process sends. The author of the process must act.
     #[error("{0}")]
     Invalid(String),
     /// The report contradicts earlier reports. The operator of the reporting process must act.

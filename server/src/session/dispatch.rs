@@ -238,7 +238,7 @@ impl Session {
             Failure::OutOfMemory | Failure::NoRoom(_) => {
                 self.context.counters.commands.store_no_memory.up();
             }
-            // If a server could not be reached, its link has counted that, once for each request.
+            // A link has counted its server's failure, once for each request.
             Failure::Link(_) => {}
             Failure::Line(_) => self.context.counters.commands.upstream_errors.up(),
         }

@@ -451,7 +451,8 @@ const LONG_BYTES: usize = 24 << 10;
 /// buffers. The smallest pool block is half a KiB.
 const COPY_BYTES_MAX: usize = 2 << 10;
 
-/// No memcached holds a value this long (`-I` ends at 1 GiB). If a line announces one, lines and values are mixed up.
+/// The length from which a value is absurd. No memcached holds a value this long (`-I` ends at 1 GiB). If a line
+/// announces one, lines and values are mixed up.
 const ABSURD_BYTES: u64 = 1 << 30;
 
 /// The number of bytes of an unexpected line that its error repeats.
