@@ -383,7 +383,7 @@ const MS: u64 = 1_000_000;
 
 /// The longest name (bytes). Names are values of configuration keys, which have the same limit.
 pub(super) const INSTANCE_BYTES_MAX: usize = 128;
-/// The longest list of roles (bytes). All four roles joined take 39.
+/// The longest list of roles (bytes). All five roles joined take 45.
 pub(super) const ROLE_BYTES_MAX: usize = 64;
 
 /// The most paths, devices and fallbacks of an instance, over all its epochs.
