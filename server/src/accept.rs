@@ -19,7 +19,7 @@ use crate::context::Connections;
 use crate::counters::{Control, Counters};
 use crate::worker::{Accepted, ListenerProtocol, Worker, WorkerMessage};
 
-/// Deals accepted connections to the workers.
+/// Passes accepted connections to the workers.
 #[derive(Clone)]
 pub(crate) struct Dispatcher {
     pub(crate) workers: Arc<[Worker]>,
@@ -29,8 +29,8 @@ pub(crate) struct Dispatcher {
     pub(crate) errors: Arc<AcceptErrors>,
 }
 
-/// Chooses the worker that gets the next connection, in turn for each kind of connection. Lanes are few and cost much:
-/// they would otherwise all go to one worker when connections of another kind come in between.
+/// Chooses the worker that gets the next connection, in turn for each protocol. Lanes are few and cost much. With one
+/// turn for all protocols, lanes could all go to one worker when other connections come in between.
 #[derive(Default)]
 pub(crate) struct Turns([AtomicUsize; ListenerProtocol::ALL.len()]);
 
@@ -49,7 +49,8 @@ impl Dispatcher {
             let _ = match &mut accepted {
                 Accepted::Tcp(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
                 Accepted::Unix(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
-                // There is no word for it before the HTTP/2 preface, or over the others; the client sees the end.
+                // A gRPC connection has no message before the HTTP/2 preface, and the other protocols have none for
+                // this. The client sees only the end of the connection.
                 Accepted::Tcp(..) | Accepted::Unix(..) | Accepted::Lane(_) => Ok(()),
             };
             return;
@@ -60,8 +61,8 @@ impl Dispatcher {
     }
 }
 
-/// Returns whether a client's connection has one of the last descriptors that the process may open. Those are for the
-/// admin pages and for the connections to stores and services. The system gives the lowest free descriptor.
+/// Returns whether a client's connection has one of the last descriptors that the process may open. These are reserved
+/// for the admin pages and for the connections to stores and services. The system gives the lowest free descriptor.
 fn is_among_the_last(accepted: &Accepted) -> bool {
     let descriptor = match accepted {
         Accepted::Tcp(stream, _) => stream.as_raw_fd(),
@@ -72,14 +73,15 @@ fn is_among_the_last(accepted: &Accepted) -> bool {
     u64::try_from(descriptor).is_ok_and(|descriptor| descriptor >= limit - kept)
 }
 
-/// One descriptor in so many is kept from clients, and no more than the admin pages may have connections.
+/// The share of all descriptors that is kept from clients: one in this many.
 const DESCRIPTORS_KEPT_SHARE: u64 = 8;
+/// The most descriptors that are kept from clients: as many as the admin pages may have connections.
 const DESCRIPTORS_KEPT_MAX: u64 = 64;
 
-/// A TCP listener on every address that the text resolves to.
+/// Listens on every address that the text resolves to.
 ///
 /// # Errors
-/// The system's, if none of them could be listened on.
+/// Returns the system's error, if it could not listen on any of them.
 pub(crate) fn listen_tcp(address: &str, backlog: u32) -> io::Result<Vec<std::net::TcpListener>> {
     let tried = address.to_socket_addrs()?.map(|address| listen_on(address, backlog));
     let (bound, failed): (Vec<_>, Vec<_>) = tried.partition(Result::is_ok);
@@ -103,11 +105,11 @@ fn listen_on(address: SocketAddr, backlog: u32) -> io::Result<std::net::TcpListe
     Ok(socket.into())
 }
 
-/// Binds a Unix listener with the given permission bits. A socket that has no listener any more is replaced; any other
-/// file is left alone.
+/// Binds a Unix listener with the given permission bits. A socket file without a listener is replaced. Any other file
+/// is left alone.
 ///
 /// # Errors
-/// The system's; `AddrInUse` if someone does listen.
+/// Returns the system's error; `AddrInUse` if another process listens there.
 pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::net::UnixListener> {
     if let Ok(there) = path.symlink_metadata() {
         let is_socket = there.file_type().is_socket();
@@ -116,7 +118,7 @@ pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::n
         }
         std::fs::remove_file(path)?;
     }
-    // Bound under a mask, so that the socket never has more permissions than it should.
+    // The socket is bound under a mask, so that it never has more permissions than it should.
     let mask = umask(Mode::from_raw_mode(0o777 & !mode));
     let bound = std::os::unix::net::UnixListener::bind(path);
     umask(mask);
@@ -126,21 +128,21 @@ pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::n
     Ok(listener)
 }
 
-/// A Unix socket's file, to be removed at the end: unless another process has made its own there since.
+/// The file of a Unix socket. It is removed at the end unless another process has made its own file there since.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// The device and inode of the file. No other file has the same while the listener lives.
+    /// The device and inode of the file. No other file has the same identity while the listener is open.
     identity: Option<(u64, u64)>,
 }
 
 impl SocketFile {
-    /// Describes the socket of a listener that was just bound there.
+    /// Describes the socket of a listener that was just bound at `path`.
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), identity: Self::identity(path) }
     }
 
-    /// Removes it, while its listener still lives.
+    /// Removes the file. The listener must still be open.
     pub(crate) fn remove(self) {
         if self.identity.is_some() && self.identity == Self::identity(&self.path) {
             let _ = std::fs::remove_file(self.path);
@@ -153,7 +155,7 @@ impl SocketFile {
     }
 }
 
-/// Accepts for as long as it is polled.
+/// Accepts connections for as long as the future is polled.
 pub(crate) async fn accept_tcp(
     listener: &TcpListener,
     protocol: ListenerProtocol,
@@ -163,7 +165,7 @@ pub(crate) async fn accept_tcp(
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
             Ok(stream) => {
                 let _ = stream.set_nodelay(true);
-                // A host that vanished would otherwise keep its connection for ever.
+                // Without keepalive, a host that vanished would keep its connection for ever.
                 let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER);
                 let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
                 dispatcher.dispatch(Accepted::Tcp(stream, protocol));
@@ -173,7 +175,7 @@ pub(crate) async fn accept_tcp(
     }
 }
 
-/// Accepts for as long as it is polled.
+/// Accepts connections for as long as the future is polled.
 pub(crate) async fn accept_unix(
     listener: &UnixListener,
     protocol: ListenerProtocol,
@@ -201,7 +203,8 @@ impl AcceptErrors {
         Self { control, logged: Mutex::new(None) }
     }
 
-    /// A client that hung up first is nothing; out of descriptors, another try at once would only spin.
+    /// Waits after a failed accept, because another try without free descriptors would only spin. It does not wait if
+    /// the client hung up first.
     pub(crate) async fn pause(&self, error: &io::Error) {
         if error.kind() == io::ErrorKind::ConnectionAborted {
             return;
@@ -226,7 +229,7 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(120);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// memcached's words (`maxconns_fast`).
+/// memcached's reply to a client above the limit (`maxconns_fast`).
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 #[cfg(test)]

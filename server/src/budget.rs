@@ -1,7 +1,7 @@
 //! A worker's memory for values in flight: what clients send and are sent, what stores answer, and jobs of other
-//! processes. Bytes are taken from the budget before memory is allocated, and come back with the last user of that
-//! memory. Small requests are served before large ones. Users that hold bytes and make no progress learn that others
-//! wait.
+//! processes. Bytes are taken from the budget before memory is allocated, and are returned when the last user of that
+//! memory is done. Small requests are served before large ones. Users that hold bytes and make no progress learn that
+//! others wait.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,21 +14,21 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// A number of bytes that may be held. Clones share it.
+/// A limited number of bytes that users may hold. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Budget(Arc<Shared>);
 
 struct Shared {
     max: u64,
     held: AtomicU64,
-    /// The most that was held since someone asked.
+    /// The most bytes held since the last call of [`Budget::take_peak`].
     peak: AtomicU64,
-    /// Changes together with its queue, so that no request overtakes the queue.
+    /// The users that wait in [`Budget::take`], the smallest request first. New requests do not overtake them.
     waiting: Mutex<VecDeque<Arc<Waiter>>>,
     /// The number of waiters.
     waiters: AtomicU64,
     wanted: Notify,
-    /// Whether a user holds more than there is, see [`Budget::grow`].
+    /// Whether a user holds bytes beyond the limit, see [`Budget::grow`].
     overdrawn: AtomicBool,
 }
 
@@ -43,17 +43,17 @@ enum WaiterState {
     Granted,
 }
 
-/// A number of held bytes. Dropping it gives them back.
+/// A number of held bytes. Dropping it returns them to the budget.
 #[must_use]
 pub(crate) struct Permit {
     budget: Budget,
     bytes: u64,
-    /// Whether it was given where there was no room.
+    /// Whether the bytes were granted beyond the limit.
     is_overdraft: bool,
 }
 
 impl Budget {
-    /// A budget of `max` bytes.
+    /// Creates a budget of `max` bytes.
     pub(crate) fn new(max: u64) -> Self {
         Self(Arc::new(Shared {
             max,
@@ -66,14 +66,14 @@ impl Budget {
         }))
     }
 
-    /// Takes bytes for something new if that many are free and no one waits. A quarter of the budget is left for those
-    /// that need more for what they hold already; a single user may take all.
+    /// Takes bytes for something new if that many are free and no user waits. A quarter of the budget is left for users
+    /// that need more bytes for what they already hold. A single user may take all.
     pub(crate) fn try_begin(&self, bytes: u64) -> Option<Permit> {
         if self.is_wanted() { None } else { self.begin(bytes) }
     }
 
-    /// Waits for bytes for something new: the smaller first, equal ones in order, so that many who want much do not
-    /// keep who wants little. Who waits holds no bytes.
+    /// Waits for bytes for something new. Small requests are served first and equal ones in order, so that many large
+    /// requests do not hold up a small one. A user that waits here holds no bytes.
     pub(crate) async fn take(&self, bytes: u64) -> Permit {
         match self.try_begin(bytes) {
             Some(permit) => permit,
@@ -81,13 +81,13 @@ impl Budget {
         }
     }
 
-    /// Takes more bytes for a user that holds some. It does not wait, and overtakes users that do.
+    /// Takes more bytes for a user that holds some. It does not wait, and overtakes users that wait.
     pub(crate) fn try_grow(&self, bytes: u64) -> Option<Permit> {
         self.add(bytes.min(self.0.max), self.0.max)
     }
 
-    /// Waits for more bytes with some in hand. One at a time is given them though there is no room, so that those who
-    /// wait for each other go on.
+    /// Waits for more bytes for a user that holds some. One user at a time gets bytes beyond the limit, so that users
+    /// that wait for each other can continue.
     pub(crate) async fn grow(&self, bytes: u64) -> Permit {
         if let Some(permit) = self.try_grow(bytes) {
             return permit;
@@ -121,12 +121,12 @@ impl Budget {
         self.0.max
     }
 
-    /// Returns whether anyone waits.
+    /// Returns whether any user waits.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// Ends once someone waits.
+    /// Completes once a user waits.
     pub(crate) async fn wanted(&self) {
         let notified = self.0.wanted.notified();
         if !self.is_wanted() {
@@ -148,17 +148,17 @@ impl Budget {
         Some(Permit { budget: self.clone(), bytes, is_overdraft: false })
     }
 
-    /// Returns a permit for bytes that were counted before.
+    /// Returns a permit for bytes that are already counted as held.
     fn granted(&self, bytes: u64) -> Permit {
         Permit { budget: self.clone(), bytes, is_overdraft: false }
     }
 
-    /// Serves those who wait, the smaller first.
+    /// Serves users that wait, the smallest request first.
     fn serve(&self) {
         let mut waiting = self.0.waiting.lock();
         while let Some(first) = waiting.front() {
             let Some(permit) = self.begin(first.bytes) else { return };
-            // It is the waiter's from here on.
+            // The bytes belong to the waiter from here on.
             permit.keep();
             let first = waiting.pop_front();
             self.0.waiters.fetch_sub(1, Ordering::SeqCst);
@@ -181,26 +181,26 @@ impl Permit {
         self.bytes
     }
 
-    /// Takes some of the bytes apart, as far as there are any.
+    /// Splits off up to `bytes` of the held bytes.
     pub(crate) fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         Self { budget: self.budget.clone(), bytes, is_overdraft: false }
     }
 
-    /// Holds another's bytes too.
+    /// Adds the bytes of another permit to this one.
     pub(crate) fn merge(&mut self, mut other: Self) {
         self.bytes += other.bytes;
         self.is_overdraft |= std::mem::take(&mut other.is_overdraft);
         other.keep();
     }
 
-    /// The bytes hold their part of the budget until the last of them is dropped.
+    /// Ties the permit to `bytes`. The permit's bytes return to the budget when the last clone of `bytes` is dropped.
     pub(crate) fn attach(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Held { bytes, _permit: self })
     }
 
-    /// Gives nothing back.
+    /// Drops the permit without returning its bytes.
     fn keep(mut self) {
         self.bytes = 0;
     }
@@ -220,14 +220,15 @@ impl Drop for Permit {
     }
 }
 
-/// One part in so many of a budget is left for those that need more for what they hold.
+/// The share of a budget that is left for users that need more for what they hold: one part in this many.
 const RESERVE_SHARE: u64 = 4;
 
-/// A user that waits with bytes in hand looks again after this time. That is rare, and no order is kept among such
-/// users.
+/// The time after which a user that waits with bytes in hand tries again. Such waits are rare, so no order is kept
+/// among these users.
 const GROW_PAUSE: Duration = Duration::from_millis(2);
 
-/// Smaller values are not charged one by one: what a connection may hold of them is counted with the connection.
+/// Values up to this size are not charged one by one. The small values that a connection may hold are counted with the
+/// connection.
 pub(crate) const UNCHARGED_BYTES_MAX: usize = 16 << 10;
 
 struct Held {
@@ -241,7 +242,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Counts someone who waits with bytes in hand among those who wait, for as long as it does.
+/// Counts a user that waits with bytes in hand among the waiting users, until this value is dropped.
 struct Growing<'a>(&'a Budget);
 
 impl<'a> Growing<'a> {
@@ -259,7 +260,7 @@ impl Drop for Growing<'_> {
     }
 }
 
-/// The wait for bytes. Dropping it gives back what it was granted, and its place.
+/// A wait for bytes of the budget. Dropping it returns the granted bytes and leaves the queue.
 struct Taking {
     budget: Budget,
     waiter: Arc<Waiter>,
@@ -275,7 +276,7 @@ impl Taking {
         waiting.insert(place, Arc::clone(&waiter));
         drop(waiting);
         budget.0.waiters.fetch_add(1, Ordering::SeqCst);
-        // Serves what came back between the attempt and this.
+        // Bytes may have been returned between the attempt and this point.
         budget.serve();
         budget.0.wanted.notify_waiters();
         Self { budget: budget.clone(), waiter, taken: false }
@@ -315,7 +316,7 @@ impl Drop for Taking {
         if matches!(*self.waiter.state.lock(), WaiterState::Granted) {
             drop(self.budget.granted(self.waiter.bytes));
         } else {
-            // A waiter behind it may fit now.
+            // A waiter behind this one may fit now.
             self.budget.serve();
         }
     }

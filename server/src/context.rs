@@ -42,20 +42,21 @@ pub(crate) struct WorkerContext {
     pub(crate) grpc_held_bytes: Cell<u64>,
     /// The bytes that jobs of lanes hold for inputs and outputs.
     pub(crate) lane_held_bytes: Cell<u64>,
-    /// The jobs of other processes that are under way, and how many may be.
+    /// The number of jobs of other processes in flight.
     pub(crate) jobs: Cell<usize>,
+    /// The most jobs of other processes that may be in flight.
     pub(crate) jobs_max: usize,
-    /// The peers whose jobs they are.
+    /// The peers that send these jobs. The position of a peer gives its tenant.
     pub(crate) peers: RefCell<Slab<()>>,
     /// The devices that the runtime's jobs run on, by their index in a path.
     pub(crate) devices: Vec<Arc<dyn device::Device>>,
-    /// gRPC health and reflection.
+    /// The routes of gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
     /// The scheduler, if this process is one.
     pub(crate) scheduler: Option<Arc<Scheduler>>,
     pub(crate) limits: protocol::Limits,
     pub(crate) requests_per_turn: usize,
-    /// A client that is silent for longer loses its connection; none for never.
+    /// The silence after which a client loses its connection; none for never.
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) connections: Arc<Connections>,
@@ -67,27 +68,27 @@ pub(crate) struct WorkerContext {
     /// The turns for moving long values.
     pub(crate) turns: Rc<Turns>,
     pub(crate) edits: Edits,
-    /// The load on those connections to stores that are for short exchanges.
+    /// The load on the connections to stores that carry short exchanges.
     pub(crate) interactive_load: Rc<InteractiveLoad>,
-    /// The keys whose values are long, as any worker saw them.
+    /// The keys whose values some worker found to be long.
     pub(crate) long_keys: Arc<LongKeys>,
-    /// Whether a list of the servers' items is being passed on to a client.
+    /// Whether a list of the servers' items is being passed to a client.
     pub(crate) passes_on: Cell<bool>,
     /// Whether clients may list the items.
     pub(crate) dump: bool,
-    /// The looks at items that kept an `add` from storing.
+    /// The limit on how often failed `add` commands look at the item in their way.
     pub(crate) looks: Looks,
     pub(crate) shutdown: Shutdown,
     /// The executor of traces, if this process runs traces.
     pub(crate) traced: Option<Rc<Traced>>,
-    /// The context of the store service, in a process that has it: the same store, with values passed as they are
+    /// The context of the store service, if this process has one. It uses the same store and passes values as they are
     /// stored.
     pub(crate) of_store: Option<Rc<WorkerContext>>,
 }
 
 impl WorkerContext {
-    /// Takes a part of the budget for something new and waits for it for a bounded time. None means that it did not
-    /// become free in time.
+    /// Takes a part of the budget for something new, and waits at most [`ADMISSION_MAX`] for it. Returns none if the
+    /// bytes did not become free in time.
     pub(crate) async fn admit(&self, bytes: usize) -> Option<Permit> {
         let bytes = bytes as u64;
         if let Some(permit) = self.budget.try_begin(bytes) {
@@ -101,20 +102,20 @@ impl WorkerContext {
         self.shutdown.draining.get()
     }
 
-    /// Returns the bytes that a get adds to what its session is expected to have under way, if the value of one of its
-    /// keys is long.
+    /// Returns the bytes that a get adds to the bytes that its session is expected to have in flight. They are 0 unless
+    /// the value of one of its keys is long.
     #[inline]
     pub(crate) fn long_bytes<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> usize {
         if self.long_keys.contains_any(keys) { LONG_BYTES } else { 0 }
     }
 
-    /// Returns whether others wait for memory or soon will: more than half of the budget is spent.
+    /// Returns whether memory is short: others wait for it, or more than half of the budget is spent.
     pub(crate) fn is_short_of_memory(&self) -> bool {
         self.budget.is_wanted() || self.budget.held() > self.budget.max() / 2
     }
 }
 
-/// A peer whose jobs this process does: the other end of a lane or of a gRPC connection. Each peer is one tenant of the
+/// A peer whose jobs this process runs: the other end of a lane or of a gRPC connection. Each peer is one tenant of the
 /// runtime. The tenant names inside its jobs decide nothing, because the peer may choose them as it likes.
 pub(crate) struct Peer {
     context: Rc<WorkerContext>,
@@ -127,8 +128,8 @@ impl Peer {
         Self { context: Rc::clone(context), place }
     }
 
-    /// Returns the peer's tenant. The first tenant is for this process's own jobs; the last is shared by all further
-    /// peers.
+    /// Returns the peer's tenant. The first tenant is for this process's jobs. All peers beyond the last tenant share
+    /// the last one.
     pub(crate) fn tenant(&self) -> TenantId {
         TenantId(u16::try_from(self.place + 1).unwrap_or(u16::MAX))
     }
@@ -153,7 +154,7 @@ impl Shutdown {
         self.waiting.borrow().iter().for_each(|(_, waker)| waker.wake_by_ref());
     }
 
-    /// Has the waker called when the server begins to drain. `place` is the caller's, from one call to the next.
+    /// Has the waker called when the server begins to drain. The caller passes the same `place` in every call.
     pub(crate) fn watch(&self, place: &mut Option<usize>, waker: &Waker) {
         let mut waiting = self.waiting.borrow_mut();
         match place {
@@ -176,7 +177,7 @@ impl Shutdown {
         .await;
     }
 
-    /// Gives the place up.
+    /// Removes the registration of a caller of `watch`.
     pub(crate) fn leave(&self, place: Option<usize>) {
         if let Some(place) = place {
             self.waiting.borrow_mut().remove(place);
@@ -184,10 +185,11 @@ impl Shutdown {
     }
 }
 
-/// The longest time that something new waits for a part of the budget. Then its client is told that there is no memory.
+/// The longest time that something new waits for a part of the budget. After this time its client is told that there is
+/// no memory.
 pub(crate) const ADMISSION_MAX: Duration = Duration::from_secs(5);
 
-/// A registration that is given up when its owner is dropped.
+/// A registration that ends when this value is dropped.
 struct ShutdownWatch<'a> {
     shutdown: &'a Shutdown,
     at: Option<usize>,
@@ -199,8 +201,8 @@ impl Drop for ShutdownWatch<'_> {
     }
 }
 
-/// The connections of the whole server, against their limit. Each kind of listener in use has a share that the others
-/// cannot take.
+/// The open connections of the whole server, and their limit. Each protocol in use has a share that the others cannot
+/// take.
 #[derive(Debug)]
 pub(crate) struct Connections(Mutex<Places>);
 
@@ -212,13 +214,13 @@ struct Places {
 }
 
 impl Connections {
-    /// Creates a limit of `max` connections, of the kinds `in_use`.
+    /// Creates a limit of `max` connections for the protocols `in_use`.
     pub(crate) fn new(max: usize, in_use: &[ListenerProtocol]) -> Self {
         let in_use = ListenerProtocol::ALL.map(|protocol| in_use.contains(&protocol));
         Self(Mutex::new(Places { max, in_use, open: [0; ListenerProtocol::ALL.len()] }))
     }
 
-    /// Takes a place if there is one.
+    /// Takes a place for a connection and returns whether one was free.
     pub(crate) fn enter(&self, protocol: ListenerProtocol) -> bool {
         let mut places = self.0.lock();
         let is_free = places.taken_for(protocol) < places.max;
@@ -245,7 +247,7 @@ impl Connections {
         self.0.lock().max = max;
     }
 
-    /// Returns, for each kind in use, how many connections are open and how many are kept for it.
+    /// Returns, for each protocol in use, the number of open connections and the number of reserved places.
     pub(crate) fn by_protocol(&self) -> Vec<(ListenerProtocol, usize, usize)> {
         let places = self.0.lock();
         let used =
@@ -256,7 +258,8 @@ impl Connections {
 }
 
 impl Places {
-    /// The places that a new connection of this kind cannot have: those taken, and those kept for others.
+    /// Returns the number of places that a new connection of this protocol cannot have: those in use, and those
+    /// reserved for others.
     fn taken_for(&self, protocol: ListenerProtocol) -> usize {
         let of = |other: ListenerProtocol| {
             let open = self.open[other as usize];
@@ -265,7 +268,8 @@ impl Places {
         ListenerProtocol::ALL.into_iter().map(of).sum()
     }
 
-    /// Returns a sixteenth of all places, but never so many that nothing is left for the first client.
+    /// Returns the places reserved for a protocol: a sixteenth of all places, but never so many that nothing is left
+    /// for the first client.
     fn reserved(&self, protocol: ListenerProtocol) -> usize {
         let kinds = self.in_use.iter().filter(|used| **used).count();
         if kinds < 2 || !self.in_use[protocol as usize] {
@@ -275,7 +279,7 @@ impl Places {
     }
 }
 
-/// One place in so many is kept for each kind of listener.
+/// The share of all places that is reserved for each protocol: one in this many.
 const RESERVED_SHARE: usize = 16;
 
 #[cfg(test)]

@@ -1,27 +1,27 @@
-//! The server's counters: one [`Counters`] per worker, written without contention and summed by the reader. Names are
-//! memcached's where it has one. The runtime's own metrics count which path a job took.
+//! The server's counters. Each worker writes one [`Counters`] without contention, and the reader sums them. A counter
+//! has memcached's name where memcached has the same counter. The runtime's metrics count the path of each job.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use policy::RawReason;
 use units::Nanos;
 
-/// One counter; relaxed, because nothing is decided by it.
+/// One counter. Its accesses are relaxed, because nothing is decided by it.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Zero.
+    /// Returns a counter that is zero.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// One more.
+    /// Adds one.
     pub fn up(&self) {
         self.add(1);
     }
 
-    /// `by` more.
+    /// Adds `by`.
     pub fn add(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);
     }
@@ -31,29 +31,29 @@ impl Counter {
         self.0.store(now, Ordering::Relaxed);
     }
 
-    /// One less, for gauges.
+    /// Subtracts one, for gauges.
     pub fn down(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// One more for as long as what is returned lives, however its scope ends.
+    /// Adds one, and subtracts it again when the returned value is dropped.
     pub fn during(&self) -> Up<'_> {
         self.up();
         Up(self)
     }
 
-    /// The count.
+    /// Returns the count.
     pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Back to zero (`stats reset`).
+    /// Sets the counter to zero (`stats reset`).
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-/// A counter that goes down again when this is dropped.
+/// Subtracts one from its counter when it is dropped.
 #[must_use = "what is counted ends when this is dropped"]
 pub struct Up<'a>(&'a Counter);
 
@@ -70,7 +70,7 @@ macro_rules! counters {
         pub struct $name { $($(#[$doc])* pub $field: Counter,)* }
 
         impl $name {
-            /// Every counter with its name, in the order of declaration.
+            /// Returns every counter with its name, in the order of declaration.
             pub fn named(&self) -> Vec<(&'static str, &Counter)> {
                 vec![$((stringify!($field), &self.$field),)*]
             }
@@ -81,23 +81,24 @@ macro_rules! counters {
 counters! {
     /// Counts that memcached has per command and connection.
     Commands {
-        /// Connections open now.
+        /// Connections that are open now.
         curr_connections,
         /// Connections opened since the start.
         total_connections,
         /// Connections refused because of `connections_max`.
         rejected_connections,
-        /// Connections closed because of `idle_timeout_s`, or to traces without a first request.
+        /// Connections closed because of `idle_timeout_s`, and connections for traces closed because no first request
+        /// came.
         idle_kicks,
-        /// Connections closed because they sent or took a value too slowly, for its memory.
+        /// Connections closed because they sent or received a value too slowly and held its memory meanwhile.
         slow_kicks,
-        /// Retrieval commands' keys.
+        /// Keys of retrieval commands.
         cmd_get,
         /// Storage commands.
         cmd_set,
         /// flush_all commands.
         cmd_flush,
-        /// touch, gat and gats keys.
+        /// Keys of touch, gat and gats.
         cmd_touch,
         /// Meta commands.
         cmd_meta,
@@ -107,27 +108,27 @@ counters! {
         get_misses,
         /// Deletions of an item that was there.
         delete_hits,
-        /// Deletions of an item that was not.
+        /// Deletions of an item that was not there.
         delete_misses,
         /// Increments of an item that was there.
         incr_hits,
-        /// Increments of an item that was not.
+        /// Increments of an item that was not there.
         incr_misses,
         /// Decrements of an item that was there.
         decr_hits,
-        /// Decrements of an item that was not.
+        /// Decrements of an item that was not there.
         decr_misses,
-        /// cas that stored.
+        /// cas commands that stored their value.
         cas_hits,
-        /// cas of an item that was not there.
+        /// cas commands for an item that was not there.
         cas_misses,
-        /// cas of another version.
+        /// cas commands for another version of the item.
         cas_badval,
-        /// touch of an item that was there.
+        /// touch commands for an item that was there.
         touch_hits,
-        /// touch of an item that was not.
+        /// touch commands for an item that was not there.
         touch_misses,
-        /// Values over the item limit.
+        /// Values above the item limit.
         store_too_large,
         /// Values for which there was no memory.
         store_no_memory,
@@ -135,13 +136,13 @@ counters! {
         bytes_read,
         /// Bytes written to clients.
         bytes_written,
-        /// Times that a connection gave way to others in the middle of its commands.
+        /// Times that a connection let others continue in the middle of its commands.
         conn_yields,
-        /// Lines that were no command.
+        /// Lines that were not a command.
         bad_lines,
         /// Requests that a memcached server did not answer properly.
         upstream_errors,
-        /// Connections to memcached servers made.
+        /// Connections made to memcached servers.
         upstream_connects,
         /// Requests to memcached servers that timed out.
         upstream_timeouts,
@@ -153,31 +154,32 @@ counters! {
 counters! {
     /// Counts of what happened to values.
     Values {
-        /// Values written compressed.
+        /// Values written in compressed form.
         written_compressed,
         /// Values written as one byte.
         written_same_filled,
-        /// Values written in a frame as they came.
+        /// Values written in a frame without compression.
         written_wrapped,
         /// Values read from compressed frames.
         read_compressed,
-        /// Values read from other frames.
+        /// Values read from frames that are not compressed.
         read_framed,
-        /// Values read that were no frames.
+        /// Values read that were not frames.
         read_foreign,
-        /// Frames answered as they are stored, to clients that read them.
+        /// Frames sent as they are stored, to clients that read frames themselves.
         read_as_frame,
         /// Foreign values withheld because of `foreign = "forbid"`.
         foreign_refused,
-        /// Values with the magic and an invalid header: misses.
+        /// Values with a frame's magic and an invalid header. They are misses.
         frame_invalid,
-        /// Frames whose payload did not decode to the value they were sealed for: misses.
+        /// Frames whose payload did not decode to the value that they were made for. They are misses.
         frame_corrupt,
-        /// Items deleted under their CAS because their frame is damaged.
+        /// Items deleted under their CAS because their frame was damaged.
         unreadable_deleted,
-        /// Results of a device that failed the frame's checksum; redone in software where that may stand in.
+        /// Results of a device that failed the frame's checksum. Software repeats the job where it may replace the
+        /// device.
         device_corrupt,
-        /// Values that no device read, where software may not stand in for one: misses.
+        /// Values that no device read and that software may not read. They are misses.
         no_device,
         /// Logical bytes of values written.
         logical_bytes_written,
@@ -187,13 +189,14 @@ counters! {
         logical_bytes_read,
         /// Stored bytes of values read.
         stored_bytes_read,
-        /// Values of which clients sent something in one read with other things, so that it was copied.
+        /// Clients' values that were copied in whole or in part, because the copied bytes came in one read with other
+        /// bytes.
         copies,
-        /// Bytes of those copies.
+        /// Bytes of the copies in `copies`.
         copied_bytes,
-        /// The same of values that stores elsewhere sent.
+        /// Values from stores elsewhere that were copied in whole or in part, for the reason that `copies` gives.
         stored_copies,
-        /// Bytes of those copies.
+        /// Bytes of the copies in `stored_copies`.
         stored_copied_bytes,
     }
 }
@@ -201,27 +204,27 @@ counters! {
 counters! {
     /// Calls over gRPC.
     Grpc {
-        /// Connections open now.
+        /// Connections that are open now.
         connections,
-        /// Connections cut: they held memory that others needed, and nothing moved on them.
+        /// Connections cut because nothing moved on them while they held memory that others needed.
         stalled,
-        /// Calls of the cache.
+        /// Calls of the cache service.
         calls_cache,
-        /// Calls of compression.
+        /// Calls of the compression service.
         calls_compression,
-        /// Calls of the store.
+        /// Calls of the store service.
         calls_store,
-        /// Calls of the scheduler.
+        /// Calls of the scheduler service.
         calls_scheduler,
-        /// Calls of health and reflection, and of services that there are not.
+        /// Calls of health and reflection, and of services that do not exist.
         calls_other,
-        /// Calls that found no room, in bytes or in the store.
+        /// Calls for which memory or the store had no space.
         errors_exhausted,
-        /// Calls that were not answered in their time.
+        /// Calls that were not answered within their deadline.
         errors_deadline,
-        /// Calls that no one could answer: malformed, out of range, not a method.
+        /// Calls that cannot be answered: malformed, out of range, or of an unknown method.
         errors_invalid,
-        /// Calls that another server kept from being answered, or the end of this one.
+        /// Calls that failed because another server did not answer, or because this server ends.
         errors_unavailable,
         /// Calls that ended with any other status.
         errors_other,
@@ -231,49 +234,49 @@ counters! {
 counters! {
     /// Counts of jobs that frontends on this host send over lanes.
     Lanes {
-        /// Lanes open now.
+        /// Lanes that are open now.
         open,
-        /// Lanes cut: they held memory that others needed, and left their answers unread.
+        /// Lanes cut because they left their answers unread while they held memory that others needed.
         stalled,
-        /// Bytes that lanes hold now, of inputs and results.
+        /// Bytes of inputs and results that lanes hold now.
         held_bytes,
         /// Jobs begun.
         jobs,
-        /// Jobs for which there was no room.
+        /// Jobs refused for lack of capacity.
         jobs_busy,
-        /// Jobs that could not be: malformed, out of range.
+        /// Jobs refused because they were malformed or out of range.
         jobs_refused,
         /// Times that a frontend was woken.
         bells,
-        /// Values copied: inputs out of a frontend's memory, and results that were made elsewhere than in this one's.
+        /// Copied values: inputs copied out of a frontend's memory, and results that were made outside of that memory.
         copies,
-        /// Bytes of those copies.
+        /// Bytes of the copies in `copies`.
         copied_bytes,
     }
 }
 
 counters! {
-    /// Requests that go through traces, as their connections see them.
+    /// Requests that go through traces, as counted on their connections.
     Traced {
-        /// Connections ended at their first words: not a caller's, or of an unknown tenant.
+        /// Connections closed at their greeting, because the peer is not a caller or its tenant is unknown.
         hellos_refused,
         /// Requests answered.
         requests_answered,
-        /// Requests that ended their connection: too long, too slow, or not to be read.
+        /// Requests that ended their connection, because they were too long, too slow or unreadable.
         requests_refused,
-        /// Requests read by hand because their trace gave them back.
+        /// Requests read by hand (in software) because their trace returned them.
         received_by_hand,
-        /// Answers written by hand because their trace gave them back.
+        /// Answers written by hand (in software) because their trace returned them.
         answered_by_hand,
     }
 }
 
-/// Lines of the log that are lost.
+/// Counts of lost log lines.
 #[derive(Debug)]
 pub struct LogLosses {
-    /// The queue had no room: what reads the log is slower than what writes it, or has stopped.
+    /// Lines lost because the queue was full: the reader of the log is slower than its writers, or has stopped.
     pub queue_full: Counter,
-    /// The log could not be written: no reader, or no room on its disk.
+    /// Lines lost because the log could not be written: it has no reader, or its disk is full.
     pub write_failed: Counter,
 }
 
@@ -282,15 +285,15 @@ pub static LOG_LOSSES: LogLosses =
     LogLosses { queue_full: Counter::new(), write_failed: Counter::new() };
 
 counters! {
-    /// Tasks of one worker that ended and should not have.
+    /// Tasks of one worker that ended unexpectedly.
     Tasks {
-        /// Links to servers that were started again.
+        /// Restarts of links to servers.
         restarts_link,
-        /// Times that the sweep of expired items was started again.
+        /// Restarts of the sweep of expired items.
         restarts_sweep,
-        /// Times that the turns of long values were started again.
+        /// Restarts of the turns for long values.
         restarts_turns,
-        /// Connections that a defect ended.
+        /// Connections that ended because of a defect.
         connections_failed,
     }
 }
@@ -300,17 +303,17 @@ counters! {
     Control {
         /// Connections that could not be accepted.
         accept_errors,
-        /// Clients' acceptors that were started again.
+        /// Restarts of acceptors for clients.
         restarts_acceptor,
-        /// Acceptors of the admin pages that were started again.
+        /// Restarts of acceptors for the admin pages.
         restarts_admin,
-        /// Times that the reports to the scheduler were started again.
+        /// Restarts of the reports to the scheduler.
         restarts_reporter,
-        /// Times that the questions after readiness were started again.
+        /// Restarts of the readiness checks.
         restarts_readiness,
-        /// Times that the task that gives memory back was started again.
+        /// Restarts of the task that returns unused memory.
         restarts_idle_memory,
-        /// Times that the task that tells the log of devices was started again.
+        /// Restarts of the task that logs the state of devices.
         restarts_device_log,
     }
 }
@@ -320,7 +323,7 @@ counters! {
 pub struct Counters {
     /// Commands and connections.
     pub commands: Commands,
-    /// Values.
+    /// Counts of what happened to values.
     pub values: Values,
     /// Calls over gRPC.
     pub grpc: Grpc,
@@ -328,22 +331,22 @@ pub struct Counters {
     pub lanes: Lanes,
     /// Requests that go through traces.
     pub traced: Traced,
-    /// Tasks that ended and should not have.
+    /// Tasks that ended unexpectedly.
     pub tasks: Tasks,
     /// Values written as they came, by reason.
     pub raw: [Counter; RawReason::ALL.len()],
-    /// Time from a command's parse to its reply's composition, by kind.
+    /// The times from a command's parse to its reply's composition, by kind.
     pub durations: [Histogram; CommandKind::ALL.len()],
-    /// Time of what is waited for on a request's way, jobs apart.
+    /// The time that requests wait in each stage, without the time of jobs.
     pub stages: [Histogram; Stage::ALL.len()],
 }
 
-/// A wait of a request outside of jobs. The runtime's metrics have the waits of jobs.
+/// A stage in which a request waits, outside of jobs. The runtime's metrics have the waits of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// A request to a store elsewhere, from its composition until its whole answer is read.
+    /// The time from the composition of a request to a store elsewhere until its whole answer is read.
     Store,
-    /// Gathered replies, from the end of the last of them until the socket has taken all of them.
+    /// The time from the end of the last of several gathered replies until the socket has taken all of them.
     Write,
 }
 
@@ -351,7 +354,7 @@ impl Stage {
     /// Every stage, in the order of its index.
     pub const ALL: [Stage; 2] = [Stage::Store, Stage::Write];
 
-    /// The word that metrics use.
+    /// Returns the name that metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             Stage::Store => "store",
@@ -360,7 +363,7 @@ impl Stage {
     }
 }
 
-/// The kinds of commands whose durations are kept apart.
+/// The kinds of commands whose durations are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum CommandKind {
@@ -373,7 +376,7 @@ impl CommandKind {
     /// Every kind, in the order of its index.
     pub const ALL: [CommandKind; 3] = [CommandKind::Get, CommandKind::Set, CommandKind::Other];
 
-    /// The word that metrics use.
+    /// Returns the name that metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             CommandKind::Get => "get",
@@ -391,7 +394,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Finite buckets and the one without bound.
+    /// The number of finite buckets and of the last bucket, which has no bound.
     pub const BUCKETS: usize = 25;
 
     /// Counts one duration.
@@ -402,17 +405,17 @@ impl Histogram {
         self.sum_ns.add(duration.0);
     }
 
-    /// Upper bound of a bucket (ns); none for the last.
+    /// Returns the upper bound of a bucket; none for the last.
     pub const fn bound(bucket: usize) -> Option<Nanos> {
         if bucket + 1 < Self::BUCKETS { Some(Nanos(1_000 << bucket)) } else { None }
     }
 
-    /// The buckets' counts, each its own and not cumulated.
+    /// Returns the count of each bucket. The counts are not cumulative.
     pub fn counts(&self) -> [u64; Self::BUCKETS] {
         std::array::from_fn(|bucket| self.buckets[bucket].read())
     }
 
-    /// The durations' sum.
+    /// Returns the sum of the durations.
     pub fn sum(&self) -> Nanos {
         Nanos(self.sum_ns.read())
     }

@@ -1,6 +1,6 @@
-//! Removes items whose frame is damaged, so that `add` and `append` do not meet them for ever. An item is removed only
-//! when software, and no device, has found it damaged twice: when it was served, and in the copy whose CAS is compared.
-//! Frames that a newer or differently configured reader may be able to read stay, and so do foreign values.
+//! Removes items whose frame is damaged, so that `add` and `append` do not fail on them for ever. An item is removed
+//! only when software, and no device, has found it damaged twice: when it was served, and in the copy whose CAS is
+//! compared. Frames that a newer or differently configured reader may be able to read stay, and so do foreign values.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -18,8 +18,8 @@ use crate::values::Logical;
 pub(crate) struct Looks(Cell<Option<Nanos>>);
 
 impl Looks {
-    /// Returns whether it is time for another look. Most failing adds are locks that are held; they cost no more than
-    /// before.
+    /// Returns whether a failed `add` may look at the item again. Most failed adds wait for a lock, so looks are rare
+    /// and these adds cost little.
     fn is_due(&self, now: Nanos) -> bool {
         let due = self.0.get().is_none_or(|last| now.since(last) >= LOOK_EVERY);
         if due {
@@ -30,8 +30,8 @@ impl Looks {
 }
 
 impl WorkerContext {
-    /// Removes the item of `key` if it is still there and still damaged; a newer version stays. Boxed, since it is rare
-    /// and every session would hold the room for it.
+    /// Removes the item of `key` if it is still there and still damaged. A newer version stays. The future is boxed,
+    /// because it is rare and every session would otherwise reserve space for it.
     pub(crate) fn remove_damaged<'a>(
         &'a self,
         key: &'a MetaKey<'_>,

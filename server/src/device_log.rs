@@ -1,5 +1,5 @@
-//! Tells the log when a device leaves service and when it serves again, which the runtime, a library without a log,
-//! only counts.
+//! Logs when a device leaves service and when it serves again. The runtime is a library without a log and only counts
+//! these events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ type Runtimes = RwLock<Vec<Arc<Metrics>>>;
 /// The runtimes' counts for one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
-    /// Times that a worker lost it, or that it kept a job too long and was retired.
+    /// The number of times that a worker lost the device, or retired it because it kept a job too long.
     lost: u64,
-    /// Times that a worker retired it for wrong results or failed jobs.
+    /// The number of times that a worker retired the device for wrong results or failed jobs.
     distrusted: u64,
-    /// Times that a worker took it into service again.
+    /// The number of times that a worker took the device into service again.
     restored: u64,
 }
 
-/// Compares the counts once a second, for as long as it is polled.
+/// Compares the counts once a second, for as long as the future is polled.
 pub(crate) async fn run(runtimes: &Runtimes) {
     let mut last = HashMap::new();
     loop {

@@ -1,5 +1,5 @@
-//! Gives memory back to the system once values in flight no longer need it. The C library keeps what was freed for the
-//! next request, which is right while there are requests and wrong for hours after a burst.
+//! Returns memory to the system once values in flight no longer need it. The C library keeps freed memory for the next
+//! request. That is right while there are requests, and wrong for hours after a burst.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 
 use crate::budget::Budget;
 
-/// Looks now and then whether `trim_heap` has something to return to the system. It is for a task of its own.
+/// Checks at intervals whether `trim_heap` has something to return to the system. It runs in a task of its own.
 pub(crate) async fn give_back(budgets: &RwLock<Vec<Budget>>, trim_heap: fn() -> bool) {
     let mut tick = tokio::time::interval(LOOK_EVERY);
     let mut watch = Watch::default();
@@ -19,14 +19,15 @@ pub(crate) async fn give_back(budgets: &RwLock<Vec<Budget>>, trim_heap: fn() -> 
             .map(Budget::take_peak)
             .fold((0, 0), |sum, (held, peak)| (sum.0 + held, sum.1 + peak));
         if watch.is_idle(held.0, held.1) {
-            // It walks the heap and stops threads that allocate: not on their thread, and not often.
+            // `trim_heap` walks the heap and stops threads that allocate. It therefore runs on another thread, and not
+            // often.
             let trimmed = tokio::task::spawn_blocking(trim_heap).await;
             tracing::debug!(trimmed = trimmed.unwrap_or(false), "memory was given back");
         }
     }
 }
 
-/// Detects that a burst is over.
+/// Detects the end of a burst.
 #[derive(Default)]
 struct Watch {
     peak: u64,
@@ -34,7 +35,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Takes the bytes that are held now and the most that were held since the last look.
+    /// Returns whether a burst is over. `held` are the bytes held now, and `peak` are the most since the last check.
     fn is_idle(&mut self, held: u64, peak: u64) -> bool {
         self.peak = self.peak.max(peak);
         let is_little = held <= self.peak / IDLE_SHARE && peak <= self.peak / 2;
@@ -49,10 +50,11 @@ impl Watch {
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Less is not worth the walk.
+/// The smallest burst after which memory is returned. The walk through the heap costs more than a smaller burst
+/// returns.
 const BURST_BYTES_MIN: u64 = 8 << 20;
 
-/// A burst is over when this part of it, or less, is held for `IDLE_LOOKS` looks.
+/// A burst is over when one part in this many, or less, is held for `IDLE_LOOKS` checks.
 const IDLE_SHARE: u64 = 8;
 const IDLE_LOOKS: u32 = 2;
 

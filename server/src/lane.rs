@@ -1,6 +1,6 @@
 //! Lanes: (de)compression for frontends on this host, over memory that the two processes share. A lane is a task of its
-//! worker: each turn takes a few jobs, answers those that are done and wakes the client once, so that lanes have their
-//! turns one after the other. Which device runs a job is the runtime's; what is one too many is refused as busy before
+//! worker. Each turn begins a few jobs, answers the jobs that are done and wakes the client once, so that lanes take
+//! turns. The runtime decides which device runs a job. A job for which there is no capacity is refused as busy before
 //! anything is allocated for it.
 
 use std::cell::Cell;
@@ -71,20 +71,20 @@ struct Lane {
     context: Rc<WorkerContext>,
     peer: Peer,
     under_way: FuturesUnordered<UnderWay>,
-    /// The bytes that the lane holds in all.
+    /// The bytes that the lane holds in total.
     held_bytes: Rc<Cell<u64>>,
-    /// The part of them for the blocks of results, from a job's beginning until the client has read its result.
+    /// The held bytes for blocks of results, from a job's beginning until the client has read its result.
     results: Charge,
-    /// When to look again whether the client has read them: reading rings no doorbell.
+    /// The timer of the next check whether the client has read its results. Reading rings no doorbell.
     again: Option<Pin<Box<Sleep>>>,
-    /// When the client was given time to read its answers, and how many there were.
+    /// The start of the current wait for the client, and the number of answers that it must have read to end the wait.
     unread: Option<(Nanos, u64)>,
-    /// The jobs and bytes begun since the lane last found no job or had its turn.
+    /// The jobs and bytes begun since the lane last found no job or gave up its turn.
     begun: (usize, usize),
     turn: Arc<Turn>,
 }
 
-/// Comes back when the worker's other tasks have had their turns, those included that wait for their sockets.
+/// Wakes the lane after the worker's other tasks have had their turns, including those that wait for their sockets.
 #[derive(Default)]
 struct Turn {
     is_others: AtomicBool,
@@ -96,8 +96,8 @@ impl Turn {
         self.is_others.store(true, Ordering::Relaxed);
         self.task.register(task.waker());
         let waker = Waker::from(Arc::clone(self));
-        // tokio keeps the waker until it has asked the system for events. Left to itself it asks once in some tens of
-        // polls: that many turns of one lane after the other.
+        // tokio keeps the waker until it has polled the system for events. By itself it polls once in some tens of
+        // polls of tasks, and the lane would have that many turns one after the other.
         let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(&waker));
     }
 
@@ -115,7 +115,7 @@ impl Wake for Turn {
 
 type UnderWay = Pin<Box<dyn Future<Output = Done>>>;
 
-/// A job that came back.
+/// A completed job.
 struct Done {
     ticket: Ticket,
     finished: Finished,
@@ -141,7 +141,7 @@ impl Lane {
         }
     }
 
-    /// Ready when the client is gone, or when this server drains and the client's jobs are done.
+    /// Returns ready when the client is gone, or when this server drains and the client's jobs are done.
     fn poll(
         &mut self,
         task: &mut Context<'_>,
@@ -167,7 +167,7 @@ impl Lane {
             return Poll::Pending;
         }
         self.begun = (0, 0);
-        // A draining worker takes no job any more: the ring has no news for it.
+        // A draining worker begins no more jobs, so it does not check the ring.
         match if is_draining { Pause::Sleep } else { self.serving.pause() } {
             Pause::Look => task.waker().wake_by_ref(),
             Pause::Sleep => self.look_again(task)?,
@@ -181,7 +181,7 @@ impl Lane {
         Poll::Pending
     }
 
-    /// Has the task polled again: at once, or after a whole turn when others have had theirs.
+    /// Has the task polled again: at once, or after the other tasks' turns if this turn is used up.
     fn go_on(&mut self, task: &Context<'_>) {
         let (jobs, bytes) = self.begun;
         if jobs < JOBS_PER_TURN && bytes < BYTES_PER_TURN {
@@ -191,7 +191,7 @@ impl Lane {
         self.turn.give_up(task);
     }
 
-    /// Has a lane that sleeps polled again now and then while the client has results to read.
+    /// Has a sleeping lane polled again at intervals while the client has results to read.
     fn look_again(&mut self, task: &mut Context<'_>) -> Result<(), Problem> {
         if self.results.bytes == 0 {
             return Ok(());
@@ -200,7 +200,7 @@ impl Lane {
         if again.as_mut().poll(task).is_ready() {
             self.again = None;
             task.waker().wake_by_ref();
-            // A draining worker does not look at what was read.
+            // A draining worker does not check what was read.
             if !self.context.is_draining() && self.is_stalled() && self.is_in_the_way() {
                 self.context.counters.lanes.stalled.up();
                 let why = "it leaves its answers unread, and others need the memory";
@@ -210,7 +210,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns whether there are unread answers that were already there long ago.
+    /// Returns whether some answers have been unread for too long.
     fn is_stalled(&mut self) -> bool {
         let now = self.context.clock.now();
         let (shown, read) = self.serving.answers();
@@ -221,8 +221,8 @@ impl Lane {
         read < due && now.since(since) >= UNREAD_MAX
     }
 
-    /// Returns whether more than half of the worker's memory for lanes is held and this lane holds no less than the
-    /// others. There always is such a lane.
+    /// Returns whether the worker's lanes hold more than half of their memory and this lane holds at least the average.
+    /// There is always at least one lane that does.
     fn is_in_the_way(&self) -> bool {
         let held = self.context.lane_held_bytes.get();
         let lanes = self.context.counters.lanes.open.read().max(1);
@@ -270,18 +270,18 @@ impl Lane {
         }
     }
 
-    /// The job, in memory of this process; or why there is none.
+    /// Creates the job in memory of this process, or returns why there is no job.
     fn job(&mut self, request: &Request) -> Result<(Job, Held), NoResult> {
         let item_bytes_max = self.context.limits.item_bytes_max.as_usize();
         let input_bytes_max = match request.task {
             Task::Compress { .. } => item_bytes_max,
-            // A stream may be longer than what it came from, by little.
+            // A stream may be slightly longer than the data that it came from.
             _ => item_bytes_max + STREAM_SLACK_BYTES,
         };
         if request.input_bytes > input_bytes_max || request.output_bytes > item_bytes_max {
             return Err(NoResult::Refused);
         }
-        // The client may have read results since.
+        // The client may have read results in the meantime.
         self.results.set(self.serving.held().0);
         let held = self.hold(request).ok_or(NoResult::Busy)?;
         let output = self.serving.output(request.output_bytes).ok_or(NoResult::Busy)?;
@@ -299,12 +299,13 @@ impl Lane {
         Ok((job, held))
     }
 
-    /// Takes room for one job more, if there is some.
+    /// Reserves capacity for one more job, if there is any.
     fn hold(&self, request: &Request) -> Option<Held> {
         let context = &self.context;
         let lane_max = (context.inflight_bytes_max.0 / LANE_SHARE).max(self.largest_bytes());
         let bytes = (request.input_bytes + request.output_bytes) as u64;
-        // A lane has no more than it leaves to others, jobs and bytes: so a few lanes cannot take all.
+        // A lane has at most as many jobs and bytes as it leaves to others. A few lanes therefore cannot take
+        // everything.
         let jobs_left = context.jobs_max.saturating_sub(context.jobs.get());
         let bytes_left = self.worker_bytes_max().saturating_sub(context.lane_held_bytes.get());
         let bytes_with_it = self.held_bytes.get().saturating_add(bytes);
@@ -324,19 +325,19 @@ impl Lane {
         self.context.inflight_bytes_max.0.max(self.largest_bytes())
     }
 
-    /// Returns the bytes that one job of the largest items needs.
+    /// Returns the bytes that one job with the largest items needs.
     fn largest_bytes(&self) -> u64 {
         2 * (self.context.limits.item_bytes_max.0 + STREAM_SLACK_BYTES as u64)
     }
 
-    /// Answers the jobs that are done.
+    /// Answers the jobs that are done and returns their number.
     fn answer(&mut self, task: &mut Context<'_>) -> usize {
         let mut answered = 0;
         while let Poll::Ready(Some(done)) = self.under_way.poll_next_unpin(task) {
             let Done { ticket, finished, output_bytes_max, _held } = done;
             let Finished { job, outcome, total, .. } = finished;
             let why = match outcome {
-                // A buffer may have more room than was asked for.
+                // A buffer may be longer than requested, so the result may be too long.
                 Outcome::Done { output_bytes } if output_bytes <= output_bytes_max => {
                     let result = job.output_offset..job.output_offset + output_bytes;
                     if !self.serving.finish(ticket, job.output, result, total) {
@@ -368,7 +369,7 @@ impl Lane {
     }
 }
 
-/// One of the jobs that the worker may have under way for others, and the input that it holds.
+/// The capacity that one job takes: one of the worker's jobs for others, and the memory of the input.
 struct Held {
     context: Rc<WorkerContext>,
     _input: Charge,
@@ -381,7 +382,7 @@ impl Drop for Held {
     }
 }
 
-/// Bytes that a lane holds, until this is dropped.
+/// Bytes that a lane holds until this value is dropped.
 struct Charge {
     context: Rc<WorkerContext>,
     of_lane: Rc<Cell<u64>>,
@@ -411,23 +412,25 @@ impl Drop for Charge {
     }
 }
 
-/// The jobs of one lane that begin before the worker's other tasks have their turn. They are enough to share one
-/// wake-up, and few enough that the software path delays no one for long.
+/// The number of jobs that one lane begins before the worker's other tasks have their turn. They are enough to share
+/// one wake-up, and few enough that the software path does not delay others for long.
 const JOBS_PER_TURN: usize = 16;
 
-/// This much input, or output where that is larger, ends the turn as well: large values take long on the software path.
+/// The bytes of input, or of output if that is larger, that end a turn as well. Large values take long on the software
+/// path.
 const BYTES_PER_TURN: usize = 256 << 10;
 
-/// The time for which results that the client has already read may still count.
+/// The time for which results that the client has already read may still count as held.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The time for which a client of memcached's protocol may leave its answers unread while others wait for the memory.
+/// The time for which a client may leave its answers unread while others wait for the memory. Clients of memcached's
+/// protocol have the same limit.
 const UNREAD_MAX: Nanos = Nanos::secs(2);
 
-/// A client that connects and says nothing does not keep its place.
+/// The time in which a client must greet. A client that connects and says nothing loses its connection.
 const GREETING_MAX: Duration = Duration::from_secs(5);
 
-/// One lane holds at most this share of `runtime.inflight_bytes_max`.
+/// One lane holds at most one part in this many of `runtime.inflight_bytes_max`.
 const LANE_SHARE: u64 = 4;
 
 const STREAM_SLACK_BYTES: usize = 64 << 10;

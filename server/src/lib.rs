@@ -1,5 +1,5 @@
 //! The services and their wiring: listeners, sessions, connections to memcached servers, admin pages, configuration.
-//! Decisions are `policy`'s, (de)compression is a device's, the stored form is `store`'s; this crate moves bytes
+//! `policy` makes the decisions, a device (de)compresses, and `store` defines the stored form. This crate moves bytes
 //! between them and answers clients.
 //!
 //! ```text

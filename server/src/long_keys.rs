@@ -5,9 +5,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// A set of keys that may lose some.
+/// A set of keys, which may lose some of them.
 pub(crate) struct LongKeys {
-    /// The high bits of a key's hash, at the place given by its low bits; zero for none.
+    /// The tag (the high bits of a key's hash) at the place that its low bits give; zero for no key.
     tags: Box<[AtomicU32]>,
     count: AtomicUsize,
     hasher: RandomState,
@@ -30,7 +30,7 @@ impl LongKeys {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns whether the value of one of these keys was long. It hashes no key while none is known.
+    /// Returns whether the value of one of these keys was long. It hashes no key while the table is empty.
     #[inline]
     pub(crate) fn contains_any<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
         !self.is_empty() && self.contains_any_known(keys)
@@ -44,7 +44,7 @@ impl LongKeys {
         })
     }
 
-    /// Notes how long the value of a key is.
+    /// Records the length of a key's value.
     #[cold]
     pub(crate) fn note(&self, key: &[u8], value_bytes: usize) {
         let (known, tag) = self.place(key);
@@ -57,17 +57,17 @@ impl LongKeys {
         }
     }
 
-    /// Returns the place where a key is looked for, and its tag.
+    /// Returns the place of a key in the table, and its tag.
     fn place(&self, key: &[u8]) -> (&AtomicU32, u32) {
         let hash = self.hasher.hash_one(key);
         (&self.tags[hash as usize % PLACES], (hash >> 32) as u32 | 1)
     }
 }
 
-/// Others should not wait behind an answer of this many bytes.
+/// The bytes from which a value is long. Others should not wait behind an answer of this many bytes.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
 
-/// 32 KiB in all.
+/// The number of places of the table, which takes 32 KiB.
 const PLACES: usize = 8 << 10;
 
 #[cfg(test)]

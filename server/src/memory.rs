@@ -1,5 +1,5 @@
-//! The memory that a process may hold, part by part, and the sum that an operator can set. This module is arithmetic
-//! only: the code that takes memory of a part asks that part's budget.
+//! The memory that each part of a process may hold, and the sum that an operator can set. This module is arithmetic
+//! only. The code that takes memory of a part requests it from that part's budget.
 
 use units::ByteCount;
 
@@ -12,21 +12,21 @@ pub struct MemoryParts {
     pub items: ByteCount,
     /// Values in flight, of all worker threads together.
     pub values: ByteCount,
-    /// Buffers of connections, of clients and to stores.
+    /// Buffers of clients' connections and of connections to stores.
     pub connections: ByteCount,
     /// Buffers that worker threads keep for the next value.
     pub pools: ByteCount,
     /// Results that frontends on this host have not read yet.
     pub lanes: ByteCount,
-    /// The memory for what a scheduler remembers.
+    /// Counts that a scheduler stores.
     pub history: ByteCount,
     /// The program itself: code, stacks, metrics.
     pub program: ByteCount,
 }
 
 impl MemoryParts {
-    /// The parts of a process with this configuration. Where it sets the sum (`server.memory_max`), values in flight
-    /// have what the other parts leave, at most what `runtime.inflight_bytes_max` says.
+    /// Returns the parts of a process with this configuration. If the configuration sets the sum (`server.memory_max`),
+    /// values in flight have what the other parts leave, at most what `runtime.inflight_bytes_max` says.
     pub fn new(config: &Config) -> Self {
         let (server, runtime) = (&config.server, &config.runtime);
         let threads = server.threads.max(1) as u64;
@@ -37,7 +37,7 @@ impl MemoryParts {
             Ok(StoreUrl::Grpc(services)) => services.len(),
             _ => 0,
         };
-        // Without gRPC no process could report.
+        // Processes report over gRPC, so a scheduler without gRPC has no use.
         let is_scheduler = services.scheduler && !server.grpc_listen.is_empty();
         let when = |used: bool, bytes: ByteCount| if used { bytes } else { ByteCount(0) };
         let connection_bytes = CONNECTION_BYTES + if stores > 0 { ANSWERS_BYTES } else { 0 };
@@ -52,7 +52,7 @@ impl MemoryParts {
             history: when(is_scheduler, config.scheduler.history_bytes_max),
             program: PROGRAM_BYTES,
         };
-        // Lanes have as much for results as a worker has for values.
+        // Lanes have as much memory for results as workers have for values.
         let shares = 1 + u64::from(server.lane_listen.is_some());
         let wanted = threads.saturating_mul(runtime.inflight_bytes_max.0);
         let values = match server.memory_max.0 {
@@ -64,13 +64,13 @@ impl MemoryParts {
         parts
     }
 
-    /// All of them together.
+    /// Returns the sum of all parts.
     pub fn sum(&self) -> ByteCount {
         let sum = self.named().iter().fold(0_u64, |sum, (_, part)| sum.saturating_add(part.0));
         ByteCount(sum)
     }
 
-    /// The parts with their names on the metrics page.
+    /// Returns the parts with their names on the metrics page.
     pub fn named(&self) -> [(&'static str, ByteCount); 7] {
         [
             ("items", self.items),
@@ -83,7 +83,7 @@ impl MemoryParts {
         ]
     }
 
-    /// The smallest sum with which this configuration can serve: each worker thread has room for the largest item.
+    /// Returns the smallest sum with which this configuration can serve: each worker thread can hold the largest item.
     pub fn sum_min(config: &Config) -> ByteCount {
         let mut parts = Self::new(config);
         let shares = 1 + u64::from(config.server.lane_listen.is_some());
@@ -93,26 +93,28 @@ impl MemoryParts {
         parts.sum()
     }
 
-    /// Values in flight of one worker thread.
+    /// Returns the bytes of values in flight that one worker thread may hold.
     pub fn values_per_worker(&self, config: &Config) -> ByteCount {
         ByteCount(self.values.0 / config.server.threads.max(1) as u64)
     }
 }
 
-/// The returned buffers that a worker keeps: a few of the largest, many of the common sizes. It keeps none of a lane's
-/// memory, which all workers share.
+/// The bytes of returned buffers that a worker keeps: a few of the largest, many of the common sizes. A worker keeps
+/// none of a lane's memory, which all workers share.
 pub(crate) const POOL_RETAINED_MAX: ByteCount = ByteCount::mib(8);
 
-/// A connection's task, its unread bytes, its small values on their way, and small answers that it has not taken.
+/// The memory of a connection: its task, its unread bytes, its small values in flight, and small answers that its
+/// client has not received.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
-/// Small values that stores have answered and the connection's client has not taken: 64 of up to 2 KiB each.
+/// The memory of small values that stores have answered and the connection's client has not received: 64 of up to 2 KiB
+/// each.
 const ANSWERS_BYTES: u64 = 128 << 10;
 
-/// Two connections to a store: what is read of each.
+/// The buffers of the two connections to a store, for the bytes that are read.
 const LINK_BYTES: u64 = 2 * (64 << 10);
 
-/// A server that has served for a while and holds nothing.
+/// The memory of a server that has served for a while and holds nothing.
 const PROGRAM_BYTES: ByteCount = ByteCount::mib(24);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! How a worker finds out which servers of its ring answer: through its own links, with the connections, the health and
-//! the timeouts of clients' requests. [`crate::readiness`] decides whether that makes the process ready.
+//! Finds out which servers of its ring answer a worker. It uses the worker's links, with the connections, the health
+//! and the timeouts of clients' requests. [`crate::readiness`] decides whether that makes the process ready.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,14 +14,14 @@ use crate::upstream::{Issued, Link, LinkFault};
 /// For each server of the ring, the reason why it does not answer, if it does not. It is empty with the embedded store.
 pub(crate) type Findings = Vec<Option<String>>;
 
-/// One worker's questions to its servers.
+/// The probes of one worker to its servers.
 pub(crate) struct Prober {
     links: Vec<Asked>,
 }
 
 struct Asked {
     link: Link,
-    /// The question that no answer came to in its time: another one would only stand in the same queue.
+    /// The probe that was not answered in time. Another probe would only wait in the same queue.
     unanswered: RefCell<Option<Issued>>,
 }
 
@@ -35,7 +35,7 @@ impl Prober {
         Rc::new(Self { links: links.iter().map(asked).collect() })
     }
 
-    /// Asks all servers at once and tells what came of it.
+    /// Probes all servers at once and sends the findings.
     pub(crate) async fn run(self: Rc<Self>, tell: oneshot::Sender<Findings>) {
         let _ = tell.send(join_all(self.links.iter().map(Asked::ask)).await);
     }
@@ -51,7 +51,7 @@ impl Asked {
             Ok(Err(error)) => Some(why(&error.fault)),
             Err(_) => {
                 self.unanswered.replace(Some(issued));
-                // A server that answers others is there, however many stand before this question.
+                // A server that answers other requests is there, however many requests wait before this probe.
                 let is_silent = self.link.answers() == answers;
                 is_silent.then(|| format!("no answer within {} ms", ANSWER_LIMIT.as_millis()))
             }
@@ -70,5 +70,6 @@ fn why(fault: &LinkFault) -> String {
     }
 }
 
-/// The limit and the pause between two questions together are less than the time within which the truth must show.
+/// The time that a server has to answer a probe. With the pause between two probes it is less than the time within
+/// which a change must show.
 const ANSWER_LIMIT: Duration = Duration::from_millis(800);

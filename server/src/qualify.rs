@@ -1,8 +1,8 @@
-//! The devices of a process, tried when it starts: one that gives wrong bytes is not used at all, one that does not
-//! answer is, since it costs time at most. Nothing of it is in this process's counters of jobs. All devices are tried
-//! at once, and the start waits for them a moment only: a slow machine makes a verdict late and never a bad one. A
-//! compression service that gives wrong bytes stays in the list: its process may be replaced while this one runs, and
-//! its results are verified from the first one on.
+//! Tries the devices of a process when it starts. A device that gives wrong bytes is not used at all. A device that
+//! does not answer is used, because it costs at most time. The process's counters of jobs do not contain these jobs.
+//! All devices are tried at once, and the start waits for them only a moment: a slow machine makes a verdict late and
+//! never a bad one. A compression service that gives wrong bytes stays in the list. Its process may be replaced while
+//! this one runs, and its results are verified from the first one on.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -22,8 +22,8 @@ struct Tried {
 }
 
 impl Devices {
-    /// The same devices, those withdrawn that did not qualify; the first behind software are `services` of other
-    /// processes.
+    /// Returns the same devices, and withdraws those that did not qualify. The first `services` devices behind software
+    /// are services of other processes.
     #[must_use]
     pub fn qualified(self, services: usize) -> Self {
         self.qualified_within(services, START_WAIT)
@@ -90,7 +90,7 @@ fn try_aside<E>(
     }
 }
 
-/// Logs the verdicts that come when the process serves already.
+/// Logs the verdicts that come after the process has begun to serve.
 fn tell_later(told: mpsc::Receiver<Tried>, start: Instant) {
     let run = move || {
         for tried in told {
@@ -110,7 +110,7 @@ fn tell_later(told: mpsc::Receiver<Tried>, start: Instant) {
     }
 }
 
-/// Returns whether the device must not be used. The log says what was found.
+/// Returns whether the device must not be used. Logs what was found.
 fn is_withdrawn(tried: &Tried) -> bool {
     let Tried { name, is_service, verdict, .. } = tried;
     match verdict {
@@ -137,7 +137,8 @@ fn warn(name: &str, problem: &Problem) {
     tracing::warn!("{name} is not qualified: {problem}; it is used, and retired when it fails");
 }
 
-/// The start waits no longer for verdicts: ten times what they take, and no delay that anyone would notice.
+/// The longest time that the start waits for verdicts. It is ten times as long as verdicts take, and too short for
+/// anyone to notice.
 const START_WAIT: Duration = Duration::from_millis(60);
 
 /// A job that makes no progress for this long, while this process has a core, hangs.

@@ -1,6 +1,6 @@
 //! Decides whether clients should be sent to the process. It asks every worker twice a second which servers of the ring
 //! answer it, judges the answers by `server.ready_when`, and tells the admin pages, gRPC health and the log. A worker
-//! that does not answer delays no one for longer than a stated time.
+//! that does not answer delays the others for no longer than a stated time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -21,7 +21,7 @@ use crate::worker::{Worker, WorkerMessage};
 /// The known state of the process's servers and workers.
 pub(crate) struct Readiness {
     draining: AtomicBool,
-    /// Addresses of the ring; none with the embedded store.
+    /// The addresses of the ring's servers; empty with the embedded store.
     servers: Vec<String>,
     rule: RwLock<ReadyWhen>,
     vitals: Arc<Vitals>,
@@ -36,7 +36,7 @@ pub(crate) struct View {
     workers: Vec<Option<Findings>>,
 }
 
-/// The answer to a probe of readiness: what to say, as an error if no clients should be sent.
+/// The answer to a health check: its text, as an error if no clients should be sent.
 pub(crate) type Answer = Result<String, String>;
 
 impl Readiness {
@@ -58,7 +58,7 @@ impl Readiness {
         *self.rule.write() = rule;
     }
 
-    /// Asks the workers again and again, for as long as it is polled.
+    /// Asks the workers again and again, for as long as the future is polled.
     pub(crate) async fn run(&self, workers: &[Worker], health: &Health) {
         let mut round = Round { pending: workers.iter().map(|_| None).collect() };
         let mut last_begun = Instant::now();
@@ -83,8 +83,8 @@ impl Readiness {
         }
     }
 
-    /// Returns the answer to a probe. A process that has just started, or that stood still as a whole, waits for the
-    /// workers' next answers.
+    /// Returns the answer to a health check. If the process has just started, or stood still as a whole, the answer
+    /// waits for the workers' next answers.
     pub(crate) async fn check(&self) -> Answer {
         let is_fresh = |view: &Option<View>| {
             self.is_draining() || view.as_ref().is_some_and(|view| view.begun.elapsed() < FRESH)
@@ -94,7 +94,7 @@ impl Readiness {
         self.judge()
     }
 
-    /// Each worker's servers, and whether they answered it.
+    /// Returns, for each worker, its servers and whether they answered it.
     pub(crate) fn links(&self) -> Vec<(usize, String, bool)> {
         let view = self.view.borrow();
         let workers = view.iter().flat_map(|view| view.workers.iter().enumerate());
@@ -110,7 +110,7 @@ impl Readiness {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Returns what follows from the state that is known now.
+    /// Returns the answer that follows from the state that is known now.
     pub(crate) fn judge(&self) -> Answer {
         if self.is_draining() {
             return Err("draining".to_owned());
@@ -128,7 +128,8 @@ impl Readiness {
 
 /// One round of questions to all workers.
 struct Round {
-    /// By worker, the question of an earlier round that it has still to answer. Such a worker gets no second question.
+    /// For each worker, the question of an earlier round that it has not answered yet. Such a worker gets no second
+    /// question.
     pending: Vec<Option<oneshot::Receiver<Findings>>>,
 }
 
@@ -166,7 +167,7 @@ impl Round {
 
 fn judge(servers: &[String], rule: ReadyWhen, workers: &[Option<Findings>]) -> Answer {
     let mut ready = Ok(());
-    // Which workers miss a server, by server and reason.
+    // The workers that miss a server, by server and reason.
     let mut away: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
     for (worker, found) in workers.iter().enumerate() {
         let Some(found) = found else {
@@ -204,14 +205,14 @@ fn judge(servers: &[String], rule: ReadyWhen, workers: &[Option<Findings>]) -> A
 /// The time from the beginning of one round of questions to the beginning of the next.
 const EVERY: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// A worker has so long to answer, its servers' time included. With the pause and a round that one worker holds up it
-/// is below 2 s until the truth shows.
+/// The time in which a worker must answer, its servers' time included. With the pause, and with a round that one worker
+/// delays, a change shows within 2 s.
 const WORKER_LIMIT: Duration = Duration::from_secs(1);
-/// An older view was left behind by a time in which this thread did not run.
+/// The age up to which a view is fresh. If the view is older, this thread did not run for a time.
 const FRESH: Duration = Duration::from_secs(2);
-/// A view as old as this says nothing.
+/// The age from which a view tells nothing about the present.
 const STALE: Duration = Duration::from_secs(5);
-/// Probers commonly wait for one second or more.
+/// The longest time that a health check takes. Most probers wait for one second or more.
 const CHECK_LIMIT: Duration = Duration::from_millis(1_500);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A queue of bytes to a socket: small ones are gathered, large values are queued as they are, and both are written in
-//! one call. It owns no socket; the caller writes when the socket is ready.
+//! A queue of bytes to a socket. Small pieces are gathered, large values are queued as they are, and both are written
+//! in one call. The queue owns no socket: the caller writes when the socket is ready.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,10 +13,10 @@ use crate::budget::UNCHARGED_BYTES_MAX;
 pub(crate) struct ReplyBuffer {
     sealed: VecDeque<Bytes>,
     tail: Vec<u8>,
-    /// The bytes of the first piece that are written already.
+    /// The bytes of the first piece that are already written.
     written: usize,
     sealed_bytes: usize,
-    /// Pieces that are so long that they hold a part of a budget.
+    /// The number of pieces that are so long that they hold a part of a budget.
     long_pieces: usize,
 }
 
@@ -26,7 +26,7 @@ impl ReplyBuffer {
         &mut self.tail
     }
 
-    /// Appends a value; a large one is not copied.
+    /// Appends a value. A large value is not copied.
     pub(crate) fn value(&mut self, value: Bytes) {
         if value.len() < GATHER_BYTES_MAX {
             self.tail.extend_from_slice(&value);
@@ -52,7 +52,7 @@ impl ReplyBuffer {
         self.len() == 0
     }
 
-    /// Drops everything.
+    /// Drops all queued bytes.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -62,17 +62,17 @@ impl ReplyBuffer {
         other.into_parts().into_iter().for_each(|part| self.value(part));
     }
 
-    /// All of it, large values as parts of their own; nothing has been written yet.
+    /// Returns everything that is queued, with large values as separate parts. Nothing may have been written yet.
     pub(crate) fn into_parts(mut self) -> Vec<Bytes> {
         self.seal();
         self.sealed.into()
     }
 
-    /// Writes with one call of `write`, and not so much that others of the thread wait for long; answers how much is
-    /// left.
+    /// Writes with one call of `write` and returns how many bytes are left. The call is bounded, so that other tasks of
+    /// the thread do not wait for long.
     ///
     /// # Errors
-    /// What `write` says; `WriteZero` if it writes nothing.
+    /// Returns the error of `write`, or `WriteZero` if `write` writes nothing.
     pub(crate) fn write(
         &mut self,
         write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>,
@@ -115,7 +115,7 @@ impl ReplyBuffer {
         if self.written == self.tail.len() {
             self.written = 0;
             self.tail.clear();
-            // An idle connection keeps a page at most.
+            // An idle connection keeps at most a page.
             self.tail.shrink_to(IDLE_BYTES_MAX);
             self.sealed.shrink_to(0);
         }
@@ -131,13 +131,14 @@ impl ReplyBuffer {
     }
 }
 
-/// Values below this are copied behind their header: a copy costs less than another slice to the kernel.
+/// The size from which values are not copied. A copy of a smaller value behind its header costs less than another slice
+/// to the kernel.
 const GATHER_BYTES_MAX: usize = 8 << 10;
 
-/// Slices of one call; more values than that go in the next.
+/// The most slices of one call. Further values are written in the next call.
 const SLICES_MAX: usize = 16;
 
-/// The bytes of one call. The kernel copies as many in some tens of microseconds.
+/// The most bytes of one call. The kernel copies this many in some tens of microseconds.
 pub(crate) const CALL_BYTES_MAX: usize = 128 << 10;
 
 const IDLE_BYTES_MAX: usize = 4 << 10;

@@ -1,4 +1,4 @@
-//! Starts the server, and controls one that runs: it asks its addresses, reloads it and drains it.
+//! Starts the server. Its handle tells the server's addresses, reloads it and drains it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -34,16 +34,16 @@ use crate::worker::{ListenerProtocol, Plan, Worker, WorkerMessage};
 pub struct Devices {
     /// The devices by preference. The first must be software.
     pub all: Vec<Arc<dyn Device>>,
-    /// How many of the devices after software are accelerators or compression services.
+    /// The number of devices after software that are accelerators or compression services.
     pub accelerators: usize,
 }
 
-/// What a server needs of this system and cannot do without foreign code.
+/// The functions of this system that a server cannot reach without foreign code.
 #[derive(Clone, Copy, Debug)]
 pub struct Platform {
-    /// Serves lanes; without it there are none.
+    /// Serves lanes. Without it there are no lanes.
     pub watch_lane: Option<WatchLane>,
-    /// Returns the memory that the heap keeps and nobody uses to the system, and says whether there was any.
+    /// Returns unused memory of the heap to the system, and says whether there was any.
     pub trim_heap: fn() -> bool,
 }
 
@@ -53,22 +53,22 @@ impl Default for Platform {
     }
 }
 
-/// The way to a running server.
+/// Starts servers, see [`Server::start`].
 pub struct Server;
 
 impl Server {
-    /// Listens and serves, without lanes and on a heap that is left alone.
+    /// Listens and serves, without lanes and without returning unused memory of the heap.
     ///
     /// # Errors
-    /// [`StartError`]; nothing is left behind.
+    /// Returns a [`StartError`] and leaves nothing behind.
     pub fn start(config: Config, devices: Devices) -> Result<ServerHandle, StartError> {
         Self::start_on(Platform::default(), config, devices)
     }
 
-    /// Listens and serves with all that the platform has.
+    /// Listens and serves with everything that the platform offers.
     ///
     /// # Errors
-    /// [`StartError`]; nothing is left behind.
+    /// Returns a [`StartError`] and leaves nothing behind.
     pub fn start_on(
         platform: Platform,
         mut config: Config,
@@ -94,7 +94,7 @@ impl Server {
             convert::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
         let services = Services::from_roles(&config.server.roles);
         let (health, grpc_others) = Health::new(services);
-        // Without gRPC no process could report.
+        // Processes report over gRPC, so a scheduler without gRPC has no use.
         let scheduler = (services.scheduler && !config.server.grpc_listen.is_empty())
             .then(|| Arc::new(Scheduler::new(&config.scheduler)));
         let threads = config.server.threads.max(1);
@@ -146,7 +146,7 @@ fn open_store(config: &StoreConfig) -> Embedded {
     })
 }
 
-/// The kinds of connections that this process takes.
+/// Returns the protocols for which this process accepts connections.
 fn protocols(config: &Config) -> Vec<ListenerProtocol> {
     let server = &config.server;
     let frontend = Services::from_roles(&server.roles).frontend;
@@ -176,12 +176,14 @@ pub fn descriptors_reserved(config: &Config) -> usize {
     config.server.threads.saturating_mul(per_worker).saturating_add(lanes * LANE_DESCRIPTORS)
 }
 
-/// An event loop's own descriptors, and some for the files that come and go.
+/// The descriptors of an event loop, and a few for files that are open for a short time.
 const LOOP_DESCRIPTORS: usize = 8;
-/// A server has two connections at most, a lane to a service three descriptors.
+/// The most descriptors for one peer. A server has at most two connections, and a lane to a service has three
+/// descriptors.
 const PEER_DESCRIPTORS: usize = 3;
-/// The lanes that a service usually has, and the descriptors of each in addition to its connection.
+/// The number of lanes that a service usually has.
 const LANES_EXPECTED: usize = 32;
+/// The descriptors of a lane in addition to its connection.
 const LANE_DESCRIPTORS: usize = 2;
 
 /// A server that serves until it is drained or dropped.
@@ -218,7 +220,7 @@ impl ServerHandle {
         self.admin_address
     }
 
-    /// Takes over what may change while serving; the rest of `config` is not looked at.
+    /// Applies the keys that may change while the server runs. It ignores the rest of `config`.
     pub fn reload(&self, config: Config) {
         self.plan.connections.set_max(config.server.connections_max);
         if let Some(scheduler) = &self.plan.scheduler {
@@ -231,23 +233,24 @@ impl ServerHandle {
         self.admin.reloaded(config);
     }
 
-    /// Has `tell` called when this server can no longer do its work, since one of its threads has ended.
+    /// Has `tell` called when one of this server's threads has ended, so that the server can no longer do its work.
     pub fn on_failure(&self, tell: Box<dyn Fn() + Send>) {
         self.plan.vitals.on_failure(tell);
     }
 
-    /// Returns why this server cannot do its work, if it cannot.
+    /// Returns the reason why this server cannot do its work, if there is one.
     pub fn failure(&self) -> Option<String> {
         self.plan.vitals.failure()
     }
 
-    /// Counts, for the admin pages, a reload that was refused before it came here.
+    /// Counts, for the admin pages, a reload whose configuration was refused before `reload` was called.
     pub fn reload_failed(&self) {
         self.admin.reload_failed();
     }
 
-    /// Stops accepting, lets requests under way finish and ends; after `limit` connections are cut. True if none was.
-    /// Admin pages stay until the end, and say from the beginning that the server is not ready.
+    /// Stops accepting, lets requests in flight finish and ends the server. After `limit` it cuts the connections that
+    /// are left; it returns whether none was left. The admin pages stay until the end, and report from the beginning
+    /// that the server is not ready.
     pub fn drain(mut self, limit: Duration) -> bool {
         self.stop_accepting();
         self.tell_all(|| WorkerMessage::Drain);
@@ -304,7 +307,8 @@ impl ServerHandle {
     fn stop_accepting(&mut self) {
         self.admin.readiness().begin_drain();
         self.plan.vitals.begin_end();
-        // First: once a listener is gone, another process may take its path, and its file may look the same.
+        // This comes first: when a listener is closed, another process may take its path, and the new file may look the
+        // same.
         self.unix_sockets.drain(..).for_each(SocketFile::remove);
         self.control.stop_accepting();
     }
@@ -339,7 +343,7 @@ pub enum StartError {
     /// The offload runtime did not start.
     #[error(transparent)]
     Runtime(#[from] runtime::StartError),
-    /// No thread or event loop was to be had.
+    /// A thread or an event loop could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     /// A worker ended while it started.
@@ -444,7 +448,7 @@ fn bound<'a>(
     listeners.map(address).collect::<Result<_, _>>().map_err(StartError::Thread)
 }
 
-/// The thread that accepts clients and shows the admin pages; the one ends before the other.
+/// The thread that accepts clients and shows the admin pages. It stops accepting before it stops showing pages.
 struct Control {
     accepting: Option<(oneshot::Sender<()>, mpsc::Receiver<()>)>,
     thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
@@ -465,10 +469,10 @@ impl Control {
         let watched = Arc::clone(&plan.vitals);
         let Listeners { admin: pages, tcp, unix, lanes } = listeners;
         let run = async move {
-            // A ring is there once it has answered.
+            // A ring counts as reachable once it has answered.
             let has_store = matches!(plan.url, StoreUrl::Embedded);
             plan.health.set(has_store, true).await;
-            // These last until the end.
+            // These tasks last until the end.
             let mut shown = tokio::task::JoinSet::new();
             let budgets = Arc::clone(&plan);
             shown.spawn(async move {
@@ -515,18 +519,18 @@ impl Control {
             .spawn(move || {
                 let _watched = watched.watch("the control thread".to_owned());
                 executor.block_on(run);
-                // A name that is still being resolved is not waited for.
+                // Does not wait for a name that is still being resolved.
                 executor.shutdown_background();
             })
             .map_err(StartError::Thread)?;
         Ok(Self { accepting: Some((stop, has_stopped)), thread: Some((end, thread)) })
     }
 
-    /// Closes the clients' listeners; when it returns, no connection is dealt any more.
+    /// Closes the clients' listeners. When it returns, no more connections are passed to workers.
     fn stop_accepting(&mut self) {
         if let Some((stop, has_stopped)) = self.accepting.take() {
             let _ = stop.send(());
-            // Nothing is ever sent: the other end goes away when it is done.
+            // Nothing is ever sent. `recv` returns when the other end is dropped.
             let _ = has_stopped.recv();
         }
     }
@@ -540,7 +544,7 @@ impl Control {
     }
 }
 
-/// Creates the reporter that tells the scheduler about this process, if it has one.
+/// Creates the reporter that tells the scheduler about this process, if a scheduler is configured.
 fn report(plan: &Arc<Plan>, workers: &Arc<[Worker]>) -> Option<Reporter> {
     if plan.config.scheduler.address.is_empty() {
         return None;
@@ -554,7 +558,7 @@ fn report(plan: &Arc<Plan>, workers: &Arc<[Worker]>) -> Option<Reporter> {
     }
 }
 
-/// Accepts clients, in tasks of their own.
+/// Starts the tasks that accept clients.
 fn accept(
     tcp: Vec<(std::net::TcpListener, ListenerProtocol)>,
     unix: Vec<UnixSocketListener>,
@@ -593,10 +597,10 @@ fn hash_seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// A worker that has been told to cut ends at once, unless it stands still: it is then left behind.
+/// The time that `drop` waits for a worker that was told to cut. A worker that still hangs then is left behind.
 const JOIN_LIMIT: Duration = Duration::from_secs(2);
 
-/// The time between two looks of a drain for the end of the last connection.
+/// The interval at which a drain checks whether the last connection has ended.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
@@ -607,7 +611,7 @@ mod tests {
 
     use super::*;
 
-    /// Panics as soon as it is looked at.
+    /// A policy that panics on its first use.
     struct Defective;
 
     impl Policy for Defective {

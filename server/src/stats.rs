@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::context::Connections;
 use crate::counters::Counters;
 
-/// Composes pages; shared by the sessions of a worker, reading the counters of all.
+/// Composes pages. The sessions of a worker share it, and it reads the counters of all workers.
 pub(crate) struct StatsPages {
     counters: Arc<[Arc<Counters>]>,
     runtimes: Arc<parking_lot::RwLock<Vec<Arc<runtime::Metrics>>>>,
@@ -33,7 +33,7 @@ impl StatsPages {
         Self { counters, runtimes, connections, config, clock }
     }
 
-    /// The named page; `stored` is the store's own page of that name.
+    /// Returns the named page. `stored` is the store's page of that name.
     pub(crate) fn page(&self, name: &str, stored: &[(String, String)]) -> Page {
         match name {
             "" => self.general(stored),
@@ -43,7 +43,7 @@ impl StatsPages {
         }
     }
 
-    /// Zeroes what `stats reset` zeroes: counts, not gauges.
+    /// Sets to zero what `stats reset` resets: counts, but not gauges.
     pub(crate) fn reset(&self) {
         for counters in self.counters.iter() {
             for (name, counter) in counters.commands.named() {
@@ -56,7 +56,7 @@ impl StatsPages {
 
     fn general(&self, stored: &[(String, String)]) -> Page {
         let unix = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        // Where one clock decides when items end, it is that one.
+        // If one clock decides when items expire, the page shows that clock.
         let store_time = stored.iter().find(|(name, _)| name == "time");
         let time = store_time.map_or_else(|| unix().to_string(), |(_, time)| time.clone());
         let Nanos(uptime_ns) = self.clock.now();
@@ -74,7 +74,7 @@ impl StatsPages {
         for (name, value) in self.commands() {
             stat(name, value.to_string());
         }
-        // Accepting never pauses here: above the limit clients are told so and turned away.
+        // Accepting never pauses here: a client above the limit gets an error and is disconnected.
         for (name, value) in [("accepting_conns", "1"), ("listen_disabled_num", "0")] {
             stat(name, value.to_owned());
         }
@@ -169,7 +169,7 @@ fn process_usage() -> (String, String) {
     (user, seconds())
 }
 
-/// The lines of the store's own general page that are shown as ours.
+/// The lines of the store's general page that this page shows as well.
 const STORED: [&str; 11] = [
     "curr_items",
     "total_items",

@@ -14,7 +14,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Polls whether the stream may be read. One task at a time may wait so.
+    /// Polls whether the stream may be read. Only one task at a time may wait for that.
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => stream.poll_read_ready(context),
@@ -22,7 +22,7 @@ impl Stream {
         }
     }
 
-    /// Polls whether the stream may be written. One task at a time may wait so.
+    /// Polls whether the stream may be written. Only one task at a time may wait for that.
     pub(crate) fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => stream.poll_write_ready(context),
@@ -30,7 +30,7 @@ impl Stream {
         }
     }
 
-    /// Reads what is there; `WouldBlock` when nothing is, 0 at the end.
+    /// Reads what is there. Returns `WouldBlock` if nothing is there, and 0 at the end of the stream.
     pub(crate) fn try_read(&self, space: &mut [u8]) -> io::Result<usize> {
         let read = match self {
             Stream::Tcp(stream) => stream.try_read(space),
@@ -42,8 +42,8 @@ impl Stream {
         read
     }
 
-    /// A read that did not fill its space emptied the socket. Saying so spares the call that would only find that out;
-    /// the end of the stream is not forgotten, and later bytes are news.
+    /// Marks the socket as empty, because a read that did not fill its space has emptied it. This saves the call that
+    /// would only find the socket empty. The end of the stream is not forgotten, and later bytes are reported.
     fn forget_readable(&self) {
         let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = match self {
@@ -52,7 +52,7 @@ impl Stream {
         };
     }
 
-    /// Writes what the kernel takes now.
+    /// Writes what the kernel accepts now.
     pub(crate) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, slices) {
             (Stream::Tcp(stream), [slice]) => stream.try_write(slice),

@@ -1,5 +1,5 @@
-//! Keeps the process whole. A task that ends is started again and counted. A thread that ends, ends the process, and
-//! until then the health pages say so. A defect thereby costs what it touched, and never goes unnoticed.
+//! Keeps the process whole. A task that ends is started again and counted. If a thread ends, the process ends, and
+//! until then the health pages report it. A defect thereby affects only what it touched, and never goes unnoticed.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use crate::counters::Counter;
 
-/// Runs what `start` makes for ever: whenever it panics or returns, it is counted, logged and started again after a
-/// pause, which grows while it does not last.
+/// Runs the future that `start` makes, for ever. When it panics or returns, the end is counted and logged, and a new
+/// one is started after a pause. The pause grows while the futures do not last.
 pub(crate) async fn keep<F: Future<Output = ()>>(
     task: &str,
     restarts: &Counter,
@@ -21,9 +21,9 @@ pub(crate) async fn keep<F: Future<Output = ()>>(
     let mut pause = PAUSE_MIN;
     loop {
         let since = Instant::now();
-        // `start` may have a defect of its own.
+        // `start` may panic too.
         let run = async { start().await };
-        // A panic leaves only the task's own state half done, and the task starts anew.
+        // A panic leaves only the state of the task half done, and the task begins with new state.
         let ended = AssertUnwindSafe(run).catch_unwind().await;
         restarts.up();
         let how = if ended.is_err() { "a defect ended it" } else { "it ended" };
@@ -38,13 +38,13 @@ pub(crate) async fn keep<F: Future<Output = ()>>(
 
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A task that ran so long had no defect in its first steps.
+/// A task that ran for this long had no defect in its first steps.
 const LASTED: Duration = Duration::from_secs(10);
 
-/// Knows whether the process can do its work: all its threads are there, and its event loops turn.
+/// Knows whether the process can do its work: all its threads run, and its event loops turn.
 #[derive(Default)]
 pub(crate) struct Vitals {
-    /// Threads may end from now on.
+    /// Whether threads may end without a failure, because the process ends.
     stopping: AtomicBool,
     failure: Mutex<Option<String>>,
     on_failure: Mutex<Option<Box<dyn Fn() + Send>>>,
@@ -55,8 +55,9 @@ pub(crate) struct Vitals {
 #[derive(Default)]
 struct Pulse {
     beats: AtomicU64,
-    /// The beats at the last look, and for how long there were no more (ms).
+    /// The number of beats at the last check.
     seen: AtomicU64,
+    /// The time for which checks have seen no new beat (ms).
     silent_ms: AtomicU64,
 }
 
@@ -65,18 +66,18 @@ impl Vitals {
         Self { workers: (0..workers).map(|_| Pulse::default()).collect(), ..Self::default() }
     }
 
-    /// Makes the end of a thread a failure for as long as the answer lives there.
+    /// Returns a value that the thread holds until it ends. Dropping the value is a failure, unless the process ends.
     pub(crate) fn watch(&self, thread: String) -> Watched<'_> {
         Watched { vitals: self, thread }
     }
 
-    /// Notes that from now on threads end because they were told to.
+    /// Records that from now on threads end because they were told to.
     pub(crate) fn begin_end(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the process cannot go on: the health pages say so, and the process that runs it is told. Only the
-    /// first failure counts.
+    /// Records that the process cannot continue. The health pages report it, and the function of `on_failure` is
+    /// called. Only the first failure counts.
     pub(crate) fn fail(&self, what: String) {
         tracing::error!("{what}");
         self.failure.lock().get_or_insert(what);
@@ -85,12 +86,12 @@ impl Vitals {
         }
     }
 
-    /// Returns why the process cannot go on, if it cannot.
+    /// Returns the reason why the process cannot continue, if there is one.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
     }
 
-    /// Has `tell` called when the process cannot go on, or at once if that is so already.
+    /// Has `tell` called when the process cannot continue any more, or at once if that is already so.
     pub(crate) fn on_failure(&self, tell: Box<dyn Fn() + Send>) {
         let mut on_failure = self.on_failure.lock();
         if self.failure().is_some() {
@@ -99,13 +100,13 @@ impl Vitals {
         *on_failure = Some(tell);
     }
 
-    /// The event loop of a worker turns.
+    /// Records that the event loop of a worker turns.
     pub(crate) fn beat(&self, worker: usize) {
         self.workers[worker].beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes which workers gave no sign of life since the last look, which was this long ago. The caller is a thread of
-    /// this process, so a time in which all of it stood still counts for little.
+    /// Records which workers gave no sign of life since the last check, which was `since` ago. The caller is a thread
+    /// of this process, so a time in which the whole process stood still counts for little.
     pub(crate) fn look(&self, since: Duration) {
         let since_ms = since.min(LOOK_COUNTS_MAX).as_millis() as u64;
         for pulse in &self.workers {
@@ -116,7 +117,7 @@ impl Vitals {
         }
     }
 
-    /// Returns why the process cannot do its work, if it cannot: a thread has ended, or an event loop stands still.
+    /// Returns why the process cannot do its work, if it cannot: a thread has ended, or an event loop hangs.
     pub(crate) fn problem(&self) -> Option<String> {
         let stands = |pulse: &Pulse| pulse.silent_ms.load(Ordering::Relaxed) >= SILENT_MS_MAX;
         let silent = || {
@@ -127,9 +128,9 @@ impl Vitals {
     }
 }
 
-/// An event loop that stands still for so long does not go on by itself.
+/// The silence after which an event loop is considered to hang (ms). It will not continue by itself.
 const SILENT_MS_MAX: u64 = 10_000;
-/// A look that comes later than this was itself kept from running.
+/// The longest time that one check counts. A check that comes later was itself kept from running.
 const LOOK_COUNTS_MAX: Duration = Duration::from_secs(2);
 
 /// A thread whose end is a failure, unless the process ends.

@@ -1,6 +1,6 @@
-//! The turns for moving long values on a worker's thread. Between two looks of the event loop for events, only a
-//! bounded number of bytes of long values are packed, unpacked and written, first come, first served. Clients with long
-//! values then wait for each other, and a client with short ones waits for little. Short values take no turn.
+//! The turns for moving long values on a worker's thread. Between two polls of the event loop for events, only a
+//! bounded number of bytes of long values is packed, unpacked and written, in order of arrival. Clients with long
+//! values then wait for each other, and a client with short values waits for little. Short values take no turn.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use tokio::sync::{Notify, Semaphore};
 
 /// The turns of one worker.
 pub(crate) struct Turns {
-    /// The KiB that are left until the next look.
+    /// The KiB that may still be moved until the next poll.
     left_kib: Semaphore,
     used_kib: Cell<usize>,
     used: Notify,
@@ -32,18 +32,19 @@ impl Turns {
         self.used.notify_one();
     }
 
-    /// Gives turns back with each look of the event loop; for a task of its own.
+    /// Returns turns after each poll of the event loop for events. It runs in a task of its own.
     pub(crate) async fn serve(&self) {
         loop {
             self.used.notified().await;
-            // tokio wakes those who yield once it has looked for news.
+            // tokio wakes tasks that have yielded once it has polled for events.
             tokio::task::yield_now().await;
             self.left_kib.add_permits(self.used_kib.take());
         }
     }
 }
 
-/// The kernel copies this much in some tens of microseconds; unpacking it takes about twice as long.
+/// The KiB that may be moved between two polls. The kernel copies as much in some tens of microseconds, and unpacking
+/// takes about twice as long.
 const KIB_PER_LOOK: usize = 128;
 
 #[cfg(test)]

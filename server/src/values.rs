@@ -1,5 +1,6 @@
 //! Turns logical values into stored values and back: the frame around what the runtime compresses. Every value passes
-//! here, so nothing compressed ever reaches a client unread and nothing unreadable ever reaches one as bytes.
+//! through here. A client therefore never gets compressed bytes that it cannot read, and never gets the bytes of an
+//! unreadable value.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use units::limits::FRAME_HEADER_BYTES;
 use crate::config::Foreign;
 use crate::counters::Counters;
 
-/// One worker's way between logical and stored values.
+/// One worker's conversion between logical and stored values.
 #[derive(Clone)]
 pub(crate) struct Values(Rc<Shared>);
 
@@ -24,12 +25,12 @@ struct Shared {
     runtime: TokioRuntime,
     pool: Pool,
     rules: RefCell<Rules>,
-    /// No logical value is longer; nothing is allocated for a frame that claims more.
+    /// The longest logical value (bytes). Nothing is allocated for a frame that claims more.
     original_bytes_max: usize,
     counters: Arc<Counters>,
-    /// Whether software may read what a device did not. It may not where devices are required.
+    /// Whether software may read a value that a device did not read. It may not where devices are required.
     software_reads: bool,
-    /// Whether stored values pass as they are.
+    /// Whether stored values are passed on as they are.
     raw: bool,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Rules {
     pub(crate) foreign: Foreign,
 }
 
-/// A value on its way in: a slice of what was read, a pool buffer of its own, or a part of a message.
+/// A value from a client: a slice of what was read, a pool buffer of its own, or a part of a message.
 pub(crate) enum Body<'a> {
     Slice(&'a [u8]),
     Pooled(Buffer),
@@ -56,7 +57,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The value as it came.
+    /// Returns the value as it came.
     fn into_stored(self) -> Stored<'a> {
         match self {
             Body::Slice(bytes) => Stored::Slice(bytes),
@@ -85,13 +86,13 @@ impl Stored<'_> {
     }
 }
 
-/// What a stored value is to a client.
+/// The logical form of a stored value, for a client.
 #[derive(Debug)]
 pub(crate) enum Logical {
     Value(Bytes),
-    /// The value may not be served: a miss.
+    /// The value may not be served. It is a miss.
     Unreadable,
-    /// A miss too, and the value can never be read again: software found the frame broken.
+    /// Software found the frame broken, so that the value can never be read again. It is a miss too.
     Damaged,
 }
 
@@ -116,8 +117,8 @@ impl Values {
         }))
     }
 
-    /// Returns the values for a service whose clients pack and unpack: bytes are stored and served as they are, frames
-    /// among them.
+    /// Returns the conversion for a service whose clients pack and unpack. It stores and serves bytes as they are,
+    /// including frames.
     pub(crate) fn as_stored(&self) -> Self {
         let Shared { runtime, pool, rules, counters, .. } = &*self.0;
         Self(Rc::new(Shared {
@@ -131,8 +132,8 @@ impl Values {
         }))
     }
 
-    /// Returns the pool that values are read into. A device may read its buffers in place. Anything else is from its
-    /// heap.
+    /// Returns the pool that values are read into. A device may read its buffers in place. Memory for anything else
+    /// comes from the pool's heap.
     pub(crate) fn pool(&self) -> &Pool {
         &self.0.pool
     }
@@ -141,7 +142,8 @@ impl Values {
         *self.0.rules.borrow_mut() = rules;
     }
 
-    /// Returns the stored form of a logical value. It is of no use after `deadline`, on the worker's clock.
+    /// Returns the stored form of a logical value. The stored form is of no use after `deadline`, on the worker's
+    /// clock.
     pub(crate) async fn pack<'a>(&self, body: Body<'a>, deadline: Option<Nanos>) -> Stored<'a> {
         if self.0.raw {
             return body.into_stored();
@@ -171,7 +173,7 @@ impl Values {
         stored
     }
 
-    /// The logical value of a stored one, for someone who waits until `deadline`.
+    /// Returns the logical value of a stored one, for a caller that waits until `deadline`.
     pub(crate) async fn unpack(&self, stored: Bytes, deadline: Option<Nanos>) -> Logical {
         if self.0.raw {
             return Logical::Value(stored);
@@ -179,7 +181,7 @@ impl Values {
         let counters = &self.0.counters.values;
         let stored_bytes = stored.len() as u64;
         let logical = match frame::inspect(&stored, self.0.original_bytes_max) {
-            // In a closed fleet everything but numbers is written in a frame.
+            // In a closed fleet every value that is not a number is written in a frame.
             Inspected::Foreign if self.forbids(&stored) => {
                 counters.foreign_refused.up();
                 Logical::Unreadable
@@ -203,7 +205,7 @@ impl Values {
         logical
     }
 
-    /// Returns whether values pass as they are.
+    /// Returns whether values are passed on as they are.
     pub(crate) fn is_raw(&self) -> bool {
         self.0.raw
     }
@@ -235,7 +237,7 @@ impl Values {
         is_corrupt(&finished.outcome) && !is_whole(&finished.outcome, &header, &finished.job.output)
     }
 
-    /// The logical length of a stored value; none for one that cannot be served.
+    /// Returns the logical length of a stored value; none if the value cannot be served.
     pub(crate) fn logical_bytes(&self, stored: &[u8]) -> Option<usize> {
         if self.0.raw {
             return Some(stored.len());
@@ -248,8 +250,8 @@ impl Values {
         }
     }
 
-    /// Returns whether a stored value may be answered as the frame that it is, to a client that reads such codecs
-    /// itself. Then it counts as read.
+    /// Returns whether a stored value may be sent as the frame that it is, to a client that reads such codecs itself.
+    /// If so, it counts as read.
     pub(crate) fn may_pass(&self, stored: &[u8], reads: impl Fn(frame::Codec) -> bool) -> bool {
         let Inspected::Frame { header, .. } = frame::inspect(stored, self.0.original_bytes_max)
         else {
@@ -384,7 +386,7 @@ impl Values {
         let mut finished = self.0.runtime.run(job(payload.clone())).await;
         if finished.path.device != 0 && !is_whole(&finished.outcome, &header, &finished.job.output)
         {
-            // The runtime has counted failures. Whether a done job was done right it cannot know.
+            // The runtime has counted failures. It cannot know whether the result of a completed job is right.
             if matches!(finished.outcome, Outcome::Done { .. }) {
                 counters.device_corrupt.up();
             }
@@ -392,7 +394,7 @@ impl Values {
                 counters.no_device.up();
                 return Logical::Unreadable;
             }
-            // A device that errs must not cost a value: software has the last word.
+            // A faulty device must not cost a value, so software has the last word.
             let device = finished.path.device;
             finished = self.0.runtime.run_in_software(job(payload), Reason::DeviceFault).await;
             if is_whole(&finished.outcome, &header, &finished.job.output) {
@@ -412,9 +414,9 @@ impl Values {
 
 /// The limits on reading values.
 pub(crate) struct ReadLimits {
-    /// No logical value is longer.
+    /// The longest logical value (bytes).
     pub(crate) original_bytes_max: usize,
-    /// Whether software may read what a device did not.
+    /// Whether software may read a value that a device did not read.
     pub(crate) software_reads: bool,
 }
 
@@ -428,13 +430,13 @@ fn is_whole(outcome: &Outcome, header: &Header, output: &Buffer) -> bool {
     matches!(outcome, Outcome::Done { .. }) && header.verify(output)
 }
 
-/// Returns whether the stream, and not a lack of time or memory, is the reason that there is no value.
+/// Returns whether the stream is the reason that there is no value, and not a lack of time or memory.
 fn is_corrupt(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Done { .. } | Outcome::Failed(DeviceError::InvalidInput(_)))
 }
 
-/// Returns the window that the header may promise: the window asked for or, for a short deflate stream, the one that
-/// its own length sets.
+/// Returns the window that the header may promise: the requested window or, for a short deflate stream, the window that
+/// follows from its length.
 fn stated_window(dialect: Dialect, original_bytes: usize) -> u8 {
     match dialect.window_log2 {
         Some(window_log2) => window_log2,

@@ -1,5 +1,5 @@
-//! A worker: one thread, one event loop, its own runtime and its own connections to memcached servers. Connections are
-//! handed to it and stay.
+//! A worker: one thread with one event loop, its own runtime and its own connections to memcached servers. A connection
+//! that is passed to a worker stays with it.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
@@ -48,9 +48,9 @@ pub(crate) struct Plan {
     pub(crate) platform: Platform,
     pub(crate) devices: Vec<Arc<dyn Device>>,
     pub(crate) policy: Arc<dyn Policy>,
-    /// The workers' common knowledge about the devices.
+    /// The workers' shared knowledge about the devices.
     pub(crate) reputation: Arc<runtime::Reputation>,
-    /// How many of the devices after software are accelerators or compression services.
+    /// The number of devices after software that are accelerators or compression services.
     pub(crate) accelerators: usize,
     pub(crate) embedded: Option<Arc<Embedded>>,
     pub(crate) time: CoarseClock,
@@ -59,11 +59,11 @@ pub(crate) struct Plan {
     pub(crate) runtimes: Arc<RwLock<Vec<Arc<runtime::Metrics>>>>,
     /// The secrets of the tenants whose requests go through traces.
     pub(crate) secrets: Arc<Secrets>,
-    /// The counts of the executors of traces; none where there is none.
+    /// The counts of the executors of traces; empty if there are no executors.
     pub(crate) traces: RwLock<Vec<Arc<TraceMetrics>>>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) health: Health,
-    /// gRPC health and reflection.
+    /// The routes of gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
     /// The scheduler, if this process is one.
     pub(crate) scheduler: Option<Arc<Scheduler>>,
@@ -86,13 +86,13 @@ pub(crate) enum WorkerMessage {
     Reload(Arc<Config>),
     /// The policy that decides from now on where jobs run.
     Policy(Arc<dyn Policy>),
-    /// The question which servers of the ring answer.
+    /// Asks which servers of the ring answer.
     Probe(oneshot::Sender<Findings>),
     Drain,
     Cut,
 }
 
-/// A connection on its way to its worker, not bound to any event loop.
+/// An accepted connection on its way to its worker. It is not bound to any event loop.
 pub(crate) enum Accepted {
     Tcp(std::net::TcpStream, ListenerProtocol),
     Unix(std::os::unix::net::UnixStream, ListenerProtocol),
@@ -118,7 +118,7 @@ pub(crate) enum ListenerProtocol {
 }
 
 impl ListenerProtocol {
-    /// Every kind, in the order of its index.
+    /// Every protocol, in the order of its index.
     pub(crate) const ALL: [ListenerProtocol; 4] = [
         ListenerProtocol::Memcached,
         ListenerProtocol::Grpc,
@@ -126,7 +126,7 @@ impl ListenerProtocol {
         ListenerProtocol::Lane,
     ];
 
-    /// The word that metrics use.
+    /// Returns the name that metrics use.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             ListenerProtocol::Memcached => "memcached",
@@ -144,7 +144,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread and waits until its runtime is open.
+    /// Starts the thread and waits until its runtime is ready.
     pub(crate) fn start(plan: Arc<Plan>, index: usize) -> Result<Self, crate::StartError> {
         let (messages, inbox) = mpsc::unbounded_channel();
         let (started, start) = oneshot::channel();
@@ -162,13 +162,13 @@ impl Worker {
         }
     }
 
-    /// Tells the worker; false if it is gone.
+    /// Sends the worker a message. Returns false if the worker is gone.
     pub(crate) fn tell(&self, message: WorkerMessage) -> bool {
         self.messages.send(message).is_ok()
     }
 
-    /// Waits for the thread, which ends when it has been told to and its sessions are over; no longer than until then
-    /// where it stands still.
+    /// Waits for the thread, which ends when it has been told to and its sessions are over. If the thread hangs, the
+    /// wait ends at `deadline`.
     pub(crate) fn join(&self, deadline: Instant) {
         let Some(thread) = self.thread.lock().take() else { return };
         while !thread.is_finished() && Instant::now() < deadline {
@@ -203,7 +203,7 @@ fn run(plan: &Plan, index: usize, inbox: mpsc::UnboundedReceiver<WorkerMessage>,
     });
 }
 
-/// Follows messages until it is told to drain and no session is left, or to cut.
+/// Handles messages until the worker is told to drain and no session is left, or is told to cut.
 async fn attend(
     context: Rc<WorkerContext>,
     mut inbox: mpsc::UnboundedReceiver<WorkerMessage>,
@@ -271,7 +271,7 @@ fn begin(
         (Ok(stream), ListenerProtocol::Programs) => {
             sessions.spawn_local(traces::serve(stream, Rc::clone(context)));
         }
-        // A lane is no stream of these.
+        // A lane arrives as `Accepted::Lane` and not as a stream.
         (Ok(_), ListenerProtocol::Lane) => context.connections.leave(protocol),
         (Err(error), _) => {
             context.connections.leave(protocol);
@@ -350,7 +350,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         })
     };
     let item_bytes_max = config.store.item_bytes_max;
-    // Its clients keep to the limit; their frames may be longer than what is in them.
+    // The clients of the store service keep to the limit. Their frames may be longer than the values in them.
     let framed_bytes_max = ByteCount(item_bytes_max.0 + FRAME_SLACK_BYTES as u64);
     let of_store = services.store.then(|| context(values.as_stored(), framed_bytes_max, None));
     Ok(context(values, item_bytes_max, of_store))
@@ -398,7 +398,7 @@ fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> 
     Ok(runtime)
 }
 
-/// The worker's executor of traces, where there is a door for them.
+/// Returns the worker's executor of traces, if there is a listener for traces.
 fn traced(plan: &Plan, index: usize, runtime: &TokioRuntime) -> Option<Rc<Traced>> {
     let config = &plan.config.programs;
     if config.listen.is_empty() {
@@ -410,8 +410,8 @@ fn traced(plan: &Plan, index: usize, runtime: &TokioRuntime) -> Option<Rc<Traced
     Some(Rc::new(traced))
 }
 
-/// Returns the pool that values are read into: memory that a device reads in place, if a device has such. Inputs in
-/// other memory cost that device a copy.
+/// Returns the pool that values are read into. Its memory can be read in place by a device, if a device offers such
+/// memory. That device would have to copy inputs from other memory.
 fn pool(devices: &[Arc<dyn Device>]) -> Pool {
     match devices.iter().find_map(|device| device.input_memory()) {
         Some(memory) => Pool::registered(memory, POOL_RETAINED_MAX),
@@ -465,7 +465,7 @@ fn ring_server(server: &HostPort) -> store::Server {
     store::Server { host: server.host.clone(), port: server.port, weight: 1 }
 }
 
-/// A service's place on the ring, by its name; a Unix socket has no port.
+/// Returns a service's place on the ring, by its name. A Unix socket has no port.
 fn ring_service(address: &Address) -> store::Server {
     let named = |host: &str, port| store::Server { host: host.to_owned(), port, weight: 1 };
     match address {
@@ -477,7 +477,7 @@ fn ring_service(address: &Address) -> store::Server {
     }
 }
 
-/// Removes expired items a little at a time, so that memory comes back without anyone asking for them.
+/// Removes expired items a few at a time, so that their memory is freed even if no client requests them.
 async fn keep_sweeping(local: Local, context: Rc<WorkerContext>) {
     keep("sweep", &context.counters.tasks.restarts_sweep, || sweep(&local)).await;
 }
@@ -492,11 +492,11 @@ async fn sweep(local: &Local) {
 
 const FRAME_SLACK_BYTES: usize = 64;
 
-/// A device that was lost is tried again after this, then after ever longer waits: soon enough for a device that was
-/// reset, rarely enough that one that is gone costs nothing.
+/// A lost device is tried again after this time, and then after ever longer waits. The time is short enough for a
+/// device that was reset, and long enough that a device that is gone costs nothing.
 const REPROBE_AFTER: Nanos = Nanos::secs(1);
 
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// The time between two looks for the end of a thread.
+/// The interval at which `join` checks whether the thread has ended.
 const JOIN_POLL: Duration = Duration::from_millis(1);

@@ -1,5 +1,6 @@
-//! The service's end of lanes, in this process, against the driver's own client: what lanes may hold, whose turn it is,
-//! who is a tenant, and the end. Jobs run on a device that keeps them until its test lets them go; codecs have no part.
+//! Tests the service's end of lanes, in this process, against the driver's client: what lanes may hold, how they take
+//! turns, which tenants they are, and how they end. Jobs run on a device that holds them until the test releases them.
+//! Codecs have no part.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,10 +22,10 @@ use server::config::RoleName;
 use server::{Config, Devices, Platform, Server, ServerHandle};
 use units::{ByteCount, Nanos};
 
-/// Whatever should happen does so within this, on a machine however busy.
+/// The time in which everything that should happen does happen, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A device whose jobs come back when it is open, and that notes whose they were.
+/// A device that completes its jobs while it is open, and records their tenants.
 struct Gate {
     capabilities: Capabilities,
     state: Arc<State>,
@@ -39,7 +40,7 @@ struct State {
 #[derive(Default)]
 struct Inner {
     is_open: bool,
-    /// A submission waits until this is false again.
+    /// Whether submissions wait. They continue when this is false again.
     is_stuck: bool,
     stuck: usize,
     tenants: Vec<u16>,
@@ -63,7 +64,7 @@ impl Gate {
         self.state.inner.lock().tenants.clone()
     }
 
-    /// Keeps the thread of the next job that is submitted, until [`Gate::go_on`].
+    /// Blocks the thread that submits the next job, until [`Gate::go_on`].
     fn stick(&self) {
         self.state.inner.lock().is_stuck = true;
     }
@@ -135,7 +136,7 @@ impl Queue for GateQueue {
 
 const RESULT_BYTES: usize = 64;
 
-/// A compression service with one worker thread that has every job run on the gate.
+/// A compression service with one worker thread that runs every job on the gate.
 struct Service {
     running: Option<ServerHandle>,
     folder: tempfile::TempDir,
@@ -151,7 +152,7 @@ impl Service {
         config.server.lane_listen = Some(folder.path().join("lane"));
         config.runtime.offload_bytes_min = ByteCount(0);
         config.runtime.job_timeout_ms = 60_000;
-        // The gate does nothing with its jobs.
+        // The gate does nothing with its jobs, so there is nothing to verify.
         config.runtime.verify_every = 0;
         change(&mut config);
         let gate: Arc<dyn Device> = Arc::<Gate>::clone(gate);
@@ -165,7 +166,7 @@ impl Service {
         self.folder.path().join("lane")
     }
 
-    /// A lane with a first job under way or done, so that the service has greeted it.
+    /// Returns a lane whose first job is in flight or done, so that the service has greeted it.
     fn client(&self, pool: &Pool) -> Client {
         let waiting = Waiting::Polled { expected: Nanos(0) };
         let options = LaneOptions { work_bytes_max: ITEM_BYTES, waiting, ..LaneOptions::default() };
@@ -199,13 +200,13 @@ impl Service {
         self.metric("rebate_lane_jobs_total{result=\"busy\"}")
     }
 
-    /// Returns the lanes that were cut.
+    /// Returns the number of lanes that were cut.
     fn stalled(&self) -> u64 {
         self.metric("rebate_lanes_stalled_total")
     }
 }
 
-/// A lane of its own, polled when its test says so.
+/// A client with a lane of its own, which is polled when the test says so.
 struct Client {
     queue: Box<dyn Queue>,
     done: Vec<Completion>,
@@ -220,7 +221,7 @@ impl Client {
         self.queue.poll(&mut self.done);
     }
 
-    /// Returns the outcomes of the next jobs that come back.
+    /// Returns the outcomes of the next jobs that complete.
     fn outcomes(&mut self, count: usize) -> Vec<Outcome> {
         let start = Instant::now();
         while self.done.len() < count {
@@ -252,7 +253,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 const DONE: Outcome = Outcome::Done { output_bytes: RESULT_BYTES };
 
-/// A worker's lanes have a mebibyte, and each a quarter of it.
+/// Gives a worker's lanes one mebibyte, and each lane a quarter of it.
 fn small(config: &mut Config) {
     config.store.item_bytes_max = ITEM_BYTES;
     config.runtime.inflight_bytes_max = ByteCount::mib(1);
@@ -265,7 +266,7 @@ fn unread_results_count_against_their_lane() {
     let pool = Pool::heap(ByteCount(0));
     let mut client = service.client(&pool);
     assert_eq!(client.outcomes(1), [DONE]);
-    // A lane's share is two items with room for their streams: 256 KiB.
+    // A lane's share is two items with space for their streams: 256 KiB.
     let jobs = 24;
     for number in 1..=jobs {
         client.submit(job(&pool, 0, 16 << 10));
@@ -279,8 +280,8 @@ fn unread_results_count_against_their_lane() {
     assert_eq!(client.outcomes(1), [DONE], "what was read counts no longer");
 }
 
-/// Submits at most this many jobs and reads none of their answers, until the service has no room for more, or, where
-/// the machine paused for long, has cut a lane.
+/// Submits at most this many jobs and reads none of their answers, until the service has no capacity left. If the
+/// machine paused for long, it ends when the service has cut a lane.
 fn fill(service: &Service, pool: &Pool, jobs_max: u64) -> Client {
     let mut client = service.client(pool);
     assert_eq!(client.outcomes(1), [DONE]);
@@ -319,7 +320,8 @@ fn the_unread_lane_that_holds_most_is_cut_first() {
         config.runtime.inflight_bytes_max = ByteCount::kib(256);
     });
     let pool = Pool::heap(ByteCount(0));
-    // Both leave their answers for so long that they could be cut; less than the mean of three is never the most.
+    // Both clients leave their answers for so long that they could be cut. A lane with less than the mean of the three
+    // is never cut.
     let (mut most, mut less) = (fill(&service, &pool, u64::MAX), fill(&service, &pool, 2));
     let mut honest = service.client(&pool);
     assert_eq!(honest.outcomes(1), [DONE]);
@@ -373,7 +375,7 @@ fn a_lane_that_floods_leaves_the_others_their_turns() {
     let pool = Pool::heap(ByteCount(0));
     let (mut flood, mut other) = (service.client(&pool), service.client(&pool));
     assert_eq!([flood.outcomes(1), other.outcomes(1)], [[DONE], [DONE]]);
-    // Long enough for both lanes to sleep: a bell has to be heard while the flood is on.
+    // This is long enough for both lanes to sleep, so that a bell has to be heard while the flood goes on.
     thread::sleep(Duration::from_millis(5));
     let before = gate.tenants().len();
     gate.stick();
@@ -390,7 +392,7 @@ fn a_lane_that_floods_leaves_the_others_their_turns() {
     assert_eq!(flood.outcomes(FLOOD), vec![DONE; FLOOD]);
     let order = gate.tenants().split_off(before);
     let last = order.iter().rposition(|tenant| *tenant == 2).expect("they ran");
-    // Two turns of its own, and those of the flood before, between and while the bell is heard.
+    // Two turns of the other lane, and the turns of the flood before them, between them and while the bell is heard.
     assert!(last < 100, "the other's last job was the {last}th: {order:?}");
 }
 
@@ -435,7 +437,7 @@ fn connections_over_grpc_are_tenants_by_themselves_as_lanes_are() {
         ..RemoteOptions::default()
     };
     let remote = Remote::new(address, &options).expect("an address");
-    // Each connects when the one before has been served, and all stay.
+    // Each client connects after the one before has been served, and all stay connected.
     let _clients = [(); 2].map(|()| {
         let queue = remote.open_queue(Waker::noop().clone()).expect("opens");
         let mut client = Client { queue, done: Vec::new() };

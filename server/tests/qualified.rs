@@ -1,5 +1,4 @@
-//! Tests which of the devices that are tried before a server uses them are used and which are not. No server is
-//! started.
+//! Tests which devices a server uses after it has tried all of them. No server is started.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,11 +47,11 @@ fn only_a_device_that_gives_wrong_bytes_is_not_used() {
 fn a_silent_device_delays_the_start_little() {
     let device = faulty(FaultPlan { hang_every: 1, ..FaultPlan::default() });
     assert!(!is_withdrawn(&over(&device).qualified(0)));
-    // The device hung once in all, not once for each kind of job.
+    // The device hung only once, and not once for each kind of job.
     assert!(device.counters().contains(&("hung", 1)), "{:?}", device.counters());
 }
 
-/// A device that answers when the start has long gone on is as good as any.
+/// A device that answers long after the start is as good as any.
 #[test]
 fn a_slow_device_is_used_while_it_is_being_qualified() {
     let device = faulty(FaultPlan { delay_polls: 50, ..FaultPlan::default() });
@@ -64,7 +63,8 @@ fn a_slow_device_is_used_while_it_is_being_qualified() {
     assert_eq!(verdict, Ok(()));
 }
 
-/// Its process may be replaced while this one runs: the runtime finds out, and finds out when it is right again.
+/// The process of a service may be replaced while this one runs. The runtime detects that a service is wrong, and that
+/// it is right again.
 #[test]
 fn a_wrong_service_is_found_and_stays_in_the_list() {
     let device = faulty(FaultPlan { corrupt_every: 1, ..FaultPlan::default() });
@@ -72,5 +72,5 @@ fn a_wrong_service_is_found_and_stays_in_the_list() {
     assert!(device.counters().contains(&("corrupted", 1)), "{:?}", device.counters());
 }
 
-/// Ends what hangs.
+/// The time after which a test that hangs fails.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,5 +1,6 @@
-//! The example service of traces over sockets: requests of every kind, devices that fail in every way, callers that
-//! are none, connections that end in the middle, and the end of the server. Whatever a device does, no request is lost.
+//! Tests the example service of traces over sockets: requests of every kind, devices that fail in every way, peers that
+//! are not callers, connections that end in the middle, and the end of the server. Whatever a device does, no request
+//! is lost.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -18,7 +19,7 @@ use server::{Config, Devices, Server, ServerHandle};
 use tokio::task::LocalSet;
 use units::{ByteCount, Nanos};
 
-/// Whatever should happen does so within this, on a machine however busy.
+/// The time in which everything that should happen does happen, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const ANSWERED: &str = "rebate_program_requests_total{result=\"answered\"}";
@@ -30,7 +31,7 @@ struct Service {
     _folder: tempfile::TempDir,
 }
 
-/// A service on one thread, over software and perhaps another device that every job is offered to.
+/// Starts a service on one thread, over software and perhaps another device. Every job is offered to the other device.
 fn start(other: Option<Arc<dyn Device>>, change: impl FnOnce(&mut Config)) -> Service {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("secrets");
@@ -58,7 +59,7 @@ impl Service {
         self.running.program_addresses()[0]
     }
 
-    /// Returns what the page of metrics says now.
+    /// Returns the samples of the metrics page.
     fn metrics(&self) -> BTreeMap<String, f64> {
         let mut stream = TcpStream::connect(self.running.admin_address().expect("it is on"));
         let stream = stream.as_mut().expect("it listens");
@@ -80,7 +81,7 @@ impl Service {
 
     fn await_metric(&self, name: &str, wanted: f64) {
         let deadline = Instant::now() + PATIENCE;
-        // A tenant that has no traces is not on the page.
+        // A tenant without traces is not on the page.
         while self.metrics().get(name).copied().unwrap_or(0.0) != wanted {
             assert!(Instant::now() < deadline, "{name} is not {wanted}: {:#?}", self.metrics());
             thread::sleep(Duration::from_millis(2));
@@ -177,7 +178,7 @@ fn callers_side_by_side_get_their_own_answers() {
     service.await_metric(ANSWERED, 40.0);
 }
 
-/// A device that has nothing but codecs. Software cannot tell that what it decrypts is not what was encrypted.
+/// A device that has only codecs. Software cannot tell that the bytes it decrypts are not those that were encrypted.
 struct Codecs(Software, Capabilities);
 
 impl Codecs {
@@ -251,7 +252,7 @@ fn a_request_without_room_is_done_by_hand() {
     let address = service.address();
     thread::scope(|scope| {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        // Its job never comes back.
+        // The job of this call never completes.
         let hanging = scope.spawn(move || {
             calling(address, 7, async |client| {
                 tokio::select! {
@@ -271,16 +272,16 @@ fn a_request_without_room_is_done_by_hand() {
     });
 }
 
-/// Returns the first bytes of a caller, for the tenant.
+/// Returns the greeting of a caller of the tenant.
 fn hello(tenant: u16) -> Vec<u8> {
     [b"RBT\x01", &tenant.to_be_bytes()[..], &[9; 32]].concat()
 }
 
-/// Returns whether the service ends the connection after no more than its own random bytes.
+/// Returns whether the service ends the connection after sending at most its own random bytes.
 fn is_cut_off(address: SocketAddr, said: &[u8]) -> bool {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    // It may be gone before it has read all.
+    // The service may close the connection before it has read everything.
     let _ = stream.write_all(said);
     let mut heard = Vec::new();
     let ended = stream.read_to_end(&mut heard);
@@ -301,7 +302,7 @@ fn whoever_is_no_caller_is_cut_off() {
         let length = u32::try_from(bytes).expect("small").to_be_bytes();
         [hello(7), length.to_vec(), vec![0x5A; bytes.min(10_000)]].concat()
     };
-    // The lengths: nothing, less than a nonce and a tag, bytes that were not encrypted, and more than is taken.
+    // The lengths: nothing, less than a nonce and a tag, bytes that were not encrypted, and more than is accepted.
     for bytes in [0, 27, 28, 4_096, 4_097, u32::MAX as usize] {
         assert!(is_cut_off(address, &message(bytes)), "{bytes}");
     }
@@ -311,7 +312,7 @@ fn whoever_is_no_caller_is_cut_off() {
         assert!(matches!(error, CallError::Trace(_)), "{error}");
         assert!(error.to_string().contains("the peer is gone"), "{error}");
     });
-    // The others are served as before, and what is too long is refused here already.
+    // Other callers are served as before. The service ends the connection of a request that is too long.
     calling(address, 7, async |client| {
         echoes(&client, 10, true).await;
         let error = client.call("echo", request(1_000), false).await.expect_err("too long");
@@ -323,7 +324,7 @@ fn whoever_is_no_caller_is_cut_off() {
 #[test]
 fn connections_that_end_in_the_middle_leave_nothing() {
     let hang = FaultPlan { hang_every: 1, ..FaultPlan::default() };
-    // Longer than a machine pauses. The last request below waits for it, too.
+    // The timeout is longer than a pause of the machine. The last request below waits for it, too.
     let service = start(wrapped(hang), |config| config.runtime.job_timeout_ms = 10_000);
     let address = service.address();
     for part in [1, 5, 38, 40, 60] {
@@ -331,7 +332,7 @@ fn connections_that_end_in_the_middle_leave_nothing() {
         let mut stream = TcpStream::connect(address).expect("it listens");
         stream.write_all(&whole[..part]).expect("it reads");
     }
-    // A request whose caller goes away while a device has it.
+    // The caller of this request goes away while a device has the request.
     calling(address, 7, async |client| {
         let call = client.call("echo", "{}", false);
         let taken = async {
@@ -378,7 +379,7 @@ fn whoever_is_silent_for_too_long_is_cut_off() {
 
 #[test]
 fn a_drain_answers_requests_under_way() {
-    // A job is held for so long, on a device that is polled.
+    // Each job is held for this long, on a device that is polled.
     let late = FaultPlan { late_every: 1, late_by: Duration::from_secs(5), ..FaultPlan::default() };
     let device: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(Software::default()), late));
     assert!(matches!(device.capabilities().waiting, Waiting::Polled { .. }));

@@ -1,12 +1,12 @@
-//! The part of the scheduler's page that shows what was fitted: per op the cost curves by size on logarithmic axes, the
-//! sizes from which devices pay, and the gain as predicted and as measured. It computes no cost.
+//! The part of the scheduler's page that shows what was fitted. For each op it has the cost curves by size on
+//! logarithmic axes, the sizes from which devices pay, and the gain as predicted and as measured. It computes no cost.
 
 use report::{Axis, Figure, Lines, Origin, Panel, Plot, Point, Section, Series, Style, Threshold};
 
 use super::scheduler::table;
 use crate::scheduler::view::{CurvePoint, OpCurves, View};
 
-/// Returns the section.
+/// Returns the section of fitted costs.
 pub(super) fn section(view: &View) -> Section {
     let heading = "Fitted costs".to_owned();
     if view.curves.is_empty() {
@@ -59,7 +59,7 @@ fn rows(ops: &[OpCurves]) -> Vec<Vec<String>> {
     ops.iter().flat_map(of_op).collect()
 }
 
-/// Sizes in force are no round numbers; three digits are enough.
+/// Writes a size. Sizes in force are not round numbers, and three digits are enough.
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_240 => format!("{bytes} B"),

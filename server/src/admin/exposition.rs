@@ -1,5 +1,5 @@
-//! Prometheus' text exposition, version 0.0.4, written directly: a family says what it is and lists its samples, in one
-//! piece and once. What is shown, and under which names, is [`super::metrics`]'s.
+//! Writes Prometheus' text exposition, version 0.0.4. Each family has its description and all its samples in one piece,
+//! and is written once. [`super::metrics`] decides what is shown and under which names.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -11,7 +11,7 @@ use crate::counters::Histogram;
 /// The media type of the text.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The text so far.
+/// The text that is written so far.
 #[derive(Default)]
 pub(super) struct Exposition {
     text: String,
@@ -19,22 +19,22 @@ pub(super) struct Exposition {
 }
 
 impl Exposition {
-    /// A family of numbers that only grow.
+    /// Begins a family of numbers that only grow.
     pub(super) fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "counter", help)
     }
 
-    /// A family of numbers that go up and down.
+    /// Begins a family of numbers that go up and down.
     pub(super) fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "gauge", help)
     }
 
-    /// A family of distributions.
+    /// Begins a family of distributions.
     pub(super) fn histogram(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "histogram", help)
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub(super) fn finish(self) -> String {
         self.text
     }
@@ -44,7 +44,8 @@ impl Exposition {
         self.text.len()
     }
 
-    /// Repeats the families behind `begin` with `old` in the place of `new` in their names. Each says its new name.
+    /// Repeats the families behind `begin` with `old` in the place of `new` in their names. Each repeated family names
+    /// its new name.
     pub(super) fn repeat_as(&mut self, begin: usize, new: &str, old: &str) {
         let text = self.text.split_off(begin);
         self.text.push_str(&text);
@@ -66,20 +67,20 @@ impl Exposition {
     }
 }
 
-/// One family, to be given its samples.
+/// One family, to which samples are added.
 pub(super) struct Family<'t> {
     text: &'t mut String,
     name: &'static str,
 }
 
 impl Family<'_> {
-    /// One sample.
+    /// Adds one sample.
     pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) -> &mut Self {
         self.line("", labels, value);
         self
     }
 
-    /// One distribution of durations (s), summed over `parts`.
+    /// Adds one distribution of durations (s), summed over `parts`.
     pub(super) fn durations(&mut self, labels: &[(&str, &str)], parts: &[&Histogram]) -> &mut Self {
         let counts: Vec<_> = parts.iter().map(|part| part.counts()).collect();
         let mut cumulated = 0;
@@ -96,8 +97,8 @@ impl Family<'_> {
         self
     }
 
-    /// One distribution of whole numbers by powers of two: of those from 2^n to below 2^(n+1), how many there are and
-    /// what they add up to.
+    /// Adds one distribution of whole numbers by powers of two. For the numbers from 2^n to below 2^(n+1) it has their
+    /// count and their sum.
     pub(super) fn sizes(&mut self, labels: &[(&str, &str)], by_log2: &BTreeMap<u32, (u64, u64)>) {
         let last = by_log2.keys().next_back().map_or(0, |log2| (*log2).min(62));
         let mut cumulated = 0;
@@ -128,7 +129,7 @@ impl Family<'_> {
     }
 }
 
-/// The samples of one family, added up by the values of their labels before they are written.
+/// The samples of one family, summed by the values of their labels before they are written.
 pub(super) struct Sums<const N: usize> {
     labels: [&'static str; N],
     sums: BTreeMap<[String; N], u64>,
@@ -143,7 +144,7 @@ impl<const N: usize> Sums<N> {
         *self.sums.entry(values.map(str::to_owned)).or_default() += count;
     }
 
-    /// Gives the sums to their family, as `shown`.
+    /// Adds the sums to their family. `shown` converts each sum.
     pub(super) fn write<T: Display>(&self, mut family: Family<'_>, shown: impl Fn(u64) -> T) {
         for (values, sum) in &self.sums {
             let labels: [_; N] = std::array::from_fn(|i| (self.labels[i], values[i].as_str()));
@@ -152,7 +153,7 @@ impl<const N: usize> Sums<N> {
     }
 }
 
-/// A duration in the unit of metrics.
+/// Returns a duration in seconds, the unit of metrics.
 pub(super) fn seconds(Nanos(ns): Nanos) -> f64 {
     ns as f64 / 1e9
 }

@@ -1,5 +1,5 @@
-//! The pages over HTTP/1: one request per connection, so that a connection lives a few seconds whatever its client
-//! does. Shares its thread with the acceptors and never waits on it but for sockets.
+//! The pages over HTTP/1, with one request per connection, so that a connection lives a few seconds whatever its client
+//! does. The pages share a thread with the acceptors and wait on it only for sockets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::accept::AcceptErrors;
 use crate::scheduler::view::View;
 use crate::supervise::keep;
 
-/// Serves the pages for as long as it is polled.
+/// Serves the pages for as long as the future is polled.
 pub(crate) async fn serve(
     listeners: Vec<std::net::TcpListener>,
     admin: Arc<Admin>,
@@ -114,7 +114,7 @@ fn pages(admin: Arc<Admin>) -> Router {
         .with_state(admin)
 }
 
-/// Refuses hosts that are not this server's, and tells browsers to keep, load and guess nothing.
+/// Refuses requests for hosts that are not this server's, and tells browsers to store, load and guess nothing.
 async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
     let checked = hosts::check(&request, &admin.config.read().server);
     let mut response = match checked {
@@ -135,7 +135,7 @@ fn health(answer: Result<String, String>) -> (StatusCode, String) {
     }
 }
 
-/// Answers with what the scheduler has gathered, where this process is one.
+/// Answers with what the scheduler has collected, if this process has a scheduler.
 async fn snapshot(
     State(admin): State<Arc<Admin>>,
     RawQuery(query): RawQuery,
@@ -182,14 +182,14 @@ const PAGES: [(&str, &str); 7] = [
     ("/scheduler.json", "the same for programs"),
 ];
 
-/// Pages load nothing further, from any host.
+/// The content policy of the pages, which load nothing further from any host.
 const NOTHING_BUT_STYLE: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// A few scrapers, probes and people, per listener.
+/// The most connections of a listener: a few scrapers, probers and people.
 const CONNECTIONS_MAX: usize = 64;
-/// A request of any of them is a few hundred bytes in one packet.
+/// The longest time that a client may take for a request's head, which is a few hundred bytes in one packet.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
 const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// Prometheus waits 10 s for a scrape by default.
+/// The longest time that a connection lives. Prometheus waits 10 s for a scrape by default.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ use crate::counters::{
 };
 use crate::readiness::Readiness;
 
-/// The page, now.
+/// Returns the page with the current numbers.
 pub(super) fn render(admin: &Admin) -> String {
     let plan = &admin.plan;
     let workers = Workers(&plan.counters);
@@ -65,7 +65,7 @@ pub(super) fn render(admin: &Admin) -> String {
     page.finish()
 }
 
-/// The counters of all workers as one.
+/// The counters of all workers, to be summed.
 pub(super) struct Workers<'p>(pub(super) &'p [Arc<Counters>]);
 
 impl Workers<'_> {
@@ -73,7 +73,8 @@ impl Workers<'_> {
         self.0.iter().map(|worker| counter(worker).read()).sum()
     }
 
-    /// Returns the sets without cas. memcached counts cas among the sets; here and in its exporter they are apart.
+    /// Returns the number of sets without cas. memcached counts cas among the sets; here and in its exporter they are
+    /// separate.
     fn sets(&self) -> u64 {
         let cas = self.sum(|c| &c.commands.cas_hits)
             + self.sum(|c| &c.commands.cas_misses)
@@ -81,7 +82,7 @@ impl Workers<'_> {
         self.sum(|c| &c.commands.cmd_set).saturating_sub(cas)
     }
 
-    /// Returns commands by their results, in the exporter's words.
+    /// Returns the numbers of commands by result, under the exporter's names.
     fn results(&self) -> [(&'static str, &'static str, u64); 14] {
         [
             ("get", "hit", self.sum(|c| &c.commands.get_hits)),
@@ -478,7 +479,7 @@ fn memcached(page: &mut Exposition, workers: &Workers<'_>, uptime: Nanos, connec
         .sample(&[], workers.sum(|c| &c.commands.bytes_written));
 }
 
-/// The embedded store under both names; a ring's servers have exporters of their own.
+/// Writes the embedded store's numbers under both names. A ring's servers have their own exporters.
 fn items(page: &mut Exposition, stats: &embedded::Stats) {
     page.gauge("rebate_store_items", "Items held.").sample(&[], stats.curr_items);
     page.gauge("rebate_store_bytes", "Bytes held: keys, stored values and overhead.")

@@ -1,5 +1,5 @@
-//! The admin pages: what the server counts, whether it lives and is ready, and what it is configured to, over HTTP for
-//! scrapers, probes and people. They only show: nothing that is asked here changes how the server serves.
+//! The admin pages. They show what the server counts, whether it is alive and ready, and its configuration, over HTTP
+//! for scrapers, probes and people. No request to them changes how the server serves.
 
 mod curves;
 mod exposition;
@@ -85,7 +85,7 @@ impl Admin {
 struct Reloads {
     succeeded: Counter,
     failed: Counter,
-    /// The start counts as the first success.
+    /// The time of the last success (Unix, s). The start counts as the first success.
     last_success_unix_s: Counter,
 }
 

@@ -31,7 +31,7 @@ pub(super) fn write(page: &mut Exposition, started_unix_s: f64) {
     }
 }
 
-/// Returns when this process started, or the current time where that cannot be learnt.
+/// Returns the time at which this process started, or the current time if the start is unknown.
 pub(super) fn started_unix_s() -> f64 {
     let now_s = unix_s();
     let Some(stat) = Stat::read() else { return now_s };

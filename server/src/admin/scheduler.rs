@@ -1,5 +1,5 @@
-//! The scheduler's page and the same numbers as JSON. The browser loads the page again every few seconds. It shows what
-//! [`View`] has and computes nothing.
+//! The scheduler's page, and the same numbers as JSON. The browser loads the page again every few seconds. The page
+//! shows the numbers of [`View`] and computes nothing.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +14,21 @@ use crate::scheduler::view::{
     DeviceRow, InstanceRow, OccupancyRow, OpSizes, PathRow, SizeRow, View,
 };
 
-/// The window that a request asks for, `window_s=60` (ms); 0 is all that is known.
+/// Returns the window that a query such as `window_s=60` requests (ms); 0 means everything that is known.
 pub(super) fn window_ms(query: Option<&str>) -> u64 {
     let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     let asked = pairs.find(|(name, _)| *name == "window_s").and_then(|(_, text)| text.parse().ok());
     asked.map_or(WINDOW_MS, |seconds: u64| seconds.saturating_mul(1_000))
 }
 
-/// The view for programs.
+/// Writes the view for programs.
 pub(super) fn json(view: &View) -> String {
     let mut text = serde_json::to_string_pretty(view).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// The view for people.
+/// Writes the view for people.
 pub(super) fn html(view: &View) -> String {
     let windows = WINDOWS.map(|(window_s, text)| {
         (format!("/scheduler?window_s={window_s}"), text, window_s * 1_000 == view.window_ms)
@@ -189,7 +189,7 @@ fn devices(view: &View) -> Section {
     tabulated("Losses and fallbacks", "None in this window.", table)
 }
 
-/// Returns a section with a table, or with the text where the table is empty.
+/// Returns a section with a table, or with the text `none` if the table is empty.
 fn tabulated(heading: &str, none: &str, table: Table) -> Section {
     let (prose, tables) = match table.rows.is_empty() {
         true => (vec![none.to_owned()], Vec::new()),
@@ -198,7 +198,7 @@ fn tabulated(heading: &str, none: &str, table: Table) -> Section {
     Section { heading: heading.to_owned(), prose, tables, ..Section::default() }
 }
 
-/// Returns a table with columns of text, then of numbers.
+/// Returns a table with columns of text, followed by columns of numbers.
 pub(super) fn table(
     caption: &str,
     texts: &[&str],
@@ -214,7 +214,7 @@ fn ms(ms: u64) -> String {
     time(u128::from(ms) * 1_000_000)
 }
 
-/// A duration in the unit that suits it; powers of two of nanoseconds come out round enough.
+/// Writes a duration in the unit that suits it. Powers of two of nanoseconds become numbers that are round enough.
 pub(super) fn time(ns: u128) -> String {
     let (unit_ns, unit) = match ns {
         0 => return "0".to_owned(),
@@ -230,7 +230,7 @@ pub(super) fn time(ns: u128) -> String {
     format!("{amount:.digits$} {unit}")
 }
 
-/// A rate with as many digits as say something.
+/// Writes a rate with as many digits as are significant.
 fn amount(count: f64) -> String {
     match count {
         0.0 => "0".to_owned(),
@@ -240,7 +240,7 @@ fn amount(count: f64) -> String {
     }
 }
 
-/// A window that is long enough for rates and short enough to see a change.
+/// The default window (ms). It is long enough for rates and short enough to show a change.
 const WINDOW_MS: u64 = 60_000;
 
 const WINDOWS: [(u64, &str); 4] =
@@ -248,7 +248,7 @@ const WINDOWS: [(u64, &str); 4] =
 
 const REFRESH_S: u32 = 5;
 
-/// An instance is shown as late after this many missed reports.
+/// The number of missed reports after which an instance is shown as late.
 const LATE_REPORTS: u64 = 3;
 
 const PATHS_NOTE: &str = "Service and queueing are means per job. Jobs are counted in classes of time, each twice \

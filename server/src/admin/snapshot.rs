@@ -1,5 +1,6 @@
-//! The part of the page of metrics that shows what the scheduler has gathered and what this process reports to its own
-//! scheduler. There are as many series as instances may report (`scheduler.instances_max`) times the paths of each.
+//! The part of the metrics page that shows what the scheduler has collected and what this process reports to its own
+//! scheduler. The number of series is the number of instances that may report (`scheduler.instances_max`) times the
+//! paths of each.
 
 use units::Nanos;
 
@@ -8,7 +9,7 @@ use crate::scheduler::counts::{self, Key};
 use crate::scheduler::view::CurveRow;
 use crate::scheduler::{Reporting, Scheduler};
 
-/// Writes the results of reports and of parameters.
+/// Writes the outcomes of reports and of parameters.
 pub(super) fn reporting(page: &mut Exposition, reporting: &Reporting) {
     page.counter("rebate_scheduler_reports_total", "Reports to the scheduler, by what came of it.")
         .sample(&[("result", "kept")], reporting.kept.read())
@@ -132,7 +133,7 @@ pub(super) fn fitted(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
 
 const GAIN_WINDOW_MS: u64 = 60_000;
 
-/// A number of a curve.
+/// The name, the help text and the value of a number of a curve.
 type OfCurve<T> = (&'static str, &'static str, fn(&CurveRow) -> T);
 
 const FITTED_GAUGES: [OfCurve<Option<u64>>; 4] = [

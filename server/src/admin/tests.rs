@@ -1,4 +1,4 @@
-//! The pages as a scraper and a prober see them, with a reader of the text form that is stricter than theirs.
+//! Tests the pages as a scraper and a prober see them. The reader of the text form is stricter than theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,11 +18,11 @@ use crate::config::Config;
 use crate::counters::{Control, Counters};
 use crate::{Devices, Server, ServerHandle, StartError};
 
-/// A page of metrics, read and checked: the samples by name and labels as written.
+/// A page of metrics that was read and checked: its samples by name and labels as written.
 struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
-    /// Panics on whatever the form does not allow.
+    /// Panics on everything that the form does not allow.
     fn read(text: &str) -> Self {
         assert!(text.ends_with('\n'), "the last line ends");
         let mut samples = BTreeMap::new();
@@ -65,7 +65,7 @@ fn check_sample((family, kind): &(String, String), series: &str, value: f64) {
     assert!(["rebate_", "process_", "memcached_"].iter().any(|known| name.starts_with(known)));
     let word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     assert!(name.bytes().all(word), "{name}");
-    // memcached's exporter named this one before the convention.
+    // memcached's exporter named this family before the convention.
     let total = family.ends_with("_total") || family == "memcached_uptime_seconds";
     assert_eq!(kind == "counter", total, "{family} is a {kind}");
     assert!(value.is_finite() && value >= 0.0, "{series} {value}");
@@ -78,7 +78,7 @@ fn check_sample((family, kind): &(String, String), series: &str, value: f64) {
     }
 }
 
-/// Buckets are written in order of their bounds, so they are checked by bound here.
+/// Checks that the buckets of each histogram are cumulative in the order of their bounds, in which they are written.
 fn check_histograms(samples: &BTreeMap<String, f64>) {
     let mut buckets: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for (series, count) in samples {
@@ -131,7 +131,7 @@ fn scrape(running: &ServerHandle) -> Metrics {
     Metrics::read(&body)
 }
 
-/// Sends commands and reads that many lines back.
+/// Sends commands and reads this many lines back.
 fn talk(client: &mut TcpStream, commands: &[u8], lines: usize) {
     client.write_all(commands).unwrap();
     let mut reader = BufReader::new(client);
@@ -234,7 +234,7 @@ fn every_counter_is_shown_by_its_own_number() {
     assert_shown(page, &numbers);
 }
 
-/// Each number is on the page, which is one that can be read.
+/// Checks that each number is on the page and that the page can be read.
 fn assert_shown<T: std::fmt::Debug>(page: Exposition, numbers: &BTreeMap<String, T>) {
     let text = page.finish();
     Metrics::read(&text);
@@ -250,7 +250,7 @@ fn everything_that_traces_count_is_shown_by_its_own_number() {
     let mut numbers = BTreeMap::new();
     for (index, what) in Counted::all().enumerate() {
         executor.add(what, 1_000_000 + index as u64);
-        // Two executors are shown in sum.
+        // The page shows the sum over the two executors.
         numbers.insert((2 * executor.read(what)).to_string(), what);
     }
     let executor = Arc::new(executor);
@@ -312,7 +312,7 @@ fn the_page_of_the_configuration_follows_reloads() {
 
 #[test]
 fn a_ring_that_nobody_answers_for_is_not_ready() {
-    // Bound, so that no other test gets it, and refusing: it does not listen yet.
+    // The socket is bound, so that no other test gets its port. It does not listen yet, so it refuses connections.
     let memcached = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     memcached.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let gone = memcached.local_addr().unwrap().as_socket().unwrap();
@@ -322,7 +322,7 @@ fn a_ring_that_nobody_answers_for_is_not_ready() {
     assert_eq!(page(&running, "/healthz").0, 200);
     assert!(!scrape(&running).0.contains_key("rebate_store_items"));
     memcached.listen(16).unwrap();
-    // A port that takes connections is not enough.
+    // A port that only accepts connections is not enough.
     let memcached = std::net::TcpListener::from(memcached);
     let (silent, _) = memcached.accept().unwrap();
     assert_eq!(page(&running, "/readyz").0, 503);
@@ -347,7 +347,7 @@ fn a_draining_server_says_so_until_its_end() {
     let admin = running.admin_address().unwrap();
     let mut client = TcpStream::connect(running.addresses()[0]).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
-    // An unfinished command keeps its session, and so the drain, from ending.
+    // An unfinished command keeps its session from ending, and with it the drain.
     talk(&mut client, b"version\r\n", 1);
     client.write_all(b"set a 0 0 10\r\nabc").unwrap();
     let metrics = || {

@@ -1,5 +1,5 @@
-//! The part of the page of metrics that shows what the executors of traces did, and the connections whose requests go
-//! through them. Tenants are those of the operator's file of secrets. The paths of a trace's jobs are counted with
+//! The part of the metrics page that shows the work of the executors of traces, and of the connections whose requests
+//! go through them. Tenants are those of the operator's file of secrets. The paths of a trace's jobs are counted with
 //! those of all other jobs.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use runtime::trace::{Counted, TraceMetrics};
 use super::exposition::Exposition;
 use super::metrics::Workers;
 
-/// Writes what connections brought.
+/// Writes the outcomes of connections and of their requests.
 pub(super) fn conversations(page: &mut Exposition, workers: &Workers<'_>) {
     page.counter("rebate_program_hellos_refused_total", "Connections ended at their first words.")
         .sample(&[], workers.sum(|c| &c.traced.hellos_refused));
@@ -25,7 +25,7 @@ pub(super) fn conversations(page: &mut Exposition, workers: &Workers<'_>) {
     .sample(&[("message", "answer")], workers.sum(|c| &c.traced.answered_by_hand));
 }
 
-/// Writes what executors did.
+/// Writes the work of the executors.
 pub(super) fn executors(page: &mut Exposition, executors: &[Arc<TraceMetrics>]) {
     let sum = |what| executors.iter().map(|executor| executor.read(what)).sum::<u64>();
     for (name, help, what) in ALONE {

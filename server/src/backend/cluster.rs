@@ -1,5 +1,5 @@
-//! A ring of memcached servers as a backend: requests are composed anew for the server that owns the key, and answers
-//! are read back. Values travel in their stored form; what a client sees of them is the session's.
+//! A ring of memcached servers as a backend. Requests are composed anew for the server that owns the key, and answers
+//! are read back. Values are passed in their stored form. The session decides what a client sees of them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,13 +33,13 @@ struct Shared {
     draws: RefCell<Prng>,
 }
 
-/// A get under way.
+/// A get in flight.
 pub(crate) enum SentGet {
     OfOneKey(Issued),
     OfSeveral(Box<Requests>),
 }
 
-/// The requests of one get of several keys, and the position in `requests` of each key's.
+/// The requests of one get of several keys and, for each key, the position of its request in `requests`.
 pub(crate) struct Requests {
     requests: SmallVec<[Issued; 4]>,
     owners: SmallVec<[u16; 8]>,
@@ -58,7 +58,8 @@ impl Cluster {
         self.links().iter().for_each(|link| link.set_timing(timing));
     }
 
-    /// `granted` are the parts of the budget for the answers, in the order of [`NoRoom`]'s bytes; none at first.
+    /// Gets items. `granted` are the parts of the budget for the answers, in the order of [`NoRoom::wanted`]; empty at
+    /// first.
     pub(super) fn get(
         &self,
         get: &Get<'_>,
@@ -208,7 +209,7 @@ impl Cluster {
         if flags.vivify_exptime_s.is_none() || !flags.is_quiet() {
             return self.meta_count_once(arithmetic, true, false).await;
         }
-        // A quiet client is told of an item that was made, and a server does not say which it did.
+        // A quiet client is told when an item was created, and a server does not say whether it created one.
         match self.meta_count_once(arithmetic, false, false).await? {
             Count::NotFound => self.meta_count_once(arithmetic, true, true).await,
             counted => Ok(counted),
@@ -334,7 +335,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Numbers are summed over the servers; of the rest the first server's word is passed on.
+    /// Returns the servers' statistics. Numbers are summed over the servers; other values are those of the first
+    /// server.
     pub(super) async fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
         let ask = |link: &Link| {
             link.request(Traffic::Bulk, Expect::Stats, |out| request::stats(out.text(), page))
@@ -359,18 +361,18 @@ impl Cluster {
             }
         }
         if self.links().len() > 1 {
-            // With several clocks, none of them is the ring's.
+            // Several servers have several clocks, and none of them is the ring's.
             summed.retain(|(name, _)| name != "time");
         }
         Some(summed)
     }
 
-    /// The expiry that lets an item end when it would have. A server tells whole seconds only, so the time since is
-    /// taken off with as much chance as it is a part of a second: a life that is rewritten often neither grows nor
-    /// shrinks.
+    /// Returns the expiry with which a rewritten item ends when it would have ended anyway. A server reports whole
+    /// seconds only, so the time since its report is rounded up with the probability of its fraction of a second. A
+    /// life that is rewritten often therefore neither grows nor shrinks.
     async fn kept_exptime_s(&self, key: &MetaKey<'_>, life: Life) -> Outcome<Option<i32>> {
         let Life::Left { left_s, asked } = life else { return Ok(None) };
-        // memcached takes a longer time for a date, on its own clock.
+        // memcached reads a longer time as a date on its own clock.
         let since_s = if left_s > RELATIVE_MAX_S { self.server_time_s(key).await? } else { 0 };
         let left_s = i64::from(self.still_left_s(left_s, asked));
         let exptime_s = if left_s > i64::from(RELATIVE_MAX_S) { since_s + left_s } else { left_s };
@@ -381,11 +383,11 @@ impl Cluster {
         let since_s = asked.elapsed().as_secs_f64();
         let draw = self.0.draws.borrow_mut().unit();
         let passed_s = (since_s + draw).floor() as u32;
-        // Zero would be never, and this item is in its last second.
+        // Zero would mean never, and this item is in its last second.
         left_s.saturating_sub(passed_s).max(1)
     }
 
-    /// The time of the server that has the key (Unix, s): its clock may be off, and so may ours.
+    /// Returns the time of the server that has the key (Unix, s). The server's clock may be off, and so may ours.
     async fn server_time_s(&self, key: &MetaKey<'_>) -> Outcome<i64> {
         let asked = self.link(key.bytes()).request(Traffic::Bulk, Expect::Stats, |out| {
             request::stats(out.text(), "");
@@ -406,7 +408,7 @@ impl Cluster {
         })
     }
 
-    /// Returns what is stored, by a plain get where the key allows it.
+    /// Returns what is stored, with a plain get if the key allows it.
     pub(super) async fn look(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
         let Ok(key) = Key::new(key.bytes()) else {
             return Ok(self.peek(key, Traffic::Bulk, None).await?.map(Seen::from));
@@ -453,7 +455,7 @@ impl Requests {
         let mut answers: SmallVec<[std::iter::Peekable<_>; 4]> = SmallVec::new();
         let mut wanted: SmallVec<[u64; 1]> = SmallVec::new();
         let mut failure = None;
-        // All of them, also behind one that failed: what is sent later must not take effect before them.
+        // Waits for all requests, even after one has failed: later requests must not take effect before them.
         for request in self.requests {
             let answer = match request.await {
                 Ok(answer) => answer,
@@ -534,7 +536,8 @@ impl Issue<Option<MetaItem>> {
     }
 }
 
-/// The facts of an item that was asked for twice: what the first answer changed is as the first told it.
+/// Returns the facts of an item that was requested twice. Facts that the first request changed are taken from its
+/// answer.
 pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
     ItemFacts {
         won: first.won,
@@ -546,7 +549,7 @@ pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
     }
 }
 
-/// Returns the facts about an item that the return flags tell.
+/// Returns an item's facts from its return flags.
 fn facts(returned: &Returned, value_bytes: usize) -> ItemFacts {
     ItemFacts {
         value_bytes,
@@ -595,16 +598,16 @@ fn written(answer: Result<Answer, LinkError>) -> Outcome<Written> {
     }
 }
 
-/// The requests for whose answers the budget had too few bytes.
+/// The requests whose answers did not fit into the budget.
 #[derive(Debug)]
 pub(crate) struct NoRoom {
-    /// The bytes that each request needs to be answered.
+    /// The bytes that each request needs for its answer.
     pub(crate) wanted: SmallVec<[u64; 1]>,
-    /// The return flags of a meta command, which asking again may change.
+    /// The return flags of a meta command. A second request may change them.
     pub(crate) returned: Option<Returned>,
 }
 
-/// An error line is passed on; any other answer that does not fit is the server's fault.
+/// Makes a failure of an answer. An error line is passed on. Any other answer that does not fit is the server's fault.
 fn unexpected(answer: Answer) -> Failure {
     match answer {
         Answer::Error(line) => Failure::Line(line),
@@ -615,7 +618,7 @@ fn unexpected(answer: Answer) -> Failure {
     }
 }
 
-/// The get's own verb for some of its keys.
+/// Composes the get's verb for some of its keys.
 fn ask_for<'a>(out: &mut Vec<u8>, get: &Get<'_>, keys: impl IntoIterator<Item = Key<'a>>) {
     match get.touch_exptime_s {
         None => request::get(out, keys, get.with_cas),
@@ -623,10 +626,10 @@ fn ask_for<'a>(out: &mut Vec<u8>, get: &Get<'_>, keys: impl IntoIterator<Item = 
     }
 }
 
-/// The traffic class of a request that neither asks for a value nor sends one.
+/// The traffic class of a request that neither requests a value nor sends one.
 const SHORT: Traffic = Traffic::Interactive;
 
-/// Longer times are dates to memcached.
+/// The longest relative expiry (s). memcached reads longer times as dates.
 const RELATIVE_MAX_S: u32 = 60 * 60 * 24 * 30;
 
 fn is_non_numeric(line: &[u8]) -> bool {

@@ -29,7 +29,7 @@ impl Local {
         Self { store, time }
     }
 
-    /// Removes some of the items whose time has come.
+    /// Removes some of the expired items.
     pub(crate) fn sweep(&self) -> usize {
         self.store.sweep(SWEEP_ITEMS, self.time.now_s())
     }
@@ -38,12 +38,12 @@ impl Local {
         &self.time
     }
 
-    /// Begins a walk over all items; none while another is under way.
+    /// Begins a walk over all items; none while another walk is in progress.
     pub(crate) fn walk(&self) -> Option<embedded::Walk> {
         self.store.walk()
     }
 
-    /// The item of one of a get's keys.
+    /// Returns the item of one of a get's keys.
     pub(crate) fn get(&self, get: &Get<'_>, key: &[u8]) -> Option<Item> {
         let now_s = self.time.now_s();
         let touch = get.touch_exptime_s.map(|exptime_s| [Step::Touch(self.time.expiry(exptime_s))]);
@@ -262,7 +262,7 @@ impl Local {
     }
 }
 
-/// All items as one slab class, without the segments of an LRU; nothing of an empty one.
+/// Returns the numbers of all items as one slab class, without the segments of an LRU; empty if there are no items.
 fn of_class(stats: &embedded::Stats) -> Vec<(String, String)> {
     if stats.curr_items == 0 {
         return Vec::new();
@@ -286,7 +286,8 @@ fn of_slabs(stats: &embedded::Stats) -> Vec<(String, String)> {
     of_class.into_iter().chain(all).map(text).collect()
 }
 
-/// The stored bytes in an allocation of their own size: a slice of a pool buffer would keep all of it alive.
+/// Returns the stored bytes in an allocation of their own size. A slice of a pool buffer would keep the whole buffer
+/// alive.
 fn exact(value: &Stored<'_>) -> Bytes {
     Bytes::copy_from_slice(value.as_slice())
 }
@@ -306,10 +307,10 @@ fn facts(fetched: &Fetched, now_s: u32, binary_key: bool) -> ItemFacts {
     }
 }
 
-/// Returns the time to live as memcached prints it: an item whose time has come shows a number that wrapped around.
+/// Returns the time to live as memcached prints it. For an item whose time has come, the number has wrapped around.
 fn ttl_s(exptime_s: u32, now_s: u32) -> Option<u32> {
     (exptime_s != 0).then(|| exptime_s.wrapping_sub(now_s))
 }
 
-/// Items looked at per sweep: some hundred microseconds once a second.
+/// The items that one sweep looks at. They take some hundred microseconds, once a second.
 const SWEEP_ITEMS: usize = 50_000;

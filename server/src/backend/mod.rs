@@ -1,5 +1,5 @@
-//! One set of operations on *stored* values, before the embedded store or a ring of memcached servers. The session does
-//! not know which; it gets what it asked for at once, or a future of it. Logical values, frames and replies are not
+//! Operations on *stored* values, in the embedded store or in a ring of memcached servers. The session does not know
+//! which of them it uses. It gets each result at once, or a future of it. Logical values, frames and replies are not
 //! known here.
 
 mod cluster;
@@ -22,20 +22,20 @@ use crate::values::Stored;
 pub(crate) use cluster::{Cluster, NoRoom, facts_of_first};
 pub(crate) use local::Local;
 
-/// The place where stored values are.
+/// The store that has the values.
 #[derive(Clone)]
 pub(crate) enum Backend {
     Local(Local),
     Cluster(Cluster),
 }
 
-/// The result of an operation, or its answer that is under way.
+/// The result of an operation, or a future of it.
 pub(crate) enum Issue<T> {
     Ready(T),
     Sent(Issued),
 }
 
-/// An item as a get finds it.
+/// An item as a get returns it.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) value: Bytes,
@@ -46,7 +46,7 @@ pub(crate) struct Item {
 /// The items of a get, in the order of its keys.
 pub(crate) type Items = SmallVec<[Option<Item>; 1]>;
 
-/// An item as mg finds it; its value is there if it was asked for.
+/// An item as mg returns it. It has its value if the value was requested.
 #[derive(Debug)]
 pub(crate) struct MetaItem {
     pub(crate) facts: ItemFacts,
@@ -60,18 +60,18 @@ pub(crate) struct Version {
     pub(crate) client_flags: u32,
     pub(crate) cas: u64,
     pub(crate) life: Life,
-    /// Reading it took the right to refill a stale item; see [`Backend::give_back`].
+    /// Whether reading the item took the right to refill it, because it was stale. See [`Backend::give_back`].
     pub(crate) won: bool,
-    /// Whether an embedded item that is replaced in place keeps its marks, as one that is incremented in place does.
+    /// Whether an embedded item keeps its marks when it is replaced in place, as one that is incremented in place does.
     pub(crate) keeps_marks: bool,
 }
 
-/// A stored value as a plain get finds it.
+/// A stored value as a plain get returns it.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) value: Bytes,
     pub(crate) cas: u64,
-    /// The same as in [`Version`].
+    /// Whether reading the value took the right to refill it, as in [`Version::won`].
     pub(crate) won: bool,
 }
 
@@ -82,7 +82,7 @@ impl From<Version> for Seen {
     }
 }
 
-/// The time at which an item ends.
+/// The time at which an item expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Never,
@@ -91,7 +91,7 @@ pub(crate) enum Life {
         exptime_s: u32,
         left_s: u32,
     },
-    /// The whole seconds that a server said are left, and when it said so.
+    /// The whole seconds that a server reported as left, and the time of its report.
     Left {
         left_s: u32,
         asked: Instant,
@@ -99,7 +99,7 @@ pub(crate) enum Life {
 }
 
 impl Life {
-    /// Returns the seconds that are left; none means that the item does not end.
+    /// Returns the seconds that are left; none means that the item does not expire.
     pub(crate) fn left_s(self) -> Option<u32> {
         match self {
             Life::Never => None,
@@ -111,7 +111,7 @@ impl Life {
 /// The result of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// The value was stored; the version is known where the store tells it.
+    /// The value was stored. Its version is known where the store reports it.
     Stored {
         cas: u64,
     },
@@ -130,21 +130,21 @@ pub(crate) enum Count {
     NonNumeric,
 }
 
-/// Why an operation was not done. The session tells the client.
+/// The reason why an operation was not done. The session reports it to the client.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A memcached server could not be asked.
+    /// The exchange with a memcached server failed.
     Link(LinkError),
-    /// A memcached server refused, in these words.
+    /// A memcached server refused the operation with this line.
     Line(Vec<u8>),
-    /// The embedded store has no room.
+    /// The embedded store is out of memory.
     OutOfMemory,
-    /// The values of an answer have no room.
+    /// There is no memory for the values of an answer.
     NoRoom(NoRoom),
 }
 
 impl fmt::Display for Failure {
-    /// The whole error line, without CR LF.
+    /// Writes the whole error line, without CR LF.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Link(error) => write!(f, "SERVER_ERROR {error}"),
@@ -157,7 +157,7 @@ impl fmt::Display for Failure {
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
-/// A get whose items are here or under way.
+/// A get whose items are here, or whose requests are sent.
 pub(crate) enum GetIssue {
     /// The items are in the embedded store. Each is fetched when it is answered, so that no more than one is held.
     Here(Local),
@@ -179,7 +179,7 @@ impl Backend {
         }
     }
 
-    /// `granted` are parts of the budget for the answers that there was [`NoRoom`] for before.
+    /// Gets items. `granted` are parts of the budget, for answers that failed with [`NoRoom`] before.
     pub(crate) fn get(
         &self,
         get: &Get<'_>,
@@ -192,7 +192,7 @@ impl Backend {
         }
     }
 
-    /// Stores by set, add, replace and cas; never by append or prepend, which need the logical value.
+    /// Stores a value by set, add, replace or cas. It never appends or prepends, which need the logical value.
     pub(crate) fn store(
         &self,
         store: &Store<'_>,
@@ -205,7 +205,7 @@ impl Backend {
         }
     }
 
-    /// The answer says whether the item was there.
+    /// Deletes an item. The answer says whether the item was there.
     pub(crate) fn delete(&self, key: Key<'_>, traffic: Traffic) -> Issue<Outcome<bool>> {
         match self {
             Backend::Local(local) => Issue::Ready(Ok(local.delete(&key))),
@@ -213,7 +213,7 @@ impl Backend {
         }
     }
 
-    /// The answer says whether the item was there.
+    /// Sets an item's expiry. The answer says whether the item was there.
     pub(crate) fn touch(
         &self,
         key: Key<'_>,
@@ -233,7 +233,7 @@ impl Backend {
         }
     }
 
-    /// `with_value` asks for the value even where the client did not.
+    /// Reads an item with its metadata. `with_value` requests the value even where the client did not.
     pub(crate) fn meta_get(
         &self,
         meta: &Meta<'_>,
@@ -275,7 +275,7 @@ impl Backend {
         }
     }
 
-    /// Returns what me answers after the key; none when there is no item.
+    /// Returns the facts that me reports about an item; none if there is no item.
     pub(crate) async fn meta_debug(&self, key: &MetaKey<'_>) -> Outcome<Option<MetaDebug>> {
         match self {
             Backend::Local(local) => Ok(local.meta_debug(key)),
@@ -283,7 +283,7 @@ impl Backend {
         }
     }
 
-    /// The item as it is, leaving as little mark on it as the store allows.
+    /// Returns the item as it is, and leaves as little mark on it as the store allows.
     pub(crate) async fn peek(
         &self,
         key: &MetaKey<'_>,
@@ -296,8 +296,8 @@ impl Backend {
         }
     }
 
-    /// Returns what is stored and leaves no more marks than a plain get does. Only a key that a plain get cannot name
-    /// costs a stale item the right to refill it.
+    /// Returns what is stored and leaves no more marks than a plain get does. If a plain get cannot name the key,
+    /// reading a stale item takes the right to refill it.
     pub(crate) async fn look(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
         match self {
             Backend::Local(local) => Ok(local.peek(key).map(Seen::from)),
@@ -305,16 +305,16 @@ impl Backend {
         }
     }
 
-    /// Returns the right to refill a stale item if reading it has `won` that: the version is marked stale anew, which
-    /// makes it another version.
+    /// Gives back the right to refill a stale item, if reading the item has `won` it. The version is marked stale
+    /// again, which makes it another version.
     pub(crate) async fn give_back(&self, key: &MetaKey<'_>, cas: u64, won: bool) {
         if let (Backend::Cluster(cluster), true) = (self, won) {
             let _ = cluster.mark_stale(key, cas).await;
         }
     }
 
-    /// Writes a value in place of the version that was peeked at, with its flags and what is left of its life, or with
-    /// a new expiry.
+    /// Writes a value in place of the version that was peeked at. The item keeps its flags, and its remaining life
+    /// unless there is a new expiry.
     pub(crate) async fn rewrite(
         &self,
         key: &MetaKey<'_>,
@@ -331,7 +331,7 @@ impl Backend {
         }
     }
 
-    /// Everywhere; the first server that could not be told fails it.
+    /// Flushes the store on all its servers. It fails with the first server that does not confirm.
     pub(crate) async fn flush_all(&self, delay_s: i32) -> Outcome<()> {
         match self {
             Backend::Local(local) => {
@@ -342,7 +342,8 @@ impl Backend {
         }
     }
 
-    /// The store's own counters, summed over servers, under memcached's names; none for a page it does not know.
+    /// Returns the store's counters under memcached's names, summed over servers; none for a page that it does not
+    /// know.
     pub(crate) async fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
         match self {
             Backend::Local(local) => local.stats(page),
@@ -351,13 +352,13 @@ impl Backend {
     }
 }
 
-/// The facts that me tells about an item.
+/// The facts that me reports about an item.
 #[derive(Debug)]
 pub(crate) enum MetaDebug {
     Facts {
         facts: ItemFacts,
         item_bytes: usize,
     },
-    /// A memcached server's own words behind `ME `.
+    /// The line of a memcached server, without `ME `.
     Line(Vec<u8>),
 }

@@ -6,10 +6,10 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// memcached's port, where a server is named without one.
+/// The port of a memcached server that is named without a port.
 const MEMCACHED_PORT: u16 = 11211;
 
-/// A host name or address, and a port. Displays in the form that the standard library resolves.
+/// A host name or address, and a port. Its display is the form that the standard library resolves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPort {
     /// A name, an IPv4 address, or an IPv6 address without its brackets.
@@ -18,7 +18,7 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// The text is no address; it says why.
+/// The reason why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotAnAddress(String);
@@ -71,7 +71,7 @@ impl fmt::Display for HostPort {
 /// The address of a compression service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompressionAddress {
-    /// Over gRPC, anywhere.
+    /// The service is on any host, over gRPC.
     Grpc(api::Address),
     /// The service is on this host, over shared memory that is set up at this Unix socket.
     Lane(PathBuf),
@@ -97,7 +97,7 @@ impl FromStr for CompressionAddress {
     }
 }
 
-/// The system has room for no longer path of a Unix socket.
+/// The longest path that the system accepts for a Unix socket (bytes).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The store that `store.url` names.

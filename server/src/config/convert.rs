@@ -1,4 +1,4 @@
-//! The configuration's words as the values that the lower crates take.
+//! Converts the configuration's words to the values that the lower crates take.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) fn fallback(name: FallbackName) -> Fallback {
     }
 }
 
-/// Returns the limits that keep jobs from devices. By default there are none, and then nothing is checked.
+/// Returns the limits that keep jobs from devices. By default there are no limits, and nothing is checked.
 pub(crate) fn limits(runtime: &RuntimeSection) -> Limits {
     let is_bound = runtime.tenant_jobs_max < RuntimeSection::default().tenant_jobs_max;
     Limits {
@@ -60,7 +60,7 @@ pub(crate) fn limits(runtime: &RuntimeSection) -> Limits {
 }
 
 /// Returns the policy of this configuration. `accelerators` is the number of devices, the first ones behind software,
-/// that are worth a trip.
+/// to which offloading can pay.
 pub fn policy(
     name: PolicyName,
     runtime: &RuntimeSection,

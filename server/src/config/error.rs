@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// No source set it.
+    /// The default: no source sets the value.
     Default,
     /// A configuration file.
     File {
@@ -33,10 +33,10 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that the operator must fix.
+/// A fault of the configuration that the operator must fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    /// The known key it concerns, if it concerns one.
+    /// The known key that the error concerns, if it concerns one.
     pub key: Option<&'static str>,
     /// The source of the offending value.
     pub origin: Origin,
@@ -49,7 +49,7 @@ impl ConfigError {
         Self { key, origin, problem: problem.to_owned() }
     }
 
-    /// The error with the origin of its key filled in.
+    /// Returns the error with the origin of its key.
     pub(super) fn placed(self, origin: impl Fn(&str) -> Origin) -> Self {
         let origin = self.key.map_or(self.origin, origin);
         Self { origin, ..self }

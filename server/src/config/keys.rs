@@ -1,5 +1,5 @@
-//! The table of keys: for each its kind, its range and whether a running server can change it. The one place that
-//! says so; a test holds it against the fields of [`super::Config`] and their comments.
+//! The table of configuration keys: the kind and the range of each, and whether a running server can change it. No
+//! other place says so. A test compares the table with the fields of [`super::Config`] and their comments.
 
 use policy::POLICIES;
 use toml::Value;
@@ -31,7 +31,7 @@ pub enum Change {
 /// The values that a key accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// A path; unset where absent.
+    /// A path; absent means unset.
     Path,
     /// Permission bits, octal.
     Mode,
@@ -177,12 +177,12 @@ const fn restart(name: &'static str, kind: Kind) -> Key {
 }
 
 impl Key {
-    /// The key of this name.
+    /// Returns the key of this name.
     pub fn named(name: &str) -> Option<&'static Key> {
         KEYS.iter().find(|key| key.name == name)
     }
 
-    /// The known key that `name` was most likely meant to be; none where nothing is near.
+    /// Returns the known key that `name` was most likely meant to be; none if no name is similar.
     pub fn nearest(name: &str) -> Option<&'static Key> {
         let field = name.rsplit('.').next().unwrap_or(name);
         let likeness = |key: &Key| {
@@ -193,17 +193,17 @@ impl Key {
         (likeness(best) >= LIKENESS_MIN).then_some(best)
     }
 
-    /// The table that holds the key.
+    /// Returns the table that holds the key.
     pub fn section(&self) -> &'static str {
         self.name.split_once('.').map_or("", |(section, _)| section)
     }
 
-    /// The key within its section.
+    /// Returns the key's name within its section.
     pub fn field(&self) -> &'static str {
         self.name.split_once('.').map_or(self.name, |(_, field)| field)
     }
 
-    /// The value that `text` means, from the environment or a flag.
+    /// Returns the value that `text` from the environment or a flag means.
     pub(super) fn read(&self, text: &str) -> Result<Value, String> {
         let refused = || self.refused(&format!("{text:?}"), &Value::from(text));
         let value = self.kind.read(text).ok_or_else(refused)?;
@@ -302,7 +302,7 @@ impl Kind {
         }
     }
 
-    /// Says what is wrong with a value that is not admitted.
+    /// Describes what is wrong with a value that is not admitted.
     fn problem(&self, value: &Value) -> String {
         match (self, byte_count(value)) {
             (Kind::Bytes(min, _), Ok(count)) if count < *min => format!("is below {min}"),
@@ -369,35 +369,36 @@ fn share(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
-/// memcached warns above 64 worker threads; beyond it event loops only contend.
+/// The most worker threads. memcached warns above 64, because more event loops only contend.
 const THREADS_MAX: i64 = 64;
-/// The system's limit on open files is far lower, and is what says no.
+/// The most connections. The system's limit on open files is far lower and takes effect first.
 const CONNECTIONS_MAX: i64 = i32::MAX as i64;
-/// More commands in one turn than any client pipelines; above it the limit would be none.
+/// The most commands in one turn. No client pipelines more, so a higher limit would never take effect.
 const TURN_REQUESTS_MAX: i64 = 1_000_000;
-/// The kernel's own type for a backlog is a signed 32-bit integer.
+/// The longest backlog. The kernel's own type for it is a signed 32-bit integer.
 const BACKLOG_MAX: i64 = i32::MAX as i64;
-/// Each job holds buffers: memory is spent long before.
+/// The most jobs. Each job holds buffers, so memory runs out long before this number.
 const JOBS_MAX: i64 = 1_000_000;
-/// A job structure of QPL's takes up to 831 kB: more of them for each worker thread would be gigabytes.
+/// The most jobs of QPL per worker thread. A job structure takes up to 831 kB, so more would take gigabytes.
 const QPL_JOBS_MAX: i64 = 1_024;
-/// A day: a longer wait is a mistyped unit.
+/// The longest time: one day. A longer wait is a mistyped unit.
 const TIME_MS_MAX: i64 = 86_400_000;
-/// A minute: longer than any job may take, and so no bound.
+/// The highest limit on a job's latency: one minute. No job may take longer, so a higher limit has no effect.
 const LATENCY_US_MAX: i64 = 60_000_000;
-/// A name is shown in every metric.
+/// The longest name (bytes). Every metric shows names.
 const NAME_BYTES_MAX: usize = 128;
-/// A day at the steps of reports is what a process may keep in memory.
+/// The longest history: one day. A process can keep that much in memory at the steps of reports.
 const HISTORY_S_MAX: i64 = 86_400;
-/// Far more processes than one page could show; a larger number is a mistake.
+/// The most instances. One page could not show as many, so a larger number is a mistake.
 const INSTANCES_MAX: i64 = 65_536;
-/// More memory than machines have: a larger number is a mistyped unit.
+/// The most memory. Machines do not have as much, so a larger number is a mistyped unit.
 const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
 
-/// A document takes up to forty times its bytes while it is changed; a larger payload is no request.
+/// The largest payload. A document takes up to forty times its bytes while it is changed, so a larger payload is not a
+/// valid request.
 const PAYLOAD_MAX: ByteCount = ByteCount::mib(64);
 
-/// A field's name under another section is a little less likely than the same name with a typing error.
+/// The malus for another section: a field's name there is a little less likely than the same name with a typing error.
 const SECTION_MALUS: f64 = 0.1;
-/// Below this likeness a suggestion would only puzzle.
+/// The lowest likeness of a suggestion. A suggestion below it would only confuse.
 const LIKENESS_MIN: f64 = 0.55;

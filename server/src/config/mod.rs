@@ -24,13 +24,13 @@ pub use schema::*;
 pub use source::{FILE_VARIABLE, Flag, Loaded, Sources, load};
 pub use validate::validate;
 
-/// `config` as TOML values; fails only where a count is beyond TOML's 64-bit signed integers.
+/// Returns `config` as TOML values. It fails only if a count is beyond TOML's 64-bit signed integers.
 fn to_table(config: &Config) -> Result<Table, ConfigError> {
     Table::try_from(config)
         .map_err(|error| ConfigError::new(None, Origin::Default, &error.to_string()))
 }
 
-/// The value of `key`, none where the key is unset.
+/// Returns the value of `key`; none if the key is unset.
 fn lookup<'t>(table: &'t Table, key: &Key) -> Option<&'t Value> {
     table.get(key.section())?.get(key.field())
 }

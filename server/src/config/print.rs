@@ -1,4 +1,5 @@
-//! The effective configuration as TOML that loads again, each key with its origin and what it takes to change it.
+//! Prints the effective configuration as TOML that can be loaded again. Each key has its origin and what it takes to
+//! change it.
 
 use std::fmt::Write;
 
@@ -7,12 +8,12 @@ use toml::Value;
 use super::keys::{Change, KEYS, Key, Kind};
 use super::{Config, Loaded, lookup, to_table};
 
-/// The configuration with, per key, its origin and `hot` (a reload changes it) or `restart`.
+/// Prints the configuration. Each key has its origin and `hot` (a reload changes it) or `restart`.
 pub fn print(loaded: &Loaded) -> String {
     render(&loaded.config, |key| format!("{}, {}", loaded.origin(key.name), change(key)))
 }
 
-/// Prints the same without origins, for callers that have only the values.
+/// Prints the configuration without origins, for callers that have only the values.
 pub fn print_values(config: &Config) -> String {
     render(config, |key| change(key).to_owned())
 }

@@ -4,9 +4,10 @@
 use super::keys::{Change, KEYS};
 use super::{Config, lookup, to_table};
 
-/// The keys that differ and can change now; or, where any key needs a restart, those that do.
+/// Returns the keys that differ and can change now. If any key needs a restart, returns the keys that need one as an
+/// error.
 pub fn diff_for_reload(old: &Config, new: &Config) -> Result<Vec<&'static str>, Vec<&'static str>> {
-    // Values in flight have what the other parts leave, and no less while they are in use.
+    // Values in flight have what the other parts leave, and cannot have less while they are in use.
     let sum_is_set = new.server.memory_max.0 != 0;
     if sum_is_set && new.server.connections_max > old.server.connections_max {
         return Err(vec!["server.connections_max (raised under server.memory_max)"]);

@@ -1,5 +1,5 @@
-//! The configuration: one struct per concern, every default a named reason, unknown keys refused. There are
-//! values only, and no source of them.
+//! The configuration: one struct per concern. Every default has a named reason, and unknown keys are refused. This file
+//! has values only; `source` reads them.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,25 @@ use policy::NamedPolicy;
 use serde::{Deserialize, Serialize};
 use units::{ByteCount, limits};
 
-/// Everything `rebate serve` can be told.
+/// The configuration of `rebate serve`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where clients connect.
     pub server: ServerConfig,
-    /// What is behind the front door.
+    /// Where stored values are.
     pub store: StoreConfig,
-    /// Which form values take.
+    /// The form in which values are stored.
     pub compress: CompressConfig,
     /// Where (de)compression runs.
     pub runtime: RuntimeSection,
-    /// Who is told what operations cost, and what it answers.
+    /// The scheduler to report to, and the parameters that a scheduler sends.
     pub scheduler: SchedulerConfig,
-    /// Whose requests go through programs.
+    /// The example service of programs of ops.
     pub programs: ProgramsConfig,
 }
 
-/// Where clients connect, and how many.
+/// Where clients connect, and how many may.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
@@ -94,7 +94,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// What is behind the front door.
+/// Where stored values are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
@@ -135,7 +135,7 @@ impl Default for StoreConfig {
     }
 }
 
-/// Which form values take.
+/// The form in which values are stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompressConfig {
@@ -248,7 +248,7 @@ impl Default for RuntimeSection {
     }
 }
 
-/// Who is told what operations cost, and what it answers.
+/// The scheduler to report to, and the parameters that a scheduler sends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SchedulerConfig {
@@ -292,7 +292,7 @@ impl Default for SchedulerConfig {
     }
 }
 
-/// Whose requests go through programs of ops: the example service of docs/traces.md.
+/// The example service of docs/traces.md, whose requests go through programs of ops.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProgramsConfig {
@@ -340,7 +340,7 @@ pub enum RoleName {
     Programs,
 }
 
-/// How many servers of the ring a ready process reaches.
+/// The number of servers of the ring that a ready process must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -351,7 +351,7 @@ pub enum ReadyWhen {
 }
 
 impl ReadyWhen {
-    /// The word of the configuration.
+    /// Returns the word of the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             ReadyWhen::Any => "any",
@@ -360,7 +360,7 @@ impl ReadyWhen {
         }
     }
 
-    /// So many of these servers must answer.
+    /// Returns the number of these servers that must answer.
     pub fn wanted(self, servers: usize) -> usize {
         match self {
             ReadyWhen::Any => servers.min(1),
@@ -382,7 +382,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Returns the services that the roles stand for.
+    /// Returns the services of these roles.
     pub fn from_roles(roles: &[RoleName]) -> Self {
         let has = |role| roles.contains(&role) || roles.contains(&RoleName::All);
         Self {
@@ -395,7 +395,7 @@ impl Services {
     }
 }
 
-/// A placement policy of [`policy::POLICIES`], or the one that suits the devices.
+/// A placement policy of [`policy::POLICIES`], or the policy that suits the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -405,7 +405,7 @@ pub enum PolicyName {
     Named(#[serde(with = "named_policy")] &'static NamedPolicy),
 }
 
-/// Where the parameters that a scheduler sends come from.
+/// The source of the parameters that a scheduler sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -414,7 +414,7 @@ pub enum ParametersWord {
     Fitted,
 }
 
-/// A policy that a scheduler sends, or none.
+/// The policy that a scheduler sends, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -484,7 +484,7 @@ pub enum CodecName {
     Lz4,
 }
 
-/// How hard to compress.
+/// The effort of compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -502,7 +502,7 @@ pub enum ReaderName {
     Iaa,
 }
 
-/// What to do with stored values that are no frames.
+/// What the server does with stored values that are not frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]

@@ -1,5 +1,5 @@
-//! The sources of a configuration, laid over each other. One function per source turns what it finds into settings of
-//! known keys, and says what it cannot use.
+//! The sources of a configuration, laid over each other. One function per source turns its content into settings of
+//! known keys, and reports what it cannot use.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -24,7 +24,7 @@ pub struct Sources {
     pub defaults: Config,
     /// The file of `--config`; without it, the file that [`FILE_VARIABLE`] names.
     pub file: Option<PathBuf>,
-    /// The process's environment; only names starting with `REBATE_` are looked at.
+    /// The process's environment. Only names that start with `REBATE_` are read.
     pub environment: Vec<(String, String)>,
     /// Flags in the order given; the last one of a key wins.
     pub flags: Vec<Flag>,
@@ -35,7 +35,7 @@ pub struct Sources {
 pub struct Flag {
     /// The flag as the user knows it, for messages: `--listen`.
     pub name: String,
-    /// The key it sets, such as `server.listen`.
+    /// The key that the flag sets, such as `server.listen`.
     pub key: String,
     /// The value as text; lists are separated by commas.
     pub value: String,
@@ -44,9 +44,9 @@ pub struct Flag {
 /// A configuration with the origin of every key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// The effective values, valid.
+    /// The effective values, which are valid.
     pub config: Config,
-    /// What works in this version and will be refused in the next, each with its source.
+    /// Descriptions of what works in this version and will be refused in the next, each with its source.
     pub warnings: Vec<String>,
     origins: BTreeMap<&'static str, Origin>,
 }
@@ -58,7 +58,7 @@ impl Loaded {
     }
 }
 
-/// Reads every source and lays them over each other; all that is wrong is reported at once.
+/// Reads every source and lays them over each other. It reports all errors at once.
 pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
     let mut errors = Vec::new();
     let mut settings = Vec::new();
@@ -110,16 +110,16 @@ fn insert(table: &mut Table, key: &Key, value: Value) {
     }
 }
 
-/// One key set by one source, of the right kind and in range.
+/// One key that one source sets, of the right kind and in range.
 struct Setting {
     key: &'static Key,
     value: Value,
     origin: Origin,
-    /// The new name, where an old one was used.
+    /// The new name, if the source uses the old one.
     warning: Option<String>,
 }
 
-/// The configuration file to read, if any.
+/// Returns the configuration file to read, if any.
 fn file_path(sources: &Sources) -> Option<PathBuf> {
     let named = |(name, path): &(String, String)| {
         (name == FILE_VARIABLE && !path.is_empty()).then(|| PathBuf::from(path))
@@ -127,7 +127,7 @@ fn file_path(sources: &Sources) -> Option<PathBuf> {
     sources.file.clone().or_else(|| sources.environment.iter().find_map(named))
 }
 
-/// The settings of a TOML file.
+/// Returns the settings of a TOML file.
 fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setting> {
     let place = |line| Origin::File { path: path.to_owned(), line };
     let text = match read_bounded(path) {
@@ -137,7 +137,7 @@ fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setting> {
             return Vec::new();
         }
     };
-    // Parsed twice: once for values, once for where they stand.
+    // The text is parsed twice: once for the values, and once for their lines.
     let (values, spans) = match (text.parse::<Table>(), DeTable::parse(&text)) {
         (Ok(values), Ok(spans)) => (values, spans.into_inner()),
         (Err(error), _) | (_, Err(error)) => {
@@ -172,7 +172,7 @@ fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setting> {
     settings
 }
 
-/// The settings of environment variables named `REBATE_SECTION__FIELD`.
+/// Returns the settings of environment variables named `REBATE_SECTION__FIELD`.
 fn from_environment(
     environment: &[(String, String)],
     errors: &mut Vec<ConfigError>,
@@ -187,7 +187,7 @@ fn from_environment(
                 let name = format!("{section}.{field}");
                 settings.extend(setting(&name, origin, errors, |key| key.read(text)));
             }
-            // Other names are left alone: a cluster sets REBATE_PORT and the like for a service of our name.
+            // Other names are ignored: a cluster sets REBATE_PORT and similar names for a service of this name.
             None => {
                 let meant = KEYS.iter().find(|key| key.name.replace('.', "_") == rest);
                 if let Some(key) = meant {
@@ -202,7 +202,7 @@ fn from_environment(
     settings
 }
 
-/// The settings of flags.
+/// Returns the settings of flags.
 fn from_flags(flags: &[Flag], errors: &mut Vec<ConfigError>) -> Vec<Setting> {
     let read = |flag: &Flag| {
         let origin = Origin::Flag(flag.name.clone());
@@ -247,7 +247,7 @@ fn prefer_new_names(settings: &mut [Setting]) {
     settings.sort_by_key(|setting| setting.warning.is_none());
 }
 
-/// Gives the role in the value of `server.roles` its new name, and returns that if it had the old one.
+/// Replaces the old name of a role in `server.roles`, and returns the new name if the value had the old one.
 fn rename_role(key: &Key, value: &mut Value) -> Option<String> {
     let roles = value.as_array_mut().filter(|_| key.name == "server.roles")?;
     let old = roles.iter_mut().find(|role| role.as_str() == Some(OLD_SECTION))?;
@@ -277,7 +277,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + memchr::memchr_iter(b'\n', before).count()
 }
 
-/// The file's text; a configuration beyond [`FILE_BYTES_MAX`] is some other file.
+/// Returns the file's text. A file that is longer than [`FILE_BYTES_MAX`] is not a configuration.
 fn read_bounded(path: &Path) -> Result<String, String> {
     let file = std::fs::File::open(path).map_err(|error| format!("cannot read it: {error}"))?;
     let mut text = String::new();
@@ -290,7 +290,7 @@ fn read_bounded(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// The section and role of programs were called this. They are read for one version more, with a warning.
+/// The old name of the section and of the role of programs. It is read for one version more, with a warning.
 pub(super) const OLD_SECTION: &str = "traces";
 pub(super) const NEW_SECTION: &str = "programs";
 

@@ -1,4 +1,4 @@
-//! The layers, their precedence, and what is said of a value that is wrong.
+//! Tests the layers, their precedence, and the messages about wrong values.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -27,7 +27,7 @@ fn variable(name: &str, value: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// The message of the only error, without the directory of the temporary file.
+/// Returns the message of the only error, without the directory of the temporary file.
 fn refusal(sources: &Sources) -> String {
     let errors = load(sources).unwrap_err();
     assert_eq!(errors.len(), 1, "{errors:?}");
@@ -306,7 +306,7 @@ fn the_table_of_keys_covers_every_field() {
     let keys: BTreeSet<String> = KEYS.iter().map(|key| key.name.to_owned()).collect();
     assert_eq!(fields, keys);
 
-    // The table has the order of the fields, so each is looked for behind the one before.
+    // The table has the order of the fields, so each field is searched behind the previous one.
     let mut source = include_str!("schema.rs");
     for key in KEYS {
         let field = format!("    pub {}: ", key.field());

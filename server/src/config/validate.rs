@@ -7,7 +7,7 @@ use units::ByteCount;
 
 use crate::memory::MemoryParts;
 
-/// All that is wrong with `config`; its origins are not known here.
+/// Returns everything that is wrong with `config`. The origins of its values are not known here.
 pub fn validate(config: &Config) -> Vec<ConfigError> {
     let table = match to_table(config) {
         Ok(table) => table,
@@ -27,10 +27,10 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
     errors
 }
 
-/// Takes a key and what is wrong with it.
+/// A function that takes a key and what is wrong with the key.
 type Refuse<'a> = &'a mut dyn FnMut(&'static str, String);
 
-/// Checks that a client could connect to every service that there is.
+/// Checks that clients can connect to every service of the process.
 fn check_doors(config: &Config, refuse: Refuse<'_>) {
     let (server, programs) = (&config.server, &config.programs);
     let services = Services::from_roles(&server.roles);
@@ -119,7 +119,7 @@ fn check_sizes(config: &Config, refuse: Refuse<'_>) {
     }
 }
 
-/// Checks that the parts fit into the whole.
+/// Checks that the parts of the memory fit into the whole.
 fn check_memory(config: &Config, refuse: Refuse<'_>) {
     let (sum, sum_min) = (config.server.memory_max, MemoryParts::sum_min(config));
     if sum != ByteCount(0) && sum < sum_min {
@@ -143,5 +143,5 @@ fn check_memory(config: &Config, refuse: Refuse<'_>) {
     }
 }
 
-/// memcached's own rule: the largest item takes at most half of the memory, or storing one would evict everything.
+/// memcached's rule: the largest item takes at most half of the memory. Otherwise storing it would evict everything.
 const ITEMS_IN_MEMORY_MIN: u64 = 2;

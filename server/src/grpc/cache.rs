@@ -1,5 +1,5 @@
-//! The cache over gRPC: logical values, and frames for clients that read them. It stores and counts as the sessions of
-//! memcached's protocol do; an item that is not there is an answer, a store that does not answer is a status.
+//! The cache over gRPC. It serves logical values, and frames to clients that read frames. It stores and counts as the
+//! sessions of memcached's protocol do. A missing item is an answer, and a store that does not answer is a status.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -29,7 +29,7 @@ use crate::counters::{CommandKind, Commands};
 use crate::upstream::{LinkFault, Traffic};
 use crate::values::{Body, Logical};
 
-/// The service, on its worker's thread.
+/// The cache service, on its worker's thread.
 pub(super) struct CacheService(SendWrapper<Rc<WorkerContext>>);
 
 impl CacheService {
@@ -87,11 +87,11 @@ impl Cache for CacheService {
     }
 }
 
-/// Looks keys up for one call.
+/// Looks up keys for one call.
 struct Reader<'a> {
     context: &'a WorkerContext,
     call: &'a Call,
-    /// The codecs by the client's numbers. Numbers that mean nothing here are skipped.
+    /// The codecs that the client reads, by number. Unknown numbers are skipped.
     codecs: Vec<i32>,
 }
 
@@ -114,8 +114,8 @@ impl Reader<'_> {
         Ok(answers)
     }
 
-    /// The items in the order of the keys: those that a text line can hold by one get, the others each by its mg, all
-    /// asked for before any is waited for.
+    /// Returns the items in the order of the keys. One get requests the keys that a text line can hold, and an mg
+    /// requests each of the others. All requests are sent before the first answer is awaited.
     async fn find(&self, keys: &[MetaKey<'_>]) -> Outcome<Items> {
         let backend = &self.context.backend;
         let mut line = Vec::new();
@@ -162,7 +162,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the client's answer for an item; none if its value cannot be served. The memory for it is charged before
+    /// Returns the answer for an item; none if its value cannot be served. The memory for the answer is charged before
     /// the value is decompressed. The stored form belongs to the store and is counted there.
     async fn answer(&self, key: &MetaKey<'_>, item: Item) -> Result<Option<GetResponse>, Status> {
         let Item { value: stored, client_flags, cas } = item;
@@ -290,7 +290,7 @@ pub(super) fn refused(context: &WorkerContext, failure: &Failure) -> Status {
             commands.store_no_memory.up();
             Status::resource_exhausted("no memory for the answer")
         }
-        // Counted by its link, once for each request.
+        // The link has counted this failure, once for each request.
         Failure::Link(error) => match error.fault {
             LinkFault::TimedOut(_) => Status::deadline_exceeded(error.to_string()),
             _ => Status::unavailable(error.to_string()),
@@ -334,8 +334,8 @@ fn record(context: &WorkerContext, kind: CommandKind, since: Instant) {
     context.counters.durations[kind as usize].record(since.elapsed().into());
 }
 
-/// Keys of one call.
+/// The most keys of one call.
 const KEYS_MAX: usize = 100;
 
-/// Keys asked for at once: what they find is held together.
+/// The keys that are requested at once. The items that are found are held together.
 const KEYS_AT_ONCE: usize = 16;

@@ -9,7 +9,7 @@ use units::Nanos;
 
 use super::charge::Charge;
 
-/// Carried in the request's extensions.
+/// A call's memory limit, deadline and tenant, which the request's extensions carry.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) charge: Charge,
@@ -20,17 +20,17 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// The call that the router made for this request.
+    /// Returns the call that the router made for this request.
     pub(super) fn from_request<T>(request: &mut Request<T>) -> Result<Self, Status> {
         let call = request.extensions_mut().remove::<Call>();
         call.ok_or_else(|| Status::internal("the call did not come through the router"))
     }
 }
 
-/// The time that the client gives the call (gRPC over HTTP/2, "Timeout").
+/// Returns the time that the client gives the call (gRPC over HTTP/2, "Timeout").
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a header that is no timeout.
+/// Returns `INVALID_ARGUMENT` for a header that is not a timeout.
 pub(super) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(header) = headers.get("grpc-timeout") else { return Ok(None) };
     let parse = || {
@@ -56,7 +56,7 @@ pub(super) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     parse().map(Some).ok_or_else(bad)
 }
 
-/// The specification's.
+/// The most digits of a timeout, as in the specification.
 const DIGITS_MAX: usize = 8;
 
 #[cfg(test)]

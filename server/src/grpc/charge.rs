@@ -1,5 +1,5 @@
-//! The limits on the memory of a worker's and of each connection's calls. A call's charge grows before bytes are held
-//! for it, and ends with the last of them, when its answer has gone out or it is dropped.
+//! The limits on the memory of gRPC calls, per worker and per connection. A call's charge grows before bytes are held
+//! for it. It ends with the last of these bytes, when the answer has been sent or the call is dropped.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -17,12 +17,13 @@ use tonic::Status;
 use crate::budget::Permit;
 use crate::context::WorkerContext;
 
-/// The bytes held by all calls of a connection, within those of its worker.
+/// The bytes held by all calls of a connection. They count towards the bytes of its worker.
 pub(super) struct Meter {
     context: Rc<WorkerContext>,
     held: Cell<u64>,
     max: u64,
-    /// Counts what came to be held and what was let go: where it stands still, nothing moves.
+    /// Counts the times that bytes were taken or released. If the count does not change, nothing moves on the
+    /// connection.
     moves: Cell<u64>,
     holds: Notify,
 }
@@ -31,7 +32,7 @@ pub(super) struct Meter {
 #[derive(Clone)]
 pub(super) struct Charge(SendWrapper<Rc<RefCell<Share>>>);
 
-/// A part of what a connection holds; dropping it lets go of exactly that.
+/// A part of the bytes that a connection holds. Dropping it releases exactly this part.
 struct Share {
     meter: Rc<Meter>,
     permit: Permit,
@@ -47,10 +48,10 @@ impl Meter {
         Rc::new(Self { context, held, max, moves, holds: Notify::new() })
     }
 
-    /// A call's charge, for the call itself and its headers to begin with.
+    /// Creates the charge of a call, at first for the call itself and its headers.
     ///
     /// # Errors
-    /// As [`Charge::grow`].
+    /// The same as [`Charge::grow`].
     pub(super) fn charge(self: &Rc<Self>, headers: &HeaderMap) -> Result<Charge, Status> {
         let line = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
         let lines: usize = headers.iter().map(|header| line(header) + HEADER_BYTES).sum();
@@ -58,7 +59,8 @@ impl Meter {
         Ok(Charge(SendWrapper::new(Rc::new(RefCell::new(share)))))
     }
 
-    /// Ends when nothing has moved for a while though calls hold bytes here that other connections of the worker need.
+    /// Completes when nothing has moved for a while although calls hold bytes here that other connections of the worker
+    /// need.
     pub(super) async fn stalled(&self) {
         loop {
             if self.held.get() == 0 {
@@ -74,8 +76,8 @@ impl Meter {
     }
 
     /// Returns whether memory is short (more than half of the worker's budget is spent, or others wait for some of it)
-    /// and this connection holds no less of it than the others. There always is such a connection, and one that holds
-    /// little, a watcher's, is not it.
+    /// and this connection holds at least the average of the worker's connections. There is always at least one
+    /// connection that does. A connection that holds little, such as a watcher's, does not.
     fn is_in_the_way(&self) -> bool {
         let held = self.context.grpc_held_bytes.get();
         let connections = self.context.counters.grpc.connections.read().max(1);
@@ -92,7 +94,7 @@ impl Meter {
                  {bytes} more"
             ))
         };
-        // Half of the budget, so that nothing that happens here takes all of it from clients of memcached.
+        // Half of the budget, so that gRPC calls never take all of it from clients of memcached's protocol.
         let worker_max = (worker_max.0 / 2).max(self.max.min(worker_max.0));
         for (held, max, whose) in
             [(&self.held, self.max, "connection"), (worker, worker_max, "worker")]
@@ -102,7 +104,7 @@ impl Meter {
                 return Err(none(whose, held, max));
             }
         }
-        // Others of the worker hold bytes of the same budget.
+        // Other users of the worker hold bytes of the same budget.
         let budget = &self.context.budget;
         let permit = budget.try_grow(bytes);
         let permit = permit.ok_or_else(|| none("worker", budget.held(), budget.max()))?;
@@ -117,7 +119,7 @@ impl Meter {
 }
 
 impl Share {
-    /// Splits some bytes off, as far as there are any.
+    /// Splits off up to `bytes` of the held bytes.
     fn split(&mut self, bytes: u64) -> Self {
         Self { meter: Rc::clone(&self.meter), permit: self.permit.split(bytes) }
     }
@@ -142,10 +144,10 @@ impl Drop for Share {
 }
 
 impl Charge {
-    /// Whether the call may hold this much more.
+    /// Charges this many more bytes to the call.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`, with what is held and what may be.
+    /// Returns `RESOURCE_EXHAUSTED`, with the bytes that are held and the limit.
     pub(super) fn grow(&self, bytes: usize) -> Result<(), Status> {
         let mut share = self.0.borrow_mut();
         let more = share.meter.take(bytes as u64)?;
@@ -164,7 +166,8 @@ impl Charge {
         meter.max.min(meter.context.inflight_bytes_max.0)
     }
 
-    /// A part of the answer, which holds what the call was charged for it until it is sent, and no less than itself.
+    /// Returns a part of the answer. Until the part is sent, it holds what the call was charged for it, and at least
+    /// its own size.
     fn attach(&self, data: Bytes) -> Result<Bytes, Status> {
         let bytes = (data.len() + PART_BYTES) as u64;
         let mut share = self.0.borrow_mut();
@@ -224,8 +227,8 @@ impl Body for Arriving {
     }
 }
 
-/// An answer's body, charged until it is sent. When the server drains, a stream that has nothing to say at the moment
-/// ends: its client asks another server.
+/// An answer's body, charged until it is sent. When the server drains, a stream that has nothing to send at the moment
+/// ends, and its client calls another server.
 pub(super) struct Leaving {
     body: tonic::body::Body,
     charge: Charge,
@@ -301,14 +304,14 @@ impl Drop for Leaving {
     }
 }
 
-/// One connection may have this part of its worker's budget, so that one client that does not read leaves the others
-/// theirs.
+/// The share of its worker's budget that one connection may have: one part in this many. If one client does not read,
+/// the rest is left to others.
 const CONNECTION_SHARE: u64 = 4;
 
-/// The limit is never less than a few of the largest items, in and out.
+/// The limit of a connection is never less than this many of the largest items, inputs and outputs together.
 const ITEMS_HELD_MIN: u64 = 4;
 
-/// A call without its messages: its stream, its task and its future.
+/// The bytes of a call without its messages: its stream, its task and its future.
 const CALL_BYTES: usize = 8 << 10;
 
 /// The bytes of a header on top of its name and value, as HTTP/2 counts them.
@@ -317,5 +320,5 @@ const HEADER_BYTES: usize = 32;
 /// The memory that sending a part of an answer takes on top of its bytes: its stream and the headers around it.
 const PART_BYTES: usize = 4 << 10;
 
-/// The time without a move after which a connection is cut if it holds what others need. Sessions have the same.
+/// The time without a move after which a connection is cut if it holds what others need. Sessions have the same limit.
 const STALL_MAX: Duration = Duration::from_secs(2);

@@ -1,5 +1,6 @@
-//! (De)compression for other processes: a call is a job of this worker's runtime, or a few. The runtime decides which
-//! device runs it. A request that cannot be a job, or is one too many, is refused before anything is allocated for it.
+//! (De)compression for other processes: a call is one or a few jobs of this worker's runtime. The runtime decides which
+//! device runs a job. A request that cannot be a job, or is one too many, is refused before anything is allocated for
+//! it.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -23,7 +24,7 @@ use units::ByteCount;
 use super::call::Call;
 use crate::context::WorkerContext;
 
-/// The service, on its worker's thread.
+/// The compression service, on its worker's thread.
 pub(super) struct CompressionService(SendWrapper<Rc<WorkerContext>>);
 
 impl CompressionService {
@@ -91,7 +92,7 @@ async fn run_many(
         let valid = format!("1 to {JOBS_PER_CALL_MAX}");
         return Err(invalid("the number of jobs", jobs.len(), &valid));
     }
-    // No job of a refused call is begun.
+    // All requests are read first, so that no job of a refused call begins.
     let asked = jobs.into_iter().map(|request| Asked::read(&context, request));
     let asked = asked.collect::<Result<Vec<_>, _>>()?;
     let output_bytes: usize = asked.iter().map(|job| job.output_bytes_max).sum();
@@ -99,7 +100,7 @@ async fn run_many(
         let valid = format!("0 to {JOBS_BYTES_MAX}");
         return Err(invalid("output_bytes of all jobs", output_bytes, &valid));
     }
-    // All begin before the first is waited for.
+    // All jobs begin before the first one is awaited.
     let begun: Vec<_> = asked.into_iter().map(|job| job.begin(&context, &call)).collect();
     let mut answers = Vec::with_capacity(begun.len());
     for job in begun {
@@ -111,7 +112,7 @@ async fn run_many(
     Ok(RunManyResponse { answers })
 }
 
-/// A job as it was asked for, its parameters in their ranges.
+/// A requested job, whose parameters are within their ranges.
 struct Asked {
     task: Task,
     class: Class,
@@ -132,7 +133,7 @@ impl Asked {
         Ok(Self { task, class, output_bytes_max, payload: request.payload })
     }
 
-    /// Begins it now, or says why there is no room; what it comes to is awaited.
+    /// Begins the job now, or returns why there is no capacity. The returned future completes with the job.
     fn begin(
         self,
         context: &Rc<WorkerContext>,
@@ -153,7 +154,7 @@ impl Asked {
     }
 }
 
-/// One of the jobs that the worker may have under way for others.
+/// The right to run one of the jobs that the worker may run for others.
 struct JobPermit(Rc<WorkerContext>);
 
 impl JobPermit {
@@ -250,8 +251,8 @@ fn class(request: &RunRequest) -> Result<Class, Status> {
     }
 }
 
-/// Checks the caller's own number of the tenant. It has no weight here: to this process the caller's whole connection
-/// is one tenant.
+/// Checks the caller's number of the tenant. The number has no effect here: to this process the caller's whole
+/// connection is one tenant.
 fn check_tenant(request: &RunRequest) -> Result<(), Status> {
     match u16::try_from(request.tenant) {
         Ok(_) => Ok(()),
@@ -262,7 +263,7 @@ fn check_tenant(request: &RunRequest) -> Result<(), Status> {
 fn response(context: &WorkerContext, finished: Finished, output_bytes_max: usize) -> RunResponse {
     let Finished { job, outcome, path, service, total } = finished;
     let (answer, payload) = match outcome {
-        // A buffer may have more room than was asked for.
+        // A buffer may be longer than requested, so the result may be too long.
         Outcome::Done { output_bytes } if output_bytes <= output_bytes_max => {
             (Answer::Done, job.output.freeze(0..output_bytes))
         }
@@ -311,5 +312,5 @@ fn dialect_name(dialect: &Dialect) -> String {
     }
 }
 
-/// A window that holds the largest item twice over.
+/// The largest window (log2), which holds the largest item twice.
 const WINDOW_LOG2_MAX: u8 = 31;

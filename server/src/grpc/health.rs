@@ -19,12 +19,12 @@ use super::scheduler::SchedulerService;
 use super::store::StoreService;
 use crate::config::Services;
 
-/// Says which services serve.
+/// Reports which services serve.
 #[derive(Clone)]
 pub(crate) struct Health {
     reporter: HealthReporter,
     offered: Vec<Offered>,
-    /// The last word of each that is offered: who watches is told of changes only.
+    /// The last status that each offered service reported. Clients that watch a service are told of changes only.
     told: Arc<Mutex<Vec<Option<ServingStatus>>>>,
 }
 
@@ -36,7 +36,7 @@ struct Offered {
 }
 
 impl Health {
-    /// Creates the health state of a process with these services, and the calls that answer its clients.
+    /// Creates the health state of a process with these services, and the routes that answer its clients.
     pub(crate) fn new(services: Services) -> (Self, Routes) {
         let (reporter, health) = tonic_health::server::health_reporter();
         let reflection = tonic_reflection::server::Builder::configure()
@@ -59,8 +59,8 @@ impl Health {
         (Self { reporter, offered, told }, Routes::new(health).add_service(reflection))
     }
 
-    /// Sets what clients that ask or watch are told: whether the process is `ready`, and whether it is `working` at
-    /// all, which is enough for services without a store. The process as a whole has the empty name.
+    /// Sets the status that clients see. A service that needs the store serves if the process is `ready`. Any other
+    /// service serves if the process is `working` at all. The process as a whole has the empty name.
     pub(crate) async fn set(&self, ready: bool, working: bool) {
         for (index, offered) in self.offered.iter().enumerate() {
             let serves = if offered.needs_store { ready } else { working };

@@ -57,7 +57,7 @@ async fn converse(
         .initial_connection_window_size(api::wire::CONNECTION_WINDOW_BYTES)
         .max_frame_size(api::wire::FRAME_BYTES_MAX)
         .max_concurrent_streams(api::wire::CALLS_MAX)
-        // A frontend that gives up on all of its jobs at once is no attack.
+        // A frontend that cancels all of its jobs at once is not an attack.
         .max_pending_accept_reset_streams(Some(api::wire::CALLS_MAX as usize))
         .max_header_list_size(HEADER_BYTES_MAX)
         .keep_alive_interval(KEEP_ALIVE_EVERY)
@@ -75,7 +75,7 @@ async fn converse(
             context.shutdown.watch(&mut watch.at, task.waker());
         }
         match connection.as_mut().poll(task) {
-            // Cut, and its calls dropped with it.
+            // The connection is cut, and its calls are dropped with it.
             Poll::Pending => stalled.as_mut().poll(task).map(Ok),
             ended => ended,
         }
@@ -83,7 +83,7 @@ async fn converse(
     .await
 }
 
-/// A connection's place among those that are woken when the server drains.
+/// A connection's registration among those that are woken when the server drains.
 struct ShutdownWatch<'a> {
     context: &'a WorkerContext,
     at: Option<usize>,
@@ -95,7 +95,7 @@ impl Drop for ShutdownWatch<'_> {
     }
 }
 
-/// Calls run on the thread of their connection.
+/// Runs calls on the thread of their connection.
 #[derive(Clone, Copy)]
 struct ThisThread;
 
@@ -105,9 +105,9 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for ThisThread
     }
 }
 
-/// Names and metadata of one call; gRPC's own default.
+/// The most bytes of the names and metadata of one call. This is gRPC's default.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 
-/// A client that vanished without a word is found out within these two.
+/// The interval of pings. A client that vanished without a word is detected within this time and the timeout together.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -35,11 +35,11 @@ pub(super) struct Router {
     peer: Peer,
     cache: Option<CacheServer<CacheService>>,
     compression: Option<CompressionServer<CompressionService>>,
-    /// The same for calls of several jobs, whose messages are short.
+    /// The compression service for calls with several jobs. It accepts shorter messages.
     many: Option<CompressionServer<CompressionService>>,
     store: Option<StoreServer<StoreService>>,
     scheduler: Option<SchedulerServer<SchedulerService>>,
-    /// Health and reflection: asked rarely.
+    /// Health and reflection, which are called rarely.
     others: Routes,
 }
 
@@ -74,7 +74,7 @@ impl Router {
         Self { context, meter, peer, cache, compression, many, store, scheduler, others }
     }
 
-    /// Answers one call. What goes wrong is an answer too.
+    /// Answers one call. An error is an answer, too.
     pub(super) async fn answer(
         self: Rc<Self>,
         request: Request<Incoming>,
@@ -103,7 +103,7 @@ impl Router {
                     Status::deadline_exceeded(format!("no answer within {limit_us} us"))
                 };
                 let response = tokio::time::timeout(limit, answer).await.map_err(|_| late())??;
-                // The timer is a coarse one.
+                // The timer is coarse, so the clock decides.
                 if deadline.is_some_and(|deadline| clock.now() > deadline) {
                     return Err(late());
                 }
@@ -144,7 +144,7 @@ impl Router {
     }
 }
 
-/// The service's answer; a service that this process does not have is not implemented.
+/// Returns the service's answer. A service that this process does not have is not implemented.
 async fn call_of<S>(
     service: Option<&S>,
     request: Request<Arriving>,
@@ -162,7 +162,7 @@ where
 }
 
 impl Grpc {
-    /// Counts what a call came to, if these are the headers that say so.
+    /// Counts the outcome of a call, if these headers contain it.
     pub(super) fn ended(&self, headers: &HeaderMap) {
         let Some(code) = headers.get(Status::GRPC_STATUS) else { return };
         match Code::from_bytes(code.as_bytes()) {

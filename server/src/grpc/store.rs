@@ -1,5 +1,5 @@
-//! Stored values over gRPC: the same backend, nothing compressed or decompressed. What a command means is the
-//! session's.
+//! Stored values over gRPC: the same backend, without compression or decompression. The session decides what a command
+//! means.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::session::{self, NoAnswer};
 use crate::upstream::Traffic;
 use crate::values::Stored;
 
-/// The service, on its worker's thread.
+/// The store service, on its worker's thread.
 pub(super) struct StoreService(SendWrapper<Rc<WorkerContext>>);
 
 impl StoreService {
@@ -93,7 +93,7 @@ async fn execute(
     let values_bytes = parts.iter().map(Bytes::len).sum::<usize>();
     let answer = ExecuteResponse { parts };
     let around_bytes = answer.encoded_len() - values_bytes;
-    // RESOURCE_EXHAUSTED is for calls that did nothing: they are sent again.
+    // RESOURCE_EXHAUSTED is for calls that did nothing, because clients send them again.
     budget.reserve(around_bytes).await.map_err(|_| budget.exceeded())?;
     Ok(answer)
 }
@@ -109,7 +109,7 @@ async fn get(
     Ok(item)
 }
 
-/// All keys are asked for before the first answer is awaited.
+/// Gets several items. All keys are requested before the first answer is awaited.
 async fn multi_get(
     context: Rc<WorkerContext>,
     mut request: Request<MultiGetRequest>,
@@ -172,7 +172,7 @@ async fn set(context: Rc<WorkerContext>, request: SetRequest) -> Result<SetRespo
         Written::Stored { .. } => set_response::Outcome::Stored,
         Written::NotStored => set_response::Outcome::NotStored,
         Written::Exists => set_response::Outcome::Exists,
-        // memcached says so of a replace too.
+        // memcached gives the same answer to a replace.
         Written::NotFound if request.compare_cas == 0 => set_response::Outcome::NotStored,
         Written::NotFound => set_response::Outcome::NotFound,
     };
@@ -238,7 +238,7 @@ fn misread(line: &[u8]) -> Status {
     Status::internal(format!("our own line is misread: {}", line.escape_ascii()))
 }
 
-/// The memory limit for an answer. The call waits for memory, because refusing it would not undo what it did.
+/// The memory limit for an answer. The call waits for memory, because a refusal would not undo what the call did.
 #[derive(Clone)]
 struct CallBudget {
     context: Rc<WorkerContext>,
@@ -260,7 +260,8 @@ impl CallBudget {
         Ok(Self { context: Rc::clone(context), charge, until })
     }
 
-    /// `OUT_OF_RANGE` at once for what can never be held here; `RESOURCE_EXHAUSTED` when others do not make room.
+    /// Takes memory for the answer. Returns `OUT_OF_RANGE` at once for bytes that can never be held here, and
+    /// `RESOURCE_EXHAUSTED` if no memory becomes free.
     async fn reserve(&self, bytes: usize) -> Result<(), Status> {
         let clock = &self.context.clock;
         let longest = clock.now().0.saturating_add(Nanos::from(ROOM_WAIT_MAX).0);
@@ -290,15 +291,15 @@ impl CallBudget {
     }
 }
 
-/// The same limit as in cache.proto.
+/// The most keys of one call, as in cache.proto.
 const KEYS_MAX: usize = 100;
 
-/// A line, its value and CR LF, and one to spare. A part costs more than its bytes say.
+/// The most parts of a command: a line, its value and CR LF, and one to spare. A part costs more memory than its bytes.
 const PARTS_MAX: usize = 4;
 
-/// One part in so many of a call's time is left for its answer.
+/// The share of a call's time that is left for its answer: one part in this many.
 const ANSWER_SHARE: u64 = 4;
 
-/// If others hold their memory for this long, they will not let go of it soon.
+/// The longest wait for memory. If others hold theirs for this long, they will not release it soon.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 const ROOM_PAUSE: Duration = Duration::from_millis(2);

@@ -1,5 +1,6 @@
-//! A process's counts as sparse vectors of numbers that only grow: differences, sums, and the conversion from and to
-//! the messages of the API. Names and lengths that no honest process sends are refused here, before anything is kept.
+//! A process's counts as sparse vectors of numbers that only grow: their differences, their sums, and their conversion
+//! from and to the messages of the API. Names and lengths that no honest process sends are refused here, before
+//! anything is stored.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use api::v1::{DeviceCounts, PathCounts, ReportRequest, SizeCounts};
 
 use super::Refusal;
 
-/// The owner of the counts, within an instance.
+/// The key of counts within an instance: a path, a device, a fallback, or the process itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Path { op: String, device: String, placement: String, reason: String },
@@ -26,7 +27,7 @@ impl Key {
         }
     }
 
-    /// Memory of the key itself.
+    /// Returns the memory of the key itself.
     pub(super) fn bytes(&self) -> u64 {
         let text = match self {
             Key::Path { op, device, placement, reason } => {
@@ -56,7 +57,7 @@ impl Counts {
         self.0.is_empty()
     }
 
-    /// Returns what was counted since `earlier`, or the slot that decreased.
+    /// Returns the counts since `earlier`, or the slot that decreased.
     pub(super) fn since(&self, earlier: &Counts) -> Result<Counts, u16> {
         let gone = |(slot, _): &&(u16, u64)| self.get(*slot) == 0;
         if let Some((slot, _)) = earlier.0.iter().find(gone) {
@@ -82,7 +83,7 @@ impl Counts {
         }
     }
 
-    /// Memory that these take.
+    /// Returns the memory of these counts.
     pub(super) fn bytes(&self) -> u64 {
         (size_of::<Self>() + self.0.len() * size_of::<(u16, u64)>()) as u64
     }
@@ -133,7 +134,7 @@ impl Counts {
         Self::from_slots([(JOBS, jobs)].into_iter())
     }
 
-    /// The classes of sizes that occurred.
+    /// Returns the classes of sizes that occurred.
     pub(crate) fn sizes(&self) -> Vec<SizeCounts> {
         let size = |log2| {
             let slot = size_slot(log2);
@@ -167,10 +168,10 @@ impl Counts {
     }
 }
 
-/// The counts that a report carries.
+/// Returns the counts of a report.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] for names, classes and numbers of entries that no honest process has.
+/// Returns [`Refusal::Invalid`] for names, classes and numbers of entries that no honest process sends.
 pub(super) fn read(report: &ReportRequest) -> Result<Counted, Refusal> {
     at_most("paths", report.paths.len(), PATHS_MAX)?;
     at_most("devices", report.devices.len(), DEVICES_MAX)?;
@@ -197,7 +198,7 @@ pub(super) fn read(report: &ReportRequest) -> Result<Counted, Refusal> {
         }
     }
     insert(&mut counted, Key::Process, Counts::of_process(report.cpu_ns))?;
-    // Counts that never moved take no room.
+    // Counts that are all zero take no memory.
     counted.retain(|_, counts| !counts.is_empty());
     Ok(counted)
 }
@@ -207,7 +208,7 @@ pub(super) fn cpu_ns(counted: &Counted) -> u64 {
     counted.get(&Key::Process).map_or(0, |counts| counts.get(CPU_NS))
 }
 
-/// The counts of paths and devices as messages.
+/// Converts the counts of paths and devices to messages.
 pub(crate) fn write(counted: &Counted) -> (Vec<PathCounts>, Vec<DeviceCounts>) {
     let mut paths = Vec::new();
     let mut devices: BTreeMap<&str, DeviceCounts> = BTreeMap::new();
@@ -270,7 +271,7 @@ pub(super) fn slot_name(key: &Key, slot: u16) -> String {
     }
 }
 
-/// A name that may be kept and shown.
+/// Checks that a name may be stored and shown.
 pub(super) fn name(field: &str, text: &str, bytes_max: usize) -> Result<(), Refusal> {
     let count = text.len();
     if !(1..=bytes_max).contains(&count) {
@@ -341,20 +342,20 @@ const DEVICE_SLOTS: [&str; 4] = ["lost", "timeouts", "probes", "restored"];
 
 pub(crate) const CPU_NS: u16 = 0;
 
-/// A 64-bit number has this many powers of two.
+/// The number of classes. A 64-bit number has this many powers of two.
 const CLASSES: u16 = 64;
 const SIZES: u16 = PATH_SLOTS.len() as u16;
 const SIZE_FIELDS: u16 = 6;
 const SERVICE_CLASSES: u16 = SIZES + CLASSES * SIZE_FIELDS;
 const QUEUEING_CLASSES: u16 = SERVICE_CLASSES + CLASSES;
 
-/// Two ops on four devices with every placement and reason that occurs are some fifty.
+/// The most paths of a report. Two ops on four devices, with every placement and reason that occurs, have about fifty.
 const PATHS_MAX: usize = 256;
 const DEVICES_MAX: usize = 64;
 const FALLBACKS_MAX: usize = 32;
-/// Names of devices are configuration keys' values, which have the same bound.
+/// The longest name of a device (bytes). It is the value of a configuration key, which has the same limit.
 const DEVICE_BYTES_MAX: usize = 128;
-/// Ops, placements and reasons are words of ours.
+/// The longest word (bytes). Ops, placements and reasons are words of this project.
 const WORD_BYTES_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Turns what a report adds into job reports for `policy::scheduling`: sums over the ways that jobs were waited for
-//! and the reasons why, for the ops that there are. What failed took no honest time, so a path on which much failed is
-//! left out; the few jobs that took far longer than the others, because a core was late or preempted, are cut to what
+//! Turns the counts that a report adds into job reports for `policy::scheduling`. These are sums over placements and
+//! reasons, for the ops that exist. The times of failed jobs are not honest, so a path on which much failed is left
+//! out. A few jobs take far longer than the others, because a core was late or preempted. Their times are cut to what
 //! is still usual.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use units::{Nanos, Op};
 use super::counts::{self, Counts, Key};
 use super::history::Step;
 
-/// Learns from what one report adds.
+/// Learns from the counts that one report adds.
 pub(super) fn observe(fitted: &mut Scheduling, report: &ReportRequest, step: &Step, now: Nanos) {
     let busy = busy(step, report.threads);
     let reporter = &report.instance;
@@ -25,7 +25,8 @@ pub(super) fn observe(fitted: &mut Scheduling, report: &ReportRequest, step: &St
     }
 }
 
-/// The share of its threads' time that a process was at work; 0 where it does not say how many they are.
+/// Returns the share of its threads' time in which a process was at work; 0 if it does not report how many threads it
+/// has.
 fn busy(step: &Step, threads: u32) -> f64 {
     let spent = step.more.iter().find(|(key, _)| **key == Key::Process);
     let spent_ns = spent.map_or(0, |(_, counts)| counts.get(counts::CPU_NS));
@@ -33,10 +34,10 @@ fn busy(step: &Step, threads: u32) -> f64 {
     if all_ns > 0.0 { (spent_ns as f64 / all_ns).min(1.0) } else { 0.0 }
 }
 
-/// The jobs by op and device, then by class of size.
+/// The sums of one op on one device, by class of size.
 pub(super) type BySize = BTreeMap<u32, SizeSums>;
 
-/// Sums of paths, with times as they were, or cut to what is usual.
+/// Returns the sums of paths by op and device. Their times are as reported or, with `is_cut`, cut to what is usual.
 pub(super) fn by_device<'a>(
     counted: impl IntoIterator<Item = (&'a Key, &'a Counts)>,
     is_cut: bool,
@@ -71,7 +72,8 @@ pub(super) fn by_device<'a>(
     sums
 }
 
-/// The share that is left of times counted by powers of two once those far above the 90th percentile are cut.
+/// Returns the share that is left of times once those far above the 90th percentile are cut. The times are counted by
+/// powers of two.
 fn usual_share(log2_ns: &[u64]) -> f64 {
     let total: u128 = log2_ns.iter().map(|jobs| u128::from(*jobs)).sum();
     let mut reached = 0;
@@ -90,14 +92,15 @@ fn usual_share(log2_ns: &[u64]) -> f64 {
     left / all
 }
 
-/// The factor of the 90th percentile up to which the times of larger jobs count.
+/// Longer times count as the 90th percentile multiplied by this factor.
 const USUAL_TIMES: f64 = 4.0;
 
-/// A process that reports for the first time covers all of its life; a day of it is as good.
+/// The longest time that a report may cover (ms). The first report of a process covers all of its life, and a day of it
+/// is as good.
 const COVERED_MS_MAX: u64 = 86_400_000;
 
-/// Sums with more failed jobs than one in this number are not used. Fewer pull a mean down by as little as curves are
-/// off.
+/// Sums in which more than one in this many jobs failed are not used. Fewer failed jobs lower a mean by as little as
+/// the error of the curves.
 const FAILED_DIVISOR: u64 = 100;
 
 #[cfg(test)]
@@ -129,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Reports this range of seconds: software takes 90 us per job, the device 10.
+    /// Reports this range of seconds. Software takes 90 us per job, and the device takes 10 us.
     fn report(scheduler: &Scheduler, seconds: std::ops::Range<u64>, failed: u64) {
         for second in seconds {
             let device = path("virtual-iaa", 50 * second, 10_000);
@@ -175,7 +178,7 @@ mod tests {
     fn the_few_that_took_far_too_long_are_cut() {
         assert_eq!(usual_share(&[]), 1.0);
         assert_eq!(usual_share(&[0, 5, 90, 5]), 1.0);
-        // 95 jobs of about 1.5 us, 5 of about 4 ms: those count as 8 us.
+        // There are 95 jobs of about 1.5 us and 5 of about 4 ms. Each of the 5 counts as 8 us.
         let mut classes = vec![0; 23];
         (classes[10], classes[21]) = (95, 5);
         let left_ns = usual_share(&classes) * (95.0 * 1_536.0 + 5.0 * 1.5 * 2_097_152.0);

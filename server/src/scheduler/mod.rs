@@ -1,7 +1,7 @@
-//! The scheduler of a process that has one, and what every process tells its scheduler: counts are gathered and kept
-//! ([`history`]), shown ([`view`]), and parameters of the placement policy go back ([`parameters`]): those of the
-//! configuration and, where it says so, what `policy::scheduling` makes of the reports ([`learn`]). Nothing here
-//! decides what they should be.
+//! The scheduler of a process that has one, and what every process reports to its scheduler. The scheduler stores
+//! counts ([`history`]), shows them ([`view`]), and sends parameters of the placement policy ([`parameters`]). The
+//! parameters are those of the configuration and, if the configuration says so, those that `policy::scheduling`
+//! computes from the reports ([`learn`]). Nothing here decides their values.
 
 pub(crate) mod counts;
 mod history;
@@ -27,7 +27,7 @@ use history::{Bounds, Filter, History, InstanceSnapshot};
 
 pub(crate) use reporter::{Reporter, Reporting};
 
-/// Gathers what processes report and sends them parameters; one per process, shared by its threads.
+/// Collects the reports of processes and sends them parameters. There is one per process, shared by its threads.
 pub(crate) struct Scheduler {
     history: Mutex<History>,
     fitted: Mutex<Scheduling>,
@@ -39,23 +39,23 @@ pub(crate) struct Scheduler {
     pub(crate) received: Received,
 }
 
-/// Reports that came in, by what became of them.
+/// The numbers of received reports, by outcome.
 #[derive(Default)]
 pub(crate) struct Received {
     pub(crate) kept: Counter,
     pub(crate) refused: Counter,
 }
 
-/// The reason why a report was not kept or another watcher is refused.
+/// The reason why a report is not stored, or why another watcher is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// No honest process sends this. The author of the process must act.
+    /// The report is one that no honest process sends. The author of the process must act.
     #[error("{0}")]
     Invalid(String),
-    /// It contradicts what was reported before; the operator of the reporting process must act.
+    /// The report contradicts earlier reports. The operator of the reporting process must act.
     #[error("{0}")]
     Back(String),
-    /// No room; the operator of the scheduler must act.
+    /// There is no capacity. The operator of the scheduler must act.
     #[error("{0}")]
     Exhausted(String),
 }
@@ -82,10 +82,10 @@ impl Scheduler {
         }
     }
 
-    /// Keeps a report, and learns from what it adds.
+    /// Stores a report, and learns from the counts that it adds.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing was kept of it then.
+    /// Returns a [`Refusal`]; nothing of the report is stored then.
     pub(crate) fn report(
         &self,
         report: &ReportRequest,
@@ -132,12 +132,12 @@ impl Scheduler {
         QueryResponse { instances: snapshots.into_iter().map(message).collect() }
     }
 
-    /// Every count since the instance is known.
+    /// Returns all counts since the first report of each instance.
     pub(crate) fn totals(&self, now: Nanos) -> Vec<InstanceSnapshot> {
         self.history.lock().query(&Filter::default(), now)
     }
 
-    /// Memory of what is kept.
+    /// Returns the memory of what is stored.
     pub(crate) fn bytes(&self) -> ByteCount {
         self.history.lock().bytes()
     }
@@ -146,20 +146,20 @@ impl Scheduler {
         self.instances_max
     }
 
-    /// Returns how many calls follow the parameters.
+    /// Returns the number of calls that follow the parameters.
     pub(crate) fn watching(&self) -> usize {
         self.watchers.load(Ordering::Relaxed)
     }
 
-    /// The parameters in force.
+    /// Returns the parameters in force.
     pub(crate) fn parameters(&self) -> PolicyParameters {
         self.parameters.borrow().clone()
     }
 
-    /// One more that follows the parameters.
+    /// Adds a caller that follows the parameters.
     ///
     /// # Errors
-    /// [`Refusal::Exhausted`] where as many do as may report.
+    /// Returns [`Refusal::Exhausted`] if as many callers follow as instances may report.
     pub(crate) fn watch(self: &Arc<Self>) -> Result<Watcher, Refusal> {
         let watcher = Watcher { scheduler: Arc::clone(self), changes: self.parameters.subscribe() };
         let before = self.watchers.fetch_add(1, Ordering::Relaxed);
@@ -171,7 +171,8 @@ impl Scheduler {
         )))
     }
 
-    /// Takes over what may change while serving. Other parameters are a new revision and go to all that follow.
+    /// Applies the keys that may change while the server runs. Changed parameters get a new revision and are sent to
+    /// all followers.
     pub(crate) fn reload(&self, config: &SchedulerConfig) {
         self.report_every_ms.store(config.report_every_ms, Ordering::Relaxed);
         self.fitted.lock().set_tick(tick(config));
@@ -179,7 +180,7 @@ impl Scheduler {
         self.send();
     }
 
-    /// Sends what holds now, if it is not what was sent last.
+    /// Sends the current parameters, unless they equal those that were sent last.
     fn send(&self) {
         let (fitted, config) = (self.fitted.lock(), self.config.lock());
         self.parameters.send_if_modified(|current| {
@@ -193,7 +194,7 @@ impl Scheduler {
     }
 }
 
-/// Decisions are made at the pace of reports.
+/// Returns the time between decisions, which are made at the pace of reports.
 fn tick(config: &SchedulerConfig) -> Nanos {
     Nanos::millis(config.report_every_ms)
 }
@@ -210,12 +211,12 @@ impl Drop for Watcher {
     }
 }
 
-/// The longest report (bytes). An honest one with every path that occurs takes some tens of KiB. A report that is
-/// refused as too long is not decoded: an empty path takes two bytes on the wire and a hundred times that in memory.
+/// The longest report (bytes). An honest report with every path that occurs takes some tens of KiB. A longer report is
+/// refused before it is decoded: an empty path takes two bytes on the wire and a hundred times as many in memory.
 pub(crate) const REPORT_BYTES_MAX: usize = 256 << 10;
 
-/// An instance that has not reported for this long may be replaced by a new one where there is no room for both.
+/// The silence after which an instance may be replaced by a new one, if there is no room for both.
 const SILENT_AFTER: Nanos = Nanos::secs(10);
 
-/// Processes that follow no parameters yet report revision 0.
+/// The first revision. Processes that follow no parameters yet report revision 0.
 const FIRST_REVISION: u64 = 1;

@@ -1,5 +1,5 @@
-//! The parameters that a scheduler sends, from its configuration and from what it fitted; and what they make of the
-//! configuration of a process that follows them. Unknown policies and values out of range change nothing.
+//! The parameters that a scheduler sends, made from its configuration and from what it fitted; and the configuration
+//! that results from them in a process that follows them. Unknown policies and values out of range change nothing.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(super) fn to_send(
 /// configuration; `devices` are the names of its devices.
 ///
 /// # Errors
-/// What is not valid, and what would be.
+/// Describes what is not valid, and what would be valid.
 pub(super) fn policy(
     sent: &PolicyParameters,
     configured: &RuntimeSection,
@@ -103,7 +103,7 @@ fn offloads(sent: &PolicyParameters, devices: &[&str]) -> Result<Vec<Offload>, S
 /// Returns the configuration that holds under these parameters. `configured` is the process's configuration.
 ///
 /// # Errors
-/// What is not valid, and what would be.
+/// Describes what is not valid, and what would be valid.
 fn followed(
     parameters: &PolicyParameters,
     configured: &RuntimeSection,
@@ -132,12 +132,12 @@ fn followed(
     Ok(runtime)
 }
 
-/// More than any scheduler fits.
+/// The most offloads that are accepted. No scheduler fits as many.
 const OFFLOADS_MAX: usize = 1_024;
 
 const WEIGHTS: std::ops::RangeInclusive<u16> = 1..=1_000;
 
-/// The number of characters of a stranger's text that are shown.
+/// The number of characters of a received text that are shown.
 const SHOWN_CHARS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
         let sent = PolicyParameters { inline_bytes_max: Some(u64::MAX), ..<_>::default() };
         assert!(followed(&sent, &configured).unwrap_err().contains("inline_bytes_max"));
     }
-    /// Software takes ten times as long as the device at every size.
+    /// Returns what is learnt when software takes ten times as long as the device at every size.
     fn learnt() -> Scheduling {
         let mut fitted = nothing();
         for second in 1..10 {

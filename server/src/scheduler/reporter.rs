@@ -1,6 +1,6 @@
-//! The exchange between a process and its scheduler: counts go out at the pace that the scheduler asks for, and
-//! parameters of the placement policy come in and go to the workers. A scheduler that is away, slow or wrong changes
-//! nothing about how the process serves.
+//! The exchange between a process and its scheduler. The process sends its counts at the pace that the scheduler
+//! requests. It receives parameters of the placement policy and passes them to the workers. A scheduler that is away,
+//! slow or wrong does not change how the process serves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,30 +21,30 @@ use crate::config::{Config, Services};
 use crate::counters::Counter;
 use crate::worker::{Plan, Worker, WorkerMessage};
 
-/// The results of reports and of parameters, for the page of metrics.
+/// The outcomes of reports and of received parameters, for the metrics page.
 #[derive(Default)]
 pub(crate) struct Reporting {
-    /// Reports that the scheduler kept.
+    /// Reports that the scheduler stored.
     pub(crate) kept: Counter,
-    /// Reports that it refused.
+    /// Reports that the scheduler refused.
     pub(crate) refused: Counter,
-    /// Reports that did not reach it, or it did not answer in time.
+    /// Reports that did not reach the scheduler, or that it did not answer in time.
     pub(crate) failed: Counter,
-    /// Parameters that the workers were told.
+    /// Parameters that were passed to the workers.
     pub(crate) applied: Counter,
-    /// Parameters that were not valid.
+    /// Received parameters that were not valid.
     pub(crate) invalid: Counter,
     revision: AtomicU64,
     is_away: AtomicBool,
 }
 
 impl Reporting {
-    /// The parameters that are followed; 0 for none.
+    /// Returns the revision of the parameters in use; 0 for none.
     pub(crate) fn revision(&self) -> u64 {
         self.revision.load(Ordering::Relaxed)
     }
 
-    /// Says so once per outage, whichever of the two calls notices it.
+    /// Logs once per outage that the scheduler is away, whichever of the two calls notices it.
     fn away(&self, address: &str, status: &Status) {
         if !self.is_away.swap(true, Ordering::Relaxed) {
             let (code, why) = (status.code(), status.message());
@@ -59,7 +59,7 @@ impl Reporting {
     }
 }
 
-/// One process's way to its scheduler.
+/// One process's connection to its scheduler.
 pub(crate) struct Reporter {
     plan: Arc<Plan>,
     workers: Arc<[Worker]>,
@@ -71,10 +71,10 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// The reporter of a process that has a scheduler. Called within the control thread's executor.
+    /// Creates the reporter of a process that has a scheduler. It must be called within the control thread's executor.
     ///
     /// # Errors
-    /// An address that is none.
+    /// Describes an address that is not valid.
     pub(crate) fn new(plan: Arc<Plan>, workers: Arc<[Worker]>) -> Result<Self, String> {
         let config = &plan.config;
         let address = config.scheduler.address.clone();
@@ -92,7 +92,7 @@ impl Reporter {
         })
     }
 
-    /// Reports and follows for as long as it is polled.
+    /// Sends reports and follows parameters for as long as the future is polled.
     pub(crate) async fn run(&self) {
         tokio::join!(self.report(), self.follow());
     }
@@ -158,7 +158,7 @@ impl Reporter {
         }
     }
 
-    /// Tells the workers, unless it is not valid: then they keep what they have.
+    /// Passes parameters to the workers. If they are not valid, the workers keep the previous ones.
     fn take(&self, sent: &PolicyParameters) {
         let reporting = &self.plan.reporting;
         let (devices, accelerators) = (&self.plan.devices, self.plan.accelerators);
@@ -203,8 +203,8 @@ impl Reporter {
         }
     }
 
-    /// Returns the number of threads that serve, with the worker device's where there is one: the CPU time of both is
-    /// reported.
+    /// Returns the number of threads that serve, including those of the worker device if there is one. The reported CPU
+    /// time covers both.
     fn threads(&self) -> u32 {
         let has_device = self.plan.devices.iter().any(|device| device.name() == "worker");
         let of_device = if has_device { self.plan.config.runtime.workers } else { 0 };
@@ -219,7 +219,7 @@ fn cpu_ns() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The counters of all workers as one.
+/// Returns the sums of all workers' counters.
 fn counted(runtimes: &[Arc<runtime::Metrics>]) -> Counted {
     let mut counted = Counted::new();
     let mut add = |key, counts: Counts| counted.entry(key).or_default().add(&counts);
@@ -282,7 +282,7 @@ fn message(path: runtime::metrics::PathCount) -> PathCounts {
     }
 }
 
-/// The configured name, or the host's with the process's number.
+/// Returns the configured name, or the host's name with the process id.
 fn instance(config: &Config) -> String {
     if !config.scheduler.instance.is_empty() {
         return config.scheduler.instance.clone();
@@ -307,7 +307,7 @@ fn role(config: &Config) -> String {
     names.join(",")
 }
 
-/// Differs between any two starts of a process on one machine.
+/// Returns a number that differs between any two starts of a process on one machine.
 fn epoch() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
@@ -325,22 +325,24 @@ impl Backoff {
     }
 }
 
-/// Answers of a scheduler that is there and does not want this report.
+/// The status codes with which a scheduler that is there refuses a report.
 const REFUSALS: [Code; 4] =
     [Code::InvalidArgument, Code::FailedPrecondition, Code::ResourceExhausted, Code::OutOfRange];
 
-/// The period that holds until the scheduler has named one.
+/// The period of reports until the scheduler has named one.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// The shortest period, whatever the scheduler says: a shorter one costs more than it tells.
+/// The shortest period, whatever the scheduler requests. A shorter period costs more than its reports are worth.
 const REPORT_EVERY_MIN: Duration = Duration::from_millis(10);
 const REPORT_EVERY_MAX: Duration = Duration::from_secs(86_400);
 
-/// A scheduler that is back is found within this; one that is away costs an attempt as often.
+/// The first wait after a failed attempt. Later waits are longer.
 const RETRY_MIN: Duration = Duration::from_millis(100);
+/// The longest wait. A scheduler that is back is found within this time. A scheduler that is away costs one attempt per
+/// this time.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A label of DNS has 63.
+/// The longest name of a host. A label of DNS has at most 63 characters.
 const HOST_CHARS_MAX: usize = 63;

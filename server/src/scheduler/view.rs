@@ -1,5 +1,5 @@
 //! The numbers that the scheduler's page and its JSON form show for a window of time: rates, means and bounds of
-//! quantiles, by path, size and device. The page decides how they look.
+//! quantiles, by path, size and device. The page decides how to present them.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use super::history::{Filter, InstanceSnapshot};
 use super::{Scheduler, learn};
 use crate::config::ParametersWord;
 
-/// Everything that is shown.
+/// Everything that the page shows.
 #[derive(Debug, Serialize)]
 pub(crate) struct View {
-    /// The last while that counts are from (ms); 0 for all that is known.
+    /// The length of the window before now (ms); 0 for everything that is known.
     pub(crate) window_ms: u64,
     pub(crate) report_every_ms: u64,
     pub(crate) parameters: Sent,
@@ -33,8 +33,8 @@ pub(crate) struct View {
 #[derive(Debug, Serialize)]
 pub(crate) struct OpCurves {
     pub(crate) op: String,
-    /// How many times faster the jobs of the window are than if all of them ran in software; none where software is not
-    /// known.
+    /// The time of the window's jobs in software, divided by their time where they are sent. It is none if the time in
+    /// software is unknown.
     pub(crate) predicted_gain: Option<f64>,
     pub(crate) measured_gain: Option<f64>,
     pub(crate) devices: Vec<CurveRow>,
@@ -44,27 +44,28 @@ pub(crate) struct OpCurves {
 #[derive(Debug, Serialize)]
 pub(crate) struct CurveRow {
     pub(crate) device: String,
-    /// The jobs that the curve is learnt from.
+    /// The number of jobs that the curve is learnt from.
     pub(crate) jobs: u64,
-    /// The jobs that cannot have been as they were reported.
+    /// The number of jobs whose reports cannot be true.
     pub(crate) refused_jobs: u64,
-    /// Times that one reporter was far from the others.
+    /// The number of times that one reporter was far from the others.
     pub(crate) doubted: u64,
     /// The size from which the device pays, as far as is known now.
     pub(crate) break_even_bytes: Option<u64>,
-    /// Smaller jobs are not offloaded to it, where parameters are fitted; it follows the break-even.
+    /// The size below which jobs are not offloaded to the device, where parameters are fitted. It follows the
+    /// break-even.
     pub(crate) bytes_min: Option<u64>,
     pub(crate) weight: Option<u16>,
-    /// The size up to which jobs are waited for; 0 means that none are.
+    /// The size up to which callers wait for jobs; 0 means that they wait for none.
     pub(crate) wait_bytes_max: Option<u64>,
     pub(crate) points: Vec<CurvePoint>,
 }
 
-/// A size and what a job of it takes.
+/// A size and the times that a job of this size takes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct CurvePoint {
     pub(crate) bytes: u64,
-    /// The device's own time.
+    /// The time that the device works on the job.
     pub(crate) service_ns: u64,
     /// The time from submission to completion as it is observed now. Unusually long times are cut.
     pub(crate) latency_ns: u64,
@@ -72,7 +73,7 @@ pub(crate) struct CurvePoint {
     pub(crate) host_ns: Option<u64>,
 }
 
-/// The parameters in force; what is null is each process's own.
+/// The parameters in force. For a parameter that is null, each process uses its own.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sent {
     pub(crate) revision: u64,
@@ -105,13 +106,13 @@ pub(crate) struct PathRow {
     pub(crate) failed: u64,
     pub(crate) did_not_fit: u64,
     pub(crate) jobs_per_s: f64,
-    /// Uncompressed.
+    /// The uncompressed bytes per second.
     pub(crate) bytes_per_s: f64,
     pub(crate) service: Times,
     pub(crate) queueing: Times,
 }
 
-/// A mean, and bounds that a percentage of the jobs was below, a power of two.
+/// The mean of a time, and bounds below which a percentage of the jobs was. Each bound is a power of two.
 #[derive(Debug, Serialize)]
 pub(crate) struct Times {
     pub(crate) mean_ns: u64,
@@ -127,7 +128,7 @@ pub(crate) struct OpSizes {
     pub(crate) classes: Vec<SizeRow>,
 }
 
-/// The jobs whose uncompressed side has from this many bytes to below twice as many.
+/// The jobs whose uncompressed side has at least `bytes_from` bytes and less than twice as many.
 #[derive(Debug, Serialize)]
 pub(crate) struct SizeRow {
     pub(crate) bytes_from: u64,
@@ -142,11 +143,11 @@ pub(crate) struct SizeRow {
 pub(crate) struct OccupancyRow {
     pub(crate) device: String,
     pub(crate) jobs_per_s: f64,
-    /// The jobs in flight at a time, including those in transit and those that wait.
+    /// The average number of jobs in flight, including those in transit and those that wait.
     pub(crate) inside: f64,
-    /// The part of these that the device works on: busy engines, or busy cores for software.
+    /// The part of `inside` that the device works on: busy engines, or busy cores for software.
     pub(crate) worked_on: f64,
-    /// The time that a job takes of the calling core (ns), where it was measured.
+    /// The mean time that a job takes on the calling core (ns), where it was measured.
     pub(crate) host_mean_ns: Option<u64>,
 }
 
@@ -157,12 +158,12 @@ pub(crate) struct DeviceRow {
     pub(crate) timeouts: u64,
     pub(crate) probes: u64,
     pub(crate) restored: u64,
-    /// The jobs redone in software, by reason.
+    /// The jobs that software repeated, by reason.
     pub(crate) fallbacks: BTreeMap<String, u64>,
 }
 
 impl Scheduler {
-    /// Returns the view of the last `window_ms`; 0 asks for all that is known.
+    /// Returns the view of the last `window_ms`; 0 means everything that is known.
     pub(crate) fn view(&self, window_ms: u64, now: Nanos) -> View {
         let filter = Filter { last_ms: window_ms, ..Filter::default() };
         let snapshots = self.history.lock().query(&filter, now);
@@ -249,19 +250,21 @@ fn summed(snapshots: &[InstanceSnapshot]) -> BTreeMap<&Key, Sum> {
     sums
 }
 
-/// The sum for one key over instances.
+/// The sum of one key's counts over instances.
 #[derive(Default)]
 struct Sum {
     counts: Counts,
     jobs_per_s: f64,
     bytes_per_s: f64,
-    /// The jobs in flight at a time, and those that are worked on.
+    /// The average number of jobs in flight.
     inside: f64,
+    /// The average number of jobs that devices work on.
     worked_on: f64,
 }
 
 impl Sum {
-    /// Instances may be known for different times: rates are added, not divided anew.
+    /// Adds the counts of one instance. Instances may be known for different times, so rates are added and not divided
+    /// again.
     fn add(&mut self, counts: &Counts, covered_ms: u64) {
         self.counts.add(counts);
         let work_bytes = counts.sizes().iter().map(|size| size.work_bytes as f64).sum();

@@ -1,5 +1,5 @@
-//! The budget of a session's values: the values that it reads and answers take a part of the worker's budget before
-//! they take memory. Small values are not charged, because a connection's buffers bound what it holds of them.
+//! The budget of a session's values. The values that a session reads and answers take a part of the worker's budget
+//! before they take memory. Small values are not charged, because a connection's buffers bound what it holds of them.
 
 use std::io;
 
@@ -17,12 +17,13 @@ use crate::backend::{Failure, NoRoom, Outcome};
 use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::context::ADMISSION_MAX;
 
-/// The result of reading a body: the value with its end, or none when the budget had no room.
+/// The result of reading a body: the value with its end, or none if the budget had no room, and the part of the budget.
 type Admitted = (Option<Buffer>, Option<Permit>);
 
 impl Session {
-    /// Reads a value of which `here` has been read already into a separate pool buffer, with its part of the budget.
-    /// Without a buffer there was no room, and the value was read past; none means the end of the stream.
+    /// Reads a value, of which `here` has already been read, into a separate pool buffer, with its part of the budget.
+    /// A result without a buffer means that there was no memory and the value was skipped. None means the end of the
+    /// stream.
     pub(super) async fn read_body(
         &mut self,
         here: &[u8],
@@ -33,7 +34,8 @@ impl Session {
             let body = self.receive(here, body_bytes, body_bytes, &mut pace).await?;
             return Ok(body.map(|body| (Some(body), None)));
         }
-        // Where memory is short, who takes some has begun to send: a few bytes are no claim to a whole value.
+        // If memory is short, only a client that has begun to send its value gets memory. A few bytes are no claim to a
+        // whole value.
         let begun = if self.context.is_short_of_memory() && here.len() < INPUT_BYTES {
             match self.receive(here, INPUT_BYTES.min(body_bytes), INPUT_BYTES, &mut pace).await? {
                 Some(begun) => Some(begun),
@@ -54,7 +56,8 @@ impl Session {
         Ok(body.map(|body| (Some(body), Some(permit))))
     }
 
-    /// Reads on behind `here` up to `bytes`, into a buffer for `capacity`; none at the end of the stream.
+    /// Reads the bytes after `here`, up to `bytes` in total, into a buffer of `capacity`. Returns none at the end of
+    /// the stream.
     async fn receive(
         &self,
         here: &[u8],
@@ -79,7 +82,7 @@ impl Session {
         Ok(Some(body))
     }
 
-    /// Answers a command whose value had no room.
+    /// Answers a command for whose value there was no memory.
     pub(super) async fn refuse_body(&mut self, command: &Command<'_>) {
         let key = match command {
             Command::Store(store) if store.verb == StoreVerb::Set => Some(store.key.bytes()),
@@ -93,8 +96,9 @@ impl Session {
         self.fail(Failure::OutOfMemory, false);
     }
 
-    /// The bytes of the budget that an answer takes for a stored value's logical form. A small one takes none. Neither
-    /// does one that is answered as a server sent it: it came with its part of the budget.
+    /// Returns the bytes of the budget that an answer takes for a stored value's logical form. A small value takes
+    /// none. A value that is answered as a server sent it takes none either, because it came with its part of the
+    /// budget.
     #[inline]
     pub(super) fn charged_bytes(&self, stored: &[u8]) -> Option<usize> {
         if !frame::must_wrap(stored) {
@@ -105,9 +109,9 @@ impl Session {
         (bytes > UNCHARGED_BYTES_MAX).then_some(bytes)
     }
 
-    /// A part of the budget for an answer, for a session that holds none; none where the caller of a command in memory
-    /// has granted the room. Where there is none at once, the answers so far are written first: they may hold what is
-    /// waited for.
+    /// Takes a part of the budget for an answer, for a session that holds none. Returns none if the caller of a command
+    /// in memory has granted the bytes. If the bytes are not free at once, the session first writes the answers so far,
+    /// because they may hold the bytes that it waits for.
     #[cold]
     pub(super) async fn charge_reply(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
         let permit = if let Transport::Memory { reply_budget, held_bytes } = &mut self.transport {
@@ -124,7 +128,7 @@ impl Session {
             self.flush_or_close().await;
             Some(self.context.admit(bytes).await.ok_or_else(|| no_room(bytes))?)
         };
-        // Unpacking it is the first part of moving it.
+        // Unpacking the value is the first part of moving it.
         self.context.turns.take(bytes).await;
         Ok(permit)
     }
@@ -170,7 +174,7 @@ fn no_room(bytes: usize) -> Failure {
     Failure::NoRoom(NoRoom { wanted: SmallVec::from_elem(bytes as u64, 1), returned: None })
 }
 
-/// A value that is answered, with its part of the budget.
+/// Attaches a part of the budget to the value of an answer.
 pub(super) fn charged(value: Bytes, permit: Option<Permit>) -> Bytes {
     match permit {
         Some(permit) => permit.attach(value),

@@ -1,5 +1,5 @@
-//! One client's connection: bytes in, replies out, and the end. It holds a read buffer only while there are unread
-//! bytes, so an idle connection costs its task and nothing else.
+//! One client's connection, from its first byte to its end. It holds a read buffer only while there are unread bytes,
+//! so an idle connection costs its task and nothing else.
 
 use std::future::poll_fn;
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
     }
 }
 
-/// Counts a connection for as long as it lives, however it ends.
+/// Counts a connection as open until this value is dropped.
 pub(crate) struct Open<'a>(&'a WorkerContext, ListenerProtocol);
 
 impl<'a> Open<'a> {
@@ -51,7 +51,7 @@ impl Drop for Open<'_> {
 /// The destination of answers.
 pub(super) enum Transport {
     Stream(Stream),
-    /// The answers to a command given in memory stay in `out`. `held_bytes` of them have been granted by the budget.
+    /// The answers to a command given in memory stay in `out`. The budget has granted `held_bytes` of them.
     Memory {
         reply_budget: ReplyBudget,
         held_bytes: usize,
@@ -80,7 +80,8 @@ impl Session {
             };
             self.context.counters.commands.bytes_read.add(bytes as u64);
             if bytes == input.capacity() {
-                // A long value filled it, which sets its size where it is served, or input that needs more room.
+                // The buffer is full of a long value, which sets the size again when it is served, or of input that
+                // needs more space.
                 self.read_bytes = INPUT_BYTES;
             }
             input.set_len(bytes);
@@ -89,8 +90,8 @@ impl Session {
         self.flush().await
     }
 
-    /// Waits for bytes; false when the server drains, and all that had arrived before is answered, or when the client
-    /// has been silent for too long. As memcached, which closes no Unix socket for that.
+    /// Waits for bytes. Returns false when the server drains and everything that had arrived before is answered, or
+    /// when the client has been silent for too long. Like memcached, it closes no Unix socket because of silence.
     pub(super) async fn wait_readable(&mut self) -> io::Result<bool> {
         let is_tcp = matches!(self.transport, Transport::Stream(Stream::Tcp(_)));
         let Some(limit) = self.context.idle_timeout.filter(|_| is_tcp) else {
@@ -119,7 +120,7 @@ impl Session {
         .await
     }
 
-    /// Serves commands until no unread byte is left, then gives the buffer back.
+    /// Serves commands until no unread byte is left, and then returns the buffer to the pool.
     pub(super) async fn converse(&mut self, mut input: Buffer) -> io::Result<()> {
         let mut start = 0;
         let mut line: Option<(Permit, Pace)> = None;
@@ -135,7 +136,7 @@ impl Session {
             }
             let unread = input.len() - start;
             if unread > INPUT_BYTES / 2 && line.is_none() {
-                // A long line holds more than a connection may without being counted.
+                // A long line holds more bytes than a connection may hold without a charge.
                 let permit = self.context.admit(LONG_LINE_BYTES).await;
                 line = permit.map(|permit| (permit, Pace::charged(&self.context)));
                 if line.is_none() {
@@ -157,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Returns unread bytes at the front of a buffer with room behind them.
+    /// Returns the unread bytes at the front of a buffer that has space behind them.
     pub(super) fn make_room(&self, input: Buffer, start: usize) -> Buffer {
         let unread = input.len() - start;
         let capacity = INPUT_BYTES.max(unread * 2).min(LONG_LINE_BYTES);
@@ -166,8 +167,8 @@ impl Session {
         next
     }
 
-    /// Reads behind what is there; false at the end of the stream, or when the server drains: a line that is still open
-    /// then is no request yet.
+    /// Appends bytes from the client to `input`. Returns false at the end of the stream and when the server drains: an
+    /// incomplete line is not a request, so the drain does not wait for it.
     pub(super) async fn read_more(&mut self, input: &mut Buffer) -> io::Result<bool> {
         let filled = input.len();
         loop {
@@ -187,7 +188,7 @@ impl Session {
         }
     }
 
-    /// Reads and drops what belongs to a refused command.
+    /// Reads and discards the bytes of a refused command.
     pub(super) async fn swallow(&mut self, mut bytes: u64) -> io::Result<()> {
         self.flush().await?;
         let mut pace = Pace::uncharged(&self.context);
@@ -253,16 +254,18 @@ impl Drop for Session {
     }
 }
 
-/// The read buffer of a connection with bytes to read: a pipeline of a hundred small commands fits.
+/// The size of the read buffer of a connection with bytes to read. A pipeline of a hundred small commands fits.
 pub(super) const INPUT_BYTES: usize = 16 << 10;
 
-/// The same where a long value is likely to come: enough for its line, and little of it to copy.
+/// The size of the read buffer if a long value is likely to come. The buffer holds the value's line, and few bytes of
+/// the value have to be copied out of it.
 pub(super) const BEGINNING_BYTES: usize = units::limits::LINE_BYTES_MAX;
 
-/// The read buffer of a connection in the middle of a long get line.
+/// The size of the read buffer of a connection in the middle of a long get line.
 pub(super) const LONG_LINE_BYTES: usize = units::limits::GET_LINE_BYTES_MAX + INPUT_BYTES;
 
-/// Replies gathered before they are written; a value may go beyond. It is part of what a connection may hold uncharged.
+/// The bytes of replies that are gathered before they are written. One value may exceed them. They are part of what a
+/// connection may hold uncharged.
 pub(super) const OUT_BYTES_MAX: usize = 32 << 10;
 
 const _: () = assert!(INPUT_BYTES > 2 * units::limits::LINE_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Hands each command to the code that serves it, and each refused line to its answer.
+//! Passes each command to the code that serves it, and answers each refused line.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,16 +18,16 @@ use crate::values::Body;
 
 /// The next step of a session.
 pub(super) enum Step {
-    /// Go on behind this many bytes.
+    /// Continue behind this many bytes.
     Consumed(usize),
-    /// A command's value is not here yet: it is read into a buffer of its own.
+    /// A command's value has not come yet. It is read into a separate buffer.
     NeedsBody { line_bytes: usize, body_bytes: usize },
     /// Read more.
     Incomplete,
 }
 
 impl Session {
-    /// Serves the whole commands of the input from `start`; answers how many bytes are done with.
+    /// Serves the complete commands of the input from `start`. Returns the number of bytes that are done.
     pub(super) async fn serve_buffered(
         &mut self,
         input: &Buffer,
@@ -54,7 +54,7 @@ impl Session {
                 None => self.refuse_body(&command).await,
             }
         }
-        // All bytes in the buffer behind the line were the value's.
+        // All bytes in the buffer behind the line belonged to the value.
         Ok(input.len() - start)
     }
 
@@ -100,7 +100,7 @@ impl Session {
         }
     }
 
-    /// A storage command whose value is in the read buffer; plain ones are issued without waiting.
+    /// Serves a storage command whose value is in the read buffer. Plain commands are issued without waiting.
     pub(super) async fn store_in_order<'a>(
         &mut self,
         command: Command<'a>,
@@ -122,7 +122,7 @@ impl Session {
         self.push(Pending { since, issued }, pending).await;
     }
 
-    /// Checks the value's end, takes it off and serves the command.
+    /// Checks the value's end, removes it and serves the command.
     pub(super) async fn serve_body(&mut self, command: Command<'_>, body: Body<'_>) {
         if !body.as_slice().ends_with(b"\r\n") {
             let silent = matches!(&command, Command::Store(store) if store.noreply);
@@ -190,7 +190,7 @@ impl Session {
         self.push(Pending { since, issued }, pending).await;
     }
 
-    /// Commands that wait for all before them and keep all behind them waiting.
+    /// Serves a command that waits for all commands before it and delays all commands behind it.
     pub(super) async fn serve_alone(&mut self, command: Command<'_>, since: Instant) {
         self.answered = None;
         match command {
@@ -220,7 +220,7 @@ impl Session {
         self.closing |= refusal.close;
     }
 
-    /// Gives other sessions of this core their turn after a number of commands.
+    /// Lets other sessions of this core have their turn after a number of commands.
     pub(super) async fn yield_sometimes(&mut self) {
         self.served += 1;
         if self.served > self.context.requests_per_turn {
@@ -230,15 +230,15 @@ impl Session {
         }
     }
 
-    /// Appends an error line, unless `noreply`: a client that expects none would take it for the reply to something
-    /// else. memcached tells of a lack of memory even then.
+    /// Appends an error line, unless `noreply` is set: a client that expects no line would take it for the reply to
+    /// another command. A lack of memory is reported even then, as memcached does.
     pub(super) fn fail(&mut self, failure: Failure, noreply: bool) {
         use std::io::Write;
         match &failure {
             Failure::OutOfMemory | Failure::NoRoom(_) => {
                 self.context.counters.commands.store_no_memory.up();
             }
-            // A server that could not be asked is counted by its link, once for each request.
+            // A link has counted its server's failure, once for each request.
             Failure::Link(_) => {}
             Failure::Line(_) => self.context.counters.commands.upstream_errors.up(),
         }
@@ -254,7 +254,7 @@ impl Session {
     }
 }
 
-/// A storage command that may be under way with others.
+/// Returns the storage command if it may be in flight with others.
 fn plain_store<'c, 'k>(command: &'c Command<'k>) -> Option<&'c Store<'k>> {
     match command {
         Command::Store(store) if !edit::needs_old_value(store.verb) => Some(store),

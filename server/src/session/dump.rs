@@ -1,6 +1,6 @@
-//! Lists of what is stored, for operators and their tools: `stats cachedump`, `lru_crawler metadump` and `mgdump`. The
-//! embedded store is walked a bounded part at a time; what memcached servers list is passed on, over connections of
-//! this list's own, since a list may be longer than anything else that they answer.
+//! Lists of the stored items, for operators and their tools: `stats cachedump`, `lru_crawler metadump` and `mgdump`.
+//! The embedded store is walked in bounded parts. Lists of memcached servers are passed on. They use separate
+//! connections, because a list may be longer than any other answer of a server.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
@@ -18,7 +18,7 @@ use crate::backend::Backend;
 use crate::context::WorkerContext;
 use crate::stream::Stream;
 
-/// A list that was asked for.
+/// The form of a requested list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// `ITEM key [bytes b; expiry s]`, for at most `items_max` items.
@@ -31,13 +31,14 @@ enum Form {
 
 /// The reason why a list ends early.
 enum Cut {
-    /// This line stands in place of the list's end.
+    /// This line replaces the end of the list.
     Line(Vec<u8>),
-    /// The client is gone, or takes nothing.
+    /// The client is gone, or receives nothing.
     Client,
 }
 
-/// One list of the servers' items is passed on at a time, by connections of its own to them.
+/// The right to pass on a list of the servers' items, over separate connections to them. Only one list is passed on at
+/// a time.
 struct Passing(Rc<WorkerContext>);
 
 impl Drop for Passing {
@@ -47,7 +48,7 @@ impl Drop for Passing {
 }
 
 impl Session {
-    /// `stats cachedump CLASS LIMIT`; what follows is ignored, as memcached ignores it.
+    /// Serves `stats cachedump CLASS LIMIT`. Like memcached, it ignores further arguments.
     pub(super) async fn cachedump(&mut self, mut arguments: Tokens<'_>) {
         let (Some(class), Some(limit)) = (arguments.next(), arguments.next()) else {
             return self.out.text().extend_from_slice(b"CLIENT_ERROR bad command line\r\n");
@@ -67,7 +68,7 @@ impl Session {
         self.list(Form::Cache { items_max }, class == CLASS, &asked).await;
     }
 
-    /// Serves the forms of `lru_crawler` that are lists. Returns false for the others, which have nothing to do here.
+    /// Serves the forms of `lru_crawler` that are lists. Returns false for the other forms, which are not served here.
     pub(super) async fn crawl(&mut self, mut arguments: Tokens<'_>) -> bool {
         let (form, name) = match arguments.next() {
             Some(b"metadump") => (Form::Meta, "metadump"),
@@ -120,7 +121,7 @@ impl Session {
         }
     }
 
-    /// Lists the embedded store. Between two steps the client takes what there is, and others have their turn.
+    /// Lists the embedded store. Between two steps the client receives what is gathered, and others have their turn.
     async fn walk(
         &mut self,
         form: Form,
@@ -143,7 +144,7 @@ impl Session {
         }
     }
 
-    /// Passes on what each server lists, one after the other.
+    /// Passes on the list of each server, one after the other.
     async fn pass_on(&mut self, form: Form, backend: &Backend, asked: &str) -> Result<(), Cut> {
         let Backend::Cluster(cluster) = backend else { return Ok(()) };
         let mut left = form.items_max();
@@ -179,7 +180,7 @@ impl Session {
         Ok(())
     }
 
-    /// Writes what is gathered. A list is not kept for a client that does not take it.
+    /// Writes what is gathered. The list ends if the client does not receive it in time.
     async fn hand_over(&mut self) -> Result<(), Cut> {
         match timeout(STALL_MAX, self.flush()).await {
             Ok(Ok(())) => Ok(()),
@@ -211,11 +212,11 @@ impl Form {
         }
     }
 
-    /// Appends an item's line; false if this form has none for it.
+    /// Appends an item's line. Returns false if this form has no line for the item.
     fn line(self, item: &Listed<'_>, time: &CoarseClock, out: &mut Vec<u8>) -> bool {
         let date = |at_s: u32| if at_s == 0 { 0 } else { time.unix_at(at_s) };
         match self {
-            // Such a line could not hold the key.
+            // An `ITEM` line cannot hold a binary key.
             Form::Cache { .. } if item.key_is_binary => return false,
             Form::Cache { .. } => {
                 out.extend_from_slice(b"ITEM ");
@@ -250,7 +251,7 @@ impl Form {
 /// The lines of a server's list.
 struct Lines {
     stream: Stream,
-    /// The time for which the server may send nothing.
+    /// The time for which the server may be silent.
     patience: Duration,
     input: Vec<u8>,
     start: usize,
@@ -270,7 +271,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The next line with its end.
+    /// Returns the next line with its end.
     async fn next(&mut self) -> io::Result<&[u8]> {
         loop {
             let unread = &self.input[self.start..];
@@ -305,7 +306,7 @@ impl Lines {
     }
 }
 
-/// A server's own word on why it lists nothing.
+/// Returns the server's reason why it lists nothing, or a fixed text if the line is not a known refusal.
 fn refused(line: &[u8]) -> Vec<u8> {
     let known: [&[u8]; 5] = [b"BUSY ", b"BADCLASS ", b"ERROR", b"CLIENT_ERROR ", b"SERVER_ERROR "];
     if known.iter().any(|word| line.starts_with(word)) { line.to_vec() } else { NONSENSE.to_vec() }
@@ -318,7 +319,7 @@ const fn busy(form: Form) -> &'static [u8] {
     }
 }
 
-/// Returns whether a list of classes has the one that exists; none if the text is no list of classes.
+/// Returns whether a list of classes contains the class that exists; none if the text is not a list of classes.
 fn has_our_class(classes: &[u8]) -> Option<bool> {
     if matches!(classes, b"all" | b"hash") {
         return Some(true);
@@ -350,16 +351,16 @@ fn uri_encode(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The one class of the embedded store, under a number that memcached has too.
+/// The only class of the embedded store. Its number is a class of memcached too.
 const CLASS: u32 = super::meta::SLAB_CLASS;
 
-/// memcached numbers its classes up to here.
+/// memcached's class numbers are below this.
 const CLASSES: u32 = 64;
 
-/// A client that does not take a part of a list within this time loses its connection: no other list is made meanwhile.
+/// The time in which a client must receive a part of a list, or lose its connection. No other list is made meanwhile.
 const STALL_MAX: Duration = Duration::from_secs(10);
 
-/// A line has a key of 250 bytes, each perhaps as three, and some numbers.
+/// The longest line (bytes). It has a key of 250 bytes, each of which may be written as three, and some numbers.
 const LINE_BYTES_MAX: usize = 2 << 10;
 const READ_BYTES: usize = 16 << 10;
 

@@ -27,7 +27,7 @@ pub(super) const fn needs_old_value(verb: StoreVerb) -> bool {
 }
 
 impl Session {
-    /// Serves append or prepend; with `compare`, only on that version.
+    /// Serves append or prepend. With `compare` it changes only that version.
     pub(super) async fn extend(
         &mut self,
         key: &MetaKey<'_>,
@@ -64,7 +64,7 @@ impl Session {
         Err(contended())
     }
 
-    /// Serves incr, decr or ma on an item that the store itself cannot count in: a frame, if it is a number at all.
+    /// Serves incr, decr or ma on an item in which the store cannot count. If the item is a number, it is in a frame.
     pub(super) async fn count_logical(
         &mut self,
         key: &MetaKey<'_>,
@@ -105,8 +105,8 @@ impl Session {
         Err(contended())
     }
 
-    /// Returns why nothing is counted here; none if the value is a number in a frame. The look leaves a stale item's
-    /// right to be refilled where it is.
+    /// Returns why the command cannot count; none if the value is a number in a frame. The look does not take the right
+    /// to refill a stale item.
     async fn refuse_to_count(
         &mut self,
         key: &MetaKey<'_>,
@@ -140,7 +140,7 @@ impl Session {
         })
     }
 
-    /// The item as it is, with room for its logical value twice and `more_bytes`.
+    /// Returns the item as it is. The budget has granted its logical value twice and `more_bytes`.
     async fn old_value(&mut self, key: &MetaKey<'_>, more_bytes: usize) -> Outcome<Option<Old>> {
         let long_bytes = self.context.long_bytes([key.bytes()]);
         let traffic = self.traffic_alone(1, more_bytes + long_bytes);
@@ -190,19 +190,20 @@ struct Old {
     _permit: Option<Permit>,
 }
 
-/// Returns what is left of a new expiry as a client wrote it: seconds up to memcached's thirty days, zero for never.
+/// Returns the seconds that are left of a new expiry as a client wrote it: seconds up to memcached's thirty days, zero
+/// for never.
 fn told_ttl_s(exptime_s: i32) -> Option<u32> {
     (exptime_s != 0).then(|| u32::try_from(exptime_s).unwrap_or(0))
 }
 
-/// Edits of this worker's sessions, one at a time for each key, so that only other workers and other clients of the
-/// store are ever faster.
+/// The edits of this worker's sessions. Only one edit at a time works on a key, so that only other workers and other
+/// clients of the store can be faster.
 #[derive(Default)]
 pub(crate) struct Edits(RefCell<HashMap<Box<[u8]>, EditLock>>);
 
 type EditLock = Arc<Mutex<()>>;
 
-/// The right to edit a key; dropping it passes the right on.
+/// The right to edit a key. Dropping it passes the right to the next edit.
 pub(crate) struct Turn<'a> {
     edits: &'a Edits,
     key: Box<[u8]>,
@@ -221,7 +222,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.guard = None;
         let mut edits = self.edits.0.borrow_mut();
-        // An edit that waits for its turn holds the mutex too.
+        // An edit that waits for its turn also holds the mutex.
         if edits.get(&self.key).is_some_and(|mutex| Arc::strong_count(mutex) == 1) {
             edits.remove(&self.key);
         }
@@ -232,5 +233,6 @@ fn contended() -> Failure {
     Failure::Line(b"SERVER_ERROR the item kept changing; try again".to_vec())
 }
 
-/// Each try loses only to a write that succeeded, so this many in a row mean a key under a storm of writers.
+/// The most tries of an edit. Each try loses only to a write that succeeded, so this many in a row mean a key under a
+/// storm of writers.
 const TRIES_MAX: usize = 100;

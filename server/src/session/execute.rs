@@ -1,5 +1,5 @@
-//! One command given in memory, as a message carries it: the same session, without a connection. A command that does
-//! something to a connection, or waits for more of it, means nothing here.
+//! One command given in memory, as a message carries it. It uses the same session without a connection. A command that
+//! acts on a connection, or waits for more bytes of it, means nothing here.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use super::connection::Transport;
 use crate::context::WorkerContext;
 use crate::values::Body;
 
-/// Asks for memory before an answer holds this many more bytes. The result is false if there is no room for them.
+/// Requests memory before an answer holds this many more bytes. The result is false if there is no memory for them.
 pub(crate) type ReplyBudget = Box<dyn Fn(usize) -> Pin<Box<dyn Future<Output = bool>>>>;
 
 /// The reason why the bytes have no answer. The caller must act.
@@ -26,13 +26,13 @@ pub(crate) enum NoAnswer {
     MoreThanOne { taken: usize, more: usize },
     #[error("`{0}` is about a connection and means nothing here")]
     Meaningless(String),
-    /// The command has taken effect by then.
+    /// There is no memory for the answer. The command has already taken effect.
     #[error("there is no room for the answer")]
     NoRoom,
 }
 
-/// Serves the command that the parts are, and answers with all that memcached would write, large values as parts of
-/// their own.
+/// Serves the command that the parts form, and returns everything that memcached would write, with large values as
+/// separate parts.
 pub(crate) async fn execute(
     context: &Rc<WorkerContext>,
     mut parts: Vec<Bytes>,
@@ -83,11 +83,11 @@ impl Session {
         self.settle_all(&mut pending).await;
     }
 
-    /// A storage command with its value and CR LF: the end of the first part, then the others.
+    /// Serves a storage command with its value and CR LF, which are the end of the first part and all other parts.
     async fn serve_with(&mut self, command: Command<'_>, here: &[u8], rest: &[Bytes]) {
         match (here, rest) {
             (_, []) => self.serve_body(command, Body::Slice(here)).await,
-            // A link sends a large value like this; it is not copied.
+            // A link sends a large value in this form, and the value is not copied.
             ([], [value, end]) if end == "\r\n" => {
                 self.serve_value(command, Body::Shared(value.clone())).await;
             }

@@ -1,4 +1,4 @@
-//! Commands about the server: version, stats, verbosity, flush_all and what operators may ask.
+//! Commands about the server: version, stats, verbosity, flush_all and commands for operators.
 
 use protocol::command::{Admin, AdminVerb, Command};
 use protocol::reply::{self, Reply};
@@ -49,9 +49,9 @@ impl Session {
         }
         let page = String::from_utf8_lossy(page).into_owned();
         let stored = match &page[..] {
-            // Ours alone; a server's own would only confuse.
+            // Only this server has these pages. A memcached server's page of the same name would only confuse.
             "settings" | "rebate" => Some(Vec::new()),
-            // Pages that are lists of STAT lines; others answer in forms of their own.
+            // These pages are lists of STAT lines. Other pages have other forms.
             "" | "items" | "slabs" | "sizes" | "conns" | "extstore" => {
                 self.context.backend.stats(&page).await
             }
@@ -66,7 +66,8 @@ impl Session {
         self.line(Reply::End);
     }
 
-    /// Statistics by key prefix are not kept; asking to start, stop or see them is no error.
+    /// Serves `stats detail`. Statistics by key prefix are not kept, but a command to start, stop or show them is not
+    /// an error.
     fn stats_detail(&mut self, what: &[u8]) {
         match what {
             b"on" | b"off" => self.line(Reply::Ok),
@@ -81,7 +82,7 @@ impl Session {
     fn admin(&mut self, admin: &Admin<'_>) {
         let out = self.out.text();
         match admin.verb {
-            // Slabs and LRU segments are memcached's own; that nothing had to be done is the truth here.
+            // Only memcached has slabs and LRU segments. `OK` is true here, because nothing had to be done.
             AdminVerb::Lru | AdminVerb::LruCrawler | AdminVerb::Slabs if !admin.noreply => {
                 out.extend_from_slice(Reply::Ok.line());
             }
@@ -96,5 +97,5 @@ impl Session {
     }
 }
 
-/// The answer of `version`: the memcached whose behaviour this is, then our version.
+/// The answer to `version`: the version of the memcached whose behaviour this is, then the version of this server.
 const VERSION: &str = concat!("1.6.18-rebate-", env!("CARGO_PKG_VERSION"));

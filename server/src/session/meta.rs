@@ -34,7 +34,8 @@ impl Session {
         self.context.backend.meta_get(meta, with_value, traffic, permit)
     }
 
-    /// The item of an mg that there was no room for, once there is; what it told of the item the first time holds.
+    /// Takes memory for the item of an mg that had none, and requests the item again. The facts of the first answer
+    /// hold.
     #[cold]
     async fn meta_item_again(
         &mut self,
@@ -211,5 +212,5 @@ impl Session {
     }
 }
 
-/// The embedded store has no slab classes: all items are of one. memcached numbers its own from 1.
+/// The slab class of all items, because the embedded store has no slab classes. memcached numbers its classes from 1.
 pub(super) const SLAB_CLASS: u32 = 1;

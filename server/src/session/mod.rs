@@ -1,6 +1,6 @@
-//! Serves clients: bytes in, commands in order, replies out. `connection` reads and writes, `pipeline` has the requests
-//! under way, `dispatch` hands each command to `text`, `meta`, `info` or `dump`, and `edit` has the commands that need
-//! the old value. `execute` serves a command that is given in memory.
+//! Serves clients: reads bytes, serves commands in order and writes replies. `connection` reads and writes, `pipeline`
+//! has the requests in flight, `dispatch` passes each command to `text`, `meta`, `info` or `dump`, and `edit` has the
+//! commands that need the old value. `execute` serves a command that is given in memory.
 
 mod budget;
 mod connection;
@@ -29,21 +29,21 @@ use connection::{INPUT_BYTES, Transport};
 use order::UnderWay;
 use window::Window;
 
-/// One client, or one command in memory: what its files share.
+/// The session of one client, or of one command in memory. All files of this module share it.
 struct Session {
     transport: Transport,
     context: Rc<WorkerContext>,
     out: ReplyBuffer,
-    /// The requests under way, where the store does not keep their order.
+    /// The requests in flight, if the store does not keep their order.
     under_way: Option<UnderWay>,
-    /// The bound on what may be under way on the links, where there are links to stores.
+    /// The limit on what may be in flight on the links, if there are links to stores.
     window: Option<Window>,
     /// The time at which the last command was answered, until its answer is written.
     answered: Option<Instant>,
-    /// Commands served since other sessions had their turn.
+    /// The number of commands served since other sessions had their turn.
     served: usize,
-    /// The room for the next read. It is less behind a long value, because the next is likely to be one too, and what
-    /// is read of it here is copied.
+    /// The space for the next read. It is smaller behind a long value, because the next value is likely to be long too,
+    /// and the part of it that is read here is copied.
     read_bytes: usize,
     first_bytes: bool,
     closing: bool,

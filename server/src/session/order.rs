@@ -1,5 +1,5 @@
-//! Keeps order where the store does not keep it: requests of one session that are under way together must not meet in a
-//! key. Two that only read may.
+//! Keeps order where the store does not keep it: requests of one session that are in flight together must not use the
+//! same key. Two requests that only read may.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,20 +8,21 @@ use protocol::Key;
 use protocol::command::Command;
 use smallvec::SmallVec;
 
-/// The keys of a session's requests under way, by their hashes: two keys of one hash wait for each other as well.
+/// The keys of a session's requests in flight, by their hashes. Two keys with the same hash wait for each other as
+/// well.
 #[derive(Default)]
 pub(super) struct UnderWay(HashMap<u64, Effect>);
 
 /// The effect of a request on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// No effect that another such request could notice.
+    /// The request has no effect that another reading request could notice.
     Reads,
     Changes,
 }
 
 impl UnderWay {
-    /// Adds the keys of a command that may be under way with others, as `add` does.
+    /// Adds the keys of a command that may be in flight with others. Returns the same as `add`.
     pub(super) fn add_command(&mut self, command: &Command<'_>) -> bool {
         let key = match command {
             Command::Get(get) => {
@@ -31,14 +32,14 @@ impl UnderWay {
             }
             Command::Store(store) => store.key.bytes(),
             Command::Delete { key, .. } | Command::Touch { key, .. } => key.bytes(),
-            // It can tell when and whether the item was asked for before.
+            // A meta get can tell when the item was last requested, and whether it was requested before.
             Command::MetaGet(meta) => meta.key.bytes(),
             _ => unreachable!("a command that is served alone"),
         };
         self.add([key], Effect::Changes)
     }
 
-    /// Adds a request's keys; false, and nothing is added, if one of them has to wait for what is under way.
+    /// Adds a request's keys. Returns false and adds nothing if one of the keys has to wait for a request in flight.
     fn add<'a>(&mut self, keys: impl IntoIterator<Item = &'a [u8]>, effect: Effect) -> bool {
         let hashes: SmallVec<[u64; 1]> = keys.into_iter().map(hash).collect();
         let meets = |other: &Effect| effect == Effect::Changes || *other == Effect::Changes;
@@ -49,7 +50,7 @@ impl UnderWay {
         true
     }
 
-    /// All of them are answered.
+    /// Removes all keys, because all requests are answered.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,6 +1,6 @@
-//! The pace at which a client must take its answers and send a value that it has begun, because memory is held
-//! meanwhile. A slow client soon loses its connection when others wait for that memory; otherwise it loses it only when
-//! it all but stands still.
+//! The pace at which a client must receive its answers and send a value that it has begun, because memory is held
+//! meanwhile. A slow client soon loses its connection if others wait for that memory. Otherwise it loses the connection
+//! only if it almost stands still.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,12 +15,12 @@ use super::connection::{OUT_BYTES_MAX, Transport};
 use crate::context::WorkerContext;
 use crate::reply_buffer::CALL_BYTES_MAX;
 
-/// The bytes that have moved, and since when.
+/// The pace of one transfer: the bytes that have moved since its start, and the time of the last move.
 pub(super) struct Pace {
     since: Instant,
     moved: Instant,
     bytes: u64,
-    /// The time without a byte after which the client is given up in any case.
+    /// The time without a byte after which the client loses its connection in any case.
     idle_max: Duration,
     /// Whether the client holds memory that others may wait for.
     is_charged: bool,
@@ -44,14 +44,14 @@ impl Pace {
         self.bytes += bytes as u64;
     }
 
-    /// Returns when the client becomes too slow unless more bytes move. It has `grace` to begin with.
+    /// Returns the time at which the client becomes too slow unless more bytes move. The client has `grace` at first.
     fn due(&self, grace: Duration) -> Instant {
         self.since + grace + Duration::from_micros(self.bytes * MICROS_PER_KIB / 1024)
     }
 }
 
 impl Session {
-    /// Reads a part of a value; zero at the end of the stream.
+    /// Reads a part of a value. Returns zero at the end of the stream.
     pub(super) async fn read_paced(&self, space: &mut [u8], pace: &mut Pace) -> io::Result<usize> {
         let stream = self.stream()?;
         loop {
@@ -80,7 +80,7 @@ impl Session {
                     return Err(too_slow("sends a value"));
                 }
                 () = self.context.budget.wanted(), if pace.is_charged => {
-                    // Someone else may have made room since.
+                    // Another user may have returned memory in the meantime.
                     if self.context.budget.is_wanted() {
                         self.context.counters.commands.slow_kicks.up();
                         return Err(too_slow("sends a value"));
@@ -90,7 +90,7 @@ impl Session {
         }
     }
 
-    /// Reads more of a long line behind what is there; false at the end of the stream.
+    /// Appends more bytes of a long line to `input`. Returns false at the end of the stream.
     pub(super) async fn read_more_paced(
         &self,
         input: &mut Buffer,
@@ -102,7 +102,7 @@ impl Session {
         Ok(bytes > 0)
     }
 
-    /// Writes what there is to answer, by a client that does not take it at once.
+    /// Writes the answers to a client that does not receive them at once.
     pub(super) async fn write_paced(&mut self) -> io::Result<()> {
         let mut due = Instant::now() + GRACE_WANTED;
         let context = Rc::clone(&self.context);
@@ -143,7 +143,7 @@ impl Session {
     }
 }
 
-/// Ends once others wait for memory, and not before `due`.
+/// Completes once others wait for memory, and not before `due`.
 async fn wanted_after(due: Instant, context: &WorkerContext) {
     sleep_until(due).await;
     context.budget.wanted().await;
@@ -153,15 +153,16 @@ fn too_slow(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("{what} too slowly"))
 }
 
-/// The slowest that a client may be with memory that others wait for: 64 KiB per second. A client on the other side of
-/// the world is faster.
+/// The slowest pace of a client that holds memory for which others wait: 64 KiB per second. A client on the other side
+/// of the world is faster.
 const MICROS_PER_KIB: u64 = 1_000_000 / 64;
 
-/// The initial time where others wait for the memory: enough for a client that reads and writes at all.
+/// The initial time if others wait for the memory. It is enough for a client that reads and writes at all.
 const GRACE_WANTED: Duration = Duration::from_millis(100);
 
-/// The same grace where no one waits: a client may pause for long, and its value must still come at the slowest pace.
+/// The initial time if nobody waits for the memory. A client may pause for long, but its value must still come at the
+/// slowest pace.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// A client that has begun a value and sends nothing is gone.
+/// The time without a byte after which a client that has begun a value counts as gone.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! The requests of one session that are under way together: which may be, over which connection to the stores, and how
-//! their replies keep the commands' order.
+//! The requests of one session that are in flight together: which requests these may be, which connection to the stores
+//! they take, and how their replies keep the commands' order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use crate::counters::CommandKind;
 use crate::long_keys::LONG_BYTES;
 use crate::upstream::Traffic;
 
-/// A command that was issued and whose reply is still to be written; replies keep the commands' order.
+/// A command that was issued and whose reply is still to be written. Replies keep the commands' order.
 pub(super) struct Pending<'a> {
     pub(super) since: Instant,
     pub(super) issued: Issued<'a>,
@@ -48,9 +48,9 @@ pub(super) enum Issued<'a> {
 /// The load that a command puts on the connection to a store.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
-    /// Keys whose values are asked for.
+    /// The number of keys whose values are requested.
     pub(super) keys: usize,
-    /// The bytes of a request that asks for no value.
+    /// The bytes of a request that requests no value.
     request_bytes: usize,
 }
 
@@ -109,13 +109,13 @@ impl Session {
         Ok((position, step))
     }
 
-    /// Returns how many requests may be under way. When slow clients have used up the worker's budget by not taking
-    /// answers, it is one at a time: then one connection can make us hold one value.
+    /// Returns the number of requests that may be in flight. It is one if slow clients have used up the worker's budget
+    /// by not receiving answers. One connection can then make the server hold only one value.
     pub(super) fn pending_max(&self) -> usize {
         if self.context.is_short_of_memory() { 1 } else { PENDING_MAX }
     }
 
-    /// Settles at once what is ready and has nothing before it; else it waits its turn.
+    /// Settles a command at once if it is ready and nothing is before it. Otherwise the command waits its turn.
     pub(super) async fn push<'a>(
         &mut self,
         next: Pending<'a>,
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    /// Returns the connection to the stores for a command. None means that everything under way has to be settled
+    /// Returns the connection to the stores for a command. None means that everything in flight has to be settled
     /// first, because it must take effect first or because there is no room beside it.
     pub(super) fn admit(
         &mut self,
@@ -169,7 +169,7 @@ impl Session {
         is_in_order.then_some(traffic)
     }
 
-    /// Does the same as `admit`, with everything under way settled first.
+    /// Does the same as `admit`, after settling everything in flight.
     #[cold]
     pub(super) async fn admit_after(
         &mut self,
@@ -181,22 +181,22 @@ impl Session {
         self.admit(command, load, true).unwrap_or(Traffic::Bulk)
     }
 
-    /// Returns the connection to the stores for a request that has nothing beside it. The request asks for the values
-    /// of `keys` and sends this many bytes.
+    /// Returns the connection to the stores for a request while nothing else is in flight. `keys` is the number of
+    /// values that the request asks for, and `request_bytes` is what it sends.
     pub(super) fn traffic_alone(&mut self, keys: usize, request_bytes: usize) -> Traffic {
         let window = self.window.as_mut();
         let load = &self.context.interactive_load;
         window.map_or(Traffic::Interactive, |window| window.alone(keys, request_bytes, load))
     }
 
-    /// Notes that an answer came for `keys`, with values of this many bytes.
+    /// Records that an answer came for `keys`, with values of this many bytes.
     pub(super) fn learn(&mut self, keys: usize, bytes: usize) {
         if let Some(window) = &mut self.window {
             window.learn(keys, bytes, &self.context.interactive_load);
         }
     }
 
-    /// Notes how long the value of a key is, where there are links to stores.
+    /// Records the length of a key's value, if there are links to stores.
     #[inline]
     pub(super) fn note_length(&self, key: &[u8], value_bytes: usize) {
         let known = &self.context.long_keys;
@@ -205,8 +205,8 @@ impl Session {
         }
     }
 
-    /// Returns how many of the next keys of a get may be asked for at once: few where the value of one of them is known
-    /// to be long.
+    /// Returns the number of the next keys of a get that may be requested at once. It is small if the value of one of
+    /// them is known to be long.
     pub(super) fn keys_at_once(&self, keys: Keys<'_>) -> usize {
         let Some(window) = &self.window else { return text::KEYS_AT_ONCE };
         let keys_max = window.keys_max();
@@ -259,11 +259,11 @@ impl Session {
     }
 }
 
-/// Keys of one get that are asked for at once where one of them has a long value.
+/// The number of keys of one get that are requested at once if one of them has a long value.
 const LONG_AT_ONCE: usize = 4;
 
-/// Requests of one connection under way to the store at once.
+/// The most requests of one connection that are in flight to the stores at once.
 const PENDING_MAX: usize = 64;
 
-/// A request without a value, and its answer.
+/// The expected bytes of a request without a value and of its answer.
 const LINE_BYTES: usize = 256;

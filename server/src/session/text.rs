@@ -37,7 +37,7 @@ impl Session {
         Issued::Store { issue, is_cas, noreply, added }
     }
 
-    /// A storage command that nothing may overtake.
+    /// Serves a storage command that nothing may overtake.
     pub(super) async fn store(&mut self, store: &Store<'_>, value: Body<'_>) {
         if edit::needs_old_value(store.verb) {
             self.context.counters.commands.cmd_set.up();
@@ -87,7 +87,8 @@ impl Session {
         }
     }
 
-    /// A get of many keys: some at a time, and what is found is written before the next are asked for.
+    /// Serves a get of many keys. It requests some keys at a time, and writes what is found before it requests the
+    /// next.
     pub(super) async fn get_many(&mut self, get: Get<'_>) {
         let mut keys = get.keys;
         loop {
@@ -102,7 +103,7 @@ impl Session {
             if self.closing {
                 return;
             }
-            // This many keys are as long a turn as this many commands.
+            // This many keys take as long a turn as this many commands.
             tokio::task::yield_now().await;
             match rest {
                 Some(rest) => keys = rest,
@@ -152,7 +153,7 @@ impl Session {
         Ok(())
     }
 
-    /// The items of a get that servers answered.
+    /// Returns the items of a get that servers answered.
     fn source(&mut self, get: &Get<'_>, items: Items) -> Source {
         let bytes = items.iter().flatten().map(|item| item.value.len()).sum();
         self.learn(items.len(), bytes);
@@ -171,7 +172,7 @@ impl Session {
         }
     }
 
-    /// The items of a get that there was no room for; none where they have been answered one after the other.
+    /// Returns the items of a get for which there was no memory; none if they have been answered one after the other.
     #[cold]
     async fn source_without_room(
         &mut self,
@@ -189,7 +190,7 @@ impl Session {
         Ok(None)
     }
 
-    /// The items of a get that there was no room for together, one after the other.
+    /// Answers the items of a get one after the other, because there was no memory for all of them together.
     async fn reply_each(&mut self, get: &Get<'_>) -> Outcome<()> {
         let mut keys = get.keys;
         loop {
@@ -205,7 +206,7 @@ impl Session {
         }
     }
 
-    /// The items of a get that there was no room for, once there is.
+    /// Takes memory for the items of a get that had none, and requests them again.
     async fn items_again(&mut self, get: &Get<'_>, mut no_room: NoRoom) -> Outcome<Items> {
         for _ in 0..TRIES_MAX {
             let bytes = no_room.wanted.iter().sum::<u64>();
@@ -215,7 +216,7 @@ impl Session {
                 break;
             };
             match sent.items(get).await {
-                // A value grew meanwhile.
+                // A value has grown in the meantime.
                 Err(Failure::NoRoom(more)) => no_room = more,
                 done => return done,
             }
@@ -223,7 +224,7 @@ impl Session {
         Err(Failure::NoRoom(no_room))
     }
 
-    /// Writes what is gathered; false, and the connection ends, if the client takes nothing any more.
+    /// Writes what is gathered. Returns false and ends the connection if the client receives nothing any more.
     pub(super) async fn flush_or_close(&mut self) -> bool {
         let is_written = self.flush().await.is_ok();
         if !is_written {
@@ -233,7 +234,7 @@ impl Session {
         is_written
     }
 
-    /// Writes an item; false if its value cannot be served.
+    /// Writes an item. Returns false if its value cannot be served.
     async fn reply_item(
         &mut self,
         key: &[u8],
@@ -253,7 +254,7 @@ impl Session {
         };
         let cas = with_cas.then_some(item.cas);
         reply::value_header(self.out.text(), key, item.client_flags, value.len(), cas);
-        // A long value is as much of a turn as many commands.
+        // A long value takes as much of a turn as many commands.
         self.served += value.len() / BYTES_PER_COMMAND;
         self.value(charged(value, permit));
         true
@@ -316,13 +317,13 @@ impl Source {
     }
 }
 
-/// Keys of one get of the embedded store between turns of others.
+/// The keys of one get of the embedded store that are served between turns of others.
 pub(super) const KEYS_AT_ONCE: usize = 64;
 
-/// A value that grows while there is made room for it is asked for so often.
+/// The most requests for a value that grows while memory for it is granted.
 const TRIES_MAX: usize = 3;
 
-/// Moving this many bytes takes about as long as a short command.
+/// The bytes whose move takes about as long as a short command.
 const BYTES_PER_COMMAND: usize = 8 << 10;
 
 pub(super) fn count_hit(

@@ -1,22 +1,23 @@
 //! The share of the links to stores that one session may use at once, so that it neither fills them for others nor
-//! waits for itself where it need not. It counts expected bytes: a session whose answers are long has few requests
-//! under way and takes the connection for long exchanges. It knows nothing about the order of keys or about sockets.
+//! waits for itself where it need not. The share counts expected bytes: a session whose answers are long has few
+//! requests in flight and takes the connection for long exchanges. This file knows nothing about the order of keys or
+//! about sockets.
 
 use crate::long_keys::LONG_BYTES;
 use crate::upstream::{INTERACTIVE_BYTES_MAX, InteractiveLoad, Traffic};
 
 /// A session's use of the links.
 pub(super) struct Window {
-    /// The bytes of an answer per key, as a moving average.
+    /// The average bytes of an answer per key, as a moving average.
     answer_bytes: u32,
-    /// Answers since the last long one.
+    /// The number of answers since the last long one.
     short_answers: u32,
-    /// The connection that the requests under way take.
+    /// The connection that the requests in flight take.
     traffic: Traffic,
-    /// The expected bytes of what is under way, requests and answers.
+    /// The expected bytes of the requests in flight and of their answers.
     in_flight_bytes: usize,
-    /// The keys whose values are under way. Whatever their values are expected to be, this many short ones are held
-    /// uncharged.
+    /// The number of keys whose values are in flight. Whatever length is expected, up to this many short values may be
+    /// held uncharged.
     in_flight_keys: usize,
 }
 
@@ -33,14 +34,14 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Returns how many keys may be asked for at once.
+    /// Returns the number of keys that may be requested at once.
     pub(super) fn keys_max(&self) -> usize {
         (BULK_BYTES_MAX / self.answer_bytes as usize).clamp(1, KEYS_MAX)
     }
 
-    /// Returns the connection for a request of `request_bytes` that asks for the values of `keys`. None means that
-    /// everything under way has to be answered first, because there is no room beside it or because the request takes
-    /// the other connection.
+    /// Returns the connection for a request that sends `request_bytes` and asks for the values of `keys`. None means
+    /// that everything in flight has to be answered first, because there is no room beside it or because the request
+    /// takes the other connection.
     pub(super) fn admit(
         &mut self,
         keys: usize,
@@ -68,7 +69,7 @@ impl Window {
         (has_room && is_within).then_some(self.traffic)
     }
 
-    /// Returns the connection of a request that has nothing beside it.
+    /// Returns the connection of a request while nothing else is in flight.
     pub(super) fn alone(
         &mut self,
         keys: usize,
@@ -78,7 +79,7 @@ impl Window {
         self.admit(keys, request_bytes, true, load).unwrap_or(Traffic::Bulk)
     }
 
-    /// Notes that an answer came for `keys`, with values of this many bytes in all.
+    /// Records that an answer came for `keys`, with values of this many bytes in total.
     pub(super) fn learn(&mut self, keys: usize, bytes: usize, load: &InteractiveLoad) {
         self.short_answers = self.short_answers.saturating_add(1);
         if bytes >= LONG_BYTES {
@@ -93,20 +94,22 @@ impl Window {
     }
 }
 
-/// The most keys that are asked for at once: the values found are held together.
+/// The most keys that are requested at once. The values found are held together.
 const KEYS_MAX: usize = 64;
 
-/// The expected bytes of one session on the connection for long exchanges, where a session has one request under way if
-/// more do not fit.
+/// The most expected bytes of one session on the connection for long exchanges. A session has one request in flight
+/// there if more do not fit.
 const BULK_BYTES_MAX: usize = 256 << 10;
 
-/// A session that has had no answer yet may ask for one key beside short exchanges, and for few keys in all.
+/// The expected bytes of an answer before the first answer. A session may then request one key beside short exchanges,
+/// and few keys in total.
 const ANSWER_BYTES_UNKNOWN: u32 = 32 << 10;
 
-/// The bytes of a line and its headers. At most 64 of them are under way beside short exchanges.
+/// The least expected bytes of an answer: a line and its headers. At most 64 such answers are in flight beside short
+/// exchanges.
 const ANSWER_BYTES_MIN: u32 = 512;
 
-/// The average forgets: after 16 answers a third of it is what was known before.
+/// The weight of the past in the average. After 16 answers a third of the average is what was known before.
 const MEAN_OVER: u64 = 16;
 
 #[cfg(test)]
@@ -118,7 +121,7 @@ mod tests {
         load: InteractiveLoad,
     }
 
-    /// A session that has had these answers.
+    /// Returns the fixture of a session that has had these answers.
     fn taught(answers: &[usize]) -> Fixture {
         let mut fixture = Fixture { window: Window::default(), load: InteractiveLoad::default() };
         for bytes in answers {

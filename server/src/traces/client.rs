@@ -1,5 +1,5 @@
-//! A caller of the service: requests go out through T9 and answers come in through T10, in software. Answers come in
-//! the order of the requests, so the request that is answered is known by its turn.
+//! A caller of the service. Requests go out through T9 and answers come in through T10, in software. Answers come in
+//! the order of the requests, so an answer belongs to the first request that waits.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -33,19 +33,19 @@ pub struct TraceClient {
 /// The reason why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The request could not be made or sent, or no answer came; it has the whole input.
+    /// The request could not be made or sent, or no answer came. The error has the whole input.
     #[error(transparent)]
     Trace(#[from] Box<TraceError>),
-    /// The service says that the function failed.
+    /// The service reports that the function failed.
     #[error("the service answered with an exception")]
     Exception,
 }
 
 impl TraceClient {
-    /// Connects, and waits so long for each answer.
+    /// Connects to the service. Each call then waits for its answer for at most `answer_within`.
     ///
     /// # Errors
-    /// The system's, or the service does not know the tenant.
+    /// Returns the system's error. The service ends the connection if it does not know the tenant.
     pub async fn connect(
         address: impl ToSocketAddrs,
         tenant: TenantId,
@@ -73,7 +73,7 @@ impl TraceClient {
         Ok(Self { traces, session, tenant, _tasks: tasks })
     }
 
-    /// Calls the function with these arguments in JSON, compressed on the way if it says so.
+    /// Calls the function with these arguments in JSON. If `compress` is set, the request is compressed.
     ///
     /// # Errors
     /// [`CallError`].
@@ -89,17 +89,17 @@ impl TraceClient {
             .field("to-compress", u32::from(compress));
         input.tenant = self.tenant;
         let ended = self.traces.run_trace("T9", input).await?;
-        // T10 tells of an exception by a message of its own, and that is what it ends with.
+        // T10 reports an exception as a message of its own and ends with it.
         ended.format.bare().map(|_| ended.payload).ok_or(CallError::Exception)
     }
 }
 
-/// The tcp port.
+/// The TCP port.
 #[derive(Clone)]
 struct Line {
     out: mpsc::Sender<Bytes>,
-    /// The callers that await the next answers, in their order; none for an answer that no caller awaits. Without a
-    /// queue the client is closed.
+    /// The callers that wait for the next answers, in their order. An entry is none if no caller waits for that answer.
+    /// Without a queue the client is closed.
     answers: Rc<RefCell<Option<VecDeque<Option<Answer>>>>>,
 }
 
@@ -130,7 +130,7 @@ async fn listen(mut incoming: OwnedReadHalf, bytes_max: usize, line: Line) {
         match next {
             Some(Some(answer)) => answer.give(message, Vec::new()),
             Some(None) => {}
-            // No call has asked for this answer.
+            // No call waits for this answer.
             None => break,
         }
     }
@@ -148,8 +148,8 @@ async fn write(mut outgoing: OwnedWriteHalf, mut queue: mpsc::Receiver<Bytes>) {
     }
 }
 
-/// Requests that wait to be written at most; a trace that sends more fails.
+/// The most requests that wait to be written. A trace that sends more fails.
 const OUT_MAX: usize = 64;
 
-/// Requests that wait for their answers, those that were given up included.
+/// The most requests that wait for their answers, including those whose callers no longer wait.
 const ANSWERS_MAX: usize = 1_024;

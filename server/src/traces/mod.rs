@@ -1,7 +1,7 @@
-//! The example service of traces: a request comes in encrypted, serialized and perhaps compressed, goes through T1, is
-//! answered by a function, and the answer goes out through T2, or through T3 where it is long enough to be worth
-//! compressing. What a trace gives back is done by hand, in software, so no request is lost with a device or for want
-//! of room. It is there to run traces on: it has no function but `echo`.
+//! The example service of traces. A request comes in encrypted, serialized and perhaps compressed, and goes through T1.
+//! A function answers it. The answer goes out through T2, or through T3 if it is long enough to be worth compressing.
+//! Software does by hand what a trace returns, so that no request is lost because a device fails or capacity is
+//! missing. The service exists to run traces; its only function is `echo`.
 //!
 //! ```text
 //! socket -> wire -> T1 -> function -> T2 or T3 -> outbox -> socket
@@ -52,17 +52,17 @@ pub(crate) struct Traced {
     due: Option<Nanos>,
 }
 
-/// The peer that asks.
+/// The peer that sends requests.
 struct Peer {
     tenant: TenantId,
     session: Rc<Session>,
     line: Line,
 }
 
-/// The secrets of this configuration; none where it serves no traces.
+/// Returns the secrets of this configuration; no secrets if it serves no traces.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// Describes what is wrong with the file.
 pub fn secrets(config: &ProgramsConfig) -> Result<Secrets, String> {
     match &config.secrets_file {
         Some(path) if !config.listen.is_empty() => Secrets::read(path),
@@ -101,17 +101,18 @@ impl Traced {
         Self { executor, outbox, maker, runtime: runtime.clone(), secrets, clock, due }
     }
 
-    /// Returns the counts of its executor.
+    /// Returns the counts of the service's executor.
     pub(crate) fn metrics(&self) -> Arc<TraceMetrics> {
         self.executor.metrics()
     }
 
-    /// The message that answers this one; none if it cannot be read.
+    /// Returns the answer to this message; none if the message cannot be read.
     async fn answer(&self, message: Bytes, peer: &Peer, counters: &Counters) -> Option<Bytes> {
         let input = self.input(message, peer);
         let (function, request) = match self.executor.run_trace("T1", input).await {
             Ok(ended) => (ended.function, ended.payload),
-            // There was no room, a device failed, or the message is none: software finds out, with all of the input.
+            // Capacity was missing, a device failed, or the message is not valid. Software finds out, with all of the
+            // input.
             Err(error) => {
                 counters.received_by_hand.up();
                 let run = |job| self.in_software(job, reason(&error.cause));
@@ -139,12 +140,12 @@ impl Traced {
             Ok(message) => return Some(message),
             Err(error) => error,
         };
-        // An answer that cannot be sent is one that says so.
+        // If an answer cannot be sent, the client gets an answer that says so.
         input.payload = refusal(&error.to_string());
         by_hand::respond(run, &self.maker, &input, false).await.ok()
     }
 
-    /// Each job in a turn of its own: others of this worker get theirs in between.
+    /// Runs a job in software in a turn of its own, so that other tasks of this worker have their turns in between.
     async fn in_software(&self, job: Box<Job>, reason: Reason) -> Finished {
         tokio::task::yield_now().await;
         self.runtime.run_in_software(job, reason).await
@@ -168,7 +169,7 @@ pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
     }
 }
 
-/// One request after the other, so that answers are in order.
+/// Answers one request after the other, so that answers are in order.
 async fn converse(
     mut stream: TcpStream,
     context: &WorkerContext,
@@ -179,7 +180,7 @@ async fn converse(
     let (tenant, session) = welcomed.inspect_err(|_| counters.hellos_refused.up())?;
     let peer = Peer { tenant, session, line: traced.outbox.open() };
     let bytes_max = traced.maker.payload_bytes_max;
-    // A peer that has asked nothing yet may be anyone.
+    // A peer that has not sent a request yet may be anyone.
     let mut silent_max = PEER_WITHIN;
     while is_asked(&stream, context, silent_max).await? {
         let length = within(wire::read_length(&mut stream, bytes_max)).await;
@@ -188,7 +189,7 @@ async fn converse(
         let message = receive(&mut stream, length, context).await;
         let message = message.inspect_err(|_| counters.requests_refused.up())?;
         let Some(answer) = traced.answer(message, &peer, counters).await else {
-            // A peer that sends what cannot be read gets no answer, only the end.
+            // A peer that sends an unreadable message gets no answer, and its connection ends.
             counters.requests_refused.up();
             return Err(io::ErrorKind::InvalidData.into());
         };
@@ -199,7 +200,7 @@ async fn converse(
     Ok(())
 }
 
-/// Returns whether a request comes in time, before the end of the connection or of the server.
+/// Returns whether a request comes in time, before the connection or the server ends.
 async fn is_asked(
     stream: &TcpStream,
     context: &WorkerContext,
@@ -217,8 +218,8 @@ async fn is_asked(
     }
 }
 
-/// Reads a message for which the budget has room. Whenever others wait for memory, so much of it must have come that
-/// all of it comes in time.
+/// Reads a message for which the budget has granted memory. Whenever others wait for memory, so much of the message
+/// must have come that the rest can come in time.
 async fn receive(
     stream: &mut TcpStream,
     length: usize,
@@ -246,7 +247,7 @@ async fn within<T>(part: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(PEER_WITHIN, part).await.map_err(late)?
 }
 
-/// Returns the reason why software does by hand what a trace gave back.
+/// Returns the reason why software does by hand what a trace returned.
 fn reason(cause: &Cause) -> Reason {
     match cause {
         Cause::Device(_) => Reason::DeviceFault,
@@ -270,7 +271,7 @@ fn refusal(why: &str) -> Bytes {
     serde_json::json!({ "error": why }).to_string().into()
 }
 
-/// The tcp port: keeps the message that a trace sends until its connection takes it. Clones share it.
+/// The TCP port. It keeps the message that a trace sends until its connection takes it. Clones share it.
 #[derive(Clone, Default)]
 struct Outbox(Rc<RefCell<Lines>>);
 
@@ -330,18 +331,18 @@ impl Drop for Line {
     }
 }
 
-/// Compressing shorter answers costs more than it saves.
+/// The shortest answer that is compressed (bytes). Compressing shorter answers costs more than it saves.
 const COMPRESS_FROM_BYTES: usize = 1_024;
 
-/// The longest that a peer may take for its first words, until its first request, for a message that it has begun, and
-/// to take an answer.
+/// The longest time that a peer may take for its greeting, until its first request, for a message that it has begun,
+/// and to take an answer.
 const PEER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The number of checks, within that time, whether a message comes in time: every 2 s, as with stalled memcached
-/// clients.
+/// The number of checks, within that time, whether a message comes in time. There is one every 2 s, as with stalled
+/// memcached clients.
 const PARTS: u32 = 5;
 
-/// The number of characters of a name that are shown.
+/// The number of characters of an unknown function's name that are shown.
 const NAME_SHOWN: usize = 40;
 
 /// The bytes of returned buffers that are kept.

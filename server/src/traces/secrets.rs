@@ -1,5 +1,5 @@
-//! The tenants of the service of traces and what each shares with it: a file of lines `TENANT SECRET`. It is read once
-//! and never shown.
+//! The tenants of the service of traces and the secrets that they share with it. They are read once, from a file of
+//! lines `TENANT SECRET`, and never shown.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,10 +14,10 @@ use device::TenantId;
 pub struct Secrets(HashMap<u16, String>);
 
 impl Secrets {
-    /// Reads the file. Lines that are empty or begin with # say nothing.
+    /// Reads the file. Lines that are empty or begin with # are skipped.
     ///
     /// # Errors
-    /// What is wrong with it, with the line.
+    /// Describes what is wrong with the file, with the line.
     pub fn read(path: &Path) -> Result<Self, String> {
         let wrong = |why: &dyn fmt::Display| format!("{}: {why}", path.display());
         let mut text = String::new();
@@ -61,7 +61,7 @@ impl Secrets {
         Ok(Self(secrets))
     }
 
-    /// The tenant's.
+    /// Returns the tenant's secret.
     pub fn get(&self, tenant: TenantId) -> Option<&[u8]> {
         self.0.get(&tenant.0).map(String::as_bytes)
     }
@@ -73,10 +73,10 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// A shorter secret can be guessed.
+/// The shortest secret (bytes). A shorter secret can be guessed.
 const SECRET_BYTES_MIN: usize = 16;
 
-/// A file with every tenant's line is smaller; a longer file is another file.
+/// The longest file (bytes). A file with a line for every tenant is smaller, so a longer file is another file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::secrets::Secrets;
 
-/// The caller's first words: whose it is, and 32 random bytes. The answer to them is the service's 32; with the secret
-/// they give two keys, one a direction.
+/// Sends the caller's greeting, which has its tenant and 32 random bytes. The service answers with 32 random bytes of
+/// its own. With the secret they give two keys, one per direction.
 pub(super) async fn greet(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     tenant: TenantId,
@@ -30,10 +30,10 @@ pub(super) async fn greet(
     Ok(Session::new(&to_service, &to_caller))
 }
 
-/// Reads a caller's first words and answers them.
+/// Reads a caller's greeting and answers it.
 ///
 /// # Errors
-/// They are not such, or nobody has a secret for the tenant.
+/// Returns an error if the bytes are not a greeting, or if the tenant has no secret.
 pub(super) async fn welcome(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     secrets: &Secrets,
@@ -54,10 +54,10 @@ pub(super) async fn welcome(
     Ok((tenant, Session::new(&to_caller, &to_service)))
 }
 
-/// The length of the next message.
+/// Reads the length of the next message.
 ///
 /// # Errors
-/// It is longer than one may be.
+/// Returns an error if the message is longer than `bytes_max`.
 pub(super) async fn read_length(
     stream: &mut (impl AsyncRead + Unpin),
     bytes_max: usize,
@@ -67,7 +67,7 @@ pub(super) async fn read_length(
     if bytes <= bytes_max { Ok(bytes) } else { Err(too_long()) }
 }
 
-/// A message of that length.
+/// Reads a message of this many bytes.
 pub(super) async fn read_message(
     stream: &mut (impl AsyncRead + Unpin),
     bytes: usize,
@@ -77,7 +77,7 @@ pub(super) async fn read_message(
     Ok(message.freeze())
 }
 
-/// Reads what a message of that length lacks. Given up, it can go on where it was.
+/// Reads what a message of this many bytes lacks. If a call is cancelled, the next call continues where it was.
 pub(super) async fn read_on(
     stream: &mut (impl AsyncRead + Unpin),
     message: &mut BytesMut,

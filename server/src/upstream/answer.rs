@@ -1,4 +1,4 @@
-//! The owned answer of a memcached server, or what went wrong instead.
+//! The owned answer of a memcached server, or the fault that occurred instead.
 
 use std::fmt;
 use std::time::Duration;
@@ -34,10 +34,10 @@ pub(crate) enum Answer {
     MetaDebug(Vec<u8>),
     /// STAT lines and END.
     Stats(Vec<(String, String)>),
-    /// The values that there was no room for and, for a meta command, the return flags, since asking again may change
-    /// them.
+    /// The bytes of the values for which there was no memory. A meta command also has its return flags here, because a
+    /// second request may change them.
     NoRoom { bytes: u64, returned: Option<Returned> },
-    /// An error line, whole, without CR LF.
+    /// A whole error line, without CR LF.
     Error(Vec<u8>),
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Returned {
     pub(crate) won: bool,
     pub(crate) stale: bool,
     pub(crate) already_won: bool,
-    /// The server told the key in base64.
+    /// Whether the server sent the key in base64.
     pub(crate) binary_key: bool,
 }
 
@@ -75,17 +75,17 @@ pub(crate) struct LinkError {
 /// A fault of the server or of the connection to it.
 #[derive(Clone, Debug)]
 pub(crate) enum LinkFault {
-    /// It cannot be reached.
+    /// The server cannot be reached.
     Down(String),
-    /// The connection ended with the request under way.
+    /// The connection ended with the request in flight.
     Lost(String),
-    /// It did not answer in time.
+    /// The server did not answer in time.
     TimedOut(Duration),
-    /// It did not answer in memcached's words.
+    /// The server's answer is not memcached's protocol.
     Malformed(String),
-    /// It has as many clients as it takes, and did not read the request.
+    /// The server has as many clients as it accepts, and did not read the request.
     TooManyClients,
-    /// A store service would not have the call, in these words.
+    /// A store service refused the call, with these words.
     Refused(String),
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for LinkError {
 }
 
 impl fmt::Display for LinkFault {
-    /// All that is known, for the log.
+    /// Writes everything that is known, for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LinkFault::Down(why) => write!(f, "is down: {why}"),

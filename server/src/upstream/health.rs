@@ -1,4 +1,5 @@
-//! Knows whether a store is worth asking. A store that was found dead is left alone for a while, longer each time.
+//! Knows whether requests to a store are worth sending. A store that was found dead gets none for a while, longer each
+//! time.
 
 #[cfg(test)]
 use std::cell::RefMut;
@@ -13,10 +14,10 @@ use super::Timing;
 #[derive(Default)]
 pub(super) struct Health {
     state: RefCell<State>,
-    /// The time at which it last answered anything.
+    /// The time at which the store last answered anything.
     answered: Cell<Option<Nanos>>,
     answers: Cell<u64>,
-    /// The time until which the log is told of no further failed requests.
+    /// The time until which no further failed requests are logged.
     silent_until: Cell<Nanos>,
 }
 
@@ -24,7 +25,7 @@ pub(super) struct Health {
 enum State {
     #[default]
     Untried,
-    /// It answered since it was last found otherwise.
+    /// The store has answered since it was last found in another state.
     Up,
     Down {
         until: Nanos,
@@ -34,7 +35,7 @@ enum State {
 }
 
 impl Health {
-    /// Returns why requests fail without being sent, while they do.
+    /// Returns the reason why requests currently fail without being sent, if they do.
     pub(super) fn down(&self, now: Nanos) -> Option<String> {
         match &*self.state.borrow() {
             State::Down { until, why, .. } if now < *until => Some(why.clone()),
@@ -55,7 +56,7 @@ impl Health {
         self.answered.get().is_some_and(|answered| now < answered + limit.into())
     }
 
-    /// The answers so far: more of them are a sign of life.
+    /// Returns the number of answers so far. More answers are a sign of life.
     pub(super) fn answers(&self) -> u64 {
         self.answers.get()
     }
@@ -69,7 +70,7 @@ impl Health {
         *state = State::Down { until: now + backoff, backoff, why };
     }
 
-    /// Returns whether the log may be told of another failed request: once per second.
+    /// Returns whether another failed request may be logged. This is so once per second.
     pub(super) fn may_report(&self, now: Nanos) -> bool {
         let may = now >= self.silent_until.get();
         if may {
@@ -87,7 +88,7 @@ impl Health {
         matches!(&*self.state.borrow(), State::Down { .. })
     }
 
-    /// Makes the next failed request a defect while it is held.
+    /// Makes the next failed request panic while the returned value is held.
     #[cfg(test)]
     pub(super) fn seize(&self) -> Seized<'_> {
         Seized(self.state.borrow_mut())

@@ -1,12 +1,12 @@
-//! The bound on the values that may be under way on a worker's connections for short exchanges. The length of a value
-//! that was never seen is unknown, so a bound on their number bounds how long others wait if all of them turn out to be
-//! long. Requests beyond the bound take the connections for long exchanges. This module does not know which session
-//! asks.
+//! The limit on the values that may be in flight on a worker's connections for short exchanges. The length of a value
+//! that was never seen is unknown, so a limit on the number of values bounds how long others wait if all of them turn
+//! out to be long. Requests beyond the limit take the connections for long exchanges. This module does not know which
+//! session sends a request.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// The values under way on one worker's connections for short exchanges, to all servers.
+/// The values in flight on one worker's connections for short exchanges, to all servers.
 #[derive(Default)]
 pub(crate) struct InteractiveLoad {
     values: Cell<usize>,
@@ -15,7 +15,7 @@ pub(crate) struct InteractiveLoad {
 }
 
 impl InteractiveLoad {
-    /// Returns whether a session that has had `short_answers` in a row may ask for this many values.
+    /// Returns whether a session that has had `short_answers` in a row may request this many values.
     #[inline]
     pub(crate) fn has_room(&self, values: usize, short_answers: u32) -> bool {
         let after = self.values.get() + values;
@@ -23,25 +23,25 @@ impl InteractiveLoad {
             || (after <= VALUES_MAX && short_answers >= self.answers_to_prove())
     }
 
-    /// A long value came where others wait behind it. Sessions have to prove more for a while.
+    /// Records that a long value came where others wait behind it. Sessions have to prove more for a while.
     #[cold]
     pub(crate) fn surprise(&self) {
         self.surprised.set(Some(Instant::now()));
     }
 
-    /// Notes that this many more values are under way.
+    /// Records that this many more values are in flight.
     #[inline]
     pub(super) fn add(&self, values: usize) {
         self.values.set(self.values.get() + values);
     }
 
-    /// Notes that this many values came or will not come.
+    /// Records that this many values have come or will not come.
     #[inline]
     pub(super) fn remove(&self, values: usize) {
         self.values.set(self.values.get() - values);
     }
 
-    /// Creates the load with this many values under way.
+    /// Creates the load with this many values in flight.
     #[cfg(test)]
     pub(crate) fn in_use(values: usize) -> Self {
         Self { values: Cell::new(values), surprised: Cell::default() }
@@ -55,18 +55,20 @@ impl InteractiveLoad {
     }
 }
 
-/// Values under way for sessions without a record: 16 MB at the default limit of an item. They held up others for 60 to
-/// 80 ms at the most where that was measured (docs/measurements/neighbours.md).
+/// The most values in flight for sessions without a record. With items of the default limit these are 16 MB, which
+/// delayed other sessions by at most 60 to 80 ms in a measurement (docs/measurements/neighbours.md).
 const VALUES_UNPROVEN_MAX: usize = 16;
 
-/// Values under way for sessions that have had short answers: a load of one request on each of 64 connections never
-/// leaves the connections for short exchanges.
+/// The most values in flight for sessions that have had short answers. With this limit, a load of one request on each
+/// of 64 connections never leaves the connections for short exchanges.
 const VALUES_MAX: usize = 64;
 
-/// The short answers in a row that make a record, and how many it takes soon after a surprise. An attacker pays with
-/// this many requests for each long value that others wait behind.
+/// The number of short answers in a row that make a record. An attacker pays with this many requests for each long
+/// value that others wait behind.
 const ANSWERS_TO_PROVE: u32 = 64;
+/// The number of short answers in a row that make a record soon after a surprise.
 const ANSWERS_TO_PROVE_SUSPICIOUS: u32 = 512;
+/// The time after a surprise in which a record takes more answers.
 const SUSPICIOUS_FOR: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! Links to stores: one per worker and store, shared by all sessions of the worker. A memcached server is reached by
-//! sockets, a store service by gRPC; requests and answers are memcached's either way. What a request means is the
-//! backend's; which store gets it is the ring's.
+//! Links to stores. Each worker has one link per store, and all sessions of the worker share it. A link reaches a
+//! memcached server over sockets and a store service over gRPC. Requests and answers are memcached's in both cases. The
+//! backend knows what a request means, and the ring decides which store gets it.
 //!
-//! A memcached server answers a connection's requests in their order, so a long answer holds up all behind it. A link
-//! therefore has two connections: one for short exchanges, and one for long ones, which wait for each other only.
+//! A memcached server answers a connection's requests in their order, so a long answer delays all answers behind it. A
+//! link therefore has two connections to a server: one for short exchanges, and one for long exchanges, which wait only
+//! for each other.
 
 mod answer;
 mod health;
@@ -38,7 +39,7 @@ use health::Health;
 use service::Service;
 use socket::Socket;
 
-/// A worker's way to one store. Clones share it.
+/// A worker's link to one store. Clones share it.
 #[derive(Clone)]
 pub(crate) enum Link {
     Server(Rc<Server>),
@@ -51,8 +52,8 @@ pub(crate) struct Server {
     bulk: Rc<Socket>,
 }
 
-/// The connection to a server that a request takes. Requests on one connection take effect in their order; those on
-/// different connections take effect in any order.
+/// The kind of connection that carries a request to a server. Requests on one connection take effect in their order.
+/// Requests on different connections take effect in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Traffic {
     /// Short requests with answers that are expected to be short.
@@ -62,11 +63,11 @@ pub(crate) enum Traffic {
     Bulk,
 }
 
-/// The limits on what answers may hold, their counters, and the clock that says when a server is down or late.
+/// The limits on the memory of answers, their counters, and the clock that decides whether a server is down or late.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) pool: Pool,
-    /// Long values take their part of it, or are refused.
+    /// The budget for long values. A long value that gets no part of it is refused.
     pub(crate) budget: Budget,
     pub(crate) counters: Arc<Counters>,
     pub(crate) value_bytes_max: usize,
@@ -75,7 +76,7 @@ pub(crate) struct Limits {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// The times for which a server is waited for.
+/// The limits on the time that a link waits for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
     pub(crate) request: Duration,
@@ -90,8 +91,8 @@ pub(crate) struct Timing {
 pub(crate) enum Expect {
     /// VALUE lines, at most one per key, and END.
     Values { keys_max: usize },
-    /// `STORED`, `NOT_STORED`, `EXISTS` or `NOT_FOUND`. A bare `ERROR` is no answer, here and to ms: a server that
-    /// did not know the command takes the value that went with it for the next.
+    /// `STORED`, `NOT_STORED`, `EXISTS` or `NOT_FOUND`. A bare `ERROR` is not a valid answer, neither here nor to `ms`.
+    /// A server that did not know the command takes the value behind it for the next command.
     Written,
     /// `HD`, `NS`, `EX` or `NF`.
     MetaWritten,
@@ -112,7 +113,8 @@ pub(crate) enum Expect {
 }
 
 impl Server {
-    /// The connection for a request; the other one where the server has no room for that.
+    /// Returns the connection for a request. While the server has no room for that connection, it returns the other
+    /// one.
     #[inline]
     fn socket(&self, traffic: Traffic) -> &Socket {
         let (first, other) = match traffic {
@@ -124,7 +126,7 @@ impl Server {
 }
 
 impl Expect {
-    /// The most values that the answer may bring.
+    /// Returns the most values that the answer may contain.
     const fn values_max(self) -> usize {
         match self {
             Expect::Values { keys_max } => keys_max,
@@ -135,14 +137,14 @@ impl Expect {
 }
 
 impl Traffic {
-    /// Returns the traffic class of a request that sends this many bytes and asks for no value.
+    /// Returns the traffic class of a request that sends this many bytes and requests no value.
     pub(crate) const fn of_request(bytes: usize) -> Self {
         if bytes <= INTERACTIVE_BYTES_MAX { Traffic::Interactive } else { Traffic::Bulk }
     }
 }
 
-/// The expected bytes of one session's requests and answers on the connection for short exchanges, which others wait
-/// behind. 32 KiB take some tens of microseconds.
+/// The most bytes that one session's requests and answers may be expected to have on the connection for short
+/// exchanges, where others wait behind them. 32 KiB take some tens of microseconds.
 pub(crate) const INTERACTIVE_BYTES_MAX: usize = 32 << 10;
 
 impl fmt::Display for Expect {
@@ -162,8 +164,8 @@ impl fmt::Display for Expect {
     }
 }
 impl Link {
-    /// A link to the memcached server at `address` (host:port, or a path for a Unix socket); it connects with the first
-    /// request.
+    /// Creates a link to the memcached server at `address` (host:port, or a path for a Unix socket). It connects with
+    /// the first request.
     pub(crate) fn to_server(
         address: String,
         timing: Timing,
@@ -173,14 +175,14 @@ impl Link {
         let health = Rc::<Health>::default();
         let start =
             |load| Socket::start(address.clone(), Rc::clone(&health), timing, limits.clone(), load);
-        // Load on the connection for long exchanges is not asked for.
+        // The load on the connection for long exchanges is never read.
         let (interactive, bulk) = (start(Rc::clone(load)), start(Rc::default()));
         interactive.set_other(&bulk);
         bulk.set_other(&interactive);
         Self::Server(Rc::new(Server { interactive, bulk }))
     }
 
-    /// A link to the store service at `address`; it connects with the first request.
+    /// Creates a link to the store service at `address`. It connects with the first request.
     pub(crate) fn to_service(address: api::Address, timing: Timing, limits: Limits) -> Self {
         Self::Service(Rc::new(Service::new(address, timing, limits)))
     }
@@ -200,7 +202,8 @@ impl Link {
         matches!(self, Link::Server(_))
     }
 
-    /// A connection of its own to a memcached server, and how long that may say nothing; none to a store service.
+    /// Opens a separate connection to a memcached server and returns it with the longest silence that the server may
+    /// keep. Returns none for a store service.
     pub(crate) async fn dial(&self) -> Option<(std::io::Result<Stream>, Duration)> {
         match self {
             Link::Server(server) => {
@@ -211,8 +214,8 @@ impl Link {
         }
     }
 
-    /// Sends a request, written by `compose`, and answers with a future of what comes back. A store that was found dead
-    /// a moment ago fails at once.
+    /// Sends a request that `compose` writes, and returns a future of its answer. The request fails at once if the
+    /// store was found dead a moment ago.
     pub(crate) fn request(
         &self,
         traffic: Traffic,
@@ -239,7 +242,7 @@ impl Link {
 }
 
 impl Link {
-    /// Asks the store whether it is there, also one that was found dead a moment ago.
+    /// Sends a probe to the store, even if the store was found dead a moment ago.
     pub(crate) fn probe(&self) -> Issued {
         Issued(match self {
             Link::Server(server) => server.socket(Traffic::Interactive).probe(),
@@ -247,7 +250,7 @@ impl Link {
         })
     }
 
-    /// The answers of the store so far.
+    /// Returns the number of answers of the store so far.
     pub(crate) fn answers(&self) -> u64 {
         match self {
             Link::Server(server) => server.interactive.answers(),
@@ -256,12 +259,12 @@ impl Link {
     }
 }
 
-/// Asks a server whether it is there, by the cheapest question that every memcached with meta commands answers.
+/// Composes the cheapest request that every memcached with meta commands answers, to probe a server.
 fn compose_probe(out: &mut ReplyBuffer) {
     out.text().extend_from_slice(b"mn\r\n");
 }
 
-/// The answer to come of one request. Dropping it leaves the request to be answered and forgotten.
+/// The future of one request's answer. If it is dropped, the request is still answered, and the answer is discarded.
 pub(crate) struct Issued(Slot);
 
 impl Future for Issued {

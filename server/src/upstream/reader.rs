@@ -1,6 +1,6 @@
 //! Turns the bytes of a memcached server into answers. A large value is read into a separate pool buffer, straight from
-//! the socket. A value that is longer than allowed, or for which there is no memory, is read past and fails its own
-//! request. Bytes that no memcached would answer are an error before anything is allocated.
+//! the socket. A value that is too long, or for which there is no memory, is skipped and fails only its own request.
+//! Bytes that no memcached would send are an error before anything is allocated.
 
 use std::sync::Arc;
 
@@ -23,30 +23,31 @@ pub(super) struct Reader {
     input: Vec<u8>,
     start: usize,
     end: usize,
-    /// A value that is not whole yet.
+    /// A value that is not complete yet.
     body: Option<Body>,
-    /// Whether the last value was so long that reading the beginning of the next by itself costs less than copying it.
+    /// Whether the last value was so long that a separate read of the beginning of the next costs less than copying it.
     is_long: bool,
-    /// VALUE lines of the answer so far.
+    /// The number of VALUE lines of the answer so far.
     value_lines: usize,
     values: SmallVec<[Value; 1]>,
     stats: Vec<(String, String)>,
     /// The bytes that the answer so far holds without a part of the budget.
     uncharged_bytes: usize,
-    /// The reason why the answer cannot be held; the rest of it is read past.
+    /// The reason why the answer cannot be stored. The rest of the answer is skipped.
     refusal: Option<Refusal>,
-    /// The bytes of all values of the answer that need a part of the budget, where it is refused for lack of room.
+    /// The bytes of all values of the answer that need a part of the budget, if the answer is refused for lack of
+    /// memory.
     wanted_bytes: u64,
     value_bytes_max: usize,
     stats_bytes_max: ByteCount,
 }
 
-/// The reason why the bytes are not an answer. The connection is of no more use.
+/// The reason why the bytes are not an answer. The connection cannot be used any more.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// No memcached would say that.
+    /// The bytes are nothing that a memcached server sends.
     Nonsense(String),
-    /// The server says so to each connection that it has no room for, and closes it without reading any request.
+    /// The server has no room for this connection. It says so and closes the connection without reading any request.
     TooManyClients,
 }
 
@@ -62,7 +63,7 @@ impl From<&str> for Unreadable {
     }
 }
 
-/// The bytes behind a value's line, CR LF included.
+/// The bytes after a value's line, CR LF included.
 enum Body {
     Kept { buffer: Buffer, filled: usize, needed: usize, header: Header, permit: Option<Permit> },
     Skipped { left: usize, header: Header },
@@ -73,7 +74,7 @@ enum Header {
     Meta(Returned),
 }
 
-/// The reason why an answer is read past.
+/// The reason why an answer is skipped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     TooLarge,
@@ -88,7 +89,7 @@ enum Step {
 }
 
 impl Reader {
-    /// Creates a reader that keeps nothing beyond the limits.
+    /// Creates a reader that stores nothing beyond the limits.
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
             pool: limits.pool.clone(),
@@ -127,7 +128,7 @@ impl Reader {
         &mut self.input[self.end..]
     }
 
-    /// `bytes` were put there.
+    /// Records that `bytes` were written into the space.
     pub(super) fn filled(&mut self, bytes: usize) {
         match &mut self.body {
             Some(Body::Kept { filled, .. }) => *filled += bytes,
@@ -135,8 +136,8 @@ impl Reader {
         }
     }
 
-    /// The next whole answer to a request that expects it so; none until more bytes are there. `granted` is what the
-    /// request took of the budget beforehand.
+    /// Returns the next complete answer to a request that expects `expect`; none until more bytes are there. `granted`
+    /// is the part of the budget that the request took in advance.
     pub(super) fn next(
         &mut self,
         expect: Option<Expect>,
@@ -155,7 +156,7 @@ impl Reader {
         }
     }
 
-    /// Returns whether all bytes that were read belong to answers that were taken.
+    /// Returns whether all bytes that were read belong to answers that were returned.
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.end && self.body.is_none() && self.value_lines == 0
     }
@@ -220,7 +221,7 @@ impl Reader {
         Ok(step)
     }
 
-    /// Takes a value's line and the part of the value that is here already.
+    /// Begins a value with its line and with the part of it that is already here.
     fn begin(
         &mut self,
         line_bytes: usize,
@@ -254,7 +255,7 @@ impl Reader {
             self.counters.values.stored_copied_bytes.add(here as u64);
         }
         if small {
-            // It is not worth a whole pool buffer for as long as it lives.
+            // A small value does not justify a whole pool buffer for its lifetime.
             let value = input.strip_suffix(b"\r\n").map(Bytes::copy_from_slice).ok_or(UNENDED)?;
             return Ok(self.keep(
                 header,
@@ -270,8 +271,8 @@ impl Reader {
         Ok(Step::Next)
     }
 
-    /// Takes a value's part of the budget; none for one that is small, in an answer that is. Refuses the answer if the
-    /// value is too long or there is no room for it.
+    /// Takes a value's part of the budget; none for a small value in a small answer. Refuses the answer if the value is
+    /// too long or there is no memory for it.
     fn charge(&mut self, needed: usize, granted: &mut Option<Permit>) -> Option<Permit> {
         if needed - 2 > self.value_bytes_max {
             self.refusal = Some(Refusal::TooLarge);
@@ -346,7 +347,7 @@ impl Reader {
         }
     }
 
-    /// Leaves nothing of this answer to the next.
+    /// Clears the state of this answer, so that nothing of it is left for the next.
     fn finish(&mut self, answer: Answer) -> Answer {
         if !matches!(answer, Answer::Values(_) | Answer::Stats(_)) {
             self.values.clear();
@@ -357,7 +358,7 @@ impl Reader {
         match (self.refusal.take(), answer) {
             (None, answer) => answer,
             (Some(Refusal::TooLarge), _) => Answer::Error(TOO_LARGE.as_bytes().to_vec()),
-            // The room was missing for something other than values.
+            // The memory was missing for something other than values.
             (Some(Refusal::NoRoom), _) if bytes == 0 => {
                 Answer::Error(OUT_OF_MEMORY.as_bytes().to_vec())
             }
@@ -402,7 +403,7 @@ fn returned(flags: protocol::Flags<'_>) -> Returned {
     returned
 }
 
-/// Returns the answer that a line without a value is to a request; none where the line is no answer to it.
+/// Returns the answer that a line without a value gives to a request; none if the line does not answer it.
 fn answer_of(expect: Expect, response: &Response<'_>) -> Option<Answer> {
     use Expect as E;
     use Response as R;
@@ -437,20 +438,21 @@ fn error_line(kind: ErrorKind, message: &[u8]) -> Vec<u8> {
     [name, message].concat()
 }
 
-/// One read of a busy connection.
+/// The bytes of one read of a busy connection.
 const INPUT_BYTES: usize = 64 << 10;
 
-/// A value's line with its longest key, and what else is of no consequence to copy.
+/// The space for a value's line with its longest key. A few more bytes cost next to nothing to copy.
 const BEGINNING_BYTES: usize = 512;
 
-/// A copy of as much takes about as long as another system call.
+/// The bytes from which a value is long. A copy of as many bytes takes about as long as another system call.
 const LONG_BYTES: usize = 24 << 10;
 
-/// Values up to here are copied out of the input once they are whole there, larger ones read into pool buffers; the
-/// smallest pool block is half a KiB.
+/// Values up to this size are copied out of the input once they are complete there. Larger values are read into pool
+/// buffers. The smallest pool block is half a KiB.
 const COPY_BYTES_MAX: usize = 2 << 10;
 
-/// No memcached holds a value this long (`-I` ends at 1 GiB); where one is told, lines and values are mixed up.
+/// The length from which a value is absurd. No memcached holds a value this long (`-I` ends at 1 GiB). If a line
+/// announces one, lines and values are mixed up.
 const ABSURD_BYTES: u64 = 1 << 30;
 
 /// The number of bytes of an unexpected line that its error repeats.
@@ -459,7 +461,7 @@ const EXCERPT_BYTES: usize = 64;
 /// The bytes that one answer may hold without a part of the budget.
 const ANSWER_UNCHARGED_BYTES_MAX: usize = 32 << 10;
 
-/// memcached's text behind `ERROR ` for a client that it has no room for.
+/// memcached's text after `ERROR ` for a client that it has no room for.
 const TOO_MANY_CLIENTS: &[u8] = b"Too many open connections";
 
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
@@ -680,7 +682,7 @@ mod tests {
         let short = [value(1_000), b"END\r\n".to_vec()].concat();
         assert!(feed(&long) > 50_000, "nothing tells that it is coming");
         assert!(feed(&long) < 1_000);
-        // Two reads, and one again from then on.
+        // The first of these takes two reads, and the second takes one again.
         assert_eq!((feed(&short), feed(&short)), (short.len(), short.len()));
         assert!(feed(&long) > 50_000);
     }

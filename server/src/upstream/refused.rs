@@ -1,6 +1,6 @@
-//! The handling of a connection that the server has no room for, while the worker's other connection to that server is
-//! open: the other one takes its requests, and it is tried again from time to time. It is used again only at a moment
-//! when nothing is under way on the other one, so that requests keep their order.
+//! Handles a connection for which the server has no room, while the worker's other connection to that server is open.
+//! The other connection takes the requests, and the refused connection is tried again from time to time. It is used
+//! again only at a moment when nothing is in flight on the other connection, so that requests keep their order.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -24,7 +24,7 @@ impl Socket {
         self.refused.get() && self.open_other().is_some()
     }
 
-    /// The other connection, where that is open.
+    /// Returns the other connection if it is open.
     #[cold]
     pub(super) fn open_other(&self) -> Option<Rc<Self>> {
         self.other.borrow().upgrade().filter(|other| other.stream.borrow().is_some())
@@ -42,14 +42,14 @@ impl Socket {
         }
     }
 
-    /// Waits until the server has room for this connection, and returns it. None: the other connection is gone, so
-    /// that this one has to do.
+    /// Waits until the server has room for this connection, and returns it. None means that the other connection is
+    /// gone, so that this one has to be used.
     pub(super) async fn come_back(&self) -> Option<Stream> {
         let stream = loop {
             let retry_after = self.timing.get().retry_max;
             tokio::select! {
                 () = sleep(retry_after) => {}
-                // A request came here, although this connection is closed: the other one is, too.
+                // A request came here although this connection is closed, so the other one is closed, too.
                 () = poll_fn(|task| self.work.poll(task)) => {}
             }
             let Some(other) = self.open_other() else { break None };
@@ -67,7 +67,7 @@ impl Socket {
         stream
     }
 
-    /// A connection on which the server has answered; none if it refuses.
+    /// Opens a connection on which the server has answered; none if the server refuses it.
     async fn greet(&self) -> Option<Stream> {
         let limit = self.timing.get().connect;
         let greeting = async {
@@ -84,12 +84,12 @@ impl Socket {
                     Err(_) => return None,
                 }
             }
-            // An old memcached does not know the command, and says so.
+            // An old memcached answers that it does not know the command.
             (!line.starts_with(b"ERROR Too many")).then_some(stream)
         };
         timeout(limit, greeting).await.ok()?
     }
 }
 
-/// The time between two checks whether nothing is under way on the other connection.
+/// The time between two checks whether nothing is in flight on the other connection.
 const ORDER_PAUSE: Duration = Duration::from_millis(1);

@@ -1,6 +1,5 @@
-//! The link to one store service: each request is a call of its own, and all calls share one HTTP/2 connection. Calls
-//! that are under way together take effect in any order, so a request that needs another one's effect waits for it
-//! first.
+//! The link to one store service. Each request is a separate call, and all calls share one HTTP/2 connection. Calls in
+//! flight together take effect in any order, so a request that needs the effect of another waits for it first.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,24 +25,24 @@ pub(crate) struct Service {
     address: Address,
     name: String,
     client: RefCell<Option<Client>>,
-    /// Connections so far.
+    /// The number of connections so far.
     opened: Cell<u64>,
-    /// One attempt to connect at a time.
+    /// Allows one attempt to connect at a time.
     connecting: Mutex<()>,
     health: Health,
     timing: Cell<Timing>,
     limits: Limits,
-    /// Reads one answer at a time; none has to wait within one.
+    /// The reader of answers. It reads one answer at a time, and never waits within an answer.
     reader: RefCell<Reader>,
 }
 
-/// The connection while there is one, and which.
+/// An open connection and its number.
 #[derive(Clone)]
 struct Client {
     number: u64,
     connection: Connection,
     calls: StoreClient<Connection>,
-    /// The time at which anything was last answered on it.
+    /// The time of the last answer on this connection.
     answered: Rc<Cell<Option<Instant>>>,
 }
 
@@ -78,7 +77,7 @@ impl Service {
         self.send(expect, false, granted, compose)
     }
 
-    /// Asks whether the service is there, also while requests are not sent because it was not.
+    /// Sends a probe to the service, even while requests are not sent because the service is down.
     pub(super) fn probe(self: &Rc<Self>) -> Slot {
         self.send(Expect::Noop, true, None, super::compose_probe)
     }
@@ -106,7 +105,7 @@ impl Service {
         slot
     }
 
-    /// One call, connecting included, within the time that a request may take.
+    /// Makes one call, connecting if necessary, within the time that a request may take.
     async fn ask(
         &self,
         expect: Expect,
@@ -132,7 +131,7 @@ impl Service {
             }
             Ok(Err(_)) | Err(_) => {
                 self.limits.counters.commands.upstream_timeouts.up();
-                // One that answers others waits for a store of its own.
+                // A service that answers other calls is not down; this call may wait for the service's store.
                 if client.answered.get().is_none_or(|answered| answered < begun) {
                     let why = format!("no answer within {} ms", limit.as_millis());
                     self.give_up(&client, Some(why));
@@ -142,7 +141,8 @@ impl Service {
         }
     }
 
-    /// A service that has no memory for the call did nothing of it: it is asked again for as long as there is time.
+    /// Makes a call. A service that has no memory for a call does nothing of it, so the call is repeated while there is
+    /// time.
     async fn call(
         &self,
         client: &Client,
@@ -170,7 +170,7 @@ impl Service {
         }
     }
 
-    /// The connection; without one, a new one, if there is one before the call is due.
+    /// Returns the open connection, or a new one if it opens before the call is due.
     async fn client(&self, due: Instant, is_probe: bool) -> Result<Client, LinkFault> {
         if let Some(client) = self.open() {
             return Ok(client);
@@ -210,10 +210,11 @@ impl Service {
         self.client.borrow().as_ref().filter(|client| !client.connection.is_closed()).cloned()
     }
 
-    /// Lets the connection go if it has ended or, with a reason, is no good; the service is down then.
+    /// Drops the connection if it has ended. With a reason it drops the connection in any case and marks the service
+    /// down.
     fn give_up(&self, client: &Client, why: Option<String>) {
         let mut current = self.client.borrow_mut();
-        // A connection that was given up already needs no second report.
+        // A connection that was already dropped needs no second report.
         if current.as_ref().is_none_or(|current| current.number != client.number) {
             return;
         }
@@ -234,7 +235,7 @@ impl Service {
         self.health.mark_down(why, self.timing.get(), self.limits.clock.now());
     }
 
-    /// The one answer that the parts are.
+    /// Returns the one answer that the parts form.
     fn read(
         &self,
         expect: Expect,
@@ -265,7 +266,7 @@ fn read(
             space[..bytes].copy_from_slice(&rest[..bytes]);
             rest = &rest[bytes..];
             reader.filled(bytes);
-            // Behind an answer nothing is expected.
+            // Nothing is expected behind an answer.
             let expect = if answer.is_none() { Some(expect) } else { None };
             answer = reader.next(expect, granted)?.or(answer);
         }
@@ -286,12 +287,12 @@ fn fault(client: &Client, status: &Status) -> LinkFault {
     LinkFault::Lost(message.to_owned())
 }
 
-/// Returns whether the status comes from the service and not from our end of the connection.
+/// Returns whether the status comes from the service and not from this end of the connection.
 fn is_its_own(client: &Client, status: &Status) -> bool {
     std::error::Error::source(status).is_none() && !client.connection.is_closed()
 }
 
-/// The answer that a session waits for: it gets one even if there is a defect in here.
+/// The answer that a session waits for. The session gets an answer even if there is a defect here.
 struct Owed {
     service: Rc<Service>,
     slot: Option<Slot>,
@@ -317,7 +318,7 @@ impl Drop for Owed {
 impl Service {
     fn failed(&self, fault: LinkFault) -> LinkError {
         self.limits.counters.commands.upstream_errors.up();
-        // That it is down has been told already.
+        // A service that is down has been reported already.
         if !matches!(fault, LinkFault::Down(_)) && self.health.may_report(self.limits.clock.now()) {
             tracing::warn!(service = self.name, error = %fault, "a request to the store service failed");
         }
@@ -325,10 +326,11 @@ impl Service {
     }
 }
 
-/// One part in so many of a call's time is for the service's message that the time was too short. A caller that gets
-/// the message knows that the service lives.
+/// The share of a call's time that is left for the service's message that the time was too short: one part in this
+/// many. A caller that gets the message knows that the service lives.
 const WORD_SHARE: u32 = 8;
 
-/// A service that is out of memory is asked again after this, then after ever longer pauses.
+/// The first pause before a service that is out of memory is called again. Later pauses are longer.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The longest of these pauses.
 const PAUSE_MAX: Duration = Duration::from_millis(50);

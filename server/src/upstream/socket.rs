@@ -1,6 +1,6 @@
-//! One connection to a memcached server, pipelined. Requests go out in one write per turn of the event loop and come
-//! back in order. It does not know what they mean. A server has as long for an answer as it keeps sending it: what
-//! times out is a connection on which nothing moves.
+//! One pipelined connection to a memcached server. Requests are sent in one write per turn of the event loop, and
+//! answers come in order. The connection does not know what requests mean. A server has time for an answer as long as
+//! it keeps sending it: a connection times out when nothing moves on it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,33 +28,33 @@ use crate::supervise::keep;
 /// A worker's connection to one server.
 pub(crate) struct Socket {
     pub(super) address: String,
-    /// The connection while there is one.
+    /// The open connection, if there is one.
     pub(super) stream: RefCell<Option<Rc<Stream>>>,
     pub(super) out: RefCell<ReplyBuffer>,
     pub(super) waiting: RefCell<VecDeque<Waiting>>,
     pub(super) work: Signal,
     /// The other connection to the server.
     pub(super) other: RefCell<Weak<Socket>>,
-    /// Whether the server has no room for this connection, so that the other one takes the requests.
+    /// Whether the server has no room for this connection and the other one takes the requests.
     pub(super) refused: Cell<bool>,
     /// Whether the server has answered on this connection since it was opened.
     has_answered: Cell<bool>,
-    /// The server's, whichever connection learns of it.
+    /// The health of the server, which both connections report to.
     pub(super) health: Rc<Health>,
     /// The time at which the request that is answered next became the first in the queue.
     head_since: Cell<Nanos>,
-    /// The bytes that have come since then.
+    /// The bytes that have come since `head_since`.
     head_bytes: Cell<u64>,
     pub(super) timing: Cell<Timing>,
     limits: Limits,
-    /// Counts the values under way here.
+    /// Counts the values in flight on this connection.
     load: Rc<InteractiveLoad>,
 }
 
 /// The result of a read.
 enum Read {
     All,
-    /// More may be there.
+    /// There may be more to read.
     Some,
 }
 
@@ -142,7 +142,7 @@ impl Socket {
         self.send(now, expect, granted, compose)
     }
 
-    /// Asks whether the server is there, also while requests are not sent because it was not.
+    /// Sends a probe to the server, even while requests are not sent because the server is down.
     pub(super) fn probe(&self) -> Slot {
         self.send(self.now(), Expect::Noop, None, super::compose_probe)
     }
@@ -166,14 +166,14 @@ impl Socket {
         waiting.push_back(Waiting { slot: slot.clone(), expect, granted, since: now });
         drop(waiting);
         self.load.add(expect.values_max());
-        // A lone request goes out now; others wait for the link's turn, which sends all of them in one call.
+        // A lone request is sent now. Others wait for the link's turn, which sends all of them in one call.
         if !(nothing_under_way && self.write_now()) {
             self.work.raise();
         }
         slot
     }
 
-    /// A defect in here costs the requests under way, never those to come.
+    /// Restarts `run` after a defect. A defect fails the requests in flight, but no later ones.
     async fn keep_running(self: Rc<Self>) {
         let defect = Cell::new(None);
         let run = || {
@@ -231,7 +231,7 @@ impl Socket {
                     self.refuse(&fault.to_string());
                 }
                 LinkFault::TooManyClients => self.mark_down(fault.to_string()),
-                // One that answers on another connection is not down.
+                // A server that answers on its other connection is not down.
                 LinkFault::TimedOut(limit) if self.health.has_answered(self.now(), *limit) => {}
                 LinkFault::TimedOut(limit) => {
                     self.mark_down(format!("no answer within {} ms", limit.as_millis()));
@@ -240,7 +240,7 @@ impl Socket {
                     self.report(&fault);
                 }
             }
-            // No request hears of an idle connection that the server closed.
+            // If the server closed an idle connection, no request fails.
             self.fail_all(&fault);
         }
     }
@@ -268,7 +268,7 @@ impl Socket {
         self.health.mark_down(why, self.timing.get(), self.now());
     }
 
-    /// Tells the log of a connection that ended with requests under way: clients learn no more than the kind.
+    /// Logs that a connection ended with requests in flight. Clients learn only the kind of the fault.
     fn report(&self, fault: &LinkFault) {
         if !self.waiting.borrow().is_empty() && self.health.may_report(self.now()) {
             tracing::warn!(server = self.address, error = %fault, "requests to memcached failed");
@@ -291,17 +291,17 @@ impl Socket {
         }
     }
 
-    /// Takes what waits for an answer, none of which will come here.
+    /// Takes the requests that wait for an answer. No answer to them will come on this connection.
     fn take_waiting(&self) -> VecDeque<Waiting> {
         let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
         self.load.remove(values_max(&waiting));
         waiting
     }
 
-    /// Sends what waits, none of which has been sent, over the other connection.
+    /// Sends the waiting requests over the other connection. None of them has been sent yet.
     pub(super) fn hand_over(&self, other: &Self) {
         if other.waiting.borrow().is_empty() {
-            // The time that these requests have waited here is no fault of that connection.
+            // The other connection is not to blame for the time that these requests have waited here.
             other.begin_head();
         }
         other.out.borrow_mut().append(std::mem::take(&mut *self.out.borrow_mut()));
@@ -315,14 +315,15 @@ impl Socket {
         self.limits.clock.now()
     }
 
-    /// Writes what sessions queued and hands answers back, until the connection ends; answers why it did.
+    /// Writes the queued requests and returns their answers to the sessions, until the connection ends. Returns why it
+    /// ended.
     async fn serve(&self, stream: &Stream) -> LinkFault {
         let mut reader = Reader::new(&self.limits);
         let timer = tokio::time::sleep(self.timing.get().request);
         tokio::pin!(timer);
         loop {
             if let Err(error) = self.write(stream) {
-                // What the server said before it closed the connection tells more.
+                // The server's words before it closed the connection tell more.
                 let said = self.read(stream, &mut reader).err();
                 return match said {
                     Some(fault @ LinkFault::TooManyClients) => fault,
@@ -343,7 +344,8 @@ impl Socket {
                 if self.work.poll(task).is_ready() {
                     return Poll::Ready(Ok(()));
                 }
-                // The timer also runs with nothing under way: a session may send a request without our turn.
+                // The timer also runs with nothing in flight, because a session may send a request outside of the
+                // link's turn.
                 while timer.as_mut().poll(task).is_ready() {
                     let now = self.now();
                     let due = self.due(limit).unwrap_or(now + limit.into());
@@ -365,14 +367,14 @@ impl Socket {
         }
     }
 
-    /// The time for the next answer begins now.
+    /// Starts the time for the next answer.
     pub(super) fn begin_head(&self) {
         self.head_bytes.set(0);
         self.head_since.set(self.now());
     }
 
-    /// Returns when the connection is given up unless bytes come on it; none with nothing under way. The next answer
-    /// has the limit to begin with, and more as it comes: a long one may take its time.
+    /// Returns the time at which the connection times out unless bytes come on it; none with nothing in flight. The
+    /// next answer has `limit` at first, and each byte that comes adds time, so that a long answer may take longer.
     fn due(&self, limit: Duration) -> Option<Nanos> {
         let waiting = self.waiting.borrow();
         let since = waiting.front()?.since.max(self.head_since.get());
@@ -380,7 +382,7 @@ impl Socket {
         Some(since + limit.into() + earned)
     }
 
-    /// Writes what is queued, from a session's turn; false if the link has to go on with it.
+    /// Writes the queued requests in a session's turn. Returns false if the link has to continue.
     fn write_now(&self) -> bool {
         let stream = self.stream.borrow();
         let written = stream.as_ref().is_some_and(|stream| self.write(stream).is_ok());
@@ -450,8 +452,9 @@ fn values_max(waiting: &VecDeque<Waiting>) -> usize {
     waiting.iter().map(|request| request.expect.values_max()).sum()
 }
 
-/// A server that sends less than 128 KiB per second (7.6 us per byte) is given up like one that says nothing.
+/// The longest time per byte. A server that sends less than 128 KiB per second (7.6 us per byte) times out like a
+/// silent server.
 const NANOS_PER_BYTE_MAX: u64 = 1_000_000_000 / (128 << 10);
 
-/// A server that sends without end leaves the event loop to others after this many bytes: some tens of microseconds.
+/// The bytes that a server may send before the event loop serves others. They take some tens of microseconds.
 const READ_BYTES_PER_TURN: usize = 192 << 10;

@@ -1,4 +1,4 @@
-//! A link against a server that the test plays, on a clock of the test's.
+//! Tests a link against a server that the test plays, on a clock that the test controls.
 
 use std::time::Duration;
 
@@ -34,12 +34,12 @@ impl Fixture {
         self.link.request(traffic, expect, |out| out.text().extend_from_slice(b"incr k 1\r\n"))
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     fn pass(&self, time: Duration) {
         self.clock.advance(time.into());
     }
 
-    /// The connection for one kind of traffic, after a first request and its answer.
+    /// Returns the connection for one kind of traffic, after a first request and its answer.
     async fn connected(&self, traffic: Traffic) -> TcpStream {
         let first = self.ask_on(traffic);
         let mut stream = self.accept(1).await;
@@ -48,7 +48,7 @@ impl Fixture {
         stream
     }
 
-    /// Takes the next connection and reads `requests` of them there.
+    /// Accepts the next connection and reads this many requests from it.
     async fn accept(&self, requests: usize) -> TcpStream {
         let (mut stream, _) = self.listener.accept().await.expect("a connection");
         read_requests(&mut stream, requests).await;
@@ -139,7 +139,7 @@ async fn an_answer_that_keeps_coming_is_waited_for() {
         answer(&mut stream, b"VALUE k 0 400000\r\n").await;
         for _ in 0..40 {
             answer(&mut stream, &[b'x'; 10_000]).await;
-            // The link reads what came before the clock goes on.
+            // The link reads the bytes that have come before the clock advances.
             tokio::time::sleep(Duration::from_millis(1)).await;
             fixture.pass(TIMING.request / 2);
         }

@@ -1,6 +1,6 @@
-//! The reports that are kept: per instance the counts since it is known and, at the steps of its reports, the
-//! differences of the recent past. Time is an argument; nothing here waits, locks or sends. Memory is bounded: the
-//! oldest differences make room first, and a report that would still not fit is refused before it changes anything.
+//! Keeps the reports of each instance: its counts since its first report, and the recent differences between reports.
+//! Time is an argument, and nothing here waits, locks or sends. Memory is bounded: the oldest differences are dropped
+//! first, and a report that would still not fit is refused before it changes anything.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use units::{ByteCount, Nanos};
 use super::Refusal;
 use super::counts::{self, Counted, Counts, Key};
 
-/// The bounds of what is kept.
+/// The limits on what is stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) instances_max: usize,
-    /// The bound on all memory, names included.
+    /// The limit on all memory, names included.
     pub(crate) memory: ByteCount,
-    /// The time for which differences are kept, and instances that no longer report.
+    /// The time for which differences are stored, and instances that no longer report.
     pub(crate) keep: Nanos,
-    /// An instance that did not report for this long makes room for a new one.
+    /// The silence after which an instance may be replaced by a new one.
     pub(crate) silent_after: Nanos,
 }
 
@@ -48,9 +48,9 @@ struct Sums {
     epoch: u64,
     uptime_ms: u64,
     revision: u64,
-    /// Epochs that are over, the last few.
+    /// The last few epochs that are over.
     ended: VecDeque<u64>,
-    /// The time and counts of those.
+    /// The time of all epochs that are over (ms).
     before_ms: u64,
     counts: BTreeMap<Arc<Key>, Sum>,
 }
@@ -72,10 +72,10 @@ pub(crate) struct Step {
     bytes: u64,
 }
 
-/// The counts that are asked for. Empty texts ask for all.
+/// The counts that a query requests. An empty text requests all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
-    /// The length of the recent past that is asked for (ms); 0 asks for everything.
+    /// The length of the requested recent past (ms); 0 requests everything.
     pub(crate) last_ms: u64,
     pub(crate) instance: String,
     pub(crate) role: String,
@@ -100,10 +100,10 @@ impl History {
         Self { bounds, instances: BTreeMap::new(), sums_bytes: 0, steps_bytes: 0 }
     }
 
-    /// Keeps what the report adds to those before it, and returns it; nothing if it adds nothing.
+    /// Stores the counts that the report adds and returns them as a step; none if it adds nothing.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing has changed then.
+    /// Returns a [`Refusal`]; nothing has changed then.
     pub(crate) fn report(
         &mut self,
         report: &ReportRequest,
@@ -143,7 +143,7 @@ impl History {
         Ok(kept.steps.back())
     }
 
-    /// The counts that are asked for, by instance.
+    /// Returns the requested counts, by instance.
     pub(crate) fn query(&self, filter: &Filter, now: Nanos) -> Vec<InstanceSnapshot> {
         let wanted = |(name, instance): &(&String, &Instance)| {
             let of = |wanted: &str, is: bool| wanted.is_empty() || is;
@@ -170,12 +170,12 @@ impl History {
         self.instances.iter().filter(wanted).map(gather).collect()
     }
 
-    /// Memory of all that is kept.
+    /// Returns the memory of everything that is stored.
     pub(crate) fn bytes(&self) -> ByteCount {
         ByteCount(self.sums_bytes + self.steps_bytes)
     }
 
-    /// Lets go of differences that are too old, and of instances that have none any more.
+    /// Drops differences that are too old, and instances whose last report is too old.
     fn forget(&mut self, now: Nanos) {
         let oldest = now.since(self.bounds.keep);
         let (mut sums_bytes, mut steps_bytes) = (self.sums_bytes, self.steps_bytes);
@@ -192,7 +192,7 @@ impl History {
         (self.sums_bytes, self.steps_bytes) = (sums_bytes, steps_bytes);
     }
 
-    /// Returns the instance that makes room for a new one, if one must.
+    /// Returns the instance that a new one replaces, if one has to be replaced.
     fn leaver(&self, now: Nanos) -> Result<Option<String>, Refusal> {
         let max = self.bounds.instances_max;
         if self.instances.len() < max {
@@ -262,7 +262,7 @@ impl Instance {
 }
 
 impl Sums {
-    /// These after the report, and what it added.
+    /// Returns the sums after the report, and the step that the report adds.
     fn follow(
         mut self,
         known: bool,
@@ -313,7 +313,7 @@ impl Sums {
         Ok((self, Step { end: Nanos(0), covered_ms, more, bytes }))
     }
 
-    /// The process was started again: what it counted before stays counted.
+    /// Begins a new epoch, because the process was started again. The counts of earlier epochs stay counted.
     fn begin_anew(&mut self, report: &ReportRequest) -> Result<(), Refusal> {
         if self.ended.contains(&report.epoch) {
             return Err(Refusal::Back(format!(
@@ -335,7 +335,7 @@ impl Sums {
         Ok(())
     }
 
-    /// Steps hold the keys that are held already.
+    /// Replaces the keys of a step by the equal keys that the sums already hold.
     fn share_keys(&self, more: &mut [(Arc<Key>, Counts)]) {
         for (key, _) in more {
             if let Some((held, _)) = self.counts.get_key_value(&**key) {
@@ -374,25 +374,26 @@ impl Filter {
     }
 }
 
-/// Any number of milliseconds.
+/// Converts any number of milliseconds.
 fn millis(count: u64) -> Nanos {
     Nanos(count.saturating_mul(MS))
 }
 
 const MS: u64 = 1_000_000;
 
-/// Names are configuration keys' values, which have the same bound.
+/// The longest name (bytes). Names are values of configuration keys, which have the same limit.
 pub(super) const INSTANCE_BYTES_MAX: usize = 128;
-/// All four roles joined take 39.
+/// The longest list of roles (bytes). All five roles joined take 45.
 pub(super) const ROLE_BYTES_MAX: usize = 64;
 
-/// Paths, devices and fallbacks of an instance, over all its epochs.
+/// The most paths, devices and fallbacks of an instance, over all its epochs.
 const KEYS_MAX: usize = 1_024;
 
-/// A process that reports under another's name is found out for this many restarts.
+/// The number of past epochs that are remembered. A process that reports under another's name is detected for this many
+/// restarts.
 const ENDED_MAX: usize = 8;
 
-/// A counted pointer and its place in a map.
+/// The bytes of a counted pointer and its place in a map.
 const POINTER_BYTES: u64 = 32;
 
 #[cfg(test)]

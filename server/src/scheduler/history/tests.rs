@@ -1,5 +1,5 @@
-//! Sums hold over any sequence of reports, repetitions and restarts; what is refused changes nothing; memory stays in
-//! its bound.
+//! Tests that sums hold over any sequence of reports, repetitions and restarts, that refused reports change nothing,
+//! and that memory stays within its limit.
 
 use api::v1::{DeviceCounts, PathCounts, SizeCounts};
 use proptest::collection::vec;
@@ -61,7 +61,7 @@ const SECOND: Nanos = Nanos::secs(1);
 #[test]
 fn windows_cover_the_steps_that_are_mostly_within() {
     let mut history = History::new(bounds());
-    // Known first after an hour: that hour is in no window of a minute.
+    // The first report comes an hour after the start of the instance. That hour is in no window of a minute.
     let mut now = Nanos::secs(5);
     history.report(&report("a", 1, 3_600_000, vec![path("x", 1_000)]), now).unwrap();
     for step in 1..=10 {
@@ -162,7 +162,7 @@ fn hostile_reports_are_refused() {
         assert!(matches!(&refused, Refusal::Invalid(why) if why.len() < 400), "{refused}");
     }
     assert_eq!(history.bytes(), ByteCount(0));
-    // Other devices in every report: the bound is on all of them together.
+    // Every report has other devices. The limit is on all of them together.
     let endless = (0..100_u64).map(|n| {
         let paths = (0..100).map(|m| path(&format!("d{}", n * 100 + m), 1)).collect();
         history.report(&report("a", 1, n, paths), SECOND).map(|_| ())
@@ -184,7 +184,7 @@ fn the_oldest_silent_instance_makes_room() {
     history.report(&newcomer, Nanos::secs(10)).unwrap();
     let names: Vec<_> = history.query(&last(0), SECOND).into_iter().map(|of| of.instance).collect();
     assert_eq!(names, ["a", "c", "d"]);
-    // An instance that is silent for longer than anything is kept is forgotten.
+    // An instance is forgotten when it is silent for longer than reports are stored.
     history.report(&newcomer, Nanos::secs(700)).unwrap();
     assert_eq!(history.query(&last(0), Nanos::secs(700)).len(), 1);
 }
@@ -219,7 +219,7 @@ enum Act {
         ms: u64,
     },
     Restart,
-    /// The last report comes again.
+    /// The process sends its last report again.
     Repeat,
 }
 
@@ -257,7 +257,8 @@ proptest! {
             history.report(&sent, now).unwrap();
             known[who] = true;
         }
-        // Long silence may have made it forget; a life within what is kept has not.
+        // After a long silence the history may have forgotten an instance. Within the time that it stores reports, it
+        // has not.
         if now < bounds().keep {
             for of in history.query(&last(0), now) {
                 let who: usize = of.instance[1..].parse().unwrap();
