@@ -17,7 +17,7 @@
 //!   stream that may reach further back than the window, an input or output above the largest transfer, and more jobs
 //!   than its work queues have entries. It does not detect a stream that reaches further than its dialect promises,
 //!   because the software codec reads such a stream.
-//! - Levels are a software codec's. The hardware has one level and always writes within its window.
+//! - The levels are those of a software codec. The hardware has one level and always writes within its window.
 //! - A completion is late when the emulation's own work delayed it by more than the device's own spread
 //!   (`late_after_ns`). A completion that is later because the system ran another thread on the core counts as
 //!   `preempted`. That delay would have affected any submitter.
