@@ -27,10 +27,12 @@
 //! depend on earlier jobs of the device or on earlier content of the buffer. Only the bytes of a buffer that
 //! [`Buffer::set_len`] declared leave the process. The contract suite checks on every device that results depend on
 //! their job alone. It includes damaged streams and matches that reach in front of the output.
-//! || Hardware may break this promise and state more bytes than it wrote. An output for a device other than software
+//!
+//! Hardware may break this promise and state more bytes than it wrote. An output for a device other than software
 //! is therefore wiped if another tenant used it before ([`Buffer::hand_to`]). The bytes behind the result are then
 //! the tenant's own or zero.
-//! || A decryption that fails leaves no plaintext. Memory that a peer maps is the pool of that peer alone.
+//!
+//! A decryption that fails leaves no plaintext. Memory that a peer maps is the pool of that peer alone.
 
 pub mod buffer;
 pub mod cipher;
