@@ -158,7 +158,7 @@ impl Buffer {
     /// Declares the first `bytes` to hold data.
     ///
     /// # Panics
-    /// If `bytes` is over the capacity.
+    /// Panics if `bytes` exceeds the capacity.
     pub fn set_len(&mut self, bytes: usize) {
         assert!(bytes <= self.capacity(), "{bytes} bytes in a buffer of {}", self.capacity());
         self.filled_bytes = bytes;
@@ -206,8 +206,8 @@ impl Buffer {
     /// returns to the same tenant.
     pub fn hand_to(&mut self, tenant: TenantId, from: usize) {
         if let Some(Block::Adopted(_)) = self.block {
-            // After a later write the buffer would hold a copy of another tenant's bytes, so it is copied before the
-            // wipe.
+            // A later write would copy the adopted bytes, which may be another tenant's, into memory of the buffer.
+            // So they are copied now, before the wipe.
             self.space();
         }
         if !self.is_exclusive_to(tenant)
@@ -236,14 +236,14 @@ impl Buffer {
     /// Appends `bytes`.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// Panics if the bytes do not fit.
     pub fn extend(&mut self, bytes: &[u8]) {
         let start = self.filled_bytes;
         self.room()[start..start + bytes.len()].copy_from_slice(bytes);
         self.filled_bytes += bytes.len();
     }
 
-    /// Returns the pool that the buffer goes back to.
+    /// Returns the pool to which the buffer returns.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -257,7 +257,7 @@ impl Buffer {
     /// dropped.
     ///
     /// # Panics
-    /// If the range is not within the filled bytes.
+    /// Panics if the range is not within the filled bytes.
     pub fn freeze(mut self, range: Range<usize>) -> Bytes {
         assert!(range.end <= self.filled_bytes, "{range:?} of {} bytes", self.filled_bytes);
         if let Some(Block::Adopted(bytes)) = &mut self.block {
@@ -322,7 +322,7 @@ impl Input {
     /// Makes an input from a part of a pool buffer and keeps the buffer's memory id.
     ///
     /// # Panics
-    /// If the range is not within the filled bytes.
+    /// Panics if the range is not within the filled bytes.
     pub fn pooled(buffer: Buffer, range: Range<usize>) -> Self {
         let memory = buffer.memory();
         Self { bytes: buffer.freeze(range), memory }
@@ -604,7 +604,7 @@ mod tests {
     }
     impl MemoryBlock for Page {}
 
-    /// A page that pools share, until it is dropped.
+    /// Memory of one page that several pools share.
     struct SharedPages(MemoryId, Arc<()>);
     struct SharedPage {
         page: Page,

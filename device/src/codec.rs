@@ -67,7 +67,7 @@ pub enum Level {
     /// The level whose ratio is at least that of zlib level 1, in a fraction of its time.
     #[default]
     Default,
-    /// The level with the best ratio, for batch work.
+    /// The level that favours the ratio over the time, for batch work.
     High,
 }
 

@@ -24,8 +24,8 @@ pub use kernels::{
 };
 use payload::Payload;
 
-/// Expands to a module of tests that check the device against the contract. The expression must return an `Arc<dyn
-/// Device>`.
+/// Expands to a module of tests that check the device against the contract. The expression must return an
+/// `Arc<dyn Device>`.
 #[macro_export]
 macro_rules! device_contract {
     ($name:ident, $make:expr) => {

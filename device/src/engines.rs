@@ -16,8 +16,8 @@ use crate::queue::{Capabilities, Waiting};
 /// One engine of each codec, without foreign code beyond the crates' own.
 pub const BUILT_IN: [EngineFactory; 3] = [libdeflate::engine, zstd::engine, lz4::engine];
 
-/// One thread's engines. For each codec, the first engine that writes a dialect is its writer, and the first that reads
-/// is its reader.
+/// One thread's engines. The first engine that writes a dialect is the writer of that dialect. The first engine that
+/// reads a codec is the reader of that codec.
 pub(crate) struct EngineSet(Vec<Box<dyn Engine>>);
 
 impl EngineSet {
@@ -39,7 +39,7 @@ impl EngineSet {
         }
     }
 
-    /// Returns what a device over this set accepts.
+    /// Returns the capabilities of a device over this set.
     pub(crate) fn capabilities(&self, queue_depth: usize, waiting: Waiting) -> Capabilities {
         let codecs = || Codec::ALL.into_iter().filter(|codec| self.reads(*codec));
         Capabilities {

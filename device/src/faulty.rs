@@ -17,7 +17,8 @@ use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting}
 /// The faults and how often they occur. The default has none.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
-    /// The seed that decides where in its period each fault falls, and which byte is corrupted.
+    /// The seed of the random streams. They decide the position of each fault in its period, and which byte is
+    /// corrupted.
     pub seed: u64,
     /// The device fails one in this many results with [`DeviceError::Fault`]. Zero means never.
     pub fail_every: u64,

@@ -25,7 +25,7 @@ pub struct Job {
     pub tenant: TenantId,
     /// The class of the job.
     pub class: Class,
-    /// The time at which the result stops being useful, on the runtime's clock.
+    /// The time on the runtime's clock from which the result is of no use.
     pub deadline: Option<Nanos>,
 }
 

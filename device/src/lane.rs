@@ -24,8 +24,8 @@ pub trait Doorbell {
     /// The executor is ending.
     fn poll(&self, task: &mut Context<'_>) -> Poll<io::Result<bool>>;
 
-    /// Answers the client's greeting. Returns none if the greeting is not there yet. `work_bytes_max` is the largest
-    /// uncompressed side of a job that this service takes.
+    /// Answers the client's greeting. Returns none if the greeting has not arrived yet. `work_bytes_max` is the largest
+    /// uncompressed side of a job that this service accepts.
     ///
     /// # Errors
     /// [`Problem`]: the peer cannot be a client of this process.
@@ -34,7 +34,7 @@ pub trait Doorbell {
 
 /// One client's lane. It belongs to the thread that serves it.
 pub trait ServedLane {
-    /// Takes the next job.
+    /// Reads the next job from the client's ring.
     ///
     /// # Errors
     /// [`Problem::Peer`]: the client breaks the rules and must not be served any longer.
@@ -148,7 +148,7 @@ pub enum Pause {
 /// The counts of a lane since they were last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounters {
-    /// The number of times that the client was woken.
+    /// How often the client was woken.
     pub bells: u64,
     /// The number of copied values: inputs copied into memory that the client cannot change, and results copied from
     /// other memory.
@@ -182,7 +182,7 @@ impl std::error::Error for Problem {}
 
 /// The position in its buffer at which a result should begin (bytes). The bytes in front of it are unused. The offset
 /// avoids a copy on devices that have results in memory of their own, such as a virtual device that remembers
-/// results. Without an offset such a device replaces the buffer's memory with its own. With an offset it writes the
-/// result to memory that the client reads. It does so while the job's time runs, as hardware would, and no copy
-/// follows.
+/// results. Without an offset such a device replaces the buffer's memory with its own, and the result must then be
+/// copied to the lane. With an offset the device writes the result to memory that the client reads. It does so while
+/// the job's time runs, as hardware would, and no copy follows.
 pub const RESULT_AT: usize = 32;

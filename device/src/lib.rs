@@ -26,7 +26,7 @@
 //! jobs. Instead, none of their content can be obtained from outside. A result depends on its job alone. It does not
 //! depend on earlier jobs of the device or on earlier content of the buffer. Only the bytes of a buffer that
 //! [`Buffer::set_len`] declared leave the process. The contract suite checks on every device that results depend on
-//! their job alone. It includes damaged streams and matches that reach in front of the output.
+//! their job alone. The checks include damaged streams and matches that reach in front of the output.
 //!
 //! Hardware may break this promise and state more bytes than it wrote. An output for a device other than software
 //! is therefore wiped if another tenant used it before ([`Buffer::hand_to`]). The bytes behind the result are then

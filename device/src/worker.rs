@@ -64,7 +64,7 @@ impl Worker {
     /// to its core, only precision is lost. [`Worker::cores`] returns the result.
     ///
     /// # Errors
-    /// The same as for [`Worker::start`].
+    /// [`DeviceError::Misconfigured`] when the system gives no thread.
     pub fn start_on(
         cores: WorkerCores,
         threads: NonZeroUsize,

@@ -1,7 +1,8 @@
 //! Measures which engine is best for which size. It prints the median time of one operation and the ratio, by class,
-//! size, engine and level. Each engine is measured at the levels of its table. Run it with `cargo run --release -p
-//! drivers --example codec_choice [DIRECTORY]`. The directory's files are the `files` class. Without a directory the
-//! class has HTML from /usr/share/doc and /usr/lib, or C headers if there is no HTML.
+//! size, engine and level. Each engine is measured at the levels of its table. Run it with
+//! `cargo run --release -p drivers --example codec_choice [DIRECTORY]`.
+//! The directory's files are the `files` class. Without a directory the class has HTML from /usr/share/doc and
+//! /usr/lib, or C headers if there is no HTML.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};

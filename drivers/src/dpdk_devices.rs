@@ -28,7 +28,7 @@ pub fn open(names: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
 /// Returns no devices, because this build has no DPDK.
 ///
 /// # Errors
-/// Never.
+/// This build never returns an error.
 #[cfg(not(feature = "dpdk"))]
 pub fn open(_: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
     Ok(Vec::new())

@@ -31,7 +31,7 @@ pub(super) struct Harness {
     inside: HashMap<u64, Mark>,
 }
 
-/// The job and the buffers that must return with a tag.
+/// The addresses of a job and its input, and its offset. They must be unchanged when the job returns.
 struct Mark {
     job: *const Job,
     input: *const u8,

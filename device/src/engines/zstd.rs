@@ -144,8 +144,8 @@ const WINDOW_LOG2_MIN: u8 = 10;
 /// A window that is wider than any window that the levels in use choose by themselves (log2).
 const WINDOW_LOG2_CHOSEN_MAX: u8 = 27;
 
-/// The fast level. Negative levels would save a quarter of the time and lose a fifth of the ratio, and lz4 is better
-/// than that.
+/// The fast level. Negative levels would save a quarter of the time and lose a fifth of the ratio. lz4 is the better
+/// choice for such a ratio.
 const LEVEL_FAST: i32 = 1;
 
 /// The default level. It is the first level with the ratio of zlib level 1 on text from 4 KiB on.

@@ -7,7 +7,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use units::ByteCount;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// An input and the work that was done to it.
+/// Identifies an input and the work that was done to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     hash: u128,
@@ -78,7 +78,7 @@ impl Weighter<Key, Remembered> for Weight {
     }
 }
 
-/// The size of a key, a slab entry, a hash slot and the allocation around the bytes, rounded up.
+/// The memory of an item besides its bytes, rounded up: a key, a slab entry, a hash slot and the allocation's header.
 const ITEM_OVERHEAD_BYTES: u64 = 192;
 
 /// The typical size of an item. It only decides the table's first size; the table grows and shrinks with its content.

@@ -9,7 +9,7 @@ use device::{Memory, MemoryBlock, MemoryId};
 use super::Eal;
 use super::sys;
 
-/// EAL's heap.
+/// EAL's heap as memory for pools.
 #[derive(Debug)]
 pub(super) struct EalMemory {
     id: MemoryId,

@@ -39,7 +39,7 @@ pub struct DpdkOptions {
     pub registered_only: bool,
 }
 
-/// A compressdev.
+/// A compression device of DPDK (compressdev).
 #[derive(Debug)]
 pub struct Dpdk {
     port: Arc<Port>,

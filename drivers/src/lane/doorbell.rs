@@ -22,7 +22,7 @@ impl WatchedSocket {
     /// Registers the socket with the executor of the calling task.
     ///
     /// # Errors
-    /// The system cannot watch the socket.
+    /// The system's error if it cannot watch the socket.
     pub(super) fn new(socket: &Arc<UnixStream>) -> io::Result<Self> {
         let socket = Arc::clone(socket);
         // SAFETY: the stream keeps one descriptor for its whole life, and the value below shares ownership of the
@@ -49,7 +49,7 @@ impl Doorbell for WatchedSocket {
 /// Watches the service's end of a lane.
 ///
 /// # Errors
-/// The system cannot watch the socket.
+/// The system's error if it cannot watch the socket.
 pub fn watch(stream: UnixStream) -> io::Result<Box<dyn Doorbell>> {
     Ok(Box::new(WatchedSocket::new(&Arc::new(stream))?))
 }

@@ -21,11 +21,11 @@
 //!
 //! | offset (bytes) | what |
 //! |---|---|
-//! | 0 | `tail`, u64: entries put into this half's ring since the beginning; entry `n` lies at `n mod 256` |
+//! | 0 | `tail`, u64: entries written to this half's ring since the start; entry `n` is in slot `n mod 256` |
 //! | 64 | `head`, u64: entries of the other half's ring that this side has finished with |
 //! | 128 | `asleep`, u64: 0 while this side polls the memory; else the number of its sleep |
 //! | 192 | `cpu`, u64: the last processor that this side ran on, plus 1; 0 before it ran |
-//! | 4096 | the ring: 256 entries of 64 bytes. The client's has jobs, the service's answers |
+//! | 4096 | the ring: 256 entries of 64 bytes. The client's ring has jobs, and the service's ring has answers |
 //!
 //! The number of a sleep is never used again. The publishing side rings once per number.
 //!
@@ -226,13 +226,13 @@ impl Device for Lane {
 struct Counts {
     opened: AtomicU64,
     lost: AtomicU64,
-    /// The number of times that the service was woken.
+    /// How often the service was woken.
     bells: AtomicU64,
     /// Inputs that the service reads in place.
     inputs_in_place: AtomicU64,
-    /// Copies into the region.
+    /// Inputs copied to the client's region.
     inputs: Copied,
-    /// Copies out of the service's region.
+    /// Results copied out of the service's region.
     results: Copied,
 }
 

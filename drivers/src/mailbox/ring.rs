@@ -11,7 +11,7 @@ use super::primitives::{Arc, AtomicBool, AtomicU64, UnsafeCell};
 /// Makes a mailbox with at least `places` slots for messages. The number of slots is the next power of two.
 ///
 /// # Panics
-/// `places` is 0.
+/// Panics if `places` is 0.
 pub fn channel<T: Send>(places: usize) -> (Sender<T>, Receiver<T>) {
     assert!(places > 0, "a mailbox without a place");
     let slots = (0..places.next_power_of_two())
