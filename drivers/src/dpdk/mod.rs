@@ -35,7 +35,7 @@ pub struct DpdkOptions {
     /// The number of queues that can be open at once, bounded by the device. The default is a little more than one
     /// per processor. The first open of a device in a process decides.
     pub queue_pairs: Option<NonZeroU16>,
-    /// True if every device gets only DPDK's own memory, as hardware requires. Other data is copied.
+    /// True if a software device also gets only DPDK's own memory, as hardware requires. Other data is copied.
     pub registered_only: bool,
 }
 

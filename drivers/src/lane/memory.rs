@@ -385,7 +385,7 @@ fn map_read_only(file: &OwnedFd, bytes: RangeInclusive<usize>) -> Result<MmapRaw
     if !seals.contains(SealFlags::SHRINK) {
         return Err("its memory is not sealed: it could vanish under a reader".into());
     }
-    // If the peer punches a hole into huge pages, a reader of the hole faults. A page of tmpfs is made again instead.
+    // Huge pages that the peer punches out are lost for a reader. A page of tmpfs is made again instead.
     if fstatfs(file).map_err(|error| problem(&error))?.f_type != TMPFS_MAGIC {
         return Err("its memory is no plain memfd: parts of it could vanish under a reader".into());
     }
