@@ -6,7 +6,7 @@ fn main() {
     dpdk();
 }
 
-/// DPDK is told from the system by pkg-config; linking is by name, so that drivers of devices stay plug-ins.
+/// Finds DPDK with pkg-config. It links by name, so that device drivers stay plug-ins.
 #[cfg(feature = "dpdk")]
 fn dpdk() {
     for file in ["dpdk/shim.c", "dpdk/shim.h"] {

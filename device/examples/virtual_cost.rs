@@ -1,5 +1,5 @@
-//! Measures the cost of the emulation of a virtual device for the calling core per job whose result is remembered:
-//! hashing the input, looking it up, copying the result.
+//! Measures how much time the emulation of a virtual device takes on the calling core per job whose result is
+//! remembered. The emulation hashes the input, looks it up, and copies the result.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -51,7 +51,7 @@ fn main() {
     }
 }
 
-/// Runs the task on each input, one after another.
+/// Runs the task on the inputs one after another.
 fn round(queue: &mut dyn Queue, task: &Task, inputs: &[Bytes], mut out: Option<&mut Vec<Bytes>>) {
     let pool = Pool::heap(ByteCount::mib(8));
     let mut done = Vec::new();
@@ -73,8 +73,8 @@ fn round(queue: &mut dyn Queue, task: &Task, inputs: &[Bytes], mut out: Option<&
     }
 }
 
-/// Writes with a window of 32 KiB, whatever it is asked for. It is only for the cost of a stream of about the right
-/// size.
+/// An engine that writes with a window of 32 KiB whatever window is requested. It measures the cost of a stream whose
+/// size is about right.
 struct Unwindowed(Box<dyn Engine>);
 
 impl Engine for Unwindowed {
@@ -105,6 +105,6 @@ impl Engine for Unwindowed {
     }
 }
 
-/// The number of values: more than the caches of a core hold at the larger size.
+/// The number of values. At the larger size, they exceed the caches of a core.
 const VALUES: u64 = 500;
 const ROUNDS: usize = 4;

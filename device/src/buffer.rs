@@ -1,6 +1,6 @@
-//! Buffers and the pools they come from. A pool hands out initialised memory in size classes and takes it back when the
-//! last user drops it. So a buffer that travels with a job outlives whatever the device does to it. Memory is the
-//! process's own, or registered with a device through [`Memory`]. There is no placement and no device call here.
+//! Buffers and their pools. A pool provides initialised memory in size classes. The memory returns to the pool when
+//! its last user drops it, so a job's buffer lives as long as the device needs it. The memory is from the process's
+//! heap or is registered with a device through [`Memory`]. This module makes no placement and no device call.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -13,13 +13,13 @@ use units::ByteCount;
 
 use crate::job::TenantId;
 
-/// The memory that a buffer comes from. A device that needs registered memory compares ids. A buffer from elsewhere
-/// costs it a copy, which it counts.
+/// The memory that a buffer is in. A device that needs registered memory compares ids. It copies a buffer that is in
+/// any other memory, and counts the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryId(u64);
 
 impl MemoryId {
-    /// The process's own heap: every CPU device reads it, no DMA engine does.
+    /// The process's own heap. Every CPU device can read it, and no DMA engine can.
     pub const HEAP: MemoryId = MemoryId(0);
 
     /// Returns an id that no other memory of this process has.
@@ -29,7 +29,7 @@ impl MemoryId {
     }
 }
 
-/// One piece of registered memory; returned to its [`Memory`] by drop.
+/// A block of registered memory. Dropping it returns it to its [`Memory`].
 pub trait MemoryBlock: AsRef<[u8]> + AsMut<[u8]> + Send + Sync {}
 
 /// Memory that a device can reach: a memfd shared with a peer, pinned or huge pages for DMA.
@@ -38,18 +38,17 @@ pub trait Memory: Send + Sync {
     fn id(&self) -> MemoryId;
 
     /// Returns an initialised block of at least `bytes`, or none when the region is exhausted. Anyone who gets the
-    /// block may see its content: a region that a peer maps holds nobody else's bytes.
+    /// block can read its content, so a region that a peer maps holds only that peer's bytes.
     fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>>;
 
-    /// Returns whether several pools share it. Then none retains any of it, because the others would lack what an idle
-    /// one kept.
+    /// Returns whether several pools share this memory. If true, no pool retains blocks of it, because the other
+    /// pools would lack the retained blocks.
     fn is_shared(&self) -> bool {
         false
     }
 }
 
-/// Hands out buffers of at least the asked capacity and keeps returned ones for reuse. Clones share
-/// the pool.
+/// Provides buffers of at least the requested capacity and stores returned blocks for reuse. Clones share the pool.
 #[derive(Clone)]
 pub struct Pool(Arc<Shared>);
 
@@ -64,20 +63,21 @@ impl Pool {
         Self::build(Some(memory), retained_max)
     }
 
-    /// Returns an empty buffer with room for `capacity` bytes. When registered memory is exhausted the buffer is from
-    /// the heap instead, and says so in [`Buffer::memory`]: slower, never an error.
+    /// Returns an empty buffer with space for `capacity` bytes. When registered memory is exhausted, the buffer is
+    /// from the heap, which is slower but no error. [`Buffer::memory`] tells where the buffer is.
     pub fn take(&self, capacity: usize) -> Buffer {
         let registered = self.0.registered_block(capacity);
         self.hand_out(registered.unwrap_or_else(|| self.0.heap_block(capacity)))
     }
 
-    /// Does the same as [`Pool::take`] with registered memory, or returns none, for data that is of no use elsewhere.
+    /// Returns a buffer of registered memory, or none if that is exhausted. It is for data that is of no use in other
+    /// memory.
     pub fn take_registered(&self, capacity: usize) -> Option<Buffer> {
         self.0.registered_block(capacity).map(|block| self.hand_out(block))
     }
 
-    /// Does the same as [`Pool::take`], but never with registered memory. It is for data that no device reads, so that
-    /// it does not take the place of data that a device reads.
+    /// Returns a buffer of the heap even if the pool has registered memory. It is for data that no device reads, so
+    /// that this data does not use up the memory that devices read.
     pub fn take_heap(&self, capacity: usize) -> Buffer {
         self.hand_out(self.0.heap_block(capacity))
     }
@@ -87,12 +87,12 @@ impl Pool {
         self.0.memory.as_ref().map_or(MemoryId::HEAP, |memory| memory.id())
     }
 
-    /// Returns the bytes handed out and not yet returned.
+    /// Returns the number of bytes that are in use and have not returned to the pool.
     pub fn outstanding(&self) -> ByteCount {
         ByteCount(self.0.outstanding_bytes.load(Ordering::Relaxed) as u64)
     }
 
-    /// Returns the bytes kept for reuse.
+    /// Returns the number of bytes that the pool stores for reuse.
     pub fn retained(&self) -> ByteCount {
         ByteCount(self.0.retained_bytes.load(Ordering::Relaxed) as u64)
     }
@@ -128,28 +128,28 @@ impl fmt::Debug for Pool {
 /// A piece of pool memory. All of its capacity is initialised; the first `len()` bytes hold data.
 pub struct Buffer {
     block: Option<Block>,
-    /// The block's size, which every job asks for.
+    /// The size of the block. It is stored here because every job reads it.
     capacity: usize,
     filled_bytes: usize,
     user: User,
     pool: Pool,
 }
 
-/// The tenant whose bytes may be in a block beyond those that count.
+/// The tenant whose bytes may be in a block outside the filled part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum User {
-    /// The block is new and has nobody's bytes.
+    /// The block is new and holds no tenant's bytes.
     Nobody,
-    /// The block may have anybody's bytes.
+    /// The block may hold the bytes of any tenant.
     Unknown,
-    /// The block has this tenant's bytes alone, left there by the buffer before.
+    /// The block holds only this tenant's bytes, which an earlier buffer left there.
     Was(TenantId),
-    /// The block has this tenant's bytes alone, because the buffer was handed to it.
+    /// The block holds only this tenant's bytes, because the buffer was handed to this tenant.
     Is(TenantId),
 }
 
 impl Buffer {
-    /// Returns how many bytes fit.
+    /// Returns the number of bytes that fit into the buffer.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -158,16 +158,16 @@ impl Buffer {
     /// Declares the first `bytes` to hold data.
     ///
     /// # Panics
-    /// If `bytes` is over the capacity.
+    /// Panics if `bytes` exceeds the capacity.
     pub fn set_len(&mut self, bytes: usize) {
         assert!(bytes <= self.capacity(), "{bytes} bytes in a buffer of {}", self.capacity());
         self.filled_bytes = bytes;
     }
 
-    /// Holds `bytes` from now on, without copying them. The memory that it had goes back to its pool untouched. This is
-    /// for results that are there already. A buffer that is written to afterwards gets memory of its own, from the heap
-    /// as adopted bytes count, and a copy first. Its capacity is then their length, so it cannot be used again for a
-    /// longer result.
+    /// Makes `bytes` the content of the buffer without copying them. The buffer's previous memory returns to its pool
+    /// unchanged. This is for results that exist already. A later write first copies the bytes into memory from the
+    /// heap, because adopted bytes count as heap memory. The capacity then is the length of `bytes`, so the buffer
+    /// cannot be reused for a longer result.
     pub fn adopt(&mut self, bytes: Bytes) {
         self.filled_bytes = bytes.len();
         self.capacity = bytes.len();
@@ -177,8 +177,9 @@ impl Buffer {
         }
     }
 
-    /// Returns the whole capacity, for writing. [`Buffer::set_len`] then says how much counts. A caller that writes
-    /// here without having handed or lent the buffer to a tenant leaves bytes that may be anybody's.
+    /// Returns the whole capacity for writing. The caller then calls [`Buffer::set_len`] to declare how many bytes
+    /// hold data. If the buffer was neither handed nor lent to a tenant, the bytes written here count as those of an
+    /// unknown tenant.
     pub fn space(&mut self) -> &mut [u8] {
         if !matches!(self.user, User::Is(_)) || matches!(self.block, Some(Block::Adopted(_))) {
             self.user = User::Unknown;
@@ -200,11 +201,13 @@ impl Buffer {
         }
     }
 
-    /// Declares that bytes written from now on are this tenant's. It wipes what another user left at `from` and behind
-    /// it. It wipes nothing if nobody else had the buffer, as when it comes back to the same tenant.
+    /// Declares that bytes written from now on belong to this tenant. Wipes the bytes at `from` and after it if
+    /// another tenant may have left some there. Wipes nothing if no other tenant used the buffer, for example when it
+    /// returns to the same tenant.
     pub fn hand_to(&mut self, tenant: TenantId, from: usize) {
         if let Some(Block::Adopted(_)) = self.block {
-            // In memory of its own it may be written to, with a copy of someone's bytes in it.
+            // A later write would copy the adopted bytes, which may be another tenant's, into memory of the buffer.
+            // So they are copied now, before the wipe.
             self.space();
         }
         if !self.is_exclusive_to(tenant)
@@ -215,7 +218,7 @@ impl Buffer {
         self.user = User::Is(tenant);
     }
 
-    /// Returns whether nobody else's bytes can be in it.
+    /// Returns whether the buffer holds no bytes of other tenants.
     fn is_exclusive_to(&self, tenant: TenantId) -> bool {
         match self.user {
             User::Nobody => true,
@@ -224,8 +227,8 @@ impl Buffer {
         }
     }
 
-    /// Lends the buffer to a writer that writes no more than it states, as software does. The writer writes for this
-    /// tenant. Nothing is wiped now, and bytes that others left are remembered as theirs.
+    /// Lends the buffer to a writer that works for this tenant and writes no more bytes than it states, as software
+    /// does. This wipes nothing, and the buffer still counts as holding the bytes that other tenants left.
     pub fn lend_to(&mut self, tenant: TenantId) {
         self.user = if self.is_exclusive_to(tenant) { User::Is(tenant) } else { User::Unknown };
     }
@@ -233,14 +236,14 @@ impl Buffer {
     /// Appends `bytes`.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// Panics if the bytes do not fit.
     pub fn extend(&mut self, bytes: &[u8]) {
         let start = self.filled_bytes;
         self.room()[start..start + bytes.len()].copy_from_slice(bytes);
         self.filled_bytes += bytes.len();
     }
 
-    /// Returns the pool that the buffer goes back to.
+    /// Returns the pool to which the buffer returns.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -250,10 +253,11 @@ impl Buffer {
         self.block_ref().memory()
     }
 
-    /// Returns the given part as shared bytes, without copying. The memory returns to the pool with the last clone.
+    /// Returns the given part as shared bytes, without copying. The memory returns to the pool when the last clone is
+    /// dropped.
     ///
     /// # Panics
-    /// If the range is not within the filled bytes.
+    /// Panics if the range is not within the filled bytes.
     pub fn freeze(mut self, range: Range<usize>) -> Bytes {
         assert!(range.end <= self.filled_bytes, "{range:?} of {} bytes", self.filled_bytes);
         if let Some(Block::Adopted(bytes)) = &mut self.block {
@@ -301,8 +305,8 @@ impl Drop for Buffer {
     }
 }
 
-/// The input of a job: shared, immutable bytes and their memory. Cloning is cheap, so the runtime keeps the input of a
-/// job that a lost device still holds and does the job again elsewhere.
+/// The input of a job: shared, immutable bytes and their memory id. Cloning is cheap, so the runtime can keep the
+/// input of a job that a lost device still holds and do the job again elsewhere.
 #[derive(Clone, Debug)]
 pub struct Input {
     bytes: Bytes,
@@ -315,10 +319,10 @@ impl Input {
         Self { bytes, memory: MemoryId::HEAP }
     }
 
-    /// Makes an input from a part of a pool buffer, and keeps the buffer's memory id.
+    /// Makes an input from a part of a pool buffer and keeps the buffer's memory id.
     ///
     /// # Panics
-    /// If the range is not within the filled bytes.
+    /// Panics if the range is not within the filled bytes.
     pub fn pooled(buffer: Buffer, range: Range<usize>) -> Self {
         let memory = buffer.memory();
         Self { bytes: buffer.freeze(range), memory }
@@ -334,7 +338,7 @@ impl Input {
         &self.bytes
     }
 
-    /// Returns the shared bytes, by value.
+    /// Returns the shared bytes and consumes the input.
     pub fn into_bytes(self) -> Bytes {
         self.bytes
     }
@@ -347,7 +351,7 @@ impl Deref for Input {
     }
 }
 
-/// The blocks by their class.
+/// The returned blocks by their size class.
 type Shelves = [Mutex<Vec<Kept>>; CLASSES];
 
 /// A block and its last user.
@@ -358,7 +362,7 @@ struct Kept {
 
 struct Shared {
     memory: Option<Arc<dyn Memory>>,
-    /// Returned blocks by the memory they are in.
+    /// Returned blocks of registered memory. `heap` holds the returned blocks of the heap.
     registered: Shelves,
     heap: Shelves,
     retained_bytes: AtomicUsize,
@@ -400,15 +404,14 @@ impl Shared {
         let bytes = block.bytes().len();
         self.outstanding_bytes.fetch_sub(bytes, Ordering::Relaxed);
         let Some(shelves) = shelves else { return };
-        // Two threads may both pass the test and overshoot by a block each: a bound, not an exact
-        // figure.
+        // Two threads may both pass the test and exceed the bound by one block each. The bound need not be exact.
         let retained = self.retained_bytes.load(Ordering::Relaxed);
         let class = class_of(bytes).filter(|class| class_bytes(*class) == bytes);
         if let Some(class) = class.filter(|_| retained + bytes <= self.retained_bytes_max) {
             self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
             let user = match user {
                 User::Is(tenant) => User::Was(tenant),
-                // The user may have written to it.
+                // The previous user may have written to the block.
                 User::Nobody | User::Unknown | User::Was(_) => User::Unknown,
             };
             shelves[class].lock().push(Kept { block, user });
@@ -419,7 +422,7 @@ impl Shared {
 enum Block {
     Heap(Box<[u8]>),
     Registered(MemoryId, Box<dyn MemoryBlock>),
-    /// The bytes are someone else's and read only. No pool counts them.
+    /// Read-only bytes of another owner. No pool counts them.
     Adopted(Bytes),
 }
 
@@ -448,7 +451,8 @@ impl Block {
     }
 }
 
-/// Returns the class whose blocks hold `bytes`, and none above the largest class (such blocks are not kept).
+/// Returns the class whose blocks hold `bytes`. Returns none if `bytes` exceeds the largest class, because the pool
+/// does not retain such blocks.
 fn class_of(bytes: usize) -> Option<usize> {
     let bytes = bytes.max(CLASS_BYTES_MIN);
     let doublings = (bytes - 1).ilog2() - CLASS_BYTES_MIN.ilog2().min((bytes - 1).ilog2());
@@ -463,13 +467,15 @@ const fn class_bytes(class: usize) -> usize {
     base + base / STEPS_PER_DOUBLING * (class % STEPS_PER_DOUBLING)
 }
 
-/// The smallest block; smaller values share it, and a page holds eight.
+/// The size of the smallest blocks (bytes). Smaller values use such a block too, and a page holds eight of them.
 const CLASS_BYTES_MIN: usize = 512;
 
-/// Four sizes per doubling waste at most a fifth of a block; one per doubling wastes up to a half.
+/// The number of size classes per doubling. Four classes waste at most a fifth of a block. One class would waste up
+/// to a half.
 const STEPS_PER_DOUBLING: usize = 4;
 
-/// Up to 1.75 MiB: a 1 MiB item with its frame is pooled; larger blocks go back to the allocator.
+/// The number of size classes. The largest class has 1.75 MiB, so a 1 MiB item with its frame is pooled. Larger
+/// blocks return to the allocator.
 const CLASSES: usize = 12 * STEPS_PER_DOUBLING;
 
 #[cfg(test)]
@@ -523,7 +529,8 @@ mod tests {
     #[test]
     fn only_bytes_of_another_tenant_are_wiped() {
         let pool = Pool::heap(ByteCount::mib(1));
-        // Returns the bytes behind the first four once the next buffer, of the same block, was handed on.
+        // Returns whether the secret is still behind the first four bytes after the block's next buffer was handed to
+        // a tenant.
         let left = |secret: &[u8], hand: Option<u16>, next: u16| {
             let mut buffer = pool.take(600);
             if let Some(tenant) = hand {
@@ -542,7 +549,7 @@ mod tests {
         assert!(!left(b"second", Some(1), 2));
         assert!(!left(b"third", Some(2), 1), "and back");
         assert!(!left(b"fourth", None, 1), "whoever it was that read into it");
-        // The buffer is used in place by one after the other, software among them.
+        // The same buffer is used by one tenant after another, and software is one of the users.
         let mut buffer = Pool::heap(ByteCount::mib(1)).take(600);
         let mut is_left = |lent: u16, next: u16| {
             buffer.lend_to(TenantId(lent));
@@ -597,7 +604,7 @@ mod tests {
     }
     impl MemoryBlock for Page {}
 
-    /// A page that pools share, until it is dropped.
+    /// Memory of one page that several pools share.
     struct SharedPages(MemoryId, Arc<()>);
     struct SharedPage {
         page: Page,
@@ -663,7 +670,7 @@ mod tests {
         assert_eq!(pool.outstanding(), held, "nothing is taken for what is not to be had");
         assert_eq!(Input::pooled(first, 0..0).memory(), id);
         drop(second);
-        // Each is used again with its own kind of memory.
+        // Each block is reused only within its own kind of memory.
         assert_eq!(pool.take_heap(1_000).memory(), MemoryId::HEAP);
         assert_eq!(pool.take_registered(1_000).map(|buffer| buffer.memory()), Some(id));
         assert_eq!(pool.take(1_000).memory(), id);

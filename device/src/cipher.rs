@@ -1,13 +1,13 @@
-//! Keys and nonces of AES-256-GCM. A key is expanded once and shared by every job that uses it. Nothing here makes,
-//! stores or rotates keys, or chooses nonces: the caller does both.
+//! Keys and nonces of AES-256-GCM. A key is expanded once, and all jobs that use it share it. The caller makes,
+//! stores and rotates keys and chooses nonces.
 
 use std::fmt;
 use std::sync::Arc;
 
 use ring::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
 
-/// An expanded key: a job pays no key schedule, a clone a counter. Two are equal when one is a clone of the other; the
-/// key itself cannot be read back.
+/// An expanded key. A job pays for no key schedule, and a clone only increments a counter. Two keys are equal when
+/// one is a clone of the other. The key itself cannot be read back.
 #[derive(Clone)]
 pub struct Key(Arc<LessSafeKey>);
 
@@ -37,17 +37,17 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A nonce of 96 bits. Used twice under one key it gives away both messages, so the caller counts.
+/// A nonce of 96 bits. Two messages with the same key and nonce reveal both, so the caller counts nonces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonce(pub [u8; NONCE_BYTES]);
 
-/// Size of a key (bytes).
+/// The size of a key (bytes).
 pub const KEY_BYTES: usize = 32;
 
-/// Size of a nonce (bytes).
+/// The size of a nonce (bytes).
 pub const NONCE_BYTES: usize = 12;
 
-/// Size of the tag that follows the ciphertext (bytes).
+/// The size of the tag that follows the ciphertext (bytes).
 pub const TAG_BYTES: usize = 16;
 
 #[cfg(test)]

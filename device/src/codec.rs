@@ -1,15 +1,15 @@
-//! Codecs as devices see them: the promise that a stream makes to its readers ([`Dialect`]), and the CPU engines that
-//! write and read streams ([`Engine`]). `Software` has the data that choose an engine by size. Policy chooses the codec
-//! of a value.
+//! Codecs as devices see them. A [`Dialect`] is the promise that a stream makes to its readers. An [`Engine`] is a
+//! CPU implementation that writes and reads streams. [`crate::engines`] chooses the engine of a stream. Policy
+//! chooses the codec of a value.
 
 use crate::job::DeviceError;
 
-/// A compression format. The frame names it; any engine of the same codec reads what another wrote.
+/// A compression format. The frame names it. Any engine of a codec reads the streams of another engine of that codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Raw deflate (RFC 1951), no zlib or gzip wrapper.
+    /// Raw deflate (RFC 1951) without a zlib or gzip wrapper.
     Deflate,
-    /// A zstd frame (RFC 8878) without checksum and content size.
+    /// A zstd frame (RFC 8878) without a checksum and without a content size.
     Zstd,
     /// An lz4 block.
     Lz4,
@@ -19,7 +19,7 @@ impl Codec {
     /// Every codec, in the order of its index.
     pub const ALL: [Codec; 3] = [Codec::Deflate, Codec::Zstd, Codec::Lz4];
 
-    /// Returns the word that configuration and metrics use.
+    /// Returns the name in configuration and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Codec::Deflate => "deflate",
@@ -34,13 +34,13 @@ impl Codec {
 pub struct Dialect {
     /// The format.
     pub codec: Codec,
-    /// No match reaches further back than `1 << window_log2` bytes. None if the writer promises nothing beyond the
-    /// codec's own bound (32 KiB for deflate).
+    /// The window: no match reaches further back than `1 << window_log2` bytes. It is none if the writer promises
+    /// only the codec's own bound (32 KiB for deflate).
     pub window_log2: Option<u8>,
 }
 
 impl Dialect {
-    /// Returns the dialect of a codec at its own window.
+    /// Returns the dialect of a codec with its own window.
     pub const fn new(codec: Codec) -> Self {
         Self { codec, window_log2: None }
     }
@@ -48,7 +48,7 @@ impl Dialect {
     /// Deflate within 4 KiB, which Intel IAA can read.
     pub const IAA: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(12) };
 
-    /// Returns whether a stream of at most `original_bytes` in this dialect is also one of `other`'s.
+    /// Returns whether a stream of at most `original_bytes` in this dialect is also a stream of dialect `other`.
     pub fn satisfies(self, other: Dialect, original_bytes: usize) -> bool {
         let within = |window: u8| {
             let all = 1usize.checked_shl(window.into()).is_none_or(|all| original_bytes <= all);
@@ -58,44 +58,45 @@ impl Dialect {
     }
 }
 
-/// The effort of a writer. Engines map it to their own scale. `docs/measurements/` has ratio and time of each.
+/// The effort of a writer. Engines map it to their own scale. `docs/measurements/` has the ratio and the time of each
+/// level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// It takes the least time.
+    /// The level with the least time.
     Fast,
-    /// Its ratio is at least zlib level 1's, at a fraction of its time.
+    /// The level whose ratio is at least that of zlib level 1, in a fraction of its time.
     #[default]
     Default,
-    /// It puts the ratio first, for batch work.
+    /// The level that favours the ratio over the time, for batch work.
     High,
 }
 
-/// The reason why an engine gave no result.
+/// The reason why an engine returned no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineError {
-    /// The compressed form does not fit the output space: not an error, the value is stored as it
-    /// came.
+    /// The compressed form does not fit the output space. This is not an error: the value is stored without
+    /// compression.
     DoesNotFit,
-    /// Anything else.
+    /// The engine failed in any other way.
     Device(DeviceError),
 }
 
-/// A CPU implementation of one codec. Its contexts are its own and reused, so an engine belongs to one thread.
+/// A CPU implementation of one codec. It owns and reuses its contexts, so an engine belongs to one thread.
 pub trait Engine: Send {
     /// Returns the library's name in metrics and `rebate devices`: `isal`, `libdeflate`, `zstd`, `lz4_flex`.
     fn name(&self) -> &'static str;
 
-    /// Returns the codec it implements.
+    /// Returns the codec that the engine implements.
     fn codec(&self) -> Codec;
 
-    /// Returns whether it can write `dialect` for an input of that size. If false, `compress` is never called so.
+    /// Returns whether the engine can write `dialect` for an input of that size. If false, `compress` is never called
+    /// with such arguments.
     fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool;
 
-    /// Compresses all of `input` to the start of `output`, in the dialect asked for.
+    /// Compresses all of `input` to the start of `output` in the given dialect. Returns the size of the result.
     ///
     /// # Errors
-    /// [`EngineError::DoesNotFit`] when `output` is too small; what `output` then holds is
-    /// unspecified.
+    /// [`EngineError::DoesNotFit`] when `output` is too small. The content of `output` is then unspecified.
     fn compress(
         &mut self,
         dialect: Dialect,
@@ -104,17 +105,16 @@ pub trait Engine: Send {
         output: &mut [u8],
     ) -> Result<usize, EngineError>;
 
-    /// Returns whether it decompresses. Streams come from elsewhere, so an engine reads only if its library is fit for
-    /// any bytes.
+    /// Returns whether the engine decompresses. Streams come from outside, so an engine reads only if its library is
+    /// safe for any bytes.
     fn reads(&self) -> bool {
         true
     }
 
-    /// Decompresses one stream, which must fill `output` exactly: the frame states the original
-    /// size.
+    /// Decompresses one stream. The result must fill `output` exactly, because the frame states the original size.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidInput`] for a corrupt, truncated or too long stream; never a write
+    /// [`DeviceError::InvalidInput`] for a stream that is corrupt, truncated or too long. The engine never writes
     /// beyond `output`.
     fn decompress(&mut self, _input: &[u8], _output: &mut [u8]) -> Result<(), DeviceError> {
         Err(DeviceError::Fault("the engine writes only"))

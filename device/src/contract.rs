@@ -1,6 +1,6 @@
-//! The contract suite: the duties of every [`Device`], as checks that a test module of any crate expands for its device
-//! with [`crate::device_contract`]. The suite meets passing (reported) faults by doing the job again, so that
-//! [`crate::Faulty`] can be held to it too. A device need not catch silent corruption.
+//! The contract suite: the duties of every [`Device`] as checks. A test module of any crate expands them for its
+//! device with [`crate::device_contract`]. After a passing fault that the device reports, the suite does the job
+//! again, so that it can check [`crate::Faulty`] too. A device need not detect silent corruption.
 
 mod harness;
 pub mod inflate;
@@ -24,8 +24,8 @@ pub use kernels::{
 };
 use payload::Payload;
 
-/// Expands to a module of tests that hold the device made by the expression (an `Arc<dyn Device>`)
-/// to the contract.
+/// Expands to a module of tests that check the device against the contract. The expression must return an
+/// `Arc<dyn Device>`.
 #[macro_export]
 macro_rules! device_contract {
     ($name:ident, $make:expr) => {
@@ -60,8 +60,8 @@ macro_rules! device_contract {
     };
 }
 
-/// Streams of every advertised dialect, level, class and size are read back exactly, by the device
-/// and by our own engine of the codec, and keep within their window.
+/// Checks that the streams of every advertised dialect, level, class and size keep within their window. The device
+/// and this crate's engine of the codec must both read them back exactly.
 pub fn writes_what_every_engine_reads(device: &dyn Device) {
     let mut harness = Harness::open(device);
     let mut engines = references();
@@ -84,7 +84,7 @@ pub fn writes_what_every_engine_reads(device: &dyn Device) {
     }
 }
 
-/// Streams of our own engines are read exactly.
+/// Checks that the device reads the streams of this crate's engines exactly.
 pub fn reads_what_every_engine_writes(device: &dyn Device) {
     let mut harness = Harness::open(device);
     let mut engines = references();
@@ -105,7 +105,7 @@ pub fn reads_what_every_engine_writes(device: &dyn Device) {
     }
 }
 
-/// Capabilities are the truth: what they accept is taken, anything else refused as unsupported.
+/// Checks that the device accepts what its capabilities accept, and refuses every other job as unsupported.
 pub fn accepts_exactly_what_it_advertises(device: &dyn Device) {
     let mut harness = Harness::open(device);
     let capabilities = device.capabilities();
@@ -158,8 +158,8 @@ fn check_accepted(
     panic!("{task:?} found an empty queue full again and again");
 }
 
-/// A queue takes no more than its depth, hands back the rest at once, and takes more when it was
-/// polled.
+/// Checks that a queue accepts no more jobs than its depth, returns further jobs at once, and accepts jobs again
+/// after a poll.
 pub fn hands_back_the_job_that_a_full_queue_refuses(device: &dyn Device) {
     let mut harness = Harness::open(device);
     let task = any_task(device);
@@ -183,7 +183,7 @@ pub fn hands_back_the_job_that_a_full_queue_refuses(device: &dyn Device) {
     }
 }
 
-/// Data that does not shrink does not fit a smaller buffer, and that is no failure.
+/// Checks that data that does not shrink is reported as not fitting a smaller buffer, and not as a failure.
 pub fn says_that_a_result_does_not_fit(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for dialect in &device.capabilities().writes {
@@ -201,7 +201,7 @@ pub fn says_that_a_result_does_not_fit(device: &dyn Device) {
     }
 }
 
-/// Truncated streams, garbage and wrong sizes are the caller's errors.
+/// Checks that truncated streams, garbage and wrong sizes are the caller's errors.
 pub fn reports_damaged_streams(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for (dialect, original, stream) in streams(device) {
@@ -215,7 +215,8 @@ pub fn reports_damaged_streams(device: &dyn Device) {
             let outcome = harness.run(&read(bytes), &stream.slice(..kept), bytes).0;
             expect_invalid(outcome, kept);
         }
-        // A reader that cannot tell what follows a stream may ignore it, but nothing else.
+        // A reader that cannot detect bytes after the end of a stream may ignore them. Any other outcome must be an
+        // error.
         let longer = Bytes::from([&stream[..], b"trailing"].concat());
         let (outcome, job) = harness.run(&read(bytes), &longer, bytes);
         match outcome {
@@ -236,8 +237,8 @@ fn expect_invalid(outcome: Outcome, at: usize) {
     assert!(invalid, "{outcome:?} at {at}");
 }
 
-/// Any flipped bit and any garbage gives a result or an error, never a write outside of the buffer
-/// or a panic.
+/// Checks that flipped bits and garbage give a result or an error. The device must not write outside of the buffer or
+/// panic.
 pub fn survives_flipped_bits(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for (dialect, original, stream) in streams(device) {
@@ -261,7 +262,8 @@ pub fn survives_flipped_bits(device: &dyn Device) {
     }
 }
 
-/// Buffers of detached jobs come home once the device lets go of them, and the device serves on.
+/// Checks that the buffers of detached jobs return once the device releases them, and that the device continues to
+/// work.
 pub fn survives_a_queue_dropped_with_jobs_inside(device: &dyn Device) {
     let task = any_task(device);
     let input = Bytes::from(Payload::Text.bytes(100_000, 4));
@@ -270,7 +272,7 @@ pub fn survives_a_queue_dropped_with_jobs_inside(device: &dyn Device) {
         let pool = harness.pool().clone();
         for _ in 0..device.capabilities().queue_depth.min(8) {
             let job = harness.job(&task, input.clone(), bound(input.len()));
-            // A refused job goes its own way home.
+            // A refused job is dropped here, which returns its buffers at once.
             drop(harness.submit(job));
         }
         drop(harness);
@@ -283,7 +285,7 @@ pub fn survives_a_queue_dropped_with_jobs_inside(device: &dyn Device) {
     Harness::open(device).run_well(&task, &input, bound(input.len()));
 }
 
-/// Each thread gets its own jobs back, with the right results.
+/// Checks that each thread gets its own jobs back, with the right results.
 pub fn serves_many_threads_at_once(device: &dyn Device) {
     thread::scope(|scope| {
         for seed in 0..THREADS {
@@ -299,7 +301,7 @@ pub fn serves_many_threads_at_once(device: &dyn Device) {
     });
 }
 
-/// All dialects and kernels at once, so that several jobs are inside together.
+/// Runs a batch with all dialects and kernels, so that several jobs are in flight at the same time.
 fn serve_batch(harness: &mut Harness, device: &dyn Device, original: Bytes) {
     let mut waiting = kernels::tasks(device, original.len());
     let dialects = device.capabilities().writes.iter();
@@ -342,7 +344,7 @@ fn check_stream(dialect: Dialect, stream: &[u8], original: &[u8]) {
     assert!(read == original, "{dialect:?} differs");
 }
 
-/// Returns some task that the device does.
+/// Returns any task that the device accepts.
 fn any_task(device: &dyn Device) -> Task {
     let dialect = device.capabilities().writes.first().copied();
     let compress = dialect.map(|dialect| Task::Compress { dialect, level: Level::Fast });
@@ -350,7 +352,7 @@ fn any_task(device: &dyn Device) -> Task {
     task.expect("a device compresses or has a kernel")
 }
 
-/// Returns streams of our own engines for each dialect the device reads.
+/// Returns streams of this crate's engines for each dialect that the device reads, each with its original.
 fn streams(device: &dyn Device) -> Vec<(Dialect, Bytes, Bytes)> {
     let mut engines = references();
     let mut streams = Vec::new();
@@ -371,7 +373,7 @@ fn streams(device: &dyn Device) -> Vec<(Dialect, Bytes, Bytes)> {
     streams
 }
 
-/// Checks that a deflate stream that promises a window keeps to it.
+/// Checks that a deflate stream keeps to the window that its dialect promises.
 fn check_window(dialect: Dialect, stream: &[u8], original: &[u8]) {
     if let (Codec::Deflate, Some(window)) = (dialect.codec, dialect.window_log2) {
         let inflated = inflate::inflate(stream, original.len()).expect("a valid deflate stream");
@@ -385,7 +387,7 @@ fn references() -> HashMap<Codec, Box<dyn Engine>> {
     BUILT_IN.iter().map(|make| make()).map(|engine| (engine.codec(), engine)).collect()
 }
 
-/// Returns every class and size at the default level, and all levels where the test is quick.
+/// Returns every class and size at the default level. Adds the other levels where the test is quick.
 fn cases() -> impl Iterator<Item = (Payload, Level, usize)> {
     Payload::ALL.into_iter().flat_map(|class| {
         SIZES.into_iter().flat_map(move |bytes| {
@@ -397,14 +399,14 @@ fn cases() -> impl Iterator<Item = (Payload, Level, usize)> {
     })
 }
 
-/// Returns room for any codec's worst case.
+/// Returns the size of any codec's largest output for an input of `bytes`.
 fn bound(bytes: usize) -> usize {
     bytes.saturating_add(bytes / 8).saturating_add(1_024)
 }
 
 const LEVELS: [Level; 3] = [Level::Fast, Level::Default, Level::High];
 
-/// Sizes on both sides of the borders that codecs have (windows, block and table sizes) and of ours.
+/// Sizes on both sides of the limits that codecs have (windows, block and table sizes) and of this crate's limits.
 const SIZES: [usize; 16] = [
     1,
     2,
@@ -424,7 +426,7 @@ const SIZES: [usize; 16] = [
     1 << 20,
 ];
 
-/// The number of threads at once: more than a small machine has cores.
+/// The number of threads that run at once. It exceeds the cores of a small machine.
 const THREADS: u64 = 4;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The CPU codecs, and the set of them that one thread works with. The set decides which engine writes a dialect and
-//! which reads a stream. Devices are made of sets ([`crate::software`], [`crate::worker`]). A set knows no queue and no
-//! clock.
+//! which engine reads a stream. Devices are made of sets ([`crate::software`], [`crate::worker`]). A set has no queue
+//! and no clock.
 
 pub mod libdeflate;
 pub mod lz4;
@@ -16,8 +16,8 @@ use crate::queue::{Capabilities, Waiting};
 /// One engine of each codec, without foreign code beyond the crates' own.
 pub const BUILT_IN: [EngineFactory; 3] = [libdeflate::engine, zstd::engine, lz4::engine];
 
-/// One thread's engines. For each codec, the first engine that writes a dialect is its writer, and the first that reads
-/// is its reader.
+/// One thread's engines. The first engine that writes a dialect is the writer of that dialect. The first engine that
+/// reads a codec is the reader of that codec.
 pub(crate) struct EngineSet(Vec<Box<dyn Engine>>);
 
 impl EngineSet {
@@ -25,7 +25,7 @@ impl EngineSet {
         Self(factories.iter().map(|make| make()).collect())
     }
 
-    /// Runs the job's task; the result is in its output when this returns.
+    /// Runs the job's task. The result is in the job's output when this returns.
     pub(crate) fn run(&mut self, job: &mut Job) -> Outcome {
         let offset = job.output_offset;
         let space = job.output.space().get_mut(offset..).unwrap_or_default();
@@ -39,7 +39,7 @@ impl EngineSet {
         }
     }
 
-    /// Returns what a device over this set accepts.
+    /// Returns the capabilities of a device over this set.
     pub(crate) fn capabilities(&self, queue_depth: usize, waiting: Waiting) -> Capabilities {
         let codecs = || Codec::ALL.into_iter().filter(|codec| self.reads(*codec));
         Capabilities {
@@ -52,12 +52,12 @@ impl EngineSet {
         }
     }
 
-    /// Returns name and codec of each engine.
+    /// Returns the name and the codec of each engine.
     pub(crate) fn names(&self) -> Vec<(&'static str, Codec)> {
         self.0.iter().map(|engine| (engine.name(), engine.codec())).collect()
     }
 
-    /// Does `task` on `input`; the result is at the start of `space`, and its size is returned.
+    /// Runs `task` on `input`. Writes the result to the start of `space` and returns its size.
     pub(crate) fn apply(
         &mut self,
         task: &Task,
@@ -100,7 +100,8 @@ impl EngineSet {
         self.0.iter().any(|engine| engine.codec() == codec && engine.reads())
     }
 
-    /// Returns the codec at its own window, and at the narrowest that some engine keeps to for inputs of any size.
+    /// Returns the codec's dialect at its own window, and its dialect at the narrowest window that an engine keeps to
+    /// for inputs of any size.
     fn dialects_written(&self, codec: Codec) -> impl Iterator<Item = Dialect> {
         let writes = |dialect: &Dialect| {
             let of_codec = self.0.iter().filter(|engine| engine.codec() == codec);
@@ -116,13 +117,13 @@ impl EngineSet {
 /// The largest item that memcached's `-I` allows.
 const WORK_BYTES_MAX: ByteCount = limits::ITEM_BYTES_MAX_HIGHEST;
 
-/// One past the widest window asked for: it holds any work whole.
+/// One more than the widest window that is tried (log2). That window holds any input as a whole.
 const WINDOW_LOG2_END: u8 = 31;
 
 const NO_ENGINE: EngineError = EngineError::Device(DeviceError::Fault("no engine of this codec"));
 const NO_ROOM: EngineError = EngineError::Device(NO_ROOM_ERROR);
 
-/// The error of every device over engines for an output buffer that is too small for the stated size.
+/// The error that every device over engines returns when the output buffer is too small for the stated size.
 pub(crate) const NO_ROOM_ERROR: DeviceError =
     DeviceError::InvalidInput("the output buffer has no room for the result");
 
@@ -134,7 +135,7 @@ mod tests {
     use crate::buffer::{Input, Pool};
     use crate::codec::Level;
 
-    /// An engine that writes and reads nothing, and says so with its name.
+    /// An engine that neither writes nor reads. Its error contains its name.
     struct Named(&'static str, u8);
 
     impl Engine for Named {
@@ -173,7 +174,7 @@ mod tests {
         Box::new(Named("libdeflate", 15))
     }
 
-    /// Returns the engine that gets a task.
+    /// Returns the name of the engine that gets a task.
     fn engine_of(factories: &[EngineFactory], task: Task, input_bytes: usize) -> &'static str {
         let output = Pool::heap(ByteCount(0)).take(1 << 20);
         let mut job = Job::new(task, Input::heap(Bytes::from(vec![0; input_bytes])), output);

@@ -1,6 +1,6 @@
-//! A device that misbehaves on purpose, by count and seed, so that every fault that a runtime must survive can be made
-//! on any machine and made again. It keeps the contract while it misbehaves. Only corruption is silent, as it is in
-//! life.
+//! A device that misbehaves on purpose. A count and a seed decide each fault, so every fault that a runtime must
+//! survive can be caused and repeated on any machine. The device keeps the contract while it misbehaves. It reports
+//! every fault except corruption, which real devices do not report either.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,40 +14,41 @@ use crate::buffer::Memory;
 use crate::job::{Completion, DeviceError, Job, Outcome};
 use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
 
-/// The faults, and how often they come. The default has none.
+/// The faults and how often they occur. The default has none.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
-    /// The seed that decides where in its period each fault falls, and which byte is corrupted.
+    /// The seed of the random streams. They decide the position of each fault in its period, and which byte is
+    /// corrupted.
     pub seed: u64,
-    /// One in so many results is failed with [`DeviceError::Fault`]; zero means never.
+    /// The device fails one in this many results with [`DeviceError::Fault`]. Zero means never.
     pub fail_every: u64,
-    /// One in so many results is failed with [`DeviceError::Busy`]; zero means never.
+    /// The device fails one in this many results with [`DeviceError::Busy`]. Zero means never.
     pub busy_every: u64,
-    /// One in so many results has one bit changed, without a word; zero means never.
+    /// The device changes one bit in one of this many results and does not report it. Zero means never.
     pub corrupt_every: u64,
-    /// One in so many results is said to be a byte shorter than it is; zero means never.
+    /// The device reports one in this many results a byte too short. Zero means never.
     pub shorten_every: u64,
-    /// One in so many submissions is refused as full; zero means never.
+    /// The device refuses one in this many submissions as full. Zero means never.
     pub refuse_every: u64,
     /// The number of polls for which a finished job is held back.
     pub delay_polls: u64,
-    /// One in so many finished jobs is held back for `late_by`; zero means never.
+    /// The device holds one in this many finished jobs back for `late_by`. Zero means never.
     pub late_every: u64,
     /// The time for which late jobs are held back.
     pub late_by: Duration,
-    /// One in so many jobs is taken and never comes back; zero means never.
+    /// The device accepts one in this many jobs and never completes it. Zero means never.
     pub hang_every: u64,
-    /// After so many results their queue is lost: the jobs inside fail, and new jobs are refused. A queue opened after
-    /// that works. Zero means never.
+    /// One queue is lost per this many results of the device. The jobs of that queue fail, and the queue refuses new
+    /// jobs. A queue that is opened later works. Zero means never.
     pub lose_every: u64,
     /// The number of results after which the device is lost.
     pub lose_after: Option<u64>,
-    /// The fate of the jobs inside when the device is lost.
+    /// The fate of the jobs in flight when the device is lost.
     pub loss: Loss,
 }
 
 impl FaultPlan {
-    /// No fault.
+    /// A plan without faults.
     pub const SOUND: FaultPlan = FaultPlan {
         seed: 0,
         fail_every: 0,
@@ -71,16 +72,16 @@ impl Default for FaultPlan {
     }
 }
 
-/// The way in which a device dies.
+/// The behaviour of a lost device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Jobs inside fail as lost; new ones are refused.
+    /// The jobs in flight fail as lost, and the device refuses new jobs.
     Reported,
-    /// Jobs are taken and never come back. Only a deadline of the caller's helps.
+    /// The device accepts jobs and never completes them. The caller needs a timeout of its own.
     Hang,
 }
 
-/// A device around another that adds the planned faults. Counts are over all of its queues.
+/// Wraps another device and adds the planned faults. All queues of the device share the counts.
 pub struct Faulty {
     name: String,
     inner: Arc<dyn Device>,
@@ -89,10 +90,10 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Makes a device of `inner` with the faults of `plan`.
+    /// Wraps `inner` in a device with the faults of `plan`.
     pub fn new(inner: Arc<dyn Device>, plan: FaultPlan) -> Self {
         let mut capabilities = inner.capabilities().clone();
-        // Held-back completions come with a later poll, and nobody signals that.
+        // A later poll returns the completions that are held back, and no signal announces them.
         let holds = plan.delay_polls > 0 || plan.late_every > 0 || plan.hang_every > 0;
         if holds || plan.loss == Loss::Hang {
             capabilities.waiting = Waiting::Polled { expected: EXPECTED };
@@ -105,7 +106,7 @@ impl Faulty {
         }
     }
 
-    /// Returns whether the device is lost by now.
+    /// Returns whether the device is lost.
     pub fn is_lost(&self) -> bool {
         self.shared.is_lost()
     }
@@ -145,28 +146,29 @@ impl Device for Faulty {
         self.inner.completes_alone()
     }
 
-    /// Returns how many faults of each kind there were.
+    /// Returns the number of faults of each kind.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let count = |kind: Kind| self.shared.injected[kind as usize].load(Ordering::Relaxed);
         Kind::ALL.map(|kind| (kind.name(), count(kind))).into()
     }
 }
 
-/// One queue of the inner device, and the completions that are held back from it.
+/// One queue of the inner device, with the completions that are held back.
 struct FaultyQueue {
     inner: Box<dyn Queue>,
     capabilities: Capabilities,
     shared: Arc<Shared>,
     polls: u64,
-    /// Completions that just arrived. It is empty between two calls, and kept for its capacity.
+    /// The completions that the inner queue just returned. The list is empty between two calls and is reused for its
+    /// capacity.
     arrived: Vec<Completion>,
-    /// Finished jobs and the poll that hands them over.
+    /// The finished jobs that are held back, each with the number of the poll that returns it.
     held: VecDeque<(u64, Completion)>,
-    /// Finished jobs that come late, and when they come.
+    /// The finished jobs that are late, each with the time when it is returned.
     late: Vec<(Instant, Completion)>,
-    /// Jobs that never come back.
+    /// The jobs that never complete.
     swallowed: Vec<Job>,
-    /// True if this queue alone is gone.
+    /// True if this queue is lost while the device is not.
     is_lost: bool,
 }
 
@@ -175,9 +177,9 @@ impl FaultyQueue {
         self.shared.plan.loss == Loss::Hang && self.shared.is_lost()
     }
 
-    /// Moves late jobs whose time has come to `done`.
+    /// Moves the late jobs that are due to `done`.
     fn take_late(&mut self, done: &mut Vec<Completion>) {
-        // A queue of another thread may have hung the device since.
+        // A queue of another thread may have hung the device in the meantime.
         if self.late.is_empty() || self.is_hung() {
             return;
         }
@@ -254,7 +256,7 @@ struct Shared {
     plan: FaultPlan,
     submissions: AtomicU64,
     results: AtomicU64,
-    /// Faults by kind.
+    /// The number of injected faults of each kind.
     injected: [AtomicU64; Kind::ALL.len()],
 }
 
@@ -268,8 +270,8 @@ impl Shared {
         self.plan.lose_after.is_some_and(|after| self.results.load(Ordering::Acquire) >= after)
     }
 
-    /// Returns the completion as the device hands it over, and how much later, if it is late. The queue may be lost
-    /// with it.
+    /// Returns the completion with the faults of its count, and its delay if it is late. Sets `is_lost` if the queue
+    /// is lost with this completion.
     fn treat(
         &self,
         mut completion: Completion,
@@ -293,15 +295,15 @@ impl Shared {
         (completion, is_late.then_some(self.plan.late_by))
     }
 
-    /// Returns whether a fault of a kind falls on a count. The seed says where in each period of its kind the fault
-    /// falls.
+    /// Returns whether a fault of this kind falls on this count. One count in each period of the kind has the fault,
+    /// and the seed chooses which.
     fn falls_on(&self, count: u64, kind: Kind) -> bool {
         let every = kind.every(&self.plan);
         let stream = kind as u64 + 1;
         every > 0 && count % every == Prng::new(self.plan.seed ^ stream).below(every)
     }
 
-    /// Does the same as `falls_on`, and counts the fault, for a kind that happens whatever the job.
+    /// Returns the result of `falls_on` and counts the fault. It is for kinds of faults that apply to every job.
     fn injects(&self, count: u64, kind: Kind) -> bool {
         let falls = self.falls_on(count, kind);
         if falls {
@@ -339,7 +341,7 @@ impl Shared {
     }
 }
 
-/// The faults that come by count; each kind draws from a stream of its own.
+/// The kinds of faults. Each kind has its own random stream.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Failed,
@@ -391,8 +393,8 @@ impl Kind {
     }
 }
 
-/// The expected time of a device that only holds jobs back: it is done with them after the polls planned, however fast
-/// those come.
+/// The expected time to completion of a device whose only delay is a number of polls. Such a device completes its
+/// jobs after the planned number of polls, whatever the time between two polls.
 const EXPECTED: Nanos = Nanos::micros(10);
 
 #[cfg(test)]
@@ -539,7 +541,7 @@ mod tests {
         let late = |late_by| FaultPlan { late_every: 4, late_by, ..FaultPlan::default() };
         let (_, mut queue) = open(late(Duration::from_secs(600)));
         assert_eq!((outcomes(&mut *queue, 12).len(), queue.pending()), (9, 3));
-        // Some jobs may be back within these polls, if the machine is busy.
+        // On a busy machine some of the late jobs may already complete within these polls.
         let late_by = Duration::from_millis(20);
         let (_, mut queue) = open(late(late_by));
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Jobs and their outcomes. These are values only: nothing here runs a job or decides where it runs.
+//! Jobs and their outcomes. This module has values only: it neither runs a job nor decides where a job runs.
 
 use std::fmt;
 
@@ -8,29 +8,29 @@ use crate::buffer::{Buffer, Input};
 use crate::cipher::{Key, Nonce, TAG_BYTES};
 use crate::codec::{Dialect, Level};
 
-/// One op with its parameters. A job owns its buffers and always comes back.
+/// One op with its parameters. A job owns its buffers and always returns to the submitter.
 #[derive(Debug)]
 pub struct Job {
-    /// The submitter's own mark, returned untouched.
+    /// The submitter's own mark. The device returns it unchanged.
     pub tag: u64,
     /// The op and its parameters.
     pub task: Task,
     /// The bytes that the op reads.
     pub input: Input,
-    /// The buffer that gets the result: at `output_offset`, within the buffer's capacity.
+    /// The buffer for the result, which begins at `output_offset` and ends within the buffer's capacity.
     pub output: Buffer,
-    /// Bytes at the start of `output` that stay the caller's, for a header.
+    /// The number of bytes at the start of `output` that stay the caller's, for a header.
     pub output_offset: usize,
-    /// The tenant that asked. Limits and fairness are per tenant.
+    /// The tenant of the job. Limits and fairness are per tenant.
     pub tenant: TenantId,
     /// The class of the job.
     pub class: Class,
-    /// The time at which the result stops being useful, on the runtime's clock.
+    /// The time on the runtime's clock from which the result is of no use.
     pub deadline: Option<Nanos>,
 }
 
 impl Job {
-    /// Makes a latency-critical job of the default tenant, without deadline and header space.
+    /// Makes a latency-critical job of the default tenant, without a deadline and without header space.
     pub fn new(task: Task, input: Input, output: Buffer) -> Self {
         Self {
             tag: 0,
@@ -44,7 +44,7 @@ impl Job {
         }
     }
 
-    /// Returns the size that costs grow with: the input's, and for decompression the result's.
+    /// Returns the size that costs grow with (bytes): the input's size, or the result's size for decompression.
     pub fn work_bytes(&self) -> usize {
         match self.task {
             Task::Decompress { original_bytes, .. } => original_bytes,
@@ -57,45 +57,46 @@ impl Job {
     }
 }
 
-/// An op with its parameters. Only compression may find that its result does not fit; to any other task an output
-/// without room for it is [`DeviceError::InvalidInput`].
+/// An op with its parameters. Only a compression may complete with a result that does not fit. For any other task, an
+/// output buffer without space for the result is [`DeviceError::InvalidInput`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Compress the whole input into one stream.
+    /// Compresses the whole input into one stream.
     Compress {
         /// The promise that the stream must keep.
         dialect: Dialect,
         /// The effort.
         level: Level,
     },
-    /// Decompress one stream.
+    /// Decompresses one stream.
     Decompress {
         /// The promise that the stream keeps.
         dialect: Dialect,
-        /// The exact size of the result; the output buffer has room for it.
+        /// The exact size of the result (bytes). The output buffer has space for it.
         original_bytes: usize,
     },
-    /// Encrypt by AES-256-GCM without associated data; the result is the ciphertext, as long as the input, and the
-    /// tag ([`TAG_BYTES`]).
+    /// Encrypts by AES-256-GCM without associated data. The result is the ciphertext, which is as long as the input,
+    /// followed by the tag ([`TAG_BYTES`]).
     Encrypt {
         /// The expanded key.
         key: Key,
         /// A nonce that was never used before under this key.
         nonce: Nonce,
     },
-    /// Decrypt what [`Task::Encrypt`] makes. A wrong tag is [`DeviceError::InvalidInput`], and leaves no plaintext.
+    /// Decrypts the result of [`Task::Encrypt`]. A wrong tag is [`DeviceError::InvalidInput`] and leaves no plaintext
+    /// in the output.
     Decrypt {
         /// The expanded key.
         key: Key,
-        /// The nonce that it was encrypted with.
+        /// The nonce of the encryption.
         nonce: Nonce,
     },
-    /// The input's checksum, little-endian; the input itself is not copied.
+    /// Computes the input's checksum, little-endian. The input itself is not copied.
     Checksum {
         /// The kind of checksum.
         polynomial: Polynomial,
     },
-    /// The input, copied.
+    /// Copies the input.
     Copy,
 }
 
@@ -121,7 +122,7 @@ impl Task {
         }
     }
 
-    /// Returns the dialect written or read, for those tasks that have one.
+    /// Returns the dialect that the task writes or reads. Returns none if the task has no dialect.
     pub const fn dialect(&self) -> Option<Dialect> {
         match self {
             Task::Compress { dialect, .. } | Task::Decompress { dialect, .. } => Some(*dialect),
@@ -131,8 +132,8 @@ impl Task {
         }
     }
 
-    /// Returns the exact size of the result for an input of that size. Returns none for compression, where only the run
-    /// tells.
+    /// Returns the exact size of the result for an input of this size. Returns none for a compression, whose size is
+    /// known only after the run.
     pub const fn output_bytes(&self, input_bytes: usize) -> Option<usize> {
         match self {
             Task::Compress { .. } => None,
@@ -153,21 +154,21 @@ pub struct TenantId(pub u16);
 /// The quality that a job needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Someone waits for this very job.
+    /// A client waits for this job.
     #[default]
     LatencyCritical,
-    /// Only the total counts.
+    /// Nobody waits for this single job; only the throughput counts.
     Batch,
 }
 
-/// A job that a device is done with.
+/// A job that a device has completed.
 #[derive(Debug)]
 pub struct Completion {
-    /// The job, with its buffers. After `Done` the output's length covers header space and result.
+    /// The job, with its buffers. After `Done` the output's length covers the header space and the result.
     pub job: Box<Job>,
     /// The outcome of the job.
     pub outcome: Outcome,
-    /// The time that the device worked on it, without queueing.
+    /// The time for which the device worked on the job, without queueing.
     pub service: Nanos,
 }
 
@@ -176,32 +177,33 @@ pub struct Completion {
 pub enum Outcome {
     /// The result is in `output[output_offset..output_offset + output_bytes]`.
     Done {
-        /// Size of the result.
+        /// The size of the result.
         output_bytes: usize,
     },
-    /// Compression only: the stream does not fit the output buffer. The value is stored as it came.
+    /// The stream of a compression does not fit the output buffer. The value is stored without compression.
     DoesNotFit,
-    /// The device could not do it.
+    /// The device failed the job.
     Failed(DeviceError),
 }
 
-/// The reason why a device failed a job or did not open, sorted by who must act.
+/// The reason why a device failed a job or did not open. The variants are sorted by who must act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The caller: the input is not a valid stream of its dialect, or not of the stated size.
+    /// The caller must act: the input is not a valid stream of its dialect, or not of the stated size.
     InvalidInput(&'static str),
-    /// The runtime: the device is gone; redo the job elsewhere and retire the device.
+    /// The runtime must act: the device is lost. It must do the job elsewhere and retire the device.
     Lost,
-    /// The runtime: the device has no room for it now; do it elsewhere, the device lives.
+    /// The runtime must act: the device has no capacity for the job now. It must do the job elsewhere, and the device
+    /// still works.
     Busy,
-    /// Nobody: the job was given up and the device let go of it.
+    /// Nobody must act: the caller cancelled the job and the device released it.
     Cancelled,
-    /// The runtime: no completion in time; the buffers stay the device's until it lets go.
+    /// The runtime must act: the job did not complete in time. The device owns the buffers until it releases them.
     Timeout,
-    /// The runtime: a passing fault; redo the job elsewhere, the device lives.
+    /// The runtime must act: a passing fault occurred. It must do the job elsewhere, and the device still works.
     Fault(&'static str),
-    /// The operator: the device is there and cannot be used as configured.
+    /// The operator must act: the device exists and cannot be used as configured.
     Misconfigured(String),
 }
 

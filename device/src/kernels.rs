@@ -1,6 +1,6 @@
-//! The CPU's kernels beside the codecs: AES-256-GCM, the two checksums, and copy. They keep nothing between two jobs
-//! and write nothing beyond their result. An output that is too small is the caller's error, before anything is
-//! written.
+//! The CPU's kernels other than codecs: AES-256-GCM, the two checksums, and copy. They store nothing between two jobs
+//! and write nothing beyond their result. If an output is too small, they return the caller's error before they write
+//! anything.
 
 use ring::aead;
 
@@ -8,24 +8,24 @@ use crate::cipher::{Key, Nonce, TAG_BYTES};
 use crate::engines::NO_ROOM_ERROR;
 use crate::job::{DeviceError, Polynomial};
 
-/// A kernel beside the codecs, with its name in capabilities.
+/// A kernel that is not a codec. Capabilities list it by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
-    /// AES-256-GCM, both ways.
+    /// AES-256-GCM, encryption and decryption.
     AesGcm,
     /// The checksum CRC-32C.
     Crc32c,
     /// The checksum CRC-64/XZ.
     Crc64,
-    /// Copy.
+    /// A copy of the input.
     Copy,
 }
 
 impl Kernel {
-    /// Every kernel; the CPU has them all.
+    /// Every kernel. The CPU has all of them.
     pub const ALL: [Kernel; 4] = [Kernel::AesGcm, Kernel::Crc32c, Kernel::Crc64, Kernel::Copy];
 
-    /// Returns the word that metrics and `rebate devices` use.
+    /// Returns the name in metrics and in `rebate devices`.
     pub const fn name(self) -> &'static str {
         match self {
             Kernel::AesGcm => "aes-gcm",
@@ -36,7 +36,7 @@ impl Kernel {
     }
 }
 
-/// Writes ciphertext and tag.
+/// Writes the ciphertext and its tag.
 pub(crate) fn encrypt(
     key: &Key,
     nonce: Nonce,
@@ -54,7 +54,7 @@ pub(crate) fn encrypt(
     Ok(output_bytes)
 }
 
-/// Writes the plaintext if the tag is the right one. Otherwise it zeroes the space that the plaintext would have had.
+/// Writes the plaintext if the tag is right. Otherwise zeroes the space of the plaintext.
 pub(crate) fn decrypt(
     key: &Key,
     nonce: Nonce,
@@ -70,7 +70,7 @@ pub(crate) fn decrypt(
     let opened =
         key.expanded().open_in_place_separate_tag(ring_nonce(nonce), none, tag, space, 0..);
     if opened.is_err() {
-        // Bytes that fail their tag are nobody's plaintext.
+        // These bytes failed their tag, so no one may see them.
         space.fill(0);
         return Err(DeviceError::InvalidInput("wrong tag, key or nonce"));
     }

@@ -1,6 +1,6 @@
-//! The service's end of a lane, as a server sees it: jobs of another process on this host, over memory that the two
-//! share. `drivers` implements it, and the program that builds a server hands it [`WatchLane`]. The caller decides what
-//! a job may cost and what runs it.
+//! The service's end of a lane, as a server sees it. The jobs come from another process on this host, through memory
+//! that both processes share. `drivers` implements this module, and the program that builds a server passes
+//! [`WatchLane`] to it. The caller decides what a job may cost and what runs it.
 
 use std::fmt;
 use std::io;
@@ -12,44 +12,44 @@ use units::{ByteCount, Nanos};
 
 use crate::{Buffer, Class, Task, TenantId};
 
-/// Watches a new connection in the executor that it is called in.
+/// Registers a new connection with the executor that calls it.
 pub type WatchLane = fn(UnixStream) -> io::Result<Box<dyn Doorbell>>;
 
-/// A lane's socket, watched: every byte on it is a ring.
+/// The watched socket of a lane. Every byte that it receives is a doorbell.
 pub trait Doorbell {
-    /// Is ready when something has come since the last time, and says whether that may also be the end. The event is
-    /// forgotten by then, so that whatever comes after it counts as new.
+    /// Becomes ready when an event came since the last call. Returns whether the event may also be the end of the
+    /// connection. The call clears the event before it returns, so any later event is reported again.
     ///
     /// # Errors
-    /// The executor ends.
+    /// The executor is ending.
     fn poll(&self, task: &mut Context<'_>) -> Poll<io::Result<bool>>;
 
-    /// Answers the client's greeting. Returns none if the greeting is not there yet. `work_bytes_max` is the largest
-    /// uncompressed side of a job that this service takes.
+    /// Answers the client's greeting. Returns none if the greeting has not arrived yet. `work_bytes_max` is the largest
+    /// uncompressed side of a job that this service accepts.
     ///
     /// # Errors
-    /// [`Problem`]: this is no client for this process.
+    /// [`Problem`]: the peer cannot be a client of this process.
     fn greet(&self, work_bytes_max: ByteCount) -> Result<Option<Box<dyn ServedLane>>, Problem>;
 }
 
-/// One client's lane, on the thread that serves it.
+/// One client's lane. It belongs to the thread that serves it.
 pub trait ServedLane {
-    /// Takes the next job.
+    /// Reads the next job from the client's ring.
     ///
     /// # Errors
-    /// [`Problem::Peer`]: the client breaks the rules, and is not to be served any longer.
+    /// [`Problem::Peer`]: the client breaks the rules and must not be served any longer.
     fn take(&mut self) -> Result<Taken, Problem>;
 
-    /// Copies the input of a job to where the client cannot change it. This is the one copy that the service makes of a
-    /// value. Returns false if the input does not lie within the client's memory.
+    /// Copies the input of a job to memory that the client cannot change. This is the only copy that the service
+    /// makes of a value. Returns false if the input does not lie within the client's memory.
     fn copy_input(&mut self, request: &Request, to: &mut Buffer) -> bool;
 
-    /// Returns room for a result of so many bytes, behind [`RESULT_AT`] others, where the client can read it. Returns
-    /// none when the lane's memory is exhausted.
+    /// Returns a buffer that the client can read, with space for [`RESULT_AT`] bytes and a result of `bytes` behind
+    /// them. Returns none when the lane's memory is exhausted.
     fn output(&self, bytes: usize) -> Option<Buffer>;
 
-    /// Answers with that part of `output`, which is copied if it is not from [`ServedLane::output`]. Returns false if
-    /// there was no room for the copy. Then the answer is [`NoResult::Busy`].
+    /// Answers with the given part of `output`. The part is copied if `output` is not from [`ServedLane::output`]. If
+    /// there is no space for the copy, the answer is [`NoResult::Busy`] and this returns false.
     fn finish(
         &mut self,
         ticket: Ticket,
@@ -61,60 +61,61 @@ pub trait ServedLane {
     /// Answers without a result.
     fn fail(&mut self, ticket: Ticket, why: NoResult, service: Nanos);
 
-    /// Shows the client all answers since the last call, and wakes it once if it sleeps, however many answers there
-    /// are.
+    /// Shows the client all answers since the last call. If the client sleeps, wakes it once, however many answers
+    /// there are.
     fn show(&mut self);
 
-    /// Returns the next step after a turn that found no job. `Sleep` was announced to the client: a bell will come.
+    /// Returns the next step after a turn without a job. Before it returns `Sleep`, it announces the sleep to the
+    /// client, so the client will ring the doorbell.
     fn pause(&mut self) -> Pause;
 
-    /// Notes that a bell has come, for a caller that learns of every bell by itself, whether or not earlier ones were
-    /// read. It reads bells only once in a while. That saves a system call for each, and the client's sleeps are not
-    /// disturbed by what a read gives back to its socket. Returns false if the client is gone. `may_be_gone` asks to
-    /// look for that.
+    /// Notes that a doorbell rang. It is for a caller that is notified of every doorbell, whether or not earlier
+    /// doorbells were read. This reads doorbells from the socket only occasionally. That saves a system call per
+    /// doorbell, and the client does not wake when a read frees space in its socket. Returns false if the client is
+    /// gone. `may_be_gone` requests a check for that.
     fn drain_doorbells(&mut self, may_be_gone: bool) -> bool;
 
-    /// Returns the counts since the last call.
+    /// Returns the counts since the last call and resets them.
     fn take_counters(&mut self) -> LaneCounters;
 
-    /// Returns how many answers the client was shown since the beginning, and how many of them it has read.
+    /// Returns how many answers the client has been shown since the start, and how many of them it has read.
     fn answers(&self) -> (u64, u64);
 
-    /// Returns the bytes of results that the client has not read, or that a device has not let go of.
+    /// Returns the size of the results that the client has not read or that a device has not released.
     fn held(&self) -> ByteCount;
 }
 
-/// A job as the client asked for it. Its sizes are only the client's claim.
+/// A client's job. Its sizes are unchecked claims of the client.
 #[derive(Debug)]
 pub struct Request {
     /// The op and its parameters.
     pub task: Task,
-    /// The tenant that it belongs to.
+    /// The tenant of the job.
     pub tenant: TenantId,
     /// The class of the job.
     pub class: Class,
-    /// Size of the input.
+    /// The size of the input (bytes).
     pub input_bytes: usize,
-    /// The longest result that is of use.
+    /// The size above which a result is of no use (bytes).
     pub output_bytes: usize,
-    /// The time until the client stops waiting, from the moment when it asked.
+    /// The time until the client stops waiting, counted from its request.
     pub time_left: Option<Nanos>,
-    /// Where the input lies in the memory that the client shares (bytes).
+    /// The position of the input in the memory that the client shares (bytes).
     pub offset: u64,
-    /// The claim to this job's answer.
+    /// Identifies the answer to this job.
     pub ticket: Ticket,
 }
 
-/// The claim to one answer: the mark that the client gave the job.
+/// Identifies one answer. It is the mark that the client gave the job.
 #[derive(Debug)]
 pub struct Ticket(pub u64);
 
-/// The result of a look at the client's ring.
+/// The result of a read of the client's ring.
 #[derive(Debug)]
 pub enum Taken {
     /// There was no job.
     Nothing,
-    /// There was something that is no job. It has its answer.
+    /// There was an entry that is not a valid job. It was answered.
     Refused,
     /// There was a job.
     Job(Request),
@@ -123,46 +124,47 @@ pub enum Taken {
 /// The reason why a job has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoResult {
-    /// The result would be longer than what is of use. For compression only.
+    /// The compressed result would exceed the size that is of use.
     DoesNotFit,
-    /// The input is no valid stream.
+    /// The input is not a valid stream.
     InvalidInput,
     /// A device failed the job.
     Fault,
-    /// There is no room for the job.
+    /// There is no capacity for the job.
     Busy,
-    /// The job is nothing that may be run.
+    /// The job must not be run.
     Refused,
 }
 
-/// The next step of a side that has nothing to do.
+/// The next step of a side that has no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// Look again, after others had their turn.
+    /// Check again after other tasks had their turn.
     Look,
-    /// Sleep until the socket is readable, or one of this side's jobs is done.
+    /// Sleep until the socket is readable or one of this side's jobs completes.
     Sleep,
 }
 
-/// The counters of a lane since they were last taken.
+/// The counts of a lane since they were last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounters {
-    /// The number of times that the client was woken.
+    /// How often the client was woken.
     pub bells: u64,
-    /// Values copied: inputs into memory that the client cannot change, and results that were made elsewhere.
+    /// The number of copied values: inputs copied into memory that the client cannot change, and results copied from
+    /// other memory.
     pub copies: u64,
-    /// Their bytes.
+    /// The number of copied bytes.
     pub copied_bytes: u64,
 }
 
-/// The reason why there is no lane.
+/// The reason why a lane cannot be made.
 #[derive(Debug)]
 pub enum Problem {
-    /// The other process is no peer for this lane. The process must change, or its operator.
+    /// The other process is no valid peer for this lane. The process must change, or its operator must act.
     Peer(String),
-    /// The system gives no memory that can be shared in this way. Linux does since 5.1.
+    /// The system provides no memory that can be shared in this way. Linux does since 5.1.
     Memory(io::Error),
-    /// The system gives no thread or no descriptor to wait with.
+    /// The system provides no thread or no descriptor to wait with.
     Watch(io::Error),
 }
 
@@ -178,8 +180,9 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// The place in its buffer where a result should begin, behind a few bytes that nobody needs. If a result is to begin
-/// at the beginning, a device that has results in memory of its own (such as a virtual device that remembers them)
-/// hands that memory over. With an offset it writes the result where the client reads, while its time runs, as hardware
-/// would, and nothing is copied after that.
+/// The position in its buffer at which a result should begin (bytes). The bytes in front of it are unused. The offset
+/// avoids a copy on devices that have results in memory of their own, such as a virtual device that remembers
+/// results. Without an offset such a device replaces the buffer's memory with its own, and the result must then be
+/// copied to the lane. With an offset the device writes the result to memory that the client reads. It does so while
+/// the job's time runs, as hardware would, and no copy follows.
 pub const RESULT_AT: usize = 32;

@@ -1,40 +1,37 @@
-//! The device contract: everything that can do tax work is a [`Device`], from the calling core to a
-//! service on the other end of a wire. This crate holds the contract, the buffers, the CPU codecs
-//! and kernels, and the devices made of them. It does not choose where a job runs (`policy`, `runtime`) and has
-//! no foreign code (`drivers`).
+//! The device contract: everything that can run tax jobs is a [`Device`], from the calling core to a service on
+//! another machine. This crate has the contract, the buffers, the CPU codecs and kernels, and the devices made of
+//! them. It does not choose where a job runs (`policy`, `runtime`) and has no foreign code (`drivers`).
 //!
 //! # Life cycle
 //! 1. **Probe.** The code that builds a device returns it or an error that says who must act.
 //! 2. **[`Device::open_queue`]**, once per thread. A queue stays on its thread; a device is shared.
-//! 3. **[`Queue::try_submit`]** takes a job or hands it back at once in [`Refused`]; it never
-//!    blocks. It may finish the job before it returns, but the completion still appears only in
-//! 4. **[`Queue::poll`]**, the only place where a completion appears. Jobs of one queue may finish
-//!    out of order.
-//! 5. **Drop.** Jobs still inside are detached: their buffers live until the device lets go of
-//!    them.
+//! 3. **[`Queue::try_submit`]** takes a job, or returns it at once in [`Refused`]. It never blocks. It may finish the
+//!    job before it returns, but the completion still appears only in `poll`.
+//! 4. **[`Queue::poll`]** is the only call that returns completions. Jobs of one queue may finish out of order.
+//! 5. **Drop.** Jobs in flight are detached: their buffers live until the device releases them.
 //!
 //! # What both sides may rely on
-//! - A job owns its buffers and always comes back: as [`Completion`] (done or failed) or as
-//!   [`Refused`].
-//! - Callers ask [`Capabilities`] first. A job outside them is refused as
-//!   [`RefusedReason::Unsupported`], on every device in the same way: advertised is accepted, and
-//!   the contract suite ([`contract`]) holds every device to it.
+//! - A job owns its buffers and always returns, either as [`Completion`] (done or failed) or as [`Refused`].
+//! - Callers check [`Capabilities`] first. Every device refuses a job outside them as [`RefusedReason::Unsupported`]
+//!   and accepts every job inside them. The contract suite ([`contract`]) checks this on every device.
 //! - [`Queue::pending`] counts jobs submitted and not yet returned by `poll`, in constant time.
-//! - The device decides how completions are learnt ([`Waiting`]): an idle service burns no
-//!   core.
+//! - The device decides how callers learn of completions ([`Waiting`]). An idle service uses no core.
 //! - An output buffer is never written beyond its capacity, and never before `output_offset`.
-//! - A result is bit-exact whichever device made it: a decompressed value is the original or an
-//!   error.
-//! - A codec may use all of the room in an output on its way to a result; a kernel ([`Kernel`])
-//!   leaves what lies behind its result untouched.
+//! - A result is bit-exact, whichever device made it. A decompressed value is the original or an error.
+//! - A codec may use all of an output's space while it works. A kernel ([`Kernel`]) leaves the bytes behind its
+//!   result unchanged.
 //!
 //! # Between tenants
-//! Contexts and scratch are reused from job to job and not wiped: that would cost more than most jobs. Instead nothing
-//! of them can be had from outside. A result is a function of its job alone, whatever a device did before and a buffer
-//! held before, and of a buffer only what [`Buffer::set_len`] declared leaves the process; the contract suite holds
-//! every device to the first, damaged streams and matches that reach before the output included. Hardware may break
-//! that promise and state more than it wrote: an output that goes to a device beside software is therefore wiped when
-//! it had another user before ([`Buffer::hand_to`]), so that what is beyond the result is the tenant's own or nothing.
+//! Contexts and scratch space are reused from job to job and not wiped, because wiping would cost more than most
+//! jobs. Instead, none of their content can be obtained from outside. A result depends on its job alone. It does not
+//! depend on earlier jobs of the device or on earlier content of the buffer. Only the bytes of a buffer that
+//! [`Buffer::set_len`] declared leave the process. The contract suite checks on every device that results depend on
+//! their job alone. The checks include damaged streams and matches that reach in front of the output.
+//!
+//! Hardware may break this promise and state more bytes than it wrote. An output for a device other than software
+//! is therefore wiped if another tenant used it before ([`Buffer::hand_to`]). The bytes behind the result are then
+//! the tenant's own or zero.
+//!
 //! A decryption that fails leaves no plaintext. Memory that a peer maps is the pool of that peer alone.
 
 pub mod buffer;

@@ -1,9 +1,11 @@
-//! Looks at a stream for some tens of instructions, and finds most garbage: it tells whether the beginning can be that
-//! of a stream of this input. It decodes nothing beyond the first symbols, so a stream that passes may still be wrong.
+//! A check of a stream that takes some tens of instructions and finds most garbage. It tells whether the stream's
+//! beginning can belong to a stream of the given input. It decodes only the first symbols, so a stream that passes
+//! may still be wrong.
 
 use crate::codec::Codec;
 
-/// Returns whether `stream` cannot be `original` in this codec. False says nothing: only decompression tells.
+/// Returns true if `stream` cannot be `original` in this codec. A result of false proves nothing, because only
+/// decompression can tell.
 pub fn contradicts(codec: Codec, original: &[u8], stream: &[u8]) -> bool {
     if original.is_empty() {
         return false;
@@ -15,14 +17,14 @@ pub fn contradicts(codec: Codec, original: &[u8], stream: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the two are equal up to the end of the shorter one.
+/// Returns whether the two slices are equal up to the end of the shorter slice.
 fn agree(original: &[u8], literals: &[u8]) -> bool {
     let bytes = original.len().min(literals.len()).min(LITERALS_MAX);
     original[..bytes] == literals[..bytes]
 }
 
-/// Checks the first block's header (RFC 1951): its type, a stored block's length and bytes, the first literals of
-/// fixed codes, and whether the code of the code lengths is complete.
+/// Checks the first block's header (RFC 1951): its type, the length and the bytes of a stored block, and the first
+/// literals of fixed codes. For dynamic codes it checks that the code of the code lengths is complete.
 fn may_be_deflate(original: &[u8], stream: &[u8]) -> bool {
     let mut bits = Bits { bytes: stream, at: 0 };
     let is_last = bits.take(1) == 1;
@@ -44,16 +46,17 @@ fn may_be_deflate(original: &[u8], stream: &[u8]) -> bool {
 /// Returns whether the first symbols in the fixed code are the input's first bytes, up to the first match.
 fn begins_with_literals(original: &[u8], bits: &mut Bits<'_>) -> bool {
     for (index, byte) in original.iter().take(SYMBOLS_MAX).enumerate() {
-        // Codes are packed from their most significant bit.
+        // Codes are packed from their most significant bit on.
         let mut code = bits.take_reversed(7);
         if code < 0b001_1000 {
-            // This is a match, which nothing precedes at first, or the end of the block.
+            // This symbol is a match or the end of the block. No match can be the first symbol, because nothing
+            // precedes it.
             return index > 0;
         }
         code = code << 1 | bits.take(1);
         let literal = match code {
             0x30..=0xBF => code - 0x30,
-            // These are lengths again.
+            // These are length symbols too.
             0xC0..=0xC7 => return index > 0,
             _ => (code << 1 | bits.take(1)) - 0x190 + 144,
         };
@@ -64,13 +67,14 @@ fn begins_with_literals(original: &[u8], bits: &mut Bits<'_>) -> bool {
     true
 }
 
-/// Returns whether the code of the code lengths uses all of its space, and no count is out of range.
+/// Returns whether the code of the code lengths uses all of its code space, and no count is out of range.
 fn has_complete_lengths(stream: &[u8]) -> bool {
     let mut head = [0; 10];
     let bytes = stream.len().min(head.len());
     head[..bytes].copy_from_slice(&stream[..bytes]);
     let [a, b, rest @ ..] = head;
-    // Three bits before this, then twice five, four, and three for each length; none is longer than these ten bytes.
+    // Three bits precede the counts. The counts have five, five and four bits, and each length has three. All of it
+    // fits these ten bytes.
     let counts = u32::from_le_bytes([a, b, rest[0], 0]) >> 3;
     let (literals, distances, lengths) =
         (counts & 31, (counts >> 5) & 31, ((counts >> 10) & 15) + 4);
@@ -83,7 +87,7 @@ fn has_complete_lengths(stream: &[u8]) -> bool {
     literals <= 29 && distances <= 29 && used == 0x80
 }
 
-/// Checks the magic, the frame's header and that its blocks end where it does (RFC 8878).
+/// Checks the magic number and the frame's header, and that the blocks end where the frame ends (RFC 8878).
 fn may_be_zstd(original: &[u8], stream: &[u8]) -> bool {
     let Some(([0x28, 0xB5, 0x2F, 0xFD, descriptor], rest)) = stream.split_first_chunk() else {
         return false;
@@ -114,13 +118,13 @@ fn may_be_zstd(original: &[u8], stream: &[u8]) -> bool {
     }
 }
 
-/// Checks the first literals. A block begins with literals, since nothing precedes them that a match could repeat.
+/// Checks the first literals. A block begins with literals, because nothing precedes it that a match could repeat.
 fn may_be_lz4(original: &[u8], stream: &[u8]) -> bool {
     let Some((token, rest)) = stream.split_first() else { return false };
     match token >> 4 {
         0 => false,
         15 => {
-            // The length goes on in bytes of 255, then a last one.
+            // The length continues in bytes of 255, followed by a smaller byte.
             let more = rest.iter().position(|byte| *byte != 255);
             let literals = more.and_then(|last| {
                 let bytes = 15 + 255 * last + usize::from(rest[last]);
@@ -138,7 +142,7 @@ fn may_be_lz4(original: &[u8], stream: &[u8]) -> bool {
     }
 }
 
-/// The bits of a deflate stream, the least significant of each byte first; zeroes after the end.
+/// The bits of a deflate stream, from the least significant bit of each byte on. Zeros follow the end.
 struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -11,117 +11,118 @@ use crate::codec::Dialect;
 use crate::job::{Completion, DeviceError, Job, Polynomial, Task};
 use crate::kernels::Kernel;
 
-/// Something that runs jobs. Shared between threads; each thread opens a queue of its own.
+/// A device that runs jobs. Threads share a device, and each thread opens its own queue.
 pub trait Device: Send + Sync {
     /// Returns the name that configuration, metrics and completions use.
     fn name(&self) -> &str;
 
-    /// Returns what it accepts and how its completions are learnt.
+    /// Returns the jobs that the device accepts, and how a caller learns of completions.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Opens one thread's way in. A [`Waiting::Signalled`] device calls `waker` whenever a completion became ready.
+    /// Opens a queue for the calling thread. A [`Waiting::Signalled`] device calls `waker` whenever a completion
+    /// became ready.
     ///
     /// # Errors
     /// [`DeviceError::Lost`] or [`DeviceError::Misconfigured`].
     fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError>;
 
-    /// Returns whether jobs finish while the thread that submitted them does nothing but poll. Sync offload is legal
-    /// only then.
+    /// Returns whether jobs complete while the thread that submitted them only polls. Sync offload is legal only
+    /// then.
     fn completes_alone(&self) -> bool {
         true
     }
 
-    /// Returns whether its results are made by codecs of this process. Such a device is not verified, because reading
-    /// its results back would run the same code again.
+    /// Returns whether codecs of this process make the device's results. Such a device is not verified, because
+    /// reading its results back would run the same code again.
     fn runs_own_code(&self) -> bool {
         false
     }
 
-    /// Returns memory from which it reads inputs in place. An input from elsewhere costs it a copy. A server reads
-    /// values from their sockets into a pool over this memory. Every queue of the device reads it, including those
-    /// opened later.
+    /// Returns memory from which the device reads inputs in place. The device copies an input from other memory. A
+    /// server reads values from their sockets into a pool over this memory. Every queue of the device reads this
+    /// memory, including queues that are opened later.
     fn input_memory(&self) -> Option<Arc<dyn Memory>> {
         None
     }
 
-    /// Returns the counts that only this kind of device has, since the start, by name. They are shown with the device's
-    /// other metrics.
+    /// Returns the counts that only this kind of device has, since its start, by name. Metrics show them with the
+    /// device's other counts.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// One thread's way into a device.
+/// One thread's queue of a device.
 pub trait Queue {
-    /// Takes the job, or hands it back at once with the reason.
+    /// Takes the job, or returns it at once with the reason.
     ///
     /// # Errors
-    /// [`Refused`] carries the job untouched.
+    /// [`Refused`] contains the job unchanged.
     fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused>;
 
-    /// Moves finished jobs to `done`, any order, and says how many. Never blocks.
+    /// Moves finished jobs to `done` in any order and returns their number. Never blocks.
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize;
 
     /// Returns the number of jobs submitted and not yet returned by `poll`, in constant time.
     fn pending(&self) -> usize;
 
-    /// Returns whether [`Queue::inside`] finds every job inside. It can if jobs stay with the thread that submitted
-    /// them.
+    /// Returns whether [`Queue::inside`] finds every job in flight. It does if jobs stay with the thread that
+    /// submitted them.
     fn shows_jobs(&self) -> bool {
         false
     }
 
-    /// Returns the job of this tag, submitted and not yet returned by `poll`. It is for a caller that stops waiting and
-    /// wants to do the job elsewhere. Its parameters, input, and output up to `output_offset` are as they were
-    /// submitted.
+    /// Returns the job in flight that has this tag: `poll` has not returned it yet. This is for a caller that stops
+    /// waiting and wants to do the job elsewhere. The parameters, the input, and the output up to `output_offset` are
+    /// unchanged since the submission.
     fn inside(&self, _tag: u64) -> Option<&Job> {
         None
     }
 
-    /// Says that nobody waits for the job of this tag any more. A device that can let go of it early returns it as
-    /// failed with [`DeviceError::Cancelled`]. Any other device finishes it as usual.
+    /// Declares that nobody waits for the job with this tag any more. A device that can release the job early returns
+    /// it as failed with [`DeviceError::Cancelled`]. Any other device finishes it as usual.
     fn cancel(&mut self, _tag: u64) {}
 }
 
-/// A job that was not taken.
+/// A job that the device did not accept.
 #[derive(Debug)]
 pub struct Refused {
-    /// The job, untouched.
+    /// The job, unchanged.
     pub job: Box<Job>,
     /// The reason.
     pub reason: RefusedReason,
 }
 
-/// The reason why a job was not taken.
+/// The reason why a device did not accept a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedReason {
     /// The queue is full now; a later submission may succeed.
     Full,
-    /// The job is outside [`Capabilities`]. The same job will be refused again.
+    /// The job is outside [`Capabilities`]. The device will refuse the same job again.
     Unsupported,
-    /// The device is gone.
+    /// The device is lost.
     Lost,
 }
 
 /// The jobs that a device accepts.
 #[derive(Clone, Debug)]
 pub struct Capabilities {
-    /// Dialects it writes (compress).
+    /// The dialects that the device writes (compress).
     pub writes: Vec<Dialect>,
-    /// Dialects it reads (decompress).
+    /// The dialects that the device reads (decompress).
     pub reads: Vec<Dialect>,
-    /// The kernels that it has beside the codecs.
+    /// The kernels that the device has, other than codecs.
     pub kernels: Vec<Kernel>,
-    /// The largest uncompressed side of a job; for an encryption, its result.
+    /// The largest uncompressed side of a job, or the largest result of an encryption.
     pub work_bytes_max: ByteCount,
-    /// The most jobs that one queue holds.
+    /// The most jobs in one queue.
     pub queue_depth: usize,
-    /// The way in which completions are learnt.
+    /// How a caller learns of completions.
     pub waiting: Waiting,
 }
 
 impl Capabilities {
-    /// Returns whether a job of this task and size ([`Job::work_bytes`]) is accepted.
+    /// Returns whether the device accepts a job with this task and size ([`Job::work_bytes`]).
     pub fn accepts(&self, task: &Task, work_bytes: usize) -> bool {
         let has = |kernel| self.kernels.contains(&kernel);
         let side_bytes = match task {
@@ -144,17 +145,17 @@ impl Capabilities {
     }
 }
 
-/// The way in which a queue's completions are learnt.
+/// How a caller learns of a queue's completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// The job is finished when `try_submit` returns; `poll` hands it over.
+    /// The job is finished when `try_submit` returns, and `poll` returns it.
     Inline,
-    /// Someone must poll.
+    /// The caller must poll.
     Polled {
-        /// Typical time to completion: when the first poll pays.
+        /// The typical time to completion, after which the first poll is useful.
         expected: Nanos,
     },
-    /// The waker given to `open_queue` is called.
+    /// The device calls the waker that was given to `open_queue`.
     Signalled,
 }
 

@@ -1,4 +1,4 @@
-//! The calling core as a device: jobs run inside `try_submit`, and `poll` hands them over. It is always present, so
+//! The calling core as a device. Jobs run inside `try_submit`, and `poll` returns them. This device always exists, so
 //! every job can run somewhere. It never waits and starts no thread.
 
 use std::task::Waker;
@@ -20,8 +20,8 @@ pub struct Software {
 }
 
 impl Software {
-    /// Makes a device over the given engines. If several write a dialect, the first one does. A stream is read by the
-    /// engine that measured fastest for its size and ratio.
+    /// Makes a device over the given engines. The first engine that writes a dialect is its writer, and the first
+    /// engine that reads a codec is its reader.
     pub fn new(factories: &[EngineFactory]) -> Self {
         let set = EngineSet::open(factories);
         Self {
@@ -31,7 +31,7 @@ impl Software {
         }
     }
 
-    /// Returns name and codec of each engine, the most preferred writer first.
+    /// Returns the name and the codec of each engine, the most preferred writer first.
     pub fn engines(&self) -> &[(&'static str, Codec)] {
         &self.engines
     }
@@ -66,7 +66,7 @@ impl Device for Software {
     }
 }
 
-/// One thread's engines and the jobs that `poll` has not yet handed over.
+/// One thread's engines and the jobs that `poll` has not yet returned.
 struct SoftwareQueue {
     set: EngineSet,
     capabilities: Capabilities,
@@ -99,6 +99,6 @@ impl Queue for SoftwareQueue {
     }
 }
 
-/// The depth of a queue. Jobs run as they come, so depth only bounds the jobs that an owner who does not poll can pile
-/// up.
+/// The depth of a queue. Jobs complete within their submission, so the depth only bounds the completions that wait
+/// for a poll.
 const QUEUE_DEPTH: usize = 64;

@@ -1,28 +1,28 @@
-//! An accelerator that is not there: the timing and the limits of a device profile, the results of
-//! a software codec. A job completes when the profile says, and its submission costs the calling
-//! core what the profile says; what the emulation costs beyond that is counted, and so is every
-//! completion that it made late. It proves nothing about hardware and says so in its name.
+//! An accelerator that does not exist. It has the timing and the limits of a device profile and the results of a
+//! software codec. A job completes when the profile says, and its submission costs the calling core what the profile
+//! says. The device counts what the emulation costs beyond that, and every completion that the emulation made late.
+//! It proves nothing about hardware, and its name says so.
 //!
-//! A profile of software on a stated core is emulated too: such a job is done on the calling core
-//! when its submission returns, and all of its time was spent there.
+//! A profile of software on a stated core is emulated too. Such a job completes on the calling core before its
+//! submission returns, and all of its time is spent there.
 //!
-//! - A result is made once, by the calling core, and remembered in a table of bounded size; what
-//!   was compressed is remembered as the result of its decompression too. A result that has to be
-//!   made during a measurement is counted as `computed`, and as `late` if it was not ready in time.
-//! - The kernels beside the codec are made each time, and count as `computed`: to know an input again
-//!   by its hash takes a core about as long, and a ciphertext depends on key and nonce too.
-//! - Submissions of one queue with no poll between them go out together, at the price that the
-//!   profile has for that, if it has one.
-//! - It refuses what the hardware would refuse: any op that the profile has no time for, any codec
-//!   but deflate, streams that may reach further back than the window, inputs and outputs above the
-//!   largest transfer, jobs above the entries of its work queues. A stream that reaches further than
-//!   its dialect promises is not found out: the software codec reads it.
-//! - Levels are a software codec's: the hardware has one, and always writes within its window.
-//! - A completion is late when the emulation's own work made it later than the device's own spread
-//!   (`late_after_ns`). One that is later because the system ran something else on the core is
-//!   counted as `preempted`: it would have met any submitter.
-//! - Inputs are known again by a hash of 128 bits that a hostile client could defeat. It is for
-//!   measurements, not for serving.
+//! - The calling core makes a result once. A table of bounded size remembers it, and also remembers the input of a
+//!   compression as the result of its decompression. A result that must be made during a measurement counts as
+//!   `computed`, and as `late` if it was not ready in time.
+//! - Results of the other kernels are made each time and count as `computed`. Hashing an input to recognise it takes
+//!   a core about as long, and a ciphertext also depends on key and nonce.
+//! - Submissions of one queue without a poll between them are a batch. They have the batch price of the profile, if
+//!   it has such a price.
+//! - The device refuses what the hardware would refuse: an op without a time in the profile, any codec but deflate, a
+//!   stream that may reach further back than the window, an input or output above the largest transfer, and more jobs
+//!   than its work queues have entries. It does not detect a stream that reaches further than its dialect promises,
+//!   because the software codec reads such a stream.
+//! - The levels are those of a software codec. The hardware has one level and always writes within its window.
+//! - A completion is late when the emulation's own work delayed it by more than the device's own spread
+//!   (`late_after_ns`). A completion that is later because the system ran another thread on the core counts as
+//!   `preempted`. That delay would have affected any submitter.
+//! - A hash of 128 bits identifies inputs. A hostile client could find collisions, so the device is for measurements
+//!   and not for serving.
 
 mod counters;
 mod queue;
@@ -57,21 +57,21 @@ pub struct Virtual {
     shared: Arc<Shared>,
 }
 
-/// The options that the profile leaves open.
+/// The options that the profile does not decide.
 #[derive(Clone)]
 pub struct VirtualOptions {
-    /// Memory for remembered results, of all queues together.
+    /// The memory for remembered results of all queues together.
     pub table_bytes_max: ByteCount,
-    /// The clock on which jobs complete and submissions are spent.
+    /// The clock that decides when jobs complete and how long submissions take.
     pub clock: Arc<dyn Clock>,
-    /// The clock of the calling thread's work.
+    /// The clock that measures the work of the calling thread.
     pub work_clock: Arc<dyn Clock>,
-    /// The seed from which the profile's page faults are drawn, if jobs meet any. Each queue has its own draws.
+    /// The seed of the profile's page faults, or none if jobs have no page faults. Each queue draws its own sequence.
     pub page_faults: Option<u64>,
 }
 
 impl Default for VirtualOptions {
-    /// A table of 256 MiB, the machine's clocks and no page faults.
+    /// Returns a table of 256 MiB, the machine's clocks and no page faults.
     fn default() -> Self {
         Self {
             table_bytes_max: ByteCount::mib(256),
@@ -83,12 +83,13 @@ impl Default for VirtualOptions {
 }
 
 impl Virtual {
-    /// Makes the device of `profile`, called `virtual-` and the profile's name. The engines of `factories` make its
-    /// results.
+    /// Makes the device of `profile`. Its name is `virtual-` and the profile's name. The engines of `factories` make
+    /// its results.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`] when the profile compresses and no engine writes deflate within its window, or it
-    /// decompresses and none reads deflate, or page faults are asked for and it has none.
+    /// [`DeviceError::Misconfigured`] in three cases: the profile compresses and no engine writes deflate within its
+    /// window; the profile decompresses and no engine reads deflate; page faults are requested and the profile has
+    /// none.
     pub fn new(
         profile: &DeviceProfile,
         factories: &[EngineFactory],
@@ -112,12 +113,12 @@ impl Virtual {
         Ok(Self { name, factories: factories.to_vec(), shared: Arc::new(shared) })
     }
 
-    /// Returns the counts up to now, over all queues.
+    /// Returns the counts of all queues since the start.
     pub fn counters(&self) -> VirtualCounters {
         self.shared.counters.snapshot()
     }
 
-    /// Returns the profile that it follows.
+    /// Returns the profile that the device follows.
     pub fn profile(&self) -> &DeviceProfile {
         &self.shared.profile
     }
@@ -152,17 +153,17 @@ struct Shared {
     capabilities: Capabilities,
     clock: Arc<dyn Clock>,
     work_clock: Arc<dyn Clock>,
-    /// None for software on a core.
+    /// The occupation of the accelerator, or none for software on a core.
     timeline: Option<Timeline>,
     table: Table,
     counters: Counters,
     page_faults: Option<u64>,
-    /// Queues opened up to now.
+    /// The number of queues opened since the start.
     queues: AtomicU64,
 }
 
 impl Shared {
-    /// Returns the one dialect that all streams of the device are in.
+    /// Returns the dialect of all streams that the device writes.
     fn dialect(&self) -> Dialect {
         dialect(&self.profile)
     }
@@ -177,7 +178,8 @@ fn dialect(profile: &DeviceProfile) -> Dialect {
     Dialect { codec: Codec::Deflate, window_log2: window }
 }
 
-/// Returns the dialects that a device of that window takes. A window as wide as the codec's own is also none.
+/// Returns the dialects that the device accepts. If its window is as wide as the codec's own, a dialect without a
+/// stated window is accepted too.
 fn dialects(profile: &DeviceProfile) -> Vec<Dialect> {
     let narrowed = dialect(profile);
     let plain = Dialect::new(Codec::Deflate);
@@ -237,11 +239,11 @@ fn check(
     Ok(())
 }
 
-/// No deflate stream reaches further back.
+/// The window of deflate itself: no deflate stream reaches further back.
 const DEFLATE_WINDOW_LOG2: u8 = 15;
 
-/// The queue depth of a core. Its jobs are done as they come, so this only bounds the jobs that an owner who does not
-/// poll can pile up.
+/// The queue depth of a core. A core completes each job within its submission, so this only bounds the completions
+/// that wait for a poll.
 const CORE_QUEUE_DEPTH: usize = 64;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Other cores as a device: named threads with engines of their own take jobs from one bounded channel, so that a large
-//! codec job does not stall its caller. Each thread stays on a core, or none does. It refuses rather than blocks, and
-//! never chooses which jobs come.
+//! Other cores as a device. Named threads with their own engines receive jobs from one bounded channel, so that a
+//! large codec job does not stall its caller. Either each thread is pinned to a core, or no thread is. The device
+//! refuses a job instead of blocking. It does not choose which jobs it gets.
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,33 +20,35 @@ use crate::engines::EngineSet;
 use crate::job::{Completion, DeviceError, Job, Outcome};
 use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
 
-/// A pool of threads that run jobs. Dropping it lets the accepted jobs finish and joins the
-/// threads; a queue that outlives it refuses as lost.
+/// A pool of threads that run jobs. Dropping it lets the accepted jobs finish and joins the threads. A queue that
+/// outlives it refuses jobs as lost.
 #[derive(Debug)]
 pub struct Worker {
-    /// The only strong sender: without it the threads run out of work and end.
+    /// The only strong sender. When it is dropped, the threads run out of work and end.
     work: Option<Arc<Sender<Work>>>,
     threads: Vec<JoinHandle<()>>,
     cores: Vec<Option<usize>>,
     capabilities: Capabilities,
-    /// The number of times that a thread went on after a defect.
+    /// The number of times that a thread continued after an engine panicked.
     restarts: Arc<AtomicU64>,
 }
 
 /// The cores that the threads of a [`Worker`] run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkerCores {
-    /// Each thread runs on one core: the last that the starting thread may run on, the one in front of it, and so on,
-    /// from the last again when there are no more. The first is left to the caller for as long as there are others.
+    /// Each thread runs on one core. The first thread gets the last core that the starting thread may run on, the
+    /// next thread gets the core in front of it, and so on. When no cores remain, it starts at the last core again.
+    /// The first core is used last, so the caller has it as long as there are other cores.
     #[default]
     Last,
-    /// The kernel decides. This is for a process beside others of its kind, all of which would take the same cores.
+    /// The kernel chooses the cores. This is for several such processes on one machine, which would all choose the
+    /// same cores.
     Any,
 }
 
 impl Worker {
-    /// Starts `threads` threads on the last cores, each with the given engines; one queue holds at
-    /// most `queue_depth` jobs, and so do all queues together before a thread takes them.
+    /// Starts `threads` threads on the last cores, each with the given engines. One queue holds at most `queue_depth`
+    /// jobs. All queues together hold at most `queue_depth` jobs that no thread has started.
     ///
     /// # Errors
     /// [`DeviceError::Misconfigured`] when the system gives no thread.
@@ -58,11 +60,11 @@ impl Worker {
         Self::start_on(WorkerCores::Last, threads, queue_depth, factories)
     }
 
-    /// Does the same on the cores of choice. A kernel that does not keep a thread on its core costs precision and
-    /// nothing else. [`Worker::cores`] tells.
+    /// Starts the threads like [`Worker::start`], on the cores that `cores` says. If the kernel does not pin a thread
+    /// to its core, only precision is lost. [`Worker::cores`] returns the result.
     ///
     /// # Errors
-    /// The same as for [`Worker::start`].
+    /// [`DeviceError::Misconfigured`] when the system gives no thread.
     pub fn start_on(
         cores: WorkerCores,
         threads: NonZeroUsize,
@@ -76,7 +78,7 @@ impl Worker {
         Self::start_each(&from_the_last(&allowed, threads.get()), queue_depth, factories)
     }
 
-    /// Starts one thread for each core, or for none.
+    /// Starts one thread for each entry of `cores`. A thread whose entry is none is not pinned.
     fn start_each(
         cores: &[Option<usize>],
         queue_depth: NonZeroUsize,
@@ -96,7 +98,7 @@ impl Worker {
             let thread = thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || {
-                    // Without a receiver another thread did not start, and this one ends.
+                    // The receiver is gone if another thread did not start. Then this thread ends.
                     let _ = tell.send((index, core.filter(|core| cores::pin(*core).is_ok())));
                     drop(tell);
                     serve(&receiver, &factories, &restarts);
@@ -114,18 +116,18 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Returns the core of each thread. None stands for a thread that runs wherever the kernel puts it.
+    /// Returns the core of each thread, or none for a thread that the kernel places.
     pub fn cores(&self) -> &[Option<usize>] {
         &self.cores
     }
 }
 
-/// Returns the cores that the calling thread may run on, and none if the system does not tell.
+/// Returns the cores that the calling thread may run on, or no cores if the system does not tell.
 fn allowed() -> Vec<usize> {
     cores::allowed().unwrap_or_default()
 }
 
-/// Returns one core for each thread.
+/// Returns one core for each thread, starting with the last core.
 fn from_the_last(allowed: &[usize], threads: usize) -> Vec<Option<usize>> {
     let cores = allowed.iter().rev().copied().cycle().map(Some);
     cores.chain(std::iter::repeat(None)).take(threads).collect()
@@ -162,7 +164,7 @@ impl Drop for Worker {
         drop(self.work.take());
         let current = thread::current().id();
         for thread in self.threads.drain(..) {
-            // The last owner may be dropped by a waker, on a thread of ours: that one ends by itself.
+            // A waker may drop the last owner on one of these threads. That thread ends by itself and is not joined.
             if thread.thread().id() != current {
                 let _ = thread.join();
             }
@@ -170,7 +172,7 @@ impl Drop for Worker {
     }
 }
 
-/// One thread's way in. Dropping it detaches the jobs inside: nobody keeps their completions.
+/// One thread's queue of the pool. Dropping it detaches the jobs in flight, and their completions are dropped.
 struct WorkerQueue {
     work: Weak<Sender<Work>>,
     capabilities: Capabilities,
@@ -204,10 +206,12 @@ impl Queue for WorkerQueue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
-        // This comes before the look at the list: a thread that adds to it after that finds the flag down and wakes.
+        // This comes before the list is read. A thread that adds to the list afterwards finds the flag cleared and
+        // calls the waker.
         self.reply.woken.swap(false, Ordering::AcqRel);
-        // A thread that has the list now wakes when it has added to it. It may have been stopped there, by the very
-        // thread that polls if both are on one core: that one must not wait for it.
+        // The thread that holds the list calls the waker after it has added to the list, so this poll need not wait
+        // for it. Waiting could block: if both threads share a core, the polling thread may be the reason why the
+        // other does not run.
         let Some(mut finished) = self.reply.finished.try_lock() else { return 0 };
         let Some(finished) = finished.as_mut() else { return 0 };
         let count = finished.len();
@@ -223,14 +227,14 @@ impl Queue for WorkerQueue {
 
 impl Drop for WorkerQueue {
     fn drop(&mut self) {
-        // The completions go when the lock is open again: a buffer may be given back to anything.
+        // The completions are dropped after the lock is released, because dropping a buffer may run other code.
         let finished = self.reply.finished.lock().take();
         drop(finished);
     }
 }
 
-/// A job on its way through the channel. Dropped unanswered (its thread panicked, the channel
-/// closed), it comes back as lost.
+/// A job in the channel. If it is dropped without an answer, because its thread panicked or the channel closed, it
+/// completes as lost.
 struct Work {
     job: Option<Box<Job>>,
     reply: Arc<Reply>,
@@ -245,9 +249,9 @@ impl Drop for Work {
     }
 }
 
-/// The place where the completions of a queue's jobs go.
+/// The completions of one queue's jobs.
 struct Reply {
-    /// At most as many completions as the queue may have jobs. None without the queue.
+    /// At most as many completions as the queue may have jobs. None after the queue was dropped.
     finished: Mutex<Option<Vec<Completion>>>,
     waker: Waker,
     /// True if the waker was called since the last poll.
@@ -255,8 +259,8 @@ struct Reply {
 }
 
 impl Reply {
-    /// Sends a completion. Without the queue the job's buffers go with it. The waker is called once for all completions
-    /// between two polls.
+    /// Sends a completion. If the queue was dropped, the completion is dropped with its buffers. The waker is called
+    /// once for all completions between two polls.
     fn send(&self, completion: Completion) {
         let mut finished = self.finished.lock();
         let Some(open) = finished.as_mut() else { return };
@@ -268,8 +272,8 @@ impl Reply {
     }
 }
 
-/// Runs jobs until no queue can send any. A defect of an engine costs the job that met it, which comes back as lost:
-/// the thread goes on with new engines.
+/// Runs jobs until no queue can send any. If an engine panics, its job completes as lost, and the thread continues
+/// with new engines.
 fn serve(receiver: &Receiver<Work>, factories: &[EngineFactory], restarts: &AtomicU64) {
     while catch_unwind(AssertUnwindSafe(|| run_jobs(receiver, factories))).is_err() {
         restarts.fetch_add(1, Ordering::Relaxed);
@@ -277,7 +281,7 @@ fn serve(receiver: &Receiver<Work>, factories: &[EngineFactory], restarts: &Atom
     }
 }
 
-/// The shortest time between two attempts of a device whose every job meets a defect.
+/// The shortest time between two restarts, so that a device whose every job panics does not spin.
 const RESTART_PAUSE: Duration = Duration::from_millis(10);
 
 fn run_jobs(receiver: &Receiver<Work>, factories: &[EngineFactory]) {
@@ -377,7 +381,7 @@ mod tests {
         assert_eq!(from_the_last(&[], 2), [None, None]);
     }
 
-    /// An engine that compresses any input to what this function writes, of so many bytes.
+    /// An engine whose `compress` calls this function. The function writes the output and returns its size.
     struct Writes(fn(&mut [u8]) -> usize);
 
     impl Engine for Writes {
@@ -437,7 +441,7 @@ mod tests {
         let any = any.expect("a thread");
         assert_eq!(any.cores(), [None]);
         assert_eq!(runs_on(any), (cores.len(), last));
-        // No machine of ours has it: the kernel refuses, and the jobs are done all the same.
+        // No machine has this core. The kernel refuses it, and the jobs complete all the same.
         let none = Worker::start_each(&[Some(rustix::thread::CpuSet::MAX_CPU - 1)], depth, &WHERE);
         let none = none.expect("a thread");
         assert_eq!(none.cores(), [None]);

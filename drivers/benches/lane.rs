@@ -1,13 +1,16 @@
-//! The hop over a lane and nothing else: round trips of jobs that the service answers without any work, by size, to a
-//! second process. Client and service poll on cores of their own, as a loop of the client's or as the lane decides by
-//! itself under tokio; share one core; or both sleep before every job. `--quick` runs each case shortly, a word runs
-//! the cases whose name has it, `--event-interval=N` has tokio look for events after every N polls. Times are medians
-//! and 99th percentiles. Every value is written anew before its trip, so that it has to come from the core that wrote
-//! it. What the trip does with it:
-//! - `in place`: an input in the lane's memory that the service does not look at: the hop alone;
-//! - `in`: the same, and the service copies it, as it does before a codec that is not proven on changing input;
-//! - `in, heap`: the same, of an input from elsewhere, which the client copies into the lane's memory;
-//! - `out`: a result that the client copies out of the service's memory, so that what it verifies is what it serves.
+//! Measures the hop over a lane alone: round trips of jobs that a second process answers without any work, by size.
+//! In the cases of two cores, client and service poll on their own cores, either in a loop of the client or as the
+//! lane decides under tokio. In other cases they share one core, or both sleep before every job. `--quick` shortens
+//! each case. A word selects the cases whose name contains it. `--event-interval=N` makes tokio check for events
+//! after every N polls. Times are medians and 99th percentiles. Every value is written again before its trip, so that
+//! it must come from the core that wrote it. The trip uses the value in one of these ways:
+//! - `in place`: an input in the lane's memory that the service does not read, so that the time is the hop alone;
+//! - `in`: an input in the lane's memory that the service copies, as it does before a codec that is not proven on
+//!   changing input;
+//! - `in, heap`: an input in other memory that the client copies to the lane's memory and the service copies from
+//!   there;
+//! - `out`: a result that the client copies out of the service's memory, so that the service cannot change it after
+//!   its verification.
 
 mod common;
 
@@ -66,22 +69,22 @@ struct Case {
     /// The core of the service. The client runs on core 0.
     service_core: usize,
     tokio: bool,
-    /// The pause between jobs: too short to sleep, or long enough for both sides to sleep.
+    /// The pause between jobs. It is either too short to sleep or long enough for both sides to sleep.
     pause: Duration,
 }
 
-/// The number of polls of tasks between two looks at the system's events. tokio's own number is 61.
+/// Returns the number of task polls between two checks for the system's events. tokio's default is 61.
 fn event_interval() -> Option<u32> {
     let mut args = std::env::args();
     args.find_map(|arg| arg.strip_prefix("--event-interval=")?.parse().ok())
 }
 
-/// A pause long enough for a service on a core of its own to write the next result.
+/// A pause that is long enough for a service on its own core to write the next result.
 const BREATH: Duration = Duration::from_micros(20);
 
 const NAP_MIN: Duration = Duration::from_micros(100);
 
-/// The way in which a trip uses a value.
+/// How a trip uses a value.
 #[derive(Clone, Copy)]
 struct Value {
     name: &'static str,
@@ -116,9 +119,9 @@ const SIZES: [usize; 4] = [64, 4 << 10, 16 << 10, 64 << 10];
 struct Measured {
     p50: Duration,
     p99: Duration,
-    /// The number of times per job that the client woke the service.
+    /// How many times per job the client woke the service.
     bells: f64,
-    /// The bytes of values per job that both sides copied.
+    /// The bytes of values that both sides copied per job.
     copied: f64,
 }
 
@@ -146,7 +149,8 @@ fn measure(case: Case, value: Value, bytes: usize, trips: usize) -> Result<Measu
             builder.event_interval(polls);
         }
         let executor = builder.enable_all().build_local(options)?;
-        // In a task, as a server's sessions are: what `block_on` itself waits for is looked at only now and then.
+        // The client runs in a task, like a server's sessions, because the executor polls the future of `block_on`
+        // itself only occasionally.
         let lane = Arc::clone(&lane);
         let run = async move { client.in_tokio(&lane, trips).await.map_err(|e| e.to_string()) };
         executor.block_on(async { tokio::task::spawn_local(run).await })??
@@ -180,7 +184,7 @@ struct Client {
 impl Client {
     fn job(&self) -> Box<Job> {
         let dialect = Dialect::new(Codec::Lz4);
-        // The service answers all the room that there is, so this is a copy of so many bytes.
+        // The service answers with a result that fills the available space, so this is a copy of this many bytes.
         let task = match self.output_bytes {
             64 => Task::Compress { dialect, level: Level::Fast },
             original_bytes => Task::Decompress { dialect, original_bytes },
@@ -233,7 +237,7 @@ impl Client {
     }
 }
 
-/// A pause that keeps the core.
+/// Pauses without giving up the core.
 fn breathe(pause: Duration) {
     let start = Instant::now();
     while start.elapsed() < pause {
@@ -252,7 +256,7 @@ fn check(outcome: &Outcome) -> Result<(), Problem> {
     }
 }
 
-/// The service's process; it ends with its client.
+/// The service's process. It ends with its client.
 struct Service(Child);
 
 impl Service {
@@ -288,7 +292,7 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
         }
     };
     let pool = Pool::heap(ByteCount::mib(1));
-    // The result is written before it is asked for, because the time of that does not belong to the hop.
+    // The result is written before it is requested, because the time of that write is not part of the hop.
     let mut result: Option<Buffer> = None;
     loop {
         let (mut taken, mut result_bytes) = (0, 0);

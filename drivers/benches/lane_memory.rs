@@ -1,7 +1,7 @@
-//! Measures the cost of a lane's memory beside its hop. First it reads a value that another core wrote, the two on
-//! cores 0 and 1: a hash in place, a copy, and a copy with a hash of the copy; beside them the hash of a value of the
-//! local core. Then it takes and gives back blocks of a lane's memory for inputs on several threads at once, as a
-//! frontend's workers do for each value. It prints medians of runs; `--quick` makes them short.
+//! Measures the cost of a lane's memory without its hop. First it reads a value that another core wrote, with the two
+//! threads on cores 0 and 1. It compares a hash in place, a copy, a copy with a hash of the copy, and the hash of a
+//! value that the local core wrote. Then several threads at once allocate and free blocks of a lane's memory for
+//! inputs, as a frontend's workers do for each value. It prints medians of runs, and `--quick` makes the runs short.
 
 use std::error::Error;
 use std::hint::{black_box, spin_loop};
@@ -53,7 +53,7 @@ fn copy(other: &[u8], local: &mut [u8]) -> u64 {
     u64::from(black_box(&*local)[local.len() - 1])
 }
 
-/// Returns the time that a value takes to read each time that the other core has written it anew.
+/// Returns the times of reading a value. The other core writes the value again before each read.
 fn read_by_another(read: Read, rounds: u64) -> Result<Vec<Duration>, Problem> {
     let value = Arc::new(Mutex::new(vec![0_u8; VALUE_BYTES]));
     // The number is odd while it is the reader's turn.
@@ -90,7 +90,7 @@ fn wait_for(turn: &AtomicU64, wanted: u64) {
     }
 }
 
-/// Returns the cost of a block for each of so many threads (ns).
+/// Returns the cost of a block for each of `threads` threads (ns).
 fn blocks(threads: usize, rounds: u64) -> Result<f64, Problem> {
     let lane = Lane::new(Path::new("/nobody/listens"), &LaneOptions::default());
     let memory = lane.input_memory().ok_or("no shared memory")?;

@@ -1,13 +1,13 @@
-//! Measures the cost of jobs at a compression service on another host: one connection over TCP (here by the loopback
-//! device) to `rebate serve --role compression`, client and service on cores of their own, with a fixed number of jobs
-//! under way all the time. Short jobs that come together share a call (`shared`), or each has its own (`single`). Jobs
-//! of more than 16 KiB always have their own, so that their two rows say how far apart two equal ones are. Jobs
-//! decompress LZ4, the least work that there is. For each case it prints jobs per second, a job's median time from
-//! submission to completion, and the CPU time that it takes of this process and of the service's: medians and ranges of
-//! five runs, all cases in turn.
+//! Measures the cost of jobs at a compression service on another host. It uses one TCP connection (here over the
+//! loopback device) to `rebate serve --role compression`. Client and service run on their own cores, with a fixed
+//! number of jobs in flight at all times. Short jobs submitted together share a call (`shared`), or each job has its
+//! own call (`single`). Jobs of more than 16 KiB always have their own call, so the difference of their two rows
+//! shows the noise. Jobs decompress LZ4, which is the least work available. For each case it prints jobs per second,
+//! a job's median time from submission to completion, and the CPU time per job of this process and of the service. It
+//! prints medians and ranges of five runs, with all cases in turn.
 //!
 //! The service is `target/release/rebate` (`cargo build --release -p cli`), or the binary named by `--service=PATH`.
-//! `--quick` makes the runs short, a word picks the cases whose name has it.
+//! `--quick` makes the runs short. A word selects the cases whose name contains it.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Problem> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
     let length = Duration::from_millis(if has("--quick") { 30 } else { 400 });
-    // The server does the same for itself, before there are threads.
+    // The server does the same at its start, before there are threads.
     let _ = drivers::heap::keep_large_blocks();
     let service = Service::start(args.iter().find_map(|arg| arg.strip_prefix("--service=")))?;
     let cases = SIZES.iter().flat_map(|bytes| DEPTHS.map(|depth| (*bytes, depth)));
@@ -62,7 +62,7 @@ fn main() -> Result<(), Problem> {
 struct Case {
     bytes: usize,
     depth: usize,
-    /// The name of the way, and the most jobs of a call.
+    /// The name of the mode, and the most jobs per call.
     way: (&'static str, usize),
 }
 
@@ -71,7 +71,7 @@ const DEPTHS: [usize; 3] = [1, 8, 32];
 const WAYS: [(&str, usize); 2] = [("shared", api::wire::JOBS_PER_CALL_MAX), ("single", 1)];
 const RUNS: usize = 5;
 
-/// The results of a run.
+/// The results of a run, each with its unit.
 const ROWS: [(&str, &str); 4] =
     [("jobs", "jobs/s"), ("p50", "us"), ("cpu_client", "us/job"), ("cpu_service", "us/job")];
 
@@ -80,7 +80,7 @@ impl Case {
         format!("{}.depth_{}.{}", ByteCount(self.bytes as u64), self.depth, self.way.0)
     }
 
-    /// Makes one run over a connection of its own.
+    /// Runs once over a new connection.
     fn measure(&self, service: &Service, length: Duration) -> Result<[f64; 4], Problem> {
         let options = RemoteOptions { jobs_per_call: self.way.1, ..RemoteOptions::default() };
         let remote = Remote::new(service.address.parse()?, &options)?;
@@ -94,7 +94,7 @@ impl Case {
         let (depth, pid) = (self.depth, service.process.id());
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let executor = builder.enable_all().build_local(tokio::runtime::LocalOptions::default())?;
-        // In a task, as a server's sessions are.
+        // The client runs in a task, like a server's sessions.
         let run = async move {
             let run = client.run(&remote, depth, length, || (cpu_here(), cpu_of(pid))).await;
             run.map_err(|error| error.to_string())
@@ -110,8 +110,8 @@ struct Client {
 }
 
 impl Client {
-    /// Keeps so many jobs under way for so long, after an eighth of that which is not counted. `cpu` is the time that
-    /// this process and the service's have taken so far.
+    /// Keeps `depth` jobs in flight for `length`, after a warm-up of an eighth of that time. `cpu` returns the CPU
+    /// time of this process and of the service's process so far.
     async fn run(
         &self,
         remote: &Remote,
@@ -164,17 +164,17 @@ impl Client {
     }
 }
 
-/// The service's process; it ends with its client.
+/// The service's process. It ends with its client.
 struct Service {
     process: Child,
     address: String,
-    /// The output, open as long as it may print.
+    /// The service's output. It stays open so that the service can print.
     _output: BufReader<ChildStdout>,
 }
 
 impl Service {
-    /// Starts the service on core 1. From then on this process is on core 0. Without a name the binary is beside this
-    /// executable's folder.
+    /// Starts the service on core 1 and moves this process to core 0. Without a name, the binary is in the folder
+    /// above this executable's folder.
     fn start(binary: Option<&str>) -> Result<Self, Problem> {
         let built = || Some(std::env::current_exe().ok()?.ancestors().nth(2)?.join("rebate"));
         let binary = binary.map(Into::into).or_else(built).ok_or("where is this executable?")?;

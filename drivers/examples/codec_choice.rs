@@ -1,7 +1,8 @@
-//! Finds which engine serves which size: the median time of one operation and the ratio, per class, size, engine and
-//! level. The levels of each engine come from its table. Run it with `cargo run --release -p drivers --example
-//! codec_choice [DIRECTORY]`; the directory's files are the `files` class (otherwise HTML under /usr/share/doc and
-//! /usr/lib, otherwise C headers).
+//! Measures which engine is best for which size. It prints the median time of one operation and the ratio, by class,
+//! size, engine and level. Each engine is measured at the levels of its table. Run it with
+//! `cargo run --release -p drivers --example codec_choice [DIRECTORY]`.
+//! The directory's files are the `files` class. Without a directory the class has HTML from /usr/share/doc and
+//! /usr/lib, or C headers if there is no HTML.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ fn main() {
     }
 }
 
-/// One measurement: an engine at a level, in a dialect.
+/// One measurement of an engine at a level in a dialect.
 struct Row {
     make: fn() -> Box<dyn Engine>,
     level: Level,
@@ -61,7 +62,7 @@ impl Row {
             }
             read_ns.extend(read(&mut *reader, &streams, blocks));
             if pass == 0 {
-                // The first pass makes contexts and warms caches.
+                // The first pass makes contexts and fills caches, so its times are dropped.
                 write_ns.clear();
                 read_ns.clear();
             }
@@ -79,7 +80,7 @@ impl Row {
     }
 }
 
-/// Returns the time of each read, and checks its result.
+/// Returns the time of each read and checks the results.
 fn read(engine: &mut dyn Engine, streams: &[Vec<u8>], blocks: &[&[u8]]) -> Vec<u64> {
     let mut output = vec![0; blocks[0].len()];
     let mut times_ns = Vec::with_capacity(blocks.len());
@@ -103,7 +104,7 @@ fn median_us(times_ns: &mut [u64]) -> f64 {
     times_ns[times_ns.len() / 2] as f64 / 1_000.0
 }
 
-/// Returns blocks spread evenly over the corpus, fewer of the large ones.
+/// Returns blocks that are spread evenly over the corpus. There are fewer large blocks.
 fn blocks(corpus: &[u8], bytes: usize) -> Vec<&[u8]> {
     let fitting = corpus.len() / bytes;
     let count = (WORK_BYTES / bytes).clamp(4, 200).min(fitting);
@@ -111,7 +112,7 @@ fn blocks(corpus: &[u8], bytes: usize) -> Vec<&[u8]> {
     (0..count).map(|index| &corpus[index * stride..][..bytes]).collect()
 }
 
-/// Returns real files, one after the other.
+/// Returns the content of real files, joined, and its name.
 fn files(directory: Option<&Path>) -> (String, Vec<u8>) {
     let found = |roots: &[&Path], extension: Option<&str>| {
         let mut corpus = Vec::new();
@@ -145,7 +146,7 @@ fn files(directory: Option<&Path>) -> (String, Vec<u8>) {
     ("text".to_owned(), Payload::Text.bytes(CORPUS_BYTES, 1))
 }
 
-/// Returns records as services log them: the same keys, and values of a few kinds.
+/// Returns records like those that services log: the same keys in each, and values of a few kinds.
 fn json(count: usize) -> Vec<u8> {
     let mut draws = Prng::new(7);
     let mut bytes = Vec::new();
@@ -186,11 +187,11 @@ const ROWS: [Row; 11] = [
 const SIZES: [usize; 8] =
     [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// Timed passes over the blocks, after one that is not counted.
+/// The number of measured passes over the blocks. One more pass precedes them.
 const PASSES: usize = 5;
 
-/// The amount of data that one pass goes through, about.
+/// The approximate amount of data in one pass (bytes).
 const WORK_BYTES: usize = 2 << 20;
 
-/// The size of the corpus: enough that blocks of 1 MiB differ.
+/// The size of the corpus (bytes). It is large enough for several different blocks of 1 MiB.
 const CORPUS_BYTES: usize = 8 << 20;

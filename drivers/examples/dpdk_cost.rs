@@ -1,6 +1,6 @@
-//! Measures the cost of the way through DPDK: ISA-L called directly, and the same library behind DPDK's
-//! `compress_isal`, with the job's own memory and with copies. There is one job at a time, on one thread. It prints
-//! median and 5 % to 95 % of the time from submission to completion.
+//! Measures the cost of DPDK. It compares ISA-L called directly with the same library behind DPDK's `compress_isal`,
+//! with the job's own memory and with copies. There is one job at a time on one thread. It prints the median and the
+//! 5 % to 95 % range of the time from submission to completion.
 
 use std::error::Error;
 use std::task::Waker;
@@ -50,7 +50,7 @@ fn directly(task: &Task, input: &[u8], bytes: usize) -> String {
             Task::Compress { dialect, level } => {
                 engine.compress(*dialect, *level, input, &mut output).map(drop).expect("room");
             }
-            // Ours does not read by ISA-L.
+            // This workspace's ISA-L engine does not read, so another engine reads the stream.
             _ => reader.decompress(input, &mut output[..bytes]).expect("a stream"),
         }
         start.elapsed().as_nanos() as u64

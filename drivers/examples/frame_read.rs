@@ -1,6 +1,6 @@
 //! Measures how long a reader works on stored values, without sockets and queues. `frame_read DIRECTORY` reads each
-//! file as one frame, decompresses it on `Software` with the engines of the binary, checks it, and prints the times as
-//! JSON. `bench/get_64k.py` compares them with the time that a client waits.
+//! file as one frame, decompresses it on `Software` with the engines of the binary, and checks it. It prints the
+//! times as JSON. `bench/get_64k.py` compares them with the time that a client waits.
 
 use std::error::Error;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut decompress_ns, mut checksum_ns) = (Vec::new(), Vec::new());
     for pass in 0..=PASSES {
         if pass == 1 {
-            // The pass before made contexts and buffers.
+            // The previous pass made contexts and buffers, so its times are dropped.
             decompress_ns.clear();
             checksum_ns.clear();
         }
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A stored value, its payload apart.
+/// A stored value with its payload separated.
 struct Frame {
     header: Header,
     payload: Vec<u8>,
@@ -52,7 +52,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Decompresses and checks once, and returns the time of each (ns).
+    /// Decompresses and checks the value once. Returns the time of each step (ns).
     fn read(&self, queue: &mut dyn Queue, pool: &Pool) -> Result<(u64, u64), Box<dyn Error>> {
         let dialect = Dialect::new(codec(self.header.codec).ok_or("a frame without a stream")?);
         let original_bytes = self.header.original_bytes as usize;
@@ -100,15 +100,15 @@ fn codec(stored: frame::Codec) -> Option<Codec> {
     Codec::ALL.into_iter().find(|codec| codec.name() == stored.name())
 }
 
-/// Returns median and mean as JSON.
+/// Returns the median and the mean as JSON.
 fn times(times_ns: &mut [u64]) -> String {
     times_ns.sort_unstable();
     let mean = times_ns.iter().sum::<u64>() / times_ns.len() as u64;
     format!("{{\"p50\": {}, \"mean\": {mean}}}", times_ns[times_ns.len() / 2])
 }
 
-/// Passes over the frames after one that is not counted.
+/// The number of measured passes over the frames. One more pass precedes them.
 const PASSES: usize = 10;
 
-/// The size of the pool: enough that buffers are reused, as in a server.
+/// The size of the pool (bytes). It is large enough that buffers are reused, as in a server.
 const POOL_BYTES: u64 = 8 << 20;

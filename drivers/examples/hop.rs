@@ -1,6 +1,7 @@
-//! Measures the cost of the way to a compression service, apart from any work there: round trips of `Echo`, one at a
-//! time, over the remote device's own connection and over tonic's channel. `hop ADDR [PID]` prints medians and CPU time
-//! per call, the service's too if its process id is given and it is on this machine.
+//! Measures the cost of the connection to a compression service, without any work there. It makes round trips of
+//! `Echo`, one at a time, over the remote device's own connection and over tonic's channel. `hop ADDR [PID]` prints
+//! medians and CPU time per call. It includes the service's CPU time if its process id is given and it runs on this
+//! machine.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 type Problem = Box<dyn std::error::Error>;
 
-/// Round-trip times, in order; the client's type is whatever its connection makes it.
+/// Returns the sorted round-trip times. This is a macro, because the type of the client depends on its connection.
 macro_rules! measure {
     ($client:expr, $bytes:expr) => {{
         let payload = Bytes::from(vec![7; $bytes]);

@@ -1,6 +1,6 @@
-//! Measures QPL's software path, chosen and fallen back to, beside our ISA-L engine: the median time of one compression
-//! and decompression of HTML and the ratio, within 4 KiB. `REBATE_QPL_LIBRARY=... cargo run --release -p drivers
-//! --example qpl_software`.
+//! Compares QPL's software path, both chosen and fallen back to, with this workspace's ISA-L engine. It prints the
+//! median time of one compression and decompression of HTML and the ratio, with a window of 4 KiB. Run it with
+//! `REBATE_QPL_LIBRARY=... cargo run --release -p drivers --example qpl_software`.
 
 use std::error::Error;
 use std::task::Waker;
@@ -49,7 +49,7 @@ fn measure(name: &str, device: &dyn Device, blocks: &[Bytes]) -> Result<(), Box<
     let (mut write_ns, mut read_ns, mut stream_bytes) = (Vec::new(), Vec::new(), 0);
     for pass in 0..=PASSES {
         if pass == 1 {
-            // The pass before warmed caches and made contexts.
+            // The previous pass filled caches and made contexts, so its times are dropped.
             (write_ns, read_ns, stream_bytes) = (Vec::new(), Vec::new(), 0);
         }
         for block in blocks {
@@ -75,7 +75,7 @@ fn measure(name: &str, device: &dyn Device, blocks: &[Bytes]) -> Result<(), Box<
     Ok(())
 }
 
-/// Runs one job, and returns the time from submission to its completion (ns), and its result.
+/// Runs one job. Returns the time from its submission to its completion (ns) and its result.
 fn run(
     queue: &mut dyn Queue,
     pool: &Pool,

@@ -1,13 +1,13 @@
-//! Opens DPDK's compression devices, in builds with the feature `dpdk`. Any other build has none.
+//! Opens DPDK's compression devices in builds with the feature `dpdk`. Other builds have no such devices.
 
 use std::sync::Arc;
 
 use device::Device;
 
-/// Opens the devices that DPDK knows by these names, with the arguments in the environment.
+/// Opens the DPDK devices with these names. DPDK's arguments come from the environment.
 ///
 /// # Errors
-/// DPDK or a device does not start. The text says why.
+/// DPDK or a device does not start. The text gives the reason.
 #[cfg(feature = "dpdk")]
 pub fn open(names: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
     use crate::dpdk::{ARGUMENTS_VARIABLE, Dpdk, DpdkOptions, Eal};
@@ -25,10 +25,10 @@ pub fn open(names: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
     opened.collect()
 }
 
-/// Opens none: this build has no DPDK.
+/// Returns no devices, because this build has no DPDK.
 ///
 /// # Errors
-/// Never.
+/// This build never returns an error.
 #[cfg(not(feature = "dpdk"))]
 pub fn open(_: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
     Ok(Vec::new())

@@ -1,10 +1,10 @@
-//! Tunes the C library's heap for the large blocks that every request takes and gives back: values and messages. By
-//! default the heap returns them to the system and gets fresh pages for the next one, with a page fault for every 4
-//! KiB. The module changes two settings of glibc, and nothing with another library.
+//! Tunes the C library's heap for the large blocks that every request allocates and frees: values and messages. By
+//! default the heap returns such blocks to the system and gets fresh pages for the next request, with a page fault
+//! per 4 KiB. The module changes two settings of glibc. It changes nothing with other libraries.
 
-/// Makes the heap keep blocks of up to 4 MiB for the next request, and up to 16 MiB in all at the end of each of its
-/// arenas. Call it once, before the program has threads. Returns whether the library took the settings. A setting that
-/// the operator has made (`MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_`) is kept.
+/// Makes the heap store freed blocks of up to 4 MiB for the next request, and up to 16 MiB in total at the end of
+/// each arena. Returns whether the library accepted the settings. Call it once, before the program has threads. The
+/// settings of the operator (`MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_`) take precedence.
 pub fn keep_large_blocks() -> bool {
     let settings = [
         ("MALLOC_MMAP_THRESHOLD_", M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES),
@@ -23,18 +23,19 @@ fn set(setting: i32, bytes: i32) -> bool {
     unsafe { mallopt(setting, bytes) == 1 }
 }
 
-/// Returns the memory that the heap keeps and nobody uses to the system, and says whether there was any. It walks the
-/// whole heap, and threads that allocate wait for it, a part of the heap at a time.
+/// Returns the heap's unused memory to the system. Returns whether there was any. It walks the whole heap, one part
+/// at a time, and threads that allocate wait for it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn give_back() -> bool {
     unsafe extern "C" {
         fn malloc_trim(pad: usize) -> i32;
     }
-    // SAFETY: glibc's own function, which takes the locks of what it walks; it touches free memory only.
+    // SAFETY: this is glibc's own function. It takes the locks of the parts that it walks and touches free memory
+    // only.
     unsafe { malloc_trim(0) == 1 }
 }
 
-/// Does nothing, because the library is another one.
+/// Does nothing, because the C library is not glibc. Returns false.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn give_back() -> bool {
     false
@@ -45,11 +46,11 @@ fn set(_: i32, _: i32) -> bool {
     false
 }
 
-/// glibc's numbers for them.
+/// glibc's numbers of the two settings.
 const M_TRIM_THRESHOLD: i32 = -1;
 const M_MMAP_THRESHOLD: i32 = -3;
 
-/// Larger values are rare and pay for their pages.
+/// The largest block that the heap stores (bytes). Larger values are rare, so they may take fresh pages.
 const MMAP_THRESHOLD_BYTES: i32 = 4 << 20;
 
 const TRIM_THRESHOLD_BYTES: i32 = 16 << 20;

@@ -1,7 +1,7 @@
-//! Deflate by ISA-L, the library behind QPL's software path. It is the fastest writer at zlib level 1's ratio, and it
-//! can keep its matches within a narrow window, so that Intel IAA reads its streams. It makes one-shot calls only. It
-//! writes and never reads: its inflate before 2.32.1 is unfit for the streams of others, and the crate has 2.31
-//! (docs/decisions/0026-who-inflates.md).
+//! Deflate by ISA-L, the library that QPL's software path uses. It is the fastest writer at the ratio of zlib level
+//! 1. It can limit its matches to a narrow window, so that Intel IAA can read its streams. The engine makes one-shot
+//! calls only. It writes and never reads: the library's inflate before 2.32.1 is unsafe for streams from outside, and
+//! the crate has 2.31 (docs/decisions/0026-who-inflates.md).
 
 use std::ptr;
 
@@ -14,7 +14,7 @@ pub fn engine() -> Box<dyn Engine> {
     Box::new(Isal::default())
 }
 
-/// The library's contexts of one thread.
+/// The library's contexts for one thread.
 #[derive(Default)]
 struct Isal {
     writer: Option<Writer>,
@@ -49,7 +49,7 @@ impl Engine for Isal {
     }
 }
 
-/// A compression context and the buffer that levels above 0 work in.
+/// A compression context and the working buffer of the levels above 0.
 struct Writer {
     stream: Box<sys::isal_zstream>,
     level_buffer: Box<[LevelUnit]>,
@@ -81,7 +81,7 @@ impl Writer {
         unsafe { sys::isal_deflate_stateless_init(stream) };
         stream.avail_in = u32::try_from(input.len()).map_err(|_| EngineError::Device(TOO_LARGE))?;
         stream.avail_out = length_capped(output);
-        // The library reads through this pointer and never writes; its type is the header's.
+        // The library only reads through this pointer. The header declares it as mutable.
         stream.next_in = input.as_ptr().cast_mut();
         stream.next_out = output.as_mut_ptr();
         stream.level = level;
@@ -113,7 +113,7 @@ impl Writer {
 #[repr(C, align(64))]
 struct LevelUnit([u8; 64]);
 
-/// Makes the context in place, because it is too large for a worker's stack.
+/// Allocates the context on the heap directly, because it is too large for a worker's stack.
 fn zeroed_stream() -> Box<sys::isal_zstream> {
     let mut stream = Box::<sys::isal_zstream>::new_uninit();
     // SAFETY: the pointer is to one exclusive allocation of the type; every field is an integer, an
@@ -124,13 +124,13 @@ fn zeroed_stream() -> Box<sys::isal_zstream> {
     }
 }
 
-/// Returns the length for the library, whose lengths have 32 bits: it is not told of space beyond 4 GiB.
+/// Returns the length as the library's 32-bit number. The library does not use space beyond 4 GiB.
 fn length_capped(output: &[u8]) -> u32 {
     u32::try_from(output.len()).unwrap_or(u32::MAX)
 }
 
-/// Returns the window that the library must keep to. A dialect narrower than the library's least comes only with an
-/// input that fits it whole.
+/// Returns the window that the library must keep to. A dialect with a window below the library's minimum is used only
+/// with an input that fits the window as a whole.
 fn window_bits(dialect: Dialect) -> u16 {
     let asked = dialect.window_log2.unwrap_or(WINDOW_LOG2_MAX);
     u16::from(asked.clamp(WINDOW_LOG2_MIN, WINDOW_LOG2_MAX))
@@ -146,17 +146,18 @@ const fn level_of(level: Level) -> u32 {
 
 const WRITTEN: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(WINDOW_LOG2_MIN) };
 
-/// The library takes 1 to 15. Below 9 its hash tables find too few matches to be of use.
+/// The narrowest window in use (log2 bytes). The library accepts 1 to 15, but below 9 its hash tables find too few
+/// matches.
 const WINDOW_LOG2_MIN: u8 = 9;
 
-/// Deflate's own.
+/// Deflate's own window (log2 bytes).
 const WINDOW_LOG2_MAX: u8 = sys::ISAL_DEF_MAX_HIST_BITS as u8;
 
-/// The size that the library recommends for its most demanding level, which is enough for all: deflate blocks of 64 Ki
-/// tokens and more.
+/// The size that the library recommends for its most demanding level (bytes). It is enough for all levels and allows
+/// deflate blocks of 64 Ki tokens and more.
 const LEVEL_BUFFER_BYTES: usize = sys::ISAL_DEF_LVL3_DEFAULT as usize;
 
-/// Success.
+/// The library's status for success.
 const OK: i32 = sys::COMP_OK as i32;
 
 const TOO_LARGE: DeviceError = DeviceError::InvalidInput("over 4 GiB; isal counts in 32 bits");

@@ -1,6 +1,6 @@
-//! Foreign engines behind the device contract, and the only crate with unsafe code. Each driver is one file, and each
-//! unsafe block names the fact it rests on. There is no policy and no retry: a driver says what went wrong and who must
-//! act.
+//! Foreign engines as devices. This is the only crate with unsafe code. Each driver is one module, and each unsafe
+//! block names the fact that makes it safe. The crate has no policy and no retry: a driver reports what went wrong
+//! and who must act.
 
 #[cfg(feature = "dpdk")]
 pub mod dpdk;

@@ -1,9 +1,9 @@
-//! DPDK's software compression drivers under the device contract, and the features of this driver: mbuf chains, copies,
-//! queue pairs, detaching, and a process that starting DPDK leaves unchanged. The tests need no hardware. If DPDK does
-//! not start, they say so loudly and check nothing.
+//! Checks DPDK's software compression drivers against the device contract. Also checks this driver's features: mbuf
+//! chains, copies, queue pairs and detaching, and that starting DPDK leaves the process unchanged. The tests need no
+//! hardware. If DPDK does not start, they report it on standard error and check nothing.
 
-// These are the pure parts of the driver, with their tests, so that one test target has them all, and CI builds no
-// second one.
+// These are the pure parts of the driver with their own tests. They are included here so that one test target has all
+// tests and CI builds no second target.
 #[allow(dead_code)]
 #[path = "../src/dpdk/arguments.rs"]
 mod arguments;
@@ -40,7 +40,7 @@ use proptest::prelude::*;
 use support::bound;
 use units::ByteCount;
 
-/// Opens a device, or ends the test that asks for it.
+/// Opens a device, or ends the test that uses the macro if DPDK does not start.
 macro_rules! opened {
     ($name:expr, $options:expr) => {
         match eal() {
@@ -50,7 +50,7 @@ macro_rules! opened {
     };
 }
 
-/// Does the same as `opened`, with queues for all tests.
+/// Opens a device like `opened`, with enough queues for all tests.
 macro_rules! shared {
     ($name:expr, $registered_only:expr) => {
         opened!($name, DpdkOptions { registered_only: $registered_only, ..MANY })
@@ -61,12 +61,12 @@ device_contract!(isal, Arc::new(shared!("compress_isal", false)));
 device_contract!(zlib, Arc::new(shared!("compress_zlib", false)));
 device_contract!(isal_with_copies, Arc::new(shared!("compress_isal", true)));
 
-/// Queues for as many threads as all tests may have at once.
+/// The options of a device with queues for as many threads as all tests may have at once.
 const MANY: DpdkOptions = DpdkOptions { queue_pairs: NonZeroU16::new(96), registered_only: false };
 
 const DEVICES: [&str; 3] = ["compress_isal", "compress_zlib", "compress_isal_few"];
 
-/// Returns DPDK, running. If it does not start, returns none and says so.
+/// Starts DPDK. If it does not start, reports that and returns none.
 fn eal() -> Option<Eal> {
     static EAL: OnceLock<Option<Eal>> = OnceLock::new();
     *EAL.get_or_init(|| {
@@ -78,7 +78,7 @@ fn eal() -> Option<Eal> {
                 Some(eal)
             }
             Err(error) => {
-                // The message does not use a macro, because the test harness would keep it to itself.
+                // The message does not use a macro, because the test harness would capture it.
                 let said = format!("\n==== SKIPPED: the DPDK tests check nothing here: {error}\n");
                 std::io::stderr().write_all(said.as_bytes()).expect("standard error is open");
                 assert!(std::env::var_os("REBATE_DPDK_REQUIRED").is_none(), "{error}");
@@ -88,7 +88,7 @@ fn eal() -> Option<Eal> {
     })
 }
 
-/// Returns the state that starting DPDK must not touch: signals, this thread's processors, the locale.
+/// Returns the state that starting DPDK must not change: signals, this thread's processors, and the locale.
 fn process() -> (Vec<String>, String) {
     unsafe extern "C" {
         fn setlocale(category: c_int, locale: *const c_char) -> *const c_char;
@@ -97,8 +97,8 @@ fn process() -> (Vec<String>, String) {
     let status = fs::read_to_string("/proc/thread-self/status").expect("Linux");
     let kept = ["SigBlk:", "SigIgn:", "SigCgt:", "Cpus_allowed:"];
     let lines = status.lines().filter(|line| kept.iter().any(|name| line.starts_with(name)));
-    // SAFETY: with null the call only reads, and gives a terminated text that lives until the next one; the tests
-    // that run beside this one do not set a locale.
+    // SAFETY: with null the call only reads. It returns a terminated text that lives until the next call. The tests
+    // that run at the same time set no locale.
     let locale = unsafe { CStr::from_ptr(setlocale(LC_ALL, ptr::null())) };
     (lines.map(str::to_owned).collect(), locale.to_string_lossy().into_owned())
 }
@@ -111,10 +111,10 @@ fn heap() -> Pool {
     Pool::heap(ByteCount::mib(1))
 }
 
-/// Runs one job to its end, and returns its outcome and the result.
+/// Runs one job to its end. Returns its outcome and its result.
 fn run(queue: &mut dyn Queue, task: Task, input: &[u8], room: usize) -> (Outcome, Vec<u8>) {
     let mut output = heap().take(room);
-    // A pool's buffer is of its class; the room is exact.
+    // A buffer of a pool has the size of its class, so the offset makes the output space exact.
     let output_offset = output.capacity() - room;
     output.space().fill(0x5A);
     let mut job = Job::new(task, Input::heap(Bytes::copy_from_slice(input)), output);
@@ -136,7 +136,7 @@ fn decompress(original_bytes: usize) -> Task {
     Task::Decompress { dialect: Dialect::new(Codec::Deflate), original_bytes }
 }
 
-/// Compresses `original` with the driver and reads the stream with the driver and with two other readers.
+/// Compresses `original` with the driver. Reads the stream with the driver and with two other readers.
 fn round_trip(queue: &mut dyn Queue, original: &[u8], level: Level) {
     let bytes = original.len();
     let (outcome, stream) = run(queue, compress(None, level), original, bound(bytes));
@@ -174,7 +174,7 @@ fn the_largest_job_fits_an_empty_queue() {
     }
 }
 
-/// DPDK's readers most easily miss the end of a stream over several segments.
+/// A stream over several segments is the case in which DPDK's readers most easily miss the end.
 #[test]
 fn a_long_stream_cut_anywhere_is_invalid_and_hangs_nothing() {
     for name in ["compress_isal", "compress_zlib"] {
@@ -268,7 +268,7 @@ fn only_foreign_memory_is_copied() {
     assert!(read == original);
     assert_eq!(counted("copied_bytes"), copied + output_bytes as u64 + 5_000);
 
-    // The pairs end here, and a queue that goes returns its own, with jobs inside or without.
+    // All pairs are now in use. A queue that is dropped returns its pair, with or without jobs in flight.
     let others = [open(&device), open(&device)];
     let refused = device.open_queue(Waker::noop().clone()).err().expect("three pairs");
     assert!(refused.to_string().contains("all of its 3 queue pairs are open"), "{refused}");

@@ -1,5 +1,5 @@
-//! One queue and everything around it that a check would otherwise repeat: buffers between canaries, tags, waiting in
-//! the device's way, and an exact account of the jobs inside.
+//! One queue and everything around it that checks would otherwise repeat: buffers between canaries, tags, waiting as
+//! the device requires, and an exact account of the jobs in flight.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::buffer::{Input, Memory, MemoryBlock, MemoryId, Pool};
 use crate::job::{Completion, DeviceError, Job, Outcome, Task, TenantId};
 use crate::queue::{Device, Queue, RefusedReason, Waiting};
 
-/// One thread's queue under test. Every call checks `pending`; dropping it checks the canaries.
+/// One thread's queue under test. Every call checks `pending`, and dropping the harness checks that the canaries are
+/// intact.
 pub(super) struct Harness {
     queue: Box<dyn Queue>,
     waiting: Waiting,
@@ -23,14 +24,14 @@ pub(super) struct Harness {
     pool: Pool,
     intact: Arc<AtomicBool>,
     tag: u64,
-    /// The byte that fills a job's buffer at first, as if left by someone.
+    /// The byte that fills a job's buffer at first, as if an earlier job had left it there.
     pub(super) fill: u8,
     /// The tenant of the jobs.
     pub(super) tenant: TenantId,
     inside: HashMap<u64, Mark>,
 }
 
-/// The job and the buffers that must come back with a tag.
+/// The addresses of a job and its input, and its offset. They must be unchanged when the job returns.
 struct Mark {
     job: *const Job,
     input: *const u8,
@@ -56,7 +57,7 @@ impl Harness {
         }
     }
 
-    /// Makes a job with room for exactly so much. Its header space and output hold the fill byte.
+    /// Makes a job whose output has exactly this capacity. Its header space and output hold the fill byte.
     pub(super) fn job(&mut self, task: &Task, input: Bytes, output_capacity: usize) -> Box<Job> {
         let mut output = self.pool.take(HEADER_BYTES + output_capacity);
         output.space().fill(self.fill);
@@ -69,7 +70,7 @@ impl Harness {
         Box::new(job)
     }
 
-    /// Submits; a refusal must hand back this very job, and leave nothing inside.
+    /// Submits a job. A refusal must return this very job and leave nothing in flight.
     pub(super) fn submit(&mut self, job: Box<Job>) -> Result<(), (Box<Job>, RefusedReason)> {
         let (tag, task, address) = (job.tag, job.task.clone(), &raw const *job);
         let mark =
@@ -92,7 +93,7 @@ impl Harness {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Returns everything that one poll gives.
+    /// Polls once and returns all completions.
     pub(super) fn poll(&mut self) -> Vec<Completion> {
         let mut done = Vec::new();
         let count = self.queue.poll(&mut done);
@@ -104,7 +105,7 @@ impl Harness {
         done
     }
 
-    /// Waits in the device's way until nothing is inside.
+    /// Waits as the device requires until no job is in flight.
     pub(super) fn drain(&mut self) -> Vec<Completion> {
         let mut done = Vec::new();
         let give_up = Instant::now() + PATIENCE;
@@ -124,7 +125,7 @@ impl Harness {
         done
     }
 
-    /// Runs one job to its end, and does it again after passing faults and refusals.
+    /// Runs one job to its end. After a passing fault or a refusal for a full queue, runs it again.
     pub(super) fn run(
         &mut self,
         task: &Task,
@@ -172,7 +173,7 @@ impl Harness {
             let untouched = |part: &[u8]| part.iter().all(|byte| *byte == self.fill);
             assert_eq!(job.output.len(), end, "the length covers the result");
             assert!(untouched(&job.output[..start]), "header space written");
-            // A codec may use all of the room on its way; a kernel may not.
+            // A codec may use all of the output's space while it works, but a kernel may not.
             if job.task.dialect().is_none() {
                 assert!(untouched(&job.output.space()[end..]), "written behind the result");
             }
@@ -263,18 +264,19 @@ impl Drop for GuardedBlock {
     }
 }
 
-/// The least header space of every job.
+/// The smallest header space of every job (bytes).
 const HEADER_BYTES: usize = 16;
 
-/// The byte that a buffer holds at first, header space included.
+/// The byte that fills a buffer at first, including the header space.
 const FILL: u8 = 0xA5;
 
-/// Wider than the widest vector store.
+/// The size of a canary (bytes). It exceeds the widest vector store.
 const CANARY_BYTES: usize = 128;
 const CANARY: u8 = 0x5A;
 
-/// A job that comes back at all comes back within this time, however busy the machine is.
+/// The longest wait for a completion. A job that completes at all completes within this time, however busy the
+/// machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The most attempts at a job. Faults come by count, and a plan for the suite makes at most two in a row.
+/// The most attempts at a job. Faults occur by count, and a fault plan for the suite causes at most two in a row.
 const ATTEMPTS: usize = 16;

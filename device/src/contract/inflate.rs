@@ -1,17 +1,17 @@
-//! A slow, strict reader of raw deflate that remembers how far back a stream reaches, which is what a device with a
-//! small window would have to see. It is for checking streams, not for serving them.
+//! A slow, strict reader of raw deflate. It records how far back a stream reaches, which is the window that a device
+//! needs to read the stream. It is for checks of streams and not for serving.
 
-/// The content of a stream.
+/// A decompressed stream.
 #[derive(Debug)]
 pub struct Inflated {
-    /// The original.
+    /// The original bytes.
     pub bytes: Vec<u8>,
-    /// The farthest that a match reaches back (bytes).
+    /// The largest distance over which a match reaches back (bytes).
     pub reach_bytes: usize,
 }
 
-/// Reads one whole stream (RFC 1951) of at most `bytes_max` original bytes. Returns none for anything else, including
-/// bytes after its end.
+/// Reads one whole stream (RFC 1951) of at most `bytes_max` original bytes. Returns none for any other input,
+/// including a stream with bytes after its end.
 pub fn inflate(stream: &[u8], bytes_max: usize) -> Option<Inflated> {
     let mut bits = Bits { stream, position: 0 };
     let mut inflated = Inflated { bytes: Vec::new(), reach_bytes: 0 };
@@ -103,7 +103,7 @@ impl Bits<'_> {
     }
 }
 
-/// A canonical prefix code: how many codes each length has, and the symbols in code order.
+/// A canonical prefix code. It has the number of codes of each length, and the symbols in code order.
 struct Code {
     counts: [usize; LENGTH_MAX + 1],
     symbols: Vec<usize>,
@@ -113,7 +113,7 @@ impl Code {
     fn new(lengths: &[usize]) -> Self {
         let mut counts = [0; LENGTH_MAX + 1];
         let mut symbols: Vec<usize> = (0..lengths.len()).filter(|s| lengths[*s] > 0).collect();
-        // Stable: symbols of one length stay in their order.
+        // The sort is stable, so the symbols of one length stay in their order.
         symbols.sort_by_key(|symbol| lengths[*symbol]);
         for symbol in &symbols {
             counts[lengths[*symbol]] += 1;
@@ -172,7 +172,8 @@ fn dynamic_codes(bits: &mut Bits<'_>) -> Option<(Code, Code)> {
     Some((Code::new(literals), Code::new(distances)))
 }
 
-/// Returns base and extra bits of a distance symbol: two symbols per doubling after the first four.
+/// Returns the base and the number of extra bits of a distance symbol. After the first four symbols, there are two
+/// symbols per doubling.
 fn distance_base(symbol: usize) -> Option<(usize, u32)> {
     match symbol {
         0..=3 => Some((symbol + 1, 0)),
@@ -186,7 +187,7 @@ fn distance_base(symbol: usize) -> Option<(usize, u32)> {
 
 const LENGTH_MAX: usize = 15;
 
-/// Base and extra bits of the length symbols from 257 on.
+/// The base and the number of extra bits of each length symbol from 257 on.
 const LENGTHS: [(usize, u32); 29] = [
     (3, 0),
     (4, 0),

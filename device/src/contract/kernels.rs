@@ -1,6 +1,6 @@
-//! The contract of the kernels beside the codecs: published answers, round trips, damage, room, and that a job learns
-//! nothing of what was in its device or its buffer before. A device is not asked for kernels that it does not
-//! advertise.
+//! The contract of the kernels other than codecs. The checks cover published answers, round trips, damaged input and
+//! small outputs. They also check that a job shows nothing that was in its device or its buffer before. A device is
+//! not tested for kernels that it does not advertise.
 
 use bytes::Bytes;
 
@@ -29,8 +29,8 @@ pub fn gives_the_published_answers(device: &dyn Device) {
     }
 }
 
-/// Every size from nothing on, at an exact fit and with room to spare, behind header space and with nothing of the rest
-/// of the buffer touched; checksums are those of a bit by bit calculation.
+/// Checks every kernel at every size from 0 on, with an exact and with a larger output space, behind header space.
+/// The rest of the buffer must stay unchanged. Checksums must equal those of a bit by bit calculation.
 pub fn runs_every_kernel_at_every_size(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for bytes in SIZES {
@@ -52,7 +52,7 @@ pub fn runs_every_kernel_at_every_size(device: &dyn Device) {
     }
 }
 
-/// Checks that the result is right, by the CPU's kernels and a bit by bit calculation.
+/// Checks the result against the CPU's kernels and a bit by bit calculation.
 pub(super) fn check(task: &Task, input: &Bytes, result: &Bytes) {
     match task {
         Task::Encrypt { .. } => assert_eq!(result, &sealed(task, input)),
@@ -69,8 +69,8 @@ pub(super) fn check(task: &Task, input: &Bytes, result: &Bytes) {
     }
 }
 
-/// Any changed bit, a wrong key or nonce and a ciphertext too short are the caller's errors, and no plaintext is left
-/// in the output.
+/// Checks that a changed bit, a wrong key, a wrong nonce and a too short ciphertext are the caller's errors, and that
+/// no plaintext is left in the output.
 pub fn refuses_tampered_ciphertext(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for bytes in [0, 1, 16, 1_000] {
@@ -108,7 +108,7 @@ fn expect_nothing(harness: &mut Harness, task: &Task, sealed: Bytes, original: &
     assert!(!shown, "plaintext that failed its tag is in the output");
 }
 
-/// One byte too little room is the caller's error, whichever kernel.
+/// Checks for each kernel that an output space one byte too small is the caller's error.
 pub fn says_that_a_kernel_has_no_room(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for bytes in [1, 4_096] {
@@ -129,8 +129,9 @@ pub fn says_that_a_kernel_has_no_room(device: &dyn Device) {
     }
 }
 
-/// A result says nothing of what its device did before for another tenant, nor of what another tenant left in the
-/// buffer. That includes damaged streams, where a reader may be made to read what it has not written.
+/// Checks that a result reveals nothing that the device did before for another tenant, and nothing that another
+/// tenant left in the buffer. This includes damaged streams, which may make a reader read bytes that it has not
+/// written.
 pub fn keeps_nothing_of_another_tenants_job(device: &dyn Device) {
     let input = Bytes::from(Payload::Text.bytes(3_000, 7));
     let others = [Payload::Random, Payload::Text].map(|class| Bytes::from(class.bytes(9_000, 8)));
@@ -186,27 +187,28 @@ fn expect_same(fresh: &mut Harness, used: &mut Harness, task: &Task, stream: Byt
     }
 }
 
-/// Returns streams whose matches begin before the output does, or reach back by nothing.
+/// Returns streams whose matches begin in front of the output or have a distance of zero.
 fn back_references() -> [(Task, &'static [u8]); 3] {
     let read =
         |codec, original_bytes| Task::Decompress { dialect: Dialect::new(codec), original_bytes };
     [
-        // One literal, eight bytes from a distance of 0, and five literals that end the block.
+        // The stream has one literal, eight bytes from a distance of 0, and five literals that end the block.
         (read(Codec::Lz4, 14), b"\x14a\x00\x00\x50bcdef"),
-        // The same from a distance of 9, which is before the output.
+        // The stream has the same elements with a distance of 9, which is in front of the output.
         (read(Codec::Lz4, 14), b"\x14a\x09\x00\x50bcdef"),
-        // A fixed block that begins with a match: three bytes from a distance of one.
+        // The stream is a fixed block that begins with a match: three bytes from a distance of one.
         (read(Codec::Deflate, 3), b"\x03\x02\x00\x00"),
     ]
 }
 
-/// Returns a task for each kernel that takes an input of so many bytes. Decryption is asked for what was encrypted.
+/// Returns a task for each kernel that accepts an input of this size. Decryption is not among them, because it needs
+/// an encrypted input.
 pub(super) fn tasks(device: &dyn Device, bytes: usize) -> Vec<Task> {
     let accepted = |task: &Task| device.capabilities().accepts(task, bytes);
     every_kernel().into_iter().filter(accepted).collect()
 }
 
-/// Returns one task per kernel, whatever a device has.
+/// Returns one task per kernel, including kernels that a device may lack.
 pub(super) fn every_kernel() -> [Task; 4] {
     [
         Task::Encrypt { key: key(1), nonce: nonce(1) },
@@ -239,7 +241,7 @@ fn nonce(seed: u8) -> Nonce {
     Nonce([seed; NONCE_BYTES])
 }
 
-/// Returns a reflected checksum with all bits inverted before and after, computed bit by bit.
+/// Returns a reflected checksum, computed bit by bit. All bits are inverted before and after.
 fn reflected_crc(polynomial: u64, width: u32, bytes: &[u8]) -> u64 {
     let ones = u64::MAX >> (64 - width);
     let step = |crc: u64| (crc >> 1) ^ if crc & 1 == 1 { polynomial } else { 0 };
@@ -283,7 +285,7 @@ fn hex(digits: &str) -> Vec<u8> {
     pairs.map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// Key, nonce, plaintext, ciphertext with its tag.
+/// Test cases, each with key, nonce, plaintext, and the ciphertext followed by its tag.
 const GCM: [[&str; 4]; 3] = [
     [ZERO_KEY, ZERO_NONCE, "", "530f8afbc74536b9a963b4f1c4cb738b"],
     [
@@ -310,5 +312,5 @@ const ZERO_NONCE: &str = "000000000000000000000000";
 const ISCSI_READ: &str = "01c00000000000000000000000000000140000000000040000000014000000182\
                           8000000000000000200000000000000";
 
-/// Sizes on both sides of the borders that vector kernels have, and a large one.
+/// Sizes on both sides of the limits of vector kernels, and a large size.
 const SIZES: [usize; 14] = [0, 1, 2, 15, 16, 17, 63, 64, 65, 255, 4_095, 4_096, 65_537, 300_000];

@@ -1,19 +1,20 @@
-//! Test data for devices: classes that take codecs down different paths, in any size, repeatable by seed.
+//! Test data for devices. Its classes take codecs down different paths. Each class gives any size, and a seed makes
+//! it repeatable.
 
 use units::Prng;
 
 /// A class of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Words with markup: many matches, many literals.
+    /// Words with markup. They have many matches and many literals.
     Text,
-    /// Lines of figures: few long matches.
+    /// Lines of numbers. They have few long matches.
     Numbers,
     /// Bytes that do not shrink.
     Random,
-    /// One byte over and over.
+    /// One byte, repeated.
     Zeros,
-    /// A period beyond 4 KiB, so that only a wide window finds it.
+    /// A repetition with a period above 4 KiB, which only a wide window finds.
     FarRepeat,
 }
 
@@ -60,7 +61,7 @@ fn text(bytes: &mut Vec<u8>, draws: &mut Prng) {
     let row = draws.below(10_000);
     bytes.extend_from_slice(format!("<tr class=\"row-{row}\"><td>").as_bytes());
     for _ in 0..draws.below(12) + 3 {
-        // The square of a uniform draw favours the first words, as language does.
+        // The square of a uniform draw prefers the first words, as language does.
         let skewed = (draws.unit() * draws.unit() * WORDS.len() as f64) as usize;
         bytes.extend_from_slice(WORDS[skewed].as_bytes());
         bytes.push(b' ');
@@ -75,5 +76,5 @@ fn numbers(bytes: &mut Vec<u8>, draws: &mut Prng) {
     bytes.extend_from_slice(line.as_bytes());
 }
 
-/// A length beyond any piece that the classes add at once, so that filling allocates once.
+/// A size that exceeds any piece that a class adds at once (bytes), so that filling allocates once.
 const LINE_BYTES_MAX: usize = 8_192;

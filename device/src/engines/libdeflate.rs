@@ -1,6 +1,5 @@
-//! Deflate by libdeflate: the fastest inflate for most values and a second opinion on every stream.
-//! It cannot narrow its window, so it writes a windowed dialect only for inputs that fit the window
-//! whole.
+//! Deflate by libdeflate. It has the fastest inflate for most values, and gives a second opinion on every stream. It
+//! cannot narrow its window, so it writes a dialect with a window only for inputs that fit the window as a whole.
 
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
@@ -12,7 +11,7 @@ pub fn engine() -> Box<dyn Engine> {
     Box::new(Libdeflate::default())
 }
 
-/// The library's contexts of one thread.
+/// The library's contexts for one thread.
 #[derive(Default)]
 struct Libdeflate {
     fast: Option<Compressor>,
@@ -67,11 +66,11 @@ fn clamped(level: i32) -> CompressionLvl {
     CompressionLvl::new(level).unwrap_or_default()
 }
 
-/// Deflate's own window: no stream reaches further back than 32 KiB.
+/// The dialect with deflate's own window. No stream reaches further back than 32 KiB.
 const WRITTEN: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(15) };
 
-/// The level is already better than zlib level 1 on every class; level 0 only stores.
+/// The fast level. It already compresses every class better than zlib level 1, and level 0 only stores.
 const LEVEL_FAST: i32 = 1;
 
-/// The level has zlib level 6's ratio or better at half its time.
+/// The high level. Its ratio is that of zlib level 6 or better, in half the time.
 const LEVEL_HIGH: i32 = 6;

@@ -1,5 +1,5 @@
-//! Lz4 blocks by lz4_flex in its checked, safe form. The block format has one effort: every level
-//! is the same.
+//! Lz4 blocks by lz4_flex in its checked, safe form. The library has one effort, so every level writes the same
+//! block.
 
 use lz4_flex::block::{
     CompressTable, DecompressError, compress_into_with_table, decompress_into,
@@ -14,7 +14,7 @@ pub fn engine() -> Box<dyn Engine> {
     Box::new(Lz4::default())
 }
 
-/// The hash tables and scratch space of one thread.
+/// The hash tables and the scratch space of one thread.
 #[derive(Default)]
 struct Lz4 {
     small: Option<CompressTable>,
@@ -23,8 +23,8 @@ struct Lz4 {
 }
 
 impl Lz4 {
-    /// Compresses into scratch space. The library asks for the worst case's space up front. A caller that wants the
-    /// result only if it is smaller than the input has less, so the block is made aside.
+    /// Compresses into scratch space. The library needs an output for the worst case. A caller that uses the result
+    /// only if it is smaller than the input has a smaller output, so the block is made in scratch space first.
     fn compress_aside(&mut self, input: &[u8], output: &mut [u8]) -> Result<usize, EngineError> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let bound = get_maximum_output_size(input.len());
@@ -94,17 +94,18 @@ impl Engine for Lz4 {
     }
 }
 
-/// A block's offsets have 16 bits.
+/// The dialect of a block. Its offsets have 16 bits.
 const WRITTEN: Dialect = Dialect { codec: Codec::Lz4, window_log2: Some(16) };
 
-/// The input size from which the library wants its table of 32-bit entries.
+/// The input size from which the library needs its table with 32-bit entries (bytes).
 const SMALL_BYTES_END: usize = u16::MAX as usize;
 
-/// The largest input. Table positions have 32 bits, and half of their range keeps every sum of two within it.
+/// The largest input (bytes). Table positions have 32 bits. The limit is half of their range, so that every sum of
+/// two positions is within the range.
 const INPUT_BYTES_MAX: usize = 1 << 31;
 
-/// The most scratch space that is kept. It is enough for a 1 MiB item; a larger block's scratch goes back to the
-/// allocator.
+/// The most scratch space that is stored for reuse (bytes). It is enough for a 1 MiB item. The scratch space of a
+/// larger block returns to the allocator.
 const SCRATCH_BYTES_KEPT: usize = get_maximum_output_size((1 << 20) + (64 << 10));
 
 #[cfg(test)]

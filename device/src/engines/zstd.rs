@@ -1,5 +1,5 @@
-//! Zstandard by the reference library. Frames carry neither content size nor checksum: our own
-//! frame has both.
+//! Zstandard by the reference library. The frames have neither a content size nor a checksum, because the frame of
+//! `store` has both.
 
 use zstd::zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
@@ -12,7 +12,7 @@ pub fn engine() -> Box<dyn Engine> {
     Box::new(Zstd::default())
 }
 
-/// The library's contexts of one thread.
+/// The library's contexts for one thread.
 #[derive(Default)]
 struct Zstd {
     writer: Option<Writer>,
@@ -63,7 +63,7 @@ impl Engine for Zstd {
     }
 }
 
-/// A compression context and the parameters it holds, so that equal jobs in a row set none.
+/// A compression context and its current parameters. Consecutive jobs with equal parameters need not set them again.
 struct Writer {
     context: CCtx<'static>,
     held: Option<(i32, u32)>,
@@ -123,7 +123,7 @@ const fn level_of(level: Level) -> i32 {
     }
 }
 
-/// Returns the library's window parameter. Zero is its own choice by level and input size.
+/// Returns the library's window parameter. With zero the library chooses a window by level and input size.
 fn window_of(dialect: Dialect) -> u32 {
     match dialect.window_log2 {
         Some(window) if window < WINDOW_LOG2_CHOSEN_MAX => u32::from(window.max(WINDOW_LOG2_MIN)),
@@ -138,20 +138,20 @@ fn is(code: usize, error: ZSTD_ErrorCode) -> bool {
 
 const WRITTEN: Dialect = Dialect { codec: Codec::Zstd, window_log2: Some(WINDOW_LOG2_MIN) };
 
-/// The narrowest window a zstd frame can state.
+/// The narrowest window that a zstd frame can state (log2).
 const WINDOW_LOG2_MIN: u8 = 10;
 
-/// No level in use chooses a window this wide by itself.
+/// A window that is wider than any window that the levels in use choose by themselves (log2).
 const WINDOW_LOG2_CHOSEN_MAX: u8 = 27;
 
-/// Negative levels save a quarter of the time and lose a fifth of the ratio: then lz4 is the better
-/// choice.
+/// The fast level. Negative levels would save a quarter of the time and lose a fifth of the ratio. lz4 is the better
+/// choice for such a ratio.
 const LEVEL_FAST: i32 = 1;
 
-/// The first level with zlib level 1's ratio on text from 4 KiB on.
+/// The default level. It is the first level with the ratio of zlib level 1 on text from 4 KiB on.
 const LEVEL_DEFAULT: i32 = 3;
 
-/// Level 9 takes up to three times as long as this one for 0 to 10 % of ratio.
+/// The high level. Level 9 takes up to three times as long and improves the ratio by 0 to 10 %.
 const LEVEL_HIGH: i32 = 6;
 
 const NO_MEMORY: DeviceError = DeviceError::Fault("zstd found no memory for its context");
@@ -161,8 +161,8 @@ const REFUSED_PARAMETER: DeviceError = DeviceError::Fault("zstd refused a parame
 mod tests {
     use super::*;
 
-    /// Returns the descriptor byte and the window byte of a frame header. The descriptor follows the magic number, and
-    /// the window byte follows it.
+    /// Returns the descriptor byte and the window byte of a frame header. The descriptor follows the magic number,
+    /// and the window byte follows the descriptor.
     fn header(dialect: Dialect, level: Level) -> (u8, u8) {
         let original = crate::contract::payload::Payload::Text.bytes(300_000, 1);
         let mut stream = vec![0; original.len()];

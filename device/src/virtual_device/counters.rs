@@ -1,4 +1,5 @@
-//! The counters of a virtual device, so that a measurement can say what was emulated and whether it holds.
+//! The counters of a virtual device. A measurement reads them to report what was emulated and whether its result is
+//! valid.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,27 +8,27 @@ use units::Nanos;
 /// The largest share of late completions in a valid measurement.
 pub const LATE_SHARE_MAX: f64 = 0.001;
 
-/// The counts of a virtual device up to some moment, over all of its queues.
+/// The counts of a virtual device at some time, over all of its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VirtualCounters {
-    /// Jobs taken.
+    /// Accepted jobs.
     pub jobs: u64,
     /// Jobs whose result was remembered.
     pub remembered: u64,
     /// Jobs whose result a core had to make.
     pub computed: u64,
-    /// Completions that the emulation's own work made later than the profile says.
+    /// Completions that the emulation's own work made later than the profile allows.
     pub late: u64,
-    /// Completions that were later because the thread was taken off its core while it submitted.
+    /// Completions that were later because the system ran another thread on the core during the submission.
     pub preempted: u64,
-    /// The time that cores spent on the emulation: hashing, looking up, copying, making results (ns).
+    /// The time that cores spent on the emulation: hashing, lookup, copying, and making results (ns).
     pub host_ns: u64,
-    /// The part of that time that did not fit into the cost of the submissions, and that hardware would not have taken
-    /// from the cores (ns).
+    /// The part of `host_ns` that exceeded the cost of the submissions, so that hardware would not have taken it from
+    /// the cores (ns).
     pub host_excess_ns: u64,
     /// Jobs refused because the device was full.
     pub refused_full: u64,
-    /// Jobs that waited for a page, if page faults were asked for.
+    /// Jobs that waited for a page, if page faults were requested.
     pub faulted: u64,
 }
 
@@ -62,12 +63,12 @@ impl VirtualCounters {
         ]
     }
 
-    /// Returns the share of jobs that came back late.
+    /// Returns the share of jobs that completed late.
     pub fn late_share(self) -> f64 {
         if self.jobs == 0 { 0.0 } else { self.late as f64 / self.jobs as f64 }
     }
 
-    /// Returns whether a measurement over these jobs holds: at most [`LATE_SHARE_MAX`] were late.
+    /// Returns whether a measurement with these counts is valid: at most [`LATE_SHARE_MAX`] of the jobs were late.
     pub fn is_valid(self) -> bool {
         self.late_share() <= LATE_SHARE_MAX
     }
@@ -79,7 +80,7 @@ pub(super) enum Delay {
     None,
     /// The emulation's own work took too long.
     Emulation,
-    /// The thread did not run.
+    /// The system ran another thread on the core.
     System,
 }
 

@@ -1,5 +1,6 @@
-//! One thread's way into a virtual device. All host work happens in `try_submit`, within the time that the device would
-//! need anyway. `poll` compares times. It costs one look at the clock if nothing is due, and none if nothing is inside.
+//! One thread's queue of a virtual device. All host work happens in `try_submit`, within the time that the device
+//! would need anyway. `poll` only compares times. It reads the clock once if no job is due, and not at all if no job
+//! is in flight.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -19,21 +20,21 @@ use crate::engines::{EngineSet, NO_ROOM_ERROR};
 use crate::job::{Completion, DeviceError, Job, Outcome, Polynomial, Task};
 use crate::queue::{Queue, Refused, RefusedReason};
 
-/// One thread's engines and the jobs that are not yet due. Dropping it lets go of them; the device
-/// stays occupied as long as they would have occupied it.
+/// One thread's engines and the jobs that are not yet due. Dropping the queue drops its jobs, but the device stays
+/// occupied for as long as these jobs would have occupied it.
 pub(super) struct VirtualQueue {
     shared: Arc<Shared>,
     set: EngineSet,
-    /// The space where results are made, kept for its capacity.
+    /// The space where results are made. It is stored to reuse its capacity.
     scratch: Vec<u8>,
     inside: BinaryHeap<Inside>,
     submissions: u64,
     /// The number of submissions since the last poll.
     burst: u64,
-    /// The thread's working time at the start of the submission. It is asked only if the answer may be needed, since
-    /// the system call may cost as much as a submission.
+    /// The thread's working time at the start of the submission. It is read only if it may be needed, because the
+    /// system call may cost as much as a submission.
     work_start: Option<Nanos>,
-    /// The generator of page faults, if they were asked for.
+    /// The generator of page faults, if they were requested.
     faults: Option<Prng>,
 }
 
@@ -45,8 +46,9 @@ impl VirtualQueue {
         Self { shared, set, scratch, inside, submissions: 0, burst: 0, work_start: None, faults }
     }
 
-    /// Returns the outcome, with the result in the job's output, and the compressed side over the uncompressed one in
-    /// percent. The device owns the buffer until the job is due, so nobody sees that the result is there early.
+    /// Makes the outcome and writes the result to the job's output. Returns the outcome and the size of the
+    /// compressed side in percent of the uncompressed side. The device owns the buffer until the job is due, so no
+    /// caller can see the result early.
     fn outcome(&mut self, job: &mut Job) -> (Outcome, f64) {
         let offset = job.output_offset;
         let transfer_bytes_max = self.shared.transfer_bytes_max();
@@ -73,7 +75,7 @@ impl VirtualQueue {
         (deliver(job, remembered, room), output_percent)
     }
 
-    /// Returns the remembered result for the job's input, or makes it now.
+    /// Returns the remembered result for the job's input, or makes the result now.
     fn remembered(&mut self, job: &Job, key: Key) -> Result<Remembered, EngineError> {
         if let Some(remembered) = self.shared.table.get(&key) {
             self.shared.counters.remembered();
@@ -105,7 +107,7 @@ impl VirtualQueue {
         let table = &self.shared.table;
         table.remember(key, remembered.clone());
         if let (Task::Compress { .. }, Remembered::Result(stream)) = (task, &remembered) {
-            // A copy: a slice of the input would keep its whole pool buffer alive.
+            // This is a copy, because a slice of the input would keep its whole pool buffer alive.
             let original = Bytes::copy_from_slice(&job.input);
             let key = Key::decompress(stream, original.len());
             table.remember(key, Remembered::Result(original));
@@ -113,7 +115,7 @@ impl VirtualQueue {
         Ok(remembered)
     }
 
-    /// Returns the time that a job takes by the profile, and the time until the device starts another.
+    /// Returns the time that the profile gives the job, and the time until the device starts another job.
     fn cost(&mut self, job: &Job, output_percent: f64) -> (Nanos, Nanos) {
         let shared = &self.shared;
         let op = op(&shared.profile, &job.task).expect("capabilities refuse what no curve is for");
@@ -135,7 +137,7 @@ impl VirtualQueue {
         latency + profile.late_after() < Nanos(EMULATION_NS + bytes / EMULATION_BYTES_PER_NS)
     }
 
-    /// Returns the cause if a job was not ready in time, `allowed` after it was submitted.
+    /// Returns the reason why a job was not ready within `allowed` after its submission.
     fn delay(&self, allowed: Nanos) -> Delay {
         let Some(work_start) = self.work_start else { return Delay::System };
         let work = self.shared.work_clock.now().since(work_start);
@@ -143,7 +145,7 @@ impl VirtualQueue {
         if late { Delay::Emulation } else { Delay::System }
     }
 
-    /// Spends time so that the submission is not over before `end` on the calling core.
+    /// Spins on the calling core until `end`.
     fn spend_until(&self, end: Nanos) {
         while self.shared.clock.now() < end {
             hint::spin_loop();
@@ -174,13 +176,13 @@ impl Queue for VirtualQueue {
         let (service, interval) = self.cost(&job, output_percent);
         let due = match &self.shared.timeline {
             None => start + service,
-            // Published latencies begin with a lone submission.
+            // Published latencies include the submission of a job that is submitted alone.
             Some(timeline) => {
                 let lone = self.shared.profile.submit(bytes);
                 timeline.admit(arrival, Cost { engine: service.since(lone), interval })
             }
         };
-        // On a core all of it is the caller's time.
+        // On a core, all of the time is the caller's.
         let spent = if self.shared.timeline.is_some() { submit } else { service };
         let worked = self.shared.clock.now();
         let delay = match worked > due + self.shared.profile.late_after() {
@@ -226,7 +228,7 @@ impl Queue for VirtualQueue {
     }
 }
 
-/// Returns the curve of the task's op, if the profile has one.
+/// Returns the curve of the task's op, if the profile has a curve for it.
 fn op<'a>(profile: &'a DeviceProfile, task: &Task) -> Option<&'a OpProfile> {
     match task {
         Task::Compress { .. } => profile.compress(),
@@ -239,13 +241,13 @@ fn op<'a>(profile: &'a DeviceProfile, task: &Task) -> Option<&'a OpProfile> {
     }
 }
 
-/// Puts the remembered result into the job's output, if it fits the room.
+/// Writes the remembered result to the job's output, if `room` bytes are enough.
 fn deliver(job: &mut Job, remembered: Remembered, room: usize) -> Outcome {
     let offset = job.output_offset;
     match remembered {
         Remembered::Invalid(what) => Outcome::Failed(DeviceError::InvalidInput(what)),
         Remembered::Result(bytes) if bytes.len() > room => Outcome::DoesNotFit,
-        // A write by hardware costs no core anything, and a copy here would.
+        // Hardware writes the result without a core's time, but a copy here would take some.
         Remembered::Result(bytes) if offset == 0 => {
             let output_bytes = bytes.len();
             job.output.adopt(bytes);
@@ -259,7 +261,7 @@ fn deliver(job: &mut Job, remembered: Remembered, room: usize) -> Outcome {
     }
 }
 
-/// Returns the compressed side over the uncompressed one, in percent.
+/// Returns the size of the compressed side in percent of the uncompressed side.
 fn output_percent(job: &Job, remembered: &Remembered) -> f64 {
     let (compressed, original) = match (&job.task, remembered) {
         (Task::Decompress { original_bytes, .. }, _) => (job.input.len(), *original_bytes),
@@ -269,7 +271,7 @@ fn output_percent(job: &Job, remembered: &Remembered) -> f64 {
     100.0 * compressed as f64 / original.max(1) as f64
 }
 
-/// A job and the time when it comes back. The greatest is the earliest.
+/// A job and the time when it completes. In the order of this type, the earliest job is the greatest.
 struct Inside {
     ready: Nanos,
     submission: u64,
@@ -296,18 +298,19 @@ impl PartialEq for Inside {
 
 impl Eq for Inside {}
 
-/// More than hashing, looking up and copying ever took if no result had to be made (the example `virtual_cost`: 2 us
-/// for 4 KiB, 13 us for 64 KiB, values cold).
+/// The fixed part of an upper bound on the work of hashing, lookup and copying for a remembered result (ns).
+/// `EMULATION_BYTES_PER_NS` has the part that grows with the size. The example `virtual_cost` measured 2 us for 4 KiB
+/// and 13 us for 64 KiB, with values that are not in the cache.
 const EMULATION_NS: u64 = 2_000;
 const EMULATION_BYTES_PER_NS: u64 = 4;
 
 /// The ratio of bytes that do not shrink, in percent.
 const INCOMPRESSIBLE: f64 = 100.0;
 
-/// The level that the hardware's one level comes nearest to: zlib level 1's ratio.
+/// The level whose ratio is nearest to the hardware's only level. Its ratio is that of zlib level 1.
 const LEVEL: Level = Level::Default;
 
-/// Returns room for the worst case of any deflate writer: stored blocks and an end.
+/// Returns the largest stream that any deflate writer makes of `bytes`: stored blocks and an end.
 const fn stream_bytes_max(bytes: usize) -> usize {
     bytes + bytes / 8 + 1_024
 }

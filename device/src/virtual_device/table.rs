@@ -1,5 +1,5 @@
-//! Results by the hash of their input, within a bound of bytes. The table remembers what the software codec said,
-//! including errors, but not passing faults.
+//! A table of results by the hash of their input, bounded in bytes. It remembers the results and the errors of the
+//! software codec. It does not remember passing faults.
 
 use bytes::Bytes;
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -7,12 +7,12 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use units::ByteCount;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// An input and the work that was done to it.
+/// Identifies an input and the work that was done to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     hash: u128,
     input_bytes: usize,
-    /// The stated size of a decompression; none for a compression.
+    /// The stated size of the result of a decompression, or none for a compression.
     original_bytes: Option<usize>,
 }
 
@@ -31,7 +31,7 @@ impl Key {
 pub(super) enum Remembered {
     /// The result.
     Result(Bytes),
-    /// The stream is invalid, as the codec said.
+    /// The codec's error for an invalid stream.
     Invalid(&'static str),
 }
 
@@ -78,12 +78,12 @@ impl Weighter<Key, Remembered> for Weight {
     }
 }
 
-/// The size of a key, a slab entry, a hash slot and the allocation around the bytes, rounded up.
+/// The memory of an item besides its bytes, rounded up: a key, a slab entry, a hash slot and the allocation's header.
 const ITEM_OVERHEAD_BYTES: u64 = 192;
 
 /// The typical size of an item. It only decides the table's first size; the table grows and shrinks with its content.
 const ITEM_BYTES_TYPICAL: u64 = 4_096;
 
-/// The smallest shard. It holds the largest results several times over.
+/// The smallest shard (bytes). Several of the largest results fit into it.
 const SHARD_BYTES_MIN: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 16;

@@ -1,4 +1,4 @@
-//! Timing, limits, memory and honesty of the virtual device, on clocks of the tests' own.
+//! Tests of the timing, limits, memory and counters of the virtual device. The tests control its clocks.
 
 mod profiles;
 mod stored;
@@ -22,15 +22,15 @@ crate::device_contract!(virtual_iaa, {
     Arc::new(Virtual::new(&iaa(), &ENGINES, options).expect("a writer and a reader"))
 });
 
-/// The engines: an input that fits the window whole is compressed, and the rest is stored.
+/// The engines. The first compresses an input that fits the window as a whole. The second stores any other input.
 const ENGINES: [EngineFactory; 2] = [libdeflate::engine, stored::engine];
 
 fn iaa() -> DeviceProfile {
     DeviceProfile::find("iaa").expect("compiled in")
 }
 
-/// A profile whose submissions cost nothing and whose engines alone limit it, so that a clock which
-/// stands still will do.
+/// Returns a profile whose submissions take no time and whose engines are its only limit, so that a stopped clock
+/// suffices.
 fn unpaced() -> DeviceProfile {
     let mut profile = free_to_submit(iaa());
     let compress = profile.compress.as_mut().and_then(|compress| compress.dynamic.as_mut());
@@ -181,7 +181,7 @@ fn all_queues_share_the_entries() {
     assert_eq!(drain(&mut *second).len(), 65);
 }
 
-/// A clock that moves on by a nanosecond whenever it is read.
+/// A clock that advances by one nanosecond per read.
 #[derive(Clone, Default)]
 struct Ticking(Arc<AtomicU64>);
 
@@ -209,7 +209,7 @@ fn a_submission_takes_its_time_on_the_calling_core() {
 }
 
 thread_local! {
-    /// The clock that the slow engine moves.
+    /// The clock that the slow engine advances.
     static TIME: ManualClock = ManualClock::default();
 }
 
@@ -275,7 +275,7 @@ fn only_a_result_made_too_slowly_is_late() {
 fn a_preempted_thread_is_not_a_slow_emulation() {
     let factories: [EngineFactory; 2] = [|| Box::new(Slow(stored::engine())), libdeflate::engine];
     let device_clock: Arc<dyn Clock> = Arc::new(TIME.with(ManualClock::clone));
-    // Time passes, and the thread has not worked for it.
+    // The time passes, but the thread does no work in it.
     let work_clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = VirtualOptions { clock: device_clock, work_clock, ..VirtualOptions::default() };
     let device = Virtual::new(&unpaced(), &factories, options).expect("a writer and a reader");
@@ -347,7 +347,7 @@ fn the_table_keeps_within_its_bytes() {
         assert!(device.shared.table.bytes() <= table_bytes_max.0);
     }
     assert!(device.shared.table.bytes() > table_bytes_max.0 / 2);
-    // The input is larger than the table: it is made each time, and is still right.
+    // The input is larger than the table, so the result is made each time, and is still right.
     for _ in 0..2 {
         queue.try_submit(compress(2 << 20, 1)).expect("room");
         clock.advance(Nanos::secs(1));

@@ -1,5 +1,6 @@
-//! Computes when a job would be done from engines, work-queue entries and the pace of the whole device, which all
-//! queues share. It is arithmetic on times that callers give. It reads no clock, so that a simulator can ask it too.
+//! Computes when a job completes. The inputs are the engines, the entries of the work queues and the pace of the
+//! whole device, which all queues share. The module only does arithmetic on times that callers give. It reads no
+//! clock, so that a simulator can use it too.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,29 +9,29 @@ use parking_lot::Mutex;
 use units::Nanos;
 use workload::Accelerator;
 
-/// The device's occupation. The lock is held for a few additions and one heap operation.
+/// The occupation of a device. The lock is held for a few additions and one heap operation.
 pub struct Timeline {
     entries_total: usize,
     state: Mutex<State>,
 }
 
 struct State {
-    /// The times when the engines are free.
+    /// The time when each engine becomes free.
     engines: Vec<Nanos>,
-    /// The earliest time at which the next job starts.
+    /// The earliest time at which the next job may start.
     next_start: Nanos,
-    /// The times when the jobs inside are done. Each holds an entry until then.
+    /// The times when the jobs in flight complete. Each job holds an entry until then.
     inside: BinaryHeap<Reverse<Nanos>>,
-    /// The entries of jobs whose time is not yet known.
+    /// The number of entries reserved for jobs whose cost is not yet known.
     reserved: usize,
 }
 
 /// The time that one job takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Time on an engine.
+    /// The time on an engine.
     pub engine: Nanos,
-    /// Time until the device starts another job.
+    /// The time until the device starts another job.
     pub interval: Nanos,
 }
 
@@ -47,8 +48,8 @@ impl Timeline {
         Self { entries_total, state: Mutex::new(state) }
     }
 
-    /// Takes an entry for a job that arrives at `arrival`, and returns whether there was one. [`Timeline::admit`]
-    /// follows, once it is known what the job takes.
+    /// Reserves an entry for a job that arrives at `arrival`, and returns whether an entry was free. The caller calls
+    /// [`Timeline::admit`] when it knows the cost of the job.
     pub fn reserve(&self, arrival: Nanos) -> bool {
         let mut state = self.state.lock();
         while state.inside.peek().is_some_and(|Reverse(due)| *due <= arrival) {
@@ -59,7 +60,7 @@ impl Timeline {
         free
     }
 
-    /// Returns when the job that reserved an entry for `arrival` is done.
+    /// Returns the time when the job completes that reserved an entry for `arrival`.
     pub fn admit(&self, arrival: Nanos, cost: Cost) -> Nanos {
         let mut state = self.state.lock();
         let state = &mut *state;

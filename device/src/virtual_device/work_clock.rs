@@ -1,10 +1,10 @@
-//! The time that the calling thread has run. A virtual device's own work is measured with it, so that a thread that the
-//! system took off its core is told from an emulation that is too slow.
+//! The time for which the calling thread has run. It measures a virtual device's own work. With it the device can
+//! tell whether the emulation was too slow or the system ran another thread on the core.
 
 use rustix::time::{ClockId, clock_gettime};
 use units::{Clock, Nanos};
 
-/// The CPU time of the thread that asks.
+/// The CPU time of the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadTime;
 

@@ -1,9 +1,9 @@
-//! The part that the benches of several drivers share: a waker for the task that waits. It measures nothing.
+//! The part that the benches of several drivers share: a waker for the waiting task. It measures nothing.
 
 use std::sync::Arc;
 use std::task::Wake;
 
-/// Wakes the task that waits.
+/// Wakes the waiting task.
 #[derive(Default)]
 pub(crate) struct Signal(pub(crate) tokio::sync::Notify);
 

@@ -1,35 +1,37 @@
-//! Makes the arguments that DPDK's environment abstraction layer (EAL) starts with: the operator's, and in front of
-//! them those without which it would act beyond what was asked of it. This is a pure function.
+//! Makes the arguments with which DPDK's environment abstraction layer (EAL) starts. They are the operator's
+//! arguments, preceded by arguments that keep EAL from doing more than it was asked to. This is a pure function.
 
 use super::names::{Place, full_address};
 
-/// Returns all arguments, the program's name first. The operator's arguments (`given`) come last and win.
+/// Returns all arguments. The program's name is the first. The operator's arguments (`given`) come last and take
+/// precedence.
 ///
 /// `cpus` is the kernel's list of the processors that this process may use.
 pub(super) fn complete(devices: &[(String, Place)], given: &[String], cpus: &str) -> Vec<String> {
     let mut all: Vec<String> = [
         "rebate",
         "--no-telemetry",
-        // The software drivers report every stream that does not fit as an error.
+        // The software drivers log every stream that does not fit as an error.
         "--log-level=*:warning",
         "--log-level=pmd.compress.*:critical",
     ]
     .map(str::to_owned)
     .to_vec();
     if !has(given, &["-l", "-c", "--lcores", "-s", "-S"]) {
-        // One lcore on all of our processors: EAL starts no worker threads and pins nothing.
+        // There is one lcore on all of this process's processors, so EAL starts no worker threads and pins no thread.
         all.push(format!("--lcores=0@({cpus})"));
     }
     if !has(given, &["--iova-mode"]) {
-        // Devices see our own addresses, so that any memory of EAL's can be handed to them in one piece.
+        // Devices use this process's addresses, so any of EAL's memory can be passed to them in one piece.
         all.push("--iova-mode=va".to_owned());
     }
     let software = given.is_empty() && devices.iter().all(|(_, place)| *place == Place::Virtual);
     if software {
         all.extend(["--no-huge", "--no-pci", "-m", MEGABYTES].map(str::to_owned));
     }
-    // EAL makes no files under /var/run and no second process, so two of us on a machine do not meet. The option that
-    // keeps its memory off the file system too does not go with memory of the old kind, which does without huge pages.
+    // EAL makes no files under /var/run and no second process, so two such processes on one machine do not collide.
+    // `--in-memory` also keeps EAL's memory off the file system. It cannot be combined with the old kind of memory,
+    // which EAL uses without huge pages.
     let old_memory = software || has(given, &["--no-huge", "--legacy-mem"]);
     all.push(if old_memory { "--no-shconf" } else { "--in-memory" }.to_owned());
     let unnamed = devices.iter().filter(|(device, place)| !mentions(given, device, place));
@@ -55,7 +57,7 @@ pub(super) fn probed(device: &str, place: &Place) -> String {
 fn has(given: &[String], options: &[&str]) -> bool {
     given.iter().any(|argument| {
         let name = argument.split('=').next().unwrap_or(argument);
-        // A short option's value may follow without a space.
+        // The value of a short option may follow without a space.
         let short = |option: &&&str| option.len() == 2 && argument.starts_with(**option);
         options.contains(&name) || options.iter().any(|option| short(&option))
     })
@@ -64,7 +66,7 @@ fn has(given: &[String], options: &[&str]) -> bool {
 fn mentions(given: &[String], device: &str, place: &Place) -> bool {
     let is_it = |part: &str| match place {
         Place::Pci { address, .. } => {
-            // A short option's value may follow without a space, and a bus may be said.
+            // The value of a short option may follow without a space, and may begin with a bus.
             let part = part.strip_prefix("-a").unwrap_or(part);
             full_address(part.strip_prefix("pci:").unwrap_or(part)).as_ref() == Some(address)
         }
@@ -74,7 +76,8 @@ fn mentions(given: &[String], device: &str, place: &Place) -> bool {
     parts.any(|part| part == device || is_it(part))
 }
 
-/// Without huge pages EAL's memory has a fixed size. The part that is not used takes no memory of the machine.
+/// The size of EAL's memory without huge pages, which is fixed (MB). Unused parts of it take no memory of the
+/// machine.
 const MEGABYTES: &str = "256";
 
 #[cfg(test)]
@@ -89,7 +92,7 @@ mod tests {
     }
 
     fn arguments_for(devices: &str, given: &str) -> String {
-        // This is a machine where every device of bus 3 is Mellanox's.
+        // On this machine every device of bus 3 is a Mellanox device.
         let located = |device: String| {
             let place = place(&device, Path::new("/nowhere"));
             let place = match place {

@@ -1,6 +1,6 @@
-//! DPDK's environment abstraction layer (EAL) runs once per process, for every device. It starts on a thread of its own
-//! that then ends, so that no thread of ours is pinned or becomes one of DPDK's. Its log goes to ours. It is never
-//! stopped: the kernel gets devices and memory back when the process ends.
+//! DPDK's environment abstraction layer (EAL). It runs once per process, for all devices. It starts on a thread that
+//! then ends, so that no thread of this program is pinned or becomes a thread of DPDK. Its log goes to this program's
+//! log. EAL is never stopped: the kernel reclaims devices and memory when the process ends.
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::Path;
@@ -18,11 +18,11 @@ use super::sys::{self, Description};
 pub struct Eal(());
 
 impl Eal {
-    /// Starts EAL for the named devices, with the operator's arguments (`given`, as for any DPDK application). Where it
-    /// runs already with the same arguments, adds the devices that it does not have yet.
+    /// Starts EAL for the named devices with the operator's arguments (`given`, as for any DPDK application). If EAL
+    /// already runs with the same arguments, adds the devices that it does not have yet.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`]: EAL refused, runs with other arguments, or cannot add a device.
+    /// [`DeviceError::Misconfigured`]: EAL refuses to start, runs with other arguments, or cannot add a device.
     pub fn start(devices: &[String], given: &[String]) -> Result<Self, DeviceError> {
         static STARTED: Mutex<Option<Started>> = Mutex::new(None);
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,12 +63,12 @@ impl Eal {
         Ok(Self(()))
     }
 
-    /// Returns the compressdevs that EAL found, in its own order.
+    /// Returns the compressdevs that EAL found, in EAL's order.
     pub fn devices(self) -> Vec<String> {
         self.descriptions().map(|found| name(&found.name)).collect()
     }
 
-    /// Returns whether devices see our own addresses.
+    /// Returns whether devices use this process's addresses.
     pub(super) fn has_own_addresses(self) -> bool {
         // SAFETY: EAL runs (`Eal` is proof); the call only reads.
         unsafe { sys::rebate_dpdk_iova_is_va() == 1 }
@@ -81,14 +81,14 @@ impl Eal {
     }
 }
 
-/// The record of how EAL was started, and with which result.
+/// The arguments with which EAL was started, and the result.
 struct Started {
     devices: Vec<String>,
     given: Vec<String>,
     result: Result<(), String>,
 }
 
-/// Adds a device to the running EAL. If it is no compression device, opening it fails.
+/// Adds a device to the running EAL. If the device is not a compression device, opening it fails later.
 fn add(device: &str, place: &Place) -> Result<(), DeviceError> {
     let text = CString::new(arguments::probed(device, place)).unwrap_or_default();
     // SAFETY: EAL runs, `STARTED` is locked, and the text is terminated.
@@ -110,8 +110,8 @@ pub(super) fn sysfs() -> &'static Path {
 
 fn describe(device: u32) -> Description {
     let mut description = std::mem::MaybeUninit::<Description>::zeroed();
-    // SAFETY: the pointer is to room for one description, of integers only, for all of which zero is a value; the
-    // shim writes within it, and copies texts with their ends.
+    // SAFETY: the pointer is to space for one description. All of its fields are integers, so zero is a valid value.
+    // The shim writes within the description and copies texts with their ends.
     unsafe {
         sys::rebate_dpdk_describe(device, description.as_mut_ptr());
         description.assume_init()
@@ -148,10 +148,10 @@ fn init(arguments: &[String]) -> Result<(), String> {
     ))
 }
 
-/// Starts EAL on the thread that EAL takes for its main one.
+/// Starts EAL on this thread, which becomes EAL's main thread.
 fn start(arguments: Vec<CString>) -> i32 {
     let count = i32::try_from(arguments.len()).expect("a command line's length");
-    // EAL permutes the array and keeps pointers to the texts: neither is ever freed.
+    // EAL permutes the array and keeps pointers to the texts, so neither is ever freed.
     let mut pointers: Vec<*mut c_char> = arguments.into_iter().map(CString::into_raw).collect();
     pointers.push(std::ptr::null_mut());
     let array = pointers.leak().as_mut_ptr();
@@ -160,14 +160,14 @@ fn start(arguments: Vec<CString>) -> i32 {
     unsafe { sys::rebate_dpdk_init(count, array, on_log) }
 }
 
-/// Returns the processors that this process may use, as the kernel lists them.
+/// Returns the processors that this process may use, in the kernel's format.
 fn processors() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     list.map_or("0", str::trim).to_owned()
 }
 
-/// Writes DPDK's log into ours.
+/// Writes a line of DPDK's log to this program's log.
 extern "C" fn on_log(level: u32, text: *const c_char, bytes: usize) {
     // SAFETY: the shim passes `bytes` bytes that are valid for the call.
     let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) };
@@ -184,7 +184,7 @@ extern "C" fn on_log(level: u32, text: *const c_char, bytes: usize) {
     }
 }
 
-/// The last errors that DPDK logged, to be told with the failure to start.
+/// The last errors that DPDK logged. They are reported when EAL fails to start.
 static PROBLEMS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn keep_problem(line: &str) {
@@ -200,6 +200,6 @@ fn problems() -> Vec<String> {
 
 const PROBLEMS_MAX: usize = 6;
 
-/// `RTE_LOG_ERR` and `RTE_LOG_WARNING`; lower is worse.
+/// `RTE_LOG_ERR` and `RTE_LOG_WARNING`. A lower number is worse.
 const ERR: u32 = 4;
 const WARNING: u32 = 5;

@@ -1,5 +1,5 @@
-//! Memory that every device of DPDK reaches: EAL's own heap, of huge pages where it has them. Buffers of a pool over it
-//! go to hardware without a copy. Blocks are initialised. The pool decides about their content.
+//! Memory that every DPDK device can reach: EAL's own heap, in huge pages if EAL has any. Hardware reads and writes
+//! buffers of a pool over it without a copy. Blocks are initialised. The pool manages their content.
 
 use std::ptr::NonNull;
 use std::slice;
@@ -9,7 +9,7 @@ use device::{Memory, MemoryBlock, MemoryId};
 use super::Eal;
 use super::sys;
 
-/// EAL's heap.
+/// EAL's heap as memory for pools.
 #[derive(Debug)]
 pub(super) struct EalMemory {
     id: MemoryId,
@@ -28,7 +28,8 @@ impl Memory for EalMemory {
 
     fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>> {
         let bytes = bytes.max(1);
-        // SAFETY: EAL runs, or there were no `EalMemory`; any size is allowed, and null says that there is no room.
+        // SAFETY: EAL runs, because otherwise there would be no `EalMemory`. Any size is allowed, and null means that
+        // there is no memory.
         let start = unsafe { sys::rebate_dpdk_allocate(bytes) };
         let start = NonNull::new(start.cast())?;
         Some(Box::new(Block { start, bytes }))
@@ -42,7 +43,7 @@ struct Block {
 
 // SAFETY: the block is the only owner of its memory, which any thread may use and free.
 unsafe impl Send for Block {}
-// SAFETY: shared, a block is only read.
+// SAFETY: a shared block is only read.
 unsafe impl Sync for Block {}
 
 impl MemoryBlock for Block {}

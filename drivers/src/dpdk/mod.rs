@@ -1,7 +1,7 @@
 //! Drives compression devices of DPDK (compressdev): BlueField, QAT, Octeon, and the software drivers over ISA-L and
-//! zlib, which run without hardware, huge pages or rights. The module is built with the feature `dpdk` only, through a
-//! C shim. It does raw deflate, stateless, with one operation per job. It has no other algorithm and no checksums, and
-//! it does not batch.
+//! zlib. The software drivers run without hardware, huge pages or privileges. The module is built only with the
+//! feature `dpdk`, through a C shim. It does raw deflate, stateless, with one operation per job. It has no other
+//! algorithm and no checksums, and it does not batch.
 
 mod arguments;
 mod eal;
@@ -29,17 +29,17 @@ use queue::DpdkQueue;
 /// The environment variable with the operator's arguments for DPDK, separated by spaces.
 pub const ARGUMENTS_VARIABLE: &str = "REBATE_DPDK_ARGS";
 
-/// The options with which a device is used.
+/// The options of a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DpdkOptions {
-    /// The number of queues that can be open at once, bounded by the device. The default is one per processor and some
-    /// more. The first to open a device in a process decides.
+    /// The number of queues that can be open at once, bounded by the device. The default is a little more than one
+    /// per processor. The first open of a device in a process decides.
     pub queue_pairs: Option<NonZeroU16>,
-    /// Hands over DPDK's own memory alone and copies the rest, as hardware needs it, whatever the device.
+    /// True if a software device also gets only DPDK's own memory, as hardware requires. Other data is copied.
     pub registered_only: bool,
 }
 
-/// A compressdev.
+/// A compression device of DPDK (compressdev).
 #[derive(Debug)]
 pub struct Dpdk {
     port: Arc<Port>,
@@ -53,16 +53,17 @@ pub struct Dpdk {
 struct Limits {
     chains: bool,
     registered_only: bool,
-    /// Mbufs of one queue.
+    /// The number of mbufs of one queue.
     segments: u32,
 }
 
 impl Dpdk {
-    /// Opens the device that `name` means (`compress_isal`, or a PCI address, `0000:03:00.0`, whatever DPDK's driver
-    /// makes of it). Ours is called `dpdk-` and that name.
+    /// Opens the device called `name`, which is a driver such as `compress_isal` or a PCI address such as
+    /// `0000:03:00.0`. DPDK's driver may give that device another name. The name of the returned device is `dpdk-`
+    /// and `name`.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`]: there is none, or it does not start.
+    /// [`DeviceError::Misconfigured`]: there is no such device, or it does not start.
     pub fn open(eal: Eal, name: &str, options: DpdkOptions) -> Result<Self, DeviceError> {
         let port = Port::open(eal, name, options.queue_pairs.map(NonZeroU16::get))?;
         let work_bytes_max = if port.chains { CHAIN_BYTES_MAX } else { SEGMENT_BYTES_MAX };
@@ -71,7 +72,8 @@ impl Dpdk {
             registered_only: options.registered_only || port.hardware,
             segments: 0,
         };
-        // Every slot with one segment each way and what may follow, and beside them one job of the largest size.
+        // Every slot has one segment for the input, one for the output, and those that may follow the input. There
+        // are also segments for one job of the largest size.
         let largest = 2 * (stream_bytes_max(work_bytes_max.as_usize(), limits) / SEGMENT_BYTES + 1);
         limits.segments = (QUEUE_DEPTH * SEGMENTS_OF_A_JOB + largest) as u32;
         let capabilities = Capabilities {
@@ -85,7 +87,7 @@ impl Dpdk {
         Ok(Self { name: format!("dpdk-{name}"), port, capabilities, limits })
     }
 
-    /// Returns a pool of DPDK's own memory. The device reaches its buffers without a copy.
+    /// Returns a pool of DPDK's own memory. The device reads and writes its buffers without a copy.
     pub fn pool(&self) -> &Pool {
         &self.port.pool
     }
@@ -115,7 +117,7 @@ impl Device for Dpdk {
     }
 }
 
-/// Returns plain deflate, and the narrow windows that the device keeps to.
+/// Returns deflate without a stated window, and deflate with the narrow windows that the device supports.
 fn writes(port: &Port) -> Vec<Dialect> {
     let deflate = |window| Dialect { codec: Codec::Deflate, window_log2: Some(window) };
     let mut all = vec![Dialect::new(Codec::Deflate)];
@@ -133,24 +135,24 @@ fn reads(port: &Port) -> Dialect {
     Dialect { codec: Codec::Deflate, window_log2: window }
 }
 
-/// Returns the longest stream for so much work: deflate's worst case, or one segment.
+/// Returns the size of the longest stream for this much work: deflate's worst case, or one segment.
 fn stream_bytes_max(work_bytes: usize, limits: Limits) -> usize {
     let longest = work_bytes + work_bytes / 8 + 1_024;
     if limits.chains { longest } else { longest.min(SEGMENT_BYTES_MAX.as_usize()) }
 }
 
-/// The largest job of a device with chained mbufs. It bounds a queue's mbufs to some hundreds.
+/// The largest job of a device with chained mbufs. It limits a queue to some hundreds of mbufs.
 const CHAIN_BYTES_MAX: ByteCount = ByteCount::mib(16);
 
-/// The bytes that one mbuf holds, and the bytes that each of several holds in the shim.
+/// The most bytes in one mbuf. In a chain, the shim puts `SEGMENT_BYTES` into each mbuf.
 const SEGMENT_BYTES_MAX: ByteCount = ByteCount(65_535);
 const SEGMENT_BYTES: usize = 60_000;
 
-/// Input, output, and the three that may follow them.
+/// The segments of one job: its input, its output, and the three that may follow the input.
 const SEGMENTS_OF_A_JOB: usize = 5;
 
-/// The time of a small job on hardware. Among the published times, QAT's are 5 to 27 µs.
+/// The time of a small job on hardware. The published times of QAT are 5 to 27 µs.
 const EXPECTED: Nanos = Nanos(5_000);
 
-/// Deflate's own.
+/// Deflate's own window (log2 bytes).
 const DEFLATE_WINDOW: u8 = 15;

@@ -1,23 +1,23 @@
-//! The names and the places of devices. The operator gives a PCI address, DPDK's drivers make names of their own from
-//! it (`0000:3d:01.0_qat_comp`), and mlx5 takes the kernel's name for the InfiniBand device (`mlx5_0`). The module
-//! reads sysfs and asks DPDK nothing.
+//! The names and the locations of devices. The operator gives a PCI address. DPDK's drivers derive names from it
+//! (`0000:3d:01.0_qat_comp`), and mlx5 uses the kernel's name for the InfiniBand device (`mlx5_0`). The module reads
+//! sysfs and does not call DPDK.
 
 use std::fs;
 use std::path::Path;
 
-/// The way in which EAL finds a device.
+/// How EAL finds a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// EAL makes the device.
     Virtual,
-    /// The device is on the PCI bus. The address always has its domain. The driver for Mellanox devices has to be told
-    /// which of their functions to take, or it takes their network ports too.
+    /// The device is on the PCI bus. The address always has its domain. The driver for Mellanox devices must be told
+    /// which functions to use, because otherwise it also takes the network ports.
     Pci { address: String, mellanox: bool },
-    /// The name is like none that is known here.
+    /// No known scheme matches the name.
     Unknown,
 }
 
-/// Returns the place of the device. Tests give another folder in place of `/sys`.
+/// Returns the location of the device. Tests pass another folder instead of `/sys`.
 pub(super) fn place(device: &str, sys: &Path) -> Place {
     if is_virtual(device) {
         return Place::Virtual;
@@ -33,7 +33,7 @@ pub(super) fn place(device: &str, sys: &Path) -> Place {
     }
 }
 
-/// Returns whether two names belong to one device.
+/// Returns whether two names belong to the same device.
 pub(super) fn same(one: &str, other: &str, sys: &Path) -> bool {
     one == other
         || matches!(
@@ -42,7 +42,7 @@ pub(super) fn same(one: &str, other: &str, sys: &Path) -> bool {
         )
 }
 
-/// Returns a PCI address with its domain, which operators leave out where it is 0.
+/// Returns a PCI address with its domain. Operators omit the domain if it is 0.
 pub(super) fn full_address(text: &str) -> Option<String> {
     let number = |text: &str| u32::from_str_radix(text, 16).ok();
     let (rest, function) = text.rsplit_once('.')?;
@@ -52,7 +52,7 @@ pub(super) fn full_address(text: &str) -> Option<String> {
     Some(format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"))
 }
 
-/// Returns whether EAL makes the device, by the names of DPDK's software compression drivers.
+/// Returns whether EAL makes the device. The names of DPDK's software compression drivers tell this.
 fn is_virtual(device: &str) -> bool {
     ["compress_isal", "compress_zlib"].iter().any(|driver| device.starts_with(driver))
 }

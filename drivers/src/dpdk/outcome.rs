@@ -1,32 +1,32 @@
-//! Turns a device's report of a finished operation into an outcome. This is a pure function of numbers that may be
-//! anything. It believes a size only where the buffer has room for it. It reads and retries nothing.
+//! Turns a device's report of a finished operation into an outcome. This is a pure function. The numbers of a report
+//! may have any value, so it accepts a size only if the buffer has space for it. It reads and retries nothing.
 
 use device::{DeviceError, Outcome};
 
-/// The request of an operation: all that is needed to judge the answer.
+/// The request of an operation, with all facts that are needed to check the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) direction: Direction,
-    /// Bytes of the input, all of which must be consumed.
+    /// The size of the input (bytes). The device must consume all of it.
     pub(super) input_bytes: usize,
-    /// True if an error of the device is the stream's fault, because the device is a program on this core, with no
-    /// faults of its own to report.
+    /// True if an error of the device must be the stream's fault. This is so if the device is a program on this core,
+    /// which has no faults of its own to report.
     pub(super) blames_the_stream: bool,
-    /// The bytes that followed the stream, if any.
+    /// The kind of the bytes that followed the stream.
     pub(super) followed_by: Follow,
 }
 
-/// The bytes that the device may read behind a stream, to show whether it misses the stream's end.
+/// The bytes that the device may read behind a stream. They show whether it misses the stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Follow {
     Nothing,
     Zeros,
-    /// The operation runs once more with ones. A whole stream gives the same output as with zeros. A code or a stored
-    /// block that the zeros complete becomes another one.
+    /// Ones, for a second run of the operation. A whole stream gives the same output as with zeros. If zeros
+    /// completed a code or a stored block, ones give another output.
     Ones,
 }
 
-/// The direction of the work, and the room for its result.
+/// The direction of the work, and the space for its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// Compression into `room_bytes`.
@@ -35,9 +35,10 @@ pub(super) enum Direction {
     Decompress { original_bytes: usize },
 }
 
-/// Returns the outcome, from `status` (`enum rte_comp_op_status`) and the numbers of bytes that the device says it
-/// consumed and produced. Returns none if the device consumed some of the zeros that followed, because it reads ahead
-/// or because the stream has no end. Another run with ones tells which.
+/// Returns the outcome. `status` is an `enum rte_comp_op_status`. `consumed` and `produced` are the bytes that the
+/// device claims to have consumed and produced. Returns none if the device consumed some of the zeros that followed
+/// the stream. Then the device reads ahead, or the stream has no end. A second run with ones shows which of these is
+/// true.
 pub(super) fn outcome(asked: Asked, status: u32, consumed: u32, produced: u32) -> Option<Outcome> {
     let (consumed, produced) = (consumed as usize, produced as usize);
     Some(match asked.direction {
@@ -80,7 +81,7 @@ fn other(status: u32) -> Outcome {
     Outcome::Failed(error(status))
 }
 
-/// Returns the error of an operation that was not done.
+/// Returns the error of an operation that failed with `status`.
 pub(super) fn error(status: u32) -> DeviceError {
     DeviceError::Fault(match status {
         NOT_PROCESSED => "the device did not process the operation",
@@ -100,7 +101,7 @@ fn invalid(what: &'static str) -> Outcome {
     Outcome::Failed(DeviceError::InvalidInput(what))
 }
 
-/// Returns the outcome for a stream that became something else with other bytes behind it.
+/// Returns the outcome for a stream whose result changed with the bytes behind it.
 pub(super) fn ends_early() -> Outcome {
     invalid("deflate stream ends early")
 }
@@ -139,8 +140,9 @@ mod tests {
         })
     }
 
-    /// Checks four facts: only a success is a result; a result fits its room and has the stated size; an outcome that
-    /// belongs to one direction never ends the other; and only a whole result that read zeros is asked for again.
+    /// Checks four facts. Only a success is a result. A result fits its space and has the stated size. An outcome
+    /// that belongs to one direction never ends the other direction. Only a whole result whose reader consumed zeros
+    /// leads to a second run.
     fn check(asked: Asked, status: u32, consumed: u32, produced: u32) {
         let (read_bytes, written_bytes) = (consumed as usize, produced as usize);
         let judged = outcome(asked, status, consumed, produced);

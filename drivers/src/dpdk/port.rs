@@ -1,5 +1,6 @@
-//! A running compressdev: configured and started once per process, and shared by everyone who opens it. All of its
-//! queue pairs are set up at the start, since DPDK adds none to a running device. Here they are lent and returned.
+//! A running compressdev. It is configured and started once per process, and all users of the device share it. All of
+//! its queue pairs are set up at the start, because DPDK cannot add one to a running device. This module lends queue
+//! pairs and takes them back.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -27,16 +28,16 @@ pub(super) struct Port {
     pub(super) windows: Windows,
     pub(super) compresses: bool,
     pub(super) decompresses: bool,
-    /// The pool over memory that the device reaches, for copies of data from elsewhere.
+    /// The pool over memory that the device reaches, for copies of data from other memory.
     pub(super) pool: Pool,
     pub(super) counters: Counters,
     dynamic: bool,
     queue_pairs: u16,
     free_pairs: Mutex<Vec<u16>>,
     shared: Mutex<Vec<(Kind, Transform)>>,
-    /// The remains of closed queues: operations that the device did not let go of.
+    /// The operations of closed queues that the device has not released.
     leftovers: Mutex<Vec<Leftover>>,
-    /// The statuses that were logged.
+    /// The statuses that were already logged.
     said: Mutex<Vec<u32>>,
 }
 
@@ -48,7 +49,7 @@ pub(super) struct Counters {
     pub(super) abandoned_jobs: AtomicU64,
 }
 
-/// The work of a transform. Decompression has level 0.
+/// The work of a transform. A decompression has level 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) level: i32,
@@ -59,11 +60,11 @@ pub(super) struct Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transform(pub(super) NonNull<c_void>);
 
-// SAFETY: a handle that only the device looks into; which threads may use it at once, `Transforms` sees to.
+// SAFETY: only the device dereferences the handle. `Transforms` decides which threads may use it at the same time.
 unsafe impl Send for Transform {}
 
 impl Port {
-    /// Returns the running device of that name, and starts it if necessary.
+    /// Returns the running device with this name, and starts it if necessary.
     pub(super) fn open(
         eal: Eal,
         wanted: &str,
@@ -107,7 +108,7 @@ impl Port {
             };
         let transforms = u32::from(pairs) * QUEUE_DEPTH as u32;
         let transforms = u16::try_from(transforms).unwrap_or(u16::MAX);
-        // SAFETY: EAL runs and the device is not started: `RUNNING` is locked and does not have it.
+        // SAFETY: EAL runs. The device is not started, because `RUNNING` is locked and does not contain it.
         let status = unsafe { sys::rebate_dpdk_start(id, pairs, RING_SIZE, transforms) };
         if status != 0 {
             let error = io::Error::from_raw_os_error(-status);
@@ -120,7 +121,7 @@ impl Port {
             id,
             name,
             hardware,
-            // compress_zlib chains, and does not state it.
+            // compress_zlib can chain mbufs, but does not say so.
             chains: description.chains != 0 || !hardware,
             shareable: description.shareable != 0,
             windows: Windows::new(
@@ -144,7 +145,8 @@ impl Port {
         Ok(port)
     }
 
-    /// Returns whether the device makes such a transform, because capabilities do not tell the directions apart.
+    /// Returns whether the device can make such a transform. The driver tries it, because the capabilities do not
+    /// distinguish the directions.
     fn can(&self, kind: Kind) -> bool {
         let made = self.make(kind);
         if let Some(transform) = made {
@@ -153,12 +155,12 @@ impl Port {
         made.is_some()
     }
 
-    /// Keeps the operations of a closed queue that are with the device, until the device lets go of them.
+    /// Stores the operations of a closed queue that the device still has, until the device releases them.
     pub(super) fn keep(&self, leftover: Leftover) {
         lock(&self.leftovers).push(leftover);
     }
 
-    /// Logs the meaning of a status, once in the device's life, because outcomes have no room for numbers.
+    /// Logs the meaning of a status once in the device's life, because outcomes contain no numbers.
     pub(super) fn say_once(&self, status: u32, what: &DeviceError) {
         let mut said = lock(&self.said);
         if said.len() < SAID_MAX && !said.contains(&status) {
@@ -167,8 +169,8 @@ impl Port {
         }
     }
 
-    /// Returns a queue pair for one thread. The pairs of closed queues that the device has let go of since are among
-    /// them.
+    /// Returns a queue pair for one thread. This may be the pair of a closed queue whose operations the device has
+    /// released in the meantime.
     pub(super) fn take_pair(&self) -> Result<u16, DeviceError> {
         lock(&self.leftovers).retain_mut(|leftover| !leftover.is_over(self));
         lock(&self.free_pairs).pop().ok_or_else(|| {
@@ -183,7 +185,7 @@ impl Port {
         lock(&self.free_pairs).push(pair);
     }
 
-    /// Returns a transform that any operations may use at once, for a device that allows that.
+    /// Returns a transform that several operations may use at once, if the device allows that.
     pub(super) fn shared(&self, kind: Kind) -> Option<Transform> {
         let mut shared = lock(&self.shared);
         if let Some((_, transform)) = shared.iter().find(|(known, _)| *known == kind) {
@@ -194,7 +196,7 @@ impl Port {
         Some(transform)
     }
 
-    /// Makes a transform that the caller has to free.
+    /// Makes a transform that the caller must free.
     pub(super) fn make(&self, kind: Kind) -> Option<Transform> {
         let _one_at_a_time = lock(&self.shared);
         self.create(kind)
@@ -204,8 +206,8 @@ impl Port {
         let mut transform = ptr::null_mut();
         let dynamic = self.dynamic.into();
         let (level, window_log2) = (kind.level, kind.window_log2);
-        // SAFETY: the device runs and `shared` is locked; `transform` has room for one pointer. The kind is one that
-        // the device stated: compress_isal 22.11 damages its own pool when it refuses one.
+        // SAFETY: the device runs and `shared` is locked. `transform` has space for one pointer. The device stated
+        // support for this kind, because compress_isal 22.11 damages its own pool when it refuses a kind.
         let status = unsafe {
             sys::rebate_dpdk_transform_new(self.id, level, dynamic, window_log2, &raw mut transform)
         };
@@ -214,7 +216,7 @@ impl Port {
 
     pub(super) fn free(&self, transform: Transform) {
         let _one_at_a_time = lock(&self.shared);
-        // SAFETY: the transform is this device's, and no operation has it: the caller's promise.
+        // SAFETY: the transform belongs to this device, and the caller promises that no operation uses it.
         unsafe { sys::rebate_dpdk_transform_free(self.id, transform.0.as_ptr()) };
     }
 
@@ -232,26 +234,27 @@ fn unknown(eal: Eal, wanted: &str) -> DeviceError {
     ))
 }
 
-/// One queue pair for each thread of a server that uses all processors, and some for occasional users.
+/// Returns the default number of queue pairs: one for each thread of a server that uses all processors, and some for
+/// occasional users.
 fn default_pairs() -> u16 {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     u16::try_from(threads + 4).unwrap_or(u16::MAX)
 }
 
-/// Locks a list. No panic leaves these lists half changed.
+/// Locks a list. No panic leaves these lists half changed, so a poisoned lock is safe to use.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Statuses logged at most: DPDK has seven.
+/// The most statuses that are logged. DPDK has seven.
 const SAID_MAX: usize = 16;
 
-/// DPDK's drivers that work on the calling core, inside of a submission.
+/// The DPDK drivers that work on the calling core, inside the submission.
 const SOFTWARE: [&str; 2] = ["compress_isal", "compress_zlib"];
 
-/// The most jobs that one queue holds. It hides the way to a device, and bounds the jobs that an owner who does not
-/// poll piles up.
+/// The most jobs in one queue. They are enough to hide the latency of a device, and they bound the jobs that wait for
+/// a poll.
 pub(super) const QUEUE_DEPTH: usize = 64;
 
-/// A ring of DPDK holds one less than its size, which must be a power of two.
+/// The size of a ring. It must be a power of two, and a ring holds one entry less than its size.
 const RING_SIZE: u32 = 2 * QUEUE_DEPTH as u32;

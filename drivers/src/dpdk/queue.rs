@@ -1,6 +1,5 @@
-//! One thread's way into a compressdev: a queue pair, as many operations as it holds at most, and the jobs that these
-//! carry. The bytes of a job stay where they are until its operation is back. Only a drop waits, for a few
-//! milliseconds.
+//! One thread's queue of a compressdev: a queue pair, a fixed number of operations, and the jobs of these operations.
+//! The bytes of a job stay in place until its operation has completed. Only a drop waits, for a few milliseconds.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::ptr::NonNull;
@@ -21,7 +20,7 @@ use super::sys::{self, RawQueue, Report, Request};
 use super::transforms::Transforms;
 use super::{Limits, stream_bytes_max};
 
-/// A queue pair and the jobs inside.
+/// A queue pair and the jobs in flight.
 pub(super) struct DpdkQueue {
     port: Arc<Port>,
     capabilities: Capabilities,
@@ -29,32 +28,32 @@ pub(super) struct DpdkQueue {
     pair: u16,
     raw: Raw,
     transforms: Transforms,
-    /// The job that each slot's operation carries.
+    /// The job of each slot's operation.
     slots: Vec<Option<Inside>>,
     free_slots: Vec<u32>,
-    /// Jobs that were answered without the device.
+    /// Jobs that were completed without the device.
     answered: Vec<Completion>,
 }
 
-/// A job and its operation's belongings.
+/// A job in flight and the resources of its operation.
 struct Inside {
     job: Box<Job>,
     asked: Asked,
     kind: Kind,
     room_bytes: usize,
     transform: Transform,
-    /// Copies, if the device does not reach the job's own bytes.
+    /// Copies of the input and the output, if the device does not reach the job's own bytes.
     input: Option<Buffer>,
     output: Option<Buffer>,
     submitted: Instant,
-    /// The service time, if the device works inside of the submission.
+    /// The service time, if the device works inside the submission.
     service: Option<Nanos>,
-    /// The hash of the result with zeros behind the stream, if the job runs once more with ones.
+    /// The hash of the result with zeros behind the stream, if the job runs a second time with ones.
     first_result: Option<u64>,
 }
 
 impl Inside {
-    /// Returns all bytes that the device may have written.
+    /// Returns all bytes to which the device may have written.
     fn written(&mut self) -> &mut [u8] {
         let start = self.job.output_offset;
         match self.output.as_mut() {
@@ -70,7 +69,7 @@ impl Inside {
     }
 }
 
-/// The next step for a job.
+/// The next step of a job.
 enum Plan {
     /// The outcome is known without the device.
     Answer(Outcome),
@@ -85,7 +84,7 @@ struct Steps {
 
 impl DpdkQueue {
     /// # Errors
-    /// [`DeviceError::Misconfigured`]: no queue pair or no memory left.
+    /// [`DeviceError::Misconfigured`]: no queue pair or no memory is left.
     pub(super) fn open(
         port: Arc<Port>,
         capabilities: Capabilities,
@@ -93,7 +92,7 @@ impl DpdkQueue {
     ) -> Result<Self, DeviceError> {
         let pair = port.take_pair()?;
         let (depth, segments) = (QUEUE_DEPTH as u32, limits.segments);
-        // SAFETY: the device runs, and the pair is ours until it is returned.
+        // SAFETY: the device runs, and this queue owns the pair until it returns it.
         let raw = unsafe { sys::rebate_dpdk_queue_new(port.id, pair, depth, segments) };
         let Some(raw) = NonNull::new(raw) else {
             port.return_pair(pair);
@@ -163,7 +162,7 @@ impl DpdkQueue {
         Plan::Run(Steps { asked, kind, room_bytes })
     }
 
-    /// Hands over the job's operation, or returns the job with the obstacle.
+    /// Submits the job's operation, or returns the job with the obstacle.
     fn run(&mut self, job: Box<Job>, steps: Steps) -> Result<(), (Box<Job>, Obstacle)> {
         let Some(slot) = self.free_slots.last().copied() else {
             return Err((job, Obstacle::Full));
@@ -197,7 +196,8 @@ impl DpdkQueue {
         Err((back.job, obstacle))
     }
 
-    /// Hands the operation of a slot to the device, which may take none now, or never this one.
+    /// Passes the operation of a slot to the device. The device may accept no operation now, or may never accept this
+    /// one.
     fn hand_over(&mut self, slot: u32) -> Result<(), Obstacle> {
         let Some(inside) = self.slots[slot as usize].as_mut() else { return Err(Obstacle::Full) };
         let from = inside.input.as_deref().unwrap_or(&inside.job.input[..]).as_ptr();
@@ -213,10 +213,10 @@ impl DpdkQueue {
             spill_ones: (inside.asked.followed_by == Follow::Ones).into(),
         };
         let start = Instant::now();
-        // SAFETY: the queue is this thread's; the slot's operation is not with the device; the transform is the
-        // device's and no other operation's unless it may be shared. `input` has `input_bytes` readable and `output`
-        // `output_bytes` writable bytes (a copy of nothing has one), the device reaches both, and `slots` keeps
-        // them, untouched, until the operation is back or for ever.
+        // SAFETY: only this thread uses the queue, and the device does not have the slot's operation. The transform
+        // belongs to the device, and no other operation uses it unless it may be shared. `input` has `input_bytes`
+        // readable bytes and `output` has `output_bytes` writable bytes (a copy of an empty input has one byte). The
+        // device reaches both. `slots` keeps both unchanged until the operation has completed, or for ever.
         let taken = unsafe { sys::rebate_dpdk_enqueue(self.raw.0.as_ptr(), &raw const request) };
         match taken {
             0 => return Err(Obstacle::Full),
@@ -235,8 +235,8 @@ impl DpdkQueue {
         Ok(())
     }
 
-    /// Makes copies of the data that the device does not reach, and an output for an empty result, which still needs a
-    /// place.
+    /// Makes copies of data that the device does not reach. Also makes an output for an empty result, because the
+    /// device needs an address for it.
     fn copies(&self, job: &Job, room_bytes: usize) -> Result<(Option<Buffer>, Option<Buffer>), ()> {
         let registered = self.port.pool.memory();
         let take = |bytes: usize| {
@@ -299,7 +299,7 @@ impl DpdkQueue {
         Some(Completion { job: inside.job, outcome: judged, service })
     }
 
-    /// Takes the operations that the device has finished, up to one burst.
+    /// Moves the jobs of the operations that the device has finished to `done`, up to one burst.
     fn dequeue(&mut self, done: &mut Vec<Completion>) {
         let mut reports = [Report::default(); BURST];
         for report in self.raw.dequeue(&mut reports) {
@@ -347,14 +347,14 @@ impl Queue for DpdkQueue {
 }
 
 impl Drop for DpdkQueue {
-    /// Waits a little for the operations inside. An operation that does not come back by then stays the device's until
-    /// it does: its buffers, the operations and the queue pair wait with the port.
+    /// Waits a little for the operations in flight. The device keeps an operation that does not complete in this
+    /// time. The port then stores its buffers, the operations and the queue pair until the operation completes.
     fn drop(&mut self) {
         let give_up = Instant::now() + DRAIN;
         let slots = std::mem::take(&mut self.slots);
         let mut leftover = Leftover { pair: self.pair, raw: Raw(self.raw.0), slots };
         loop {
-            // Operations that the device let go of while this thread had no core came in time.
+            // Operations that the device released while this thread had no core were in time.
             let over = Instant::now() > give_up;
             if leftover.is_over(&self.port) {
                 return;
@@ -381,14 +381,14 @@ impl Drop for DpdkQueue {
 #[derive(Debug)]
 struct Raw(NonNull<RawQueue>);
 
-// SAFETY: the state has no thread of its own, and neither has DPDK's queue pair: any thread may use both, one at a
-// time, which `&mut self` and the port's lock see to.
+// SAFETY: neither the state nor DPDK's queue pair is bound to a thread. Any thread may use both, one thread at a
+// time. `&mut self` and the port's lock ensure that.
 unsafe impl Send for Raw {}
 
 impl Raw {
-    /// Returns the operations that the device has finished.
+    /// Returns the reports of the operations that the device has finished.
     fn dequeue<'r>(&mut self, reports: &'r mut [Report; BURST]) -> &'r [Report] {
-        // SAFETY: the queue is the caller's alone, and there is room for `BURST` reports.
+        // SAFETY: only the caller uses the queue, and there is space for `BURST` reports.
         let count = unsafe {
             sys::rebate_dpdk_dequeue(self.0.as_ptr(), reports.as_mut_ptr(), BURST as u32)
         };
@@ -396,7 +396,7 @@ impl Raw {
     }
 }
 
-/// The operations of a closed queue that are still with its device. Nobody waits for the jobs any more.
+/// The operations of a closed queue that its device still has. No one waits for the jobs any more.
 pub(super) struct Leftover {
     pair: u16,
     raw: Raw,
@@ -404,8 +404,8 @@ pub(super) struct Leftover {
 }
 
 impl Leftover {
-    /// Takes back what the device has finished. True once, when that was the last of it: the pair is free again, and
-    /// this is not used any more.
+    /// Takes back the operations that the device has finished. Returns true once, after the last operation. Then the
+    /// pair is free again, and this value must not be used any more.
     pub(super) fn is_over(&mut self, port: &Port) -> bool {
         let mut reports = [Report::default(); BURST];
         while let finished @ [_, ..] = self.raw.dequeue(&mut reports) {
@@ -418,7 +418,7 @@ impl Leftover {
         }
         let over = self.slots.iter().all(Option::is_none);
         if over {
-            // SAFETY: no operation is inside, and nobody uses the queue after this.
+            // SAFETY: no operation is in flight, and the queue is not used after this.
             unsafe { sys::rebate_dpdk_queue_free(self.raw.0.as_ptr()) };
             port.return_pair(self.pair);
         }
@@ -432,10 +432,10 @@ impl std::fmt::Debug for Leftover {
     }
 }
 
-/// Returns the number of bytes that a reader may see behind the stream. DPDK's software drivers take a stream whose end
-/// is missing for a whole one, and compress_isal looks for more input for ever if the stream has several segments. So
-/// something follows it, enough to fill any output: a symbol of at most 48 bits gives three bytes, and one of 15 bits
-/// gives one.
+/// Returns the number of bytes behind the stream that a reader may see. DPDK's software drivers accept a stream whose
+/// end is missing. If such a stream has several segments, compress_isal waits for more input for ever. Therefore
+/// bytes follow the stream, enough to fill any output: a symbol of at most 48 bits gives three bytes, and a symbol of
+/// 15 bits gives one.
 fn spill_bytes(inside: &Inside) -> u32 {
     match inside.asked.followed_by {
         Follow::Nothing => 0,
@@ -443,17 +443,17 @@ fn spill_bytes(inside: &Inside) -> u32 {
     }
 }
 
-/// The reason why an operation was not handed over.
+/// The reason why an operation was not submitted.
 enum Obstacle {
     Full,
-    /// The driver refused the operation for what it is.
+    /// The driver refused the operation because of its content.
     Refused(DeviceError),
-    /// There is no memory of the kind that devices reach, or no memory for a transform.
+    /// No memory that devices reach is left, or no memory for a transform.
     NoMemory,
 }
 
-/// Answers a job with nothing, compressed: a last block of the fixed code with its end alone. Devices refuse an empty
-/// input.
+/// Answers a compression of an empty input with a last block of the fixed code that contains only its end. Devices
+/// refuse an empty input.
 fn nothing(mut job: Box<Job>) -> (Box<Job>, Outcome) {
     const EMPTY: [u8; 2] = [0x03, 0x00];
     let (start, end) = (job.output_offset, job.output_offset + EMPTY.len());
@@ -465,7 +465,7 @@ fn nothing(mut job: Box<Job>) -> (Box<Job>, Outcome) {
     (job, Outcome::Done { output_bytes: EMPTY.len() })
 }
 
-/// Returns the level on DPDK's scale, 1 to 9, which drivers map to the levels that they have.
+/// Returns the level on DPDK's scale of 1 to 9. Drivers map it to the levels that they have.
 const fn level_of(level: Level) -> i32 {
     match level {
         Level::Fast | Level::Default => 1,
@@ -473,12 +473,12 @@ const fn level_of(level: Level) -> i32 {
     }
 }
 
-/// Completions that one poll takes from the device at most.
+/// The most completions that one poll takes from the device.
 const BURST: usize = 32;
 
-/// The longest header of a dynamic block, and some more.
+/// More than the longest header of a dynamic block (bytes).
 const SPILL_BYTES: u32 = 4_096;
 
-/// The time that a drop waits for operations, on a thread that serves others. It is above a healthy device's time for a
-/// full queue of small ones.
+/// The longest time that a drop waits for operations. The thread has other work too, so it is short. A healthy device
+/// completes a full queue of small operations in less time.
 const DRAIN: Duration = Duration::from_millis(5);

@@ -1,8 +1,8 @@
-//! The C shim (`drivers/dpdk/shim.h`, which says what each function does) as Rust sees it. Declarations only.
+//! The declarations of the C shim in Rust. `drivers/dpdk/shim.h` says what each function does.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// A line of DPDK's log, not terminated.
+/// Receives a line of DPDK's log, which is not terminated.
 pub(super) type Log = extern "C" fn(level: u32, text: *const c_char, bytes: usize);
 
 #[repr(C)]
@@ -40,7 +40,7 @@ pub(super) struct Report {
     pub(super) produced: u32,
 }
 
-/// The shim's own.
+/// The shim's opaque state of a queue.
 #[repr(C)]
 pub(super) struct RawQueue {
     _opaque: [u8; 0],

@@ -1,5 +1,5 @@
-//! The transforms of one queue. If the device shares transforms, each kind is made once for all queues. Otherwise an
-//! operation has one to itself, and idle ones are used again.
+//! The transforms of one queue. If the device shares transforms, each kind is made once for all queues. Otherwise
+//! each operation has a transform of its own, and idle transforms are reused.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use super::port::{Kind, Port, Transform};
 /// One queue's transforms.
 pub(super) struct Transforms {
     port: Arc<Port>,
-    /// Every kind asked for so far if transforms are shareable; otherwise the transforms that no operation has.
+    /// If transforms are shareable, every kind that was requested so far. Otherwise, the transforms that no operation
+    /// uses.
     known: Vec<(Kind, Transform)>,
     /// The number of transforms, idle and in use, if they are not shareable.
     owned: usize,
@@ -21,8 +22,8 @@ impl Transforms {
         Self { port, known: Vec::new(), owned: 0, owned_max }
     }
 
-    /// Returns a transform for one operation. [`Transforms::give_back`] must follow. Returns none if the device makes
-    /// no more.
+    /// Returns a transform for one operation, or none if the device makes no more. The caller must pass it to
+    /// [`Transforms::give_back`] afterwards.
     pub(super) fn take(&mut self, kind: Kind) -> Option<Transform> {
         let found = self.known.iter().position(|(known, _)| *known == kind);
         if self.port.shareable {
@@ -46,7 +47,7 @@ impl Transforms {
         Some(transform)
     }
 
-    /// Takes back the transform of an operation that is over.
+    /// Takes back the transform of a completed operation.
     pub(super) fn give_back(&mut self, kind: Kind, transform: Transform) {
         if !self.port.shareable {
             self.known.push((kind, transform));
@@ -55,7 +56,7 @@ impl Transforms {
 }
 
 impl Drop for Transforms {
-    /// Frees the transforms that are here. Operations keep those that they still have.
+    /// Frees the idle transforms. Operations keep the transforms that they still use.
     fn drop(&mut self) {
         if !self.port.shareable {
             for (_, transform) in self.known.drain(..) {

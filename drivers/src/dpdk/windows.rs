@@ -1,6 +1,6 @@
-//! The windows that a device compresses within, and the choice of one that keeps a promise. This is a pure function.
+//! The windows of a device's compression, and the choice of a window that keeps a promise. This is a pure function.
 
-/// The windows that a device compresses within, as powers of two.
+/// The windows of a device's compression, as powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Windows {
     pub(super) min: u8,
@@ -9,23 +9,23 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Makes the windows that a device states, within the windows that deflate has.
+    /// Makes the windows from the device's statement, limited to the windows of deflate.
     pub(super) fn new(min: u8, max: u8, step: u8) -> Self {
         let max = max.min(DEFLATE_MAX);
         Self { min: min.clamp(WINDOW_MIN, max.max(WINDOW_MIN)), max, step }
     }
 
-    /// Returns the widest window that keeps what a window of `asked` promises. Returns the narrowest if none does
-    /// because the input is smaller than any.
+    /// Returns the widest window that is at most `asked`. Returns the narrowest window if all are wider. That is
+    /// allowed because the input is then smaller than any window.
     pub(super) fn within(self, asked: u8) -> u8 {
         let mut steps = (self.min..=self.max).step_by(self.step.max(1).into());
         let widest = steps.rfind(|window| *window <= asked);
-        // A device with one window may state no step, or a step that its widest is not on.
+        // A device with one window may state no step. The widest window may lie between two steps.
         if asked >= self.max { self.max } else { widest.unwrap_or(self.min) }
     }
 }
 
-/// Deflate's own widest window. Below the narrowest one here zlib makes no raw streams.
+/// Deflate's widest window (log2 bytes). zlib makes no raw streams with a window below `WINDOW_MIN`.
 const DEFLATE_MAX: u8 = 15;
 const WINDOW_MIN: u8 = 9;
 

@@ -1,5 +1,5 @@
-//! Files under a root, read like the kernel's attributes: they are small, have one value each, and are often absent. A
-//! file that cannot be read counts as absent.
+//! Files under a root that are like the kernel's attributes: they are small, have one value each, and are often
+//! absent. A file that cannot be read counts as absent.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -23,19 +23,19 @@ impl Files {
         self.path(path).exists()
     }
 
-    /// Returns the start of a file without the blanks at its ends.
+    /// Returns the start of a file without the whitespace at both ends.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         let mut bytes = Vec::new();
         File::open(self.path(path)).ok()?.take(TEXT_BYTES_MAX).read_to_end(&mut bytes).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// Reads a number, decimal or with `0x`.
+    /// Reads a number that is decimal or begins with `0x`.
     pub(super) fn number(&self, path: &str) -> Option<u64> {
         number(&self.text(path)?)
     }
 
-    /// Returns the names in a folder, sorted. Links count under their own names.
+    /// Returns the sorted names in a folder. Links count under their own names.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
         let mut names: Vec<_> =
@@ -51,7 +51,7 @@ impl Files {
     }
 }
 
-/// Parses a number, decimal or with `0x`.
+/// Parses a number that is decimal or begins with `0x`.
 pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -59,5 +59,6 @@ pub(super) fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// More bytes than any of the files has. For /proc/cpuinfo the first processors are enough.
+/// The most bytes that are read of a file. All files but /proc/cpuinfo are shorter, and of that one the first
+/// processors are enough.
 const TEXT_BYTES_MAX: u64 = 64 << 10;

@@ -1,5 +1,5 @@
-//! Intel IAA and DSA as their driver idxd shows them under /sys/bus/dsa, and the obstacles between a process and a work
-//! queue (Linux, Documentation/ABI/stable/sysfs-driver-dma-idxd). The kernel calls an IAA `iax`.
+//! Intel IAA and DSA as their driver idxd shows them under /sys/bus/dsa, and the obstacles that keep a process from
+//! using a work queue (Linux, Documentation/ABI/stable/sysfs-driver-dma-idxd). The kernel calls an IAA `iax`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ pub enum IdxdKind {
 }
 
 impl IdxdKind {
-    /// Returns the name that the field uses.
+    /// Returns the common name of the kind.
     pub const fn name(self) -> &'static str {
         match self {
             IdxdKind::Iaa => "Intel IAA",
@@ -36,30 +36,30 @@ impl IdxdKind {
 /// One device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdxdDevice {
-    /// The kernel's name, as `iax1`.
+    /// The kernel's name, such as `iax1`.
     pub name: String,
-    /// Its kind.
+    /// The kind of the device.
     pub kind: IdxdKind,
-    /// Its generation, from 1.
+    /// The generation of the device, from 1.
     pub generation: Option<u64>,
     /// `enabled` or `disabled`.
     pub state: String,
-    /// Its NUMA node. None means that the kernel does not know it, which counts as anywhere.
+    /// The NUMA node of the device. It is none if the kernel does not know the node, which counts as any node.
     pub numa_node: Option<u16>,
-    /// True if processes may hand it their own addresses (SVM).
+    /// True if processes may pass their own addresses to the device (SVM).
     pub shared_memory: bool,
-    /// The entries that all its queues share.
+    /// The number of entries that all queues of the device share.
     pub entries: Option<u64>,
-    /// Its engines.
+    /// The engines of the device.
     pub engines: Vec<String>,
-    /// Its work queues, used or not.
+    /// The work queues of the device, used or not.
     pub queues: Vec<WorkQueue>,
 }
 
 /// One work queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkQueue {
-    /// The kernel's name, as `wq1.0`.
+    /// The kernel's name, such as `wq1.0`.
     pub name: String,
     /// `enabled` or `disabled`.
     pub state: String,
@@ -67,70 +67,70 @@ pub struct WorkQueue {
     pub mode: String,
     /// `user`, `kernel` or `none`.
     pub owner: String,
-    /// The driver that it is bound to or meant for.
+    /// The driver that the queue is bound to or intended for.
     pub driver: String,
-    /// The group of engines that works on it. None means that nobody has given it one.
+    /// The group of engines that serves the queue. It is none if the queue has no group.
     pub group: Option<u64>,
-    /// The number of its entries.
+    /// The number of entries of the queue.
     pub entries: u64,
-    /// The number of used entries from which a shared queue refuses.
+    /// The number of used entries from which a shared queue refuses jobs.
     pub threshold: u64,
-    /// True if the device waits for pages that are not there.
+    /// True if the device waits for missing pages.
     pub block_on_fault: bool,
     /// The largest input and output of a job, if the kernel states it (bytes).
     pub transfer_bytes_max: Option<u64>,
-    /// The file that a process opens.
+    /// The file that a process opens to use the queue.
     pub node: Node,
-    /// The obstacles between this process and the queue; empty if there are none.
+    /// The obstacles that keep this process from using the queue. It is empty if there are none.
     pub obstacles: Vec<Obstacle>,
 }
 
 /// The file through which a process reaches a work queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// There is none.
+    /// The file does not exist.
     Absent,
-    /// There is one.
+    /// The file exists.
     Present {
-        /// True if this process may read and write it.
+        /// True if this process may read and write the file.
         usable: bool,
-        /// The user that owns it.
+        /// The user who owns the file.
         uid: u32,
-        /// The group that owns it.
+        /// The group that owns the file.
         gid: u32,
-        /// Its permissions.
+        /// The permissions of the file.
         mode: u32,
     },
 }
 
-/// An obstacle between a process and a work queue through QPL, which takes shared ones only.
+/// An obstacle that keeps a process from using a work queue through QPL. QPL uses only shared queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Without shared virtual memory no process can use any queue of the device.
+    /// The device has no shared virtual memory. No process can use any of its queues.
     NoSharedMemory,
-    /// Nobody has set it up.
+    /// The queue is not configured.
     Unconfigured,
-    /// It belongs to the kernel.
+    /// The queue belongs to the kernel.
     NotForUsers,
-    /// It is for one process alone.
+    /// The queue is for one process only.
     Dedicated,
-    /// It, or its device, is not enabled.
+    /// The queue or its device is not enabled.
     Disabled,
-    /// Its file is missing.
+    /// The file of the queue is missing.
     NoNode,
-    /// Its file is not for this process.
+    /// This process may not open the file of the queue.
     NoAccess,
 }
 
 impl IdxdDevice {
-    /// Returns the work queues without an obstacle for this process.
+    /// Returns the work queues that this process can use.
     pub fn usable(&self) -> impl Iterator<Item = &WorkQueue> {
         self.queues.iter().filter(|queue| queue.obstacles.is_empty())
     }
 }
 
 impl WorkQueue {
-    /// Returns the path of its file.
+    /// Returns the path of the queue's file.
     pub fn node_path(&self, device: &IdxdDevice) -> String {
         node_path(device.kind, &self.name)
     }
@@ -159,7 +159,7 @@ fn device(files: &Files, process: &Process, name: &str) -> Option<IdxdDevice> {
         kind,
         generation: number("version").map(|version| version >> 8),
         state: text("state").unwrap_or_default(),
-        // Unknown is -1.
+        // An unknown node is -1, which does not parse as a node.
         numa_node: text("numa_node").and_then(|node| node.parse().ok()),
         shared_memory: number("pasid_enabled").unwrap_or(0) == 1,
         entries: number("max_work_queues_size"),
@@ -191,7 +191,7 @@ fn work_queue(
         mode: text("mode"),
         owner: text("type"),
         driver: text("driver_name"),
-        // Without one it is -1.
+        // The file has -1 if the queue has no group.
         group: number("group_id"),
         entries: number("size").unwrap_or(0),
         threshold: number("threshold").unwrap_or(0),
@@ -210,7 +210,7 @@ fn node(files: &Files, process: &Process, path: &str) -> Node {
     Node::Present { usable: process.may_use(uid, gid, mode), uid, gid, mode }
 }
 
-/// Returns the obstacles in the order in which they have to be fixed.
+/// Returns the obstacles in the order in which they must be fixed.
 fn obstacles(queue: &WorkQueue, device_enabled: bool, shared_memory: bool) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let mut test = |holds: bool, obstacle| found.extend(holds.then_some(obstacle));
@@ -236,13 +236,13 @@ fn node_path(kind: IdxdKind, queue: &str) -> String {
     format!("/dev/{}/{queue}", kind.prefix())
 }
 
-/// Returns whether a name is `prefixN.M`.
+/// Returns whether a name has the form `prefixN.M`.
 fn is_child(name: &str, prefix: &str) -> bool {
     let numbers = name.strip_prefix(prefix).and_then(|rest| rest.split_once('.'));
     numbers.is_some_and(|(device, queue)| [device, queue].iter().all(|n| n.parse::<u32>().is_ok()))
 }
 
-/// Returns the numbers of a name, so that `wq1.10` comes after `wq1.9`.
+/// Returns the numbers in a name, so that `wq1.10` sorts after `wq1.9`.
 fn ordinal(name: &str) -> Vec<u32> {
     let numbers = name.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
     numbers.filter_map(|number| number.parse().ok()).collect()

@@ -1,7 +1,6 @@
-//! The machine as drivers see it: the kernel, the processor, the IOMMU, accelerators and their work queues, and who may
-//! use them. The module reads the files of /sys, /proc, /dev and the library folders under a root, so that tests can
-//! give a made-up tree. It opens no device, changes nothing, and judges only whether a work queue can be used.
-//! used.
+//! The machine as drivers see it: the kernel, the processor, the IOMMU, accelerators and their work queues, and their
+//! users. The module reads the files of /sys, /proc, /dev and the library folders under a root, so that tests can use
+//! an invented tree. It opens no device and changes nothing. Its only judgement is whether a work queue can be used.
 
 mod files;
 mod idxd;
@@ -19,36 +18,36 @@ pub use process::{Capability, MemoryLock, Process};
 
 use files::Files;
 
-/// The machine as its files describe it. A fact that no file states is absent, never guessed.
+/// The machine as its files describe it. A fact that no file states is absent and never guessed.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The kernel's release, as `6.8.0-41-generic`.
+    /// The kernel's release, such as `6.8.0-41-generic`.
     pub kernel: Option<String>,
-    /// True if the processor is one of x86-64. Only its flags have names that are known here.
+    /// True if the processor is x86-64. This module knows the names of flags only for x86-64.
     pub x86: bool,
-    /// The flags of the first processor, in the kernel's words.
+    /// The flags of the first processor, with the kernel's names.
     pub cpu_flags: Vec<String>,
     /// NUMA nodes that are online and have processors.
     pub numa_nodes: Vec<u16>,
-    /// The socket of each of these nodes, where the kernel states it.
+    /// The socket of each of these nodes, if the kernel states it.
     pub sockets: BTreeMap<u16, u64>,
-    /// IOMMUs that the kernel has switched on.
+    /// IOMMUs that the kernel has enabled.
     pub iommus: Vec<String>,
     /// The command line that the kernel was started with.
     pub command_line: String,
     /// True if the driver of IAA and DSA is loaded.
     pub idxd_loaded: bool,
-    /// True if the kernel's own user of IAA is loaded, which takes every work queue that it finds.
+    /// True if the kernel's own user of IAA is loaded. It takes every work queue that it finds.
     pub iaa_crypto_loaded: bool,
-    /// Intel IAA and DSA devices that their driver knows.
+    /// Intel IAA and DSA devices that the driver knows.
     pub idxd: Vec<IdxdDevice>,
-    /// Accelerators on the PCI bus, those of `idxd` included.
+    /// Accelerators on the PCI bus, including those in `idxd`.
     pub pci: Vec<PciAccelerator>,
     /// True if the library through which QPL finds devices is installed.
     pub accel_config: bool,
-    /// Huge pages that are free, over all sizes (bytes).
+    /// The total size of free huge pages of all page sizes (bytes).
     pub huge_free_bytes: u64,
-    /// The process that reads.
+    /// The process that reads the files.
     pub process: Process,
 }
 
@@ -80,7 +79,7 @@ impl Machine {
         }
     }
 
-    /// Returns the major and minor number of the kernel.
+    /// Returns the major and the minor version number of the kernel.
     pub fn kernel_version(&self) -> Option<(u32, u32)> {
         let mut numbers = self.kernel.as_deref()?.split(|c: char| !c.is_ascii_digit());
         Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -91,7 +90,7 @@ impl Machine {
         self.cpu_flags.iter().any(|present| present == flag)
     }
 
-    /// Returns the devices of a kind that their driver knows.
+    /// Returns the devices of a kind that the driver knows.
     pub fn idxd_of(&self, kind: IdxdKind) -> impl Iterator<Item = &IdxdDevice> {
         self.idxd.iter().filter(move |device| device.kind == kind)
     }
@@ -102,7 +101,7 @@ impl Machine {
     }
 }
 
-/// Returns the value of the first line `name : value`.
+/// Returns the value of the first line with the form `name : value`.
 fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -114,7 +113,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Returns the numbers of the entries `prefixN` of a folder, in order.
+/// Returns the sorted numbers of the entries `prefixN` in a folder.
 fn numbered(files: &Files, folder: &str, prefix: &str) -> Vec<u16> {
     let names = files.names(folder);
     let numbers = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok());
@@ -123,7 +122,8 @@ fn numbered(files: &Files, folder: &str, prefix: &str) -> Vec<u16> {
     numbers
 }
 
-/// Returns the nodes that have processors. Nodes of memory alone (CXL, HBM) list none, and no thread runs there.
+/// Returns the nodes that have processors. Nodes with only memory (CXL, HBM) list no processors, and no thread runs
+/// on them.
 fn numa_nodes(files: &Files) -> Vec<u16> {
     let mut nodes = numbered(files, NODES, "node");
     let has_none =
@@ -132,7 +132,7 @@ fn numa_nodes(files: &Files) -> Vec<u16> {
     nodes
 }
 
-/// Reads each node's socket from the node's first processor.
+/// Returns each node's socket, which is that of the node's first processor.
 fn sockets(files: &Files, nodes: &[u16]) -> BTreeMap<u16, u64> {
     let socket = |node: &u16| {
         let list = files.text(&format!("{NODES}/node{node}/cpulist"))?;
@@ -159,6 +159,6 @@ pub const DPDK: bool = cfg!(feature = "dpdk");
 const NODES: &str = "sys/devices/system/node";
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// The folders that loaders search on the distributions that package libaccel-config.
+/// The folders in which loaders search on the distributions that package libaccel-config.
 const LIBRARY_FOLDERS: [&str; 5] =
     ["usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib", "usr/local/lib64"];

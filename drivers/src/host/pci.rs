@@ -1,5 +1,6 @@
-//! Accelerators by their numbers on the PCI bus. They are found even if no driver is loaded. The numbers are from Linux
-//! (drivers/dma/idxd, drivers/crypto/intel/qat: adf_accel_devices.h) and from DPDK (drivers/common/mlx5).
+//! Accelerators, recognised by their vendor and device numbers on the PCI bus. They are found even if no driver is
+//! loaded. The numbers come from Linux (drivers/dma/idxd, drivers/crypto/intel/qat: adf_accel_devices.h) and from
+//! DPDK (drivers/common/mlx5).
 
 use super::files::Files;
 
@@ -10,7 +11,7 @@ pub enum PciKind {
     Iaa,
     /// Intel DSA, driven by idxd.
     Dsa,
-    /// Intel QAT, the physical function. The kernel drives it, and makes virtual functions of it.
+    /// The physical function of an Intel QAT. The kernel drives it and creates virtual functions from it.
     Qat,
     /// A virtual function of an Intel QAT, which DPDK drives.
     QatVirtual,
@@ -21,15 +22,15 @@ pub enum PciKind {
 /// One function of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciAccelerator {
-    /// Its address, as `0000:6b:00.0`.
+    /// The address of the function, such as `0000:6b:00.0`.
     pub address: String,
-    /// Its kind.
+    /// The kind of the device.
     pub kind: PciKind,
-    /// The name that its vendor uses.
+    /// The vendor's name of the device.
     pub product: &'static str,
-    /// The kernel driver that has it.
+    /// The kernel driver that is bound to the function.
     pub driver: Option<String>,
-    /// Its NUMA node, if the kernel knows it.
+    /// The NUMA node of the device, if the kernel knows it.
     pub numa_node: Option<u16>,
 }
 
@@ -55,7 +56,7 @@ const DEVICES: &str = "sys/bus/pci/devices";
 const INTEL: u64 = 0x8086;
 const MELLANOX: u64 = 0x15B3;
 
-/// Vendor, device, kind, name.
+/// The known devices, each with vendor, device, kind and name.
 const KNOWN: [(u64, u64, PciKind, &str); 21] = [
     (INTEL, 0x0CFE, PciKind::Iaa, "Intel IAA"),
     (INTEL, 0x1216, PciKind::Iaa, "Intel IAA"),

@@ -1,4 +1,5 @@
-//! The reading process, as far as devices ask about it: its user, its rights, and the memory that it may lock.
+//! The process that reads the machine: its user, its rights, and the memory that it may lock. These are the facts
+//! that devices depend on.
 
 use super::field;
 use super::files::Files;
@@ -6,24 +7,24 @@ use super::files::Files;
 /// The process that reads the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its effective user.
+    /// The effective user of the process.
     pub uid: u32,
-    /// Its groups, the effective one first.
+    /// The groups of the process. The effective group comes first.
     pub gids: Vec<u32>,
-    /// Its effective capabilities, as the kernel's bits.
+    /// The effective capabilities of the process, as the kernel's bits.
     pub capabilities: u64,
-    /// The memory that it may lock, if the kernel states it.
+    /// The memory that the process may lock, if the kernel states it.
     pub memory_lock: Option<MemoryLock>,
 }
 
-/// A capability that devices ask for (linux/capability.h).
+/// A capability that devices need (linux/capability.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
-    /// Reads and writes any file.
+    /// The right to read and write any file.
     DacOverride = 1,
-    /// Locks any amount of memory.
+    /// The right to lock any amount of memory.
     IpcLock = 14,
-    /// Maps a work queue's portal, since CVE-2024-21823.
+    /// The right to map a work queue's portal, which is needed since CVE-2024-21823.
     SysRawio = 17,
 }
 
@@ -32,7 +33,7 @@ pub enum Capability {
 pub enum MemoryLock {
     /// There is no limit.
     Unlimited,
-    /// So many bytes.
+    /// The limit (bytes).
     Bytes(u64),
 }
 
@@ -40,7 +41,7 @@ impl Process {
     pub(super) fn read(files: &Files) -> Self {
         let status = files.text("proc/self/status").unwrap_or_default();
         let limits = files.text("proc/self/limits").unwrap_or_default();
-        // Real, effective, saved, of the file system.
+        // The order is real, effective, saved, and file system.
         let effective = |name| {
             let ids = field(&status, name)?;
             ids.split_whitespace().nth(1)?.parse::<u32>().ok()
@@ -57,12 +58,12 @@ impl Process {
         }
     }
 
-    /// Returns whether it has the capability.
+    /// Returns whether the process has the capability.
     pub fn has(&self, capability: Capability) -> bool {
         self.capabilities & (1 << capability as u32) != 0
     }
 
-    /// Returns whether it may read and write a file of this owner and mode.
+    /// Returns whether the process may read and write a file with this owner and mode.
     pub(super) fn may_use(&self, uid: u32, gid: u32, mode: u32) -> bool {
         let shift = match () {
             () if self.has(Capability::DacOverride) => return true,
@@ -85,5 +86,5 @@ fn memory_lock(limits: &str) -> Option<MemoryLock> {
 
 const READ_WRITE: u32 = 0o6;
 
-/// An unknown user counts as nobody, and may use what all may use.
+/// The user id of a process whose user is unknown. It may use only what all users may use.
 const UID_NOBODY: u32 = 65_534;

@@ -1,4 +1,4 @@
-//! Tests with a made-up machine: a fact in its files is read, and a fact that is not there is absent.
+//! Tests with an invented machine: a fact in its files is read, and a fact that is in no file is absent.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::*;
 
-/// Writes files by their path under the root.
+/// Writes files at their paths under the root.
 fn write(root: &Path, files: &[(&str, &str)]) {
     for (path, text) in files {
         let path = root.join(path);

@@ -1,23 +1,23 @@
-//! Decides whether polling pays. A side that has nothing to do may look again and again for a short while before it
-//! sleeps. That pays if the other side answers within the time that sleeping and waking would take. Otherwise it wastes
-//! the core, and delays those who wait for the core, perhaps the other side. The time that polls take until they find
-//! something shows which is the case. There are values only, no clock and no memory.
+//! Decides whether polling pays. A side without work may poll for a short while before it sleeps. Polling pays if the
+//! other side answers within the time that a sleep and a wake would take. Otherwise it wastes the core and delays
+//! other threads that need the core, which may include the other side. The module measures how long polls take until
+//! they find something, and decides by that. It has values only, no clock and no memory.
 
 use std::time::Duration;
 
-/// The experience that one side of a lane has of the other.
+/// The measurements of one side of a lane about the other side.
 #[derive(Debug, Default)]
 pub(super) struct AdaptivePolling {
-    /// The time that recent polls took until they found something or gave up (ns). Each later poll has an eighth of the
-    /// weight.
+    /// The moving average of the times of polls, until they found something or ended without success (ns). Each later
+    /// poll has an eighth of the weight.
     polls_ns: u64,
     /// The number of sleeps left before the next poll.
     left: u32,
 }
 
 impl AdaptivePolling {
-    /// Returns whether to poll before this sleep. It says yes always if polling pays, and now and then if it does not,
-    /// to find out whether it would.
+    /// Returns whether to poll before this sleep. If polling pays, it always returns true. Otherwise it returns true
+    /// once in [`TRY_EVERY`] sleeps, to find out whether polling would pay now.
     pub(super) fn may_poll(&mut self) -> bool {
         if self.pays() || self.left == 0 {
             return true;
@@ -35,7 +35,7 @@ impl AdaptivePolling {
     pub(super) fn found(&mut self, after: Duration) {
         let after_ns = after.min(POLL_MAX).as_nanos() as u64;
         self.polls_ns = self.polls_ns - self.polls_ns / WEIGHT + after_ns / WEIGHT;
-        // After a poll that paid the next one follows at once, because the experience may be of another time.
+        // After a poll that paid, the next poll follows at once, because the average may be outdated.
         self.left = if after_ns <= WORTH_NS { 0 } else { TRY_EVERY };
     }
 
@@ -45,17 +45,18 @@ impl AdaptivePolling {
     }
 }
 
-/// The worst time of a sleep and a wake across cores on the machines that were measured. A side that polls for so long
-/// and then sleeps has spent at most twice the time that was needed.
+/// The longest poll. It is the longest time of a sleep and a wake across cores on the measured machines. A side that
+/// polls for this time and then sleeps has spent at most twice the necessary time.
 pub(super) const POLL_MAX: Duration = Duration::from_micros(50);
 
-/// The longest poll that pays: the time of a sleep and a wake of either side together where cores are awake (measured
-/// as a round trip of 26 us or more).
+/// The longest poll that pays (ns). It is the time that both sides need for a sleep and a wake while cores are awake
+/// (measured as a round trip of 26 us or more).
 const WORTH_NS: u64 = 30_000;
 
 const WEIGHT: u64 = 8;
 
-/// If polling does not pay, one sleep in so many tries it. That takes under 1 us of processor time per sleep.
+/// If polling does not pay, one in this many sleeps polls first. This takes less than 1 us of processor time per
+/// sleep.
 const TRY_EVERY: u32 = 64;
 
 #[cfg(test)]
@@ -77,7 +78,7 @@ mod tests {
         };
         let in_vain = polls(&mut polling, AdaptivePolling::missed);
         assert!((100..200).contains(&in_vain), "{in_vain} polls in 10,000 sleeps");
-        // Answers that come later than a sleep and a wake would take are no better.
+        // A poll of 35 us takes longer than a sleep and a wake, so it does not pay.
         let late = polls(&mut polling, |polling| polling.found(Duration::from_micros(35)));
         assert!((100..200).contains(&late), "{late} polls in 10,000 sleeps");
         let soon = polls(&mut polling, |polling| polling.found(Duration::from_micros(3)));

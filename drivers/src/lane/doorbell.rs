@@ -1,6 +1,6 @@
-//! Watches a lane's socket on a tokio executor. It learns of every bell by itself, whether or not earlier ones were
-//! read. It learns of nothing else, such as room to write, which comes back whenever the peer has read a bell. It reads
-//! nothing.
+//! Watches a lane's socket on a tokio executor. The watch reports every doorbell, whether or not earlier doorbells
+//! were read. It reports no other event, such as free space for writing, which would occur whenever the peer has read
+//! a doorbell. It does not read the socket.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -14,19 +14,19 @@ use units::ByteCount;
 
 use super::server::LaneServer;
 
-/// A lane's socket, watched.
+/// The watched socket of a lane.
 #[derive(Debug)]
 pub(super) struct WatchedSocket(AsyncFd<Arc<UnixStream>>);
 
 impl WatchedSocket {
-    /// Watches the socket in the executor that this is called in.
+    /// Registers the socket with the executor of the calling task.
     ///
     /// # Errors
-    /// The system cannot watch the socket.
+    /// The system's error if it cannot watch the socket.
     pub(super) fn new(socket: &Arc<UnixStream>) -> io::Result<Self> {
         let socket = Arc::clone(socket);
-        // SAFETY: the stream has one descriptor from its making to its end, and it lives as long as the value below,
-        // which has a share of it.
+        // SAFETY: the stream keeps one descriptor for its whole life, and the value below shares ownership of the
+        // stream.
         let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
         Ok(Self(watched?))
     }
@@ -49,7 +49,7 @@ impl Doorbell for WatchedSocket {
 /// Watches the service's end of a lane.
 ///
 /// # Errors
-/// The system cannot watch the socket.
+/// The system's error if it cannot watch the socket.
 pub fn watch(stream: UnixStream) -> io::Result<Box<dyn Doorbell>> {
     Ok(Box::new(WatchedSocket::new(&Arc::new(stream))?))
 }

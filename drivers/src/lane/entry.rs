@@ -1,6 +1,6 @@
-//! Encodes jobs and answers as entries of the rings: eight words each, in the machine's own byte order. Reading one
-//! fails only for its content, never for its origin: every field has its range, and a word that must be zero is zero.
-//! The memory checks whether offsets lie within anything.
+//! Encodes jobs and answers as entries of the rings. An entry has eight words in the machine's byte order. Reading an
+//! entry checks its content: every field must be in its range, and unused words must be zero. It does not depend on
+//! who wrote the entry. The memory checks whether offsets are within a region.
 
 use device::{Class, Codec, Dialect, Level, Task, TenantId};
 use units::Nanos;
@@ -9,24 +9,24 @@ use super::memory::ENTRY_WORDS;
 
 type Words = [u64; ENTRY_WORDS];
 
-/// A job on its way to the service.
+/// A job that the client submits to the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Submission {
-    /// The client's own mark, which the answer returns.
+    /// The client's own mark. The answer returns it.
     pub(super) mark: u64,
     pub(super) task: Task,
     pub(super) class: Class,
     pub(super) tenant: TenantId,
-    /// The place and the size of the input among the client's blocks.
+    /// The position and the size of the input in the client's region (bytes).
     pub(super) offset: u64,
     pub(super) input_bytes: u32,
-    /// The longest result that is of use.
+    /// The size above which a result is of no use (bytes).
     pub(super) output_bytes: u32,
-    /// The time that is left until the job's deadline.
+    /// The time left until the job's deadline.
     pub(super) time_left: Option<Nanos>,
 }
 
-/// The fate of a job.
+/// The outcome of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Done,
@@ -34,25 +34,25 @@ pub(super) enum Answer {
     InvalidInput,
     /// A device failed the job.
     Fault,
-    /// There was no room for the job.
+    /// There was no capacity for the job.
     Busy,
     /// The service could not run this job.
     Refused,
 }
 
-/// A job on its way back.
+/// An answer on its way to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Completion {
     pub(super) mark: u64,
     pub(super) answer: Answer,
-    /// The place and the size of the result among the service's blocks.
+    /// The position and the size of the result in the service's region (bytes).
     pub(super) offset: u64,
     pub(super) output_bytes: u32,
     pub(super) service: Nanos,
 }
 
 impl Submission {
-    /// Returns the entry. Returns none for a task that has none.
+    /// Returns the entry, or none for a task that lanes do not have.
     pub(super) fn encode(&self) -> Option<Words> {
         let (op, dialect, level) = match self.task {
             Task::Compress { dialect, level } => (OP_COMPRESS, dialect, level_code(level)),
@@ -66,7 +66,7 @@ impl Submission {
             Codec::Zstd => 2,
             Codec::Lz4 => 3,
         };
-        // Any wider window holds all of any value.
+        // Any wider window contains every value as a whole.
         let window =
             dialect.window_log2.map_or(NO_WINDOW, |log2| u64::from(log2.min(WINDOW_LOG2_MAX)));
         let class = match self.class {
@@ -76,12 +76,12 @@ impl Submission {
         let tenant = u64::from(self.tenant.0);
         let what = op | codec << 8 | window << 16 | level << 24 | class << 32 | tenant << 40;
         let sizes = u64::from(self.input_bytes) | u64::from(self.output_bytes) << 32;
-        // Zero is none, and a deadline that has passed is the nearest to it.
+        // Zero means no limit, so a deadline that has passed becomes 1 ns.
         let time_left = self.time_left.map_or(0, |left| left.0.max(1));
         Some([self.mark, what, self.offset, sizes, time_left, 0, 0, 0])
     }
 
-    /// Reads the entry. Returns the mark alone if it is no job.
+    /// Reads the entry. If it is not a valid job, returns its mark as the error.
     pub(super) fn decode(words: Words) -> Result<Self, u64> {
         let [mark, what, offset, sizes, time_left, rest @ ..] = words;
         let task = task(what, (sizes >> 32) as usize).filter(|_| rest == [0; 3]);
@@ -110,7 +110,7 @@ impl Completion {
         [self.mark, self.answer as u64 + 1, self.offset, sizes, self.service.0, 0, 0, 0]
     }
 
-    /// Reads the entry. Returns none if it is no answer.
+    /// Reads the entry. Returns none if it is not a valid answer.
     pub(super) fn decode(words: Words) -> Option<Self> {
         let [mark, answer, offset, sizes, service, rest @ ..] = words;
         let answer = ANSWERS.get(usize::try_from(answer).ok()?.checked_sub(1)?).copied()?;
@@ -168,7 +168,7 @@ const ANSWERS: [Answer; 6] = [
 const OP_COMPRESS: u64 = 1;
 const OP_DECOMPRESS: u64 = 2;
 
-/// The code for no window. A window may be of one byte, so zero is not free to mean none.
+/// The code for no window. Zero cannot be the code, because it means a window of one byte.
 const NO_WINDOW: u64 = 0xFF;
 const WINDOW_LOG2_MAX: u8 = 31;
 

@@ -1,17 +1,18 @@
-//! When to sleep and when to wake: the one place where a missed word would mean a job that waits for ever. It touches
-//! no memory itself: callers give the loads, stores and fences, so that the same lines run on shared memory and in a
-//! model.
+//! Decides when a side sleeps and when it must be woken. A mistake here would leave a job waiting for ever. The
+//! module touches no memory itself: callers pass the loads, stores and fences, so that the same code runs on shared
+//! memory and in a model.
 //!
-//! The publisher writes, then looks whether the other sleeps; the sleeper says that it sleeps, then looks whether there
-//! is something. Each is a store and then a load of another word, which a processor may turn round; a sequentially
-//! consistent fence between the two forbids it on both sides. So of the two loads at least one sees the other side's
-//! store: either the publisher sees the sleep and rings, or the sleeper sees what was published and stays awake.
+//! The publisher writes and then reads whether the other side sleeps. The sleeper announces its sleep and then reads
+//! whether something was published. Each is a store followed by a load of another word, which a processor may
+//! reorder. A sequentially consistent fence between them prevents this on both sides. So at least one of the two
+//! loads sees the other side's store: either the publisher sees the sleep and rings the doorbell, or the sleeper sees
+//! the published entry and stays awake.
 //!
-//! A sleep has a number that is never used again. The publisher rings once for a number: many entries published during
-//! one sleep cost one bell, and a bell that was rung for an earlier sleep is never taken for this one's.
+//! Each sleep has a number that is never used again. The publisher rings once per number. Many entries published
+//! during one sleep therefore cost one doorbell, and a doorbell for an earlier sleep never counts for this sleep.
 
-/// Publishes by `store` (a release store of the tail), and returns whether the other side must be woken. `rung` is the
-/// sleep that was last rung for.
+/// Publishes by `store` (a release store of the tail) and returns whether the other side must be woken. `rung` is the
+/// last sleep that was rung for.
 pub(super) fn publish(
     store: impl FnOnce(),
     fence: impl FnOnce(),
@@ -28,7 +29,8 @@ pub(super) fn publish(
     must_ring
 }
 
-/// Announces by `store` that this side sleeps from now on, and returns whether it may. It may not if `is_news`.
+/// Announces by `store` that this side sleeps from now on, and returns whether it may sleep. It may not sleep if
+/// `is_news` returns true.
 pub(super) fn fall_asleep(
     store: impl FnOnce(),
     fence: impl FnOnce(),
@@ -39,7 +41,7 @@ pub(super) fn fall_asleep(
     !is_news()
 }
 
-/// The word of a side that needs no bell.
+/// The word of a side that needs no doorbell.
 pub(super) const AWAKE: u64 = 0;
 
 #[cfg(test)]
@@ -50,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// The words of two sides, and the bell: a byte in a socket.
+    /// The words of two sides, and the doorbell, which is a byte in a socket.
     struct Shared {
         tail: AtomicU64,
         asleep: AtomicU64,
@@ -62,9 +64,9 @@ mod tests {
         fence(Ordering::SeqCst);
     }
 
-    /// Publishes `entries` one by one against a reader that sleeps whenever it sees nothing, and checks that the reader
-    /// gets them all. A missed bell would leave it asleep for ever, which the model reports as a deadlock. The model
-    /// tries all orders, or those with at most `preemptions_max` preemptions.
+    /// Publishes `entries` entries one by one to a reader that sleeps whenever it sees nothing, and checks that the
+    /// reader gets all of them. A missed doorbell would leave the reader asleep for ever, which the model reports as
+    /// a deadlock. The model tries all orders, or all orders with at most `preemptions_max` preemptions.
     fn nothing_is_missed(entries: u64, preemptions_max: Option<usize>, fence: fn()) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = preemptions_max;

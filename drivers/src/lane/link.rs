@@ -1,5 +1,5 @@
-//! The client's end of one lane, shared by its queue and the watcher of the socket. It has both halves of the memory
-//! and the socket, and knows whether the service is still there. It is never made again: its end is final.
+//! The client's end of one lane, which its queue and the watcher of its socket share. It has both halves of the
+//! memory and the socket, and knows whether the service is still connected. It does not reconnect: its end is final.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -23,15 +23,15 @@ pub(super) struct Link {
     socket: Arc<UnixStream>,
     peer: OnceLock<PeerHalf>,
     gone: AtomicBool,
-    /// The lock of the side that reads the socket, because a watcher and the queue's owner may both want to.
+    /// The lock for reading the socket, because the watcher and the queue's owner may both read it.
     reading: Mutex<()>,
-    /// The number of jobs that somebody waits for: without an answer, and not given up.
+    /// The number of jobs without an answer that were not cancelled.
     inside: AtomicUsize,
-    /// The sleep of the service that was last rung for.
+    /// The last sleep of the service that was rung for.
     rung: Mutex<u64>,
     /// The number of this side's sleeps so far.
     sleeps: AtomicU64,
-    /// The number of these sleeps that have no unread bell.
+    /// The value of `sleeps` when doorbells were last read. Earlier sleeps have no unread doorbell.
     sleeps_read: AtomicU64,
     /// Tells a sleeping watcher that there are jobs to poll for.
     pub(super) submitted: Notify,
@@ -40,7 +40,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Greets the service that accepted `socket`, or will.
+    /// Sends the greeting to the service that accepted `socket` or will accept it.
     pub(super) fn open(
         socket: UnixStream,
         region: &Arc<Region>,
@@ -74,7 +74,7 @@ impl Link {
         &self.socket
     }
 
-    /// Returns the service's half, once the service has greeted.
+    /// Returns the service's half, or none before the service's greeting.
     pub(super) fn peer(&self) -> Option<&PeerHalf> {
         self.peer.get()
     }
@@ -91,7 +91,7 @@ impl Link {
         self.inside.store(jobs, Ordering::Relaxed);
     }
 
-    /// Shows the service the first `tail` submissions, and wakes it if it sleeps.
+    /// Shows the service the first `tail` submissions and wakes it if it sleeps.
     pub(super) fn publish(&self, tail: u64) {
         self.local.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
         self.tell(|| self.local.word(Word::Tail).store(tail, Ordering::Release));
@@ -109,7 +109,7 @@ impl Link {
         }
     }
 
-    /// Returns whether the service has answered something that the queue has not looked at.
+    /// Returns whether the service has sent answers that the queue has not read.
     pub(super) fn has_answers(&self) -> bool {
         self.peer.get().is_some_and(|peer| peer.word(Word::Tail) != self.answered())
     }
@@ -119,7 +119,7 @@ impl Link {
         self.local.word(Word::Head).load(Ordering::Relaxed)
     }
 
-    /// Says that only a bell will wake this side from now on. Returns false if there is something to do after all.
+    /// Declares that only a doorbell wakes this side from now on. Returns false if there are answers to read.
     pub(super) fn fall_asleep(&self) -> bool {
         let number = self.sleeps.fetch_add(1, Ordering::Relaxed) + 1;
         self.local.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
@@ -128,21 +128,21 @@ impl Link {
         handshake::fall_asleep(store, fence, || self.has_answers())
     }
 
-    /// Says that this side needs no bell from now on.
+    /// Declares that this side needs no doorbell from now on.
     pub(super) fn wake_up(&self) {
         self.local.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
     }
 
-    /// Returns whether the service runs where this thread does, or has not greeted yet.
+    /// Returns whether the service runs on this thread's core. Also returns true before the service's greeting.
     pub(super) fn shares_its_core(&self) -> bool {
         self.peer.get().is_none_or(shares_its_core)
     }
 
-    /// Does the same as [`Link::listen`] for a watcher that learns of every bell by itself, whether or not earlier ones
-    /// were read. It reads only once in a while, and when the service may be gone.
+    /// Reads the socket like [`Link::listen`], but only occasionally and when the service may be gone. It is for a
+    /// watcher that is notified of every doorbell, whether or not earlier doorbells were read.
     pub(super) fn drain_doorbells(&self, may_be_gone: bool) -> bool {
         let sleeps = self.sleeps.load(Ordering::Relaxed);
-        // There is a bell for each at most.
+        // There is at most one doorbell per sleep.
         let unread_max = sleeps - self.sleeps_read.load(Ordering::Relaxed);
         if self.peer.get().is_some() && !may_be_gone && unread_max < socket::UNREAD_MAX {
             return true;
@@ -151,7 +151,7 @@ impl Link {
         self.listen()
     }
 
-    /// Reads what came over the socket: the greeting first, then bells, then the end. Returns false at the end.
+    /// Reads the socket: first the greeting, then doorbells, then the end. Returns false at the end.
     pub(super) fn listen(&self) -> bool {
         let _reading = self.reading.lock();
         if self.is_gone() {
@@ -165,7 +165,7 @@ impl Link {
                 Ok(None) => {}
                 Ok(Some(peer)) => {
                     let _ = self.peer.set(peer);
-                    // The service could not be rung for earlier submissions.
+                    // Before the greeting the service could not be rung for earlier submissions.
                     self.tell(|| ());
                 }
                 Err(why) => {
@@ -196,18 +196,18 @@ impl Link {
     }
 }
 
-/// Returns how many entries the peer has put into its ring beyond the first `seen`. Returns none if that number is
+/// Returns the number of entries in the peer's ring after the first `seen`. Returns none if that number is
 /// impossible.
 pub(super) fn fresh(tail: u64, seen: u64) -> Option<u64> {
     Some(tail.wrapping_sub(seen)).filter(|fresh| *fresh <= ENTRIES)
 }
 
-/// Returns whether a peer ran last where this thread runs. While this thread polls, that peer could not run.
+/// Returns whether the peer last ran on this thread's core. In that case the peer cannot run while this thread polls.
 pub(super) fn shares_its_core(peer: &PeerHalf) -> bool {
     peer.word(Word::Cpu) == cpu()
 }
 
-/// Returns the processor that this thread runs on, in the encoding of [`Word::Cpu`].
+/// Returns the processor of this thread in the encoding of [`Word::Cpu`].
 pub(super) fn cpu() -> u64 {
     sched_getcpu() as u64 + 1
 }

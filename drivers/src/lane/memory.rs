@@ -1,8 +1,8 @@
-//! The memory of a lane. Each side has a half with its words and its ring, and a region with its blocks. Only the side
-//! that made a memory writes it: the memory is sealed so that the other side can map it for reading only, and cannot
-//! make it shorter under a reader. So nothing that this side wrote can change under it, and everything of the other
-//! side's may change at any time. Therefore words are read once and values are copied out once, and the caller checks
-//! both. The layout is in [`super`]. This file does not know the meaning of the words.
+//! The memory of a lane. Each side has a half with its words and its ring, and a region with its blocks. Only the
+//! side that made a memory writes it. Seals allow the other side to map it for reading only and prevent it from
+//! becoming shorter under a reader. So what this side wrote cannot change unexpectedly, but everything that the other
+//! side wrote may change at any time. Therefore words are read once and values are copied once, and the caller checks
+//! the copies. [`super`] describes the layout. This module does not know the meaning of the words.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,42 +21,42 @@ use rustix::fs::{
     memfd_create,
 };
 
-/// Words of one ring entry.
+/// The number of words of a ring entry.
 pub(super) const ENTRY_WORDS: usize = 8;
 
-/// The number of entries of each ring, which is the number of jobs that one lane holds.
+/// The number of entries of each ring. It is also the most jobs of one lane.
 pub(super) const ENTRIES: u64 = 256;
 
-/// The single words of a half, by their offset (bytes). Each is on a cache line of its own, since they change at
-/// different times.
+/// The single words of a half, with their offsets (bytes). Each word has its own cache line, because the words change
+/// at different times.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(super) enum Word {
-    /// The number of entries that the half's owner has put into its ring since the beginning.
+    /// The number of entries that the half's owner has written to its ring since the start.
     Tail = 0,
-    /// The number of entries of the other ring that the owner is done with.
+    /// The number of entries of the other ring that the owner has finished with.
     Head = 64,
-    /// Zero while the owner is awake, and otherwise the number of its sleep, which is never the same twice.
+    /// Zero while the owner is awake, and otherwise the number of its sleep. No number is used twice.
     Asleep = 128,
-    /// The processor that the owner ran on last, plus one.
+    /// The last processor that the owner ran on, plus one.
     Cpu = 192,
 }
 
 const RING_AT: usize = 4_096;
 const HALF_BYTES: usize = RING_AT + ENTRIES as usize * ENTRY_WORDS * 8;
 
-/// The longest region that is mapped. It is more than any lane needs, and bounds what a peer can make this process
-/// touch.
+/// The size of the longest region that is mapped. It exceeds the needs of any lane and limits how much memory a peer
+/// can make this process touch.
 pub(super) const BLOCKS_BYTES_MAX: usize = 256 << 20;
 
-/// The memory that one side hands over to the other.
+/// The memory that one side passes to the other side.
 #[derive(Debug)]
 pub(super) struct Handed {
     pub(super) half: OwnedFd,
     pub(super) region: OwnedFd,
 }
 
-/// Memory that only this process can write, and only through this mapping; all zeros.
+/// Memory that only this process can write, and only through this mapping. It is zeroed.
 struct Sealed {
     map: MmapRaw,
     file: OwnedFd,
@@ -67,7 +67,7 @@ impl Sealed {
         let file = memfd_create("rebate-lane", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes as u64)?;
         let map = MmapOptions::new().len(bytes).map_raw(&file)?;
-        // From here on only the mapping above can write.
+        // From here on, only the mapping above can write.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         fcntl_add_seals(&file, seals)?;
         Ok(Self { map, file })
@@ -82,7 +82,7 @@ impl LocalHalf {
         Sealed::new(HALF_BYTES).map(Self)
     }
 
-    /// The memory, to hand over.
+    /// Returns the memory, to pass it to the peer.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
     }
@@ -91,7 +91,7 @@ impl LocalHalf {
         self.at(word as usize)
     }
 
-    /// Writes one entry of the ring. The caller that publishes it orders it before the tail.
+    /// Writes one entry of the ring. The caller must publish the tail after it.
     pub(super) fn put(&self, index: u64, words: [u64; ENTRY_WORDS]) {
         let at = entry_at(index);
         for (number, word) in words.into_iter().enumerate() {
@@ -101,9 +101,9 @@ impl LocalHalf {
 
     fn at(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= HALF_BYTES, "no word at {offset}");
-        // SAFETY: within the mapping (which is `HALF_BYTES`, see `new`) and aligned, since a mapping begins at a page.
-        // It is mapped for reading and writing as long as `self` lives, and this process reaches these bytes through
-        // atomics only; the peer cannot write them.
+        // SAFETY: the word is within the mapping (which is `HALF_BYTES`, see `new`) and aligned, because a mapping
+        // begins at a page. The memory is mapped for reading and writing as long as `self` lives. This process
+        // accesses these bytes only through atomics, and the peer cannot write them.
         unsafe { AtomicU64::from_ptr(self.0.map.as_mut_ptr().add(offset).cast()) }
     }
 }
@@ -116,7 +116,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Makes a region with room for values of `bytes` in all.
+    /// Makes a region with space for values of `bytes` in total.
     pub(super) fn new(bytes: usize) -> io::Result<Arc<Self>> {
         let bytes = bytes.clamp(UNIT_BYTES, BLOCKS_BYTES_MAX) / UNIT_BYTES * UNIT_BYTES;
         let free = Mutex::new(Free { rooms: BTreeMap::from([(0, bytes)]), bytes });
@@ -124,7 +124,7 @@ impl Region {
         Ok(Arc::new(Self { sealed, id: MemoryId::unique(), free }))
     }
 
-    /// The memory, to hand over.
+    /// Returns the memory, to pass it to the peer.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.sealed.file.as_fd()
     }
@@ -133,24 +133,24 @@ impl Region {
         self.id
     }
 
-    /// Returns the room for values (bytes).
+    /// Returns the space for values (bytes).
     pub(super) fn bytes(&self) -> usize {
         self.sealed.map.len()
     }
 
-    /// Returns a block of at least `bytes` that nobody else has. Returns none if there is no room.
+    /// Returns an unused block of at least `bytes`, or none if there is no space.
     pub(super) fn block(self: &Arc<Self>, bytes: usize) -> Option<LocalBlock> {
         self.block_within(bytes, self.bytes())
     }
 
-    /// Does the same as `block` within the first `end` bytes of the region.
+    /// Returns an unused block within the first `end` bytes of the region, like `block`.
     fn block_within(self: &Arc<Self>, bytes: usize, end: usize) -> Option<LocalBlock> {
         let bytes = bytes.max(1).checked_next_multiple_of(UNIT_BYTES)?;
         let offset = self.free.lock().take(bytes, end)?;
         Some(LocalBlock { region: Arc::clone(self), offset, bytes })
     }
 
-    /// Returns the offset of these bytes among the blocks, if they are there.
+    /// Returns the offset of these bytes in the region, or none if they are elsewhere.
     pub(super) fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
         let start = self.sealed.map.as_ptr().addr();
         let offset = bytes.as_ptr().addr().checked_sub(start)?;
@@ -158,7 +158,7 @@ impl Region {
         (end <= self.bytes()).then_some(offset as u64)
     }
 
-    /// Returns the bytes of blocks that are in use.
+    /// Returns the number of bytes in blocks that are in use.
     pub(super) fn used_bytes(&self) -> usize {
         self.bytes() - self.free.lock().bytes
     }
@@ -169,18 +169,19 @@ pub(super) struct Blocks {
     region: Arc<Region>,
     /// The end of the pool's part of the region.
     end: usize,
-    /// The room that each block has beside what was asked for.
+    /// The number of bytes that each block has in addition to the requested size.
     beside: usize,
 }
 
 impl Blocks {
-    /// Makes a view of all of the region. Each block has so much room beside what is asked for.
+    /// Makes a view of the whole region. Each block has `beside` bytes in addition to the requested size.
     pub(super) fn with_room(region: &Arc<Region>, beside: usize) -> Self {
         Self { region: Arc::clone(region), end: region.bytes(), beside }
     }
 
-    /// Makes a view of all but a quarter of the region. A pool's users, such as a client that stalls within a value,
-    /// may keep their blocks as long as they like. A copy for a job finds room however much that is.
+    /// Makes a view of all but a quarter of the region. The users of a pool may keep their blocks for as long as they
+    /// like, for example while a client stalls within a value. The last quarter always has space for the copies of
+    /// jobs.
     pub(super) fn beside_copies(region: &Arc<Region>) -> Self {
         let kept_bytes = region.bytes() / KEPT_FOR_COPIES;
         Self { region: Arc::clone(region), end: region.bytes() - kept_bytes, beside: 0 }
@@ -202,7 +203,7 @@ impl Memory for Blocks {
     }
 }
 
-/// A part of the local region that one value has to itself. Drop gives it back.
+/// A part of the local region that one value uses alone. Dropping it frees the part.
 pub(super) struct LocalBlock {
     region: Arc<Region>,
     offset: usize,
@@ -210,13 +211,13 @@ pub(super) struct LocalBlock {
 }
 
 impl LocalBlock {
-    /// Returns its offset among the blocks.
+    /// Returns the block's offset in the region.
     pub(super) fn offset(&self) -> u64 {
         self.offset as u64
     }
 
     fn start(&self) -> *mut u8 {
-        // SAFETY: `offset + bytes` is within the region, by the allocator.
+        // SAFETY: the allocator ensures that `offset + bytes` is within the region.
         unsafe { self.region.sealed.map.as_mut_ptr().add(self.offset) }
     }
 }
@@ -225,15 +226,15 @@ impl MemoryBlock for LocalBlock {}
 
 impl AsRef<[u8]> for LocalBlock {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: mapped as long as `region` lives, initialised (the system hands out zeros), and this block's alone:
-        // the allocator gave the range to nobody else, and the peer cannot write.
+        // SAFETY: the block is mapped as long as `region` lives, and initialised (the system provides zeros). It
+        // belongs to this value alone: the allocator gave the range to no other value, and the peer cannot write.
         unsafe { slice::from_raw_parts(self.start(), self.bytes) }
     }
 }
 
 impl AsMut<[u8]> for LocalBlock {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; the peer may read meanwhile, which this process cannot notice.
+        // SAFETY: as in `as_ref`. The peer may read at the same time, which this process cannot notice.
         unsafe { slice::from_raw_parts_mut(self.start(), self.bytes) }
     }
 }
@@ -244,16 +245,16 @@ impl Drop for LocalBlock {
     }
 }
 
-/// Free ranges by offset; neighbours are merged. The lowest that fits is taken, so that a lane with little to do
-/// touches little memory.
+/// The free ranges by offset. Adjacent ranges are merged. The lowest range that fits is used, so that a lane with
+/// little work touches little memory.
 struct Free {
     rooms: BTreeMap<usize, usize>,
-    /// The bytes of all free ranges.
+    /// The number of bytes in all free ranges.
     bytes: usize,
 }
 
 impl Free {
-    /// Takes a range within the first `end` bytes.
+    /// Allocates a range within the first `end` bytes.
     fn take(&mut self, bytes: usize, end: usize) -> Option<usize> {
         let (&offset, &room) = self.rooms.iter().find(|(_, room)| **room >= bytes)?;
         if offset + bytes > end {
@@ -288,29 +289,29 @@ pub(super) struct PeerHalf {
 }
 
 impl PeerHalf {
-    /// Maps the memory that the peer handed over.
+    /// Maps the memory that the peer passed.
     ///
     /// # Errors
-    /// The memory cannot be used. The text says why.
+    /// The memory cannot be used. The text gives the reason.
     pub(super) fn map(handed: &Handed) -> Result<Self, String> {
         let half = map_read_only(&handed.half, HALF_BYTES..=HALF_BYTES)?;
         let region = map_read_only(&handed.region, 1..=BLOCKS_BYTES_MAX)?;
         Ok(Self { half, region })
     }
 
-    /// Returns the room for values (bytes).
+    /// Returns the space for values (bytes).
     pub(super) fn region_bytes(&self) -> usize {
         self.region.len()
     }
 
-    /// Returns the word as it is now. Reads after this see what the peer wrote before it.
+    /// Returns the current value of the word. Later reads see everything that the peer wrote before this value.
     pub(super) fn word(&self, word: Word) -> u64 {
         let value = self.at(word as usize);
         fence(Ordering::Acquire);
         value
     }
 
-    /// Returns one entry, each word read once.
+    /// Returns one entry. Each of its words is read once.
     pub(super) fn entry(&self, index: u64) -> [u64; ENTRY_WORDS] {
         let at = entry_at(index);
         std::array::from_fn(|number| self.at(at + number * 8))
@@ -318,22 +319,22 @@ impl PeerHalf {
 
     fn at(&self, offset: usize) -> u64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= HALF_BYTES, "no word at {offset}");
-        // SAFETY: within the mapping (`map` refuses a shorter one) and aligned. The memory is no Rust allocation and
-        // only another process writes it: a volatile read is one load of whatever it holds now, and any value of a u64
-        // is one. It cannot become shorter (sealed), so the load cannot fault.
+        // SAFETY: the word is within the mapping (`map` refuses a shorter one) and aligned. The memory is not a Rust
+        // allocation and only another process writes it. A volatile read is one load of the current content, and any
+        // content is a valid u64. The memory is sealed and cannot become shorter, so the load cannot fault.
         unsafe { ptr::read_volatile(self.half.as_ptr().add(offset).cast()) }
     }
 
-    /// Copies a value out. Returns false if it is not within the blocks.
+    /// Copies a value. Returns false if the value is not within the region.
     pub(super) fn copy(&self, offset: u64, to: &mut [u8]) -> bool {
         let Ok(offset) = usize::try_from(offset) else { return false };
         if offset.checked_add(to.len()).is_none_or(|end| end > self.region.len()) {
             return false;
         }
-        // SAFETY: the source is within the mapping (checked), the target is this process's own and no part of it. The
-        // peer may write meanwhile: every byte is still a byte, and nothing looks at the source again. The copy is a
-        // call that ends with a fence of the compiler's, so that it cannot replace a read of the copy by a second read
-        // of the source, which the peer may have changed by then.
+        // SAFETY: the source is within the mapping (checked). The target belongs to this process and does not overlap
+        // it. The peer may write at the same time, but every byte stays a valid byte, and the source is not read
+        // again. The copy is a function call that ends with a compiler fence. So the compiler cannot replace a read
+        // of the copy by a second read of the source, which the peer may have changed in the meantime.
         unsafe {
             copy_from_another_core(self.region.as_ptr().add(offset), to.as_mut_ptr(), to.len())
         };
@@ -341,12 +342,12 @@ impl PeerHalf {
     }
 }
 
-/// Does the same as `copy_nonoverlapping`, and asks for the source some way ahead. The source comes from the core that
-/// wrote it, and a copy that waits for each line leaves a fifth of the bandwidth between cores unused (measured at 64
-/// KiB).
+/// Copies like `copy_nonoverlapping`, and prefetches the source some distance ahead. The source comes from the core
+/// that wrote it. A copy that waits for each line leaves a fifth of the bandwidth between cores unused (measured at
+/// 64 KiB).
 ///
 /// # Safety
-/// The same as for `copy_nonoverlapping`.
+/// The requirements are those of `copy_nonoverlapping`.
 #[inline(never)]
 unsafe fn copy_from_another_core(from: *const u8, to: *mut u8, bytes: usize) {
     let mut asked = 0;
@@ -356,7 +357,7 @@ unsafe fn copy_from_another_core(from: *const u8, to: *mut u8, bytes: usize) {
             prefetch(from.wrapping_add(asked));
             asked += UNIT_BYTES;
         }
-        // SAFETY: by the caller, for every part.
+        // SAFETY: the caller's promise covers every part.
         unsafe { ptr::copy_nonoverlapping(from.add(at), to.add(at), step) };
     }
     compiler_fence(Ordering::SeqCst);
@@ -364,7 +365,7 @@ unsafe fn copy_from_another_core(from: *const u8, to: *mut u8, bytes: usize) {
 
 fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, of any address; every x86-64 has it.
+    // SAFETY: this is a hint that is valid for any address, and every x86-64 processor has it.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
@@ -377,14 +378,14 @@ const COPY_STEP_BYTES: usize = 1 << 10;
 
 const COPY_AHEAD_BYTES: usize = 3 << 10;
 
-/// Maps memory of the peer's that cannot vanish under a reader.
+/// Maps memory of the peer that cannot vanish under a reader.
 fn map_read_only(file: &OwnedFd, bytes: RangeInclusive<usize>) -> Result<MmapRaw, String> {
     let problem = |error: &dyn std::fmt::Display| format!("its memory cannot be mapped: {error}");
     let seals = fcntl_get_seals(file).map_err(|error| problem(&error))?;
     if !seals.contains(SealFlags::SHRINK) {
         return Err("its memory is not sealed: it could vanish under a reader".into());
     }
-    // Huge pages that the peer punches out are gone for a reader; a page of this file system is made anew.
+    // Huge pages that the peer punches out are lost for a reader. A page of tmpfs is made again instead.
     if fstatfs(file).map_err(|error| problem(&error))?.f_type != TMPFS_MAGIC {
         return Err("its memory is no plain memfd: parts of it could vanish under a reader".into());
     }
@@ -400,14 +401,14 @@ fn entry_at(index: u64) -> usize {
     RING_AT + (index % ENTRIES) as usize * ENTRY_WORDS * 8
 }
 
-/// The file system that memfds belong to, except for those of huge pages.
+/// The file system of memfds without huge pages.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// One part in so many of a region of inputs is left to copies by pools. That is room for one of the largest values at
-/// least, since a region has room for four.
+/// The part of an input region that pools leave to copies is one in this many. It has space for at least one of the
+/// largest values, because a region has space for four.
 const KEPT_FOR_COPIES: usize = 4;
 
-/// Blocks begin and end at cache lines.
+/// The alignment of blocks (bytes). Blocks begin and end at cache lines.
 pub(super) const UNIT_BYTES: usize = 64;
 
 #[cfg(test)]
@@ -458,7 +459,7 @@ mod tests {
             fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
             assert!(refused(&file, "not 1 to"), "{bytes}");
         }
-        // The system may have no huge pages at all.
+        // The system may have no huge pages.
         if let Ok(huge) = memfd_create("huge", flags | MemfdFlags::HUGETLB) {
             ftruncate(&huge, 2 << 20).expect("room");
             fcntl_add_seals(&huge, SealFlags::SHRINK).expect("sealed");

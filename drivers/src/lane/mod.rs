@@ -1,34 +1,35 @@
-//! A compression service on the same host as a device: its queue is memory that the two processes share. To the service
-//! a lane is one more listener ([`LaneServer`]). As with [`crate::remote`], a queue is a connection and never
-//! reconnects: when the service goes, jobs inside come back as lost, and a caller that wants to try again opens another
-//! queue. The lane has compression and decompression; any other op is refused as unsupported. It places nothing and
-//! retries nothing.
+//! A compression service on the same host as a device. Its queue is memory that the two processes share. To the
+//! service, a lane is another listener ([`LaneServer`]). As with [`crate::remote`], a queue is a connection and never
+//! reconnects. When the service ends, the jobs in flight complete as lost, and a caller that wants to try again opens
+//! another queue. A lane supports compression and decompression, and refuses any other op as unsupported. It makes no
+//! placement and no retries.
 //!
 //! # Set-up
 //! The client connects to the service's Unix socket and sends a greeting of 24 bytes: `REBALANE`, the version and the
-//! largest uncompressed side of a job (bytes), each a `u64`. Two memfds go with it by `SCM_RIGHTS`: its **half** of
-//! the shared words, and its **region** of values. The service answers with the same of its own, or hangs up on a
-//! client whose jobs may be larger than those that it takes. Each checks that the other runs as the same user
-//! or as root. From then on any byte on the socket is a bell, and the end of the stream is the end of the lane. All
-//! numbers are in the machine's own byte order: the two are on one machine.
+//! largest uncompressed side of a job (bytes), each a `u64`. The greeting carries two memfds by `SCM_RIGHTS`: the
+//! client's **half** of the shared words, and its **region** of values. The service answers with a greeting of the
+//! same form. It hangs up instead if the client's jobs may be larger than the jobs that it accepts. Each side checks
+//! that the other runs as the same user or as root. From then on any byte on the socket is a doorbell, and the end of
+//! the stream is the end of the lane. All numbers are in the machine's own byte order, because both sides are on one
+//! machine.
 //!
-//! Only the side that made a half or a region can write it: it is sealed against any mapping for writing but the first,
-//! and against becoming shorter.
+//! Only the side that made a half or a region can write it. Seals prevent any later mapping for writing, and prevent
+//! it from becoming shorter.
 //!
 //! # A half
 //! 20480 bytes, in the same layout on both sides:
 //!
 //! | offset (bytes) | what |
 //! |---|---|
-//! | 0 | `tail`, u64: entries put into this half's ring since the beginning; entry `n` lies at `n mod 256` |
-//! | 64 | `head`, u64: entries of the other half's ring that this side is done with |
-//! | 128 | `asleep`, u64: 0 while this side looks at the memory by itself; else the number of its sleep |
-//! | 192 | `cpu`, u64: the processor that this side ran on last, plus 1; 0 before it ran |
-//! | 4096 | the ring: 256 entries of 64 bytes. The client's has jobs, the service's answers |
+//! | 0 | `tail`, u64: entries written to this half's ring since the start; entry `n` is in slot `n mod 256` |
+//! | 64 | `head`, u64: entries of the other half's ring that this side has finished with |
+//! | 128 | `asleep`, u64: 0 while this side polls the memory; else the number of its sleep |
+//! | 192 | `cpu`, u64: the last processor that this side ran on, plus 1; 0 before it ran |
+//! | 4096 | the ring: 256 entries of 64 bytes. The client's ring has jobs, and the service's ring has answers |
 //!
-//! The number of a sleep is never used again. The side that publishes rings once for it.
+//! The number of a sleep is never used again. The publishing side rings once per number.
 //!
-//! A job, as eight u64:
+//! A job has eight u64:
 //!
 //! | word | what |
 //! |---|---|
@@ -39,32 +40,32 @@
 //! | 1, byte 3 | level: 0 default, 1 fast, 2 high; 0 for decompress |
 //! | 1, byte 4 | class: 0 latency-critical, 1 batch |
 //! | 1, bytes 5 and 6 | the client's own number for the tenant; byte 7 is zero |
-//! | 2 | where the input is in the client's region (bytes) |
+//! | 2 | the offset of the input in the client's region (bytes) |
 //! | 3, low half | the input's size (bytes) |
-//! | 3, high half | the longest result that is of use; for decompress the original size (bytes) |
+//! | 3, high half | the size above which a result is of no use; for decompress the original size (bytes) |
 //! | 4 | time left until the client stops waiting (ns), 0 for no limit |
 //! | 5 to 7 | zero |
 //!
-//! An answer:
+//! An answer has eight u64:
 //!
 //! | word | what |
 //! |---|---|
 //! | 0 | the job's mark |
-//! | 1 | 1 done, 2 does not fit, 3 invalid input, 4 a device failed it, 5 no room, 6 no job that could be run |
-//! | 2 | where the result is in the service's region (bytes) |
+//! | 1 | 1 done, 2 does not fit, 3 invalid input, 4 a device failed it, 5 no capacity, 6 not a job that can be run |
+//! | 2 | the offset of the result in the service's region (bytes) |
 //! | 3 | its size (bytes) |
-//! | 4 | time that the job took in the service, waiting included (ns) |
+//! | 4 | the time of the job in the service, waiting included (ns) |
 //! | 5 to 7 | zero |
 //!
 //! # A region
-//! The client's region has inputs, and is one for all of its lanes to this service: with a pool over it
-//! ([`Device::input_memory`]) values are read from their sockets to where the service reads them. The pool leaves a
-//! quarter of it to inputs that come from elsewhere and are copied there. The service's region has the results of one
-//! lane only.
+//! The client's region has inputs, and all of its lanes to this service share it. With a pool over it
+//! ([`Device::input_memory`]), values are read from their sockets directly to memory that the service reads. The pool
+//! leaves a quarter of the region to inputs that are elsewhere and are copied there. The service's region has the
+//! results of one lane only.
 //!
-//! The service may read an input's bytes until it answers. The client may read a result's bytes until its `head` passes
-//! the answer. A service holds at most 256 jobs and unread answers of a lane, and cuts a lane that has more. It also
-//! cuts a lane whose region is larger than clients need for the largest job that the service takes.
+//! The service may read an input's bytes until it answers. The client may read a result's bytes until its `head`
+//! passes the answer. A service holds at most 256 jobs and unread answers of a lane, and disconnects a lane with
+//! more. It also disconnects a lane whose region is larger than the largest job that the service accepts requires.
 
 mod adaptive_polling;
 mod doorbell;
@@ -99,24 +100,24 @@ pub struct Lane {
     name: String,
     path: PathBuf,
     options: LaneOptions,
-    /// The memory for inputs, or the reason why there is none.
+    /// The memory for inputs, or the reason why it could not be made.
     region: Result<Arc<Region>, std::io::ErrorKind>,
     capabilities: Arc<Capabilities>,
     counts: Arc<Counts>,
 }
 
-/// The options that a lane's path leaves open.
+/// The options of a lane other than its path.
 #[derive(Clone)]
 pub struct LaneOptions {
-    /// The time that the service has for each job.
+    /// The time limit of the service for each job.
     pub timeout: Duration,
-    /// The most jobs that one queue holds. A lane has room for 256.
+    /// The most jobs in one queue. A lane has space for 256.
     pub queue_depth: usize,
-    /// The largest uncompressed side of a job that the service takes.
+    /// The largest uncompressed side of a job that the service accepts.
     pub work_bytes_max: ByteCount,
     /// The clock of the jobs' deadlines.
     pub clock: Arc<dyn Clock>,
-    /// With `Signalled` the lane decides by itself when polling pays. `Polled` is for an owner that always polls.
+    /// With `Signalled`, the lane decides when polling pays. `Polled` is for an owner that always polls.
     pub waiting: Waiting,
 }
 
@@ -133,8 +134,8 @@ impl Default for LaneOptions {
 }
 
 impl Lane {
-    /// Makes a device of the service that listens for lanes at `path`. It does not ask the service anything yet: a
-    /// service that is not there refuses its first jobs.
+    /// Makes a device of the service that listens for lanes at `path`. It does not connect to the service yet. If the
+    /// service is absent, the first jobs are refused.
     pub fn new(path: &Path, options: &LaneOptions) -> Self {
         let work_bytes_max = BLOCKS_BYTES_MAX / VALUES_MIN - UNIT_BYTES;
         let work_bytes_max = options.work_bytes_max.as_usize().min(work_bytes_max);
@@ -157,7 +158,7 @@ impl Lane {
         }
     }
 
-    /// Connects to the service. Returns none if there is no service now.
+    /// Connects to the service. Returns none if no service listens now.
     fn connect(&self) -> Result<Option<Arc<Link>>, Problem> {
         let region = self.region.as_ref().map_err(|kind| Problem::Memory((*kind).into()))?;
         let socket = match queue::connect(&self.path) {
@@ -225,13 +226,13 @@ impl Device for Lane {
 struct Counts {
     opened: AtomicU64,
     lost: AtomicU64,
-    /// The number of times that the service was woken.
+    /// How often the service was woken.
     bells: AtomicU64,
-    /// Inputs that the service reads where they were.
+    /// Inputs that the service reads in place.
     inputs_in_place: AtomicU64,
-    /// Copies into the region.
+    /// Inputs copied to the client's region.
     inputs: Copied,
-    /// Copies out of the service's region.
+    /// Results copied out of the service's region.
     results: Copied,
 }
 
@@ -248,27 +249,29 @@ impl Copied {
     }
 }
 
-/// Returns the room for the results of a lane whose jobs have at most this size, each with the bytes in front of it.
+/// Returns the size of the results' region of a lane whose jobs have at most this size (bytes). Each result has the
+/// bytes in front of it too.
 fn results_bytes(work_bytes_max: ByteCount) -> usize {
     values_bytes(work_bytes_max, UNIT_BYTES)
 }
 
-/// Returns the room for what a client's sessions read from their sockets, and more for its lanes' inputs (bytes).
+/// Returns the size of a client's region (bytes). It has space for the values that the client's sessions read from
+/// their sockets and for copies of other inputs.
 fn inputs_bytes(work_bytes_max: ByteCount) -> usize {
     (values_bytes(work_bytes_max, 0) * LANES_OF_A_CLIENT).min(BLOCKS_BYTES_MAX)
 }
 
-/// Returns the room for the values of a lane, each with so many bytes beside it.
+/// Returns the space for the values of a lane, each with `beside` additional bytes.
 fn values_bytes(work_bytes_max: ByteCount, beside: usize) -> usize {
     let largest = work_bytes_max.as_usize().saturating_add(beside).saturating_mul(VALUES_MIN);
     largest.clamp(queue::DEPTH_MAX * (COMMON_BYTES + beside), BLOCKS_BYTES_MAX)
 }
 
-/// The number of the largest results that a lane has room for.
+/// The number of largest results for which a lane has space.
 const VALUES_MIN: usize = 4;
 
-/// The number of lanes whose inputs a region has room for as if it were theirs alone. More lanes share it.
+/// The number of lanes for whose inputs a region has full space. More lanes share that space.
 const LANES_OF_A_CLIENT: usize = 4;
 
-/// The size at which all of a lane's jobs have room. Memory that was never used is never taken.
+/// The value size at which all jobs of a lane have space at the same time (bytes). Unused space takes no memory.
 const COMMON_BYTES: usize = 64 << 10;

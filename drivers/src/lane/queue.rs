@@ -1,7 +1,7 @@
-//! One thread's way into a lane. The service reads an input in place if it lies in the lane's region; otherwise the
-//! input is copied there. A result is copied out of the service's region, because the service must not be able to
-//! change bytes after their checksum was computed. A job leaves the queue the moment that it is given up. Its input
-//! stays until the service has answered or the lane is over.
+//! One thread's queue of a lane. The service reads an input in place if the input is in the lane's region. Otherwise
+//! the input is copied there. A result is copied out of the service's region, because the service must not be able to
+//! change bytes after their checksum was computed. A cancelled job leaves the queue at once. Its input stays until
+//! the service has answered or the lane has ended.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -27,32 +27,32 @@ pub(super) struct LaneQueue {
     capabilities: Arc<Capabilities>,
     clock: Arc<dyn Clock>,
     timeout: Duration,
-    /// None if there is no service, and never was.
+    /// None if there was no service when the queue was opened.
     link: Option<Arc<Link>>,
     watch: Watch,
     jobs: Slab<Inside>,
-    /// The number of these jobs that were given up.
+    /// The number of jobs in `jobs` that were cancelled.
     given_up: usize,
     finished: Vec<Completion>,
-    /// The numbers of entries written and of answers read.
+    /// The number of entries written (`submitted`) and the number of answers read (`answered`).
     submitted: u64,
     answered: u64,
-    /// Tells two users of one slot apart.
+    /// Distinguishes jobs that use the same slot one after another.
     generation: u32,
-    /// The number of polls in a row that found nothing.
+    /// The number of consecutive polls that found nothing.
     idle_polls: u32,
     waker: Waker,
 }
 
 /// A job that the service has.
 struct Inside {
-    /// None once the job was given up.
+    /// None after the job was cancelled.
     job: Option<Box<Job>>,
     generation: u32,
     _placed: Placed,
 }
 
-/// An input where the service can read it, held until the service is done with it.
+/// An input in memory that the service reads. It is held until the service has finished with it.
 enum Placed {
     /// The input is in a buffer of a pool over the region.
     Here {
@@ -74,7 +74,7 @@ impl Placed {
         Some(Self::Copy(block))
     }
 
-    /// Returns the offset from the beginning of the region.
+    /// Returns the input's offset in the region.
     fn offset(&self) -> u64 {
         match self {
             Placed::Here { offset, .. } => *offset,
@@ -84,7 +84,7 @@ impl Placed {
 }
 
 impl LaneQueue {
-    /// Makes a queue on a socket that the service accepted, or will accept.
+    /// Makes a queue on a socket that the service accepted or will accept.
     pub(super) fn new(
         capabilities: Arc<Capabilities>,
         options: &LaneOptions,
@@ -112,7 +112,7 @@ impl LaneQueue {
         })
     }
 
-    /// Writes the entry of a job whose input is `placed`.
+    /// Writes and publishes the entry of a job whose input is `placed`.
     fn enter(&mut self, link: &Link, job: Box<Job>, placed: Placed) {
         self.generation = self.generation.wrapping_add(1);
         let mark = self.jobs.vacant_key() as u64 | u64::from(self.generation) << 32;
@@ -134,17 +134,18 @@ impl LaneQueue {
         self.jobs.insert(Inside { job: Some(job), generation: self.generation, _placed: placed });
         link.set_inside(self.waited_for());
         if matches!(self.watch, Watch::Task(_)) {
-            // The watcher looks before it sleeps again: an answer that comes first needs no bell.
+            // The watcher reads the ring before it sleeps again, so an answer that comes before that needs no
+            // doorbell.
             link.wake_up();
             link.submitted.notify_one();
         }
         link.publish(self.submitted);
     }
 
-    /// Moves jobs that were answered to `finished`.
+    /// Moves answered jobs to `finished`.
     fn advance(&mut self) {
         let Some(link) = self.link.clone() else { return };
-        // This comes first, because answers from before the end are still good.
+        // This check comes first, because answers that were sent before the end are still valid.
         let gone = link.is_gone();
         let before = self.answered;
         if let Err(why) = self.read_answers(&link) {
@@ -154,7 +155,7 @@ impl LaneQueue {
             self.idle_polls = 0;
         } else if !gone && !self.jobs.is_empty() {
             self.idle_polls = self.idle_polls.wrapping_add(1);
-            // An owner that polls without a watcher learns of greeting and end here.
+            // An owner that polls without a watcher learns of the greeting and of the end here.
             if link.peer().is_none() || self.idle_polls.is_multiple_of(POLLS_PER_LISTEN) {
                 link.listen();
             }
@@ -164,7 +165,7 @@ impl LaneQueue {
         }
     }
 
-    /// Reads the ring to its end.
+    /// Reads all answers in the ring.
     fn read_answers(&mut self, link: &Link) -> Result<(), &'static str> {
         loop {
             let Some(peer) = link.peer() else { return Ok(()) };
@@ -175,11 +176,11 @@ impl LaneQueue {
                 self.take(link, answer.ok_or("an answer is none")?)?;
             }
             if count != Some(0) {
-                // The service may use the results' blocks again: all copies are made.
+                // All copies are made, so the service may reuse the blocks of these results.
                 link.local.word(Word::Head).store(self.answered, Ordering::Release);
                 link.set_inside(self.waited_for());
             }
-            // With a thread to watch, this side counts as asleep whenever it does not look.
+            // If a thread watches the socket, this side counts as asleep whenever it does not read the ring.
             if !matches!(self.watch, Watch::Thread) || link.fall_asleep() {
                 return Ok(());
             }
@@ -201,7 +202,7 @@ impl LaneQueue {
         Ok(())
     }
 
-    /// Reads the answers to jobs that were given up: an owner that waits for nothing else does not poll.
+    /// Reads the answers to cancelled jobs, because an owner that waits for no other job does not poll.
     fn make_room(&mut self) {
         if self.given_up > 0 {
             self.advance();
@@ -212,11 +213,11 @@ impl LaneQueue {
     }
 
     fn is_full(&self) -> bool {
-        // Answers that were not polled yet hold no place of the ring, but they still count against the depth.
+        // Answers that no poll has returned yet take no entry of the ring, but they still count against the depth.
         self.jobs.len() + self.finished.len() >= self.capabilities.queue_depth
     }
 
-    /// Returns the number of jobs without an answer that were not given up.
+    /// Returns the number of unanswered jobs that were not cancelled.
     fn waited_for(&self) -> usize {
         self.jobs.len() - self.given_up
     }
@@ -318,7 +319,7 @@ fn watch_over(link: &Arc<Link>, waiting: Waiting, waker: &Waker) -> Result<Watch
     watch.map_err(Problem::Watch)
 }
 
-/// Returns an error for a job that no service could do anything about.
+/// Returns the error of a job that no service could complete.
 fn misfit(job: &Job) -> Option<DeviceError> {
     let misfits = job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > room(job));
     if misfits {
@@ -328,14 +329,14 @@ fn misfit(job: &Job) -> Option<DeviceError> {
     is_long.then_some(DeviceError::Fault("the input is too long for a lane"))
 }
 
-/// Returns the size of the result, or the most that there is room for.
+/// Returns the exact size of the result, or the largest size that has space.
 fn output_bytes_max(job: &Job, capabilities: &Capabilities) -> u32 {
     let exact = job.task.output_bytes(job.input.len());
     let most = || room(job).min(capabilities.work_bytes_max.as_usize());
     u32::try_from(exact.unwrap_or_else(most)).unwrap_or(u32::MAX)
 }
 
-/// Returns the outcome that the answer means for its job.
+/// Returns the outcome of a job from its answer.
 fn outcome(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
     let fault = |what| Outcome::Failed(DeviceError::Fault(what));
     let is_compress = matches!(job.task, Task::Compress { .. });
@@ -370,18 +371,18 @@ fn copy_out(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
     Outcome::Done { output_bytes }
 }
 
-/// Returns the room for the result (bytes).
+/// Returns the space for the result (bytes).
 fn room(job: &Job) -> usize {
     job.output.capacity().saturating_sub(job.output_offset)
 }
 
-/// The most jobs that a lane holds.
+/// The most jobs of a lane.
 pub(super) const DEPTH_MAX: usize = ENTRIES as usize;
 
-/// The number of polls in vain between two looks at the socket, which cost a system call each.
+/// The number of consecutive unsuccessful polls between two reads of the socket. Each read costs a system call.
 const POLLS_PER_LISTEN: u32 = 1_024;
 
-/// Connects without waiting. A service whose queue of callers is full counts as absent.
+/// Connects without waiting. If the service's backlog of connections is full, the service counts as absent.
 pub(super) fn connect(path: &std::path::Path) -> std::io::Result<UnixStream> {
     use rustix::net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,

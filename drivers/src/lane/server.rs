@@ -1,7 +1,7 @@
-//! The service's end of one lane: it takes jobs out of the client's ring and puts answers into its own. Everything that
-//! the client wrote is read once, checked, and copied before it is used. A client that breaks the rules of the rings
-//! loses its lane, and a client that asks for nonsense loses its job. The caller decides what a job may cost and what
-//! runs it.
+//! The service's end of one lane. It reads jobs from the client's ring and writes answers to its own ring. Everything
+//! that the client wrote is read once, checked, and copied before it is used. A client that breaks the rules of the
+//! rings loses its lane. A client that submits an invalid job gets that job refused. The caller decides what a job
+//! may cost and what runs it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,17 +26,17 @@ use super::memory::{Blocks, ENTRIES, LocalHalf, PeerHalf, Region, Word};
 use super::socket::{self, Greeting, Heard, Users};
 use super::{inputs_bytes, results_bytes};
 
-/// One client's lane, on the thread that serves it.
+/// One client's lane. It belongs to the thread that serves it.
 pub struct LaneServer {
     socket: Arc<UnixStream>,
     local: LocalHalf,
     peer: PeerHalf,
-    /// Results, and the pool over them.
+    /// The memory of results. `results` is the pool over it.
     region: Arc<Region>,
     results: Pool,
     /// The number of submissions read.
     taken: u64,
-    /// The numbers of answers written, of those that the client was shown, and of those that it has read.
+    /// The numbers of answers that were written, that the client was shown, and that the client has read.
     written: u64,
     shown: u64,
     read: u64,
@@ -46,7 +46,7 @@ pub struct LaneServer {
     unread: VecDeque<Option<Buffer>>,
     rung: u64,
     sleeps: u64,
-    /// The number of these sleeps that have no unread bell.
+    /// The value of `sleeps` when doorbells were last read. Earlier sleeps have no unread doorbell.
     sleeps_read: u64,
     adaptive_polling: AdaptivePolling,
     polling: Option<Polling>,
@@ -59,14 +59,14 @@ struct Polling {
 }
 
 impl LaneServer {
-    /// Answers a client's greeting. Returns none if the greeting is not there yet. `work_bytes_max` is the largest
-    /// uncompressed side of a job that this service takes: a client whose jobs may be larger is refused. It also
-    /// decides how much room this lane's results have, and how long the region may be that the client brings. Both are
-    /// bounds of one lane: an honest client hands over one region with all of its lanes, but a client that makes
-    /// another for each is bounded only by how many lanes it is given.
+    /// Answers a client's greeting. Returns none if the greeting has not arrived yet. `work_bytes_max` is the largest
+    /// uncompressed side of a job that this service accepts. A client whose jobs may be larger is refused.
+    /// `work_bytes_max` also determines the space for this lane's results and the largest region that the client may
+    /// pass. Both limits are per lane. An honest client passes the same region with all of its lanes. A client that
+    /// makes a new region for each lane is limited only by the number of lanes that it gets.
     ///
     /// # Errors
-    /// [`Problem`]: this is no client for this process.
+    /// [`Problem`]: the peer cannot be a client of this process.
     pub fn greet(
         socket: &Arc<UnixStream>,
         work_bytes_max: ByteCount,
@@ -92,7 +92,7 @@ impl LaneServer {
         let region = Region::new(results_bytes(work_bytes_max)).map_err(Problem::Memory)?;
         let greeted = socket::greet(socket, local.file(), region.file(), work_bytes_max.0);
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
-        // Nothing is retained: what one size gives back, any other may need.
+        // The pool retains nothing, because any other size may need the space of a returned block.
         let blocks = Blocks::with_room(&region, RESULT_AT);
         let results = Pool::registered(Arc::new(blocks), ByteCount(0));
         Ok(Some(Self {
@@ -116,13 +116,13 @@ impl LaneServer {
         }))
     }
 
-    /// Reads the bells that have come. Returns false if the client is gone.
+    /// Reads the doorbells that have arrived. Returns false if the client is gone.
     pub fn listen(&self) -> bool {
         socket::listen(self.socket.as_fd()) == Heard::Silence
     }
 
-    /// Waits, for a thread that serves one lane and nothing else. It returns true when there may be a job or when
-    /// `limit` has passed, and false when the client is gone.
+    /// Waits, for a thread that serves only this lane. Returns true when there may be a job or when `limit` has
+    /// passed. Returns false when the client is gone.
     pub fn wait(&mut self, limit: Duration) -> bool {
         while self.pause() == Pause::Look {
             if self.peer.word(Word::Tail) != self.taken {
@@ -138,12 +138,12 @@ impl LaneServer {
         }
     }
 
-    /// Returns the number of jobs that were taken and have no answer.
+    /// Returns the number of jobs that were read and not yet answered.
     pub fn inside(&self) -> usize {
         self.inside as usize
     }
 
-    /// Records that a poll that found something was worth it.
+    /// Records the time of a poll that found a job.
     fn note_work(&mut self) {
         if let Some(polling) = self.polling.take() {
             self.adaptive_polling.found(polling.since.elapsed());
@@ -174,7 +174,7 @@ impl LaneServer {
         self.inside -= 1;
     }
 
-    /// Returns the result in the local region, and its place in its buffer.
+    /// Returns a result in the local region and its range in its buffer. Copies the result if it is in other memory.
     fn at_home(&mut self, output: Buffer, part: Range<usize>) -> Option<(Buffer, Range<usize>)> {
         if output.memory() == self.region.id() {
             return Some((output, part));
@@ -190,7 +190,8 @@ impl LaneServer {
 impl ServedLane for LaneServer {
     fn take(&mut self) -> Result<Taken, Problem> {
         let fresh = fresh(self.peer.word(Word::Tail), self.taken);
-        // This comes after the tail: a client that published a job had read enough answers by then to have room for it.
+        // This comes after the read of the tail. Before the client published a job, it had read enough answers to
+        // have space for the job.
         self.reclaim()?;
         let is_full = self.inside + self.unread.len() as u64 >= ENTRIES;
         match fresh {
@@ -322,7 +323,7 @@ impl ServedLane for LaneServer {
     }
 
     fn drain_doorbells(&mut self, may_be_gone: bool) -> bool {
-        // There is a bell for each sleep at most.
+        // There is at most one doorbell per sleep.
         if !may_be_gone && self.sleeps - self.sleeps_read < socket::UNREAD_MAX {
             return true;
         }
@@ -343,5 +344,5 @@ impl ServedLane for LaneServer {
     }
 }
 
-/// The number of looks at the memory per look at the clock, which costs more.
+/// The number of reads of the memory per read of the clock, which costs more.
 const LOOKS_PER_CLOCK: u32 = 8;

@@ -1,9 +1,10 @@
-//! The Unix socket beside a lane carries the set-up, the bells, and the end. Each side sends one greeting with its
-//! memory. From then on a byte is a bell, and the end of the stream is the end of the peer, whatever its cause.
+//! The Unix socket of a lane. It carries the greetings, the doorbells, and the end. Each side sends one greeting with
+//! its memory. From then on a byte is a doorbell, and the end of the stream means that the peer has ended, whatever
+//! the cause.
 //!
-//! Bells are bytes of this socket and not an eventfd, because the flags of an eventfd belong to both holders: a peer
-//! could make it a blocking one and fill it, and our next bell would never return. A socket is told per call not to
-//! block. It also makes bell and end one thing to wait for.
+//! Doorbells are bytes of this socket and not an eventfd, because both holders share the flags of an eventfd. A peer
+//! could make it blocking and fill it, and the next doorbell of this side would never return. A socket accepts a
+//! non-blocking flag per call. With it a side can also wait for doorbell and end at the same time.
 
 use std::fs;
 use std::io::{IoSlice, IoSliceMut};
@@ -29,13 +30,13 @@ pub(super) enum Heard {
     End,
 }
 
-/// The users whose processes may be at the other end.
+/// The users whose processes may be the peer.
 #[derive(Debug)]
 pub(super) struct Users {
     user: u32,
     root: u32,
-    /// The number by which the system names all users that have none in this process's user namespace. None if all
-    /// users have one.
+    /// The number that the system uses for all users without a number in this process's user namespace. None if all
+    /// users have a number.
     strangers: Option<u32>,
 }
 
@@ -50,8 +51,8 @@ impl Users {
         Self { user: geteuid().as_raw(), root: 0, strangers: (!all).then(strangers) }
     }
 
-    /// Refuses a peer of another user, because lanes are for processes that could read each other's memory anyway. (The
-    /// call is nix's: in another container the peer's process id is 0, which rustix's type has no room for.)
+    /// Refuses a peer of another user, because lanes are for processes that could read each other's memory anyway.
+    /// The call is nix's: in another container the peer's process id is 0, which rustix's type cannot represent.
     pub(super) fn check(&self, socket: &impl AsFd) -> Result<(), String> {
         let peer = getsockopt(socket, sockopt::PeerCredentials);
         let theirs = peer.map_err(|error| format!("who it is cannot be told: {error}"))?.uid();
@@ -71,8 +72,8 @@ impl Users {
     }
 }
 
-/// Returns whether a user namespace has a number for every user. A line has the first number inside, the first outside,
-/// and how many there are.
+/// Returns whether a user namespace has a number for every user. Each line has the first number inside, the first
+/// number outside, and their count.
 fn maps_all(uid_map: &str) -> bool {
     let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
     uid_map.lines().filter_map(count).sum::<u64>() >= u64::from(u32::MAX)
@@ -80,11 +81,11 @@ fn maps_all(uid_map: &str) -> bool {
 
 const OVERFLOW_UID_DEFAULT: u32 = 65_534;
 
-/// The message that a peer sends once.
+/// The message that each peer sends once.
 #[derive(Debug)]
 pub(super) struct Greeting {
     pub(super) handed: Handed,
-    /// The largest uncompressed side of a job that it may send, or takes (bytes).
+    /// The largest uncompressed side of a job that the peer may send or accepts (bytes).
     pub(super) work_bytes_max: u64,
 }
 
@@ -102,14 +103,14 @@ pub(super) fn greet(
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let words = [MAGIC, VERSION.to_ne_bytes(), work_bytes_max.to_ne_bytes()];
     let parts = words.each_ref().map(|word| IoSlice::new(word));
-    // A message this short is sent whole or not at all.
+    // A message this short is sent as a whole or not at all.
     sendmsg(socket, &parts, &mut control, flags).map(drop)
 }
 
-/// Returns the peer's memory, once its greeting is there.
+/// Returns the peer's memory, or none if its greeting has not arrived yet.
 ///
 /// # Errors
-/// The peer sent something else. The text says what.
+/// The peer sent something else. The text describes it.
 pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Greeting>, String> {
     let mut words = [[0; 8]; 3];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -121,7 +122,7 @@ pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Greeting>, String> {
         Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    // Descriptors that nobody asked for are closed with the buffer, or by the system where they did not fit.
+    // Unexpected descriptors are closed with the buffer, or by the system if they did not fit.
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {
@@ -145,22 +146,24 @@ pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Greeting>, String> {
     Ok(Some(Greeting { handed, work_bytes_max: u64::from_ne_bytes(limit) }))
 }
 
-/// The number of bells that may be left unread: far fewer than a socket holds, since a full one takes no more.
+/// The most doorbells that may be unread. It is far below the capacity of a socket, because a full socket accepts no
+/// more.
 pub(super) const UNREAD_MAX: u64 = 32;
 
-/// Wakes the peer. A socket that is full of bells has woken it. A later read finds out that a socket is closed.
+/// Wakes the peer. If the socket is full of doorbells, they have already woken the peer. If the socket is closed, a
+/// later read reports that.
 pub(super) fn ring(socket: impl AsFd) {
     let _ = send(socket, &[BELL], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Reads all the bells that are there, so that a side that waits for new bytes on the socket misses none. A peer that
-/// rings without end is as good as gone.
+/// Reads all doorbells that have arrived, so that a side that waits for new bytes on the socket misses none. A peer
+/// that rings without end counts as gone.
 pub(super) fn listen(socket: impl AsFd) -> Heard {
     let mut bytes = [0; BELLS_AT_ONCE];
     for _ in 0..READS_MAX {
         match recv(&socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return Heard::End,
-            // Bytes that come after a read that emptied the socket are new.
+            // The read emptied the socket, so bytes that come later are new.
             Ok((_, read)) if read < BELLS_AT_ONCE => return Heard::Silence,
             Ok(_) => {}
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Silence,
@@ -177,10 +180,10 @@ const VERSION: u64 = 3;
 
 const BELL: u8 = b'!';
 
-/// An honest peer has at most a few under way.
+/// The size of one read (bytes). An honest peer has at most a few doorbells in the socket.
 const BELLS_AT_ONCE: usize = 1_024;
 
-/// Far more than a socket holds.
+/// The most reads in a row. Together they exceed the capacity of a socket by far.
 const READS_MAX: usize = 4_096;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Learns of answers: a task beside a queue on a tokio executor, or a thread beside a queue on a thread without one.
-//! Both end with the lane. The task polls the memory while that pays (see [`super::adaptive_polling`]) and sleeps on
-//! the socket otherwise. The thread only sleeps, since its queue's owner may poll as it likes.
+//! Watches for answers. On a tokio executor a task watches for the queue. On a thread without an executor another
+//! thread does. Both end with the lane. The task polls the memory while that pays (see [`super::adaptive_polling`]),
+//! and otherwise sleeps on the socket. The thread only sleeps, because the queue's owner may poll at any time.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::adaptive_polling::{AdaptivePolling, POLL_MAX};
 use super::doorbell::WatchedSocket;
 use super::link::Link;
 
-/// The watcher of a lane. Drop ends it.
+/// The watcher of a lane. Dropping it ends the watch.
 pub(super) enum Watch {
     Task(AbortHandle),
-    /// The thread ends when the socket does.
+    /// A thread that ends when the socket is closed.
     Thread,
-    /// The queue's owner polls.
+    /// No watcher, because the queue's owner polls.
     None,
 }
 
@@ -52,8 +52,8 @@ async fn watch(link: Arc<Link>, doorbell: WatchedSocket, waker: Waker) {
             link.wake_up();
             poll_memory(&link, &waker, &mut adaptive_polling).await;
         }
-        // Answers to jobs that nobody waits for are read with the next job's, because their queue may not be polled
-        // before.
+        // If no one waits for a job, answers are read with those of the next job, because the queue may not be polled
+        // earlier.
         if !link.fall_asleep() && link.inside() > 0 {
             waker.wake_by_ref();
             give_way().await;
@@ -79,7 +79,7 @@ async fn watch(link: Arc<Link>, doorbell: WatchedSocket, waker: Waker) {
     }
 }
 
-/// Looks at the memory until nobody waits for a job, or until that does not pay any more.
+/// Polls the memory until no one waits for a job or polling no longer pays.
 async fn poll_memory(link: &Link, waker: &Waker, adaptive_polling: &mut AdaptivePolling) {
     let mut since = Instant::now();
     let mut looks = 0_u32;
@@ -89,7 +89,8 @@ async fn poll_memory(link: &Link, waker: &Waker, adaptive_polling: &mut Adaptive
             waker.wake_by_ref();
         }
         give_way().await;
-        // An owner that asks again the moment that it is answered never leaves the lane empty, so answers count, too.
+        // An owner that submits a job as soon as it gets an answer never leaves the lane empty, so new answers end a
+        // poll too.
         if link.answered() != answered {
             answered = link.answered();
             adaptive_polling.found(since.elapsed());
@@ -98,7 +99,7 @@ async fn poll_memory(link: &Link, waker: &Waker, adaptive_polling: &mut Adaptive
                 return;
             }
         } else if link.inside() == 0 {
-            // The owner that waited has given the jobs up.
+            // The owner has cancelled the jobs that it waited for.
             return;
         }
         looks = looks.wrapping_add(1);
@@ -108,7 +109,7 @@ async fn poll_memory(link: &Link, waker: &Waker, adaptive_polling: &mut Adaptive
     }
 }
 
-/// Lets the executor's other tasks run. (tokio's own `yield_now` would ask the system for events each time.)
+/// Lets the executor's other tasks run. tokio's own `yield_now` would query the system for events each time.
 async fn give_way() {
     let mut waited = false;
     poll_fn(|task| {
@@ -142,5 +143,5 @@ pub(super) fn in_thread(link: &Arc<Link>, waker: Waker) -> std::io::Result<Watch
     Ok(Watch::Thread)
 }
 
-/// The number of looks at the memory per look at the clock, which costs more.
+/// The number of reads of the memory per read of the clock, which costs more.
 const LOOKS_PER_CLOCK: u32 = 8;

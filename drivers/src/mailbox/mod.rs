@@ -1,19 +1,19 @@
-//! A mailbox between two threads: a ring of messages for one sender and one receiver, in which a hop moves one cache
-//! line. It neither waits nor wakes: the thread that looks into it decides how long to look.
+//! A mailbox between two threads. It is a ring of messages for one sender and one receiver, and a message moves one
+//! cache line between the cores. The mailbox neither waits nor wakes: the receiving thread decides how long to poll.
 
-// Miri has threads and memory of its own.
+// Miri provides threads and memory itself, so the model does not run under it.
 #[cfg(all(test, not(miri)))]
 mod modelled;
 mod ring;
 
 pub use ring::{Receiver, Sender, channel};
 
-/// The parts of the ring, here the machine's own; `modelled` has others.
+/// The primitives of the ring. These are the machine's own, and `modelled` has others.
 mod primitives {
     pub(super) use std::sync::Arc;
     pub(super) use std::sync::atomic::{AtomicBool, AtomicU64};
 
-    /// The standard library's cell, with the model's way to look inside.
+    /// The standard library's cell with the model's interface.
     pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {

@@ -1,6 +1,6 @@
-//! Runs the ring in every order of its two threads' steps with at most three preemptions. It is the same file as in
-//! use, compiled against a model of threads and memory, which knows what each thread may see and which thread may look
-//! into a cell. It does not try orders that take more preemptions.
+//! Runs the ring in every order of its two threads' steps with at most three preemptions. It compiles the same file
+//! against a model of threads and memory. The model knows what each thread may see and which thread may access a
+//! cell. Orders with more preemptions are not tried.
 
 #[path = "ring.rs"]
 #[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
@@ -17,7 +17,7 @@ mod primitives {
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64};
 }
 
-/// Tries all orders with at most so many preemptions, because all orders take too long.
+/// Tries all orders with at most a fixed number of preemptions, because all orders would take too long.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -59,14 +59,14 @@ fn unread_messages_are_dropped_once() {
         let shared = value.clone();
         let writer = thread::spawn(move || {
             for _ in 0..2 {
-                // There is a place for each, whether the receiver is still there or not.
+                // There is a slot for each message, whether or not the receiver still exists.
                 assert!(sender.push(shared.clone()).is_ok());
             }
         });
         drop(receiver.pop());
         drop(receiver);
         writer.join().expect("it ends");
-        // The model reports what leaks.
+        // The model reports leaks.
         drop(value);
     });
 }

@@ -1,17 +1,17 @@
-//! The ring. A message lies on a line together with its number, and the number says that it is there. The receiver
-//! looks at the line that the sender writes, so the two share one line per message. A ring whose end is an index of its
-//! own has two. The sender asks how far the receiver is only when all places seem taken. The file is compiled twice:
-//! for use, and for a model of threads and memory (`modelled`).
+//! The ring. A message shares a cache line with its number, and the number shows that the message is there. The
+//! receiver reads the line that the sender writes, so the two threads share one line per message. With a separate
+//! index they would share two. The sender reads the receiver's progress only when all slots seem full. The file is
+//! compiled twice: for use, and for a model of threads and memory (`modelled`).
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 use super::primitives::{Arc, AtomicBool, AtomicU64, UnsafeCell};
 
-/// A mailbox with room for `places` messages at least: the next power of two.
+/// Makes a mailbox with at least `places` slots for messages. The number of slots is the next power of two.
 ///
 /// # Panics
-/// `places` is 0.
+/// Panics if `places` is 0.
 pub fn channel<T: Send>(places: usize) -> (Sender<T>, Receiver<T>) {
     assert!(places > 0, "a mailbox without a place");
     let slots = (0..places.next_power_of_two())
@@ -25,15 +25,15 @@ pub fn channel<T: Send>(places: usize) -> (Sender<T>, Receiver<T>) {
     (Sender { ring: Arc::clone(&ring), sent: 0, read: 0 }, Receiver { ring, taken: 0 })
 }
 
-/// The end where messages go in.
+/// The sending end of a mailbox.
 pub struct Sender<T> {
     ring: Arc<Ring<T>>,
     sent: u64,
-    /// The number of messages that were read, as far as this side has asked.
+    /// The number of messages that were read when this side last checked.
     read: u64,
 }
 
-/// The end where messages come out.
+/// The receiving end of a mailbox.
 pub struct Receiver<T> {
     ring: Arc<Ring<T>>,
     taken: u64,
@@ -44,27 +44,27 @@ struct Ring<T> {
     reader: Reader,
 }
 
-/// A place for one message. It has a line of its own, and is not the neighbour of another's, because processors fetch
-/// lines in pairs.
+/// A slot for one message. Slots are two lines apart, because processors fetch lines in pairs.
 #[repr(align(128))]
 struct Slot<T> {
-    /// The number of the message that lies here or was read from here, counted from one.
+    /// The number of the message that is here or was read from here. The first message has number 1.
     number: AtomicU64,
     message: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// The word that the receiver writes.
+/// The counter that the receiver writes.
 #[repr(align(128))]
 struct Reader {
     read: AtomicU64,
     is_gone: AtomicBool,
 }
 
-// SAFETY: a message is written by the one sender before its number says so and read by the one receiver after, and the
-// place is written again only after the receiver has said that it has read; messages go from thread to thread, so
-// they are `Send`.
+// SAFETY: the only sender writes a message before the number announces it, and the only receiver reads it after that.
+// A slot is written again only after the receiver has announced that it has read the message. Messages move between
+// threads, so they are `Send`.
 unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above; `Sender` and `Receiver` have no other way in, change only through `&mut`, and cannot be cloned.
+// SAFETY: the reasons are those for `Send`. `Sender` and `Receiver` have no other access, change only through `&mut`,
+// and cannot be cloned.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
@@ -75,16 +75,16 @@ impl<T> Ring<T> {
 
     #[inline]
     fn slot(&self, message: u64) -> &Slot<T> {
-        // A power of two.
+        // The number of slots is a power of two.
         &self.slots[message as usize & (self.slots.len() - 1)]
     }
 }
 
 impl<T> Sender<T> {
-    /// Puts a message in.
+    /// Sends a message.
     ///
     /// # Errors
-    /// All places are taken: the message comes back.
+    /// All slots are full, so the message is returned.
     #[inline]
     pub fn push(&mut self, message: T) -> Result<(), T> {
         if self.sent - self.read == self.ring.places() {
@@ -94,15 +94,15 @@ impl<T> Sender<T> {
             }
         }
         let slot = self.ring.slot(self.sent);
-        // SAFETY: fewer messages than places are unread, so what lay here was read (`read`, acquired above or before),
-        // and the receiver looks here only once the number below says that there is something.
+        // SAFETY: fewer messages than slots are unread, so the slot's previous message was read (`read`, acquired
+        // above or earlier). The receiver accesses the slot only after the number below announces the message.
         slot.message.with_mut(|place| unsafe { (*place).write(message) });
         self.sent += 1;
         slot.number.store(self.sent, Ordering::Release);
         Ok(())
     }
 
-    /// Returns whether the receiver is gone, so that nobody will read what is put in.
+    /// Returns whether the receiver was dropped, so that no one will read further messages.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.ring.reader.is_gone.load(Ordering::Relaxed)
@@ -110,14 +110,15 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Takes the next message, if there is one.
+    /// Returns the next message, if there is one.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let slot = self.ring.slot(self.taken);
         if slot.number.load(Ordering::Acquire) != self.taken + 1 {
             return None;
         }
-        // SAFETY: the number says that the sender wrote this message before it; it is read once, as `taken` goes on.
+        // SAFETY: the number shows that the sender wrote this message before it. The message is read only once,
+        // because `taken` advances.
         let message = slot.message.with_mut(|place| unsafe { (*place).assume_init_read() });
         self.taken += 1;
         self.ring.reader.read.store(self.taken, Ordering::Release);
@@ -135,7 +136,7 @@ impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         let mut next = self.reader.read.load(Ordering::Relaxed);
         while self.slot(next).number.load(Ordering::Relaxed) == next + 1 {
-            // SAFETY: sent and not read; both sides are gone, so nobody else can.
+            // SAFETY: the message was sent and not read. Both sides were dropped, so nothing else can read it.
             self.slot(next).message.with_mut(|place| unsafe { (*place).assume_init_drop() });
             next += 1;
         }

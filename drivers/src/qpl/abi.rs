@@ -1,11 +1,12 @@
-//! The job structure and the numbers of the public headers that this driver shares with `libqpl.so`. Names and comments
-//! are ours, and only what the driver uses is named. The layout is that of QPL 1.6.0 on x86-64 (`qpl_job` in
-//! qpl/c_api/job.h, offsets measured with `offsetof`), and the structure is the same in 1.0 to 1.6. There are no calls
-//! here.
+//! The job structure and the constants of the public headers that this driver shares with `libqpl.so`. The names and
+//! comments are this driver's, and it names only what it uses. The layout is that of QPL 1.6.0 on x86-64 (`qpl_job`
+//! in qpl/c_api/job.h, offsets measured with `offsetof`). The structure is the same in 1.0 to 1.6. The module makes
+//! no calls.
 
 use std::mem::offset_of;
 
-/// `qpl_job`. The library's own state lies behind it in the same allocation, and its calls change any field.
+/// `qpl_job`. The library's own state follows it in the same allocation, and the library's calls may change any
+/// field.
 #[repr(C)]
 pub(super) struct RawJob {
     pub(super) input: *mut u8,
@@ -37,7 +38,7 @@ pub(super) struct RawJob {
     last_index_max_value: u32,
     pub(super) sum_value: u32,
     pub(super) numa_id: i32,
-    /// The places where the library keeps its state: five behind the structure, `NULL`-free after `qpl_init_job`.
+    /// Five pointers to the library's state behind the structure. None is `NULL` after `qpl_init_job`.
     pub(super) state: [*mut u8; 5],
     pub(super) path: u32,
 }
@@ -72,18 +73,19 @@ pub(super) mod flag {
     pub(in super::super) const LAST: u32 = 0x0002;
     pub(in super::super) const DYNAMIC_HUFFMAN: u32 = 0x2000;
     pub(in super::super) const OMIT_VERIFY: u32 = 0x4000;
-    /// Bytes from their low bit on, as reflected checksums have it; the header calls this big-endian.
+    /// The flag for bit-reflected checksums, which process each byte from its low bit on. The header calls this
+    /// big-endian.
     pub(in super::super) const CRC64_REFLECT: u32 = 0x0001_0000;
     pub(in super::super) const CRC64_INVERT: u32 = 0x0002_0000;
 }
 
-/// `qpl_compression_levels` (qpl/c_api/defs.h); hardware has the default only.
+/// `qpl_compression_levels` (qpl/c_api/defs.h). Hardware has only the default level.
 pub(super) mod level {
     pub(in super::super) const DEFAULT: u32 = 1;
     pub(in super::super) const HIGH: u32 = 3;
 }
 
-/// `qpl_status` (qpl/c_api/status.h). 200 + n and 300 + n are the device's own error and status codes.
+/// `qpl_status` (qpl/c_api/status.h). The codes 200 + n and 300 + n are the device's own error and status codes.
 pub(super) mod status {
     pub(in super::super) const OK: u32 = 0;
     pub(in super::super) const BEING_PROCESSED: u32 = 1;

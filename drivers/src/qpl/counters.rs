@@ -1,27 +1,27 @@
-//! The counters of a QPL device beside its jobs. Above all they tell which path really ran.
+//! The counters that only a QPL device has. Most importantly, they tell which path ran the jobs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter.
+/// The kinds of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
-    /// Jobs that an IAA took.
+    /// Jobs that an IAA accepted.
     Hardware,
     /// Jobs that the library ran on the calling core.
     Software,
     /// Submissions that found every work queue busy.
     RefusedBusy,
-    /// Jobs of several steps that found every work queue busy between two.
+    /// Jobs with several steps that found every work queue busy between two steps.
     BusyMidway,
-    /// Jobs that failed because a page was not there.
+    /// Jobs that failed because a page was missing.
     PageFault,
     /// Compressed results that did not decompress to their input.
     VerifyFailed,
-    /// Jobs whose buffers were given up with their queue, since the device would not let go.
+    /// Jobs whose buffers were leaked when their queue was dropped, because the device did not release them.
     Leaked,
 }
 
-/// Counts since the start, over all queues of a device.
+/// The counts since the start over all queues of a device.
 #[derive(Debug, Default)]
 pub(super) struct Counters([AtomicU64; NAMES.len()]);
 

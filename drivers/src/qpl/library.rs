@@ -1,5 +1,5 @@
-//! Finds and opens `libqpl.so` at run time, takes its functions, and asks its version. Nothing of QPL is needed to
-//! build or to start. Without the library a device of its name is misconfigured, and the error says how to fix it.
+//! Finds and opens `libqpl.so` at run time, loads its functions, and checks its version. QPL is not needed to build
+//! or to start the program. Without the library, a QPL device is misconfigured, and the error says how to fix it.
 
 use std::error::Error;
 use std::ffi::{CStr, OsString, c_char};
@@ -11,20 +11,21 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::abi::RawJob;
 
-/// The environment variable that names the library when [`super::QplOptions`] does not.
+/// The environment variable with the library's file. It is used when [`super::QplOptions`] names no library.
 pub const LIBRARY_VARIABLE: &str = "REBATE_QPL_LIBRARY";
 
-/// The names that the loader looks for when nobody names a library: a developer's name, and the name in a package
-/// without headers.
+/// The names that the loader searches for when no library is named: the name in a developer's package, and the name
+/// in a package without headers.
 const LIBRARIES_DEFAULT: [&str; 2] = ["libqpl.so", "libqpl.so.1"];
 
-/// The major version whose headers [`super::abi`] follows; QPL keeps its ABI within one (its `SONAME`).
+/// The major version of the headers that [`super::abi`] follows. QPL keeps its ABI within a major version (its
+/// `SONAME`).
 const VERSION_PREFIX: &str = "1.";
 
-/// A function of QPL's that takes only a job.
+/// A QPL function whose only argument is a job.
 type OfJob = unsafe extern "C" fn(*mut RawJob) -> u32;
 
-/// The functions of qpl/c_api/job.h that the driver calls; `qpl_status` and `qpl_path_t` are 32-bit enumerations.
+/// The functions of qpl/c_api/job.h that the driver calls. `qpl_status` and `qpl_path_t` are 32-bit enumerations.
 pub(super) struct Api {
     pub(super) job_size: unsafe extern "C" fn(u32, *mut u32) -> u32,
     pub(super) init: unsafe extern "C" fn(u32, *mut RawJob) -> u32,
@@ -35,10 +36,10 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Opens the library that `named`, the environment or the loader's path gives.
+    /// Opens the library that `named` or the environment names, or that the loader finds.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`]: no such library, or it is not QPL 1.x.
+    /// [`DeviceError::Misconfigured`]: there is no such library, or it is not QPL 1.x.
     pub(super) fn open(named: Option<&Path>) -> Result<Self, DeviceError> {
         let files = files(named, std::env::var_os(LIBRARY_VARIABLE));
         let misconfigured = |what: String| DeviceError::Misconfigured(what);
@@ -56,15 +57,15 @@ impl Api {
         let api = Self::from_library(&library).map_err(|what| {
             misconfigured(format!("{} is not Intel QPL 1.x: {what}; {MEND}", file.display()))
         })?;
-        // The library is never closed: its functions and what they left in this process stay valid for its whole life,
-        // whichever job or thread is the last to use them.
+        // The library is never closed. Its functions and its data in this process stay valid for the whole life of
+        // the process, whichever job or thread is the last to use them.
         mem::forget(library);
         Ok(api)
     }
 
     fn from_library(library: &Library) -> Result<Self, String> {
         // SAFETY: the types are those of the declarations in qpl/c_api/version.h and job.h (QPL 1.6.0). A library
-        // that has a function of such a name is QPL: they are its prefix.
+        // that has functions with QPL's prefix is QPL.
         unsafe {
             let version: unsafe extern "C" fn() -> *const c_char =
                 symbol(library, "qpl_get_library_version")?;
@@ -81,10 +82,10 @@ impl Api {
 }
 
 fn load(file: &Path) -> Result<Library, String> {
-    // SAFETY: opening a library runs its initialisers. Which library it is, is the operator's to say, as with
-    // LD_LIBRARY_PATH; those of QPL (1.6.0, sources/) only fill dispatch tables.
+    // SAFETY: opening a library runs its initialisers. The operator chooses the library, as with LD_LIBRARY_PATH.
+    // QPL's initialisers (1.6.0, sources/) only fill dispatch tables.
     let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) };
-    // The loader's own words are the error's source.
+    // The loader's own message becomes the source of the error.
     library.map_err(|error| {
         error.source().map_or_else(|| error.to_string(), |source| source.to_string())
     })
@@ -95,12 +96,12 @@ fn load(file: &Path) -> Result<Library, String> {
 /// # Safety
 /// `F` is the type of the function.
 unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `F` is the function's type.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found.map(|symbol| *symbol).map_err(|_| format!("it has no function {name}"))
 }
 
-/// Returns the version, if this driver knows its structures.
+/// Returns the library's version, or an error if this driver does not know its structures.
 ///
 /// # Safety
 /// `text` is null or a string that ends with a zero byte.
@@ -108,12 +109,13 @@ unsafe fn known(text: *const c_char) -> Result<String, String> {
     if text.is_null() {
         return Err("it does not say its version".to_owned());
     }
-    // SAFETY: the caller's; `qpl_get_library_version` returns a literal (version.h).
+    // SAFETY: the caller promises a terminated string. `qpl_get_library_version` returns a literal (version.h).
     let version = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
     if version.starts_with(VERSION_PREFIX) { Ok(version) } else { Err(format!("it is {version}")) }
 }
 
-/// Returns the library's file, or the names that the loader searches for. An empty variable counts as unset.
+/// Returns the library's file, or the names that the loader searches for. An empty environment variable counts as
+/// unset.
 fn files(named: Option<&Path>, variable: Option<OsString>) -> Vec<PathBuf> {
     let variable = variable.filter(|value| !value.is_empty());
     match named.map(Path::to_owned).or(variable.map(PathBuf::from)) {
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn only_versions_whose_structures_are_known_are_taken() {
         let version = |text: Option<&CStr>| {
-            // SAFETY: null or a literal.
+            // SAFETY: the pointer is null or points to a literal.
             unsafe { known(text.map_or(std::ptr::null(), CStr::as_ptr)) }
         };
         assert_eq!(version(Some(c"1.6.0")), Ok("1.6.0".to_owned()));

@@ -1,7 +1,7 @@
 //! Intel IAA through Intel QPL, a library that is opened at run time. There are three devices for the library's three
-//! paths: hardware, software, and automatic. The automatic path falls back to software without a word, and is refused
-//! where it would. The driver counts what really ran. The library's choices end here: there is no fallback of ours, no
-//! retry, and no canned tables, filters or streams.
+//! paths: hardware, software, and automatic. The automatic path falls back to software without reporting it, so it is
+//! refused on a machine with an IAA. The driver counts which path ran each job. It adds no fallback and no retry to
+//! the library's choices, and it uses no canned tables, filters or streams.
 
 mod abi;
 mod counters;
@@ -38,16 +38,16 @@ use slot::{Request, Slot};
 
 pub use library::LIBRARY_VARIABLE;
 
-/// The library's path that a device takes.
+/// The library's path that a device uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// The path runs on an IAA, or not at all.
+    /// An IAA runs the jobs. Without an IAA they do not run.
     Hardware,
-    /// The path runs on the calling core.
+    /// The calling core runs the jobs.
     Software,
-    /// The library chooses, and the path is only for machines without an IAA to choose: it is the calling core, inside
-    /// of submission. With an IAA, QPL 1.6.0 runs a job in software while the device still works on it, and says that
-    /// it is over.
+    /// The library chooses. This path is only for machines without an IAA. There the calling core runs the job inside
+    /// the submission. With an IAA, QPL 1.6.0 reports a job as over that it ran in software while the device still
+    /// works on it.
     Auto,
 }
 
@@ -55,7 +55,7 @@ impl Path {
     /// Every path.
     pub const ALL: [Path; 3] = [Path::Hardware, Path::Software, Path::Auto];
 
-    /// Returns the name of the device that takes it.
+    /// Returns the name of the device that uses this path.
     pub const fn device(self) -> &'static str {
         match self {
             Path::Hardware => "qpl-hardware",
@@ -73,15 +73,15 @@ impl Path {
     }
 }
 
-/// The devices from which the library chooses (`QPL_DEVICE_NUMA_ID_*` in qpl/c_api/defs.h, 1.6.0).
+/// The IAA devices from which the library may choose (`QPL_DEVICE_NUMA_ID_*` in qpl/c_api/defs.h, 1.6.0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NumaNode {
-    /// The devices of the submitting thread's socket; before QPL 1.6 those of its NUMA node.
+    /// The devices of the submitting thread's socket. Before QPL 1.6 these are the devices of its NUMA node.
     #[default]
     Socket,
-    /// The devices of the submitting thread's NUMA node; QPL 1.6 and later.
+    /// The devices of the submitting thread's NUMA node. This needs QPL 1.6 or later.
     Current,
-    /// Any device; QPL 1.6 and later.
+    /// Any device. This needs QPL 1.6 or later.
     Any,
     /// The devices of this node.
     Node(u16),
@@ -98,7 +98,7 @@ impl NumaNode {
     }
 }
 
-/// The text is not one of the words for a [`NumaNode`].
+/// The error for a text that is not the name of a [`NumaNode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotANode(pub String);
 
@@ -126,34 +126,34 @@ impl FromStr for NumaNode {
 /// The Huffman code of compressed streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Huffman {
-    /// A code made for the data. It has the better ratio, for a second pass on devices of the first generation.
+    /// A code made for the data. It has the better ratio. Devices of the first generation need a second pass for it.
     #[default]
     Dynamic,
-    /// Deflate's own code.
+    /// Deflate's own fixed code.
     Fixed,
 }
 
-/// The options with which a QPL device is opened.
+/// The options of a QPL device.
 #[derive(Clone, Debug)]
 pub struct QplOptions {
-    /// The library's file. Without it [`LIBRARY_VARIABLE`] names the library, and without that the loader looks for
-    /// `libqpl.so`.
+    /// The library's file. If it is none, [`LIBRARY_VARIABLE`] names the library. If that is unset too, the loader
+    /// searches for `libqpl.so`.
     pub library: Option<PathBuf>,
     /// The devices from which the library chooses.
     pub numa: NumaNode,
-    /// The code of compressed streams.
+    /// The Huffman code of compressed streams.
     pub huffman: Huffman,
-    /// True if the device decompresses every result of its compression again and compares. That finds a fault of the
-    /// device before it is stored, and costs about one decompression. The software path has no device to doubt and
-    /// never verifies. The automatic path verifies up to 32 KiB: beyond that QPL 1.6.0's software, where it falls back
-    /// to it, calls its own right results wrong.
+    /// True if the device decompresses every result of its compression and compares it with the input. This finds a
+    /// fault of the device before the result is stored, and costs about one decompression. The software path has no
+    /// device that could be faulty, so it never verifies. The automatic path verifies up to 32 KiB, because above
+    /// that QPL 1.6.0's software rejects its own right results.
     pub verify: bool,
-    /// The most jobs that one queue holds. Each takes 189 kB (hardware) or 831 kB (automatic) for as long as the queue
+    /// The most jobs in one queue. Each job takes 189 kB (hardware) or 831 kB (automatic) for as long as the queue
     /// lives.
     pub queue_depth: NonZeroUsize,
-    /// The largest input and output of a job where a device may run it: the `max_transfer_size` of its work queue,
-    /// which Linux sets to 2 MiB unless told otherwise. A larger job is not sent. A job that the queue refuses for its
-    /// size takes the device out of use.
+    /// The largest input and output of a job on a path that may use a device (bytes). It must be the
+    /// `max_transfer_size` of the device's work queue, which Linux sets to 2 MiB by default. The driver does not send
+    /// larger jobs. If a work queue refuses a job for its size, the device is taken out of use.
     pub transfer_bytes_max: ByteCount,
 }
 
@@ -170,17 +170,17 @@ impl Default for QplOptions {
     }
 }
 
-/// One path of the library as a device.
+/// A device that uses one path of the library.
 pub struct Qpl {
     shared: Arc<Shared>,
 }
 
 impl Qpl {
-    /// Opens the library, and runs and checks one job of each kind on the path.
+    /// Opens the library. Runs one job of each kind on the path and checks the results.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`]: no library, another one, a path that cannot be used here, wrong results, or the
-    /// automatic path where there is an IAA.
+    /// [`DeviceError::Misconfigured`]: there is no library, it is not QPL, the path cannot be used here, results are
+    /// wrong, or the path is automatic and there is an IAA.
     pub fn open(path: Path, options: &QplOptions) -> Result<Self, DeviceError> {
         let api = Api::open(options.library.as_deref()).map_err(|error| named(path, error))?;
         Self::over(Arc::new(api), path, options).map_err(|error| named(path, error))
@@ -188,8 +188,8 @@ impl Qpl {
 
     fn over(api: Arc<Api>, path: Path, options: &QplOptions) -> Result<Self, DeviceError> {
         if path == Path::Auto {
-            // This comes before the first job: a release of 1.6.0 reports a job as over that a device still works on
-            // (fixed later under the same version), and older ones refuse to be asked.
+            // This check precedes the first job. One release of 1.6.0 reports a job as over while a device still
+            // works on it (fixed later under the same version number). Older releases refuse the check.
             match Slot::new(&api, path::HARDWARE, options.numa.raw()) {
                 Ok(_) => return Err(DeviceError::Misconfigured(AUTO_WITH_HARDWARE.to_owned())),
                 Err(error) => {
@@ -208,7 +208,7 @@ impl Qpl {
         &self.shared.api.version
     }
 
-    /// Returns the path that it takes.
+    /// Returns the path that the device uses.
     pub fn path(&self) -> Path {
         self.shared.path
     }
@@ -238,12 +238,12 @@ struct Shared {
     path: Path,
     numa_id: i32,
     compress_flags: u32,
-    /// The largest input of a compression that is verified.
+    /// The largest input of a compression that is verified (bytes).
     verified_bytes_max: usize,
     transfer_bytes_max: usize,
     capabilities: Capabilities,
     counters: Counters,
-    /// The statuses that were logged.
+    /// The statuses that were already logged.
     said: Mutex<Vec<u32>>,
 }
 
@@ -283,7 +283,7 @@ impl Shared {
         }
     }
 
-    /// Logs the meaning of a status, once in the device's life, because outcomes have no room for numbers.
+    /// Logs the meaning of a status once in the device's life, because outcomes contain no numbers.
     fn say_once(&self, status: u32, what: &str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.len() < SAID_MAX && !said.contains(&status) {
@@ -301,8 +301,8 @@ impl Shared {
             && job.input.len() <= self.transfer_bytes_max
     }
 
-    /// Returns the job in the library's terms. Input and output are those of the job, or the slot's if the job has no
-    /// room for a byte, because the library takes no empty output.
+    /// Returns the job as a request to the library. Input and output are those of the job. If the job's output has no
+    /// byte of space, the slot's spare byte is the output, because the library accepts no empty output.
     fn request(&self, job: &mut Job, slot: &mut Slot, asked: Asked) -> Request {
         let mut request = Request {
             operation: operation::CRC64,
@@ -341,7 +341,7 @@ impl Shared {
         request
     }
 
-    /// Returns the library's level. Hardware has one level; asked for another, the automatic path would run in
+    /// Returns the library's level. Hardware has one level. With any other level, the automatic path would run in
     /// software.
     fn level(&self, asked: Level) -> u32 {
         match (self.path, asked) {
@@ -350,23 +350,23 @@ impl Shared {
         }
     }
 
-    /// Makes sure that every page is there. A device that meets a missing page gives the job up, or waits for the
-    /// kernel for 9 µs a page, and fresh memory of a pool has no pages.
+    /// Touches every page of the output. A device that meets a missing page fails the job, or waits 9 µs per page for
+    /// the kernel. Fresh memory of a pool has no pages yet.
     fn touch(&self, space: &mut [u8]) {
         if self.path != Path::Software {
             space.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 0);
-            // The last byte may lie in a page that no step met.
+            // The last byte may lie in a page that no step touched.
             space.last_mut().into_iter().for_each(|byte| *byte = 0);
         }
     }
 }
 
-/// Returns the number in the 32 bits in which the library counts. `accepts` bounds every size to 1 GiB.
+/// Returns the number with 32 bits, as the library counts. `accepts` limits every size to 1 GiB.
 fn count(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Returns the polynomial as the library takes it: the highest power first, at the top of 64 bits.
+/// Returns the polynomial in the library's form: the highest power comes first, at the top of 64 bits.
 const fn polynomial_bits(polynomial: Polynomial) -> u64 {
     match polynomial {
         Polynomial::Crc32c => 0x1EDC_6F41 << 32,
@@ -374,7 +374,7 @@ const fn polynomial_bits(polynomial: Polynomial) -> u64 {
     }
 }
 
-/// Runs a job of each kind on the path and says which checksums it has.
+/// Runs a job of each kind on the path. Returns the checksums that the path supports.
 fn check(probe: &Arc<Shared>) -> Result<Vec<Kernel>, DeviceError> {
     let mut queue = QplQueue::open(Arc::clone(probe))?;
     let text = Bytes::from(CHECK_TEXT.repeat(100));
@@ -430,7 +430,7 @@ fn run(queue: &mut QplQueue, task: Task, input: Bytes) -> Result<Bytes, DeviceEr
     }
 }
 
-/// Returns the one job that is inside.
+/// Waits for the only job in flight and returns its completion.
 fn finished(queue: &mut QplQueue, give_up: Instant) -> Result<Completion, DeviceError> {
     let mut done = Vec::new();
     while queue.poll(&mut done) == 0 {
@@ -445,7 +445,7 @@ fn wrong(what: &str) -> DeviceError {
     DeviceError::Misconfigured(format!("the first jobs failed: {what}"))
 }
 
-/// Adds the name of the device that cannot be used.
+/// Adds the name of the device to the error.
 fn named(path: Path, error: DeviceError) -> DeviceError {
     match error {
         DeviceError::Misconfigured(what) => {
@@ -455,14 +455,15 @@ fn named(path: Path, error: DeviceError) -> DeviceError {
     }
 }
 
-/// The flags for a whole stream in one call.
+/// The flags for a stream that is processed as a whole in one call.
 const WHOLE: u32 = flag::FIRST | flag::LAST;
 
-/// The largest input that the software path may verify. Beyond it QPL 1.6.0's software path fails the verification of
-/// streams that any reader reads (measured; it verifies in a buffer of this size and loses its history there).
+/// The largest input that the software path may verify (bytes). Above this size, QPL 1.6.0's software path fails the
+/// verification of valid streams. This was measured. It verifies in a buffer of this size and loses its history at
+/// the buffer's end.
 const SOFTWARE_VERIFIED_BYTES_MAX: usize = 32 << 10;
 
-/// The time of 4 KiB on one device, one job at a time (QPL's own benchmark page; specs/devices/iaa.toml).
+/// The time of a 4 KiB job on one device with one job at a time (QPL's own benchmark page; specs/devices/iaa.toml).
 const HARDWARE_EXPECTED: Nanos = Nanos(3_200);
 
 /// The most statuses that are logged.
@@ -475,7 +476,7 @@ const AUTO_WITH_HARDWARE: &str = "there is an IAA, and with one QPL's automatic 
 /// The smallest page of x86-64.
 const PAGE_BYTES: usize = 4_096;
 
-/// The library's kernels beside deflate, if the first jobs confirm them.
+/// The library's kernels other than deflate. The first jobs check which of them work.
 const KERNELS: [Kernel; 2] = [Kernel::Crc32c, Kernel::Crc64];
 
 const CHECK_TEXT: &[u8] = b"a rose is a rose is a rose, as the first of devices would have it. ";

@@ -1,17 +1,18 @@
-//! Turns the library's report of a finished job into an outcome. This is a pure function of numbers that may be
-//! anything. It believes a size only where the buffer has room for it. It reads and retries nothing.
+//! Turns the library's report of a finished job into an outcome. This is a pure function. The numbers of a report may
+//! have any value, so it accepts a size only if the buffer has space for it. It reads and retries nothing.
 
 use device::{DeviceError, Outcome};
 
 use super::abi::status;
 
-/// The request of a job: all that is needed to judge the answer.
+/// The request of a job, with all facts that are needed to check the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// Compression into `room_bytes`.
     Compress { room_bytes: usize },
-    /// Decompression of all of `input_bytes` to exactly `original_bytes`. An error of the program on this core is the
-    /// stream's fault. An error of a device may be the device's, and software tells (`blames_the_stream`).
+    /// Decompression of all of `input_bytes` to exactly `original_bytes`. If `blames_the_stream` is true, an error is
+    /// the stream's fault, because a program on this core runs the job. Otherwise an error may be the device's, and
+    /// software must decide.
     Decompress { input_bytes: usize, original_bytes: usize, blames_the_stream: bool },
     /// A checksum of `result_bytes`.
     Checksum { result_bytes: usize },
@@ -22,9 +23,9 @@ pub(super) enum Asked {
 pub(super) struct Report {
     /// `qpl_status`.
     pub(super) status: u32,
-    /// Bytes of the input that it consumed.
+    /// The bytes of the input that the library consumed.
     pub(super) read_bytes: u32,
-    /// Bytes that it wrote.
+    /// The bytes that the library wrote.
     pub(super) written_bytes: u32,
 }
 
@@ -64,7 +65,7 @@ fn decompressed(
         status::OK if written_bytes > original_bytes.max(1) || read_bytes > input_bytes => {
             Err(DeviceError::Fault("qpl states an impossible size of its result"))
         }
-        // An empty result has room for one byte, to tell it from a longer one.
+        // The output of an empty result has space for one byte, so that a longer result is detected.
         status::OK if written_bytes > original_bytes => {
             invalid("deflate stream is longer than stated")
         }
@@ -86,7 +87,7 @@ fn decompressed(
     }
 }
 
-/// Returns the error of a status that is about neither input nor output, by who must act.
+/// Returns the error for a status that concerns neither input nor output. The error says who must act.
 fn error(code: u32) -> DeviceError {
     match code {
         status::QUEUES_BUSY => DeviceError::Busy,
@@ -109,7 +110,7 @@ fn error(code: u32) -> DeviceError {
     }
 }
 
-/// Returns whether the device met a page that was not there, and the library's one repeat did not help.
+/// Returns whether the device met a missing page and the library's only repetition did not help.
 pub(super) const fn is_page_fault(code: u32) -> bool {
     matches!(
         code,
@@ -122,7 +123,7 @@ pub(super) const fn is_page_fault(code: u32) -> bool {
     )
 }
 
-/// Returns the reason why a path cannot be used at all: what `qpl_init_job` said, and how to fix it.
+/// Returns the reason why a path cannot be used at all, from the status of `qpl_init_job`, and how to fix it.
 pub(super) fn init_problem(code: u32) -> String {
     let what = match code {
         status::NO_HARDWARE => {
@@ -165,8 +166,8 @@ mod tests {
         Asked::Decompress { input_bytes: 300, original_bytes, blames_the_stream }
     }
 
-    /// Checks three facts: only a success is a result; a result has the stated size and fits its room; and an outcome
-    /// that belongs to one kind of job never ends another.
+    /// Checks three facts. Only a success is a result. A result has the stated size and fits its space. An outcome
+    /// that belongs to one kind of job never ends another kind.
     fn check(asked: Asked, report: Report) {
         let written_bytes = report.written_bytes as usize;
         let allowed = match (asked, outcome(asked, report)) {

@@ -1,21 +1,21 @@
-//! Decides what a job asks of the library, and answers the jobs that need no library: it takes no empty input and no
-//! empty output. There are no calls and no pointers.
+//! Decides what to request from the library for a job. Answers jobs that cannot use the library, because the library
+//! accepts no empty input and no empty output. The module makes no calls and has no pointers.
 
 use device::{DeviceError, Job, Outcome, Polynomial, Task};
 
 use super::outcome::Asked;
 
-/// The next step for a job.
+/// The next step of a job.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// The answer is known.
+    /// The outcome is known without the library.
     Over(Outcome),
-    /// The library has to answer.
+    /// The library must run the job.
     Run(Asked),
 }
 
-/// Returns the plan for a job whose task is accepted. The answer of a job that is over is in its output.
-/// `blames_the_stream` says whether an error of a decompression can only be the stream's.
+/// Returns the plan for a job whose task is accepted. If the job is over, its result is already in its output.
+/// `blames_the_stream` says whether an error of a decompression can only be the stream's fault.
 pub(super) fn plan(job: &mut Job, transfer_bytes_max: usize, blames_the_stream: bool) -> Plan {
     let room_bytes = job.output.capacity().saturating_sub(job.output_offset);
     let input_bytes = job.input.len();
@@ -69,5 +69,5 @@ const fn invalid(what: &'static str) -> Plan {
 
 const NO_ROOM: Plan = invalid("the output buffer has no room for the result");
 
-/// A final block of the fixed code that holds its end and nothing else.
+/// A final block of the fixed code that contains only its end.
 const EMPTY_STREAM: [u8; 2] = [0x03, 0x00];

@@ -1,6 +1,6 @@
-//! One thread's way into the library: job structures and the jobs in them. On the software path a job is over when the
-//! submission returns, and appears in the next poll. On the other paths polls ask the library, whichever path it took
-//! inside. A job of several steps (statistics, body, verification) takes each step in a poll.
+//! One thread's queue of the library: job structures and the jobs in them. On the software path a job is over when
+//! the submission returns, and the next poll returns it. On the other paths each poll asks the library, whichever
+//! path it chose internally. A job with several steps (statistics, body, verification) advances by one step per poll.
 
 use std::hint;
 use std::mem;
@@ -25,7 +25,7 @@ pub(super) struct QplQueue {
     finished: Vec<Completion>,
 }
 
-/// A job that the device may be working on: neither part may be freed before it is over.
+/// A job that the device may be working on. Neither field may be freed before the job is over.
 struct Inside {
     slot: Slot,
     job: Box<Job>,
@@ -35,13 +35,13 @@ struct Inside {
 
 impl QplQueue {
     /// # Errors
-    /// The path cannot be used (any more).
+    /// The path cannot be used, or cannot be used any more.
     pub(super) fn open(shared: Arc<Shared>) -> Result<Self, DeviceError> {
         let first = shared.slot()?;
         Ok(Self { shared, idle: vec![first], inside: Vec::new(), finished: Vec::new() })
     }
 
-    /// Returns a free job structure, or makes another one.
+    /// Returns a free job structure, or makes a new one.
     fn take_slot(&mut self) -> Option<Slot> {
         self.idle.pop().or_else(|| match self.shared.slot() {
             Ok(slot) => Some(slot),
@@ -52,8 +52,8 @@ impl QplQueue {
         })
     }
 
-    /// Hands over a job that is over. `status` is the library's last word on it. `taken` says that a submission was
-    /// taken before.
+    /// Completes a job that is over. `status` is the library's last status of the job. `taken` says whether a
+    /// submission of the job was accepted before.
     fn finish(&mut self, inside: Inside, status: u32, taken: bool) {
         let Inside { mut slot, mut job, asked, start } = inside;
         let outcome = outcome::outcome(asked, slot.report(status));
@@ -99,9 +99,10 @@ impl QplQueue {
     fn run(&mut self, mut job: Box<Job>, mut slot: Slot, asked: Asked) -> Result<(), Refused> {
         let request = self.shared.request(&mut job, &mut slot, asked);
         let start = Instant::now();
-        // SAFETY: the request's pointers are to the job's buffers, sized by `Shared::request` to what these hold. The
-        // job owns them, nobody touches it while it is `Inside`, and `Inside` is dropped only when the library said
-        // that it is over; `Drop` forgets the others. The slot was idle.
+        // SAFETY: the request's pointers are to the job's buffers, and `Shared::request` limits the sizes to what
+        // these buffers hold. The job owns the buffers, and nothing touches them while the job is `Inside`. `Inside`
+        // is dropped only after the library said that the job is over; `Drop` leaks the other jobs. The slot was
+        // idle.
         let status = unsafe { slot.submit(&request) };
         match status {
             status::QUEUES_BUSY => {
@@ -109,7 +110,7 @@ impl QplQueue {
                 self.shared.counters.add(Count::RefusedBusy);
                 return Err(Refused { job, reason: RefusedReason::Full });
             }
-            // If a device may have the job, only the library says when it lets go.
+            // If a device may have the job, only the library can say when the device releases it.
             status::OK if self.shared.path != Path::Software => {
                 self.inside.push(Inside { slot, job, asked, start });
             }
@@ -162,13 +163,14 @@ impl Queue for QplQueue {
 }
 
 impl Drop for QplQueue {
-    /// Waits for jobs under way, since the device writes to their buffers until it is done, and only a poll learns
-    /// that. A device that takes longer than any healthy one is hung. Its jobs keep their memory for the rest of the
-    /// process's life, which costs at most a queue of them and can never be written to by the wrong owner.
+    /// Waits for the jobs in flight, because the device writes to their buffers until it is done, and only a poll
+    /// shows that it is done. A device that takes longer than any healthy device is hung. The jobs of a hung device
+    /// keep their memory for the rest of the process's life. This costs at most one queue of jobs, and the device can
+    /// never write to memory of another owner.
     fn drop(&mut self) {
         let give_up = Instant::now() + DETACH_WAIT;
         loop {
-            // Jobs that were done while this thread had no core were done in time.
+            // Jobs that completed while this thread had no core were in time.
             let over = Instant::now() >= give_up;
             self.inside.retain_mut(|inside| inside.slot.check() == status::BEING_PROCESSED);
             if over || self.inside.is_empty() {
@@ -183,8 +185,9 @@ impl Drop for QplQueue {
     }
 }
 
-/// The code that stands for a status if there is no further job structure.
+/// The pseudo status for a job that gets no job structure.
 const NO_STRUCTURE: u32 = u32::MAX;
 
-/// Ten times the time of 2 MiB with a page fault on every page (9 µs each; QEMU's measurement).
+/// The longest wait of a drop. It is ten times the time of 2 MiB with a page fault on every page (9 µs each; QEMU's
+/// measurement).
 const DETACH_WAIT: Duration = Duration::from_millis(50);

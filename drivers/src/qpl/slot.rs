@@ -1,5 +1,5 @@
-//! One job structure of the library, allocated and set up once and used for one job after the other. A slot does not
-//! know whose job it runs. The caller that submits keeps the buffers until the slot says that the job is over.
+//! One job structure of the library. It is allocated and set up once and used for one job after another. A slot does
+//! not own the buffers of its job. The submitter keeps the buffers until the slot says that the job is over.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -11,7 +11,7 @@ use super::abi::{RawJob, path, status};
 use super::library::Api;
 use super::outcome::{Report, init_problem};
 
-/// A job in the library's terms.
+/// A job as a request to the library.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) operation: u32,
@@ -37,8 +37,8 @@ impl Slot {
     /// Makes a structure for jobs on `path`.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`]: the path cannot be used, or the library's structures are not those that this
-    /// driver knows.
+    /// [`DeviceError::Misconfigured`]: the path cannot be used, or this driver does not know the library's
+    /// structures.
     pub(super) fn new(api: &Arc<Api>, path: u32, numa_id: i32) -> Result<Self, DeviceError> {
         let bytes = job_bytes(api, path)?;
         let layout = Layout::from_size_align(bytes + SPARE_BYTES, ALIGNMENT_BYTES)
@@ -54,21 +54,21 @@ impl Slot {
         if slot.is_laid_out_as_known() { Ok(slot) } else { Err(layout_unknown(&api.version)) }
     }
 
-    /// Sets the structure up again, so that nothing of an earlier job is left in the library's state. QPL 1.6.0 keeps
-    /// marks of a refused second descriptor and of a page fault in it for ever (qpl_hw_check_job.cpp), and a later job
-    /// would stumble over them. Nothing tells of a fault that the library's one repeat overcame: its mark stays, and
-    /// the next fault in this structure fails its job, which renews it.
+    /// Sets the structure up again, so that the library's state has no trace of an earlier job. QPL 1.6.0 keeps marks
+    /// of a refused second descriptor and of a page fault in that state for ever (qpl_hw_check_job.cpp), and these
+    /// marks would break a later job. If the library's only repetition overcame a page fault, nothing reports it and
+    /// the mark stays. The next fault in this structure then fails its job, which renews the structure.
     pub(super) fn renew(&mut self) -> bool {
         self.finish();
         self.initialise() == status::OK && self.is_laid_out_as_known()
     }
 
-    /// Hands a job to the library and returns its status. On the hardware path OK means that the job is under way.
+    /// Submits a job to the library and returns the status. On the hardware path, OK means that the job is in flight.
     ///
     /// # Safety
-    /// Input and output are valid for their sizes, the output exclusively, until the job is over: that is when this
-    /// or [`Slot::check`] returned anything but "being processed" after it, or at once where this failed. No
-    /// job is under way in this slot.
+    /// Input and output are valid for their sizes, the output exclusively, until the job is over. A job is over when
+    /// this call fails, or when this call or a later [`Slot::check`] returns anything but "being processed". No job
+    /// is in flight in this slot.
     pub(super) unsafe fn submit(&mut self, request: &Request) -> u32 {
         // SAFETY: `memory` holds an initialised job structure, and nothing else uses it between two calls.
         let raw = unsafe { self.memory.cast::<RawJob>().as_mut() };
@@ -87,20 +87,20 @@ impl Slot {
         raw.first_index_min_value = MARK;
         raw.sum_value = MARK;
         raw.numa_id = self.numa_id;
-        // SAFETY: an initialised job structure; the buffers are the caller's promise. The library reads the input
-        // and writes only within the stated output.
+        // SAFETY: this is an initialised job structure, and the caller promises valid buffers. The library reads the
+        // input and writes only within the stated output.
         unsafe { (self.api.submit)(self.memory.as_ptr().cast()) }
     }
 
-    /// Returns a byte of the slot's own, for results that nobody wants.
+    /// Returns a spare byte of the slot, for results that are not used.
     pub(super) fn spare(&mut self) -> *mut u8 {
-        // SAFETY: the allocation ends with `SPARE_BYTES` that the library was not told of.
+        // SAFETY: the allocation ends with `SPARE_BYTES` that the library does not know of.
         unsafe { self.memory.as_ptr().add(self.layout.size() - SPARE_BYTES) }
     }
 
-    /// Asks after the job under way, and hands the device its next step where it has several.
+    /// Returns the status of the job in flight. If the job has several steps, starts its next step on the device.
     pub(super) fn check(&mut self) -> u32 {
-        // SAFETY: an initialised job structure; buffers live by the promise to `submit`.
+        // SAFETY: this is an initialised job structure. The buffers live as long as `submit` requires.
         unsafe { (self.api.check)(self.memory.as_ptr().cast()) }
     }
 
@@ -115,10 +115,10 @@ impl Slot {
         self.raw().crc64
     }
 
-    /// Returns whether the processor ran the job. This is for counts only, since the library has no function that
-    /// tells. On the automatic path it shows in what QPL 1.6.0 leaves behind (job_execution_api.cpp,
-    /// qpl_hw_check_job.cpp): its software path begins with the largest first index and touches no sum; the device's
-    /// compression touches neither and its decompression both.
+    /// Returns whether the processor ran the job. This is for counts only, because the library has no function that
+    /// tells it. On the automatic path, the values that QPL 1.6.0 leaves behind show it (job_execution_api.cpp,
+    /// qpl_hw_check_job.cpp). Its software path sets the first index to the largest value and does not touch the sum.
+    /// The device's compression touches neither of them, and its decompression touches both.
     pub(super) fn ran_in_software(&self) -> bool {
         match self.path {
             path::SOFTWARE => true,
@@ -132,22 +132,23 @@ impl Slot {
 
     fn raw(&self) -> &RawJob {
         // SAFETY: `memory` holds an initialised job structure. Only the library's calls change it, and they need
-        // `&mut self`; a device under way writes behind it, into the library's state.
+        // `&mut self`. A device at work writes behind it, into the library's state.
         unsafe { self.memory.cast::<RawJob>().as_ref() }
     }
 
     fn initialise(&mut self) -> u32 {
-        // SAFETY: `memory` is exclusive and of the size that the library asks for on this path.
+        // SAFETY: `memory` is exclusive and has the size that the library requires on this path.
         unsafe { (self.api.init)(self.path, self.memory.as_ptr().cast()) }
     }
 
     fn finish(&mut self) {
-        // SAFETY: an initialised job structure. The result says nothing that could be acted on.
+        // SAFETY: this is an initialised job structure. The result is ignored, because nothing can be done about a
+        // failure.
         unsafe { (self.api.finish)(self.memory.as_ptr().cast()) };
     }
 
-    /// Returns whether the structure, read with this driver's layout, is as `qpl_init_job` leaves it: the path that was
-    /// asked for, and state behind the structure, in order and within the allocation.
+    /// Returns whether the structure, read with this driver's layout, is as `qpl_init_job` leaves it. It must have
+    /// the requested path, and pointers to the state behind the structure, in order and within the allocation.
     fn is_laid_out_as_known(&self) -> bool {
         let raw = self.raw();
         let begin = self.memory.as_ptr().addr();
@@ -161,13 +162,13 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.finish();
-        // SAFETY: allocated in `new` with this layout. No job is under way: a queue forgets the slots of which it
-        // cannot say so.
+        // SAFETY: the memory was allocated in `new` with this layout. No job is in flight, because a queue leaks the
+        // slots whose jobs may be in flight.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) };
     }
 }
 
-/// Returns the size of a job structure with the library's state, if it is a likely one.
+/// Returns the size of a job structure with the library's state, if the size is plausible.
 fn job_bytes(api: &Api, path: u32) -> Result<usize, DeviceError> {
     let mut bytes = 0;
     // SAFETY: the second argument is where the library writes one u32 (job.h).
@@ -185,15 +186,15 @@ fn layout_unknown(version: &str) -> DeviceError {
     ))
 }
 
-/// A value without meaning to the library, to see which fields it touched.
+/// A value without meaning to the library. It shows which fields the library changed.
 const MARK: u32 = 0x5EBA_7E01;
 
-/// A cache line, and the alignment that the device asks of its completion record.
+/// The size of a cache line, which is also the alignment that the device requires of its completion record.
 const ALIGNMENT_BYTES: usize = 64;
 
-/// A cache line of its own.
+/// The size of the spare space. It is a cache line that is used for nothing else.
 const SPARE_BYTES: usize = 64;
 
-/// QPL 1.6.0 asks for 189 kB (hardware) to 831 kB (automatic). A number far from that is not a size.
+/// The plausible sizes of a job structure (bytes). QPL 1.6.0 needs 189 kB (hardware) to 831 kB (automatic).
 const JOB_BYTES_MIN: u32 = 4 << 10;
 const JOB_BYTES_MAX: u32 = 16 << 20;

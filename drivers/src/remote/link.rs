@@ -1,4 +1,5 @@
-//! One HTTP/2 connection to a service, from the attempt to its end. It is never made again: its end is final.
+//! One HTTP/2 connection to a service, from the connection attempt to its end. It does not reconnect: its end is
+//! final.
 
 use std::future::Future;
 use std::io;
@@ -20,14 +21,14 @@ use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
-/// The connection. Dropping it closes the socket, whatever is under way.
+/// The connection. Dropping it closes the socket, even if calls are in flight.
 #[derive(Debug)]
 pub(super) struct Link {
     state: watch::Receiver<State>,
     task: AbortHandle,
 }
 
-/// The connection's side that calls go into.
+/// The part of the connection that starts calls.
 #[derive(Clone, Debug)]
 pub struct Wire(http2::SendRequest<Body>);
 
@@ -39,7 +40,7 @@ enum State {
 }
 
 impl Link {
-    /// Begins to connect, in a task of `executor`.
+    /// Starts to connect, in a task of `executor`.
     pub(super) fn open(executor: &Handle, address: Address, connect_timeout: Duration) -> Self {
         let (set, state) = watch::channel(State::Connecting);
         let task = executor.spawn(async move {
@@ -61,10 +62,10 @@ impl Link {
         }
     }
 
-    /// Returns the way in, once there is one.
+    /// Waits for the connection and returns its part that starts calls.
     ///
     /// # Errors
-    /// `UNAVAILABLE` when there will be none.
+    /// `UNAVAILABLE` when the connection failed.
     pub(super) fn wire(&self) -> impl Future<Output = Result<Wire, Status>> + use<> {
         let mut state = self.state.clone();
         async move {
@@ -120,7 +121,7 @@ async fn connect(
     }
 }
 
-/// Serves the connection to its end.
+/// Runs the connection until its end.
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     state: &watch::Sender<State>,
@@ -131,7 +132,8 @@ async fn converse(
     Ok(connection.await?)
 }
 
-/// A thread with an executor of its own, for a queue on a thread that has none. It ends with this handle.
+/// A thread with its own executor, for a queue on a thread without an executor. The thread ends when this handle is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionThread {
     handle: Handle,
@@ -144,9 +146,9 @@ impl ConnectionThread {
         let handle = executor.handle().clone();
         let (end, ended) = oneshot::channel();
         thread::Builder::new().name("remote".to_owned()).spawn(move || {
-            // Nothing is ever sent: the other end goes away.
+            // The channel never sends a value. Its other end is dropped.
             let _ = executor.block_on(ended);
-            // A name that is still being resolved is not waited for.
+            // The shutdown does not wait for a name that is still being resolved.
             executor.shutdown_background();
         })?;
         Ok(Self { handle, _end: end })

@@ -1,5 +1,5 @@
-//! Turns jobs into requests, and answers into completions. A service's word is not trusted: a result goes into the
-//! job's output only if it has a size that the job allows, and every status maps to someone who must act.
+//! Turns jobs into requests, and answers into completions. The service is not trusted. A result is copied to the
+//! job's output only if the job allows its size, and every status becomes an error that says who must act.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -55,13 +55,13 @@ impl Format {
         request
     }
 
-    /// Returns several jobs as one call.
+    /// Returns one request for several jobs.
     pub(super) fn many<'a>(&self, jobs: impl Iterator<Item = &'a Job>) -> Request<RunManyRequest> {
         self.timed(RunManyRequest { jobs: jobs.map(|job| self.message(job)).collect() })
     }
 
-    /// Returns whether the job may share a call. It must be short, so that the others need not wait long for its
-    /// answer, and have as much time as they.
+    /// Returns whether the job may share a call with others. The job must be short, so that the others do not wait
+    /// long for its answer. Its deadline must not be earlier than the timeout of the call.
     pub(super) fn may_share(&self, job: &Job) -> bool {
         job.work_bytes() <= SHARED_WORK_BYTES_MAX && self.less_than_timeout(job).is_none()
     }
@@ -70,7 +70,7 @@ impl Format {
         let (op, level) = match job.task {
             Task::Compress { level, .. } => (v1::Op::Compress, self::level(level)),
             Task::Decompress { .. } => (v1::Op::Decompress, v1::Level::Default),
-            // The API has no such op, and the capabilities refuse it first.
+            // The API has no such op, so the capabilities refuse the job before this.
             Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
                 (v1::Op::Unspecified, v1::Level::Default)
             }
@@ -84,7 +84,7 @@ impl Format {
         RunRequest {
             op: op.into(),
             codec: dialect.map_or(v1::Codec::Unspecified, |dialect| codec(dialect.codec)).into(),
-            // Any wider window holds all of any value.
+            // Any wider window contains every value as a whole.
             window_log2: window_log2.unwrap_or(0).min(WINDOW_LOG2_MAX).into(),
             level: level.into(),
             output_bytes: self.output_bytes(job),
@@ -94,18 +94,18 @@ impl Format {
         }
     }
 
-    /// Returns the time until the job's deadline, if that is sooner than the timeout of all calls.
+    /// Returns the time until the job's deadline if it is shorter than the timeout of all calls.
     fn less_than_timeout(&self, job: &Job) -> Option<Duration> {
         let left = Duration::from(job.deadline?.since(self.clock.now()));
         Some(left).filter(|left| *left < self.timeout)
     }
 
-    /// Returns the size of the longest answer worth reading (bytes).
+    /// Returns the size of the longest answer that is accepted (bytes).
     pub(super) fn answer_bytes_max(&self, job: &Job) -> usize {
         self.output_bytes(job) as usize + api::wire::MESSAGE_SLACK_BYTES
     }
 
-    /// Returns the size of the result, or the most that there is room for.
+    /// Returns the exact size of the result, or the largest size that has space.
     pub(super) fn output_bytes(&self, job: &Job) -> u32 {
         let exact = job.task.output_bytes(job.input.len());
         let bytes = exact.unwrap_or_else(|| room(job).min(self.work_bytes_max.as_usize()));
@@ -113,13 +113,13 @@ impl Format {
     }
 }
 
-/// Returns an error for a job that no service could do anything about.
+/// Returns the error of a job that no service could complete.
 pub(super) fn misfit(job: &Job) -> Option<DeviceError> {
     let misfits = job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > room(job));
     misfits.then_some(DeviceError::InvalidInput("the output buffer has no room for the result"))
 }
 
-/// Returns the job with the service's answer.
+/// Returns the completion of a job from the service's answer.
 pub(super) fn completion(mut job: Box<Job>, answer: Result<RunResponse, Status>) -> Completion {
     let (outcome, service) = match answer {
         Ok(response) => {
@@ -163,9 +163,9 @@ fn take(job: &mut Job, result: &Bytes) -> Outcome {
     Outcome::Done { output_bytes }
 }
 
-/// Returns an error by who must act when there is no answer.
+/// Returns the error of a job that has no answer. The error says who must act.
 fn error(status: &Status) -> DeviceError {
-    // A status that the service did not send tells of the connection.
+    // A status that the service did not send describes a failure of the connection.
     let of_connection = status.source().is_some();
     match status.code() {
         Code::ResourceExhausted => DeviceError::Busy,
@@ -181,7 +181,7 @@ fn error(status: &Status) -> DeviceError {
     }
 }
 
-/// Returns the room for the result (bytes).
+/// Returns the space for the result (bytes).
 fn room(job: &Job) -> usize {
     job.output.capacity().saturating_sub(job.output_offset)
 }
@@ -202,7 +202,7 @@ fn level(level: Level) -> v1::Level {
     }
 }
 
-/// Returns a timeout of at most eight digits, as gRPC over HTTP/2 has it.
+/// Returns a timeout with at most eight digits, as gRPC over HTTP/2 requires.
 fn timeout_header(timeout: Duration) -> MetadataValue<Ascii> {
     let text = match timeout.as_micros() {
         micros if micros <= TIMEOUT_COUNT_MAX => format!("{}u", micros.max(1)),
@@ -211,11 +211,11 @@ fn timeout_header(timeout: Duration) -> MetadataValue<Ascii> {
     MetadataValue::try_from(text).expect("digits and a letter are ASCII")
 }
 
-/// The largest side of a job that shares a call. Such a job takes some tens of microseconds, about as much as its own
-/// call would.
+/// The largest side of a job that shares a call (bytes). Such a job takes some tens of microseconds, which is about
+/// the cost of a call of its own.
 const SHARED_WORK_BYTES_MAX: usize = 16 << 10;
 
 const TIMEOUT_COUNT_MAX: u128 = 99_999_999;
 
-/// The widest window that a service may be asked for.
+/// The widest window that may be requested from a service (log2 bytes).
 const WINDOW_LOG2_MAX: u8 = 31;

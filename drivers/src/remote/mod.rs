@@ -1,10 +1,10 @@
-//! A compression service over gRPC as a device. Each job is one call, short jobs that come together share one, and a
-//! queue is one connection. A connection that ends takes its queue with it: jobs inside come back as lost, and a caller
-//! that wants to try again opens another queue. So there is no reconnecting here, no retry and no placement. The API
-//! knows compression and decompression; any other op is refused as unsupported.
+//! A compression service over gRPC as a device. Each job is one call, except that short jobs submitted together share
+//! a call. A queue is one connection. When the connection ends, its queue ends too: the jobs in flight complete as
+//! lost, and a caller that wants to try again opens another queue. The module does not reconnect, retry or place
+//! jobs. The API has compression and decompression, and any other op is refused as unsupported.
 //!
-//! On a thread that runs a current-thread executor of tokio's, connection and calls live in that executor and nothing
-//! crosses a thread. Anywhere else the connection gets a thread of its own, which ends with its queue.
+//! On a thread with tokio's current-thread executor, the connection and the calls run in that executor, and nothing
+//! is sent between threads. On any other thread, the connection gets its own thread, which ends with the queue.
 
 mod link;
 mod message;
@@ -40,18 +40,18 @@ pub struct Remote {
     alone: AtomicBool,
 }
 
-/// The options that a service's address leaves open.
+/// The options of a service other than its address.
 #[derive(Clone)]
 pub struct RemoteOptions {
-    /// The time that the service has for each job.
+    /// The time limit of the service for each job.
     pub timeout: Duration,
     /// The time after which a connection attempt fails.
     pub connect_timeout: Duration,
-    /// The most jobs that one queue holds. The wire allows [`api::wire::CALLS_MAX`].
+    /// The most jobs in one queue. The protocol allows [`api::wire::CALLS_MAX`].
     pub queue_depth: usize,
-    /// The most short jobs that may share a call. The wire allows [`api::wire::JOBS_PER_CALL_MAX`].
+    /// The most short jobs that may share a call. The protocol allows [`api::wire::JOBS_PER_CALL_MAX`].
     pub jobs_per_call: usize,
-    /// The largest uncompressed side of a job that the service takes.
+    /// The largest uncompressed side of a job that the service accepts.
     pub work_bytes_max: ByteCount,
     /// The clock of the jobs' deadlines.
     pub clock: Arc<dyn Clock>,
@@ -71,11 +71,11 @@ impl Default for RemoteOptions {
 }
 
 impl Remote {
-    /// Makes a device of the service at `address`. It does not ask the service anything yet: a service that is not
-    /// there loses its first jobs.
+    /// Makes a device of the service at `address`. It does not connect to the service yet. If the service is absent,
+    /// the first jobs are lost.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`] for an address that cannot stand in a URI.
+    /// [`DeviceError::Misconfigured`] for an address that is not valid in a URI.
     pub fn new(address: Address, options: &RemoteOptions) -> Result<Self, DeviceError> {
         let name = format!("remote-{address}");
         let origin = api::wire::origin(&address).map_err(|status| {
@@ -89,7 +89,7 @@ impl Remote {
         Ok(Self { name, address, connect_timeout, format, jobs_per_call, capabilities, alone })
     }
 
-    /// Opens a connection beside those of the queues, in the executor that this is called in.
+    /// Opens a separate connection, in the executor of the calling task.
     ///
     /// # Errors
     /// `UNAVAILABLE` if there is no connection.
@@ -100,7 +100,7 @@ impl Remote {
         Ok(Connection { client, _link: link })
     }
 
-    /// Asks the service what it accepts and which devices it has.
+    /// Returns the service's description: what it accepts and which devices it has.
     ///
     /// # Errors
     /// The service's status, or `UNAVAILABLE` if there is no connection.
@@ -113,7 +113,7 @@ impl Remote {
     }
 }
 
-/// A connection to a service, for calls that are no jobs. It closes with this value.
+/// A connection to a service for calls other than jobs. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Connection {
     /// The generated client.
@@ -152,14 +152,14 @@ impl Device for Remote {
         Ok(Box::new(RemoteQueue::new(capabilities, format, link, thread, waker)))
     }
 
-    /// Returns false while some queue's connection is served by the thread that would wait.
+    /// Returns false while the waiting thread itself serves the connection of some queue.
     fn completes_alone(&self) -> bool {
         self.alone.load(Ordering::Relaxed)
     }
 }
 
-/// Returns what every build's software can do. A service that cannot do it fails the job, and the job is done
-/// elsewhere.
+/// Returns the capabilities of every build's software. A service with fewer capabilities fails the job, and the job
+/// is done elsewhere.
 fn capabilities(options: &RemoteOptions) -> Capabilities {
     let dialects = Codec::ALL.map(Dialect::new);
     Capabilities {

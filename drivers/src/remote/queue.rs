@@ -1,6 +1,6 @@
-//! The calls of one connection. They are polled when the queue is polled. The jobs never leave the queue, so that a
-//! call can be dropped at any time and its job is at hand. Short jobs that are submitted between two polls share a
-//! call. A job that comes alone goes alone, at that poll: it does not wait for others.
+//! The calls of one connection. They advance when the queue is polled. A job stays in the queue while its call runs,
+//! so that a call can be dropped at any time without losing the job. Short jobs that are submitted between two polls
+//! share a call. A single short job is sent at the next poll and does not wait for others.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,15 +21,15 @@ use units::Nanos;
 use super::link::{ConnectionThread, Link};
 use super::message::{self, Format};
 
-/// One thread's way to the service.
+/// One thread's queue of the service.
 pub(super) struct RemoteQueue {
     capabilities: Arc<Capabilities>,
     format: Format,
     calls: FuturesUnordered<Abortable<Call>>,
     jobs: Slab<Inside>,
-    /// Jobs for the next call of several.
+    /// The short jobs for the next shared call.
     gathered: Vec<Place>,
-    /// The most jobs that such a call may have. It is one for a service that knows no such calls.
+    /// The most jobs in a shared call. It is one for a service that does not know shared calls.
     jobs_per_call: usize,
     /// The number of jobs submitted so far.
     submitted: u64,
@@ -39,7 +39,7 @@ pub(super) struct RemoteQueue {
     _thread: Option<ConnectionThread>,
 }
 
-/// The place of a job among those inside, and its identity, because another job may have come to that place since.
+/// The key of a job in `jobs`, and its number. The number is needed because another job may use the same key later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     key: usize,
@@ -84,7 +84,7 @@ impl RemoteQueue {
         }
     }
 
-    /// Begins the call of one job.
+    /// Starts the call of one job.
     fn call(&mut self, place: Place) {
         let Some(inside) = self.jobs.get_mut(place.key) else { return };
         let request = self.format.request(&inside.job);
@@ -105,7 +105,7 @@ impl RemoteQueue {
         self.calls.push(Abortable::new(call, registration));
     }
 
-    /// Begins one call for several jobs, all of them inside.
+    /// Starts one call for several jobs in flight.
     fn call_for_many(&mut self, places: Vec<Place>) {
         let jobs = || places.iter().map(|place| &*self.jobs[place.key].job);
         let request = self.format.many(jobs());
@@ -125,17 +125,17 @@ impl RemoteQueue {
         self.calls.push(Abortable::new(call, registration));
     }
 
-    /// Begins calls for the gathered jobs: as few as there may be.
+    /// Starts calls for the gathered jobs, as few calls as possible.
     fn send_gathered(&mut self) {
         let mut places = std::mem::take(&mut self.gathered);
-        // Some may have been cancelled since.
+        // Some jobs may have been cancelled in the meantime.
         places.retain(|place| self.is_inside(*place));
         let mut batch: Vec<Place> = Vec::new();
         let (mut bytes, mut results) = (0, 0);
         for place in places.drain(..) {
             let job = &self.jobs[place.key].job;
             let (work_bytes, result) = (job.work_bytes(), self.format.output_bytes(job) as usize);
-            // A short job may have much room for its result, and the service reserves it all.
+            // A short job may have much space for its result, and the service reserves all of it.
             let is_full = batch.len() >= self.jobs_per_call
                 || bytes + work_bytes > CALL_WORK_BYTES_MAX
                 || results + result > JOBS_BYTES_MAX;
@@ -148,7 +148,7 @@ impl RemoteQueue {
             batch.push(place);
         }
         self.send(batch);
-        // The list is kept for its capacity.
+        // The list is stored to reuse its capacity.
         self.gathered = places;
     }
 
@@ -164,14 +164,14 @@ impl RemoteQueue {
         self.jobs.get(place.key).is_some_and(|inside| inside.number == place.number)
     }
 
-    /// Moves calls that have ended to `finished`.
+    /// Moves the jobs of completed calls to `finished`.
     fn advance(&mut self) {
         self.send_gathered();
         let waker = self.waker.clone();
         let mut task = Context::from_waker(&waker);
         while let Poll::Ready(Some(ended)) = self.calls.poll_next_unpin(&mut task) {
             match ended {
-                // A call that was dropped has no answer, and its job is gone already.
+                // A dropped call has no answer, and its job has already left the queue.
                 Err(_) => {}
                 Ok(Ended::One(place, answer)) => self.finish(place, answer),
                 Ok(Ended::Many(places, answers)) => self.finish_many(places, answers),
@@ -195,7 +195,7 @@ impl RemoteQueue {
                     self.finish(place, answers.next().ok_or_else(missing));
                 }
             }
-            // This is an older service: its jobs come one by one, as all did.
+            // The service is older and does not know shared calls, so its jobs are sent one by one.
             Err(status) if status.code() == Code::Unimplemented => {
                 self.jobs_per_call = 1;
                 for place in
@@ -212,7 +212,7 @@ impl RemoteQueue {
         }
     }
 
-    /// Does the same as `advance`, for callers other than `poll`.
+    /// Advances like `advance` and calls the waker if jobs have finished. It is for callers other than `poll`.
     fn advance_and_signal(&mut self) {
         self.advance();
         if !self.finished.is_empty() {
@@ -244,7 +244,8 @@ impl Queue for RemoteQueue {
         let key = self.jobs.insert(Inside { job, number, call: None });
         let place = Place { key, number };
         if shares {
-            // It goes when the caller has no more jobs to submit: at the poll that this asks for.
+            // The job is sent when the caller has no more jobs to submit, which is at the poll that this wake-up
+            // causes.
             self.gathered.push(place);
             self.waker.wake_by_ref();
         } else {
@@ -274,10 +275,11 @@ impl Queue for RemoteQueue {
         }
         let outcome = Outcome::Failed(DeviceError::Cancelled);
         self.finished.push(Completion { job, outcome, service: Nanos(0) });
-        // Also drops the call, which resets its stream.
+        // This also drops the call, which resets its stream.
         self.advance_and_signal();
     }
 }
 
-/// The most bytes of the larger sides of the jobs of one call together, because the first of them waits for the last.
+/// The largest total work of the jobs of one shared call (bytes). It is limited because the first job of a call waits
+/// for the last.
 const CALL_WORK_BYTES_MAX: usize = 64 << 10;

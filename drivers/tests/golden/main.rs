@@ -1,7 +1,7 @@
-//! The golden matrix: every codec and every device writes, at every level and in each of its dialects, and every other
-//! one that reads at all reads those very bytes back, as do zlib, gzip, zstd and lz4 as the system has them; what those
-//! write, every such device reads. What a machine lacks (a tool, QPL, DPDK) is skipped, and said to be. Damaged streams
-//! are the contract suite's.
+//! The golden matrix. Every device writes every codec that it has, at every level and in each of its dialects. Every
+//! other device that reads the codec reads these bytes back, and so do the system's zlib, gzip, zstd and lz4. Every
+//! such device also reads what these tools write. Anything that a machine lacks (a tool, QPL, DPDK) is skipped, and
+//! the skip is reported. The contract suite covers damaged streams.
 
 #[allow(dead_code, reason = "only honest ones are wanted")]
 #[path = "../lane/service.rs"]
@@ -48,7 +48,8 @@ fn everyone_reads_what_anyone_writes_in_lz4() {
     Matrix::new(Codec::Lz4).check([5, 5]);
 }
 
-/// The parties that write and read one codec, and the streams: each different stream once, with all who wrote it.
+/// The parties that write and read one codec, and their streams. Each different stream is listed once, with all of
+/// its writers.
 struct Matrix {
     codec: Codec,
     parties: Parties,
@@ -79,7 +80,8 @@ impl Matrix {
         }
     }
 
-    /// Checks everything, and that at least so many devices took part as writers, and as readers.
+    /// Checks all writers, windows and readers. At least `writers` devices must write and at least `readers` devices
+    /// must read.
     fn check(mut self, [writers, readers]: [usize; 2]) {
         assert!(self.parties.devices.len() >= writers, "{} writers", self.parties.devices.len());
         self.write();
@@ -88,7 +90,7 @@ impl Matrix {
         assert!(read >= readers, "{read} readers");
     }
 
-    /// Everybody writes every value.
+    /// Lets every device and tool write every value.
     fn write(&mut self) {
         for (name, device) in &self.parties.devices {
             let can = device.capabilities();
@@ -120,7 +122,7 @@ impl Matrix {
         }
     }
 
-    /// Checks that a stream of deflate reaches no further back than its dialect promises.
+    /// Checks that a deflate stream reaches no further back than its dialect promises.
     fn keep_their_windows(&self) {
         for (stream, writers) in &self.streams {
             let (Codec::Deflate, Some(window)) = (stream.dialect.codec, stream.dialect.window_log2)
@@ -134,7 +136,8 @@ impl Matrix {
         }
     }
 
-    /// Makes every party that reads at all read every stream that is for it, and returns how many did.
+    /// Lets every device that reads the codec read every stream that it accepts, and every tool read all streams.
+    /// Returns the number of reading devices.
     fn read(&self) -> usize {
         let mut readers = 0;
         for (name, device) in &self.parties.devices {
@@ -179,13 +182,13 @@ impl Matrix {
         readers
     }
 
-    /// The stream and its original.
+    /// Returns the stream and its original.
     fn sides<'s>(&'s self, stream: &'s Stream) -> (&'s [u8], &'s [u8]) {
         (&stream.bytes, &self.values[stream.value])
     }
 }
 
-/// Runs the jobs, as many at once as the queue takes. The results are in the order of the jobs.
+/// Runs the jobs, as many at once as the queue accepts. Returns the results in the order of the jobs.
 fn run_all(device: &dyn Device, jobs: Vec<(Task, Bytes)>) -> Vec<Result<Bytes, Outcome>> {
     let mut queue = open(device);
     let mut results: Vec<_> = jobs.iter().map(|_| None).collect();
@@ -222,7 +225,7 @@ fn run_all(device: &dyn Device, jobs: Vec<(Task, Bytes)>) -> Vec<Result<Bytes, O
     results.into_iter().map(|result| result.expect("every job came back")).collect()
 }
 
-/// The parties: every device of this build, each engine of software alone too, and the services behind some of them.
+/// The parties: every device of this build, software with each single engine, and the services behind some of them.
 struct Parties {
     devices: Vec<(String, Arc<dyn Device>)>,
     _lane: lane_service::Service,
@@ -265,7 +268,8 @@ impl Parties {
     }
 }
 
-/// Returns the virtual devices that have a codec. No decompression of the BlueFields is published, and they only write.
+/// Returns the virtual devices that have a codec. No decompression of the BlueFields is published, so they only
+/// write.
 fn virtuals() -> impl Iterator<Item = (String, Arc<dyn Device>)> {
     let names = ["iaa", "qat-4xxx", "qat-8970", "bluefield2", "bluefield2-arm"];
     names.into_iter().map(|name| {
@@ -276,8 +280,8 @@ fn virtuals() -> impl Iterator<Item = (String, Arc<dyn Device>)> {
     })
 }
 
-/// Returns QPL's paths with either kind of its codes, if the environment names the library, and the hardware's if it
-/// has any.
+/// Returns QPL's paths with each Huffman code if the environment names the library. Includes the hardware path if
+/// there is hardware.
 fn qpl() -> Vec<(String, Arc<dyn Device>)> {
     let Some(library) = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty()) else {
         skipped("golden", &format!("QPL: {LIBRARY_VARIABLE} names no libqpl.so"));
@@ -328,7 +332,7 @@ fn dpdk() -> Vec<(String, Arc<dyn Device>)> {
     Vec::new()
 }
 
-/// The engines of software. One that only writes has a reader behind it.
+/// Software with each single engine. An engine that only writes has a reader behind it.
 const EACH: [(&str, &[EngineFactory]); 4] = [
     ("isal", &[drivers::isal::engine, engines::libdeflate::engine]),
     ("libdeflate", &[engines::libdeflate::engine]),
@@ -338,6 +342,6 @@ const EACH: [(&str, &[EngineFactory]); 4] = [
 
 const LEVELS: [Level; 3] = [Level::Fast, Level::Default, Level::High];
 
-/// The sizes: nothing, almost nothing, both sides of a small window, and a little over QPL's pieces. One value of 1 MiB
-/// is beside them.
+/// The sizes of the values (bytes): empty, almost empty, both sides of a small window, and a little above the size of
+/// QPL's pieces. One value of 1 MiB is added to them.
 const SIZES: [usize; 7] = [0, 1, 100, 4_096, 4_097, (32 << 10) + 300, 64 << 10];

@@ -1,5 +1,5 @@
-//! Compression tools of the system, as strangers who read and write the streams of devices. Those that know files only
-//! get ours in a file's wrapper, and what they write is taken out of theirs.
+//! The system's compression tools, as independent readers and writers of the devices' streams. For a tool that knows
+//! only files, a stream is wrapped in a file's format, and the streams that it writes are taken out of that format.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
@@ -10,22 +10,23 @@ use device::Codec;
 
 use crate::support::skipped;
 
-/// A tool that is here.
+/// An installed tool.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
-    /// The command that writes one value. Starting Python takes longer than all that it is asked to do, so it gets them
-    /// together.
+    /// The command that writes one value. Python gets all values at once, because starting it takes longer than all
+    /// of its work.
     writes: &'static [&'static str],
     /// The command that reads any number of streams in a row.
     reads: &'static [&'static str],
-    /// A stream, and its original, in the tool's own form.
+    /// Puts a stream into the tool's own format. The second argument is its original.
     wrap: fn(&[u8], &[u8]) -> Vec<u8>,
-    /// The streams in what the tool wrote; none where it has none (a value that did not shrink).
+    /// Returns the streams in the tool's output. A stream is none if the tool stored the value because it did not
+    /// shrink.
     unwrap: fn(&[u8]) -> Vec<Option<&[u8]>>,
     all_at_once: bool,
 }
 
-/// Those for a codec; of those that are missing a word.
+/// Returns the installed tools for a codec. Reports the missing tools as skipped.
 pub(crate) fn tools(codec: Codec) -> Vec<Tool> {
     let all = match codec {
         Codec::Deflate => vec![ZLIB, GZIP],
@@ -58,7 +59,7 @@ impl Tool {
         written.collect()
     }
 
-    /// Returns whether it reads the originals out of the streams (each with its original), and nothing else.
+    /// Returns whether the tool reads exactly the originals out of the streams. Each stream comes with its original.
     pub(crate) fn reads(&self, streams: &[(&[u8], &[u8])]) -> bool {
         let wrapped: Vec<u8> =
             streams.iter().flat_map(|(stream, original)| (self.wrap)(stream, original)).collect();
@@ -77,19 +78,19 @@ fn pipe(command: &[&str], input: &[u8]) -> io::Result<Vec<u8>> {
         .spawn()?;
     let mut stdin = child.stdin.take().expect("is piped");
     let output = thread::scope(|scope| {
-        // It may answer before it has read everything. One that ends early says so by its exit code.
+        // The command may answer before it has read everything. If it ends early, its exit code says so.
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output()
     })?;
     if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other("it failed")) }
 }
 
-/// Returns the bytes behind their length, as Python reads and writes several values.
+/// Returns the bytes preceded by their length, which is how Python reads and writes several values.
 fn behind_length(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_le_bytes(), bytes].concat()
 }
 
-/// Splits bytes into the values behind their lengths.
+/// Splits bytes into the values that follow their lengths.
 fn behind_lengths(mut bytes: &[u8]) -> Vec<Option<&[u8]>> {
     let mut all = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {
@@ -100,7 +101,7 @@ fn behind_lengths(mut bytes: &[u8]) -> Vec<Option<&[u8]>> {
     all
 }
 
-/// Raw deflate, by the system's zlib.
+/// Raw deflate by the system's zlib.
 const ZLIB: Tool = Tool {
     name: "zlib",
     writes: &["python3", "-c", ZLIB_WRITES],
@@ -118,7 +119,7 @@ while length := values.read(4):
     stream = writer.compress(values.read(int.from_bytes(length, 'little'))) + writer.flush()
     streams.write(len(stream).to_bytes(4, 'little') + stream)";
 
-/// Each stream must be whole, and end where it is said to.
+/// The Python program that reads streams. Each stream must be complete and end at its stated end.
 const ZLIB_READS: &str = "
 import sys, zlib
 streams = sys.stdin.buffer
@@ -139,7 +140,7 @@ const GZIP: Tool = Tool {
     all_at_once: false,
 };
 
-/// RFC 1952: deflate, no flags, no time, unknown system.
+/// The header of a gzip file (RFC 1952): deflate, no flags, no time, unknown system.
 const GZIP_HEADER: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\0\xff";
 
 fn crc32(bytes: &[u8]) -> u32 {
@@ -161,7 +162,7 @@ const LZ4: Tool = Tool {
     writes: &["lz4", "-qc", "-B7"],
     reads: &["lz4", "-qdc"],
     wrap: |stream, _| [LZ4_HEADER, &behind_length(stream), &[0; 4]].concat(),
-    // One block of up to 4 MiB; the highest bit of its length is set where it is stored as it came.
+    // The file has one block of up to 4 MiB. The highest bit of its length is set if the block is not compressed.
     unwrap: |file| vec![lz4_block(file).filter(|block| !block.is_empty())],
     all_at_once: false,
 };
@@ -171,5 +172,5 @@ fn lz4_block(file: &[u8]) -> Option<&[u8]> {
     rest.get(..u32::from_le_bytes(*length) as usize)
 }
 
-/// LZ4's frame format: independent blocks of up to 4 MiB, no checksums but this header's own.
+/// The header of LZ4's frame format: independent blocks of up to 4 MiB, and no checksums except the header's own.
 const LZ4_HEADER: &[u8] = b"\x04\x22\x4d\x18\x60\x70\x73";

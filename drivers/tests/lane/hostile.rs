@@ -1,7 +1,7 @@
-//! Peers that keep to no rule, for both ends of a lane: greetings as they must be, since anything else is refused at
-//! once, and after that any word of their half at any time. `draw` decides; the end that is attacked must neither
-//! panic nor hold more than a lane may, and jobs of its own come back once each. A test draws at random, the fuzz
-//! target `lane` from its input.
+//! Peers that break every rule, for both ends of a lane. They send valid greetings, because any other greeting is
+//! refused at once. After that they may write any word of their half at any time, as `draw` decides. The attacked end
+//! must not panic and must not hold more than a lane may. Each of its own jobs must complete once. A test draws at
+//! random, and the fuzz target `lane` draws from its input.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::File;
@@ -25,7 +25,7 @@ use rustix::net::{
 };
 use units::{ByteCount, Nanos};
 
-/// The places of words, by the layout that `drivers::lane` states.
+/// The offsets of the words in the layout that `drivers::lane` describes.
 pub(crate) const TAIL: u64 = 0;
 pub(crate) const HEAD: u64 = 64;
 pub(crate) const ASLEEP: u64 = 128;
@@ -37,7 +37,7 @@ const REGION_BYTES: u64 = 256 << 10;
 
 const GREETING: &[u8; 16] = b"REBALANE\x03\0\0\0\0\0\0\0";
 
-/// A half that its owner writes as it likes, and a region beside it.
+/// A half that its owner writes as it likes, and its region.
 pub(crate) struct Half(File, File);
 
 impl Half {
@@ -64,7 +64,7 @@ impl Half {
         self.greet_for(socket, 64 << 10);
     }
 
-    /// Greets with that limit for one job's larger side.
+    /// Sends a greeting with this limit for the larger side of a job.
     pub(crate) fn greet_for(&self, socket: &UnixStream, work_bytes_max: u64) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -77,7 +77,7 @@ impl Half {
     }
 }
 
-/// Returns the half that comes with a greeting.
+/// Receives a greeting and returns the half that comes with it.
 pub(crate) fn greeting(socket: &UnixStream) -> File {
     let mut bytes = [0; 24];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -92,7 +92,7 @@ pub(crate) fn greeting(socket: &UnixStream) -> File {
     File::from(half.expect("a half"))
 }
 
-/// Returns a number that is more often a telling one than not.
+/// Returns a number that is usually near the limit `around`, where mistakes show.
 fn number(draw: &mut dyn FnMut() -> u64, around: u64) -> u64 {
     match draw() % 8 {
         0 => draw(),
@@ -103,7 +103,7 @@ fn number(draw: &mut dyn FnMut() -> u64, around: u64) -> u64 {
     }
 }
 
-/// Runs a client that attacks a service for so many steps.
+/// Runs a client that attacks a service for `steps` steps.
 pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
     let (client, service) = UnixStream::pair().expect("two sockets");
     client.set_nonblocking(true).expect("can be set");
@@ -114,12 +114,13 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
         LaneServer::greet(&socket, ByteCount::mib(1)).expect("a client").expect("has greeted");
     let pool = Pool::heap(ByteCount(0));
     let (mut tail, mut answers) = (0, 0);
-    // The bytes that the region holds of each answer that is not read, and their number.
+    // `unread` has the bytes in the region for each answer that is not read. `head` is the client's claim of answers
+    // read, and `read` is the number that the service has accepted.
     let (mut unread, mut head, mut read) = (VecDeque::new(), 0, 0);
     for _ in 0..steps {
         match draw() % 8 {
             0 => {
-                // The client often says what an honest one would say.
+                // Half of the time, the client claims what an honest client would claim.
                 head = if draw().is_multiple_of(2) { answers } else { number(draw, answers) };
                 half.set(HEAD, head);
             }
@@ -146,7 +147,7 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
             answers += 1;
             assert!(serving.inside() <= ENTRIES as usize);
         }
-        // The loop did not end with an error, so the client may have read this many answers.
+        // The loop did not end with an error, so the client's claim is allowed.
         unread.drain(..(head - read) as usize);
         read = head;
         assert_eq!(serving.held().0, unread.iter().sum(), "results that nobody will read");
@@ -158,7 +159,7 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
     }
 }
 
-/// Answers a job, and returns how much of the lane's memory its result has (bytes).
+/// Answers a job. Returns how many bytes of the lane's memory its result uses.
 fn answer(serving: &mut LaneServer, pool: &Pool, request: Request) -> u64 {
     let bytes = request.output_bytes.min(1 << 20);
     let mut input = pool.take(request.input_bytes.min(1 << 20));
@@ -173,7 +174,7 @@ fn answer(serving: &mut LaneServer, pool: &Pool, request: Request) -> u64 {
     held_bytes
 }
 
-/// Writes a valid job, a nearly valid one, or none.
+/// Writes a valid job, an almost valid job, or no job.
 pub(crate) fn write_job(half: &Half, tail: u64, draw: &mut dyn FnMut() -> u64) {
     let at = RING + tail % ENTRIES * 64;
     let what = (1 + draw() % 2) | ((1 + draw() % 3) << 8) | (0xFF << 16);
@@ -187,7 +188,7 @@ pub(crate) fn write_job(half: &Half, tail: u64, draw: &mut dyn FnMut() -> u64) {
     }
 }
 
-/// Runs a service at `path` that attacks a client for so many steps.
+/// Runs a service at `path` that attacks a client for `steps` steps.
 pub(crate) fn attack_client(path: &Path, draw: &mut dyn FnMut() -> u64, steps: usize) {
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).expect("a free path");
@@ -267,7 +268,7 @@ fn account(inside: &mut HashSet<u64>, completion: &Completion) {
     }
 }
 
-/// Writes a valid answer, a nearly valid one, or none.
+/// Writes a valid answer, an almost valid answer, or no answer.
 fn write_answer(
     half: &Half,
     theirs: &File,

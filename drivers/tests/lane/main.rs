@@ -1,4 +1,4 @@
-//! The lane device against services in this process: honest ones, silent ones, gone ones and hostile ones.
+//! Tests of the lane device against services in this process. The services are honest, silent, gone or hostile.
 
 mod hostile;
 mod rules;
@@ -26,7 +26,7 @@ fn lane(path: &Path) -> Lane {
     Lane::new(path, &options)
 }
 
-/// A service in a folder that is removed with it.
+/// A service in a temporary folder, which is removed when this value is dropped.
 struct Placed {
     service: Option<Service>,
     folder: tempfile::TempDir,
@@ -49,7 +49,7 @@ impl Placed {
     }
 }
 
-/// The service outlives its test: other tests of the suite may still use it.
+/// Returns a device whose service outlives its test, because other tests of the suite may still use it.
 fn served(waiting: Waiting) -> Arc<dyn Device> {
     static SERVICE: std::sync::OnceLock<Placed> = std::sync::OnceLock::new();
     let path = SERVICE.get_or_init(|| Placed::start(Manner::Honest)).path();
@@ -113,7 +113,7 @@ fn on_a_current_thread_executor_jobs_wake_their_task() {
                 "{done:?}"
             );
             if round.is_multiple_of(20) {
-                // Long enough for both sides to fall asleep.
+                // This is long enough for both sides to fall asleep.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
@@ -265,7 +265,8 @@ fn copied_inputs_find_room_beside_stalled_clients() {
     let lane = Lane::new(&placed.path(), &LaneOptions::default());
     let inputs = Pool::registered(lane.input_memory().expect("a lane has some"), ByteCount(0));
     let mut queue = open(&lane);
-    // The inputs are like those of clients that stall within a value each, until none of any size goes in.
+    // The inputs are like those of clients that stall within a value each. They fill the pool until no input of any
+    // size fits.
     let mut stalled = Vec::new();
     for bytes in [1_000_000, 70_000, 1] {
         let in_lane =

@@ -1,5 +1,5 @@
-//! Tests of one side of a lane when the other breaks a rule, or answers what nobody waits for. They go step by step,
-//! while the attacks of [`super::hostile`] are drawn.
+//! Tests of one side of a lane when the other side breaks a rule, or answers a job that no one waits for. The steps
+//! are fixed, while the attacks of [`super::hostile`] are drawn.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -21,7 +21,7 @@ use units::{ByteCount, Nanos};
 use super::hostile::{ASLEEP, CPU, ENTRIES, HEAD, Half, RING, TAIL, greeting, write_job};
 use super::support::{PATIENCE, compress, pool};
 
-/// Counts its calls.
+/// A waker that counts its calls.
 #[derive(Default)]
 struct Calls(AtomicUsize);
 
@@ -31,7 +31,7 @@ impl Wake for Calls {
     }
 }
 
-/// A service that answers when its test says so.
+/// A service that answers when the test tells it to.
 struct Answerer {
     socket: UnixStream,
     half: Half,
@@ -40,14 +40,14 @@ struct Answerer {
 }
 
 impl Answerer {
-    /// Returns whether the client waits for a bell.
+    /// Returns whether the client waits for a doorbell.
     fn is_client_asleep(&self) -> bool {
         let mut word = [0; 8];
         self.client.read_exact_at(&mut word, ASLEEP).expect("a half");
         word != [0; 8]
     }
 
-    /// Answers the job with this mark as busy, and rings.
+    /// Answers the job with this mark as busy, and rings the doorbell.
     fn answer(&mut self, mark: u64) {
         let at = RING + self.written % ENTRIES * 64;
         for (number, word) in (0..).zip([mark, 5, 0, 0, 1, 0, 0, 0]) {
@@ -55,12 +55,13 @@ impl Answerer {
         }
         self.written += 1;
         self.half.set(TAIL, self.written);
-        // This happens also if nobody sleeps, and as with any bell: one that finds no room has been rung before.
+        // It rings even if the client does not sleep. As with any doorbell, a full socket means that the client has
+        // been woken already.
         let _ = send(self.socket.as_fd(), b"!", SendFlags::DONTWAIT);
     }
 }
 
-/// Returns the mark of the `number`th job of a queue that has one at a time.
+/// Returns the mark of the `number`th job of a queue with one job at a time.
 fn mark(number: u64) -> u64 {
     number << 32
 }
@@ -71,7 +72,8 @@ fn tagged(tag: u64) -> Box<Job> {
     job
 }
 
-/// Runs a test on an executor of this thread with the queue of a lane with room for one job, and its service.
+/// Runs a test with the queue of a lane that holds one job, and with its service. The test runs on an executor of
+/// this thread.
 fn one_job_lane(test: impl AsyncFnOnce(Box<dyn Queue>, Answerer, Arc<Calls>)) {
     let options = tokio::runtime::LocalOptions::default();
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -91,7 +93,7 @@ fn one_job_lane(test: impl AsyncFnOnce(Box<dyn Queue>, Answerer, Arc<Calls>)) {
     });
 }
 
-/// Returns how often the queue asks to be polled while nobody polls it.
+/// Returns how often the queue requests a poll while no one polls it.
 async fn calls_in_a_while(calls: &Calls) -> usize {
     let before = calls.0.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -144,7 +146,8 @@ fn a_busy_task_keeps_its_lane_awake() {
         for _ in 0..BLOCKS_MAX {
             let mut asleep = 0;
             for _ in 0..ROUNDS {
-                // Some sixty looks of the watcher's: tokio asks for events before it comes back.
+                // The watcher polls about sixty times in this yield, because tokio checks for events before it
+                // resumes this task.
                 tokio::task::yield_now().await;
                 asleep += usize::from(service.is_client_asleep());
                 let start = Instant::now();
@@ -164,8 +167,8 @@ fn a_busy_task_keeps_its_lane_awake() {
 
 const ROUNDS: usize = 300;
 
-/// The most blocks. If the machine is busy with others, an answer may take so long that sleeping is right, but not so
-/// often in a row.
+/// The most blocks. On a busy machine an answer may take so long that sleeping is right, but not in this many blocks
+/// in a row.
 const BLOCKS_MAX: usize = 100;
 
 fn served(half: &Half) -> (UnixStream, Result<Option<LaneServer>, Problem>) {
@@ -226,7 +229,7 @@ fn a_client_with_larger_values_gets_no_lane() {
 
 #[test]
 fn a_service_never_polls_for_a_client_on_its_own_core() {
-    // In a thread of its own, which stays where it is.
+    // This runs in its own thread, which stays on its core.
     let in_thread = || {
         let here = sched_getcpu();
         let mut set = CpuSet::new();
@@ -243,7 +246,7 @@ fn a_service_never_polls_for_a_client_on_its_own_core() {
     std::thread::spawn(in_thread).join().expect("no panic");
 }
 
-/// Runs something in a thread of another user, if this process may become one.
+/// Runs a function in a thread of another user, if this process may become another user.
 fn as_another_user<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     if !geteuid().is_root() {
         eprintln!("skipped: only root can be another user");

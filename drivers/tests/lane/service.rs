@@ -1,5 +1,5 @@
-//! A compression service behind a lane in this process: a thread per client that runs jobs on software, or does nothing
-//! with them.
+//! A compression service behind a lane in this process. It has one thread per client, which runs jobs on software or
+//! does not run them.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use units::ByteCount;
 
 use crate::support;
 
-/// The fate of jobs.
+/// How the service treats jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Manner {
     Honest,
-    /// Jobs are taken and never answered.
+    /// The service accepts jobs and never answers them.
     Hang,
-    /// Jobs are answered as busy.
+    /// The service answers jobs as busy.
     Busy,
 }
 
-/// A service. When it is dropped its lanes are cut.
+/// A service. Dropping it cuts its lanes.
 pub(crate) struct Service {
     pub(crate) path: PathBuf,
     stop: Arc<AtomicBool>,

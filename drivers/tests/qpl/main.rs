@@ -1,6 +1,7 @@
-//! Tests of the real library, if `REBATE_QPL_LIBRARY` names one: the contract suite, and QPL's own features, on its
-//! software and automatic paths. Without it each test says on standard error that it was skipped. Round trips with
-//! others are the golden matrix's. The hardware path needs an IAA; the driver's own tests run it over a fake library.
+//! Tests of the real library, if `REBATE_QPL_LIBRARY` names it. They run the contract suite and check QPL's own
+//! features on its software and automatic paths. Without the library, each test reports on standard error that it was
+//! skipped. The golden matrix covers round trips with other engines. The hardware path needs an IAA; the driver's own
+//! tests run that path over a fake library.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -19,7 +20,8 @@ use drivers::qpl::{LIBRARY_VARIABLE, Path, Qpl, QplOptions};
 use support::{bound, skipped};
 use units::Nanos;
 
-/// Returns the library that the environment names. Without one the test that asks is skipped, and says so.
+/// Returns the library that the environment names. Without a library, reports that the test is skipped and returns
+/// none.
 fn library(test: &str) -> Option<PathBuf> {
     let named = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty());
     if named.is_none() {
@@ -31,7 +33,7 @@ fn library(test: &str) -> Option<PathBuf> {
 fn open(test: &str, path: Path, options: QplOptions) -> Option<Qpl> {
     let options = QplOptions { library: Some(library(test)?), ..options };
     if path == Path::Auto && has_iaa() {
-        // The test is skipped beside a device that can be used.
+        // The automatic path is refused beside a device that can be used, so the test is skipped.
         skipped(test, "the automatic path, beside an IAA");
         return None;
     }
@@ -99,8 +101,9 @@ fn written(engine: &mut dyn Engine, dialect: Dialect, original: &[u8]) -> Bytes 
     stream.into()
 }
 
-/// Replaces the contract's `reports_damaged_streams`: QPL 1.6.0's software takes a stream that lost only the mark of
-/// its end, and says nothing that tells it apart. The result is the original even so. Anything else is an error.
+/// Replaces the contract's `reports_damaged_streams`. QPL 1.6.0's software accepts a stream that lost only its end
+/// marker, and its report does not distinguish this case. The result is the original nevertheless. Any other damage
+/// must be an error.
 #[test]
 fn damaged_streams_give_the_original_or_an_error() {
     for path in [Path::Software, Path::Auto] {
@@ -134,7 +137,7 @@ fn is_invalid(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)))
 }
 
-/// This is why the software path advertises no more than the hardware does.
+/// This is the reason why the software path advertises no wider window than the hardware.
 #[test]
 fn its_software_too_refuses_a_wider_window() {
     let test = "its_software_too_refuses_a_wider_window";
@@ -189,7 +192,7 @@ fn without_a_device_the_hardware_path_says_what_is_missing() {
     assert!(problem.contains("(QPL status 50"), "{problem}");
 }
 
-/// Returns whether Linux knows of an IAA.
+/// Returns whether Linux knows an IAA.
 fn has_iaa() -> bool {
     let devices = std::fs::read_dir("/sys/bus/dsa/devices").into_iter().flatten().flatten();
     devices.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("iax"))

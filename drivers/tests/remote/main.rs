@@ -1,4 +1,4 @@
-//! The remote device against services in this process: honest ones, gone ones and lying ones.
+//! Tests of the remote device against services in this process. The services are honest, gone or lying.
 
 mod service;
 #[path = "../support/mod.rs"]
@@ -21,7 +21,7 @@ use support::{PATIENCE, Signal, TEXT, compress, decompress, open, pool, wait};
 use tonic::{Code, Status};
 use units::{ByteCount, ManualClock, Nanos};
 
-/// A timeout beyond the time of any job here, however busy the machine is.
+/// Returns options whose timeout is longer than any job here takes, however busy the machine is.
 fn patient() -> RemoteOptions {
     let work_bytes_max = ByteCount::mib(16);
     let timeout = Duration::from_secs(600);
@@ -32,7 +32,7 @@ fn remote(address: &Address) -> Remote {
     Remote::new(address.clone(), &patient()).expect("an address")
 }
 
-/// The service outlives its test: other tests of the suite may still use it.
+/// Returns a device whose service outlives its test, because other tests of the suite may still use it.
 fn served() -> Arc<dyn Device> {
     static SERVICE: std::sync::OnceLock<Service> = std::sync::OnceLock::new();
     Arc::new(remote(&SERVICE.get_or_init(|| Service::start(Manner::Honest)).address))
@@ -204,8 +204,8 @@ fn a_dropped_queue_gives_its_buffers_back() {
     poll_until("the call ends", || service.inside.load(Ordering::SeqCst) == 0);
 }
 
-/// Returns whether a queue without its service refuses a job as lost. A job that it takes is lost: it may not have
-/// learnt yet that the service is gone.
+/// Returns whether a queue without its service refuses a job as lost. The queue may not know yet that the service is
+/// gone. A job that it accepts until then must complete as lost.
 fn refuses_as_lost(queue: &mut dyn Queue) -> bool {
     match queue.try_submit(compress(&pool())) {
         Err(refused) => assert_eq!(refused.reason, RefusedReason::Lost),
@@ -220,7 +220,8 @@ fn refuses_as_lost(queue: &mut dyn Queue) -> bool {
 
 #[test]
 fn a_new_queue_finds_a_returned_service() {
-    // The port is not used again: one that is given up may be another's when it is wanted again.
+    // The test uses a path and no port, because another process may take a released port before the test uses it
+    // again.
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let address = Address::Unix(path.clone());
@@ -263,7 +264,7 @@ fn a_queue_holds_as_many_jobs_as_it_says() {
     assert_eq!(refused.reason, RefusedReason::Full);
 }
 
-/// Returns jobs that go together. The padding of the text tells them apart.
+/// Returns texts for jobs that share a call. Their padding makes them different.
 fn texts(count: usize) -> Vec<Bytes> {
     (0..count)
         .map(|number| format!("{number} {}", "rose ".repeat(20)).into_bytes().into())
@@ -276,7 +277,7 @@ fn of_text(text: &Bytes) -> Box<Job> {
     job
 }
 
-/// Sends the texts there and back, submitted together, and returns how many came back unchanged.
+/// Compresses and decompresses the texts, submitted together. Returns how many texts came back unchanged.
 fn there_and_back(queue: &mut dyn Queue, texts: &[Bytes]) -> usize {
     for (tag, text) in texts.iter().enumerate() {
         queue.try_submit(Box::new(Job { tag: tag as u64, ..*of_text(text) })).expect("room");
@@ -298,7 +299,7 @@ fn short_jobs_share_a_call() {
     let shared = || service.shared.load(Ordering::SeqCst);
     assert_eq!((there_and_back(queue.as_mut(), &texts(1)), shared()), (1, 0), "alone");
     assert_eq!((there_and_back(queue.as_mut(), &texts(10)), shared()), (10, 2));
-    // One of them cannot be read, among others that can.
+    // One of the jobs has an invalid stream, and the others are valid.
     for text in texts(3) {
         queue.try_submit(of_text(&text)).expect("room");
     }
@@ -309,10 +310,11 @@ fn short_jobs_share_a_call() {
     let invalid =
         |outcome: &&Outcome| matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)));
     assert_eq!((done, outcomes.iter().filter(invalid).count(), shared()), (3, 1, 3));
-    // These are more than a call may have.
+    // These are more jobs than a call may have.
     let count = api::wire::JOBS_PER_CALL_MAX + 2;
     assert_eq!((there_and_back(queue.as_mut(), &texts(count)), shared() >= 7), (count, true));
-    // These are short ones with much room: three calls of two, and one that alone has more than a call may.
+    // These are short jobs with much output space. They take three calls of two jobs, and one call for the job whose
+    // space alone exceeds the limit of a call.
     let before = shared();
     let third = api::wire::JOBS_BYTES_MAX / 3;
     for room in [third, third, third + 2, third, 3 * third + 3, third, third] {
@@ -398,7 +400,7 @@ fn a_job_of_a_shared_call_can_be_cancelled() {
         service.inside.load(Ordering::SeqCst) == 2
     });
     cancelled(queue.as_mut(), 3);
-    // Its place belongs to another job now, whose answer is not that of the first call.
+    // Another job has the same key now, and the answer of the first call must not complete it.
     submit(queue.as_mut(), 4..=4);
     assert_eq!(queue.pending(), 2);
     drop(service);

@@ -1,4 +1,4 @@
-//! A compression service in this process: it runs jobs on software, or misbehaves as it is told.
+//! A compression service in this process. It runs jobs on software, or misbehaves as the test says.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use tonic::{Request, Response, Status};
 
 use crate::support;
 
-/// The fate of every call.
+/// How the service treats every call.
 #[derive(Clone, Debug)]
 pub(crate) enum Manner {
     Honest,
     Refuse(Status),
     Say(RunResponse),
     Hang,
-    /// The service is like one from before there were calls of several jobs.
+    /// The service does not know calls with several jobs, like an older service.
     OneByOne,
     /// The last of several answers is missing.
     OneTooFew,
-    /// The `grpc-timeout` of the call is its result.
+    /// The result of a call is its `grpc-timeout`.
     TellTimeout,
 }
 
-/// The service, on a thread of its own, until it is dropped: then its connections are cut.
+/// The service, on its own thread. Dropping it ends its connections.
 pub(crate) struct Service {
     pub(crate) address: Address,
-    /// The number of jobs under way.
+    /// The number of jobs in flight.
     pub(crate) inside: Arc<AtomicUsize>,
-    /// The number of calls of several jobs so far.
+    /// The number of calls with several jobs so far.
     pub(crate) shared: Arc<AtomicUsize>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,

@@ -1,5 +1,5 @@
-//! The part that the tests of several drivers share: queues that wake the thread of the test, jobs for them, waiting
-//! for completions, and the software that stands behind a service. It checks nothing of a driver's own.
+//! The part that the tests of several drivers share: queues that wake the test's thread, jobs for them, waiting for
+//! completions, and the software behind a service. It checks no driver.
 #![allow(dead_code, reason = "each test target uses its part")]
 
 use std::io::Write;
@@ -15,7 +15,7 @@ use device::{
 };
 use units::ByteCount;
 
-/// The longest wait. Anything that should happen does so within this time, however busy the machine is.
+/// The longest wait. Everything that should happen does so within this time, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The engines of a server's software.
@@ -30,7 +30,7 @@ pub(crate) const ENGINES: &[EngineFactory] = &[
 pub(crate) const TEXT: &[u8] =
     b"a rose is a rose is a rose is a rose is a rose is a rose is a rose";
 
-/// Wakes the thread that waits.
+/// Wakes the waiting thread.
 struct Unpark(thread::Thread);
 
 impl Wake for Unpark {
@@ -39,7 +39,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Wakes the task that waits.
+/// Wakes the waiting task.
 #[derive(Default)]
 pub(crate) struct Signal(pub(crate) tokio::sync::Notify);
 
@@ -55,34 +55,34 @@ pub(crate) fn open(device: &dyn Device) -> Box<dyn Queue> {
     device.open_queue(waker).expect("a queue opens, whether or not a service is there")
 }
 
-/// Returns memory of the process, kept for nobody.
+/// Returns a pool of the process's heap that retains nothing.
 pub(crate) fn pool() -> Pool {
     Pool::heap(ByteCount(0))
 }
 
-/// Makes a job with room for so much.
+/// Makes a job with `room` bytes of output space.
 pub(crate) fn job(task: Task, input: Bytes, room: usize) -> Box<Job> {
     Box::new(Job::new(task, Input::heap(input), pool().take(room)))
 }
 
-/// Compresses [`TEXT`] into memory of that pool.
+/// Returns a job that compresses [`TEXT`] into memory of that pool.
 pub(crate) fn compress(pool: &Pool) -> Box<Job> {
     let task = Task::Compress { dialect: Dialect::new(Codec::Lz4), level: Level::Fast };
     Box::new(Job::new(task, Input::heap(Bytes::from_static(TEXT)), pool.take(400)))
 }
 
-/// Decompresses a stream into memory of that pool.
+/// Returns a job that decompresses a stream into memory of that pool.
 pub(crate) fn decompress(pool: &Pool, stream: Bytes, original_bytes: usize) -> Box<Job> {
     let task = Task::Decompress { dialect: Dialect::new(Codec::Lz4), original_bytes };
     Box::new(Job::new(task, Input::heap(stream), pool.take(original_bytes)))
 }
 
-/// Returns room for any codec's worst case.
+/// Returns the size of any codec's largest output for an input of `bytes`.
 pub(crate) fn bound(bytes: usize) -> usize {
     bytes + bytes / 8 + 1_024
 }
 
-/// Waits for wakes until `count` jobs are back; a missed one would wait until the test gives up.
+/// Waits for wakes until `count` jobs have completed. If a wake is missed, the wait fails after [`PATIENCE`].
 pub(crate) fn wait(queue: &mut dyn Queue, count: usize) -> Vec<Completion> {
     let (mut done, start) = (Vec::new(), Instant::now());
     while done.len() < count {
@@ -95,12 +95,12 @@ pub(crate) fn wait(queue: &mut dyn Queue, count: usize) -> Vec<Completion> {
     done
 }
 
-/// Returns the outcomes.
+/// Waits for `count` jobs and returns their outcomes.
 pub(crate) fn outcomes(queue: &mut dyn Queue, count: usize) -> Vec<Outcome> {
     wait(queue, count).into_iter().map(|completion| completion.outcome).collect()
 }
 
-/// Runs one job to its end on an idle queue, and polls for it.
+/// Runs one job to its end on an idle queue by polling.
 pub(crate) fn run(queue: &mut dyn Queue, job: Box<Job>) -> Completion {
     queue.try_submit(job).expect("an idle queue takes a job that it advertises");
     let (mut done, start) = (Vec::new(), Instant::now());
@@ -111,7 +111,7 @@ pub(crate) fn run(queue: &mut dyn Queue, job: Box<Job>) -> Completion {
     done.pop().expect("polled")
 }
 
-/// Returns a job's result, or its outcome.
+/// Returns a job's result, or its outcome if it has no result.
 pub(crate) fn result(completion: Completion) -> Result<Bytes, Outcome> {
     let start = completion.job.output_offset;
     match completion.outcome {
@@ -122,7 +122,7 @@ pub(crate) fn result(completion: Completion) -> Result<Bytes, Outcome> {
     }
 }
 
-/// Says on standard error, where the test harness shows it, which check is skipped and why.
+/// Reports on standard error which check is skipped and why. The test harness shows it there.
 pub(crate) fn skipped(test: &str, why: &str) {
     let line = format!("SKIPPED: {test}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");

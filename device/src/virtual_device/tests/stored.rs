@@ -1,5 +1,5 @@
-//! Deflate of stored blocks: the plainest writer that keeps any window, for tests without foreign code. It shrinks
-//! nothing and reads nothing.
+//! Deflate with stored blocks only. It is the simplest writer that keeps within any window, for tests without foreign
+//! code. It shrinks nothing and reads nothing.
 
 use crate::codec::{Codec, Dialect, Engine, EngineError, Level};
 use crate::job::DeviceError;
@@ -54,6 +54,7 @@ impl Engine for Stored {
     }
 }
 
-/// The largest block. Its length has 16 bits. In front are the kind, the length and its complement.
+/// The largest block (bytes). Its length has 16 bits. The kind, the length and the complement of the length precede
+/// it.
 const BLOCK_BYTES_MAX: usize = 65_535;
 const HEADER_BYTES: usize = 5;

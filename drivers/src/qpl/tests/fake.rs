@@ -1,6 +1,6 @@
-//! The fake library: stored blocks out, any deflate in, checksums by the crates that `device` has. Each thread has its
-//! own script. Its job state is two numbers behind the structure: how many checks are left, and whether the processor
-//! ran the job.
+//! The fake library. It writes stored blocks, reads any deflate stream, and computes checksums with the crates that
+//! `device` uses. Each thread has its own script. The job state has two numbers behind the structure: the number of
+//! checks left, and whether the processor ran the job.
 
 use std::cell::{Cell, RefCell};
 use std::slice;
@@ -10,7 +10,7 @@ use device::contract::inflate::inflate;
 use super::super::abi::{RawJob, operation, path, status};
 use super::super::library::Api;
 
-/// The behaviour of the fake on this thread.
+/// The behaviour of the fake library on this thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
     /// The number of checks until a job is done.
@@ -20,17 +20,17 @@ pub(super) struct Script {
     pub(super) hardware: bool,
     /// The status with which a device refuses a job.
     pub(super) submit_status: u32,
-    /// The status of a finished job, whatever its result.
+    /// The status of a finished job, whatever its result is.
     pub(super) last_status: Option<u32>,
-    /// The size stated for a result.
+    /// The size that the fake states for a result.
     pub(super) written_bytes: Option<u32>,
     /// True if the processor does the job on the automatic path.
     pub(super) falls_back: bool,
-    /// True if a job that a device got looks as if the processor had run it.
+    /// True if a device's job looks as if the processor had run it.
     pub(super) looks_like_software: bool,
     pub(super) job_bytes: u32,
     pub(super) init_status: u32,
-    /// True if the structure is that of a library with a longer one.
+    /// True if the structure is that of a library whose structure is longer.
     pub(super) shifted_state: bool,
 }
 
@@ -62,12 +62,12 @@ pub(super) fn set(script: Script) {
     SCRIPT.set(script);
 }
 
-/// Returns how many job structures this thread set up.
+/// Returns the number of job structures that this thread has set up.
 pub(super) fn initialised() -> u32 {
     INITIALISED.get()
 }
 
-/// Returns flags and NUMA choice of this thread's last submission.
+/// Returns the flags and the NUMA choice of this thread's last submission.
 pub(super) fn submitted() -> (u32, i32) {
     SUBMITTED.get()
 }
@@ -81,14 +81,14 @@ fn script() -> Script {
 }
 
 unsafe extern "C" fn job_size(_path: u32, bytes: *mut u32) -> u32 {
-    // SAFETY: the driver's promise: one u32.
+    // SAFETY: the driver promises a valid pointer to one u32.
     unsafe { *bytes = script().job_bytes };
     status::OK
 }
 
 unsafe extern "C" fn init(path: u32, job: *mut RawJob) -> u32 {
     INITIALISED.set(INITIALISED.get() + 1);
-    // SAFETY: the driver's promise: exclusive, of `JOB_BYTES`. Zero bytes are a value of every field.
+    // SAFETY: the driver promises exclusive memory of `JOB_BYTES`. Zero is a valid value of every field.
     unsafe {
         job.cast::<u8>().write_bytes(0, JOB_BYTES as usize);
         let state = job.add(1).cast::<u8>();
@@ -106,7 +106,7 @@ unsafe extern "C" fn init(path: u32, job: *mut RawJob) -> u32 {
 
 unsafe extern "C" fn submit(job: *mut RawJob) -> u32 {
     let script = script();
-    // SAFETY: the driver's promise: set up, and not used meanwhile.
+    // SAFETY: the driver promises that the structure is set up and not used in the meantime.
     let raw = unsafe { &mut *job };
     SUBMITTED.set((raw.flags, raw.numa_id));
     assert!(!raw.input.is_null() && !raw.output.is_null());
@@ -116,7 +116,7 @@ unsafe extern "C" fn submit(job: *mut RawJob) -> u32 {
         set(Script { busy_submissions: script.busy_submissions - 1, ..script });
         return status::QUEUES_BUSY;
     }
-    // SAFETY: within the allocation, as `init` laid it out.
+    // SAFETY: the state is within the allocation, as `init` laid it out.
     unsafe {
         *raw.state[4].cast::<u32>() = script.checks;
         *raw.state[4].cast::<u32>().add(1) = by_processor.into();
@@ -156,9 +156,10 @@ unsafe extern "C" fn finish(_job: *mut RawJob) -> u32 {
     status::OK
 }
 
-/// Does the job that the structure describes.
+/// Runs the job that the structure describes.
 fn work(raw: &mut RawJob) -> u32 {
-    // SAFETY: the driver's promise to `submit`: valid until this returns anything but "being processed".
+    // SAFETY: the driver promises to `submit` that the buffers are valid until this returns anything but "being
+    // processed".
     let (input, output) = unsafe {
         (
             slice::from_raw_parts(raw.input, raw.input_bytes as usize),
@@ -190,7 +191,7 @@ fn work(raw: &mut RawJob) -> u32 {
     script.last_status.unwrap_or(status)
 }
 
-/// A deflate stream without compression.
+/// Returns a deflate stream without compression.
 fn stored(input: &[u8]) -> Vec<u8> {
     let mut stream = Vec::with_capacity(input.len() + input.len() / 1_000 + 8);
     let mut blocks = input.chunks(usize::from(u16::MAX)).peekable();
@@ -204,7 +205,7 @@ fn stored(input: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// The reflected checksum of a polynomial at the top of 64 bits, bit by bit.
+/// Returns the reflected checksum, computed bit by bit. The polynomial is at the top of 64 bits.
 fn checksum(polynomial: u64, input: &[u8]) -> u64 {
     let reflected = polynomial.reverse_bits();
     let short = polynomial.trailing_zeros() >= 32;
@@ -217,5 +218,5 @@ fn checksum(polynomial: u64, input: &[u8]) -> u64 {
     input.iter().fold(ones, fold) ^ ones
 }
 
-/// The structure and a little state.
+/// The size of the structure and of a little state (bytes).
 const JOB_BYTES: u32 = 8 << 10;

@@ -1,5 +1,6 @@
-//! Tests of the driver over a fake library: functions of the same types that finish a job after some checks, and
-//! refuse, fail or lie as a test says. So the hardware path runs under the contract suite on any machine.
+//! Tests of the driver over a fake library. Its functions have the types of the real functions. They finish a job
+//! after some checks, and refuse, fail or return wrong results as a test says. So the contract suite can check the
+//! hardware path on any machine.
 
 mod fake;
 
@@ -17,8 +18,8 @@ use units::ByteCount;
 use super::{Huffman, NumaNode, Path, Qpl, QplOptions};
 use fake::Script;
 
-// This is all but the check of what damaged streams must be called: a device's word on them counts for nothing (see
-// below).
+// These are all checks except the check of damaged streams, because an error of a device proves nothing about a
+// stream (see below).
 device_contract!(@checks fake_hardware, Arc::new(opened(Path::Hardware)),
     writes_what_every_engine_reads,
     reads_what_every_engine_writes,
@@ -59,7 +60,7 @@ fn pool() -> Pool {
     Pool::heap(ByteCount(0))
 }
 
-/// Polls until the job is back.
+/// Polls until the job has completed.
 fn wait(queue: &mut dyn Queue) -> Completion {
     let mut done = Vec::new();
     for _ in 0..1_000 {
@@ -289,7 +290,7 @@ fn what_the_library_would_refuse_is_answered_without_it() {
     assert_eq!(answer(empty.clone(), &stream).0, Outcome::Done { output_bytes: 0 });
     let invalid = |outcome| matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)));
     assert!(invalid(answer(empty.clone(), b"").0));
-    // The library has to answer a stored block of one byte.
+    // The library must run this stored block of one byte.
     let one = answer(empty, &[1, 1, 0, 0xFE, 0xFF, b'x']).0;
     assert!(matches!(one, Outcome::Failed(DeviceError::Fault(_))), "{one:?}");
     let checksum = Task::Checksum { polynomial: Polynomial::Crc32c };
