@@ -1,7 +1,7 @@
 //! Deflate by ISA-L, the library that QPL's software path uses. It is the fastest writer at the ratio of zlib
-//! level 1. It can limit its matches to a narrow window, so that Intel IAA can read its streams. The engine makes one-shot
-//! calls only. It writes and never reads: the library's inflate before 2.32.1 is unsafe for streams from outside, and
-//! the crate has 2.31 (docs/decisions/0026-who-inflates.md).
+//! level 1. It can limit its matches to a narrow window, so that Intel IAA can read its streams. The engine makes
+//! one-shot calls only. It writes and never reads: the library's inflate before 2.32.1 is unsafe for streams from
+//! outside, and the crate has 2.31 (docs/decisions/0026-who-inflates.md).
 
 use std::ptr;
 
