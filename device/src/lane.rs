@@ -69,10 +69,10 @@ pub trait ServedLane {
     /// client, so the client will ring the doorbell.
     fn pause(&mut self) -> Pause;
 
-    /// Notes that a doorbell rang. It is for a caller that is notified of every doorbell, whether or not earlier
-    /// doorbells were read. This reads doorbells from the socket only occasionally. That saves a system call per
-    /// doorbell, and the client does not wake when a read frees space in its socket. Returns false if the client is
-    /// gone. `may_be_gone` requests a check for that.
+    /// Reads doorbells from the socket, but only after many may be unread. This saves a system call per doorbell, and a
+    /// wake-up of the client whenever a read frees space in its socket. Call it only if every doorbell is notified even
+    /// while earlier ones are unread (edge-triggered). With `may_be_gone` it always reads, and so notices whether the
+    /// client is gone. Returns false if the client is gone.
     fn drain_doorbells(&mut self, may_be_gone: bool) -> bool;
 
     /// Returns the counts since the last call and resets them.

@@ -1,9 +1,15 @@
-//! Measures the hop over a lane alone: round trips of jobs that a second process answers without any work, by size.
-//! In the cases of two cores, client and service poll on their own cores, either in a loop of the client or as the
-//! lane decides under tokio. In other cases they share one core, or both sleep before every job. `--quick` shortens
-//! each case. A word selects the cases whose name contains it. `--event-interval=N` makes tokio check for events
-//! after every N polls. Times are medians and 99th percentiles. Every value is written again before its trip, so that
-//! it must come from the core that wrote it. The trip uses the value in one of these ways:
+//! Measures the hop over a lane alone: round trips of jobs that a second process answers without any work, by size. The
+//! cases are:
+//! - `own-cores.polled`: two cores, and the client polls in a loop;
+//! - `own-cores.adaptive`: two cores under tokio, and the lane decides whether to poll;
+//! - `one-core`: both processes share a core;
+//! - `own-cores.asleep`: two cores, and both sides sleep before every job.
+//!
+//! `--quick` shortens each case. A word selects the cases whose name contains it. `--event-interval=N` makes tokio
+//! check for events after every N polls. Times are medians and 99th percentiles.
+//!
+//! Each value is written anew before its trip, so that it is in the cache of the core that wrote it. The trip uses the
+//! value in one of these ways:
 //! - `in place`: an input in the lane's memory that the service does not read, so that the time is the hop alone;
 //! - `in`: an input in the lane's memory that the service copies, as it does before a codec that is not proven on
 //!   changing input;

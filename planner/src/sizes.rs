@@ -12,7 +12,7 @@ pub(crate) struct Read {
     pub(crate) sizes: SizeHistogram,
     /// The provenance: measured if a tool counted the sizes, and configured if a person wrote them down.
     pub(crate) provenance: Provenance,
-    /// The name of the form of the text.
+    /// What the text was, for the source note of an answer, such as "a page of metrics".
     pub(crate) what: &'static str,
     /// The op that has these sizes, if the text names it.
     pub(crate) op: Option<String>,

@@ -29,10 +29,10 @@ struct Rule {
     wait_bytes_max: usize,
 }
 
-/// Offloads every job to one of the open accelerators that pay for its op and size, in proportion to their weights. The
-/// calling thread does other work. It waits for a job that is so short that a switch to other work would take longer. A
-/// job that no accelerator takes goes to software. Above `inline_bytes_max` it goes to the first open device behind the
-/// accelerators.
+/// Offloads every job to one of the open accelerators that pay for its op and size, in proportion to their weights.
+/// Meanwhile the calling thread does other work, except for jobs so short that switching would take longer than
+/// waiting: for these it waits. A job that no accelerator takes runs in software. If that job is larger than
+/// `inline_bytes_max`, it goes to the first open device that comes after the accelerators in the list, if there is one.
 #[derive(Clone, Debug)]
 pub struct FittedOffload {
     accelerators: usize,
@@ -160,7 +160,7 @@ fn is_open(devices: &[DeviceState], device: usize) -> bool {
     devices.get(device).is_some_and(|state| state.eligible && state.depth < state.capacity)
 }
 
-/// A device is probed only while less than this part of its queue is taken, so that a device that does not answer gets
+/// A device is probed only while less than a quarter of its queue is taken, so that a device that does not answer gets
 /// no more jobs.
 const PROBE_QUEUE_DIVISOR: usize = 4;
 

@@ -375,7 +375,7 @@ fn probe(
     if due && bearable && in_time { to(arm.placement) } else { None }
 }
 
-/// The number of values of half a draw.
+/// The number of values that [`half`] can return: the lower 32 bits of a draw.
 const DRAWS: u64 = 1 << 32;
 
 /// Returns the lower half of a draw.

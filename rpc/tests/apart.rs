@@ -162,7 +162,8 @@ impl Apart {
         self.packets.push(packet);
     }
 
-    /// Does what a driver does once no old request is left.
+    /// Once the receiving engine holds only the current service, takes over the requests in flight, so that the
+    /// transmitting engine can drop its old services, as a driver does.
     fn settle(&mut self) {
         if self.rx.generations() == 1 {
             self.take_over();

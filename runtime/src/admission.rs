@@ -114,7 +114,8 @@ impl AdmissionQueue {
 struct Queue {
     /// The tenants that have a waiting job. There are never more tenants here than waiting jobs.
     tenants: Vec<Tenant>,
-    /// The value of `Tenant::served_bytes` before the latest service. A tenant that returns starts with this value.
+    /// The `served_bytes` that the tenant served last had before that service, which was the least of all that could be
+    /// served. A tenant that joins starts with it, so that it gains nothing from its absence.
     served_bytes: u64,
 }
 

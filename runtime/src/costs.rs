@@ -179,12 +179,12 @@ const SCALE_NS_MAX: f64 = 1e12;
 /// this holds for all jobs that take two microseconds.
 const CLOSE_DIVISOR: u64 = 2;
 
-/// The number of jobs for which the fit is not called between two calls, if the device is steady. The fit observes one
-/// in 16 of the jobs for which it is called, and the first job after a millisecond without an observation. For a steady
-/// device it is called for every other job, or after half of that millisecond. The first observation of a changed
-/// device ends this. A change is found at most 16 jobs later than if the fit were called for every job. A call for only
-/// one job in four was too rare: in virtual time, at 400,000 jobs per second, the 99th percentile of `LeastLatency` was
-/// then 1.05 times that of offloading everything. Now it is 1.03 times that.
+/// While a device is steady, the fit is skipped for this many jobs after each call. With 1 it is called for every other
+/// job, and in any case after [`ASK_AFTER`]. Of the jobs for which it is called, the fit observes one in 16, and also
+/// the first job after a millisecond without an observation. Once an observation shows that the device has changed, no
+/// job is skipped. So a change is found at most 16 jobs later than without skipping. Three skipped jobs were too many:
+/// at 400,000 jobs per second in virtual time, the 99th percentile of `LeastLatency` was 1.05 times that of offloading
+/// everything, against 1.03 times with one.
 const PASSES: u32 = 1;
 const ASK_AFTER: Nanos = Nanos::micros(500);
 

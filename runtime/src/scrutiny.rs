@@ -44,8 +44,8 @@ impl Scrutiny {
         *self = Self::new(self.every);
     }
 
-    /// Returns whether a result of this size is not read back although its turn has come. A smaller share of long
-    /// results is read back, so that every size costs the thread about the same.
+    /// Returns whether to skip the read-back of a result that is due for one. The longer a result, the more often it is
+    /// skipped, so that each size costs the thread about the same.
     pub(crate) fn spares(&self, work_bytes: usize, draws: &mut Prng) -> bool {
         let spared = 1.0 - LONG_BYTES as f64 / work_bytes.max(1) as f64;
         self.is_on() && self.share() < 1.0 && draws.unit() < spared

@@ -18,7 +18,7 @@ pub struct MemoryParts {
     pub pools: ByteCount,
     /// Results that frontends on this host have not read yet.
     pub lanes: ByteCount,
-    /// Counts that a scheduler stores.
+    /// The history of job reports that a scheduler keeps.
     pub history: ByteCount,
     /// The program itself: code, stacks, metrics.
     pub program: ByteCount,
@@ -107,8 +107,8 @@ pub(crate) const POOL_RETAINED_MAX: ByteCount = ByteCount::mib(8);
 /// client has not received.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
-/// The memory of small values that stores have answered and the connection's client has not received: 64 of up to 2 KiB
-/// each.
+/// The memory per connection for small values that have arrived from the stores but are not yet sent to the client: 64
+/// values of up to 2 KiB.
 const ANSWERS_BYTES: u64 = 128 << 10;
 
 /// The buffers of the two connections to a store, for the bytes that are read.

@@ -38,7 +38,8 @@ pub(crate) async fn keep<F: Future<Output = ()>>(
 
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A task that ran for this long had no defect in its first steps.
+/// If a task ran at least this long before it failed, the pause before its restart is the shortest again, because it
+/// does not fail right at its start.
 const LASTED: Duration = Duration::from_secs(10);
 
 /// Knows whether the process can do its work: all its threads run, and its event loops turn.

@@ -210,7 +210,7 @@ impl Values {
         self.0.raw
     }
 
-    /// Returns whether software finds the frame broken, so that no reader can ever read it.
+    /// Returns whether software finds the frame broken, and therefore no reader can ever read it.
     pub(crate) async fn is_damaged(&self, stored: Bytes) -> bool {
         if self.0.raw {
             return false;

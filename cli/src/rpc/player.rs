@@ -14,7 +14,7 @@ use serde::Serialize;
 pub(crate) struct Tally {
     /// The requests that were answered. If answers are compared, these answers were right.
     pub(crate) right: u64,
-    /// The refusals among them, for requests that had to be refused.
+    /// The number of the answers in `right` that are refusals of requests that had to be refused.
     pub(crate) refused_rightly: u64,
     /// The reads that found nothing although a value was stored.
     pub(crate) misses: u64,

@@ -8,7 +8,8 @@ use crate::base::rows::{Kind, Row};
 
 /// The speedups of figure 11a, in the order of the workloads.
 pub(super) const SPEEDUPS: [f64; 7] = [4.16, 3.68, 3.05, 2.58, 2.21, 1.79, 3.33];
-/// Whether the numbers of each workload are calibrated. The numbers of the two middle workloads are not.
+/// Whether the numbers of each workload are calibrated, in the order of [`WORKLOADS`]. Those of `memc_mid` and
+/// `post_mid` are predicted.
 const FITTED: [bool; 7] = [true, false, true, true, false, true, true];
 
 /// Adds the rows of figure 11a and of its order.

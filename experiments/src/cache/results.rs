@@ -91,7 +91,7 @@ impl Point {
         Self { configuration: configuration.id(), kind }
     }
 
-    /// Makes the point at the load of the criteria.
+    /// Makes the point at which the criteria are judged: the highest load that every judged configuration carries.
     pub(super) fn carried(configuration: Configuration, gets: u32) -> Self {
         Self { configuration: configuration.id(), kind: PointKind::Carried { gets } }
     }

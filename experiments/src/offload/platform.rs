@@ -50,8 +50,8 @@ impl Platform {
         Ok(Self { id: "bluefield2_own", name: "virtual BlueField-2, own codec", software, device })
     }
 
-    /// Makes a platform with the BlueField-2 as its own cores use it. Nothing is published about the software on those
-    /// cores, so our software replaces it and is not compared.
+    /// Makes a platform on which the BlueField-2's own cores use its accelerator. Nothing is published about the speed
+    /// of software on these cores. The software here is therefore ours, and no result compares the device with it.
     ///
     /// # Errors
     /// The errors of [`Virtual::new`].

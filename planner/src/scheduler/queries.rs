@@ -360,10 +360,12 @@ const LINE_REACH: f64 = 0.1;
 /// The least number of completions for a query. With fewer completions the intervals are as wide as the numbers.
 const JOBS_MIN: f64 = 200.0;
 
-/// The least number of samples that show the host's cost of a job. Single samples vary by about as much as their value
-/// (`HOST_NOISE`), and a part of the way back is a constant (`HOST_BIAS`).
+/// With fewer samples, the host's cost of a job is assumed instead of computed.
 const HOST_JOBS_MIN: f64 = 10.0;
+/// The standard deviation of one sample, as a share of the mean.
 const HOST_NOISE: f64 = 1.0;
+/// The systematic error of the mean, as a share of it: the cost of returning a completion is partly a constant, not
+/// measured.
 const HOST_BIAS: f64 = 0.1;
 
 /// The largest A. A faster device's time per byte is too short to be measured.

@@ -182,8 +182,8 @@ fn switches(done: &[Done]) -> f64 {
 fn a_device_that_slows_tenfold_is_left_and_returned_to() {
     const SLOW: usize = 20_000;
     const FAST: usize = 60_000;
-    /// The number of jobs within which a slow device is left. Eight completions of each size class correct an average,
-    /// and a class has a tenth of the jobs.
+    /// The policy must stop using a slowed device within this many jobs. A size class needs eight completions to
+    /// correct its average and receives a tenth of the jobs, so about 80 jobs are needed.
     const LEAVES_WITHIN: usize = 200;
     /// The number of jobs within which the device is used again. It stands for half a second, because only probes see a
     /// device that is not chosen.

@@ -218,7 +218,8 @@ trait Source {
         true
     }
 
-    /// Tells the source that the loop has slept, or did not sleep after all.
+    /// Tells the source that the loop no longer sleeps. It is called after each `may_sleep`, even if that returned
+    /// false.
     fn slept(&mut self) {}
 }
 

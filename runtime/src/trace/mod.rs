@@ -154,7 +154,8 @@ mod tests {
     use crate::config::RuntimeConfig;
     use crate::core::completion_hook::CompletionHook;
 
-    /// Stores the handles through which its messages must be answered.
+    /// A TCP port that sends nothing. It keeps the answer handles of all messages, so that the test can answer them
+    /// later or never.
     #[derive(Clone, Default)]
     struct Holds(Rc<RefCell<Vec<Answer>>>);
 

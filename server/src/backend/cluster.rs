@@ -58,8 +58,8 @@ impl Cluster {
         self.links().iter().for_each(|link| link.set_timing(timing));
     }
 
-    /// Gets items. `granted` are the parts of the budget for the answers, in the order of [`NoRoom::wanted`]; empty at
-    /// first.
+    /// Gets items. `granted` is empty in the first attempt. If that fails with [`NoRoom`], the get is sent again with
+    /// one permit per request, in the order of [`NoRoom::wanted`].
     pub(super) fn get(
         &self,
         get: &Get<'_>,

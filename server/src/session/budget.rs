@@ -56,8 +56,8 @@ impl Session {
         Ok(body.map(|body| (Some(body), Some(permit))))
     }
 
-    /// Reads the bytes after `here`, up to `bytes` in total, into a buffer of `capacity`. Returns none at the end of
-    /// the stream.
+    /// Copies `here` into a buffer of `capacity`, and then reads the bytes that follow it, up to `bytes` in total.
+    /// Returns none if the stream ends before.
     async fn receive(
         &self,
         here: &[u8],

@@ -190,8 +190,9 @@ struct Old {
     _permit: Option<Permit>,
 }
 
-/// Returns the seconds that are left of a new expiry as a client wrote it: seconds up to memcached's thirty days, zero
-/// for never.
+/// Returns the time to live (s) of an item whose expiry a client has just set, or none if it never expires. `exptime_s`
+/// is as the client wrote it: 0 means never, and a negative number means that the item has expired. A number above
+/// thirty days, which memcached reads as a Unix time, is returned as it is.
 fn told_ttl_s(exptime_s: i32) -> Option<u32> {
     (exptime_s != 0).then(|| u32::try_from(exptime_s).unwrap_or(0))
 }

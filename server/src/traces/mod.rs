@@ -338,8 +338,8 @@ const COMPRESS_FROM_BYTES: usize = 1_024;
 /// and to take an answer.
 const PEER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The number of checks, within that time, whether a message comes in time. There is one every 2 s, as with stalled
-/// memcached clients.
+/// How often, within [`PEER_WITHIN`], the server checks that a message arrives fast enough. This is every 2 s, the same
+/// as for slow memcached clients.
 const PARTS: u32 = 5;
 
 /// The number of characters of an unknown function's name that are shown.

@@ -30,7 +30,8 @@ impl Socket {
         self.other.borrow().upgrade().filter(|other| other.stream.borrow().is_some())
     }
 
-    /// Sends requests over the other connection from now on.
+    /// Notes that the server has refused this connection, for the reason `why`. Requests then take the other connection
+    /// until [`Socket::come_back`] ends.
     pub(super) fn refuse(&self, why: &str) {
         if !self.refused.replace(true) {
             let server = &self.address;

@@ -373,8 +373,8 @@ impl Socket {
         self.head_since.set(self.now());
     }
 
-    /// Returns the time at which the connection times out unless bytes come on it; none with nothing in flight. The
-    /// next answer has `limit` at first, and each byte that comes adds time, so that a long answer may take longer.
+    /// Returns when the connection times out if no more bytes arrive, or none if nothing is in flight. An answer has
+    /// the time `limit`, and each byte that arrives extends it, so that a long answer may take longer.
     fn due(&self, limit: Duration) -> Option<Nanos> {
         let waiting = self.waiting.borrow();
         let since = waiting.front()?.since.max(self.head_since.get());

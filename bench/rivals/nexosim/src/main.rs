@@ -1,9 +1,10 @@
-//! The M/M/8 queue of `sim/benches/events.rs` in NeXosim: exponential gaps and services, 80 % load, events are arrivals
-//! plus departures, one thread (`with_num_threads(1)`, its single-threaded executor). `station` is one model that
-//! schedules both on itself, the least that NeXosim can do; `ports` sends each arrival from a source's output to the
-//! station's input, as its documentation teaches. Each run's mean wait must be Erlang's. Prints one row of JSON a
-//! case: the median of the runs, by the thread's processor time. `--quick` runs shortly. `python3 bench/rivals/mm8.py`
-//! runs it beside ours.
+//! Simulates the M/M/8 queue of `sim/benches/events.rs` in NeXosim, for comparison: exponential gaps and service times,
+//! 80 % load, one thread (`with_num_threads(1)`, its single-threaded executor). An event is an arrival or a departure.
+//! There are two cases. In `station`, one model schedules its own arrivals and departures, which is the cheapest way in
+//! NeXosim. In `ports`, a source's output sends each arrival to the station's input, as NeXosim's documentation
+//! teaches. The program checks the mean wait of every run against Erlang's formula. It prints one row of JSON per case:
+//! the median rate of the runs, by the thread's processor time. `--quick` simulates fewer requests.
+//! `python3 bench/rivals/mm8.py` runs it beside our simulator.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -25,7 +26,7 @@ type Problem = Box<dyn Error>;
 
 const SERVERS: u32 = 8;
 const LOAD: f64 = 0.8;
-/// A mean service: NeXosim counts nanoseconds, so that shorter ones would be rounded to be felt.
+/// The mean service time. NeXosim counts whole nanoseconds, so rounding would distort much shorter times.
 const SERVICE_NS: f64 = 1e6;
 /// Erlang's C for eight servers at this load, times the mean wait of those who wait, in service times.
 const WAIT: f64 = 0.2860;

@@ -337,7 +337,7 @@ fn parts(watched: &Sample, request_ns: f64, per: Per) -> Parts {
 
 const FEW: usize = 300;
 const LEAST: usize = 60;
-/// The pieces of the first try, which make one pass over the bytes that a request reads.
+/// The first guess of the pieces of other work per MiB. With it a request passes once over the bytes that it reads.
 const PIECES_FIRST: f64 = 1_024.0;
 const PIECES_TRIES: usize = 5;
 const PIECES_MAX: f64 = 1e9;

@@ -8,7 +8,7 @@ use std::time::Instant;
 pub(crate) enum Stage {
     /// The load's choice of a request.
     Load,
-    /// Reading the command line.
+    /// Parsing the request's line.
     Parse,
     /// The access to the table of items.
     KeyValue,

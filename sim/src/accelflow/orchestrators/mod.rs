@@ -37,7 +37,7 @@ pub enum Architecture {
     /// `PerTypeQueues` in which accelerators also pass payloads directly. Branches, transforms and large payloads go to
     /// the manager.
     Direct,
-    /// `Direct` in which the dispatchers also resolve branches.
+    /// Like `Direct`, but the dispatchers also resolve branches.
     ControlFlow,
     /// The dispatchers handle everything.
     #[serde(rename = "accelflow")]
