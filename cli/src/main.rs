@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let text = error.to_string();
-            text.lines().for_each(|line| log::line(&format!("rebate: {line}")));
+            text.lines().for_each(terminal::warn);
             error.exit_code().into()
         }
     };

@@ -5,7 +5,7 @@ use server::config::{self, Sources};
 
 use crate::devices::{DeviceFlags, flag};
 use crate::process::{self, Handover, ServeError};
-use crate::terminal::{CliError, print_line};
+use crate::terminal::{CliError, print_line, warn};
 use crate::{devices, log, os};
 
 /// The flags of `rebate serve`.
@@ -96,7 +96,7 @@ impl Serve {
             let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
             CliError::Usage(lines.join("\n"))
         })?;
-        loaded.warnings.iter().for_each(|warning| eprintln!("rebate: {warning}"));
+        loaded.warnings.iter().for_each(|warning| warn(warning));
         if self.print_config {
             print_line(config::print(&loaded).trim_end());
             return Ok(());

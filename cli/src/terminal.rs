@@ -12,6 +12,8 @@ use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use units::{ByteCount, NotAByteCount};
 
+use crate::log;
+
 /// The reason why a command ends without success. The variant tells who has to act. The text is empty if the command
 /// has already printed the reason.
 #[derive(Debug)]
@@ -52,6 +54,11 @@ impl fmt::Display for CliError {
 /// The exit code of failed work. A second signal also ends a process with this code.
 const EXIT_FAILED: u8 = 1;
 
+/// Writes a warning to stderr. A stderr that cannot be written is no reason to end, so nothing else happens then.
+pub(crate) fn warn(text: &str) {
+    log::line(&format!("rebate: {text}"));
+}
+
 /// Parses a size, and warns about a unit that the next version refuses.
 ///
 /// # Errors
@@ -59,7 +66,7 @@ const EXIT_FAILED: u8 = 1;
 pub(crate) fn byte_count(text: &str) -> Result<ByteCount, NotAByteCount> {
     let count = text.parse()?;
     if let Some(advice) = ByteCount::outdated_unit(text) {
-        eprintln!("rebate: {advice}");
+        warn(&advice);
     }
     Ok(count)
 }

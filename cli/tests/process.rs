@@ -209,6 +209,13 @@ fn bad_usage_ends_with_2_and_failed_work_with_1() {
 }
 
 #[test]
+fn a_full_stderr_does_not_stop_a_warning_command() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut check = rebate(&["serve", "--check-config", "--memory", "1GB"]);
+    assert!(check.stderr(full).status().unwrap().success());
+}
+
+#[test]
 fn every_command_has_help_with_examples() {
     for command in
         ["serve", "load", "devices", "doctor", "health", "memcached", "demo", "reproduce"]

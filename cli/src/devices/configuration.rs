@@ -10,6 +10,7 @@ use server::config::{self, Config, Flag, Sources};
 
 use super::check;
 use crate::process;
+use crate::terminal::warn;
 
 /// The flags of `rebate serve` that concern devices, and the flags that choose the configuration.
 #[derive(Debug, Args)]
@@ -91,9 +92,9 @@ impl Configuration {
         let sources = self.flags.sources(Vec::new())?;
         let loaded = config::load(&sources).map_err(|errors| {
             let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-            lines.join("\nrebate: ")
+            lines.join("\n")
         })?;
-        loaded.warnings.iter().for_each(|warning| eprintln!("rebate: {warning}"));
+        loaded.warnings.iter().for_each(|warning| warn(warning));
         check(&loaded.config.runtime)?;
         Ok(loaded.config)
     }

@@ -76,9 +76,7 @@ fn start(args: &[OsString]) -> Result<ExitCode, Failure> {
 
 fn serve(flags: Flags) -> Result<ExitCode, Failure> {
     let mut sources = settings::sources(&flags, process::environment())?;
-    for warning in &flags.warnings {
-        eprintln!("{warning}");
-    }
+    flags.warnings.iter().for_each(|warning| log::line(warning));
     if let Some(path) = std::env::var_os(FILE_VARIABLE).filter(|path| !path.is_empty()) {
         sources.file = Some(absolute(Path::new(&path))?);
     }
@@ -124,7 +122,7 @@ fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
     if flags.lock_memory
         && let Err(warning) = os::lock_memory()
     {
-        eprintln!("{warning}");
+        log::line(&warning);
     }
     Ok(())
 }
@@ -134,7 +132,7 @@ fn load(sources: &Sources) -> Result<Loaded, Failure> {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
         Failure::new(EX_USAGE, lines.join("\n"))
     })?;
-    loaded.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+    loaded.warnings.iter().for_each(|warning| log::line(warning));
     Ok(loaded)
 }
 

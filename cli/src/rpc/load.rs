@@ -8,7 +8,7 @@ use load::rpc::{RpcLoadError, RpcReport, RpcSpec};
 use units::Nanos;
 
 use super::flags::MixFlags;
-use crate::terminal::{CliError, print_line, stop_on_signal};
+use crate::terminal::{CliError, print_json, print_line, stop_on_signal};
 
 #[derive(Debug, Args)]
 pub(super) struct Load {
@@ -65,9 +65,7 @@ impl Load {
 
     fn show(&self, report: &RpcReport) -> Result<(), CliError> {
         if self.json {
-            let text = serde_json::to_string_pretty(report);
-            print_line(&text.map_err(CliError::failed)?);
-            return Ok(());
+            return print_json(report);
         }
         let micros = |ns: u64| ns as f64 / 1e3;
         print_line(&format!(

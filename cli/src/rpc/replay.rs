@@ -18,7 +18,7 @@ use units::{ByteCount, SystemClock};
 use super::flags::{Layout, MIX_FLAGS, MixFlags, problem_of, service};
 use super::player::{Player, Tally};
 use super::rows::{HopRow, LayoutRow, Replayed};
-use crate::terminal::{CliError, byte_count, print_line};
+use crate::terminal::{CliError, byte_count, print_json, print_line};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -137,8 +137,7 @@ impl Replay {
         };
         let replayed = run(&plan)?;
         if self.json {
-            let text = serde_json::to_string_pretty(&replayed);
-            print_line(&text.map_err(CliError::failed)?);
+            print_json(&replayed)?;
         } else {
             print_line(&replayed.to_string());
         }

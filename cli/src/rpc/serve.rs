@@ -11,7 +11,7 @@ use rpc_server::{RpcCores, RpcError, RpcListen, RpcOptions, RpcServer, RpcServic
 use units::{ByteCount, SystemClock};
 
 use super::flags::{Layout, problem_of};
-use crate::terminal::{CliError, byte_count, print_line, stop_on_signal};
+use crate::terminal::{CliError, byte_count, print_line, stop_on_signal, warn};
 
 #[derive(Debug, Args)]
 pub(super) struct Serve {
@@ -71,7 +71,7 @@ impl Serve {
         let failed =
             |what: &str, error: std::io::Error| CliError::Failed(format!("{what}: {error}"));
         if let Err(problem) = crate::os::allow_connections(self.connections_max) {
-            eprintln!("rebate: {problem}");
+            warn(&problem);
         }
         let stop = stop_on_signal()?;
         let server = RpcServer::start(&options, &listen, Arc::new(SystemClock::new()));

@@ -13,7 +13,7 @@ use units::{ByteCount, SystemClock};
 
 use super::flags::{Layout, problem_of, service};
 use super::player::{Player, Tally};
-use crate::terminal::{CliError, print_line};
+use crate::terminal::{CliError, print_json, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Soak {
@@ -122,9 +122,7 @@ impl Soak {
 
     fn show(&self, soaked: &Soaked) -> Result<(), CliError> {
         if self.json {
-            let text = serde_json::to_string_pretty(soaked);
-            print_line(&text.map_err(CliError::failed)?);
-            return Ok(());
+            return print_json(soaked);
         }
         let Soaked { layout, requests, seconds, answers } = soaked;
         let (right, due) = (answers.right, answers.refused_rightly);
