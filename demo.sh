@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and compares compression off and on in the same memory. Arguments go to `rebate demo`.
+# Installs what is missing, builds, and runs `rebate demo`, which compares Rebate with memcached. Arguments go to it.
 set -euo pipefail
 cd "$(dirname "$0")"
 scripts/setup.sh build

@@ -5,6 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")"
 scripts/setup.sh test
 
+# Nothing is built twice here, so what incremental builds need is not written.
+export CARGO_INCREMENTAL=0
+
 step() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
 step "format, and tables that agree with their JSON"
@@ -19,6 +22,11 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 step "the binary and the tests"
 cargo build --workspace --lib --bins --tests
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
+# Most tests wait most of the time, so the fuzz targets are built meanwhile, with what the tests leave of the cores.
+fuzz_log=$(mktemp)
+nice -n 19 fuzz/run build "${FUZZ_SECONDS:-10}" >"$fuzz_log" 2>&1 &
+fuzz_build=$!
+trap 'kill "$fuzz_build" 2>/dev/null || true; rm -f "$fuzz_log"' EXIT
 step "tests"
 REBATE_THRIFT_REQUIRED=1 cargo test --workspace --no-fail-fast
 # Of the whole workspace, so that nothing but the driver is built again.
@@ -33,4 +41,5 @@ for bench in bench/*.py; do
   python3 "$bench" --quick >/dev/null
 done
 step "fuzz targets, ${FUZZ_SECONDS:-10} s each"
+wait "$fuzz_build" || { cat "$fuzz_log" >&2; exit 1; }
 fuzz/run "${FUZZ_SECONDS:-10}"

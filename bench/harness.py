@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import socket
@@ -117,9 +118,11 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def scheduled_s(self):
-        """Returns the time that all threads ran, and the time that they waited for a core while ready to run (s)."""
-        fields = [path.read_text().split() for path in self._threads("schedstat")]
+    def scheduled_s(self, besides=""):
+        """Returns the time that all threads ran, and the time that they waited for a core while ready to run (s). The
+        threads with the name `besides` do not count."""
+        threads = [path for path in self._threads("") if (path / "comm").read_text().strip() != besides]
+        fields = [(thread / "schedstat").read_text().split() for thread in threads]
         return tuple(sum(int(field[which]) for field in fields) / 1e9 for which in (0, 1))
 
     def place(self, cores):
@@ -164,12 +167,25 @@ def memcached(*arguments):
         ports = [line.rpartition(" ")[2] for line in lines if line.startswith("TCP INET: ")]
         return int(ports[0]) if ports else None
 
-    user = ["-u", "root"] if os.geteuid() == 0 else []
-    command = ["memcached", "-l", "127.0.0.1", "-p", "-1", "-U", "0", "-t", "1", *user, *arguments]
+    command = ["memcached", *ONE_THREAD, "-U", "0", *user(), *arguments]
     try:
         return Server(command, port_of, {"MEMCACHED_PORT_FILENAME": str(file)})
     finally:
         shutil.rmtree(folder)
+
+
+def rebate_memcached(*arguments, env=None):
+    """Starts `rebate memcached` on a free port. It has one thread unless `arguments` state another number. `env` adds
+    to the environment."""
+    return Server([BINARY, "memcached", *ONE_THREAD, *user(), *arguments], listening_port, env)
+
+
+ONE_THREAD = ["-l", "127.0.0.1", "-p", "-1", "-t", "1"]
+
+
+def user():
+    """Returns the flag without which root may not start memcached."""
+    return ["-u", "root"] if os.geteuid() == 0 else []
 
 
 def listening_port(server):
@@ -200,8 +216,7 @@ def nutcracker(upstream):
 
 @contextlib.contextmanager
 def held_port():
-    """Reserves a port within the block, so that nobody else gets it here. Nothing listens on the port, so a server
-    can."""
+    """Reserves a port within the block, so that no other process gets it. A server can still listen on the port."""
     with socket.socket() as own:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         own.bind(("127.0.0.1", 0))
@@ -254,6 +269,21 @@ def load_report(running):
 
 def us(report, op="get", kind="latency", which="p50_ns"):
     return report[op][kind][which] / 1e3
+
+
+def memcaslap(server, value_bytes, seconds):
+    """Runs memcaslap with 1 thread, 16 connections and 90 % gets. Returns its requests and its requests per second,
+    including the first sets of its connections. A miss ends the benchmark."""
+    command = ["memcaslap", "-s", server.address, "-T", "1", "-c", "16", "-X", str(value_bytes),
+               "-t", f"{seconds}s"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + PATIENCE_S)
+    found = re.search(r"Ops: (\d+) TPS: (\d+)", done.stdout)
+    missed = re.search(r"get_misses: (\d+)", done.stdout)
+    if done.returncode != 0 or not found or int(found[1]) == 0:
+        fail(f"{shlex.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    if missed and int(missed[1]):
+        fail(f"{shlex.join(command)}: {missed[1]} misses")
+    return int(found[1]), int(found[2])
 
 
 class Bench:

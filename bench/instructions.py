@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 from harness import (BINARY, PATIENCE_S, ROOT, Bench, Server, fail, listening_port, memcached,
                      ratios)
@@ -24,6 +25,7 @@ COMMANDS = {
     "set": (b"set key 0 0 200\r\n" + VALUE + b"\r\n", b"STORED\r\n"),
 }
 WARMUP = 300
+START_S = 3
 
 
 def main():
@@ -69,6 +71,8 @@ def counted(binary, arguments, folder, requests):
                *arguments, f"--set=store.timeout_ms={PATIENCE_S * 1000}"]
     counts = {}
     with Server(command, listening_port) as server, server.connect() as connection:
+        # One second after its start, the server gives back pages of the program. This is no part of a request.
+        time.sleep(START_S)
         for op, (request, answer) in reversed(COMMANDS.items()):
             ask(connection, request, answer, WARMUP)
             control(server, "--zero")

@@ -15,10 +15,9 @@ ready to run. The sides take turns within a run, and each run begins with anothe
 """
 
 import os
-import re
-import subprocess
 
-from harness import Bench, fail, load, memcached, nutcracker, placed, ratios, rebate, us
+from harness import (Bench, fail, load, memcached, memcaslap, nutcracker, placed, ratios, rebate,
+                     us)
 
 SIDES = ["rebate", "nutcracker", "memcached"]
 RATE_PER_S = 10_000
@@ -43,7 +42,7 @@ def main():
             for side in turns(run):
                 store.ask("flush_all", end=b"OK\r\n")
                 before_s = servers[side].cpu_s()
-                requests, per_s = memcaslap(servers[side], seconds)
+                requests, per_s = memcaslap(servers[side], 1024, seconds)
                 saturated[side].append(per_s)
                 cpu_us[side].append((servers[side].cpu_s() - before_s) / requests * 1e6)
             place(servers, own, cores - own)
@@ -112,20 +111,6 @@ def requests(found):
 def turns(run):
     shift = run % len(SIDES)
     return SIDES[shift:] + SIDES[:shift]
-
-
-def memcaslap(server, seconds):
-    """Runs memcaslap. Returns its requests and its requests per second, including the first sets of its connections."""
-    command = ["memcaslap", "-s", server.address, "-T", "1", "-c", "16", "-X", "1024",
-               "-t", f"{seconds}s"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
-    found = re.search(r"Ops: (\d+) TPS: (\d+)", done.stdout)
-    missed = re.search(r"get_misses: (\d+)", done.stdout)
-    if done.returncode != 0 or not found or int(found[1]) == 0:
-        fail(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    if missed and int(missed[1]):
-        fail(f"{' '.join(command)}: {missed[1]} misses")
-    return int(found[1]), int(found[2])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ fn main() {
     dpdk();
 }
 
-/// Finds DPDK with pkg-config. It links by name, so that device drivers stay plug-ins.
+/// Compiles the shim and links the named DPDK libraries. Device drivers are not linked and stay plug-ins.
 #[cfg(feature = "dpdk")]
 fn dpdk() {
     for file in ["dpdk/shim.c", "dpdk/shim.h"] {

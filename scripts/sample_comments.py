@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Prints a random sample of the doc comments of all Rust crates, for readers who judge them.
 
-Each comment is printed whole, with a number, its file and line, and the item that it describes.
-The same seed and the same sources give the same sample.
+Each comment is printed whole, with a number, its file and line, the type or block that it is in, and
+the first line of the item that it describes. The same seed and the same sources give the same sample.
 """
 
 import argparse
@@ -19,8 +19,8 @@ def main():
     count = min(arguments.count, len(comments))
     sample = random.Random(arguments.seed).sample(comments, count)
     print(f"{count} of {len(comments)} doc comments, seed {arguments.seed}\n")
-    for number, (place, lines, item) in enumerate(sample, 1):
-        print(f"{number}. {place}")
+    for number, (place, outer, lines, item) in enumerate(sample, 1):
+        print(f"{number}. {place}" + (f", in {outer}" if outer else ""))
         print("\n".join(f"    {line}" for line in [*lines, item] if line))
         print()
 
@@ -40,7 +40,7 @@ def rust_files():
 
 
 def comments_of(path):
-    """Yields (place, comment lines, first line of the item) for each block of `///` or `//!`."""
+    """Yields (place, enclosing block, comment lines, item) for each block of `///` or `//!`."""
     lines = path.read_text(encoding="utf-8").splitlines()
     start = 0
     while start < len(lines):
@@ -51,8 +51,21 @@ def comments_of(path):
                 end += 1
             block = [line.strip() for line in lines[start:end]]
             item = "" if marker == "//!" else item_after(lines, end)
-            yield f"{path.relative_to(ROOT)}:{start + 1}", block, item
+            yield f"{path.relative_to(ROOT)}:{start + 1}", enclosing(lines, start), block, item
         start = end
+
+
+def enclosing(lines, start):
+    """Returns the first line of the block that the comment at `start` is in; empty at the top level."""
+    indent = indent_of(lines[start])
+    for line in reversed(lines[:start]):
+        if indent and line.rstrip().endswith("{") and indent_of(line) < indent:
+            return line.strip().rstrip("{").strip()
+    return ""
+
+
+def indent_of(line):
+    return len(line) - len(line.lstrip())
 
 
 def marker_of(line):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/ from the recorded JSON that they name.
+"""Writes the tables of README.md and docs/ from the recorded JSON that they name.
 
 A page says what a table shows, and this script writes everything between the comment and `<!-- end of table -->`.
 There are two forms. The first shows every row of a file:
@@ -68,7 +68,7 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     check = parser.parse_args().check
     differ = []
-    for page in sorted((ROOT / "docs").rglob("*.md")):
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = page.read_text()
         name = page.relative_to(ROOT)
         try:

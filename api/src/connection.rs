@@ -25,12 +25,17 @@ impl Connection {
     /// `LocalRuntime` or `LocalSet`.
     ///
     /// # Errors
-    /// Returns the system's errors, and the error of the HTTP/2 handshake with the service.
+    /// Returns the system's errors, and the errors of the handshakes of TLS and HTTP/2 with the service. TLS uses the
+    /// credentials of [`tls::outgoing`].
     pub async fn open(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
+                Self::over(stream).await
+            }
+            Address::Tls(address) => {
+                let stream = tls::outgoing()?.connect(address, tls::Application::Http2).await?;
                 Self::over(stream).await
             }
             Address::Unix(path) => Self::over(UnixStream::connect(path).await?).await,

@@ -52,6 +52,16 @@ pub fn channel(address: &Address, connect_timeout: Duration) -> Result<Channel, 
         .keep_alive_while_idle(true);
     Ok(match address {
         Address::Tcp(_) => endpoint.connect_lazy(),
+        Address::Tls(address) => {
+            let address = address.clone();
+            endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+                let address = address.clone();
+                async move {
+                    let client = tls::outgoing()?;
+                    client.connect(&address, tls::Application::Http2).await.map(TokioIo::new)
+                }
+            }))
+        }
         Address::Unix(path) => {
             let path = path.clone();
             endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
@@ -84,7 +94,8 @@ pub fn client<E: Clone>(executor: E) -> Builder<E> {
 /// Returns an error for a host that cannot be part of a URI.
 pub fn origin(address: &Address) -> Result<Uri, tonic::Status> {
     let text = match address {
-        Address::Tcp(address) => format!("http://{address}"),
+        // TLS is below HTTP here, so the scheme is the same.
+        Address::Tcp(address) | Address::Tls(address) => format!("http://{address}"),
         Address::Unix(_) => "http://localhost".to_owned(),
     };
     let bad = |error| tonic::Status::invalid_argument(format!("{address}: {error}"));

@@ -47,8 +47,8 @@ def measure():
     rates = {}
     for command in (OURS, NEXOSIM, SIMPY):
         done = subprocess.run(command, cwd=TOP, check=True, stdout=subprocess.PIPE, text=True)
-        for line in done.stdout.splitlines():
-            row = json.loads(line)
+        rows = json.loads(done.stdout)["rows"] if command is OURS else map(json.loads, done.stdout.splitlines())
+        for row in rows:
             rates[row["id"].split(".")[1]] = row["value"]
     return rates
 

@@ -75,7 +75,7 @@ fn service(address: &str, config: &Config) -> Result<Arc<dyn Device>, String> {
 fn local_hint(address: &api::Address) -> &'static str {
     let is_local = match address {
         api::Address::Unix(_) => true,
-        api::Address::Tcp(text) => {
+        api::Address::Tcp(text) | api::Address::Tls(text) => {
             ["127.", "localhost:", "[::1]:"].iter().any(|host| text.starts_with(host))
         }
     };
@@ -200,8 +200,8 @@ fn remote_options(config: &Config) -> RemoteOptions {
 
 const VIRTUAL_PREFIX: &str = "virtual-";
 
-/// The most jobs in one queue of the worker device. There are a few for each thread, so that no thread is idle. There
-/// are few enough that the rest of a burst runs on the calling core instead of waiting.
+/// The most jobs in one queue of the worker device. It is enough for a few jobs per thread, so that no thread
+/// is idle. It is small, so that the rest of a burst runs on the calling core and does not wait.
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("above zero");
 
 /// The most jobs that one worker has in flight at a compression service. This is enough to hide the latency at any rate

@@ -28,7 +28,7 @@ use round_trip::RoundTrip;
 pub(crate) struct Doctor {
     #[command(flatten)]
     configuration: Configuration,
-    /// For programs.
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -51,11 +51,11 @@ struct Report {
 struct Wanted {
     /// Whether the configuration names an IAA.
     iaa: bool,
-    /// Whether the IAA has completed its round trip. Faults in versions and names then do not prevent its use.
+    /// Whether the IAA has completed its round trip. Then an old kernel or a missing library is only a note.
     iaa_works: bool,
     /// Whether the configuration names hardware behind DPDK.
     dpdk: bool,
-    /// The nodes from which QPL takes IAAs. `transfer_bytes` is the largest job that QPL sends them.
+    /// The NUMA nodes whose IAAs QPL uses. `transfer_bytes` is the largest job that QPL sends to an IAA.
     numa: NumaNode,
     transfer_bytes: ByteCount,
 }
@@ -132,7 +132,7 @@ fn cannot_serve(refused: &Refused) -> Finding {
     ))
 }
 
-/// Tests QPL's devices that the configuration does not name, if someone named QPL's library or there is an IAA.
+/// Tests QPL's devices that are not configured, if QPL's library is named or this machine has an IAA.
 fn unasked(
     machine: &Machine,
     options: &QplOptions,
@@ -182,5 +182,5 @@ const EXAMPLES: &str = "Examples:
   rebate doctor --compression lane:/run/rebate/lane
   rebate doctor --config rebate.toml --json
 
-A finding is ok, a note, or a problem: something without which a device of the configuration does not work.
+A finding is ok, a note, or a problem. A problem keeps a device of the configuration from working.
 Exit codes: 0 no problem, 1 problems, 2 bad usage or configuration.";

@@ -12,25 +12,29 @@ use tonic_health::pb::health_client::HealthClient;
 use units::Nanos;
 
 use crate::terminal::{CliError, print_line};
+use crate::tls::TlsFlags;
 
 /// The flags of `rebate health`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Health {
-    /// The process's gRPC address: HOST:PORT or unix:/path.
+    /// gRPC address of the process: HOST:PORT, tls://HOST:PORT or unix:/path.
     #[arg(value_name = "ADDR")]
     address: Address,
-    /// One of its services, by its full name, instead of the process as a whole.
+    /// Check one service of the process, given by its full name, instead of the whole process.
     #[arg(long, value_name = "NAME", default_value = "")]
     service: String,
-    /// How long to wait for the answer.
+    /// Time limit for the answer.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     timeout: Nanos,
+    #[command(flatten)]
+    tls: TlsFlags,
 }
 
 impl Health {
     /// Prints what the process reports. The exit code is 0 if it serves.
     pub(crate) fn run(self) -> Result<(), CliError> {
+        self.tls.apply()?;
         // A bad answer is also printed on stdout, because there is nothing more to say on stderr.
         let failed = || Err(CliError::Failed(String::new()));
         let (done, text) = match self.ask() {
@@ -73,5 +77,6 @@ impl Health {
 const EXAMPLES: &str = "Examples:
   rebate health 127.0.0.1:50051
   rebate health unix:/run/rebate/grpc.sock --service rebate.v1.Compression --timeout 500ms
+  rebate health tls://store-1:50051 --tls-ca ca.pem
 
 Exit codes: 0 serving, 1 not serving or no answer, 2 bad usage or no such service.";

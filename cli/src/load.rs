@@ -1,6 +1,8 @@
 //! `rebate load`: turns flags into a [`LoadSpec`], shows a progress bar, and prints the report as a table or JSON. The
 //! crate `load` generates the load.
 
+mod show;
+
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -11,102 +13,106 @@ use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, PayloadClass, Preset, SizeDist, Weighting};
 
 use crate::terminal::{CliError, byte_count, print_json, print_line, stop_on_signal};
+use crate::tls::TlsFlags;
 
-/// The flags of `rebate load`. A flag that is not given leaves the preset's or the default value.
+/// The flags of `rebate load`. A flag that is not given keeps the value of the preset or the default.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Load {
-    /// Where to: HOST:PORT or unix:/path, or for gRPC grpc://HOST:PORT or grpc:///path; connections are dealt out to
-    /// several in turn.
+    /// Server: HOST:PORT or unix:/path for memcached, grpc://HOST:PORT or grpc:///path for gRPC. With tls://
+    /// before HOST it uses TLS. Connections are distributed among several servers in turn.
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<Address>,
-    /// Requests per second, whatever the server does [default: 1000].
+    #[command(flatten)]
+    tls: TlsFlags,
+    /// Requests per second, even if the server is slow [default: 1000].
     #[arg(long, value_name = "N", conflicts_with = "in_flight", allow_negative_numbers = true)]
     rate: Option<f64>,
-    /// The gaps between requests [default: poisson].
+    /// Distribution of the gaps between requests [default: poisson].
     #[arg(long, value_enum, conflicts_with = "in_flight")]
     arrivals: Option<Gaps>,
-    /// As fast as answers come, with this many requests in flight on each connection: for throughput, not latency.
+    /// Requests in flight on each connection, instead of a fixed rate. This measures throughput, not latency.
     #[arg(long, value_name = "N")]
     in_flight: Option<usize>,
-    /// Connections in all [default: 16].
+    /// Total number of connections [default: 16].
     #[arg(short, long, value_name = "N")]
     connections: Option<usize>,
-    /// Threads of the generator [default: 1].
+    /// Number of threads of the load generator [default: 1].
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
-    /// How long to measure [default: 10s].
+    /// Duration of the measurement [default: 10s].
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Nanos>,
-    /// How long to load before measuring [default: 1s].
+    /// Duration of the load before the measurement [default: 1s].
     #[arg(long, value_name = "TIME")]
     warmup: Option<Nanos>,
-    /// A published workload by its name, or a file of one (NAME.toml).
+    /// Workload: the name of a published workload, or a file in the same form (NAME.toml).
     #[arg(long, value_name = "NAME|FILE")]
     preset: Option<String>,
-    /// The part of the requests that are gets; the others are sets [default: 0.9].
+    /// Fraction of the requests that are gets; the others are sets [default: 0.9].
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     get_share: Option<f64>,
-    /// How many keys there are [default: 10000].
+    /// Number of keys [default: 10000].
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
-    /// How many different values each key gets in turn; 1 writes the same bytes every time [default: no limit].
+    /// Number of different values of each key; with 1, every set writes the same bytes [default: no limit].
     #[arg(long, value_name = "N")]
     versions: Option<u32>,
-    /// Sizes of key names [default: 32].
+    /// Sizes of key names in bytes [default: 32].
     #[arg(long, value_name = "SIZES", value_parser = sizes)]
     key_size: Option<SizeDist>,
-    /// The Zipf exponent of the keys' popularity; 0 is uniform [default: 0.99].
+    /// Zipf exponent of the keys' popularity; with 0, all keys are equally popular [default: 0.99].
     #[arg(long, value_name = "ALPHA", allow_negative_numbers = true)]
     zipf: Option<f64>,
     /// Sizes of values [default: 4KiB].
     #[arg(long, value_name = "SIZES", value_parser = sizes)]
     value_size: Option<SizeDist>,
-    /// What the value sizes count [default: calls].
+    /// Whether the value sizes are distributed over calls or over bytes [default: calls].
     #[arg(long, value_enum)]
     weight_by: Option<WeightBy>,
-    /// Larger values are cut to this [default: 1000000].
+    /// Maximum size of a value; larger values are cut to this size [default: 1000000].
     #[arg(long, value_name = "SIZE", value_parser = byte_count)]
     value_size_max: Option<ByteCount>,
-    /// What values look like: html, json, numeric, random or repeat [default: html].
+    /// Content of the values: html, json, numeric, random or repeat, or records as small values of real caches:
+    /// record-json, record-session, record-protobuf or record-html [default: html].
     #[arg(long, value_name = "CLASS", conflicts_with = "corpus")]
     payload: Option<PayloadClass>,
-    /// Values are slices of the files in this directory.
+    /// Use slices of the files in this directory as values.
     #[arg(long, value_name = "DIR")]
     corpus: Option<PathBuf>,
-    /// Requests in flight on one connection at most [default: 32].
+    /// Maximum number of requests in flight on a connection [default: 32].
     #[arg(long, value_name = "N", conflicts_with = "in_flight")]
     pipeline: Option<usize>,
-    /// Requests waiting for room on a connection at most; more are dropped and counted [default: 100000].
+    /// Maximum number of waiting requests; further requests are dropped and counted [default: 100000].
     #[arg(long, value_name = "N")]
     backlog: Option<usize>,
-    /// Set the key after a get that missed, as a read-through client does.
+    /// Set the key after each get that misses, as a read-through client does.
     #[arg(long)]
     set_on_miss: bool,
-    /// Do not set every key before the load.
+    /// Do not store a value under every key before the load.
     #[arg(long)]
     no_prepopulate: bool,
-    /// Do not compare values with what was written.
+    /// Do not compare the values that are read with the written values.
     #[arg(long)]
     no_verify: bool,
-    /// The expiry sent with sets (s); 0 is never [default: 0].
+    /// Expiry time of the items in seconds; with 0, items never expire [default: 0].
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     expiry: Option<i32>,
-    /// How long a request may take: then its connection is opened anew, or over gRPC the call cancelled. At the end,
-    /// answers are waited for as long [default: 5s].
+    /// Time limit of a request. Afterwards its connection is closed and opened again, or its gRPC call is
+    /// cancelled. At the end, the load generator also waits this long for answers [default: 5s].
     #[arg(long, value_name = "TIME")]
     timeout: Option<Nanos>,
-    /// The same seed asks for the same keys and bytes [default: 1].
+    /// Seed of the random draws. The same seed gives the same keys and bytes [default: 1].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// The report for programs.
+    /// Print the report as JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Gaps {
-    /// Exponential gaps: independent clients.
+    /// Exponential gaps, as from independent clients.
     Poisson,
     /// Equal gaps.
     Uniform,
@@ -114,19 +120,20 @@ enum Gaps {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum WeightBy {
-    /// Each call counts once.
+    /// Sizes are distributed over calls: each call counts once.
     Calls,
-    /// Large sizes come up more often: where the bytes are.
+    /// Sizes are distributed over bytes: each call counts once per byte, so large sizes are more frequent.
     Bytes,
 }
 
 impl Load {
     /// Runs the load and reports it.
     pub(crate) fn run(self) -> Result<(), CliError> {
+        self.tls.apply()?;
         let spec = self.spec().map_err(CliError::Usage)?;
         let stop = stop_on_signal()?;
         let bar = Progress::new(BAR_STEPS);
-        let result = load::run(&spec, |progress| show(&bar, progress), &stop);
+        let result = load::run(&spec, |progress| advance(&bar, progress), &stop);
         bar.end();
         let report = result.map_err(|error| match error {
             LoadError::BadSpec(_) | LoadError::BadSizes { .. } | LoadError::Corpus(_) => {
@@ -137,7 +144,7 @@ impl Load {
         if self.json {
             print_json(&report)?;
         } else {
-            print_line(report.table().trim_end());
+            show::lines(&report).iter().for_each(|line| print_line(line));
         }
         if report.wrong.count > 0 {
             return Err(CliError::Failed(format!("{} values read were wrong", report.wrong.count)));
@@ -210,7 +217,7 @@ impl From<WeightBy> for Weighting {
 }
 
 /// Shows the progress of the load.
-fn show(bar: &Progress, progress: &load::Progress) {
+fn advance(bar: &Progress, progress: &load::Progress) {
     bar.set_part(match progress.phase {
         Phase::Populate => "populate",
         Phase::WarmUp => "warm up",
@@ -254,27 +261,18 @@ const EXAMPLES: &str = "Examples:
   rebate load unix:/run/rebate.sock --value-size 100..10KiB --corpus ./pages
   rebate load grpc://127.0.0.1:50051 --rate 5000 --value-size 64KiB
 
-Sizes are SIZE, MIN..MAX (every size alike), or a distribution as in preset files:
+SIZES is a size, a range MIN..MAX (all sizes are equally likely), or a distribution as in preset files:
   --value-size '{log-normal = {mean_bytes = 900.0, sigma = 1.0, min_bytes = 1, max_bytes = 65536}}'
-Ctrl-C ends the run and reports what was measured. Exit code 1: wrong bytes, or no server.";
+Ctrl-C ends the run and prints the report so far. The exit code is 1 if values were wrong or no server answered.";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
+    use crate::terminal::flags;
 
-    #[derive(Debug, Parser)]
-    struct Command {
-        #[command(flatten)]
-        load: Load,
-    }
-
-    fn spec(flags: &str) -> Result<LoadSpec, String> {
-        let line = format!("load 127.0.0.1:1 {flags}");
-        let command = Command::try_parse_from(line.split_whitespace());
-        command.map_err(|error| error.to_string())?.load.spec()
+    fn spec(line: &str) -> Result<LoadSpec, String> {
+        flags::<Load>(&format!("127.0.0.1:1 {line}"))?.spec()
     }
 
     #[test]
@@ -305,12 +303,12 @@ mod tests {
     #[test]
     fn a_target_says_what_is_spoken_there() {
         for target in ["127.0.0.1:1", "unix:/run/a", "grpc://127.0.0.1:1", "grpc:///run/a"] {
-            let command = Command::try_parse_from(["load", target]).unwrap();
-            assert_eq!(command.load.targets[0].to_string(), target);
+            let load = flags::<Load>(target).unwrap();
+            assert_eq!(load.targets[0].to_string(), target);
         }
         let mixed = spec("grpc://127.0.0.1:1").unwrap().check().unwrap_err().to_string();
         assert!(mixed.contains("all grpc:// or none"), "{mixed}");
-        assert!(Command::try_parse_from(["load", "http://127.0.0.1:1"]).is_err());
+        assert!(flags::<Load>("http://127.0.0.1:1").is_err());
     }
 
     #[test]

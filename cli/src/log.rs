@@ -102,7 +102,7 @@ impl Queue {
     fn start(out: File) -> Option<Self> {
         let (entries, queued) = bounded(LINES_MAX);
         let bytes: &'static AtomicUsize = Box::leak(Box::default());
-        let write = move || Writer { out, torn: false, told: 0 }.run(&queued, bytes);
+        let write = move || Writer { out, torn: false, reported: 0 }.run(&queued, bytes);
         std::thread::Builder::new().name("rebate-log".to_owned()).spawn(write).ok()?;
         Some(Self { entries, bytes })
     }
@@ -110,8 +110,8 @@ impl Queue {
     /// Queues the line or counts it as lost. It never waits and never fails.
     fn put(&self, line: &[u8]) {
         let queued = self.bytes.fetch_add(line.len(), Ordering::Relaxed);
-        let has_room = queued + line.len() <= BYTES_MAX;
-        if !has_room || self.entries.try_send(Entry::Line(line.into())).is_err() {
+        let fits = queued + line.len() <= BYTES_MAX;
+        if !fits || self.entries.try_send(Entry::Line(line.into())).is_err() {
             self.bytes.fetch_sub(line.len(), Ordering::Relaxed);
             LOG_LOSSES.queue_full.up();
         }
@@ -132,7 +132,7 @@ struct Writer {
     /// Whether the last write ended in the middle of a line.
     torn: bool,
     /// The number of lost lines that the log has reported.
-    told: u64,
+    reported: u64,
 }
 
 impl Writer {
@@ -140,10 +140,11 @@ impl Writer {
         for entry in queued {
             let Entry::Line(line) = entry else { continue };
             let lost = LOG_LOSSES.queue_full.read() + LOG_LOSSES.write_failed.read();
-            if lost > self.told {
-                let notice = format!("{} log lines were lost before this one\n", lost - self.told);
+            if lost > self.reported {
+                let notice =
+                    format!("{} log lines were lost before this one\n", lost - self.reported);
                 if self.write(notice.as_bytes()).is_ok() {
-                    self.told = lost;
+                    self.reported = lost;
                 }
             }
             if self.write(&line).is_err() {
@@ -208,13 +209,13 @@ impl Write for Enqueue {
     }
 }
 
-/// The most lines that wait to be written. They are the lines of several seconds at the most detailed level, usually a
-/// few hundred KiB.
+/// The most lines that wait to be written. At the most detailed level, a process logs as many lines in
+/// several seconds, usually a few hundred KiB.
 const LINES_MAX: usize = 8_192;
-/// The most bytes of these lines, whatever their length.
+/// The most bytes of all lines that wait to be written.
 const BYTES_MAX: usize = 4 << 20;
 
-/// The longest time that an ending process waits for the reader of its log. A reader that reads needs less.
+/// The longest time that an ending process waits for the reader of its log. An active reader needs less time.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -243,7 +244,7 @@ mod tests {
         }
     }
 
-    /// This is one test, because all tests of the process share the counts.
+    /// Checks all cases of lost lines in one test, because the tests of a process share the counters.
     #[test]
     fn lost_lines_are_counted_and_told_of() {
         let (mut reader, writer) = io::pipe().unwrap();

@@ -1,10 +1,13 @@
-//! The only binary, `rebate`. It reads a command line, calls the command and reports the result. The exit code is 0 for
-//! success, 1 if the work failed, and 2 for bad usage or input. `rebate memcached` has memcached's exit codes. This
-//! file contains no logic that a test would call.
+//! The only binary, `rebate`. It reads a command line, calls the command and reports the result. The exit
+//! code is 0 for success, 1 if the work failed, and 2 for bad usage or input. `rebate memcached` has
+//! memcached's exit codes.
 
+mod connect;
 mod demo;
 mod devices;
+mod dict;
 mod doctor;
+mod estimate;
 mod health;
 mod load;
 mod log;
@@ -19,6 +22,7 @@ mod serve;
 mod shell;
 mod sim;
 mod terminal;
+mod tls;
 mod trace;
 
 use std::ffi::OsString;
@@ -36,31 +40,35 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve memcached clients from a compressed cache or before memcached servers.
+    /// Serve memcached clients from a compressed cache, embedded or in front of memcached servers.
     Serve(Box<serve::Serve>),
-    /// The same behind memcached's own flags: stands where a memcached binary stood.
+    /// Run the same server with memcached's flags, as a replacement for a memcached binary.
     Memcached(Memcached),
     /// Load a memcached endpoint at a fixed rate and report latency and hits.
-    Load(load::Load),
-    /// Compare compression off and on in the same memory, on this machine, with nothing to set up.
+    Load(Box<load::Load>),
+    /// Estimate what Rebate would save on a live memcached's data, without writing to it.
+    Estimate(estimate::Estimate),
+    /// List, train, export, import and drop the dictionaries with which small values are stored.
+    Dict(dict::Dict),
+    /// Compare compression off and on in the same memory, on this machine and without any setup.
     Demo(demo::Demo),
-    /// Run the papers' experiments here and set the published numbers beside ours.
+    /// Run the papers' experiments on this machine and compare the results with the published numbers.
     Reproduce(reproduce::Reproduce),
-    /// Say what acceleration would give a service, from parameters, sizes, device profiles and CPU profiles.
+    /// Estimate the gain of a service from acceleration, given parameters, sizes, device and CPU profiles.
     Model(Box<model::ModelCommand>),
-    /// List what can do the work here, and which job would go where.
+    /// List the devices that can run jobs on this machine, and which jobs would run on which device.
     Devices(devices::Devices),
-    /// Find what keeps devices from working here, and how to mend it.
+    /// Find out why devices do not work on this machine, and how to fix them.
     Doctor(doctor::Doctor),
     /// Ask a process over gRPC whether it serves.
     Health(health::Health),
-    /// Check, format, explain, encode and draw traces, programs of ops; call a service that runs them.
+    /// Check, format, explain, encode and draw traces (programs of ops), or call a service that runs traces.
     Trace(trace::TraceCommand),
     /// Serve and load Thrift services through the near-cache RPC engine.
     Rpc(rpc::Rpc),
     /// Simulate servers that cannot be bought yet: AccelFlow's accelerators under several orchestrators.
     Sim(sim::Sim),
-    /// Print a shell's completions of these commands.
+    /// Print a completion script of these commands for a shell.
     Completions(shell::Completions),
     /// Write the man pages of these commands.
     Man(shell::ManPages),
@@ -73,7 +81,7 @@ enum Command {
 Examples:
   rebate memcached -m 1024 -l 127.0.0.1 -u nobody")]
 struct Memcached {
-    /// memcached's flags.
+    /// The flags of memcached.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<OsString>,
 }
@@ -87,6 +95,8 @@ fn main() -> ExitCode {
         Command::Memcached(memcached) => return memcached::run(&memcached.args),
         Command::Serve(serve) => serve.run(),
         Command::Load(load) => load.run(),
+        Command::Estimate(estimate) => estimate.run(),
+        Command::Dict(dict) => dict.run(),
         Command::Demo(demo) => demo.run(),
         Command::Reproduce(reproduce) => reproduce.run(),
         Command::Model(model) => model.run(),
@@ -119,6 +129,8 @@ const EXAMPLES: &str = "Examples:
   rebate serve --memory 1GiB
   rebate memcached -m 1024 -l 127.0.0.1 -u nobody
   rebate load 127.0.0.1:11211 --rate 5000 --duration 10s
+  rebate estimate 127.0.0.1:11211
+  rebate dict list 127.0.0.1:11211
   rebate reproduce cache --out results --quick
   rebate model --file accelerometer-recommendations
   rebate devices
@@ -128,4 +140,4 @@ const EXAMPLES: &str = "Examples:
   rebate rpc serve --service memcached
   rebate sim --spec steady
 
-`rebate COMMAND --help` has the flags and more examples of each.";
+`rebate COMMAND --help` shows the flags and more examples of a command.";

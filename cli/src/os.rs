@@ -91,7 +91,7 @@ pub(crate) enum IdentityError {
 /// Gives up root for `user`. A process that is not root keeps its identity.
 ///
 /// # Errors
-/// The process would stay root without an explicit request.
+/// The process is root and no user was named, the user is unknown, or the system refuses the change.
 pub(crate) fn become_user(user: Option<&str>) -> Result<(), IdentityError> {
     if !Uid::current().is_root() && !Uid::effective().is_root() {
         return Ok(());
@@ -135,14 +135,14 @@ pub(crate) fn write_pidfile(path: &Path) -> io::Result<Option<String>> {
         .map(|pid| format!("WARNING: The pid file contained the following (running) pid: {pid}")))
 }
 
-/// Replaces the file at `path` in one step, through `path.suffix`.
+/// Replaces the file at `path` in one step: writes the text to `path.suffix`, and renames that file.
 pub(crate) fn replace(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".");
-    aside.push(suffix);
-    let mut file = fs::File::create(&aside)?;
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".");
+    temporary.push(suffix);
+    let mut file = fs::File::create(&temporary)?;
     file.write_all(text.as_bytes())?;
-    fs::rename(&aside, path)
+    fs::rename(&temporary, path)
 }
 
 /// The descriptors of the process that are not for clients: listeners, epoll, admin pages and logs.

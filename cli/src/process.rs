@@ -1,7 +1,7 @@
 //! Runs a serving process: it starts the server, prints its addresses, obeys signals and drains. SIGTERM, SIGINT and
-//! SIGUSR1 drain the server. A second signal ends the process at once. SIGHUP reads the configuration again. The old
-//! configuration stays if the new one is wrong or would need a restart. A server that can no longer do its work is also
-//! drained, and the process ends with a failure, so that its supervisor starts another.
+//! SIGUSR1 drain the server. A second signal ends the process at once. SIGHUP reads the certificates and the
+//! configuration again. The old configuration stays if the new one is wrong or would need a restart. A server that can
+//! no longer do its work is also drained, and the process ends with a failure, so that its supervisor starts another.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use server::config::{Config, ConfigError, Loaded, Services, diff_for_reload};
+use server::config::{Config, ConfigError, Loaded, Services, TLS_PREFIX, diff_for_reload};
 use server::{Platform, Server, ServerHandle};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
@@ -66,6 +66,8 @@ pub(crate) fn serve(
             tracing::info!("draining");
             break;
         }
+        running.reload_access();
+        running.reload_certificates();
         match reload() {
             Ok(new) => {
                 new.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -104,7 +106,7 @@ pub(crate) fn environment() -> Vec<(String, String)> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// Registers the stop signals. The first is handled by the caller, and the second ends the process.
+/// Registers the stop signals. The caller handles the first signal, and a second signal ends the process.
 fn stop_signals() -> std::io::Result<Signals> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGUSR1] {
@@ -117,11 +119,15 @@ fn stop_signals() -> std::io::Result<Signals> {
 /// Prints the addresses. The admin address is printed first, so that a program that waits for `listening on` has read
 /// it.
 fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
+    let shown = |address: SocketAddr| {
+        let prefix = if running.is_tls(address) { TLS_PREFIX } else { "" };
+        format!("{prefix}{address}")
+    };
     if let Some(address) = running.admin_address() {
-        print_line(&format!("admin on {address}"));
+        print_line(&format!("admin on {}", shown(address)));
     }
     for address in running.grpc_addresses() {
-        print_line(&format!("grpc on {address}"));
+        print_line(&format!("grpc on {}", shown(*address)));
     }
     for address in config.server.grpc_listen.iter().filter_map(|text| text.parse().ok()) {
         if let api::Address::Unix(_) = &address {
@@ -129,14 +135,14 @@ fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
         }
     }
     for address in running.program_addresses() {
-        print_line(&format!("programs on {address}"));
+        print_line(&format!("programs on {}", shown(*address)));
     }
     if let Some(path) = &config.server.lane_listen {
         print_line(&format!("lane on {}", path.display()));
     }
     let addresses = running.addresses();
     for address in addresses {
-        print_line(&format!("listening on {address}"));
+        print_line(&format!("listening on {}", shown(*address)));
     }
     let frontend = Services::from_roles(&config.server.roles).frontend;
     if let Some(path) = config.server.unix_socket.as_ref().filter(|_| frontend) {
@@ -156,9 +162,12 @@ fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
     }
 }
 
-/// The functions in foreign code that a server uses.
-const PLATFORM: Platform =
-    Platform { watch_lane: Some(drivers::lane::watch), trim_heap: drivers::heap::give_back };
+/// The functions of this platform that a server calls. They are in `drivers`, because they use foreign code.
+const PLATFORM: Platform = Platform {
+    watch_lane: Some(drivers::lane::watch),
+    trim_heap: drivers::heap::trim,
+    release_program_pages: drivers::program::release_pages,
+};
 
 fn port_lines(addresses: &[SocketAddr]) -> String {
     let line = |address: &SocketAddr| {

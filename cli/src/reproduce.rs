@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
-use experiments::{Problem, Session, accelerometer, accelflow, arcalis, cache, offload, scheduler};
+use experiments::{
+    Measurement, Problem, Session, Simulation, accelerometer, accelflow, arcalis, cache, offload,
+    scheduler,
+};
 
 use crate::terminal::{CliError, print_line, stop_on_signal};
 
@@ -21,57 +24,60 @@ pub(crate) struct Reproduce {
 /// The experiments.
 #[derive(Debug, Subcommand)]
 enum Experiment {
-    /// The compressed cache [CacheTax]: as a monolith and as microservices, in software and with a virtual IAA.
+    /// Measure the compressed cache [CacheTax]: monolith and microservices, software and a virtual IAA.
     ///
-    /// Latency against value size and against load, what each stage takes, and what the accelerator frees; at 64 KiB,
-    /// what a compression service next door comes to beside the monolith. Writes cache.json and report.html. Needs
-    /// memcached; with Intel QPL's library the monolith is measured in that too. --quick takes some minutes; without
-    /// it, on two cores, an estimated three hours. --configurations and --parts take less.
+    /// Measures latency by value size and by load, the time of each stage, and the CPU time that the
+    /// accelerator frees. At 64 KiB, compares a compression service on the same host with the monolith.
+    /// Writes cache.json and report.html. Needs memcached, and measures Intel QPL if its library is given.
+    /// Takes an estimated three hours on two cores, or some minutes with --quick. --configurations and
+    /// --parts reduce the time.
     #[command(after_help = CACHE)]
     Cache(Run<cache::Options>),
-    /// What acceleration gives [Accelerometer]: the printed numbers, and A/B runs on this machine.
+    /// Compute the gains from acceleration [Accelerometer], and test the model with A/B runs on this machine.
     ///
-    /// The numbers that Accelerometer prints, computed by our model from its inputs (specs/profiles); and A/B runs of
-    /// an example service, with and without acceleration, held against what the model says from the run without it and
-    /// a microbenchmark. Writes accelerometer.json and accelerometer.html. --quick takes half a minute, estimated;
-    /// without it some ten minutes.
+    /// The first part computes the numbers of the paper from the paper's inputs (specs/profiles). The second
+    /// part runs an example service with and without acceleration. It compares the measured gain with the
+    /// model's estimate from the run without acceleration and a microbenchmark. Writes accelerometer.json and
+    /// accelerometer.html. Takes an estimated ten minutes, or half a minute with --quick.
     #[command(after_help = ACCELEROMETER)]
     Accelerometer(Run<accelerometer::Options>),
-    /// When and how to offload [OffloadSched]: the offload runtime, emulated and measured.
+    /// Measure when and how to offload jobs [OffloadSched], with the offload runtime and emulated devices.
     ///
-    /// On one core and on two: a virtual BlueField-2 beside the paper's software, beside our own codec, and worker
-    /// threads: latency by size, five modes on three workloads, polling, load past saturation. Writes runtime.json and
-    /// runtime.html. With Intel QPL's library, or in a build with DPDK, latency by size and the modes are measured on
-    /// those, too. --quick takes less than a minute; without it, on an idle machine, an estimated quarter of an hour.
+    /// Compares a virtual BlueField-2 with the paper's software, our codec and worker threads, on one core
+    /// and on two: latency by size, five modes on three workloads, polling, and load beyond saturation. Uses
+    /// Intel QPL and DPDK, if there, for latency by size and the modes. Writes runtime.json and runtime.html.
+    /// Takes an estimated quarter of an hour on an idle machine, or less than a minute with --quick.
     #[command(after_help = RUNTIME)]
     Runtime(Run<offload::Options>),
-    /// Orchestrating an ensemble of accelerators [AccelFlow]: simulated.
+    /// Simulate the orchestration of an ensemble of accelerators [AccelFlow].
     ///
-    /// AccelFlow's server under ten orchestrators in two scenarios, what is varied in it, and RELIEF's own applications
-    /// (see rebate sim). Writes accelflow.json and accelflow.html; measures nothing. Some minutes; --quick takes less.
-    /// Interrupted, the same command goes on where it was: studies are kept in accelflow.unfinished.
-    Accelflow(Run<accelflow::Options>),
-    /// A near-cache RPC engine [Arcalis]: simulated, and in software.
+    /// Simulates AccelFlow's server under all orchestrators in two scenarios and with varied parameters, and
+    /// RELIEF's own applications (see rebate sim). Measures nothing. Writes accelflow.json and
+    /// accelflow.html. Takes some minutes, or less with --quick. Studies are saved in accelflow.unfinished,
+    /// and the same command resumes after an interruption.
+    Accelflow(Run<Simulation>),
+    /// Simulate a near-cache RPC engine [Arcalis], and measure the engine in software.
     ///
-    /// The engine between two cores (see rebate sim): speedups, what they depend on, what the paper's numbers say of
-    /// each other; and the engine in software: where its CPU time goes, and with valgrind what a core executes. Writes
-    /// arcalis.json and arcalis.html. Some minutes, estimated; --quick takes less. Ctrl-C keeps the parts that are
-    /// done.
-    Arcalis(Run<arcalis::Options>),
-    /// The scheduler in charge of the compressed cache, against every static policy.
+    /// Simulates the engine between two cores (see rebate sim): its speedups, the parameters on which they
+    /// depend, and contradictions between the paper's numbers. Then measures how the engine in software
+    /// spends its CPU time and, with valgrind, what a core executes. Writes arcalis.json and arcalis.html.
+    /// Takes an estimated few minutes, or less with --quick. Ctrl-C keeps the parts that are done.
+    Arcalis(Run<Simulation>),
+    /// Compare the compressed cache under a scheduler with the cache under every static policy.
     ///
-    /// With a virtual IAA, at five loads and five sizes. Writes scheduler.json and scheduler.html. --quick takes less
-    /// than a minute; without it an estimated quarter of an hour. Ctrl-C keeps the sizes and loads that are done.
+    /// Uses a virtual IAA, five loads and five sizes. Writes scheduler.json and scheduler.html. Takes an
+    /// estimated quarter of an hour, or less than a minute with --quick. Ctrl-C keeps the finished sizes and
+    /// loads.
     #[command(after_help = SCHEDULER)]
     Scheduler(Run<scheduler::Options>),
-    /// All of them, one after the other, as they are without flags.
-    All(All),
+    /// Run all experiments, one after the other, with their default flags.
+    All(Run<All>),
 }
 
 /// The flags of one experiment, with the folder for its results.
 #[derive(Debug, Args)]
 struct Run<Options: Args> {
-    /// Where results go; made if it is not there.
+    /// Directory for the results. It is created if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     #[command(flatten)]
@@ -81,10 +87,7 @@ struct Run<Options: Args> {
 /// The flags of `rebate reproduce all`, which runs every experiment.
 #[derive(Debug, Args)]
 struct All {
-    /// Where results go; made if it is not there.
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
-    /// Few points, one short run each: to see that all of them work.
+    /// Measure only few points with short runs, to check that all experiments work.
     #[arg(long)]
     quick: bool,
 }
@@ -108,7 +111,7 @@ impl Experiment {
             Self::Accelflow(run) => run.with(accelflow::run, stop),
             Self::Arcalis(run) => run.with(arcalis::run, stop),
             Self::Scheduler(run) => run.with(scheduler::run, stop),
-            Self::All(all) => all.run(stop),
+            Self::All(run) => run.all(stop),
         }
     }
 }
@@ -123,9 +126,9 @@ impl<Options: Args> Run<Options> {
     }
 }
 
-impl All {
+impl Run<All> {
     /// Runs every experiment, the simulated ones first. If one fails, the others still produce their results.
-    fn run(&self, stop: &Arc<AtomicBool>) -> Result<(), Problem> {
+    fn all(&self, stop: &Arc<AtomicBool>) -> Result<(), Problem> {
         let mut failed = Vec::new();
         for (name, experiment) in self.experiments() {
             if stop.load(Ordering::Relaxed) {
@@ -141,28 +144,22 @@ impl All {
     }
 
     fn experiments(&self) -> [(&'static str, Experiment); 6] {
-        let quick = self.quick;
+        let quick = self.options.quick;
+        let simulation = || self.one(Simulation { quick, ..Default::default() });
+        let measurement = Measurement { quick, ..Default::default() };
+        let accelerometer =
+            accelerometer::Options { measurement: measurement.clone(), ..Default::default() };
+        let offload = offload::Options { measurement: measurement.clone(), ..Default::default() };
+        let scheduler =
+            scheduler::Options { measurement: measurement.clone(), ..Default::default() };
+        let cache = cache::Options { measurement, ..Default::default() };
         [
-            (
-                "accelflow",
-                Experiment::Accelflow(self.one(accelflow::Options { quick, runs: None })),
-            ),
-            ("arcalis", Experiment::Arcalis(self.one(arcalis::Options { quick, runs: None }))),
-            (
-                "accelerometer",
-                Experiment::Accelerometer(
-                    self.one(accelerometer::Options { quick, ..Default::default() }),
-                ),
-            ),
-            (
-                "runtime",
-                Experiment::Runtime(self.one(offload::Options { quick, ..Default::default() })),
-            ),
-            (
-                "scheduler",
-                Experiment::Scheduler(self.one(scheduler::Options { quick, ..Default::default() })),
-            ),
-            ("cache", Experiment::Cache(self.one(cache::Options { quick, ..Default::default() }))),
+            ("accelflow", Experiment::Accelflow(simulation())),
+            ("arcalis", Experiment::Arcalis(simulation())),
+            ("accelerometer", Experiment::Accelerometer(self.one(accelerometer))),
+            ("runtime", Experiment::Runtime(self.one(offload))),
+            ("scheduler", Experiment::Scheduler(self.one(scheduler))),
+            ("cache", Experiment::Cache(self.one(cache))),
         ]
     }
 
@@ -177,7 +174,7 @@ const EXAMPLES: &str = "Examples:
   rebate reproduce runtime --out results --parts loads --duration 1s
   rebate reproduce all --out results --quick
 
-`rebate reproduce EXPERIMENT --help` has the flags and more examples of each. docs/references.md names the papers.";
+`rebate reproduce EXPERIMENT --help` shows the flags and more examples. docs/references.md lists the papers.";
 
 const CACHE: &str = "Examples:
   rebate reproduce cache --out results

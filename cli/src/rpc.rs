@@ -26,13 +26,13 @@ pub(crate) struct Rpc {
 enum Verb {
     /// Serve a Thrift service (binary protocol, framed) through the near-cache RPC engine.
     Serve(serve::Serve),
-    /// Load a service in a closed loop, and compare every byte.
+    /// Load a service in a closed loop and check every byte of its answers.
     Load(load::Load),
     /// Record the packets of a workload into a file.
     Record(record::Record),
-    /// Replay packets in process, without sockets, and measure layouts at equal core counts.
+    /// Replay packets without sockets in this process, and compare layouts on the same number of cores.
     Replay(replay::Replay),
-    /// Send a mix of all workloads in process and compare every answer with a model of the stores.
+    /// Send a mix of all workloads in this process and compare every answer with a model of the stores.
     Soak(soak::Soak),
 }
 
@@ -57,4 +57,4 @@ const EXAMPLES: &str = "Examples:
   rebate rpc replay packets --layout inline,two-thread --json
   rebate rpc soak --requests 10000000 --layout two-thread
 
-docs/operating/rpc.md has the services, the layouts and clients in other languages.";
+docs/operating/rpc.md describes the services, the layouts and clients in other languages.";

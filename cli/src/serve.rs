@@ -2,6 +2,7 @@
 
 use clap::{ArgAction, Args};
 use server::config::{self, Sources};
+use units::Codec;
 
 use crate::devices::{DeviceFlags, flag};
 use crate::process::{self, Handover, ServeError};
@@ -12,22 +13,22 @@ use crate::{devices, log, os};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// The services of this process: all, or any of frontend, compression, store, scheduler, programs.
+    /// Services of this process: all, or any of frontend, compression, store, scheduler and programs.
     #[arg(long, value_name = "ROLE", value_delimiter = ',')]
     role: Vec<String>,
-    /// Where memcached clients connect, HOST:PORT; port 0 takes a free one.
+    /// TCP address for memcached clients, HOST:PORT. With port 0, the system chooses a free port.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     listen: Vec<String>,
-    /// Where gRPC clients connect, HOST:PORT or the path of a Unix socket.
+    /// Address for gRPC clients: HOST:PORT, or the path of a Unix socket.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     grpc_listen: Vec<String>,
-    /// A Unix socket where frontends on this host set up lanes to the compression service.
+    /// Unix socket on which frontends of this host set up lanes (shared memory) to the compression service.
     #[arg(long, value_name = "PATH")]
     lane_listen: Option<String>,
-    /// Where callers of the example service of programs connect, HOST:PORT; needs --program-secrets.
+    /// TCP address for callers of the example service of programs, HOST:PORT. Needs --program-secrets.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     program_listen: Vec<String>,
-    /// The tenants of that service: a file of lines TENANT SECRET.
+    /// Tenants of the example service of programs: a file with a line TENANT SECRET for each tenant.
     #[arg(long, value_name = "FILE")]
     program_secrets: Option<String>,
     /// The old name of --program-listen.
@@ -36,56 +37,69 @@ pub(crate) struct Serve {
     /// The old name of --program-secrets.
     #[arg(long, hide = true)]
     trace_secrets: Option<String>,
-    /// The scheduler to report to and take parameters from.
+    /// Address of the scheduler that gets reports from this process and sends it parameters.
     #[arg(long, value_name = "ADDR")]
     scheduler: Option<String>,
-    /// A Unix socket for memcached clients; TCP is then off unless --listen is given too.
+    /// Unix socket for memcached clients. TCP is then off, unless --listen is also given.
     #[arg(long, value_name = "PATH")]
     unix_socket: Option<String>,
-    /// HTTP for /metrics, /healthz, /readyz and /config.
+    /// Address for HTTP requests of /metrics, /healthz, /readyz and /config.
     #[arg(long, value_name = "ADDR")]
     admin_listen: Option<String>,
-    /// `embedded`, `memcached://HOST[:PORT],...` for a ring of servers, or `grpc://ADDR,...` for store services.
+    /// Store: `embedded`, `memcached://HOST[:PORT],...` (a ring), or `grpc://ADDR,...` (store services).
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Memory for items of the embedded store, such as 64MiB.
+    /// Memory of the embedded store for items, such as 64MiB.
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Largest item by its uncompressed size, such as 1MiB.
+    /// Maximum uncompressed size of an item, such as 1MiB.
     #[arg(long, value_name = "SIZE")]
     item_bytes_max: Option<String>,
-    /// on; read-only and off write values as they came. All read compressed values.
+    /// Compression: on; or read-only or off, which write values unchanged. All modes read compressed values.
     #[arg(long, value_name = "MODE")]
     compress: Option<String>,
-    /// auto, deflate, zstd or lz4 for new values.
-    #[arg(long, value_name = "CODEC")]
+    #[arg(long, value_name = "CODEC", help = codec_help())]
     codec: Option<String>,
-    /// fast, default or high.
+    /// Compression effort: fast, default or high.
     #[arg(long, value_name = "LEVEL")]
     level: Option<String>,
-    /// Stored values that Rebate did not write: serve them, or forbid them (a miss).
+    /// Handling of stored values that Rebate did not write: serve, or forbid (clients see a miss).
     #[arg(long, value_name = "WHAT")]
     foreign: Option<String>,
-    /// Event loops.
+    /// Version of the frames of new values: 1, or 2, which is shorter and which older servers cannot read.
+    #[arg(long, value_name = "N")]
+    frame_version: Option<String>,
+    /// Number of worker threads, each with an event loop.
     #[arg(long, value_name = "N")]
     threads: Option<String>,
-    /// Threads for large values; 0 for none.
+    /// Number of additional threads for large values; 0 means none.
     #[arg(long, value_name = "N")]
     workers: Option<String>,
-    /// Client connections at most.
+    /// Maximum number of client connections.
     #[arg(long, value_name = "N")]
     connections_max: Option<String>,
+    /// Roles, identities and quotas of clients. If not given, every client may do everything.
+    #[arg(long, value_name = "FILE")]
+    access_file: Option<String>,
+    /// Listen on addresses that other hosts reach, although every client may do everything.
+    #[arg(long)]
+    insecure: bool,
     #[command(flatten)]
     devices: DeviceFlags,
-    /// Print the effective configuration with the origin of every key, and end.
+    /// Print the effective configuration with the origin of every key, and exit.
     #[arg(long)]
     print_config: bool,
-    /// Check the configuration and end: 0 if it can be served, 2 if not.
+    /// Check the configuration, and exit with 0 if it is valid or 2 if not.
     #[arg(long)]
     check_config: bool,
-    /// Log more; twice for everything. RUST_LOG wins.
+    /// Log more; give it twice to log everything. RUST_LOG overrides this flag.
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
+}
+
+fn codec_help() -> String {
+    let [names @ .., last] = &Codec::NAMES;
+    format!("Codec for new values: auto, {} or {last}", names.join(", "))
 }
 
 impl Serve {
@@ -102,8 +116,9 @@ impl Serve {
             return Ok(());
         }
         devices::check(&loaded.config.runtime).map_err(CliError::Usage)?;
-        server::traces::secrets(&loaded.config.programs)
+        server::programs::secrets(&loaded.config.programs)
             .map_err(|problem| CliError::Usage(format!("programs.secrets_file: {problem}")))?;
+        server::access::check(&loaded.config).map_err(CliError::Usage)?;
         if self.check_config {
             print_line("the configuration is valid");
             return Ok(());
@@ -149,24 +164,27 @@ impl Serve {
             ("--codec", "compress.codec", &self.codec),
             ("--level", "compress.level", &self.level),
             ("--foreign", "compress.foreign", &self.foreign),
+            ("--frame-version", "values.frame_version", &self.frame_version),
             ("--threads", "server.threads", &self.threads),
             ("--workers", "runtime.workers", &self.workers),
             ("--connections-max", "server.connections_max", &self.connections_max),
+            ("--access-file", "server.access_file", &self.access_file),
         ] {
             flags.extend(value.as_ref().map(|value| flag(name, key, value)));
         }
+        flags.extend(self.insecure.then(|| flag("--insecure", "server.insecure", "true")));
         self.devices.sources(flags)
     }
 }
 
 const EXAMPLES: &str = "Examples:
   rebate serve
-  rebate serve --memory 4GiB --listen 0.0.0.0:11211 --admin-listen 127.0.0.1:9150
+  rebate serve --memory 4GiB --listen 0.0.0.0:11211 --access-file access.toml --admin-listen 127.0.0.1:9150
   rebate serve --store memcached://10.0.0.1,10.0.0.2:11212 --compress read-only
   rebate serve --config rebate.toml --set compress.level=high
   rebate serve --config rebate.toml --print-config
   rebate serve --role programs --program-listen 127.0.0.1:9300 --program-secrets secrets
 
-Every key has three more names: `section.key` in the file, REBATE_SECTION__KEY in the environment, and \
---set section.key=VALUE. A flag wins over the environment, which wins over the file. \
-SIGHUP reads file and environment again; SIGTERM drains.";
+Every key can also be set as `section.key` in the file, as REBATE_SECTION__KEY in the environment, and with \
+--set section.key=VALUE. Flags override the environment, and the environment overrides the file. \
+SIGHUP reads the file and the environment again. SIGTERM completes the requests in flight and ends the server.";

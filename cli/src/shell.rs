@@ -1,5 +1,5 @@
-//! `rebate completions` and `rebate man`: make the files that a package installs with the binary, from the flags
-//! themselves.
+//! `rebate completions` and `rebate man`: generate the files that a package installs with the binary, from
+//! the definitions of the flags.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::terminal::{CliError, print, print_line};
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS)]
 pub(crate) struct Completions {
-    /// The shell for which they are.
+    /// Shell for which the script is printed.
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Completions {
 #[derive(Debug, Args)]
 #[command(after_help = PAGES)]
 pub(crate) struct ManPages {
-    /// The folder for the pages; made if it is not there.
+    /// Directory for the pages. It is created if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }

@@ -54,7 +54,7 @@ impl fmt::Display for CliError {
 /// The exit code of failed work. A second signal also ends a process with this code.
 const EXIT_FAILED: u8 = 1;
 
-/// Writes a warning to stderr. A stderr that cannot be written is no reason to end, so nothing else happens then.
+/// Writes a warning to stderr. If stderr cannot be written, the warning is dropped.
 pub(crate) fn warn(text: &str) {
     log::line(&format!("rebate: {text}"));
 }
@@ -146,6 +146,13 @@ pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
     lines(table)
 }
 
+/// Formats names and what belongs to them, one pair on each line.
+pub(crate) fn pairs(rows: &[(&str, String)]) -> Vec<String> {
+    let mut table = plain_table();
+    table.add_rows(rows.iter().map(|(name, text)| [*name, text]));
+    lines(table)
+}
+
 /// Formats rows of numbers. The first row is the head. The first column is aligned to the left and numbers to the
 /// right.
 pub(crate) fn numbers(rows: &[Vec<String>]) -> Vec<String> {
@@ -184,6 +191,15 @@ pub(crate) const WIDTH: usize = 100;
 /// The number of blanks between two columns.
 const GAP: usize = 2;
 
+/// Parses the flags of one command, for tests.
+#[cfg(test)]
+pub(crate) fn flags<F: clap::Args>(line: &str) -> Result<F, String> {
+    let command = F::augment_args(clap::Command::new("rebate").no_binary_name(true));
+    let matches = command.try_get_matches_from(line.split_whitespace());
+    let flags = matches.and_then(|matches| F::from_arg_matches(&matches));
+    flags.map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +222,12 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let lines = numbers(&[row(["op", "p50", "p99"]), row(["get", "1.5", "100.0"])]);
         assert_eq!(lines, ["op   p50    p99", "get  1.5  100.0"]);
+    }
+
+    #[test]
+    fn texts_stand_behind_their_names() {
+        let rows = [("load", "open loop".to_owned()), ("connections", "4".to_owned())];
+        assert_eq!(pairs(&rows), ["load         open loop", "connections  4"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `rebate trace`: reads trace files and reports their faults, their meaning and their size in bytes. It runs no trace.
-//! `call` requests that from a server.
+//! `rebate trace`: reads trace files and reports their faults, their meaning and their size in bytes. It runs
+//! no trace; `call` sends a request to a server that runs traces.
 
 mod call;
 
@@ -25,43 +25,43 @@ pub(crate) struct TraceCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Find what is wrong, with line and column, or count what is there.
+    /// Report the faults in files with line and column, or count the traces if there are no faults.
     Check {
         #[command(flatten)]
         texts: Texts,
-        /// For programs.
+        /// Print JSON instead of text.
         #[arg(long)]
         json: bool,
     },
-    /// Put files into the canonical layout, comments kept; - reads stdin and writes stdout.
+    /// Format files in the canonical layout and keep their comments; - reads stdin and writes stdout.
     Fmt {
-        /// The files.
+        /// Files to format.
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
-        /// Change nothing; name the files that would change, and exit with 1 if there are any.
+        /// Change nothing. Print the names of the files that would change, and exit with 1 if there are any.
         #[arg(long)]
         check: bool,
     },
-    /// Say step by step what traces do.
+    /// Explain step by step what traces do.
     Explain {
         #[command(flatten)]
         texts: Texts,
         #[command(flatten)]
         chosen: Chosen,
     },
-    /// Print the bytes of traces, as docs/format.md has them.
+    /// Print the encoded bytes of traces (docs/format.md describes the encoding).
     Encode {
         #[command(flatten)]
         texts: Texts,
         #[command(flatten)]
         chosen: Chosen,
-        /// Whose the trace is.
+        /// Tenant of the trace.
         #[arg(long, value_name = "N", default_value_t = 0)]
         tenant: u16,
-        /// The position mark: the step to run next.
+        /// Position mark: the number of the step to run next.
         #[arg(long, value_name = "STEP", default_value_t = 0)]
         mark: u8,
-        /// For programs.
+        /// Print JSON instead of text.
         #[arg(long)]
         json: bool,
     },
@@ -71,10 +71,10 @@ enum Verb {
         texts: Texts,
         #[command(flatten)]
         chosen: Chosen,
-        /// DOT instead of SVG.
+        /// Write DOT (Graphviz) instead of SVG.
         #[arg(long)]
         dot: bool,
-        /// Write there instead of to stdout.
+        /// Write to this file instead of stdout.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -84,14 +84,14 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Texts {
-    /// Files that make one catalog together; without any, the traces and services of AccelFlow.
+    /// Files that together make one catalog. The default is the traces and services of AccelFlow.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct Chosen {
-    /// Only this trace; may be given again.
+    /// Use only this trace; can be repeated.
     #[arg(long, value_name = "NAME")]
     trace: Vec<String>,
 }
@@ -311,7 +311,7 @@ fn faults(errors: &[TextError]) -> CliError {
     CliError::Usage(String::new())
 }
 
-const EXAMPLES: &str = "A trace, as a file says it:
+const EXAMPLES: &str = "A trace in a file:
   field compressed flag
 
   trace receive takes encrypted(message(protobuf)) {

@@ -165,7 +165,7 @@ impl Cache {
                 return;
             }
             let page = || self.page();
-            assert!(start.elapsed() < PATIENCE, "{counter} {counted}, {is_shown}: {}", page());
+            assert!(start.elapsed() < TIMEOUT, "{counter} {counted}, {is_shown}: {}", page());
         }
     }
 
@@ -180,7 +180,7 @@ impl Cache {
         spec.keys = 200;
         spec.zipf_alpha = 0.0;
         spec.value_bytes = SizeDist::Uniform { min_bytes: 100, max_bytes: 20_000 };
-        spec.request_timeout = Nanos::from(PATIENCE);
+        spec.request_timeout = Nanos::from(TIMEOUT);
         load::run(&spec, |_| {}, &AtomicBool::new(false)).expect("a valid load")
     }
 
@@ -206,7 +206,7 @@ impl Cache {
     /// Ends the server, which closes its connections, and then drops the device with all its state.
     fn end(self) {
         let Self { running, device } = self;
-        assert!(running.drain(PATIENCE), "a connection is stuck");
+        assert!(running.drain(TIMEOUT), "a connection is stuck");
         assert_eq!(Arc::strong_count(&device), 1, "something still holds the device");
     }
 }
@@ -227,7 +227,7 @@ fn injected(fault: &str) -> String {
 
 const SOUND: FaultPlan = FaultPlan { seed: 1, ..FaultPlan::SOUND };
 
-/// The faults occur in one of this many jobs.
+/// One in this many jobs has a fault.
 const EVERY: u64 = 100;
 
 /// The counter of a device's wrong results that software computed again.
@@ -238,7 +238,7 @@ const UNREADABLE: &str = "rebate_frame_errors_total{kind=\"device_corrupt\"}";
 const JOB_TIMEOUT_MS: u64 = 200;
 
 const ROUND: Duration = Duration::from_millis(300);
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const ENGINES: &[EngineFactory] = &[
     drivers::isal::engine,

@@ -346,7 +346,7 @@ fn symbols_are_explained_and_rules_extended() {
     assert!(ran.code == Some(2) && ran.err.contains("bad.toml"), "{}", ran.err);
 }
 
-/// Does not judge numbers that were measured here, because CI's machine is busy.
+/// Checks the computed numbers. The measured numbers are not judged, because CI's machine is busy.
 #[test]
 fn reproduce_writes_rows_equal_to_every_printed_digit() {
     let folder = tempfile::tempdir().unwrap();

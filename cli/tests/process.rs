@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A limit for a machine whose host takes cores away. Only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A long timeout, because the host of a virtual machine may take cores away. Only a failing test reaches it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn rebate(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rebate"));
@@ -60,7 +60,7 @@ impl Serving {
     }
 
     fn code(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
@@ -94,7 +94,7 @@ fn line_with(from: &mut impl BufRead, what: &str) -> String {
 
 fn ask(address: &str, request: &[u8], answer_bytes: usize) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(request).unwrap();
     let mut answer = vec![0; answer_bytes];
     stream.read_exact(&mut answer).unwrap();
@@ -195,7 +195,7 @@ fn bad_usage_ends_with_2_and_failed_work_with_1() {
         (&["serve", "--role", "compression"], 2, "server.grpc_listen: is empty"),
         (&["serve", "--role", "cook"], 2, "all, frontend, compression, store, scheduler"),
         (&["serve", "--config", "/nonexistent"], 2, "/nonexistent"),
-        (&["serve", "--listen", "192.0.2.1:1"], 1, "192.0.2.1:1"),
+        (&["serve", "--insecure", "--listen", "192.0.2.1:1"], 1, "192.0.2.1:1"),
         (&["load", "127.0.0.1:1"], 1, "127.0.0.1:1"),
         (&["load", "127.0.0.1:1", "--rate", "-1"], 2, "rate_per_s is -1"),
         (&["load", "127.0.0.1:1", "--preset", "nonesuch"], 2, "nonesuch"),
@@ -267,7 +267,7 @@ fn the_memcached_face_names_its_ports_as_memcached_does() {
     let mut server = Serving::start(command.env("MEMCACHED_PORT_FILENAME", &ports));
     let address = server.address();
     let port = address.rsplit(':').next().unwrap();
-    let named = waited_for(&ports);
+    let named = wait_for_content(&ports);
     assert_eq!(named, format!("TCP INET: {port}\n"));
     assert_eq!(ask(&address, b"mn\r\n", 4), "MN\r\n");
     server.signal(Signal::SIGINT);
@@ -281,11 +281,11 @@ fn a_daemon_outlives_its_parent_and_removes_its_pid_file() {
     let mut command = rebate(&["memcached", "-d", "-u", "root", "-p-1", "-l127.0.0.1", "-P"]);
     command.arg("pid").current_dir(folder.path()).env("MEMCACHED_PORT_FILENAME", &ports);
     assert!(command.status().unwrap().success());
-    let pid: i32 = waited_for(&pidfile).trim().parse().unwrap();
-    let port = waited_for(&ports).trim().rsplit(' ').next().unwrap().to_owned();
+    let pid: i32 = wait_for_content(&pidfile).trim().parse().unwrap();
+    let port = wait_for_content(&ports).trim().rsplit(' ').next().unwrap().to_owned();
     assert_eq!(ask(&format!("127.0.0.1:{port}"), b"mn\r\n", 4), "MN\r\n");
     kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while pidfile.exists() {
         assert!(Instant::now() < deadline, "the pid file is still there");
         std::thread::sleep(Duration::from_millis(5));
@@ -375,8 +375,8 @@ fn root_needs_a_user_to_become() {
 }
 
 /// Waits for a file that another process creates in one step, and returns its text.
-fn waited_for(path: &Path) -> String {
-    let deadline = Instant::now() + PATIENCE;
+fn wait_for_content(path: &Path) -> String {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match fs::read_to_string(path) {
             Ok(text) => return text,

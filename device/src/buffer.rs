@@ -1,6 +1,6 @@
-//! Buffers and their pools. A pool provides initialised memory in size classes. The memory returns to the pool when
-//! its last user drops it, so a job's buffer lives as long as the device needs it. The memory is from the process's
-//! heap or is registered with a device through [`Memory`]. This module makes no placement and no device call.
+//! Buffers and their pools. A pool provides initialised memory in size classes. The memory returns to the
+//! pool when its last user drops it, so a job's buffer lives as long as the device needs it. The memory is
+//! from the process's heap or is registered with a device through [`Memory`]. This module calls no device.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -13,8 +13,8 @@ use units::ByteCount;
 
 use crate::job::TenantId;
 
-/// The memory that a buffer is in. A device that needs registered memory compares ids. It copies a buffer that is in
-/// any other memory, and counts the copy.
+/// Identifies the memory that a buffer is in. A device that needs registered memory compares this id with its
+/// own. It copies a buffer from any other memory and counts the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryId(u64);
 
@@ -32,13 +32,13 @@ impl MemoryId {
 /// A block of registered memory. Dropping it returns it to its [`Memory`].
 pub trait MemoryBlock: AsRef<[u8]> + AsMut<[u8]> + Send + Sync {}
 
-/// Memory that a device can reach: a memfd shared with a peer, pinned or huge pages for DMA.
+/// Memory that a device can access, such as a memfd shared with a peer, or pinned or huge pages for DMA.
 pub trait Memory: Send + Sync {
     /// Returns the id that buffers of this memory carry.
     fn id(&self) -> MemoryId;
 
-    /// Returns an initialised block of at least `bytes`, or none when the region is exhausted. Anyone who gets the
-    /// block can read its content, so a region that a peer maps holds only that peer's bytes.
+    /// Returns an initialised block of at least `bytes`, or none when the region is exhausted. The receiver
+    /// can read all of its content, so a region that a peer maps holds only that peer's bytes.
     fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>>;
 
     /// Returns whether several pools share this memory. If true, no pool retains blocks of it, because the other
@@ -67,19 +67,19 @@ impl Pool {
     /// from the heap, which is slower but no error. [`Buffer::memory`] tells where the buffer is.
     pub fn take(&self, capacity: usize) -> Buffer {
         let registered = self.0.registered_block(capacity);
-        self.hand_out(registered.unwrap_or_else(|| self.0.heap_block(capacity)))
+        self.issue(registered.unwrap_or_else(|| self.0.heap_block(capacity)))
     }
 
-    /// Returns a buffer of registered memory, or none if that is exhausted. It is for data that is of no use in other
-    /// memory.
+    /// Returns a buffer of registered memory, or none if that memory is exhausted. Use it for data that is
+    /// useless in other memory.
     pub fn take_registered(&self, capacity: usize) -> Option<Buffer> {
-        self.0.registered_block(capacity).map(|block| self.hand_out(block))
+        self.0.registered_block(capacity).map(|block| self.issue(block))
     }
 
-    /// Returns a buffer of the heap even if the pool has registered memory. It is for data that no device reads, so
-    /// that this data does not use up the memory that devices read.
+    /// Returns a buffer of the heap even if the pool has registered memory. Use it for data that no device
+    /// reads, to save the memory that devices read.
     pub fn take_heap(&self, capacity: usize) -> Buffer {
-        self.hand_out(self.0.heap_block(capacity))
+        self.issue(self.0.heap_block(capacity))
     }
 
     /// Returns the memory that this pool's buffers normally come from.
@@ -97,7 +97,7 @@ impl Pool {
         ByteCount(self.0.retained_bytes.load(Ordering::Relaxed) as u64)
     }
 
-    fn hand_out(&self, Kept { block, user }: Kept) -> Buffer {
+    fn issue(&self, FreeBlock { block, user }: FreeBlock) -> Buffer {
         let capacity = block.bytes().len();
         self.0.outstanding_bytes.fetch_add(capacity, Ordering::Relaxed);
         Buffer { block: Some(block), capacity, filled_bytes: 0, user, pool: self.clone() }
@@ -128,24 +128,24 @@ impl fmt::Debug for Pool {
 /// A piece of pool memory. All of its capacity is initialised; the first `len()` bytes hold data.
 pub struct Buffer {
     block: Option<Block>,
-    /// The size of the block. It is stored here because every job reads it.
+    /// The size of the block (bytes). It is stored here because every job reads it.
     capacity: usize,
     filled_bytes: usize,
     user: User,
     pool: Pool,
 }
 
-/// The tenant whose bytes may be in a block outside the filled part.
+/// The tenant whose bytes may remain in a block outside the filled part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum User {
     /// The block is new and holds no tenant's bytes.
-    Nobody,
+    Unused,
     /// The block may hold the bytes of any tenant.
     Unknown,
     /// The block holds only this tenant's bytes, which an earlier buffer left there.
-    Was(TenantId),
-    /// The block holds only this tenant's bytes, because the buffer was handed to this tenant.
-    Is(TenantId),
+    Previous(TenantId),
+    /// The block holds only this tenant's bytes, because the buffer was assigned to this tenant.
+    Current(TenantId),
 }
 
 impl Buffer {
@@ -164,30 +164,30 @@ impl Buffer {
         self.filled_bytes = bytes;
     }
 
-    /// Makes `bytes` the content of the buffer without copying them. The buffer's previous memory returns to its pool
-    /// unchanged. This is for results that exist already. A later write first copies the bytes into memory from the
-    /// heap, because adopted bytes count as heap memory. The capacity then is the length of `bytes`, so the buffer
-    /// cannot be reused for a longer result.
+    /// Makes `bytes` the content of the buffer without a copy, for results that exist already. The buffer's
+    /// previous memory returns to its pool unchanged. The capacity becomes the length of `bytes`, so the
+    /// buffer cannot be reused for a longer result. A later write first copies the bytes to new memory from
+    /// the heap.
     pub fn adopt(&mut self, bytes: Bytes) {
         self.filled_bytes = bytes.len();
         self.capacity = bytes.len();
         let had = self.block.replace(Block::Adopted(bytes));
         if let Some(had) = had {
-            self.pool.0.give_back(had, self.user);
+            self.pool.0.release(had, self.user);
         }
     }
 
     /// Returns the whole capacity for writing. The caller then calls [`Buffer::set_len`] to declare how many bytes
-    /// hold data. If the buffer was neither handed nor lent to a tenant, the bytes written here count as those of an
+    /// hold data. If the buffer was neither assigned nor lent to a tenant, the bytes written here count as those of an
     /// unknown tenant.
     pub fn space(&mut self) -> &mut [u8] {
-        if !matches!(self.user, User::Is(_)) || matches!(self.block, Some(Block::Adopted(_))) {
+        if !matches!(self.user, User::Current(_)) || matches!(self.block, Some(Block::Adopted(_))) {
             self.user = User::Unknown;
         }
-        self.room()
+        self.bytes_mut()
     }
 
-    fn room(&mut self) -> &mut [u8] {
+    fn bytes_mut(&mut self) -> &mut [u8] {
         if let Some(Block::Adopted(bytes)) = &self.block {
             let bytes = bytes.clone();
             let mut copy = self.pool.take_heap(bytes.len());
@@ -201,36 +201,36 @@ impl Buffer {
         }
     }
 
-    /// Declares that bytes written from now on belong to this tenant. Wipes the bytes at `from` and after it if
-    /// another tenant may have left some there. Wipes nothing if no other tenant used the buffer, for example when it
-    /// returns to the same tenant.
-    pub fn hand_to(&mut self, tenant: TenantId, from: usize) {
+    /// Declares that bytes written from now on belong to this tenant. Wipes the buffer from `from` on if
+    /// another tenant may have left bytes there. Wipes nothing if no other tenant used the buffer.
+    pub fn assign_to(&mut self, tenant: TenantId, from: usize) {
         if let Some(Block::Adopted(_)) = self.block {
             // A later write would copy the adopted bytes, which may be another tenant's, into memory of the buffer.
             // So they are copied now, before the wipe.
             self.space();
         }
         if !self.is_exclusive_to(tenant)
-            && let Some(behind) = self.room().get_mut(from..)
+            && let Some(behind) = self.bytes_mut().get_mut(from..)
         {
             behind.fill(0);
         }
-        self.user = User::Is(tenant);
+        self.user = User::Current(tenant);
     }
 
     /// Returns whether the buffer holds no bytes of other tenants.
     fn is_exclusive_to(&self, tenant: TenantId) -> bool {
         match self.user {
-            User::Nobody => true,
+            User::Unused => true,
             User::Unknown => false,
-            User::Was(other) | User::Is(other) => other == tenant,
+            User::Previous(other) | User::Current(other) => other == tenant,
         }
     }
 
     /// Lends the buffer to a writer that works for this tenant and writes no more bytes than it states, as software
     /// does. This wipes nothing, and the buffer still counts as holding the bytes that other tenants left.
     pub fn lend_to(&mut self, tenant: TenantId) {
-        self.user = if self.is_exclusive_to(tenant) { User::Is(tenant) } else { User::Unknown };
+        self.user =
+            if self.is_exclusive_to(tenant) { User::Current(tenant) } else { User::Unknown };
     }
 
     /// Appends `bytes`.
@@ -239,7 +239,7 @@ impl Buffer {
     /// Panics if the bytes do not fit.
     pub fn extend(&mut self, bytes: &[u8]) {
         let start = self.filled_bytes;
-        self.room()[start..start + bytes.len()].copy_from_slice(bytes);
+        self.bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
         self.filled_bytes += bytes.len();
     }
 
@@ -287,7 +287,7 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let filled_bytes = self.filled_bytes;
-        &mut self.room()[..filled_bytes]
+        &mut self.bytes_mut()[..filled_bytes]
     }
 }
 
@@ -300,13 +300,13 @@ impl fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            self.pool.0.give_back(block, self.user);
+            self.pool.0.release(block, self.user);
         }
     }
 }
 
-/// The input of a job: shared, immutable bytes and their memory id. Cloning is cheap, so the runtime can keep the
-/// input of a job that a lost device still holds and do the job again elsewhere.
+/// The input of a job: shared, immutable bytes and their memory id. Clones are cheap. With a clone the
+/// runtime can repeat a job elsewhere while a lost device still holds the original.
 #[derive(Clone, Debug)]
 pub struct Input {
     bytes: Bytes,
@@ -314,7 +314,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Makes an input from bytes anywhere in the process.
+    /// Makes an input from any bytes of the process. They count as heap memory.
     pub fn heap(bytes: Bytes) -> Self {
         Self { bytes, memory: MemoryId::HEAP }
     }
@@ -351,11 +351,11 @@ impl Deref for Input {
     }
 }
 
-/// The returned blocks by their size class.
-type Shelves = [Mutex<Vec<Kept>>; CLASSES];
+/// The returned blocks, in one list per size class.
+type FreeLists = [Mutex<Vec<FreeBlock>>; CLASSES];
 
 /// A block and its last user.
-struct Kept {
+struct FreeBlock {
     block: Block,
     user: User,
 }
@@ -363,58 +363,58 @@ struct Kept {
 struct Shared {
     memory: Option<Arc<dyn Memory>>,
     /// Returned blocks of registered memory. `heap` holds the returned blocks of the heap.
-    registered: Shelves,
-    heap: Shelves,
+    registered: FreeLists,
+    heap: FreeLists,
     retained_bytes: AtomicUsize,
     retained_bytes_max: usize,
     outstanding_bytes: AtomicUsize,
 }
 
 impl Shared {
-    fn registered_block(&self, capacity: usize) -> Option<Kept> {
+    fn registered_block(&self, capacity: usize) -> Option<FreeBlock> {
         let memory = self.memory.as_ref()?;
         let class = class_of(capacity);
         self.reused(&self.registered, class).or_else(|| {
             let block = memory.allocate(class.map_or(capacity, class_bytes))?;
-            Some(Kept { block: Block::Registered(memory.id(), block), user: User::Nobody })
+            Some(FreeBlock { block: Block::Registered(memory.id(), block), user: User::Unused })
         })
     }
 
-    fn heap_block(&self, capacity: usize) -> Kept {
+    fn heap_block(&self, capacity: usize) -> FreeBlock {
         let class = class_of(capacity);
         self.reused(&self.heap, class).unwrap_or_else(|| {
             let bytes = class.map_or(capacity, class_bytes);
-            Kept { block: Block::Heap(vec![0; bytes].into_boxed_slice()), user: User::Nobody }
+            FreeBlock { block: Block::Heap(vec![0; bytes].into_boxed_slice()), user: User::Unused }
         })
     }
 
-    fn reused(&self, shelves: &Shelves, class: Option<usize>) -> Option<Kept> {
-        let kept = shelves[class?].lock().pop()?;
+    fn reused(&self, free_lists: &FreeLists, class: Option<usize>) -> Option<FreeBlock> {
+        let kept = free_lists[class?].lock().pop()?;
         self.retained_bytes.fetch_sub(kept.block.bytes().len(), Ordering::Relaxed);
         Some(kept)
     }
 
-    fn give_back(&self, block: Block, user: User) {
+    fn release(&self, block: Block, user: User) {
         let is_shared = || self.memory.as_ref().is_some_and(|memory| memory.is_shared());
-        let shelves = match block {
+        let free_lists = match block {
             Block::Adopted(_) => return,
             Block::Registered(..) => (!is_shared()).then_some(&self.registered),
             Block::Heap(_) => Some(&self.heap),
         };
         let bytes = block.bytes().len();
         self.outstanding_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        let Some(shelves) = shelves else { return };
+        let Some(free_lists) = free_lists else { return };
         // Two threads may both pass the test and exceed the bound by one block each. The bound need not be exact.
         let retained = self.retained_bytes.load(Ordering::Relaxed);
         let class = class_of(bytes).filter(|class| class_bytes(*class) == bytes);
         if let Some(class) = class.filter(|_| retained + bytes <= self.retained_bytes_max) {
             self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
             let user = match user {
-                User::Is(tenant) => User::Was(tenant),
+                User::Current(tenant) => User::Previous(tenant),
                 // The previous user may have written to the block.
-                User::Nobody | User::Unknown | User::Was(_) => User::Unknown,
+                User::Unused | User::Unknown | User::Previous(_) => User::Unknown,
             };
-            shelves[class].lock().push(Kept { block, user });
+            free_lists[class].lock().push(FreeBlock { block, user });
         }
     }
 }
@@ -455,10 +455,13 @@ impl Block {
 /// does not retain such blocks.
 fn class_of(bytes: usize) -> Option<usize> {
     let bytes = bytes.max(CLASS_BYTES_MIN);
-    let doublings = (bytes - 1).ilog2() - CLASS_BYTES_MIN.ilog2().min((bytes - 1).ilog2());
-    let start = (doublings as usize) * STEPS_PER_DOUBLING;
-    (start.saturating_sub(1)..(start + STEPS_PER_DOUBLING + 1).min(CLASSES))
-        .find(|class| class_bytes(*class) >= bytes)
+    let doublings = bytes.ilog2() - CLASS_BYTES_MIN.ilog2();
+    let base = CLASS_BYTES_MIN << doublings;
+    // Every block is taken and returned by this computation, so it shifts instead of dividing.
+    let step_log2 = base.ilog2() - STEPS_PER_DOUBLING.ilog2();
+    let steps = (bytes - base + (1 << step_log2) - 1) >> step_log2;
+    let class = doublings as usize * STEPS_PER_DOUBLING + steps;
+    (class < CLASSES).then_some(class)
 }
 
 /// Returns the size of a class's blocks (bytes).
@@ -467,7 +470,7 @@ const fn class_bytes(class: usize) -> usize {
     base + base / STEPS_PER_DOUBLING * (class % STEPS_PER_DOUBLING)
 }
 
-/// The size of the smallest blocks (bytes). Smaller values use such a block too, and a page holds eight of them.
+/// The size of the smallest blocks (bytes). Smaller values use such a block too. A page holds eight blocks.
 const CLASS_BYTES_MIN: usize = 512;
 
 /// The number of size classes per doubling. Four classes waste at most a fifth of a block. One class would waste up
@@ -534,13 +537,13 @@ mod tests {
         let left = |secret: &[u8], hand: Option<u16>, next: u16| {
             let mut buffer = pool.take(600);
             if let Some(tenant) = hand {
-                buffer.hand_to(TenantId(tenant), 0);
+                buffer.assign_to(TenantId(tenant), 0);
             }
             buffer.space()[10..10 + secret.len()].copy_from_slice(secret);
             drop(buffer);
             let mut buffer = pool.take(600);
             buffer.extend(b"head");
-            buffer.hand_to(TenantId(next), 4);
+            buffer.assign_to(TenantId(next), 4);
             assert_eq!(&buffer[..], b"head", "a header is whose the buffer is");
             let found = buffer.space()[4..].to_vec();
             found.windows(secret.len()).any(|part| part == secret)
@@ -554,22 +557,22 @@ mod tests {
         let mut is_left = |lent: u16, next: u16| {
             buffer.lend_to(TenantId(lent));
             buffer.space()[10] = 7;
-            buffer.hand_to(TenantId(next), 4);
+            buffer.assign_to(TenantId(next), 4);
             buffer.space()[10] == 7
         };
         assert!(is_left(1, 1) && !is_left(2, 1) && is_left(1, 1));
         buffer.adopt(Bytes::from(vec![7; 600]));
         buffer.lend_to(TenantId(1));
         buffer.space()[10] = 7;
-        buffer.hand_to(TenantId(2), 4);
+        buffer.assign_to(TenantId(2), 4);
         assert_eq!(buffer.space()[10], 0);
         let mut new = Pool::heap(ByteCount(0)).take(600);
         new.space()[10] = 7;
-        new.hand_to(TenantId(1), 4);
+        new.assign_to(TenantId(1), 4);
         assert_eq!(new.space()[10], 0, "whoever wrote, nobody said for whom");
         let mut buffer = Pool::heap(ByteCount(0)).take(600);
         buffer.adopt(Bytes::from_static(b"adopted"));
-        buffer.hand_to(TenantId(3), 0);
+        buffer.assign_to(TenantId(3), 0);
         assert!(buffer.space().iter().all(|byte| *byte == 0));
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ring::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
 
-/// An expanded key. A job pays for no key schedule, and a clone only increments a counter. Two keys are equal when
-/// one is a clone of the other. The key itself cannot be read back.
+/// An expanded key. Jobs with the same key share one key schedule, and a clone only increments a reference
+/// count. Two keys are equal when one is a clone of the other. The key itself cannot be read back.
 #[derive(Clone)]
 pub struct Key(Arc<LessSafeKey>);
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A nonce of 96 bits. Two messages with the same key and nonce reveal both, so the caller counts nonces.
+/// A nonce of 96 bits. A caller must not use a nonce twice with one key, which would reveal both messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonce(pub [u8; NONCE_BYTES]);
 

@@ -1,51 +1,28 @@
-//! Codecs as devices see them. A [`Dialect`] is the promise that a stream makes to its readers. An [`Engine`] is a
-//! CPU implementation that writes and reads streams. [`crate::engines`] chooses the engine of a stream. Policy
-//! chooses the codec of a value.
+//! Codecs as devices see them. A [`Dialect`] tells a reader whether it can read a stream. An [`Engine`] is a
+//! CPU implementation that writes and reads streams. [`crate::engines`] chooses the engine of a stream.
+//! Policy chooses the codec of a value.
 
 use crate::job::DeviceError;
 
-/// A compression format. The frame names it. Any engine of a codec reads the streams of another engine of that codec.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Codec {
-    /// Raw deflate (RFC 1951) without a zlib or gzip wrapper.
-    Deflate,
-    /// A zstd frame (RFC 8878) without a checksum and without a content size.
-    Zstd,
-    /// An lz4 block.
-    Lz4,
-}
+pub use units::Codec;
 
-impl Codec {
-    /// Every codec, in the order of its index.
-    pub const ALL: [Codec; 3] = [Codec::Deflate, Codec::Zstd, Codec::Lz4];
-
-    /// Returns the name in configuration and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Codec::Deflate => "deflate",
-            Codec::Zstd => "zstd",
-            Codec::Lz4 => "lz4",
-        }
-    }
-}
-
-/// The promise that a stream makes to its readers.
+/// The format of a stream: a codec and a bound on the window. A reader may support only some dialects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dialect {
     /// The format.
     pub codec: Codec,
-    /// The window: no match reaches further back than `1 << window_log2` bytes. It is none if the writer promises
-    /// only the codec's own bound (32 KiB for deflate).
+    /// The window: no match reaches further back than `1 << window_log2` bytes. It is none if the writer
+    /// promises only the codec's own bound (32 KiB for deflate).
     pub window_log2: Option<u8>,
 }
 
 impl Dialect {
-    /// Returns the dialect of a codec with its own window.
+    /// Returns the dialect of a codec without any bound except the codec's own.
     pub const fn new(codec: Codec) -> Self {
         Self { codec, window_log2: None }
     }
 
-    /// Deflate within 4 KiB, which Intel IAA can read.
+    /// Deflate with a window of 4 KiB, which Intel IAA can read.
     pub const IAA: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(12) };
 
     /// Returns whether a stream of at most `original_bytes` in this dialect is also a stream of dialect `other`.
@@ -105,8 +82,8 @@ pub trait Engine: Send {
         output: &mut [u8],
     ) -> Result<usize, EngineError>;
 
-    /// Returns whether the engine decompresses. Streams come from outside, so an engine reads only if its library is
-    /// safe for any bytes.
+    /// Returns whether the engine decompresses. It may only do so if its library is safe for arbitrary bytes,
+    /// because streams come from outside.
     fn reads(&self) -> bool {
         true
     }

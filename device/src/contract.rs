@@ -1,6 +1,6 @@
-//! The contract suite: the duties of every [`Device`] as checks. A test module of any crate expands them for its
-//! device with [`crate::device_contract`]. After a passing fault that the device reports, the suite does the job
-//! again, so that it can check [`crate::Faulty`] too. A device need not detect silent corruption.
+//! The contract suite: checks of what every [`Device`] must do. A test module of any crate applies the checks
+//! to its device with [`crate::device_contract`]. The suite repeats a job after a transient fault that the
+//! device reports, so it can check [`crate::Faulty`] too. A device need not detect silent corruption.
 
 mod harness;
 pub mod inflate;
@@ -20,7 +20,7 @@ use crate::queue::{Device, RefusedReason};
 use harness::Harness;
 pub use kernels::{
     gives_the_published_answers, keeps_nothing_of_another_tenants_job, refuses_tampered_ciphertext,
-    runs_every_kernel_at_every_size, says_that_a_kernel_has_no_room,
+    runs_every_kernel_at_every_size, says_that_the_output_is_too_small,
 };
 use payload::Payload;
 
@@ -37,12 +37,12 @@ macro_rules! device_contract {
             says_that_a_result_does_not_fit,
             reports_damaged_streams,
             survives_flipped_bits,
-            survives_a_queue_dropped_with_jobs_inside,
+            survives_a_queue_dropped_with_jobs_in_flight,
             serves_many_threads_at_once,
             gives_the_published_answers,
             runs_every_kernel_at_every_size,
             refuses_tampered_ciphertext,
-            says_that_a_kernel_has_no_room,
+            says_that_the_output_is_too_small,
             keeps_nothing_of_another_tenants_job,
         );
     };
@@ -60,8 +60,8 @@ macro_rules! device_contract {
     };
 }
 
-/// Checks that the streams of every advertised dialect, level, class and size keep within their window. The device
-/// and this crate's engine of the codec must both read them back exactly.
+/// Compresses data of every class, size and level in every advertised dialect. Each stream must keep within
+/// its window, and both the device and this crate's engine of the codec must decompress it exactly.
 pub fn writes_what_every_engine_reads(device: &dyn Device) {
     let mut harness = Harness::open(device);
     let mut engines = references();
@@ -70,7 +70,7 @@ pub fn writes_what_every_engine_reads(device: &dyn Device) {
         for (class, level, bytes) in cases() {
             let original = Bytes::from(class.bytes(bytes, bytes as u64));
             let task = Task::Compress { dialect: *dialect, level };
-            let stream = harness.run_well(&task, &original, bound(bytes));
+            let stream = harness.run_ok(&task, &original, bound(bytes));
             let mut read = vec![0; bytes];
             let outcome = engine.decompress(&stream, &mut read);
             assert_eq!(outcome, Ok(()), "{dialect:?} {class:?} {level:?} {bytes}");
@@ -78,13 +78,13 @@ pub fn writes_what_every_engine_reads(device: &dyn Device) {
             check_window(*dialect, &stream, &original);
             let task = Task::Decompress { dialect: *dialect, original_bytes: bytes };
             if device.capabilities().accepts(&task, bytes) {
-                assert!(harness.run_well(&task, &stream, bytes) == original);
+                assert!(harness.run_ok(&task, &stream, bytes) == original);
             }
         }
     }
 }
 
-/// Checks that the device reads the streams of this crate's engines exactly.
+/// Checks that the device decompresses the streams of this crate's engines exactly.
 pub fn reads_what_every_engine_writes(device: &dyn Device) {
     let mut harness = Harness::open(device);
     let mut engines = references();
@@ -99,13 +99,13 @@ pub fn reads_what_every_engine_writes(device: &dyn Device) {
             let written = engine.compress(*dialect, level, &original, &mut stream);
             stream.truncate(written.expect("ample room"));
             let task = Task::Decompress { dialect: *dialect, original_bytes: bytes };
-            let read = harness.run_well(&task, &Bytes::from(stream), bytes);
+            let read = harness.run_ok(&task, &Bytes::from(stream), bytes);
             assert!(read == original, "{dialect:?} {class:?} {level:?} {bytes} differs");
         }
     }
 }
 
-/// Checks that the device accepts what its capabilities accept, and refuses every other job as unsupported.
+/// Checks that the device accepts the jobs within its capabilities and refuses all others as unsupported.
 pub fn accepts_exactly_what_it_advertises(device: &dyn Device) {
     let mut harness = Harness::open(device);
     let capabilities = device.capabilities();
@@ -183,7 +183,7 @@ pub fn hands_back_the_job_that_a_full_queue_refuses(device: &dyn Device) {
     }
 }
 
-/// Checks that data that does not shrink is reported as not fitting a smaller buffer, and not as a failure.
+/// Checks that incompressible data in a small output buffer gives [`Outcome::DoesNotFit`] and no error.
 pub fn says_that_a_result_does_not_fit(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for dialect in &device.capabilities().writes {
@@ -196,12 +196,12 @@ pub fn says_that_a_result_does_not_fit(device: &dyn Device) {
                 assert_eq!(outcome, Outcome::DoesNotFit, "{task:?} {bytes} in {capacity}");
             }
             let input = Bytes::from(Payload::Text.bytes(4_096, 3));
-            harness.run_well(&Task::Compress { dialect: *dialect, level }, &input, bound(4_096));
+            harness.run_ok(&Task::Compress { dialect: *dialect, level }, &input, bound(4_096));
         }
     }
 }
 
-/// Checks that truncated streams, garbage and wrong sizes are the caller's errors.
+/// Checks that truncated streams and wrong sizes give [`DeviceError::InvalidInput`].
 pub fn reports_damaged_streams(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for (dialect, original, stream) in streams(device) {
@@ -225,10 +225,7 @@ pub fn reports_damaged_streams(device: &dyn Device) {
             }
             other => expect_invalid(other, bytes),
         }
-        assert!(
-            harness.run_well(&read(bytes), &stream, bytes) == original,
-            "reads on after errors"
-        );
+        assert!(harness.run_ok(&read(bytes), &stream, bytes) == original, "reads on after errors");
     }
 }
 
@@ -237,8 +234,8 @@ fn expect_invalid(outcome: Outcome, at: usize) {
     assert!(invalid, "{outcome:?} at {at}");
 }
 
-/// Checks that flipped bits and garbage give a result or an error. The device must not write outside of the buffer or
-/// panic.
+/// Checks that damaged and random streams give a result or [`DeviceError::InvalidInput`]. The device must not
+/// panic or write outside of the buffer.
 pub fn survives_flipped_bits(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for (dialect, original, stream) in streams(device) {
@@ -262,9 +259,9 @@ pub fn survives_flipped_bits(device: &dyn Device) {
     }
 }
 
-/// Checks that the buffers of detached jobs return once the device releases them, and that the device continues to
-/// work.
-pub fn survives_a_queue_dropped_with_jobs_inside(device: &dyn Device) {
+/// Checks that the buffers of a dropped queue's jobs return to the pool once the device releases them, and
+/// that the device continues to work.
+pub fn survives_a_queue_dropped_with_jobs_in_flight(device: &dyn Device) {
     let task = any_task(device);
     let input = Bytes::from(Payload::Text.bytes(100_000, 4));
     for _ in 0..5 {
@@ -282,7 +279,7 @@ pub fn survives_a_queue_dropped_with_jobs_inside(device: &dyn Device) {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    Harness::open(device).run_well(&task, &input, bound(input.len()));
+    Harness::open(device).run_ok(&task, &input, bound(input.len()));
 }
 
 /// Checks that each thread gets its own jobs back, with the right results.
@@ -307,18 +304,18 @@ fn serve_batch(harness: &mut Harness, device: &dyn Device, original: Bytes) {
     let dialects = device.capabilities().writes.iter();
     waiting
         .extend(dialects.map(|dialect| Task::Compress { dialect: *dialect, level: Level::Fast }));
-    let mut inside = 0;
-    while !waiting.is_empty() || inside > 0 {
+    let mut in_flight = 0;
+    while !waiting.is_empty() || in_flight > 0 {
         while let Some(task) = waiting.pop() {
             let job = harness.job(&task, original.clone(), bound(original.len()));
             if harness.submit(job).is_err() {
                 waiting.push(task);
                 break;
             }
-            inside += 1;
+            in_flight += 1;
         }
         for completion in harness.drain() {
-            inside -= 1;
+            in_flight -= 1;
             let task = completion.job.task;
             let Outcome::Done { output_bytes } = completion.outcome else {
                 let fault = matches!(completion.outcome, Outcome::Failed(DeviceError::Fault(_)));
@@ -399,7 +396,7 @@ fn cases() -> impl Iterator<Item = (Payload, Level, usize)> {
     })
 }
 
-/// Returns the size of any codec's largest output for an input of `bytes`.
+/// Returns an upper bound on the output of any codec for an input of `bytes` (bytes).
 fn bound(bytes: usize) -> usize {
     bytes.saturating_add(bytes / 8).saturating_add(1_024)
 }
@@ -426,7 +423,7 @@ const SIZES: [usize; 16] = [
     1 << 20,
 ];
 
-/// The number of threads that run at once. It exceeds the cores of a small machine.
+/// The number of threads that run at the same time. It exceeds the cores of a small machine.
 const THREADS: u64 = 4;
 
 #[cfg(test)]

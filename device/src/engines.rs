@@ -1,35 +1,64 @@
-//! The CPU codecs, and the set of them that one thread works with. The set decides which engine writes a dialect and
-//! which engine reads a stream. Devices are made of sets ([`crate::software`], [`crate::worker`]). A set has no queue
-//! and no clock.
+//! The CPU codecs, and the set of engines that one thread uses. The set decides which engine writes a dialect
+//! and which engine reads a stream. The devices of [`crate::software`] and [`crate::worker`] run on such
+//! sets. A set has no queue and no clock.
 
 pub mod libdeflate;
 pub mod lz4;
 pub mod zstd;
+pub(crate) mod zstd_dictionary;
+
+use std::sync::Arc;
 
 use units::{ByteCount, limits};
 
 use crate::codec::{Codec, Dialect, Engine, EngineError, EngineFactory};
+use crate::dictionary::Dictionary;
 use crate::job::{DeviceError, Job, Outcome, Task};
 use crate::kernels::{self, Kernel};
 use crate::queue::{Capabilities, Waiting};
+use zstd_dictionary::ZstdDictionary;
 
 /// One engine of each codec, without foreign code beyond the crates' own.
-pub const BUILT_IN: [EngineFactory; 3] = [libdeflate::engine, zstd::engine, lz4::engine];
+pub const BUILT_IN: [EngineFactory; Codec::ALL.len()] =
+    [libdeflate::engine, zstd::engine, lz4::engine];
+
+/// Returns the check of a stream's beginning for this codec, see [`crate::plausible`].
+pub(crate) const fn check_of_beginning(codec: Codec) -> fn(&[u8], &[u8]) -> bool {
+    match codec {
+        Codec::Deflate => libdeflate::may_be,
+        Codec::Zstd => zstd::may_be,
+        Codec::ZstdDictionary => zstd_dictionary::may_be,
+        Codec::Lz4 => lz4::may_be,
+    }
+}
 
 /// One thread's engines. The first engine that writes a dialect is the writer of that dialect. The first engine that
-/// reads a codec is the reader of that codec.
-pub(crate) struct EngineSet(Vec<Box<dyn Engine>>);
+/// reads a codec is the reader of that codec. Streams with a dictionary have one implementation.
+pub(crate) struct EngineSet {
+    engines: Vec<Box<dyn Engine>>,
+    with_dictionary: ZstdDictionary,
+}
 
 impl EngineSet {
     pub(crate) fn open(factories: &[EngineFactory]) -> Self {
-        Self(factories.iter().map(|make| make()).collect())
+        Self {
+            engines: factories.iter().map(|make| make()).collect(),
+            with_dictionary: ZstdDictionary::default(),
+        }
     }
 
     /// Runs the job's task. The result is in the job's output when this returns.
     pub(crate) fn run(&mut self, job: &mut Job) -> Outcome {
         let offset = job.output_offset;
         let space = job.output.space().get_mut(offset..).unwrap_or_default();
-        match self.apply(&job.task, &job.input, space) {
+        let dictionary = job.dictionary.as_ref();
+        let done = match job.task.dialect() {
+            Some(dialect) if dialect.codec.needs_dictionary() => {
+                self.apply_with(dictionary, &job.task, &job.input, space)
+            }
+            _ => self.apply(&job.task, &job.input, space),
+        };
+        match done {
             Ok(output_bytes) => {
                 job.output.set_len(offset + output_bytes);
                 Outcome::Done { output_bytes }
@@ -39,13 +68,14 @@ impl EngineSet {
         }
     }
 
-    /// Returns the capabilities of a device over this set.
+    /// Returns the capabilities of a device that uses this set.
     pub(crate) fn capabilities(&self, queue_depth: usize, waiting: Waiting) -> Capabilities {
         let codecs = || Codec::ALL.into_iter().filter(|codec| self.reads(*codec));
         Capabilities {
             writes: codecs().flat_map(|codec| self.dialects_written(codec)).collect(),
             reads: codecs().map(Dialect::new).collect(),
             kernels: Kernel::ALL.to_vec(),
+            dictionaries: false,
             work_bytes_max: WORK_BYTES_MAX,
             queue_depth,
             waiting,
@@ -54,10 +84,31 @@ impl EngineSet {
 
     /// Returns the name and the codec of each engine.
     pub(crate) fn names(&self) -> Vec<(&'static str, Codec)> {
-        self.0.iter().map(|engine| (engine.name(), engine.codec())).collect()
+        self.engines.iter().map(|engine| (engine.name(), engine.codec())).collect()
     }
 
-    /// Runs `task` on `input`. Writes the result to the start of `space` and returns its size.
+    /// Runs a task of a codec that needs a dictionary, like [`EngineSet::apply`].
+    fn apply_with(
+        &mut self,
+        dictionary: Option<&Arc<Dictionary>>,
+        task: &Task,
+        input: &[u8],
+        space: &mut [u8],
+    ) -> Result<usize, EngineError> {
+        let dictionary = dictionary.ok_or(NO_DICTIONARY)?;
+        match *task {
+            Task::Compress { .. } => self.with_dictionary.compress(dictionary, input, space),
+            Task::Decompress { original_bytes, .. } => {
+                let space = space.get_mut(..original_bytes).ok_or(OUTPUT_TOO_SMALL)?;
+                let read = self.with_dictionary.decompress(dictionary, input, space);
+                read.map(|()| original_bytes).map_err(EngineError::Device)
+            }
+            _ => Err(NO_ENGINE),
+        }
+    }
+
+    /// Runs `task` on `input`. Writes the result to the start of `space` and returns its size. The task's codec needs
+    /// no dictionary.
     pub(crate) fn apply(
         &mut self,
         task: &Task,
@@ -73,7 +124,7 @@ impl EngineSet {
                 return writer.ok_or(NO_ENGINE)?.compress(dialect, level, input, space);
             }
             Task::Decompress { dialect, original_bytes } => {
-                let space = space.get_mut(..original_bytes).ok_or(NO_ROOM)?;
+                let space = space.get_mut(..original_bytes).ok_or(OUTPUT_TOO_SMALL)?;
                 let reader = self.reader(dialect.codec).ok_or(NO_ENGINE)?;
                 reader.decompress(input, space).map(|()| original_bytes)
             }
@@ -89,22 +140,22 @@ impl EngineSet {
         let writes = |engine: &&mut Box<dyn Engine>| {
             engine.codec() == dialect.codec && engine.writes(dialect, input_bytes)
         };
-        self.0.iter_mut().find(writes)
+        self.engines.iter_mut().find(writes)
     }
 
     fn reader(&mut self, codec: Codec) -> Option<&mut Box<dyn Engine>> {
-        self.0.iter_mut().find(|engine| engine.codec() == codec && engine.reads())
+        self.engines.iter_mut().find(|engine| engine.codec() == codec && engine.reads())
     }
 
     fn reads(&self, codec: Codec) -> bool {
-        self.0.iter().any(|engine| engine.codec() == codec && engine.reads())
+        self.engines.iter().any(|engine| engine.codec() == codec && engine.reads())
     }
 
-    /// Returns the codec's dialect at its own window, and its dialect at the narrowest window that an engine keeps to
-    /// for inputs of any size.
+    /// Returns the codec's dialects that an engine writes for inputs of any size: the dialect with the
+    /// codec's own window, and the dialect with the narrowest possible window.
     fn dialects_written(&self, codec: Codec) -> impl Iterator<Item = Dialect> {
         let writes = |dialect: &Dialect| {
-            let of_codec = self.0.iter().filter(|engine| engine.codec() == codec);
+            let of_codec = self.engines.iter().filter(|engine| engine.codec() == codec);
             of_codec.into_iter().any(|engine| engine.writes(*dialect, WORK_BYTES_MAX.as_usize()))
         };
         let windowed = |window| Dialect { codec, window_log2: Some(window) };
@@ -114,17 +165,19 @@ impl EngineSet {
     }
 }
 
-/// The largest item that memcached's `-I` allows.
+/// The largest work of a job: the largest item that memcached's `-I` allows.
 const WORK_BYTES_MAX: ByteCount = limits::ITEM_BYTES_MAX_HIGHEST;
 
-/// One more than the widest window that is tried (log2). That window holds any input as a whole.
+/// The end of the range of windows that are tried (log2 bytes). The widest window exceeds any input.
 const WINDOW_LOG2_END: u8 = 31;
 
 const NO_ENGINE: EngineError = EngineError::Device(DeviceError::Fault("no engine of this codec"));
-const NO_ROOM: EngineError = EngineError::Device(NO_ROOM_ERROR);
+const NO_DICTIONARY: EngineError =
+    EngineError::Device(DeviceError::InvalidInput("the job has no dictionary for its codec"));
+const OUTPUT_TOO_SMALL: EngineError = EngineError::Device(OUTPUT_TOO_SMALL_ERROR);
 
 /// The error that every device over engines returns when the output buffer is too small for the stated size.
-pub(crate) const NO_ROOM_ERROR: DeviceError =
+pub(crate) const OUTPUT_TOO_SMALL_ERROR: DeviceError =
     DeviceError::InvalidInput("the output buffer has no room for the result");
 
 #[cfg(test)]

@@ -24,9 +24,9 @@ pub struct FaultPlan {
     pub fail_every: u64,
     /// The device fails one in this many results with [`DeviceError::Busy`]. Zero means never.
     pub busy_every: u64,
-    /// The device changes one bit in one of this many results and does not report it. Zero means never.
+    /// One in this many results has one wrong bit, which the device does not report. Zero means never.
     pub corrupt_every: u64,
-    /// The device reports one in this many results a byte too short. Zero means never.
+    /// The device reports one in this many results as one byte shorter than it is. Zero means never.
     pub shorten_every: u64,
     /// The device refuses one in this many submissions as full. Zero means never.
     pub refuse_every: u64,
@@ -41,7 +41,7 @@ pub struct FaultPlan {
     /// One queue is lost per this many results of the device. The jobs of that queue fail, and the queue refuses new
     /// jobs. A queue that is opened later works. Zero means never.
     pub lose_every: u64,
-    /// The number of results after which the device is lost.
+    /// The number of results after which the device is lost. None means never.
     pub lose_after: Option<u64>,
     /// The fate of the jobs in flight when the device is lost.
     pub loss: Loss,
@@ -77,7 +77,7 @@ impl Default for FaultPlan {
 pub enum Loss {
     /// The jobs in flight fail as lost, and the device refuses new jobs.
     Reported,
-    /// The device accepts jobs and never completes them. The caller needs a timeout of its own.
+    /// The device accepts jobs and never completes them. The caller needs a timeout.
     Hang,
 }
 
@@ -137,7 +137,7 @@ impl Device for Faulty {
             arrived: Vec::new(),
             held: VecDeque::new(),
             late: Vec::new(),
-            swallowed: Vec::new(),
+            hung: Vec::new(),
             is_lost: false,
         }))
     }
@@ -167,7 +167,7 @@ struct FaultyQueue {
     /// The finished jobs that are late, each with the time when it is returned.
     late: Vec<(Instant, Completion)>,
     /// The jobs that never complete.
-    swallowed: Vec<Job>,
+    hung: Vec<Job>,
     /// True if this queue is lost while the device is not.
     is_lost: bool,
 }
@@ -211,7 +211,7 @@ impl Queue for FaultyQueue {
             return Err(Refused { job, reason: RefusedReason::Full });
         }
         if lost || self.shared.injects(count, Kind::Hung) {
-            self.swallowed.push(*job);
+            self.hung.push(*job);
             return Ok(());
         }
         self.inner.try_submit(job)
@@ -243,7 +243,7 @@ impl Queue for FaultyQueue {
     }
 
     fn pending(&self) -> usize {
-        self.inner.pending() + self.held.len() + self.late.len() + self.swallowed.len()
+        self.inner.pending() + self.held.len() + self.late.len() + self.hung.len()
     }
 
     fn cancel(&mut self, tag: u64) {
@@ -270,8 +270,8 @@ impl Shared {
         self.plan.lose_after.is_some_and(|after| self.results.load(Ordering::Acquire) >= after)
     }
 
-    /// Returns the completion with the faults of its count, and its delay if it is late. Sets `is_lost` if the queue
-    /// is lost with this completion.
+    /// Applies the faults that fall on this completion. Returns the completion, and its delay if it is late.
+    /// Sets `is_lost` if the queue is lost with this completion.
     fn treat(
         &self,
         mut completion: Completion,
@@ -393,8 +393,8 @@ impl Kind {
     }
 }
 
-/// The expected time to completion of a device whose only delay is a number of polls. Such a device completes its
-/// jobs after the planned number of polls, whatever the time between two polls.
+/// The expected time to completion that a device with held-back completions advertises. Most of its delays
+/// are a number of polls and not a time, so the value is arbitrary.
 const EXPECTED: Nanos = Nanos::micros(10);
 
 #[cfg(test)]

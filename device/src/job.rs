@@ -1,17 +1,19 @@
 //! Jobs and their outcomes. This module has values only: it neither runs a job nor decides where a job runs.
 
 use std::fmt;
+use std::sync::Arc;
 
 use units::{Nanos, Op};
 
 use crate::buffer::{Buffer, Input};
 use crate::cipher::{Key, Nonce, TAG_BYTES};
 use crate::codec::{Dialect, Level};
+use crate::dictionary::Dictionary;
 
 /// One op with its parameters. A job owns its buffers and always returns to the submitter.
 #[derive(Debug)]
 pub struct Job {
-    /// The submitter's own mark. The device returns it unchanged.
+    /// Identifies the job to its submitter. The device returns it unchanged.
     pub tag: u64,
     /// The op and its parameters.
     pub task: Task,
@@ -19,14 +21,16 @@ pub struct Job {
     pub input: Input,
     /// The buffer for the result, which begins at `output_offset` and ends within the buffer's capacity.
     pub output: Buffer,
-    /// The number of bytes at the start of `output` that stay the caller's, for a header.
+    /// The number of bytes at the start of `output` that the device leaves to the caller, for a header.
     pub output_offset: usize,
     /// The tenant of the job. Limits and fairness are per tenant.
     pub tenant: TenantId,
-    /// The class of the job.
+    /// The service class of the job.
     pub class: Class,
-    /// The time on the runtime's clock from which the result is of no use.
+    /// The time on the runtime's clock after which the result is of no use.
     pub deadline: Option<Nanos>,
+    /// The dictionary of the stream, for a task whose codec needs one ([`units::Codec::needs_dictionary`]).
+    pub dictionary: Option<Arc<Dictionary>>,
 }
 
 impl Job {
@@ -41,10 +45,11 @@ impl Job {
             tenant: TenantId::default(),
             class: Class::default(),
             deadline: None,
+            dictionary: None,
         }
     }
 
-    /// Returns the size that costs grow with (bytes): the input's size, or the result's size for decompression.
+    /// Returns the size that costs depend on (bytes): the size of the input, or of the result if the job decompresses.
     pub fn work_bytes(&self) -> usize {
         match self.task {
             Task::Decompress { original_bytes, .. } => original_bytes,
@@ -63,14 +68,14 @@ impl Job {
 pub enum Task {
     /// Compresses the whole input into one stream.
     Compress {
-        /// The promise that the stream must keep.
+        /// The dialect of the result.
         dialect: Dialect,
-        /// The effort.
+        /// The effort of the compression.
         level: Level,
     },
     /// Decompresses one stream.
     Decompress {
-        /// The promise that the stream keeps.
+        /// The dialect of the stream.
         dialect: Dialect,
         /// The exact size of the result (bytes). The output buffer has space for it.
         original_bytes: usize,
@@ -91,7 +96,7 @@ pub enum Task {
         /// The nonce of the encryption.
         nonce: Nonce,
     },
-    /// Computes the input's checksum, little-endian. The input itself is not copied.
+    /// Computes the input's checksum. The result is only the checksum, little-endian.
     Checksum {
         /// The kind of checksum.
         polynomial: Polynomial,
@@ -151,13 +156,13 @@ impl Task {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TenantId(pub u16);
 
-/// The quality that a job needs.
+/// The quality of service that a job needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Class {
     /// A client waits for this job.
     #[default]
     LatencyCritical,
-    /// Nobody waits for this single job; only the throughput counts.
+    /// No client waits for this job, so only the throughput counts.
     Batch,
 }
 
@@ -177,7 +182,7 @@ pub struct Completion {
 pub enum Outcome {
     /// The result is in `output[output_offset..output_offset + output_bytes]`.
     Done {
-        /// The size of the result.
+        /// The size of the result (bytes).
         output_bytes: usize,
     },
     /// The stream of a compression does not fit the output buffer. The value is stored without compression.
@@ -186,24 +191,24 @@ pub enum Outcome {
     Failed(DeviceError),
 }
 
-/// The reason why a device failed a job or did not open. The variants are sorted by who must act.
+/// The reason why a device failed a job or did not open. Each variant states who must act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The caller must act: the input is not a valid stream of its dialect, or not of the stated size.
+    /// The input is not a valid stream of its dialect, or not of the stated size. The caller must act.
     InvalidInput(&'static str),
-    /// The runtime must act: the device is lost. It must do the job elsewhere and retire the device.
+    /// The device is lost. The runtime must do the job elsewhere and retire the device.
     Lost,
-    /// The runtime must act: the device has no capacity for the job now. It must do the job elsewhere, and the device
-    /// still works.
+    /// The device has no capacity for the job now, but still works. The runtime must do the job elsewhere.
     Busy,
-    /// Nobody must act: the caller cancelled the job and the device released it.
+    /// The caller cancelled the job, and the device released it. No action is needed.
     Cancelled,
-    /// The runtime must act: the job did not complete in time. The device owns the buffers until it releases them.
+    /// The job exceeded its time limit. The runtime must act. The device owns the buffers until it releases
+    /// them.
     Timeout,
-    /// The runtime must act: a passing fault occurred. It must do the job elsewhere, and the device still works.
+    /// A transient fault occurred, and the device still works. The runtime must do the job elsewhere.
     Fault(&'static str),
-    /// The operator must act: the device exists and cannot be used as configured.
+    /// The device exists but cannot be used as configured. The operator must act.
     Misconfigured(String),
 }
 

@@ -5,7 +5,7 @@
 use ring::aead;
 
 use crate::cipher::{Key, Nonce, TAG_BYTES};
-use crate::engines::NO_ROOM_ERROR;
+use crate::engines::OUTPUT_TOO_SMALL_ERROR;
 use crate::job::{DeviceError, Polynomial};
 
 /// A kernel that is not a codec. Capabilities list it by name.
@@ -44,7 +44,7 @@ pub(crate) fn encrypt(
     space: &mut [u8],
 ) -> Result<usize, DeviceError> {
     let output_bytes = input.len() + TAG_BYTES;
-    let space = space.get_mut(..output_bytes).ok_or(NO_ROOM_ERROR)?;
+    let space = space.get_mut(..output_bytes).ok_or(OUTPUT_TOO_SMALL_ERROR)?;
     let (text, tag) = space.split_at_mut(input.len());
     text.copy_from_slice(input);
     let made =
@@ -64,7 +64,7 @@ pub(crate) fn decrypt(
     let (text, tag) = input
         .split_last_chunk::<TAG_BYTES>()
         .ok_or(DeviceError::InvalidInput("ciphertext shorter than its tag"))?;
-    let space = space.get_mut(..text.len()).ok_or(NO_ROOM_ERROR)?;
+    let space = space.get_mut(..text.len()).ok_or(OUTPUT_TOO_SMALL_ERROR)?;
     space.copy_from_slice(text);
     let (tag, none) = (aead::Tag::from(*tag), aead::Aad::empty());
     let opened =
@@ -93,9 +93,9 @@ pub(crate) fn checksum(
     }
 }
 
-/// Writes the input itself.
+/// Copies the input to the output.
 pub(crate) fn copy(input: &[u8], space: &mut [u8]) -> Result<usize, DeviceError> {
-    let space = space.get_mut(..input.len()).ok_or(NO_ROOM_ERROR)?;
+    let space = space.get_mut(..input.len()).ok_or(OUTPUT_TOO_SMALL_ERROR)?;
     space.copy_from_slice(input);
     Ok(input.len())
 }

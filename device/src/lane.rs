@@ -1,6 +1,6 @@
-//! The service's end of a lane, as a server sees it. The jobs come from another process on this host, through memory
-//! that both processes share. `drivers` implements this module, and the program that builds a server passes
-//! [`WatchLane`] to it. The caller decides what a job may cost and what runs it.
+//! The server's end of a lane. A lane carries jobs from another process on this host through memory that both
+//! processes share. `drivers` implements these traits, and the program that builds a server passes a
+//! [`WatchLane`] to it. The server decides what a job may cost and which device runs it.
 
 use std::fmt;
 use std::io;
@@ -12,16 +12,16 @@ use units::{ByteCount, Nanos};
 
 use crate::{Buffer, Class, Task, TenantId};
 
-/// Registers a new connection with the executor that calls it.
+/// A function that registers a new connection with the executor of the calling thread.
 pub type WatchLane = fn(UnixStream) -> io::Result<Box<dyn Doorbell>>;
 
 /// The watched socket of a lane. Every byte that it receives is a doorbell.
 pub trait Doorbell {
-    /// Becomes ready when an event came since the last call. Returns whether the event may also be the end of the
-    /// connection. The call clears the event before it returns, so any later event is reported again.
+    /// Becomes ready when an event has arrived since the last call. Returns whether the event may be the end
+    /// of the connection. The call clears the event before it returns, so any later event is reported again.
     ///
     /// # Errors
-    /// The executor is ending.
+    /// An error if the executor is shutting down.
     fn poll(&self, task: &mut Context<'_>) -> Poll<io::Result<bool>>;
 
     /// Answers the client's greeting. Returns none if the greeting has not arrived yet. `work_bytes_max` is the largest
@@ -40,16 +40,16 @@ pub trait ServedLane {
     /// [`Problem::Peer`]: the client breaks the rules and must not be served any longer.
     fn take(&mut self) -> Result<Taken, Problem>;
 
-    /// Copies the input of a job to memory that the client cannot change. This is the only copy that the service
-    /// makes of a value. Returns false if the input does not lie within the client's memory.
+    /// Copies the input of a job to memory that the client cannot change. This is the only copy that the
+    /// service makes of a value. Returns false if the input is not within the client's memory.
     fn copy_input(&mut self, request: &Request, to: &mut Buffer) -> bool;
 
-    /// Returns a buffer that the client can read, with space for [`RESULT_AT`] bytes and a result of `bytes` behind
-    /// them. Returns none when the lane's memory is exhausted.
+    /// Returns a buffer that the client can read, with space for a result of `bytes` after [`RESULT_AT`]
+    /// unused bytes. Returns none when the lane's memory is exhausted.
     fn output(&self, bytes: usize) -> Option<Buffer>;
 
-    /// Answers with the given part of `output`. The part is copied if `output` is not from [`ServedLane::output`]. If
-    /// there is no space for the copy, the answer is [`NoResult::Busy`] and this returns false.
+    /// Answers a job with the given part of `output`. Copies the part if `output` is not from
+    /// [`ServedLane::output`]. Without space for the copy, answers with [`NoResult::Busy`] and returns false.
     fn finish(
         &mut self,
         ticket: Ticket,
@@ -58,30 +58,29 @@ pub trait ServedLane {
         service: Nanos,
     ) -> bool;
 
-    /// Answers without a result.
+    /// Answers a job that has no result.
     fn fail(&mut self, ticket: Ticket, why: NoResult, service: Nanos);
 
-    /// Shows the client all answers since the last call. If the client sleeps, wakes it once, however many answers
-    /// there are.
-    fn show(&mut self);
+    /// Publishes all answers since the last call to the client. If the client sleeps, wakes it once.
+    fn publish(&mut self);
 
     /// Returns the next step after a turn without a job. Before it returns `Sleep`, it announces the sleep to the
     /// client, so the client will ring the doorbell.
     fn pause(&mut self) -> Pause;
 
-    /// Reads doorbells from the socket, but only after many may be unread. This saves a system call per doorbell, and a
-    /// wake-up of the client whenever a read frees space in its socket. Call it only if every doorbell is notified even
-    /// while earlier ones are unread (edge-triggered). With `may_be_gone` it always reads, and so notices whether the
-    /// client is gone. Returns false if the client is gone.
-    fn drain_doorbells(&mut self, may_be_gone: bool) -> bool;
+    /// Reads doorbells from the socket if many may be unread or if `may_be_disconnected` is true. Returns false if
+    /// the client is gone, which only a read detects. Fewer reads save system calls here and wake-ups of the
+    /// client, because a read that frees space in the socket wakes it. The caller must be notified of every
+    /// doorbell even while earlier doorbells are unread (edge-triggered).
+    fn drain_doorbells(&mut self, may_be_disconnected: bool) -> bool;
 
     /// Returns the counts since the last call and resets them.
     fn take_counters(&mut self) -> LaneCounters;
 
-    /// Returns how many answers the client has been shown since the start, and how many of them it has read.
+    /// Returns how many answers were published to the client since the start, and how many it has read.
     fn answers(&self) -> (u64, u64);
 
-    /// Returns the size of the results that the client has not read or that a device has not released.
+    /// Returns the total size of the results that the client has not read or that a device has not released.
     fn held(&self) -> ByteCount;
 }
 
@@ -106,7 +105,7 @@ pub struct Request {
     pub ticket: Ticket,
 }
 
-/// Identifies one answer. It is the mark that the client gave the job.
+/// Identifies the job that an answer belongs to. The client chose this number.
 #[derive(Debug)]
 pub struct Ticket(pub u64);
 
@@ -115,7 +114,7 @@ pub struct Ticket(pub u64);
 pub enum Taken {
     /// There was no job.
     Nothing,
-    /// There was an entry that is not a valid job. It was answered.
+    /// There was an entry that is not a valid job. The call has answered it already.
     Refused,
     /// There was a job.
     Job(Request),
@@ -140,7 +139,7 @@ pub enum NoResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Check again after other tasks had their turn.
-    Look,
+    Poll,
     /// Sleep until the socket is readable or one of this side's jobs completes.
     Sleep,
 }
@@ -148,8 +147,8 @@ pub enum Pause {
 /// The counts of a lane since they were last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounters {
-    /// How often the client was woken.
-    pub bells: u64,
+    /// The number of times that the client was woken.
+    pub doorbells: u64,
     /// The number of copied values: inputs copied into memory that the client cannot change, and results copied from
     /// other memory.
     pub copies: u64,
@@ -162,7 +161,7 @@ pub struct LaneCounters {
 pub enum Problem {
     /// The other process is no valid peer for this lane. The process must change, or its operator must act.
     Peer(String),
-    /// The system provides no memory that can be shared in this way. Linux does since 5.1.
+    /// The system provides no sealed memory that can be shared. Linux does since 5.1.
     Memory(io::Error),
     /// The system provides no thread or no descriptor to wait with.
     Watch(io::Error),
@@ -180,9 +179,9 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// The position in its buffer at which a result should begin (bytes). The bytes in front of it are unused. The offset
-/// avoids a copy on devices that have results in memory of their own, such as a virtual device that remembers
-/// results. Without an offset such a device replaces the buffer's memory with its own, and the result must then be
-/// copied to the lane. With an offset the device writes the result to memory that the client reads. It does so while
-/// the job's time runs, as hardware would, and no copy follows.
+/// The position in its buffer at which a result should begin (bytes). The bytes in front of it are unused.
+/// The offset avoids a copy on a device that has results in its own memory, such as a virtual device that
+/// remembers results. Without an offset, such a device replaces the buffer's memory with its own, and the
+/// result must then be copied to the lane. With an offset, the device writes the result to memory that the
+/// client reads, and no copy follows.
 pub const RESULT_AT: usize = 32;

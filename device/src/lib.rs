@@ -29,7 +29,7 @@
 //! their job alone. The checks include damaged streams and matches that reach in front of the output.
 //!
 //! Hardware may break this promise and state more bytes than it wrote. An output for a device other than software
-//! is therefore wiped if another tenant used it before ([`Buffer::hand_to`]). The bytes behind the result are then
+//! is therefore wiped if another tenant used it before ([`Buffer::assign_to`]). The bytes behind the result are then
 //! the tenant's own or zero.
 //!
 //! A decryption that fails leaves no plaintext. Memory that a peer maps is the pool of that peer alone.
@@ -38,12 +38,13 @@ pub mod buffer;
 pub mod cipher;
 pub mod codec;
 pub mod contract;
-pub mod cores;
+pub mod dictionary;
 pub mod engines;
 pub mod faulty;
 pub mod job;
 pub mod kernels;
 pub mod lane;
+pub mod machine;
 pub mod plausible;
 pub mod queue;
 pub mod software;
@@ -53,6 +54,7 @@ pub mod worker;
 pub use buffer::{Buffer, Input, Memory, MemoryBlock, MemoryId, Pool};
 pub use cipher::{Key, Nonce, TAG_BYTES};
 pub use codec::{Codec, Dialect, Engine, EngineError, EngineFactory, Level};
+pub use dictionary::{Dictionary, DictionaryError};
 pub use faulty::{FaultPlan, Faulty, Loss};
 pub use job::{Class, Completion, DeviceError, Job, Outcome, Polynomial, Task, TenantId};
 pub use kernels::Kernel;

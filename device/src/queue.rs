@@ -1,4 +1,4 @@
-//! The two traits of the contract. The crate's documentation states the life cycle and the promises of both sides.
+//! The traits [`Device`] and [`Queue`]. The crate's documentation states their life cycle and their promises.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -19,34 +19,34 @@ pub trait Device: Send + Sync {
     /// Returns the jobs that the device accepts, and how a caller learns of completions.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Opens a queue for the calling thread. A [`Waiting::Signalled`] device calls `waker` whenever a completion
-    /// became ready.
+    /// Opens a queue for the calling thread. A [`Waiting::Signalled`] device calls `waker` whenever a
+    /// completion becomes ready.
     ///
     /// # Errors
     /// [`DeviceError::Lost`] or [`DeviceError::Misconfigured`].
     fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError>;
 
-    /// Returns whether jobs complete while the thread that submitted them only polls. Sync offload is legal only
-    /// then.
+    /// Returns whether jobs complete even if the submitting thread does nothing but poll. Only then may a
+    /// caller wait in a loop of polls (sync offload).
     fn completes_alone(&self) -> bool {
         true
     }
 
-    /// Returns whether codecs of this process make the device's results. Such a device is not verified, because
-    /// reading its results back would run the same code again.
+    /// Returns whether this process's own codecs compute the device's results. Such results are not verified,
+    /// because the verification would run the same code again.
     fn runs_own_code(&self) -> bool {
         false
     }
 
-    /// Returns memory from which the device reads inputs in place. The device copies an input from other memory. A
-    /// server reads values from their sockets into a pool over this memory. Every queue of the device reads this
-    /// memory, including queues that are opened later.
+    /// Returns memory from which the device reads inputs in place. The device copies inputs from other
+    /// memory. A server reads values from their sockets into a pool over this memory. All queues of the
+    /// device read it, including queues that are opened later.
     fn input_memory(&self) -> Option<Arc<dyn Memory>> {
         None
     }
 
-    /// Returns the counts that only this kind of device has, since its start, by name. Metrics show them with the
-    /// device's other counts.
+    /// Returns the named counts that are specific to this kind of device, since its start. Metrics show them
+    /// with the device's other counts.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -54,7 +54,7 @@ pub trait Device: Send + Sync {
 
 /// One thread's queue of a device.
 pub trait Queue {
-    /// Takes the job, or returns it at once with the reason.
+    /// Submits the job, or returns it at once with the reason for the refusal.
     ///
     /// # Errors
     /// [`Refused`] contains the job unchanged.
@@ -66,21 +66,21 @@ pub trait Queue {
     /// Returns the number of jobs submitted and not yet returned by `poll`, in constant time.
     fn pending(&self) -> usize;
 
-    /// Returns whether [`Queue::inside`] finds every job in flight. It does if jobs stay with the thread that
-    /// submitted them.
+    /// Returns whether [`Queue::job_in_flight`] finds every job in flight. This is the case if jobs stay with the
+    /// thread that submitted them.
     fn shows_jobs(&self) -> bool {
         false
     }
 
-    /// Returns the job in flight that has this tag: `poll` has not returned it yet. This is for a caller that stops
-    /// waiting and wants to do the job elsewhere. The parameters, the input, and the output up to `output_offset` are
-    /// unchanged since the submission.
-    fn inside(&self, _tag: u64) -> Option<&Job> {
+    /// Returns the job in flight with this tag, which `poll` has not returned yet. It is for a caller that
+    /// stops waiting and wants to do the job elsewhere. The parameters, the input, and the output up to
+    /// `output_offset` are unchanged since the submission.
+    fn job_in_flight(&self, _tag: u64) -> Option<&Job> {
         None
     }
 
-    /// Declares that nobody waits for the job with this tag any more. A device that can release the job early returns
-    /// it as failed with [`DeviceError::Cancelled`]. Any other device finishes it as usual.
+    /// Declares that the caller no longer waits for the job with this tag. A device that can release the job
+    /// early fails it with [`DeviceError::Cancelled`]. Any other device finishes the job as usual.
     fn cancel(&mut self, _tag: u64) {}
 }
 
@@ -113,9 +113,11 @@ pub struct Capabilities {
     pub reads: Vec<Dialect>,
     /// The kernels that the device has, other than codecs.
     pub kernels: Vec<Kernel>,
+    /// Whether the device writes and reads streams with a dictionary ([`crate::Dictionary`]).
+    pub dictionaries: bool,
     /// The largest uncompressed side of a job, or the largest result of an encryption.
     pub work_bytes_max: ByteCount,
-    /// The most jobs in one queue.
+    /// The largest number of jobs in one queue.
     pub queue_depth: usize,
     /// How a caller learns of completions.
     pub waiting: Waiting,
@@ -130,6 +132,10 @@ impl Capabilities {
             _ => work_bytes,
         };
         let fits = side_bytes as u64 <= self.work_bytes_max.0;
+        let dictionary = task.dialect().is_some_and(|dialect| dialect.codec.needs_dictionary());
+        if dictionary {
+            return fits && self.dictionaries;
+        }
         fits && match task {
             Task::Compress { dialect, .. } => {
                 self.writes.iter().any(|supported| supported.satisfies(*dialect, work_bytes))
@@ -170,6 +176,7 @@ mod tests {
             writes: Vec::new(),
             reads: Vec::new(),
             kernels: vec![Kernel::AesGcm],
+            dictionaries: false,
             work_bytes_max: ByteCount(1_000),
             queue_depth: 1,
             waiting: Waiting::Inline,

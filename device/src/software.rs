@@ -27,7 +27,10 @@ impl Software {
         Self {
             factories: factories.to_vec(),
             engines: set.names(),
-            capabilities: set.capabilities(QUEUE_DEPTH, Waiting::Inline),
+            capabilities: Capabilities {
+                dictionaries: true,
+                ..set.capabilities(QUEUE_DEPTH, Waiting::Inline)
+            },
         }
     }
 

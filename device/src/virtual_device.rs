@@ -3,16 +3,16 @@
 //! says. The device counts what the emulation costs beyond that, and every completion that the emulation made late.
 //! It proves nothing about hardware, and its name says so.
 //!
-//! A profile of software on a stated core is emulated too. Such a job completes on the calling core before its
-//! submission returns, and all of its time is spent there.
+//! A profile can also describe software on a stated core. A job of such a device completes on the calling
+//! core before its submission returns, and all of its time is spent there.
 //!
 //! - The calling core makes a result once. A table of bounded size remembers it, and also remembers the input of a
 //!   compression as the result of its decompression. A result that must be made during a measurement counts as
 //!   `computed`, and as `late` if it was not ready in time.
-//! - Results of the other kernels are made each time and count as `computed`. Hashing an input to recognise it takes
-//!   a core about as long, and a ciphertext also depends on key and nonce.
-//! - Submissions of one queue without a poll between them are a batch. They have the batch price of the profile, if
-//!   it has such a price.
+//! - Other kernels run for every job, which counts as `computed`. Hashing an input to look up a result would
+//!   take a core about as long, and a ciphertext also depends on key and nonce.
+//! - Submissions of one queue without a poll between them are a batch. They cost the profile's batch price,
+//!   if the profile has one.
 //! - The device refuses what the hardware would refuse: an op without a time in the profile, any codec but deflate, a
 //!   stream that may reach further back than the window, an input or output above the largest transfer, and more jobs
 //!   than its work queues have entries. It does not detect a stream that reaches further than its dialect promises,
@@ -60,7 +60,7 @@ pub struct Virtual {
 /// The options that the profile does not decide.
 #[derive(Clone)]
 pub struct VirtualOptions {
-    /// The memory for remembered results of all queues together.
+    /// The largest size of the table of remembered results, which all queues share.
     pub table_bytes_max: ByteCount,
     /// The clock that decides when jobs complete and how long submissions take.
     pub clock: Arc<dyn Clock>,
@@ -209,6 +209,7 @@ fn capabilities(profile: &DeviceProfile) -> Capabilities {
             .into_iter()
             .filter_map(|(kernel, op)| op.as_ref().map(|_| kernel))
             .collect(),
+        dictionaries: false,
         work_bytes_max: ByteCount(profile.transfer_bytes_max.value),
         queue_depth,
         waiting,
@@ -239,7 +240,7 @@ fn check(
     Ok(())
 }
 
-/// The window of deflate itself: no deflate stream reaches further back.
+/// The window of deflate itself (log2 bytes). No deflate stream reaches further back.
 const DEFLATE_WINDOW_LOG2: u8 = 15;
 
 /// The queue depth of a core. A core completes each job within its submission, so this only bounds the completions

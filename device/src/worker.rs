@@ -1,6 +1,6 @@
-//! Other cores as a device. Named threads with their own engines receive jobs from one bounded channel, so that a
-//! large codec job does not stall its caller. Either each thread is pinned to a core, or no thread is. The device
-//! refuses a job instead of blocking. It does not choose which jobs it gets.
+//! A device that runs jobs on other cores. Named threads with their own engines receive jobs from one bounded
+//! channel, so that a large codec job does not stall its caller. Either each thread is pinned to a core, or
+//! no thread is. The device refuses a job instead of blocking. It does not choose which jobs it gets.
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,16 +12,15 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::Mutex;
-use units::Nanos;
+use units::{Nanos, cores};
 
 use crate::codec::EngineFactory;
-use crate::cores;
 use crate::engines::EngineSet;
 use crate::job::{Completion, DeviceError, Job, Outcome};
 use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
 
-/// A pool of threads that run jobs. Dropping it lets the accepted jobs finish and joins the threads. A queue that
-/// outlives it refuses jobs as lost.
+/// A pool of threads that run jobs. Dropping the pool lets the accepted jobs finish and joins the threads. A
+/// queue that outlives the pool refuses jobs as lost.
 #[derive(Debug)]
 pub struct Worker {
     /// The only strong sender. When it is dropped, the threads run out of work and end.
@@ -36,13 +35,13 @@ pub struct Worker {
 /// The cores that the threads of a [`Worker`] run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkerCores {
-    /// Each thread runs on one core. The first thread gets the last core that the starting thread may run on, the
-    /// next thread gets the core in front of it, and so on. When no cores remain, it starts at the last core again.
-    /// The first core is used last, so the caller has it as long as there are other cores.
+    /// Each thread runs on one core. The first thread gets the last core that the starting thread may run on,
+    /// the next thread gets the core in front of it, and so on, starting again at the last core when no cores
+    /// remain. The first core is used last, so the caller has it as long as there are other cores.
     #[default]
     Last,
-    /// The kernel chooses the cores. This is for several such processes on one machine, which would all choose the
-    /// same cores.
+    /// The kernel chooses the cores. This is for several such processes on one machine, which would otherwise
+    /// choose the same cores.
     Any,
 }
 
@@ -51,7 +50,7 @@ impl Worker {
     /// jobs. All queues together hold at most `queue_depth` jobs that no thread has started.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`] when the system gives no thread.
+    /// [`DeviceError::Misconfigured`] when a thread cannot be started.
     pub fn start(
         threads: NonZeroUsize,
         queue_depth: NonZeroUsize,
@@ -60,11 +59,11 @@ impl Worker {
         Self::start_on(WorkerCores::Last, threads, queue_depth, factories)
     }
 
-    /// Starts the threads like [`Worker::start`], on the cores that `cores` says. If the kernel does not pin a thread
-    /// to its core, only precision is lost. [`Worker::cores`] returns the result.
+    /// Starts the threads like [`Worker::start`], on the cores that `cores` selects. A thread that the kernel
+    /// does not pin to its core runs on any core. [`Worker::cores`] returns the result.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`] when the system gives no thread.
+    /// [`DeviceError::Misconfigured`] when a thread cannot be started.
     pub fn start_on(
         cores: WorkerCores,
         threads: NonZeroUsize,
@@ -91,16 +90,17 @@ impl Worker {
         let restarts = Arc::default();
         let mut worker =
             Self { work, threads: Vec::new(), cores: Vec::new(), capabilities, restarts };
-        let (tell, told) = bounded(cores.len());
+        let (report, reports) = bounded(cores.len());
         for (index, core) in cores.iter().copied().enumerate() {
-            let (receiver, factories, tell) = (receiver.clone(), factories.to_vec(), tell.clone());
+            let (receiver, factories, report) =
+                (receiver.clone(), factories.to_vec(), report.clone());
             let restarts = Arc::clone(&worker.restarts);
             let thread = thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || {
                     // The receiver is gone if another thread did not start. Then this thread ends.
-                    let _ = tell.send((index, core.filter(|core| cores::pin(*core).is_ok())));
-                    drop(tell);
+                    let _ = report.send((index, core.filter(|core| cores::pin(*core).is_ok())));
+                    drop(report);
                     serve(&receiver, &factories, &restarts);
                 })
                 .map_err(|error| {
@@ -109,8 +109,8 @@ impl Worker {
                 })?;
             worker.threads.push(thread);
         }
-        drop(tell);
-        let mut placed: Vec<_> = told.iter().collect();
+        drop(report);
+        let mut placed: Vec<_> = reports.iter().collect();
         placed.sort_unstable();
         worker.cores = placed.into_iter().map(|(_, core)| core).collect();
         Ok(worker)
@@ -122,7 +122,7 @@ impl Worker {
     }
 }
 
-/// Returns the cores that the calling thread may run on, or no cores if the system does not tell.
+/// Returns the cores that the calling thread may run on, or no cores if the system does not report them.
 fn allowed() -> Vec<usize> {
     cores::allowed().unwrap_or_default()
 }
@@ -251,7 +251,7 @@ impl Drop for Work {
 
 /// The completions of one queue's jobs.
 struct Reply {
-    /// At most as many completions as the queue may have jobs. None after the queue was dropped.
+    /// The completions that `poll` has not returned, at most `queue_depth`. None after the queue was dropped.
     finished: Mutex<Option<Vec<Completion>>>,
     waker: Waker,
     /// True if the waker was called since the last poll.
@@ -408,7 +408,7 @@ mod tests {
         }
     }
 
-    /// Returns how many cores the calling thread may run on, and the last of them.
+    /// Writes how many cores the calling thread may run on and the last of them. Returns the written size.
     fn cores_of_thread(output: &mut [u8]) -> usize {
         let cores = allowed();
         let last = cores.last().map_or(0, |last| *last as u16);
@@ -417,7 +417,7 @@ mod tests {
         4
     }
 
-    /// Returns how many cores the one thread of this device may run on, and the last of them.
+    /// Returns the number of cores that the device's only thread may run on, and the last of these cores.
     fn runs_on(worker: Worker) -> (usize, usize) {
         let mut queue = open(&worker);
         queue.try_submit(job(100)).expect("room for one");

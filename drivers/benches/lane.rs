@@ -5,15 +5,16 @@
 //! - `one-core`: both processes share a core;
 //! - `own-cores.asleep`: two cores, and both sides sleep before every job.
 //!
-//! `--quick` shortens each case. A word selects the cases whose name contains it. `--event-interval=N` makes tokio
-//! check for events after every N polls. Times are medians and 99th percentiles.
+//! The flags are those of `harness::Bench`, and `--event-interval=N`, which makes tokio check for events after every N
+//! polls. For each case there are the median and the 99th percentile of the trips, the number of
+//! times that the client woke the service per job, and the bytes per job that both sides copied.
 //!
 //! Each value is written anew before its trip, so that it is in the cache of the core that wrote it. The trip uses the
 //! value in one of these ways:
-//! - `in place`: an input in the lane's memory that the service does not read, so that the time is the hop alone;
+//! - `in_place`: an input in the lane's memory that the service does not read, so that the time is the hop alone;
 //! - `in`: an input in the lane's memory that the service copies, as it does before a codec that is not proven on
 //!   changing input;
-//! - `in, heap`: an input in other memory that the client copies to the lane's memory and the service copies from
+//! - `in_heap`: an input in other memory that the client copies to the lane's memory and the service copies from
 //!   there;
 //! - `out`: a result that the client copies out of the service's memory, so that the service cannot change it after
 //!   its verification.
@@ -23,18 +24,19 @@ mod common;
 use std::error::Error;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use common::Signal;
-use device::cores::pin;
 use device::{
     Buffer, Class, Codec, Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task, Waiting,
 };
 use drivers::lane::{LaneServer, ServedLane, Taken};
 use drivers::{Lane, LaneOptions};
+use harness::{Bench, Process, TIMEOUT, bench, quantile};
+use units::cores::pin;
 use units::{ByteCount, Nanos};
 
 type Problem = Box<dyn Error>;
@@ -46,26 +48,23 @@ fn main() -> Result<(), Problem> {
     {
         return serve(Path::new(path), core.parse()?);
     }
-    let quick = args.iter().any(|arg| arg == "--quick");
-    let wanted: Vec<_> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
-    let trips = if quick { 200 } else { 20_000 };
-    println!("case               value       bytes     p50 us    p99 us  bells/job  copied/job");
+    let mut bench = Bench::new("cargo bench -p drivers --bench lane", 1);
+    let trips = if bench.quick { 200 } else { 20_000 };
     for case in CASES {
-        if wanted.iter().any(|word| !case.name.contains(*word)) {
-            continue;
-        }
         for value in VALUES {
             for bytes in SIZES {
-                let trips = if case.pause < NAP_MIN { trips } else { trips / 20 };
-                let Measured { p50, p99, bells, copied } = measure(case, value, bytes, trips)?;
-                let (p50, p99) = (p50.as_nanos() as f64 / 1e3, p99.as_nanos() as f64 / 1e3);
-                let Case { name, .. } = case;
-                let Value { name: value, .. } = value;
-                print!("{name:<18} {value:<9} {bytes:>7} {p50:>10.2} {p99:>9.2} ");
-                println!("{bells:>10.2} {copied:>11.0}");
+                let name = format!("{}.{}.{}", case.name, value.name, ByteCount(bytes as u64));
+                if !bench.wants(&name) {
+                    continue;
+                }
+                let trips = if case.pause < SLEEP_MIN { trips } else { trips / 20 };
+                let runs = bench.runs().map(|_| measure(case, value, bytes, trips));
+                let runs: Vec<_> = runs.collect::<Result<_, _>>()?;
+                bench.rows(&name, ROWS, &runs);
             }
         }
     }
+    bench.finish();
     Ok(())
 }
 
@@ -79,38 +78,32 @@ struct Case {
     pause: Duration,
 }
 
-/// Returns the number of task polls between two checks for the system's events. tokio's default is 61.
-fn event_interval() -> Option<u32> {
-    let mut args = std::env::args();
-    args.find_map(|arg| arg.strip_prefix("--event-interval=")?.parse().ok())
-}
-
 /// A pause that is long enough for a service on its own core to write the next result.
-const BREATH: Duration = Duration::from_micros(20);
+const SPIN_PAUSE: Duration = Duration::from_micros(20);
 
-const NAP_MIN: Duration = Duration::from_micros(100);
+const SLEEP_MIN: Duration = Duration::from_micros(100);
 
-/// How a trip uses a value.
+/// The use of a value in a trip.
 #[derive(Clone, Copy)]
 struct Value {
     name: &'static str,
     is_result: bool,
-    /// The input is in the lane's memory.
+    /// True if the input is in the lane's memory.
     in_place: bool,
-    /// The service copies the input.
+    /// True if the service copies the input.
     is_read: bool,
 }
 
 const VALUES: [Value; 4] = [
-    Value { name: "in place", is_result: false, in_place: true, is_read: false },
+    Value { name: "in_place", is_result: false, in_place: true, is_read: false },
     Value { name: "in", is_result: false, in_place: true, is_read: true },
-    Value { name: "in, heap", is_result: false, in_place: false, is_read: true },
+    Value { name: "in_heap", is_result: false, in_place: false, is_read: true },
     Value { name: "out", is_result: true, in_place: true, is_read: true },
 ];
 
 const CASES: [Case; 4] = [
-    Case { name: "own-cores.polled", service_core: 1, tokio: false, pause: BREATH },
-    Case { name: "own-cores.adaptive", service_core: 1, tokio: true, pause: BREATH },
+    Case { name: "own-cores.polled", service_core: 1, tokio: false, pause: SPIN_PAUSE },
+    Case { name: "own-cores.adaptive", service_core: 1, tokio: true, pause: SPIN_PAUSE },
     Case { name: "one-core", service_core: 0, tokio: true, pause: Duration::ZERO },
     Case {
         name: "own-cores.asleep",
@@ -122,19 +115,14 @@ const CASES: [Case; 4] = [
 
 const SIZES: [usize; 4] = [64, 4 << 10, 16 << 10, 64 << 10];
 
-struct Measured {
-    p50: Duration,
-    p99: Duration,
-    /// How many times per job the client woke the service.
-    bells: f64,
-    /// The bytes of values that both sides copied per job.
-    copied: f64,
-}
+/// The results of a run, each with its unit.
+const ROWS: [(&str, &str); 4] =
+    [("p50", "us"), ("p99", "us"), ("bells", "1/job"), ("copied", "B/job")];
 
-fn measure(case: Case, value: Value, bytes: usize, trips: usize) -> Result<Measured, Problem> {
+fn measure(case: Case, value: Value, bytes: usize, trips: usize) -> Result<[f64; 4], Problem> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("lane");
-    let service = Service::start(&path, case.service_core)?;
+    let service = service(&path, case.service_core)?;
     pin(CLIENT_CORE)?;
     let waiting =
         if case.tokio { Waiting::Signalled } else { Waiting::Polled { expected: Nanos(0) } };
@@ -151,8 +139,8 @@ fn measure(case: Case, value: Value, bytes: usize, trips: usize) -> Result<Measu
     let mut times = if case.tokio {
         let options = tokio::runtime::LocalOptions::default();
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        if let Some(polls) = event_interval() {
-            builder.event_interval(polls);
+        if let Some(polls) = bench::value("--event-interval") {
+            builder.event_interval(polls.parse()?);
         }
         let executor = builder.enable_all().build_local(options)?;
         // The client runs in a task, like a server's sessions, because the executor polls the future of `block_on`
@@ -171,11 +159,10 @@ fn measure(case: Case, value: Value, bytes: usize, trips: usize) -> Result<Measu
     let here = counted("inputs_copied_bytes") + counted("results_copied_bytes");
     let there = if value.is_read { input_bytes as f64 } else { 0.0 };
     let per_job = |count: f64| count / trips as f64;
-    let (bells, copied) = (per_job(counted("bells")), per_job(here) + there);
+    let (doorbells, copied) = (per_job(counted("bells")), per_job(here) + there);
     times.drain(..trips / 10);
-    times.sort_unstable();
-    let at = |share: f64| times[(times.len() as f64 * share) as usize];
-    Ok(Measured { p50: at(0.5), p99: at(0.99), bells, copied })
+    let [p50, p99] = [0.5, 0.99].map(|share| quantile(&mut times, share).as_secs_f64() * 1e6);
+    Ok([p50, p99, doorbells, copied])
 }
 
 struct Client {
@@ -216,7 +203,7 @@ impl Client {
             }
             times.push(start.elapsed());
             check(&done.pop().ok_or("a completion")?.outcome)?;
-            breathe(self.pause);
+            spin_for(self.pause);
         }
         Ok(times)
     }
@@ -235,8 +222,8 @@ impl Client {
             times.push(start.elapsed());
             check(&done.pop().ok_or("a completion")?.outcome)?;
             match self.pause {
-                nap if nap >= NAP_MIN => tokio::time::sleep(nap).await,
-                breath => breathe(breath),
+                pause if pause >= SLEEP_MIN => tokio::time::sleep(pause).await,
+                pause => spin_for(pause),
             }
         }
         Ok(times)
@@ -244,7 +231,7 @@ impl Client {
 }
 
 /// Pauses without giving up the core.
-fn breathe(pause: Duration) {
+fn spin_for(pause: Duration) {
     let start = Instant::now();
     while start.elapsed() < pause {
         std::hint::spin_loop();
@@ -262,30 +249,13 @@ fn check(outcome: &Outcome) -> Result<(), Problem> {
     }
 }
 
-/// The service's process. It ends with its client.
-struct Service(Child);
-
-impl Service {
-    fn start(path: &Path, core: usize) -> Result<Self, Problem> {
-        let mut command = Command::new(std::env::current_exe()?);
-        let child = command.arg("--serve").arg(path).arg(core.to_string()).spawn()?;
-        let service = Self(child);
-        let start = Instant::now();
-        while !path.exists() {
-            if start.elapsed() > Duration::from_secs(10) {
-                return Err("the service does not listen".into());
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(service)
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts the service's process. It ends when it is dropped.
+fn service(path: &Path, core: usize) -> Result<Process, Problem> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--serve").arg(path).arg(core.to_string());
+    let mut service = Process::start_with(&mut command, Stdio::inherit())?;
+    service.await_ready(TIMEOUT, "lane", |_| path.exists().then_some(()))?;
+    Ok(service)
 }
 
 fn serve(path: &Path, core: usize) -> Result<(), Problem> {
@@ -311,11 +281,11 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
                 }
             }
             result_bytes = request.output_bytes;
-            let room = |buffer: &Buffer| buffer.len() == result_bytes;
-            let output = result.take().filter(room).or_else(|| written(&serving, result_bytes));
+            let fits = |buffer: &Buffer| buffer.len() == result_bytes;
+            let output = result.take().filter(fits).or_else(|| written(&serving, result_bytes));
             serving.finish(request.ticket, output.ok_or("no room")?, 0..result_bytes, Nanos(0));
         }
-        serving.show();
+        serving.publish();
         if taken > 0 && core != CLIENT_CORE {
             result = written(&serving, result_bytes);
         }

@@ -1,7 +1,8 @@
 //! Measures the cost of a lane's memory without its hop. First it reads a value that another core wrote, with the two
 //! threads on cores 0 and 1. It compares a hash in place, a copy, a copy with a hash of the copy, and the hash of a
 //! value that the local core wrote. Then several threads at once allocate and free blocks of a lane's memory for
-//! inputs, as a frontend's workers do for each value. It prints medians of runs, and `--quick` makes the runs short.
+//! inputs, as a frontend's workers do for each value. For a read it prints the 10th, 50th and 90th percentiles. The
+//! flags are those of `harness::Bench`.
 
 use std::error::Error;
 use std::hint::{black_box, spin_loop};
@@ -12,37 +13,40 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use device::Device;
-use device::cores::pin;
 use drivers::{Lane, LaneOptions};
+use harness::{Bench, quantile};
 use parking_lot::Mutex;
+use units::cores::pin;
 use xxhash_rust::xxh3::xxh3_64;
 
 type Problem = Box<dyn Error + Send + Sync>;
 
 fn main() -> Result<(), Problem> {
-    let rounds = if std::env::args().any(|arg| arg == "--quick") { 200 } else { 20_000 };
-    println!("value of 64 KiB                         p10 us    p50 us    p90 us");
+    let mut bench = Bench::new("cargo bench -p drivers --bench lane_memory", 1);
+    let rounds = if bench.quick { 200 } else { 20_000 };
     for (what, read) in READS {
-        let mut times = read_by_another(read, rounds)?;
-        times.sort_unstable();
-        let at = |share: usize| times[times.len() * share / 10].as_nanos() as f64 / 1e3;
-        println!("{what:<36} {:>9.2} {:>9.2} {:>9.2}", at(1), at(5), at(9));
+        let runs = bench.runs().map(|_| read_by_another(read, rounds));
+        let mut runs: Vec<_> = runs.collect::<Result<_, _>>()?;
+        let us = |times: &mut Vec<Duration>, share| quantile(times, share).as_secs_f64() * 1e6;
+        let runs: Vec<_> =
+            runs.iter_mut().map(|times| [0.1, 0.5, 0.9].map(|share| us(times, share))).collect();
+        bench.rows(&format!("{what}.64KiB"), [("p10", "us"), ("p50", "us"), ("p90", "us")], &runs);
     }
-    println!();
-    println!("blocks of 64 KiB taken and given back      ns of each thread");
     for threads in [1, 2, 4] {
-        println!("by {threads:>2} threads at once {:>38.0}", blocks(threads, rounds * 10)?);
+        let runs: Result<Vec<_>, _> = bench.runs().map(|_| blocks(threads, rounds * 10)).collect();
+        bench.row(&format!("allocate_and_free.{threads}_threads.64KiB"), "ns", None, runs?);
     }
+    bench.finish();
     Ok(())
 }
 
 type Read = fn(&[u8], &mut [u8]) -> u64;
 
 const READS: [(&str, Read); 4] = [
-    ("XXH3 of the own core's", |_, local| xxh3_64(local)),
-    ("XXH3 of the other core's", |other, _| xxh3_64(other)),
+    ("hash_of_own", |_, local| xxh3_64(local)),
+    ("hash_of_other", |other, _| xxh3_64(other)),
     ("copy", copy),
-    ("copy, then XXH3 of the copy", |other, local| {
+    ("copy_then_hash", |other, local| {
         copy(other, local);
         xxh3_64(local)
     }),
@@ -90,7 +94,7 @@ fn wait_for(turn: &AtomicU64, wanted: u64) {
     }
 }
 
-/// Returns the cost of a block for each of `threads` threads (ns).
+/// Returns the mean time to allocate and free a block when `threads` threads do it at once (ns).
 fn blocks(threads: usize, rounds: u64) -> Result<f64, Problem> {
     let lane = Lane::new(Path::new("/nobody/listens"), &LaneOptions::default());
     let memory = lane.input_memory().ok_or("no shared memory")?;

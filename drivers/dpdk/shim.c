@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#define ALLOW_EXPERIMENTAL_API /* all of compressdev is, in DPDK's terms */
+#define ALLOW_EXPERIMENTAL_API /* DPDK marks all of compressdev as experimental */
 #include "shim.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 
-/* What one segment holds, and what each of several does: with room for what does not divide evenly. */
+/* The most bytes in a single segment, and in each of several. The latter leaves space for the remainder. */
 #define SEGMENT_BYTES_MAX 65535u
 #define SEGMENT_BYTES 60000u
 #define BURST_MAX 32u
@@ -44,7 +44,7 @@ int rebate_dpdk_init(int argc, char **argv, rebate_dpdk_log log)
 	rte_openlog_stream(stream);
 	if (rte_eal_init(argc, argv) >= 0)
 		return 0;
-	/* Not every failure of EAL sets it, and 0 would say that EAL runs. */
+	/* Not every failure of EAL sets rte_errno, and 0 would mean that EAL runs. */
 	return rte_errno > 0 ? -rte_errno : -EINVAL;
 }
 
@@ -137,17 +137,17 @@ void rebate_dpdk_transform_free(uint32_t device, void *transform)
 struct rebate_dpdk_queue {
 	struct rte_mempool *op_pool;
 	struct rte_mempool *mbuf_pool;
-	struct rte_comp_op **ops;	/* by slot; an op knows its slot */
-	struct rte_mbuf *free;		/* mbufs that no op has, through `next` */
+	struct rte_comp_op **ops;	/* by slot; each op stores its slot */
+	struct rte_mbuf *free;		/* unused mbufs, linked by `next` */
 	uint32_t free_count;
 	uint32_t depth;
 	uint8_t device;
 	uint16_t pair;
 	struct rte_mbuf_ext_shared_info shared;
-	uint8_t spilled[64];		/* where output goes that should not be there */
+	uint8_t spilled[64];		/* receives output beyond the stated size */
 };
 
-/* What input goes on with after its end: zeros, and ones. */
+/* The bytes that are appended to an input. */
 static const uint8_t zeros[SEGMENT_BYTES];
 static const uint8_t ones[SEGMENT_BYTES] = { [0 ... SEGMENT_BYTES - 1] = 0xFF };
 
@@ -162,7 +162,7 @@ static uint32_t *slot_of(struct rte_comp_op *op)
 	return (uint32_t *)(op + 1);
 }
 
-/* Both pools are of this thread alone: rings of one producer and one consumer, no caches. */
+/* Only this thread uses the pools: their rings have one producer and one consumer, and no caches. */
 static int fill_pools(struct rebate_dpdk_queue *queue, uint32_t segments)
 {
 	const int socket = rte_compressdev_socket_id(queue->device);
@@ -210,7 +210,7 @@ struct rebate_dpdk_queue *rebate_dpdk_queue_new(uint32_t device, uint16_t pair, 
 	return queue;
 }
 
-/* The pools take what was allocated from them along. */
+/* Freeing a pool also frees the objects that were allocated from it. */
 void rebate_dpdk_queue_free(struct rebate_dpdk_queue *queue)
 {
 	rte_mempool_free(queue->op_pool);
@@ -224,7 +224,7 @@ static uint32_t segments_of(uint32_t bytes)
 	return bytes <= SEGMENT_BYTES_MAX ? 1 : bytes / SEGMENT_BYTES + 1;
 }
 
-/* The caller has counted that there is one. */
+/* The caller has checked that an mbuf is free. */
 static struct rte_mbuf *take(struct rebate_dpdk_queue *queue, const void *start, uint32_t bytes)
 {
 	struct rte_mbuf *mbuf = queue->free;
@@ -240,8 +240,8 @@ static struct rte_mbuf *take(struct rebate_dpdk_queue *queue, const void *start,
 	return mbuf;
 }
 
-/* Equal segments, the last one the longest: compress_isal takes any other last segment for the end of the input when
- * the output's segment ends just before it. Returns the last. */
+/* Makes a chain of equal segments, of which the last is the longest, and returns the last. compress_isal takes a
+ * shorter last segment for the end of the input if the output's segment ends just before it. */
 static struct rte_mbuf *chain(struct rebate_dpdk_queue *queue, struct rte_mbuf **head, const void *start,
 			      uint32_t bytes)
 {
@@ -272,10 +272,10 @@ static void append(struct rte_mbuf *head, struct rte_mbuf *last, struct rte_mbuf
 	head->pkt_len += mbuf->data_len;
 }
 
-static void give_back(struct rebate_dpdk_queue *queue, struct rte_mbuf *head)
+static void release_mbufs(struct rebate_dpdk_queue *queue, struct rte_mbuf *head)
 {
 	while (head != NULL) {
-		/* What input goes on with leads to itself. */
+		/* The last appended segment links to itself. */
 		struct rte_mbuf *next = head->next == head ? NULL : head->next;
 
 		head->next = queue->free;
@@ -325,9 +325,9 @@ int rebate_dpdk_enqueue(struct rebate_dpdk_queue *queue, const struct rebate_dpd
 		spill(queue, op, in_last, out_last, request);
 	if (rte_compressdev_enqueue_burst(queue->device, queue->pair, &op, 1) == 1)
 		return 1;
-	give_back(queue, op->m_src);
-	give_back(queue, op->m_dst);
-	/* A driver that refuses an operation for what it is says so in its status; a full queue does not touch it. */
+	release_mbufs(queue, op->m_src);
+	release_mbufs(queue, op->m_dst);
+	/* A driver that refuses an operation for its content sets the status. A full queue does not change it. */
 	return op->status == RTE_COMP_OP_STATUS_NOT_PROCESSED ? 0 : -1 - (int)op->status;
 }
 
@@ -346,8 +346,8 @@ uint32_t rebate_dpdk_dequeue(struct rebate_dpdk_queue *queue, struct rebate_dpdk
 			.consumed = op->consumed,
 			.produced = op->produced,
 		};
-		give_back(queue, op->m_src);
-		give_back(queue, op->m_dst);
+		release_mbufs(queue, op->m_src);
+		release_mbufs(queue, op->m_dst);
 		op->m_src = NULL;
 		op->m_dst = NULL;
 	}

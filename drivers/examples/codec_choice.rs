@@ -1,8 +1,8 @@
 //! Measures which engine is best for which size. It prints the median time of one operation and the ratio, by class,
 //! size, engine and level. Each engine is measured at the levels of its table. Run it with
 //! `cargo run --release -p drivers --example codec_choice [DIRECTORY]`.
-//! The directory's files are the `files` class. Without a directory the class has HTML from /usr/share/doc and
-//! /usr/lib, or C headers if there is no HTML.
+//! The first class is the content of the directory's files. Without a directory it is HTML from
+//! /usr/share/doc and /usr/lib, or C headers if there is no HTML.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use device::contract::payload::Payload;
 use device::engines::{libdeflate, lz4, zstd};
 use device::{Dialect, Engine, Level};
 use drivers::isal;
+use harness::quantile;
 use units::Prng;
 
 fn main() {
@@ -73,8 +74,8 @@ impl Row {
             blocks[0].len(),
             engine.name(),
             self.level,
-            median_us(&mut write_ns),
-            median_us(&mut read_ns),
+            quantile(&mut write_ns, 0.5) as f64 / 1e3,
+            quantile(&mut read_ns, 0.5) as f64 / 1e3,
             ratio(&streams, blocks),
         );
     }
@@ -99,12 +100,7 @@ fn ratio(streams: &[Vec<u8>], blocks: &[&[u8]]) -> f64 {
     original as f64 / compressed as f64
 }
 
-fn median_us(times_ns: &mut [u64]) -> f64 {
-    times_ns.sort_unstable();
-    times_ns[times_ns.len() / 2] as f64 / 1_000.0
-}
-
-/// Returns blocks that are spread evenly over the corpus. There are fewer large blocks.
+/// Returns blocks of this size, spread evenly over the corpus. The larger the blocks, the fewer there are.
 fn blocks(corpus: &[u8], bytes: usize) -> Vec<&[u8]> {
     let fitting = corpus.len() / bytes;
     let count = (WORK_BYTES / bytes).clamp(4, 200).min(fitting);
@@ -112,7 +108,7 @@ fn blocks(corpus: &[u8], bytes: usize) -> Vec<&[u8]> {
     (0..count).map(|index| &corpus[index * stride..][..bytes]).collect()
 }
 
-/// Returns the content of real files, joined, and its name.
+/// Returns the name of the class of real files, and their joined content.
 fn files(directory: Option<&Path>) -> (String, Vec<u8>) {
     let found = |roots: &[&Path], extension: Option<&str>| {
         let mut corpus = Vec::new();
@@ -187,7 +183,7 @@ const ROWS: [Row; 11] = [
 const SIZES: [usize; 8] =
     [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// The number of measured passes over the blocks. One more pass precedes them.
+/// The number of measured passes over the blocks. An unmeasured pass precedes them.
 const PASSES: usize = 5;
 
 /// The approximate amount of data in one pass (bytes).

@@ -11,6 +11,7 @@ use device::contract::payload::Payload;
 use device::{Codec, Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task};
 use drivers::dpdk::Eal;
 use drivers::{Dpdk, DpdkOptions};
+use harness::quantile;
 use units::ByteCount;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -79,9 +80,8 @@ fn measured(mut once: impl FnMut() -> u64) -> String {
         once();
     }
     let mut times: Vec<u64> = (0..ROUNDS).map(|_| once()).collect();
-    times.sort_unstable();
-    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
-    format!("{} ({}-{})", at(50), at(5), at(95))
+    let [median, low, high] = [0.5, 0.05, 0.95].map(|share| quantile(&mut times, share));
+    format!("{median} ({low}-{high})")
 }
 
 const ROUNDS: usize = 4_000;

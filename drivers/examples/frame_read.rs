@@ -1,22 +1,20 @@
 //! Measures how long a reader works on stored values, without sockets and queues. `frame_read DIRECTORY` reads each
-//! file as one frame, decompresses it on `Software` with the engines of the binary, and checks it. It prints the
-//! times as JSON. `bench/get_64k.py` compares them with the time that a client waits.
+//! file as one frame of version 1, decompresses it on `Software` with the engines of the binary, and checks it. It
+//! prints the times as JSON. `bench/get_64k.py` compares them with the time that a client waits.
 
 use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use device::engines::{libdeflate, lz4, zstd};
-use device::{Codec, Device, Dialect, Input, Job, Outcome, Pool, Queue, Software, Task};
-use drivers::isal;
-use store::frame::{self, Header, Inspected};
+use device::{Device, Dialect, Input, Job, Outcome, Pool, Queue, Software, Task};
+use harness::quantile;
+use store::frame::{self, Encoding, Header, Inspected};
 use units::{ByteCount, limits};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = std::env::args_os().nth(1).ok_or("usage: frame_read DIRECTORY")?;
     let frames = frames(Path::new(&directory))?;
-    let engines = [isal::engine, libdeflate::engine, zstd::engine, lz4::engine];
-    let mut queue = Software::new(&engines).open_queue(std::task::Waker::noop().clone())?;
+    let mut queue = Software::new(drivers::ENGINES).open_queue(std::task::Waker::noop().clone())?;
     let pool = Pool::heap(ByteCount(POOL_BYTES));
     let (mut decompress_ns, mut checksum_ns) = (Vec::new(), Vec::new());
     for pass in 0..=PASSES {
@@ -36,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "{{\"frames\": {}, \"codec\": \"{}\", \"stored_bytes_mean\": {}, \
          \"decompress_ns\": {}, \"checksum_ns\": {}}}",
         frames.len(),
-        frames[0].header.codec.name(),
+        frames[0].header.encoding.name(),
         stored / frames.len(),
         times(&mut decompress_ns),
         times(&mut checksum_ns),
@@ -44,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A stored value with its payload separated.
+/// A stored value: the header and the payload of its frame.
 struct Frame {
     header: Header,
     payload: Vec<u8>,
@@ -54,7 +52,10 @@ struct Frame {
 impl Frame {
     /// Decompresses and checks the value once. Returns the time of each step (ns).
     fn read(&self, queue: &mut dyn Queue, pool: &Pool) -> Result<(u64, u64), Box<dyn Error>> {
-        let dialect = Dialect::new(codec(self.header.codec).ok_or("a frame without a stream")?);
+        let Encoding::Compressed(codec) = self.header.encoding else {
+            return Err("a frame without a stream".into());
+        };
+        let dialect = Dialect::new(codec);
         let original_bytes = self.header.original_bytes as usize;
         let mut input = pool.take(self.payload.len());
         input.extend(&self.payload);
@@ -69,7 +70,7 @@ impl Frame {
             return Err(format!("not decompressed: {:?}", completion.outcome).into());
         }
         let start = Instant::now();
-        let intact = self.header.verify(&completion.job.output);
+        let intact = self.header.verify(b"", &completion.job.output);
         let check_ns = u64::try_from(start.elapsed().as_nanos())?;
         if !intact {
             return Err("a checksum differs".into());
@@ -96,18 +97,13 @@ fn frames(directory: &Path) -> Result<Vec<Frame>, Box<dyn Error>> {
     Ok(frames)
 }
 
-fn codec(stored: frame::Codec) -> Option<Codec> {
-    Codec::ALL.into_iter().find(|codec| codec.name() == stored.name())
-}
-
 /// Returns the median and the mean as JSON.
 fn times(times_ns: &mut [u64]) -> String {
-    times_ns.sort_unstable();
     let mean = times_ns.iter().sum::<u64>() / times_ns.len() as u64;
-    format!("{{\"p50\": {}, \"mean\": {mean}}}", times_ns[times_ns.len() / 2])
+    format!("{{\"p50\": {}, \"mean\": {mean}}}", quantile(times_ns, 0.5))
 }
 
-/// The number of measured passes over the frames. One more pass precedes them.
+/// The number of measured passes over the frames. An unmeasured pass precedes them.
 const PASSES: usize = 10;
 
 /// The size of the pool (bytes). It is large enough that buffers are reused, as in a server.

@@ -1,6 +1,6 @@
-//! Compares QPL's software path, both chosen and fallen back to, with this workspace's ISA-L engine. It prints the
-//! median time of one compression and decompression of HTML and the ratio, with a window of 4 KiB. Run it with
-//! `REBATE_QPL_LIBRARY=... cargo run --release -p drivers --example qpl_software`.
+//! Compares QPL's software path, used directly and as a fallback, with this workspace's ISA-L engine. It
+//! prints the median time of one compression and decompression of HTML and the ratio, with a window of 4 KiB.
+//! Run it with `REBATE_QPL_LIBRARY=... cargo run --release -p drivers --example qpl_software`.
 
 use std::error::Error;
 use std::task::Waker;
@@ -11,6 +11,7 @@ use device::engines::libdeflate;
 use device::{Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Software, Task};
 use drivers::isal;
 use drivers::qpl::{Huffman, Path, Qpl, QplOptions};
+use harness::{Bench, quantile};
 use units::ByteCount;
 use workload::{PayloadClass, SizeDist, Sizes, Values, Weighting};
 
@@ -21,12 +22,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let devices: [(&str, Box<dyn Device>); 5] = [
         ("isal", Box::new(Software::new(&[isal::engine, libdeflate::engine]))),
         ("qpl-software", Box::new(open(Path::Software, false, Huffman::Dynamic)?)),
-        ("qpl-software, fixed code", Box::new(open(Path::Software, false, Huffman::Fixed)?)),
-        ("qpl-auto, not verified", Box::new(open(Path::Auto, false, Huffman::Dynamic)?)),
-        ("qpl-auto, verified up to 32 KiB", Box::new(open(Path::Auto, true, Huffman::Dynamic)?)),
+        ("qpl-software.fixed-code", Box::new(open(Path::Software, false, Huffman::Fixed)?)),
+        ("qpl-auto.unverified", Box::new(open(Path::Auto, false, Huffman::Dynamic)?)),
+        ("qpl-auto.verified-to-32KiB", Box::new(open(Path::Auto, true, Huffman::Dynamic)?)),
     ];
-    println!("| bytes | device | compress us | decompress us | ratio |");
-    println!("|---|---|---|---|---|");
+    let mut bench = Bench::new("cargo run --release -p drivers --example qpl_software", 1);
     for bytes in [4 << 10, 64 << 10] {
         let sizes = Sizes::new(&SizeDist::Fixed { bytes: bytes as u64 }, Weighting::Calls)?;
         let values = Values::synthetic(PayloadClass::Html, sizes, bytes, 1);
@@ -37,13 +37,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         let blocks: Vec<Bytes> = (0..BLOCKS).map(block).collect();
         for (name, device) in &devices {
-            measure(name, &**device, &blocks)?;
+            measure(&mut bench, name, &**device, &blocks)?;
         }
     }
+    bench.finish();
     Ok(())
 }
 
-fn measure(name: &str, device: &dyn Device, blocks: &[Bytes]) -> Result<(), Box<dyn Error>> {
+fn measure(
+    bench: &mut Bench,
+    name: &str,
+    device: &dyn Device,
+    blocks: &[Bytes],
+) -> Result<(), Box<dyn Error>> {
     let mut queue = device.open_queue(Waker::noop().clone())?;
     let pool = Pool::heap(ByteCount::mib(4));
     let (mut write_ns, mut read_ns, mut stream_bytes) = (Vec::new(), Vec::new(), 0);
@@ -65,13 +71,11 @@ fn measure(name: &str, device: &dyn Device, blocks: &[Bytes]) -> Result<(), Box<
         }
     }
     let all_bytes = PASSES * blocks.iter().map(Bytes::len).sum::<usize>();
-    println!(
-        "| {} | {name} | {:.1} | {:.1} | {:.2} |",
-        blocks[0].len(),
-        median_us(&mut write_ns),
-        median_us(&mut read_ns),
-        all_bytes as f64 / stream_bytes as f64,
-    );
+    let [write_us, read_us] =
+        [&mut write_ns, &mut read_ns].map(|times_ns| quantile(times_ns, 0.5) as f64 / 1e3);
+    let rows = [("compress", "us"), ("decompress", "us"), ("ratio", "times")];
+    let run = [write_us, read_us, all_bytes as f64 / stream_bytes as f64];
+    bench.rows(&format!("{name}.{}", blocks[0].len()), rows, &[run]);
     Ok(())
 }
 
@@ -94,11 +98,6 @@ fn run(
         Outcome::Done { output_bytes } => Ok((ns, completion.job.output.freeze(0..output_bytes))),
         other => Err(format!("{other:?}").into()),
     }
-}
-
-fn median_us(times_ns: &mut [u64]) -> f64 {
-    times_ns.sort_unstable();
-    times_ns[times_ns.len() / 2] as f64 / 1e3
 }
 
 const BLOCKS: u64 = 64;

@@ -23,21 +23,33 @@ fn set(setting: i32, bytes: i32) -> bool {
     unsafe { mallopt(setting, bytes) == 1 }
 }
 
-/// Returns the heap's unused memory to the system. Returns whether there was any. It walks the whole heap, one part
-/// at a time, and threads that allocate wait for it.
+/// Returns the heap's unused memory to the system. Returns whether there was any. The call locks and walks
+/// one part of the heap after another, so threads that allocate may wait for it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub fn give_back() -> bool {
+pub fn trim() -> bool {
     unsafe extern "C" {
         fn malloc_trim(pad: usize) -> i32;
     }
+    trim_thread();
     // SAFETY: this is glibc's own function. It takes the locks of the parts that it walks and touches free memory
     // only.
     unsafe { malloc_trim(0) == 1 }
 }
 
+/// Returns the end of this thread's arena to the system, which `malloc_trim` leaves alone unless it is the main
+/// thread's. The library returns it when a block is freed while the end is longer than the threshold. No other thread
+/// waits.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn trim_thread() {
+    if std::env::var_os("MALLOC_TRIM_THRESHOLD_").is_none() && set(M_TRIM_THRESHOLD, PAGE_BYTES) {
+        drop(std::hint::black_box(vec![1_u8; CONSOLIDATED_BYTES]));
+        set(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES);
+    }
+}
+
 /// Does nothing, because the C library is not glibc. Returns false.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub fn give_back() -> bool {
+pub fn trim() -> bool {
     false
 }
 
@@ -54,6 +66,12 @@ const M_MMAP_THRESHOLD: i32 = -3;
 const MMAP_THRESHOLD_BYTES: i32 = 4 << 20;
 
 const TRIM_THRESHOLD_BYTES: i32 = 16 << 20;
+
+/// The threshold during [`trim`].
+const PAGE_BYTES: i32 = 4 << 10;
+
+/// A block that is long enough for the library to look at the end of the arena when it is freed (above 64 KiB).
+const CONSOLIDATED_BYTES: usize = 128 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -129,8 +129,8 @@ fn length_capped(output: &[u8]) -> u32 {
     u32::try_from(output.len()).unwrap_or(u32::MAX)
 }
 
-/// Returns the window that the library must keep to. A dialect with a window below the library's minimum is used only
-/// with an input that fits the window as a whole.
+/// Returns the window that the library must keep to (log2 bytes). A dialect with a window below the library's
+/// minimum is used only with an input that fits the window as a whole.
 fn window_bits(dialect: Dialect) -> u16 {
     let asked = dialect.window_log2.unwrap_or(WINDOW_LOG2_MAX);
     u16::from(asked.clamp(WINDOW_LOG2_MIN, WINDOW_LOG2_MAX))
@@ -153,8 +153,8 @@ const WINDOW_LOG2_MIN: u8 = 9;
 /// Deflate's own window (log2 bytes).
 const WINDOW_LOG2_MAX: u8 = sys::ISAL_DEF_MAX_HIST_BITS as u8;
 
-/// The size that the library recommends for its most demanding level (bytes). It is enough for all levels and allows
-/// deflate blocks of 64 Ki tokens and more.
+/// The size of the level buffer that the library recommends for its most demanding level (bytes). It is
+/// enough for all levels and allows deflate blocks of 64 Ki tokens and more.
 const LEVEL_BUFFER_BYTES: usize = sys::ISAL_DEF_LVL3_DEFAULT as usize;
 
 /// The library's status for success.
@@ -241,8 +241,8 @@ mod tests {
                 for level in [Level::Fast, Level::Default, Level::High] {
                     for dialect in [Dialect::IAA, Dialect::new(Codec::Deflate)] {
                         let stream = compressed(dialect, level, &original);
-                        let told = (class, bytes, level);
-                        assert!(!contradicts(Codec::Deflate, &original, &stream), "{told:?}");
+                        let case = (class, bytes, level);
+                        assert!(!contradicts(Codec::Deflate, &original, &stream), "{case:?}");
                     }
                 }
             }
@@ -257,15 +257,15 @@ mod tests {
             seed in any::<u64>(),
             bytes in 0usize..40_000,
             class in 0..Payload::ALL.len(),
-            room in 0usize..45_000,
+            capacity in 0usize..45_000,
             window in prop::option::of(9u8..=15),
             level in prop::sample::select(vec![Level::Fast, Level::Default, Level::High]),
         ) {
             let original = Payload::ALL[class].bytes(bytes, seed);
-            let mut space = vec![0xC3; room + 512];
+            let mut space = vec![0xC3; capacity + 512];
             let dialect = Dialect { codec: Codec::Deflate, window_log2: window };
-            let written = engine().compress(dialect, level, &original, &mut space[..room]);
-            prop_assert!(space[room..].iter().all(|byte| *byte == 0xC3));
+            let written = engine().compress(dialect, level, &original, &mut space[..capacity]);
+            prop_assert!(space[capacity..].iter().all(|byte| *byte == 0xC3));
             if let Ok(written) = written {
                 let mut read = vec![0; bytes];
                 let result = libdeflate::engine().decompress(&space[..written], &mut read);

@@ -10,6 +10,7 @@ pub mod host;
 pub mod isal;
 pub mod lane;
 pub mod mailbox;
+pub mod program;
 pub mod qpl;
 pub mod remote;
 
@@ -19,10 +20,16 @@ pub use lane::{Lane, LaneOptions};
 pub use qpl::{Qpl, QplOptions};
 pub use remote::{Remote, RemoteOptions};
 
+use device::EngineFactory;
+use device::engines::BUILT_IN;
+
 /// The engines of this build, the most preferred writer first.
-pub const ENGINES: &[device::EngineFactory] = &[
-    isal::engine,
-    device::engines::libdeflate::engine,
-    device::engines::zstd::engine,
-    device::engines::lz4::engine,
-];
+pub const ENGINES: &[EngineFactory] = &{
+    let mut all = [isal::engine as EngineFactory; BUILT_IN.len() + 1];
+    let mut at = 0;
+    while at < BUILT_IN.len() {
+        all[at + 1] = BUILT_IN[at];
+        at += 1;
+    }
+    all
+};

@@ -112,10 +112,10 @@ fn heap() -> Pool {
 }
 
 /// Runs one job to its end. Returns its outcome and its result.
-fn run(queue: &mut dyn Queue, task: Task, input: &[u8], room: usize) -> (Outcome, Vec<u8>) {
-    let mut output = heap().take(room);
+fn run(queue: &mut dyn Queue, task: Task, input: &[u8], capacity: usize) -> (Outcome, Vec<u8>) {
+    let mut output = heap().take(capacity);
     // A buffer of a pool has the size of its class, so the offset makes the output space exact.
-    let output_offset = output.capacity() - room;
+    let output_offset = output.capacity() - capacity;
     output.space().fill(0x5A);
     let mut job = Job::new(task, Input::heap(Bytes::copy_from_slice(input)), output);
     job.output_offset = output_offset;
@@ -174,7 +174,7 @@ fn the_largest_job_fits_an_empty_queue() {
     }
 }
 
-/// A stream over several segments is the case in which DPDK's readers most easily miss the end.
+/// Checks truncated streams over several segments, where DPDK's readers most easily miss the end.
 #[test]
 fn a_long_stream_cut_anywhere_is_invalid_and_hangs_nothing() {
     for name in ["compress_isal", "compress_zlib"] {
@@ -230,8 +230,8 @@ fn nothing_is_a_value_too() {
         assert_eq!(engines::libdeflate::engine().decompress(&stream, &mut []), Ok(()));
         assert_eq!(run(queue, decompress(0), &stream, 0).0, Outcome::Done { output_bytes: 0 });
         assert_eq!(run(queue, compress(None, Level::Default), b"", 1).0, Outcome::DoesNotFit);
-        for (input, original_bytes, room) in [(&b""[..], 5, 5), (b"", 0, 0), (&stream, 5, 4)] {
-            let (outcome, _) = run(queue, decompress(original_bytes), input, room);
+        for (input, original_bytes, capacity) in [(&b""[..], 5, 5), (b"", 0, 0), (&stream, 5, 4)] {
+            let (outcome, _) = run(queue, decompress(original_bytes), input, capacity);
             assert!(matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_))));
         }
     }

@@ -1,6 +1,7 @@
-//! The experiments of the papers in docs/references.md, one folder each. An experiment measures or simulates here, sets
-//! the published numbers beside ours, and writes rows for programs and a page for people. Every number comes from the
-//! run that reports it. The caller parses the command line and prints.
+//! The experiments of the papers in docs/references.md, one folder each. An experiment measures or simulates
+//! on this machine, compares the published numbers with ours, and writes rows for programs and a page for
+//! people. `testbed` and `records` also serve the demo, which belongs to no paper. Every number comes from the run that
+//! reports it. The caller parses the command line and prints.
 
 pub mod accelerometer;
 pub mod accelflow;
@@ -8,7 +9,8 @@ pub mod arcalis;
 mod base;
 pub mod cache;
 pub mod offload;
+pub mod records;
 pub mod scheduler;
 pub mod testbed;
 
-pub use base::{Problem, Session, Spread, command, inputs, page_facts};
+pub use base::{Measurement, Problem, Session, Simulation, Spread, command, inputs, page_facts};

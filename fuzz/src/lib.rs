@@ -1,5 +1,5 @@
-//! Parts that several fuzz targets share: a session's walk over a stream of commands, and bytes that are large and
-//! compressible although the fuzzer's input is small. This crate makes no assertions.
+//! Parts that several fuzz targets share: the steps of a session over a stream of commands, and values that
+//! are large and compressible although the fuzzer's input is small. This crate makes no assertions.
 
 pub mod shadow;
 

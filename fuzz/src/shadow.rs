@@ -1,13 +1,13 @@
-//! Implements memcached's rules for single items in their simplest form: a map and one clock. The caller removes
-//! expired items before each operation. The map never evicts. The code that compares a store with it removes the items
-//! that the store has evicted.
+//! Implements memcached's rules for single items in their simplest form: a map and one clock. The caller
+//! removes expired items before each operation. The map never evicts. The fuzz target that compares a store
+//! with the map removes the items that the store has evicted.
 
 use std::collections::BTreeMap;
 
 use protocol::counter::{self, Direction};
 use store::embedded::{Delta, Fetch, Fetched, Mode, NewItem, Removal, Step, Stored};
 
-/// The map, and the time up to which a flush has ended items.
+/// The map, and the time (s) up to which a flush invalidates stored items.
 #[derive(Debug, Default)]
 pub struct Shadow {
     items: BTreeMap<Vec<u8>, Known>,
@@ -28,14 +28,14 @@ pub struct Known {
     key_is_binary: bool,
 }
 
-/// The result of counting. The last three variants are those of the store.
+/// The result of counting. The last three variants correspond to refusals of the store.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Count {
     /// The new number.
     Number {
         /// The number.
         number: u64,
-        /// Whether the digits did not fit, so that the value moved.
+        /// True if the number has more digits than the old value, so that the value moved.
         grown: bool,
     },
     /// The item did not exist and was created.
@@ -118,7 +118,7 @@ impl Shadow {
     }
 
     /// Stores a value that was not refused, as version `cas`.
-    pub fn store(&mut self, key: &[u8], new: &NewItem, mode: Mode, cas: u64, now_s: u32) {
+    pub fn store(&mut self, key: &[u8], new: &NewItem<'_>, mode: Mode, cas: u64, now_s: u32) {
         let mut item = Known::new(new, cas, now_s);
         if let (Mode::Compare { cas: wanted, .. }, Some(old)) = (mode, self.items.get(key))
             && wanted != old.cas
@@ -164,11 +164,11 @@ impl Shadow {
         }
     }
 
-    /// Counts after the store has counted, as version `cas`. Returns the expiry time that the answer shows.
+    /// Applies the store's count and sets the version to `cas`. Returns the expiry time in the answer.
     pub fn count(&mut self, key: &[u8], delta: &Delta<'_>, cas: u64, now_s: u32) -> u32 {
         let created = !self.items.contains_key(key);
-        let fresh = |value: Vec<u8>| NewItem { value: value.into(), ..NewItem::default() };
-        let initial = fresh(delta.initial.to_string().into_bytes());
+        let initial = delta.initial.to_string();
+        let initial = NewItem { value: initial.as_bytes(), ..NewItem::default() };
         let item = self.items.entry(key.to_vec());
         let item = item.or_insert_with(|| Known::new(&initial, cas, now_s));
         if !created {
@@ -176,8 +176,8 @@ impl Shadow {
             let number = counter::apply(&item.value, direction(delta), delta.by, &mut value);
             number.expect("it was counted");
             if value.len() > item.value.len() {
-                let moved =
-                    NewItem { flags: item.flags, exptime_s: item.exptime_s, ..fresh(Vec::new()) };
+                let Known { flags, exptime_s, .. } = *item;
+                let moved = NewItem { flags, exptime_s, ..NewItem::default() };
                 *item = Known::new(&moved, cas, now_s);
             }
             (item.value, item.cas, item.time_s) = (value, cas, now_s);
@@ -200,7 +200,7 @@ impl Known {
         self.cas
     }
 
-    fn new(item: &NewItem, cas: u64, now_s: u32) -> Self {
+    fn new(item: &NewItem<'_>, cas: u64, now_s: u32) -> Self {
         Self {
             value: item.value.to_vec(),
             cas,
@@ -239,11 +239,11 @@ impl Known {
     }
 
     fn apply(&mut self, steps: &[Step], created: bool) -> (u32, bool) {
-        let (mut told, mut won) = (None, false);
+        let (mut shown_exptime_s, mut won) = (None, false);
         for step in steps {
             match *step {
                 Step::Touch(exptime_s) => self.exptime_s = exptime_s,
-                Step::Ttl => told = Some(self.exptime_s),
+                Step::Ttl => shown_exptime_s = Some(self.exptime_s),
                 Step::Vivify(exptime_s) => {
                     if created {
                         (self.exptime_s, won) = (exptime_s, true);
@@ -255,7 +255,7 @@ impl Known {
                 }
             }
         }
-        (told.unwrap_or(self.exptime_s), won)
+        (shown_exptime_s.unwrap_or(self.exptime_s), won)
     }
 }
 

@@ -19,7 +19,14 @@ enum Act<'a> {
     /// Reads a stream that no engine wrote.
     Read { codec: u8, original_bytes: u32, stream: &'a [u8] },
     /// Writes a value and reads it, then reads it again with damage.
-    Write { writer: u8, window: u8, level: u8, room: Option<u32>, value: Value<'a>, damage: Damage },
+    Write {
+        writer: u8,
+        window: u8,
+        level: u8,
+        capacity: Option<u32>,
+        value: Value<'a>,
+        damage: Damage,
+    },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -38,10 +45,10 @@ fuzz_target!(|acts: Vec<Act<'_>>| {
                 let codec = Codec::ALL[usize::from(codec) % Codec::ALL.len()];
                 engines.read(codec, stream, original_bytes as usize % ORIGINAL_BYTES_END);
             }
-            Act::Write { writer, window, level, room, value, damage } => {
+            Act::Write { writer, window, level, capacity, value, damage } => {
                 let value = value.bytes(ORIGINAL_BYTES_END);
                 let level = [Level::Fast, Level::Default, Level::High][usize::from(level) % 3];
-                let stream = engines.write(writer, window, level, &value, room);
+                let stream = engines.write(writer, window, level, &value, capacity);
                 let Some((codec, stream)) = stream else { continue };
                 let read = engines.read(codec, &stream, value.len());
                 assert_eq!(read.accepted, read.readers, "a reader refused a sound stream");
@@ -108,7 +115,7 @@ impl Engines {
         window: u8,
         level: Level,
         value: &[u8],
-        room: Option<u32>,
+        capacity: Option<u32>,
     ) -> Option<(Codec, Vec<u8>)> {
         let index = usize::from(writer) % self.0.len();
         let engine = &mut self.0[index];
@@ -121,14 +128,14 @@ impl Engines {
             return None;
         }
         let ample = value.len() + value.len() / 8 + AMPLE_BYTES;
-        let room = room.map_or(ample, |room| room as usize % (ample + 1));
-        let mut space = Guarded::new(room, CANARY);
+        let capacity = capacity.map_or(ample, |capacity| capacity as usize % (ample + 1));
+        let mut space = Guarded::new(capacity, CANARY);
         let result = engine.compress(dialect, level, value, space.inner());
         let mut stream = space.into_checked();
         match result {
             Ok(bytes) => stream.truncate(bytes),
             Err(EngineError::DoesNotFit) => {
-                assert!(room < ample, "{} needs {ample} bytes", engine.name());
+                assert!(capacity < ample, "{} needs {ample} bytes", engine.name());
                 return None;
             }
             Err(other) => panic!("{} {dialect:?}: {other:?}", engine.name()),
@@ -189,10 +196,10 @@ impl Guarded {
     }
 }
 
-/// The space for a stream beyond nine eighths of its input (bytes). No codec needs more.
+/// The output space beyond nine eighths of the input (bytes). No codec needs more than both together.
 const AMPLE_BYTES: usize = 1_024;
 
-/// Four windows of deflate and more than lz4's window. It is large enough for several blocks of each codec.
+/// The limit of the original size (bytes). It exceeds four deflate windows, lz4's window and a few blocks.
 const ORIGINAL_BYTES_END: usize = 150_000;
 
 /// The most acts of one input. It limits the time of an input to a few milliseconds.

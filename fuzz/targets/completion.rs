@@ -1,7 +1,7 @@
-//! Tests how the drivers of QPL and DPDK read a device's report about a finished job, with any status and any sizes. A
-//! caller must never be told of more bytes than the buffer can hold, or get a result that the library did not report as
-//! a success. An unknown status must be a fault. An error must blame a party that can act. A job must be retried only
-//! once.
+//! Tests how the drivers of QPL and DPDK read a device's report about a finished job, with any status and any
+//! sizes. The driver must never report more bytes than the buffer can hold, or a result that the library did
+//! not report as a success. An unknown status must be a fault. An error must name a party that can act. A job
+//! must be retried only once.
 
 #![no_main]
 
@@ -78,7 +78,7 @@ fn by_qpl(completion: &Completion, report: qpl::Report) {
     let (input_bytes, stated) = (completion.input.get(), completion.stated.get());
     let blames_the_stream = completion.blames_the_stream;
     let asked = match completion.task {
-        Task::Compress => qpl::Asked::Compress { room_bytes: stated },
+        Task::Compress => qpl::Asked::Compress { capacity_bytes: stated },
         Task::Decompress => {
             let original_bytes = stated;
             qpl::Asked::Decompress { input_bytes, original_bytes, blames_the_stream }
@@ -119,7 +119,7 @@ fn by_dpdk(completion: &Completion, status: u32, read: u32, written: u32) {
     let (input_bytes, stated) = (completion.input.get(), completion.stated.get());
     let compresses = completion.task == Task::Compress;
     let direction = match compresses {
-        true => dpdk::Direction::Compress { room_bytes: stated },
+        true => dpdk::Direction::Compress { capacity_bytes: stated },
         false => dpdk::Direction::Decompress { original_bytes: stated },
     };
     for followed_by in [dpdk::Follow::Nothing, dpdk::Follow::Zeros, dpdk::Follow::Ones] {

@@ -1,47 +1,66 @@
-//! Tests frames with any bytes. An accepted header must not claim more than the reader's bound, a sealed value must be
-//! read back, and damage behind the magic must be found. The damage is of a kind that a CRC-32C always finds (a burst
-//! of up to 32 bits in one field, or another length). So no run of this target, however long, fails by chance.
+//! Tests frames of every version with any bytes. An accepted header must not claim more than the reader's bound, a
+//! sealed value must be read back under its key only, and damage behind the magic must be found. The damage is of a
+//! kind that a CRC-32C always finds (a burst of up to 32 bits in one field, or another length), or one that no frame
+//! survives as a foreign value (one flipped bit). So no run of this target, however long, fails by chance.
 
 #![no_main]
 
 use arbitrary::Arbitrary;
 use fuzz::Value;
 use libfuzzer_sys::fuzz_target;
-use store::frame::{Codec, Header, Inspected, MAGIC, inspect, must_wrap, same_filled};
-use units::limits::FRAME_HEADER_BYTES;
+use store::frame::{
+    Encoding, FrameVersion, Header, Inspected, MAGIC, inspect, must_wrap, same_filled,
+};
+use units::Codec;
+use units::limits::FRAME_HEADER_BYTES_MAX;
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
-    Stored { original_bytes_max: u32, with_magic: bool, value: &'a [u8] },
-    Sealed { value: Value<'a>, window_log2: u8, damage: Damage<'a>, payload: &'a [u8] },
+    Stored { original_bytes_max: u32, magic: Option<Magic>, value: &'a [u8] },
+    Sealed { key: &'a [u8], value: Value<'a>, window_log2: u8, damage: Damage<'a>, payload: &'a [u8] },
+}
+
+#[derive(Arbitrary, Debug)]
+enum Magic {
+    Version1,
+    Version2,
+    Dictionary,
 }
 
 #[derive(Arbitrary, Debug)]
 enum Damage<'a> {
     Burst { at: u32, bits: u32 },
+    Flip { at: u32, bit: u8 },
     Truncated { by: u16 },
     Extended { by: &'a [u8] },
 }
 
 fuzz_target!(|input: Input<'_>| {
     match input {
-        Input::Stored { original_bytes_max, with_magic, value } => {
-            let magic: &[u8] = if with_magic { &[0xFB, b'R', b'b', 1] } else { b"" };
+        Input::Stored { original_bytes_max, magic, value } => {
+            let magic: &[u8] = match magic {
+                None => b"",
+                Some(Magic::Version1) => &[0xFB, b'R', b'b', 1],
+                Some(Magic::Version2) => &[0xFC],
+                Some(Magic::Dictionary) => &[0xFD],
+            };
             check_claims(&[magic, value].concat(), original_bytes_max as usize);
         }
-        Input::Sealed { value, window_log2, damage, payload } => {
+        Input::Sealed { key, value, window_log2, damage, payload } => {
             let value = value.bytes(VALUE_BYTES_MAX);
             let window_log2 = if window_log2 < 8 { 0 } else { 8 + window_log2 % 24 };
-            let stored = sealed(Codec::Stored, window_log2, &value, &value);
-            check_damage(&stored, damage);
-            for codec in [Codec::Deflate, Codec::Zstd, Codec::Lz4] {
-                check_payload_length(codec, window_log2, &value, payload);
-            }
-            if let Some(byte) = same_filled(&value) {
-                assert!(value.iter().all(|other| *other == byte));
-                sealed(Codec::SameFilled, window_log2, &value, &[byte]);
-            } else {
-                assert!(value.is_empty() || value.iter().any(|byte| *byte != value[0]));
+            for version in FrameVersion::ALL {
+                let seal = Seal { version, key, window_log2, original: &value };
+                check_damage(&seal.frame(Encoding::Stored, &value), version, key, &damage);
+                for codec in [Codec::Deflate, Codec::Lz4] {
+                    seal.check_payload_length(Encoding::Compressed(codec), payload);
+                }
+                if let Some(byte) = same_filled(&value) {
+                    assert!(value.iter().all(|other| *other == byte));
+                    seal.frame(Encoding::SameFilled, &[byte]);
+                } else {
+                    assert!(value.is_empty() || value.iter().any(|byte| *byte != value[0]));
+                }
             }
         }
     }
@@ -49,80 +68,116 @@ fuzz_target!(|input: Input<'_>| {
 
 fn check_claims(value: &[u8], original_bytes_max: usize) {
     let inspected = inspect(value, original_bytes_max);
-    let has_magic = value.starts_with(&MAGIC);
-    assert_eq!(inspected == Inspected::Foreign, !has_magic);
-    assert_eq!(must_wrap(value), has_magic);
+    if inspected != Inspected::Foreign {
+        assert!(must_wrap(value), "a value that no writer wraps is taken for a frame");
+    }
+    if value.starts_with(&MAGIC) {
+        assert_ne!(inspected, Inspected::Foreign);
+    }
     let Inspected::Frame { header, payload } = inspected else { return };
     let original_bytes = header.original_bytes as usize;
     assert!(original_bytes <= original_bytes_max, "claims {original_bytes} bytes");
-    assert_eq!(payload, FRAME_HEADER_BYTES..value.len());
-    match header.codec {
-        Codec::Stored => assert_eq!(payload.len(), original_bytes),
-        Codec::SameFilled => assert_eq!(payload.len(), 1),
-        Codec::Deflate | Codec::Zstd | Codec::Lz4 => assert!(!payload.is_empty()),
+    assert_eq!(payload, header.header_bytes()..value.len());
+    match header.encoding {
+        Encoding::Stored => assert_eq!(payload.len(), original_bytes),
+        Encoding::SameFilled => assert_eq!(payload.len(), 1),
+        Encoding::Compressed(_) => assert!(!payload.is_empty()),
     }
-    let mut encoded = [0; FRAME_HEADER_BYTES];
-    header.encode(&mut encoded);
-    assert_eq!(encoded, value[..FRAME_HEADER_BYTES], "a header has one encoding");
+    let mut encoded = [0; FRAME_HEADER_BYTES_MAX];
+    let header_bytes = header.encode(&mut encoded);
+    assert_eq!(encoded[..header_bytes], value[..header_bytes], "a header has one encoding");
     if let Some(bound) = original_bytes.checked_sub(1) {
         assert!(matches!(inspect(value, bound), Inspected::Invalid(_)));
     }
 }
 
-/// Returns the frame of `original` after checking that it can be read back.
-fn sealed(codec: Codec, window_log2: u8, original: &[u8], payload: &[u8]) -> Vec<u8> {
-    let header = Header::seal(codec, window_log2, original, payload.len());
-    let mut encoded = [0; FRAME_HEADER_BYTES];
-    header.encode(&mut encoded);
-    let frame = [&encoded, payload].concat();
-    let expected = Inspected::Frame { header, payload: FRAME_HEADER_BYTES..frame.len() };
-    assert_eq!(inspect(&frame, original.len()), expected);
-    assert!(header.verify(original));
-    frame
+/// The parts of a frame that do not depend on its encoding.
+struct Seal<'a> {
+    version: FrameVersion,
+    key: &'a [u8],
+    window_log2: u8,
+    original: &'a [u8],
 }
 
-/// Checks that a frame with one byte too many or too few is rejected. Not every decoder notices bytes behind its
-/// stream, but the frame does.
-fn check_payload_length(codec: Codec, window_log2: u8, original: &[u8], payload: &[u8]) {
-    if payload.is_empty() {
-        return;
+impl Seal<'_> {
+    fn header(&self, encoding: Encoding, payload_bytes: usize) -> Header {
+        let Seal { version, key, window_log2, original } = *self;
+        Header::seal(version, encoding, window_log2, key, original, payload_bytes)
     }
-    let frame = sealed(codec, window_log2, original, payload);
-    for other in [&frame[..frame.len() - 1], &[&frame[..], b"\0"].concat()] {
-        match inspect(other, original.len()) {
-            Inspected::Frame { header, .. } => assert!(!header.verify(original)),
-            Inspected::Invalid(_) => assert_eq!(other.len(), FRAME_HEADER_BYTES),
-            Inspected::Foreign => panic!("the magic is untouched"),
+
+    /// Returns the frame after checking that it can be read back.
+    fn frame(&self, encoding: Encoding, payload: &[u8]) -> Vec<u8> {
+        let header = self.header(encoding, payload.len());
+        let mut encoded = [0; FRAME_HEADER_BYTES_MAX];
+        let header_bytes = header.encode(&mut encoded);
+        let frame = [&encoded[..header_bytes], payload].concat();
+        let expected = Inspected::Frame { header, payload: header_bytes..frame.len() };
+        assert_eq!(inspect(&frame, self.original.len()), expected);
+        assert!(header.verify(self.key, self.original));
+        if let Some(first) = self.key.first() {
+            let other = [&[!first], &self.key[1..]].concat();
+            let is_bound = self.version == FrameVersion::V2;
+            assert_eq!(header.verify(&other, self.original), !is_bound);
+        }
+        frame
+    }
+
+    /// Checks that a frame with one byte too many or too few is rejected. Not every decoder notices bytes behind its
+    /// stream, but the frame does.
+    fn check_payload_length(&self, encoding: Encoding, payload: &[u8]) {
+        if payload.is_empty() || payload.len() >= self.original.len() {
+            return;
+        }
+        let frame = self.frame(encoding, payload);
+        for other in [&frame[..frame.len() - 1], &[&frame[..], b"\0"].concat()] {
+            match inspect(other, self.original.len()) {
+                Inspected::Frame { header, .. } => {
+                    assert!(!header.verify(self.key, self.original));
+                }
+                Inspected::Invalid(_) => assert_eq!(payload.len(), 1),
+                Inspected::Foreign => panic!("the magic is untouched"),
+            }
         }
     }
 }
 
-/// Damages a frame of codec 0 and checks that it is rejected.
-fn check_damage(frame: &[u8], damage: Damage<'_>) {
+/// Damages a frame of an uncompressed value and checks that it is rejected.
+fn check_damage(frame: &[u8], version: FrameVersion, key: &[u8], damage: &Damage<'_>) {
     let mut damaged = frame.to_vec();
-    match damage {
+    let Inspected::Frame { header, payload } = inspect(frame, VALUE_BYTES_MAX) else {
+        panic!("it was read before");
+    };
+    let magic_bytes = if version == FrameVersion::V1 { MAGIC.len() } else { 1 };
+    match *damage {
         Damage::Burst { at, bits } => {
-            // The burst stays within one field, because the checksum stands between the fields that it covers.
-            let fields = [MAGIC.len()..12, 12..FRAME_HEADER_BYTES, FRAME_HEADER_BYTES..frame.len()];
-            let at = MAGIC.len() + at as usize % (frame.len() - MAGIC.len());
+            // The burst stays within one field, because the checksum stands between the fields that it covers. In
+            // version 2 it stays behind the fields that tell frames from foreign values.
+            let checksum_at = payload.start - size_of::<u32>();
+            let first = if version == FrameVersion::V1 { magic_bytes } else { checksum_at };
+            let fields = [first..checksum_at, checksum_at..payload.start, payload.clone()];
+            let at = first + at as usize % (frame.len() - first);
             let field = fields.into_iter().find(|field| field.contains(&at));
             let end = field.expect("fields cover the frame").end.min(at + size_of::<u32>());
             for (byte, bits) in damaged[at..end].iter_mut().zip(bits.to_le_bytes()) {
                 *byte ^= bits;
             }
         }
+        Damage::Flip { at, bit } => {
+            let at = magic_bytes + at as usize % (frame.len() - magic_bytes);
+            damaged[at] ^= 1 << (bit % 8);
+        }
         Damage::Truncated { by } => {
-            damaged.truncate(frame.len() - usize::from(by).min(frame.len() - MAGIC.len()));
+            damaged.truncate(frame.len() - usize::from(by).min(frame.len() - magic_bytes));
         }
         Damage::Extended { by } => damaged.extend_from_slice(by),
     }
     let found = match inspect(&damaged, VALUE_BYTES_MAX) {
         Inspected::Foreign => panic!("the magic is untouched"),
         Inspected::Invalid(_) => true,
-        Inspected::Frame { header, payload } => match header.codec {
-            Codec::Stored => !header.verify(&damaged[payload]),
-            // Another codec would have to decode the payload first. Even the right value must not pass the check then.
-            _ => !header.verify(&frame[FRAME_HEADER_BYTES..]),
+        Inspected::Frame { header: found, payload } => match found.encoding {
+            Encoding::Stored => !found.verify(key, &damaged[payload]),
+            // A reader decodes other payloads first. Even the right value must not pass the check then.
+            _ => !found.verify(key, &frame[header.header_bytes()..]),
         },
     };
     assert!(found || damaged == frame, "{damage:?} is not found");

@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The number of input bytes per word. Small numbers decide most steps. Only the pattern contains words of 64 bits.
+/// The number of input bytes per word. Wider words occur only in the pattern after the end of the input.
 const WORD_BYTES: usize = 2;
 
 const STEPS: usize = 120;

@@ -14,10 +14,6 @@ use units::limits::{GET_LINE_BYTES_MAX, ITEM_OVERHEAD_BYTES, KEY_BYTES_MAX, LINE
 fuzz_target!(|input: (ItemBytesMax, &[u8])| {
     let limits = Limits::from(input.0);
     let mut stream = input.1;
-    if let Some(refusal) = protocol::refuse_binary(stream) {
-        assert!(refusal.close && stream[0] == 0x80);
-        check_refusal(&refusal);
-    }
     while let Some(step) = step(stream, &limits) {
         assert!((1..=stream.len()).contains(&step.consumed), "no progress, or beyond the input");
         match &step.parsed {

@@ -75,7 +75,7 @@ fn walk(mut stream: &[u8]) {
     }
 }
 
-/// Composes the response, if our server could have written it, and compares.
+/// Composes the response again, if our server could have written it, and compares the two.
 fn check_round_trip(response: &Response<'_>) {
     let mut line = Vec::new();
     match response {

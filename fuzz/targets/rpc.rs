@@ -74,7 +74,7 @@ struct Driven {
     /// All requests that the application has received.
     requests: Vec<Vec<u8>>,
     started: usize,
-    told: usize,
+    reported: usize,
 }
 
 fn act(actions: &[Action<'_>]) {
@@ -91,7 +91,7 @@ fn act(actions: &[Action<'_>]) {
         records: records.to_vec(),
         requests: Vec::new(),
         started: 0,
-        told: 0,
+        reported: 0,
     };
     let mut lent: Vec<(Address, Box<[u8]>)> = Vec::new();
     for action in actions {
@@ -157,7 +157,7 @@ impl Driven {
     fn take(&mut self, app: bool) -> Option<Code> {
         if !app {
             let done = self.engine.take(Interface::NetResp)?;
-            self.told += usize::from(done.about == self.packet);
+            self.reported += usize::from(done.about == self.packet);
             return Some(done.code);
         }
         let done = self.engine.take(Interface::AppRecv)?;
@@ -196,7 +196,7 @@ impl Driven {
             while self.take(true).is_some() | self.take(false).is_some() {}
             self.refuse(round % self.requests.len().max(1));
         }
-        assert_eq!((self.told, self.engine.in_flight()), (self.started, 0), "lost");
+        assert_eq!((self.reported, self.engine.in_flight()), (self.started, 0), "lost");
     }
 
     /// Returns whether the engine accepted all words.
@@ -208,5 +208,5 @@ impl Driven {
 const INTERFACES: [Interface; 4] =
     [Interface::NetRecv, Interface::AppRecv, Interface::AppResp, Interface::NetResp];
 const HEADER: &[u8] = b"\x80\x01\0\x01\0\0\0\x09StorePost\0\0\0\x01";
-/// The longest field. It exceeds what a fuzzer writes at first, so strings within the limit and beyond it both occur.
+/// The longest field (bytes). It exceeds a fuzzer's first strings, so shorter and longer strings occur.
 const FIELD_BYTES_MAX: usize = 1_000;

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 /// Returns the status and body of a page, if they come within `limit`.
 pub fn page_within(addr: SocketAddr, path: &str, limit: Duration) -> Option<(u16, String)> {
@@ -27,7 +27,7 @@ pub fn page_within(addr: SocketAddr, path: &str, limit: Duration) -> Option<(u16
 /// The page cannot be read.
 pub fn metrics(host_port: &str, name: &str) -> Result<Vec<(String, f64)>, String> {
     let addr = host_port.parse().map_err(|error| format!("{host_port}: {error}"))?;
-    let page = page_within(addr, "/metrics", PATIENCE);
+    let page = page_within(addr, "/metrics", TIMEOUT);
     let (_, page) =
         page.ok_or_else(|| format!("{host_port} answers no request for its metrics"))?;
     let sample = |line: &str| {

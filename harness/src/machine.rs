@@ -12,12 +12,12 @@ pub struct Machine {
     /// The cores that this process may run on.
     #[serde(skip)]
     cores: Vec<usize>,
-    /// The core time at the moment at which the machine was described.
+    /// The CPU time of all cores when the machine was described.
     #[serde(skip)]
     pub begun: CoreTime,
 }
 
-/// The CPU time of all cores since the machine started, and the part that the host gave to others (ticks).
+/// The CPU time of all cores since boot, and the part of it that the host gave to other guests (ticks).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CoreTime {
     all: u64,
@@ -37,8 +37,8 @@ impl CoreTime {
         Self { all: ticks.iter().sum(), stolen: ticks.get(7).copied().unwrap_or(0) }
     }
 
-    /// Returns the share of the cores' time since `self` that the host gave to others. If it is not zero, the
-    /// measurement did not have the machine to itself.
+    /// Returns the share of the cores' time since `self` that the host gave to other guests. If it is above
+    /// zero, they disturbed the measurement.
     pub fn stolen_since(self) -> f64 {
         self.stolen_until(Self::now())
     }
@@ -58,7 +58,7 @@ impl Machine {
             let value = line.and_then(|line| line.split_once(':'));
             value.map_or(String::new(), |(_, value)| value.trim().to_owned())
         };
-        let cores = device::cores::allowed().unwrap_or_default();
+        let cores = units::cores::allowed().unwrap_or_default();
         let count = cores.len();
         let processor = field(&read("/proc/cpuinfo"), "model name");
         let memory_kib = field(&read("/proc/meminfo"), "MemTotal");
@@ -80,7 +80,7 @@ impl Machine {
     pub fn keep_to_first_core(&self, processes: usize) {
         if let Some(core) = self.core(0, processes) {
             // Without pinning the times are only less precise. The page names the cores that were requested.
-            let _ = device::cores::pin(core);
+            let _ = units::cores::pin(core);
         }
     }
 }

@@ -1,11 +1,12 @@
-//! A child process that is watched while it lives. Its output is stored, its end is noticed at once, and dropping its
-//! handle kills it. It can be pinned where the machine allows, stopped, and its CPU time read. This module does not
-//! know what the process serves.
+//! A child process that is watched while it runs. Its output is stored, its end is noticed at once, and
+//! dropping its handle kills it. The process can be stopped, and pinned to a core where the machine allows
+//! this. Its CPU time can be read. This module does not know what the process serves.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::DirEntry;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -86,12 +87,12 @@ impl Process {
     /// Waits until the process has printed one line with each of these beginnings. Returns the rest of each line.
     ///
     /// # Errors
-    /// The process ended first, or took longer than [`PATIENCE`].
+    /// The process ended first, or took longer than [`TIMEOUT`].
     pub fn lines_after<const N: usize>(
         &mut self,
         beginnings: [&str; N],
     ) -> Result<[String; N], String> {
-        self.await_ready(PATIENCE, "address", |process| {
+        self.await_ready(TIMEOUT, "address", |process| {
             let found = beginnings.map(|beginning| process.printed(beginning));
             found.iter().all(Option::is_some).then(|| found.map(Option::unwrap_or_default))
         })
@@ -112,13 +113,13 @@ impl Process {
     /// later than the answer or signal that it describes.
     ///
     /// # Errors
-    /// No line contains `text` within [`PATIENCE`]. The error contains the output.
+    /// No line contains `text` within [`TIMEOUT`]. The error contains the output.
     pub fn await_printed(&self, text: &str) -> Result<(), String> {
-        let is_there = poll_for(PATIENCE, || self.output().contains(text).then_some(()));
+        let is_there = poll_for(TIMEOUT, || self.output().contains(text).then_some(()));
         is_there.ok_or_else(|| format!("no {text:?} in\n{}", self.output()))
     }
 
-    /// Returns what follows `label` in the first printed line that starts with it.
+    /// Returns the rest of the first printed line that starts with `label`.
     pub fn printed(&self, label: &str) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().find_map(|line| line.strip_prefix(label)).map(|rest| rest.trim().to_owned())
@@ -157,10 +158,10 @@ impl Process {
     /// before the signal reaches it.
     ///
     /// # Errors
-    /// The process has ended, or a thread still runs after [`PATIENCE`].
+    /// The process has ended, or a thread still runs after [`TIMEOUT`].
     pub fn stop(&self) -> Result<(), String> {
         self.signal(Signal::STOP);
-        let is_stopped = poll_for(PATIENCE, || {
+        let is_stopped = poll_for(TIMEOUT, || {
             let states = self.thread_states().unwrap_or_default();
             let has_ended = states.contains(&'Z');
             (has_ended || !states.is_empty() && states.iter().all(|&state| state == 'T'))
@@ -177,7 +178,7 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// Returns the state of each of its threads, as the letters of proc(5).
+    /// Returns the state of each thread of the process, as the letters of proc(5).
     fn thread_states(&self) -> Option<Vec<char>> {
         let state = |task: DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
@@ -192,7 +193,7 @@ impl Process {
     pub fn exited(&mut self) -> Option<ExitStatus> {
         let status = self.child.try_wait().ok().flatten()?;
         // A grandchild may still have the streams open.
-        poll_for(PATIENCE, || self.readers.iter().all(JoinHandle::is_finished).then_some(()));
+        poll_for(TIMEOUT, || self.readers.iter().all(JoinHandle::is_finished).then_some(()));
         Some(status)
     }
 
@@ -213,8 +214,8 @@ impl Process {
         rss_bytes(self.id())
     }
 
-    /// Returns the CPU time of all its threads so far, including threads that have ended, and the time that its living
-    /// threads have waited for a core.
+    /// Returns the CPU time of all threads of the process so far, including threads that have ended, and the
+    /// time that the living threads have waited for a core.
     pub fn cpu_usage(&self) -> CpuUsage {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let waited_ns = threads.into_iter().flatten().flatten().filter_map(|thread| {
@@ -224,7 +225,7 @@ impl Process {
         CpuUsage { cpu_s: self.cpu_s(), waited_s: waited_ns.sum::<u64>() as f64 / 1e9 }
     }
 
-    /// Returns the CPU time of all its threads so far (s). It is zero after the process has ended.
+    /// Returns the CPU time of all threads of the process so far (s). It is zero after the process has ended.
     pub fn cpu_s(&self) -> f64 {
         let clock = ClockId::pid_cpu_clock_id(unistd::Pid::from_raw(self.child.id() as i32));
         let time = clock.and_then(ClockId::now).map(Duration::from);
@@ -297,10 +298,29 @@ pub fn free_path() -> PathBuf {
     std::env::temp_dir().join(name)
 }
 
-/// Tells whether memcached can be started.
+/// Returns whether memcached can be started.
 pub fn memcached_is_here() -> bool {
-    let version = Command::new(memcached_binary()).arg("-V").stdout(Stdio::null()).status();
-    version.is_ok_and(|status| status.success())
+    memcached_version().is_some()
+}
+
+fn memcached_version() -> Option<String> {
+    let output = Command::new(memcached_binary()).arg("-V").output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Returns `None` and prints a note if this machine does not have the memcached that a test needs. `version` is the end
+/// of what `memcached -V` prints, and empty if any version will do.
+///
+/// # Panics
+/// The memcached is missing in CI.
+pub fn needs_memcached(version: &str) -> Option<()> {
+    let found = memcached_version();
+    if found.as_ref().is_some_and(|found| found.ends_with(version)) {
+        return Some(());
+    }
+    assert!(std::env::var_os("CI").is_none(), "CI needs memcached {version}: {found:?}");
+    eprintln!("SKIPPED: no memcached {version}: {found:?}");
+    None
 }
 
 /// Starts memcached for an experiment with `memory` of memory. Returns the process and its port.
@@ -319,8 +339,8 @@ pub fn start_memcached(
     Ok((process, port))
 }
 
-/// Starts memcached on this port, or on a port that it chooses. `args` follow this module's arguments. Returns the
-/// process and its port.
+/// Starts memcached on this port, or on a port that it chooses. `args` are appended to this module's
+/// arguments. Returns the process and its port.
 ///
 /// # Errors
 /// The reason why memcached does not serve.
@@ -331,14 +351,13 @@ pub fn memcached(
     args: &[&str],
 ) -> Result<(Process, u16), String> {
     let file = free_path();
-    let mut command = on_core(memcached_binary(), core);
+    let mut command = memcached_command(core);
     let asked = port.map_or("-1".to_owned(), |port| port.to_string());
-    // memcached refuses to run as root without -u and ignores -u for anyone else.
-    command.args(["-l", "127.0.0.1", "-p", &asked, "-U", "0", "-u", "root"]).args(args);
+    command.args(["-l", "127.0.0.1", "-p", &asked, "-U", "0"]).args(args);
     // memcached writes its port into a file that this variable names.
     command.env("MEMCACHED_PORT_FILENAME", &file);
     let mut process = Process::start_with(&mut command, stderr)?;
-    let port = process.await_ready(PATIENCE, "port file", |_| {
+    let port = process.await_ready(TIMEOUT, "port file", |_| {
         let text = std::fs::read_to_string(&file).ok()?;
         text.lines().find_map(|line| line.strip_prefix("TCP INET: "))?.trim().parse().ok()
     });
@@ -346,10 +365,27 @@ pub fn memcached(
     Ok((process, port?))
 }
 
+/// Starts memcached on a unix socket.
+///
+/// # Errors
+/// The reason why memcached does not serve.
+pub fn memcached_on_socket(socket: &Path) -> Result<Process, String> {
+    let mut process = Process::start(memcached_command(None).arg("-s").arg(socket))?;
+    process.await_ready(TIMEOUT, "socket", |_| UnixStream::connect(socket).ok())?;
+    Ok(process)
+}
+
+fn memcached_command(core: Option<usize>) -> Command {
+    let mut command = on_core(memcached_binary(), core);
+    // memcached refuses to run as root without -u and ignores -u for anyone else.
+    command.args(["-u", "root"]);
+    command
+}
+
 fn memcached_binary() -> OsString {
     std::env::var_os("MEMCACHED_BIN").unwrap_or_else(|| "memcached".into())
 }
 
 /// A time that is longer than any pause of a busy machine. A process that takes longer counts as hanging.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);

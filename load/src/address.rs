@@ -31,8 +31,15 @@ pub enum Protocol {
 /// The address of a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
-    /// `host:port`, resolved.
+    /// The resolved address of `host:port`.
     Tcp(SocketAddr),
+    /// The resolved address of `tls://host:port`, and the host that its certificate must name.
+    Tls {
+        /// The address.
+        place: SocketAddr,
+        /// The host.
+        host: String,
+    },
     /// A unix socket's path.
     Unix(PathBuf),
 }
@@ -41,7 +48,7 @@ pub enum Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no server address ({reason}); write host:port, [::1]:port or unix:/path, \
-     and for gRPC grpc://host:port or grpc:///path"
+     and for gRPC grpc://host:port or grpc:///path; tls:// before host means TLS"
 )]
 pub struct BadAddress {
     /// The text that is not an address.
@@ -64,7 +71,7 @@ impl Address {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = |family| rustix::net::socket_with(family, SocketType::STREAM, flags, None);
         let (socket, connected) = match &self.endpoint {
-            Endpoint::Tcp(address) => {
+            Endpoint::Tcp(address) | Endpoint::Tls { place: address, .. } => {
                 let v4 = address.is_ipv4();
                 let socket = socket(if v4 { AddressFamily::INET } else { AddressFamily::INET6 })?;
                 sockopt::set_tcp_nodelay(&socket, true)?;
@@ -104,14 +111,24 @@ fn read_endpoint(text: &str) -> Result<Endpoint, String> {
         let fits = SocketAddrUnix::new(path);
         return fits.map(|_| Endpoint::Unix(path.into())).map_err(|error| error.to_string());
     }
+    if let Some(text) = text.strip_prefix("tls://") {
+        let host = text.rsplit_once(':').map_or(text, |(host, _)| host).to_owned();
+        let mut found = text.to_socket_addrs().map_err(|error| error.to_string())?;
+        let place = found.next().ok_or_else(|| "the host has no address".to_owned())?;
+        return Ok(Endpoint::Tls { place, host });
+    }
     let mut found = text.to_socket_addrs().map_err(|error| error.to_string())?;
     found.next().map(Endpoint::Tcp).ok_or_else(|| "the host has no address".to_owned())
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.protocol, &self.endpoint) {
+        match (&self.protocol, &self.endpoint) {
             (Protocol::Memcached, Endpoint::Tcp(address)) => address.fmt(f),
+            (protocol, Endpoint::Tls { place, host }) => {
+                let grpc = if *protocol == Protocol::Grpc { "grpc://" } else { "" };
+                write!(f, "{grpc}tls://{host}:{}", place.port())
+            }
             (Protocol::Memcached, Endpoint::Unix(path)) => write!(f, "unix:{}", path.display()),
             (Protocol::Grpc, Endpoint::Tcp(address)) => write!(f, "grpc://{address}"),
             (Protocol::Grpc, Endpoint::Unix(path)) if path.is_absolute() => {

@@ -1,16 +1,17 @@
-//! One connection: outgoing bytes, incoming bytes, and the requests in flight in their order. The module measures
-//! nothing and returns the answers to its caller.
+//! One connection: outgoing bytes, incoming bytes, and the requests in flight in their order. The module
+//! returns the answers to its caller.
 
 use std::collections::VecDeque;
+use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 
 use protocol::command::{Store, StoreVerb};
 use protocol::response::{ErrorKind, Parse, RESPONSE_LINE_BYTES_MAX, Response};
 use protocol::{Key, request, response};
-use rustix::io::Errno;
+use tls::{Session, Wire};
 use units::Nanos;
 
-use crate::address::Address;
+use crate::address::{Address, Endpoint};
 use crate::answer::{Answer, Content, Failure, Outcome};
 use crate::source::{Op, Request};
 use crate::work::{BACKOFF_FIRST, BACKOFF_LAST};
@@ -32,6 +33,10 @@ pub(crate) struct Connection {
     input_end: usize,
     /// The buffer for the name of the key that an answer should have.
     wanted: Vec<u8>,
+    /// The session of a connection with TLS. It begins with the first bytes.
+    session: Option<Box<Session>>,
+    /// The bytes that were sent when the handshake ended, and that no flush has counted.
+    sent_aside: usize,
 }
 
 /// The state of a connection.
@@ -72,12 +77,14 @@ impl Connection {
             input_start: 0,
             input_end: 0,
             wanted: Vec::new(),
+            session: None,
+            sent_aside: 0,
         }
     }
 
     /// Returns whether the connection is up and can take another request. It may have at most `depth` requests in
     /// flight.
-    pub(crate) fn has_room(&self, depth: usize) -> bool {
+    pub(crate) fn has_capacity(&self, depth: usize) -> bool {
         matches!(self.state, State::Up(_))
             && self.in_flight.len() < depth
             && self.out.len() - self.out_sent < OUT_BYTES_ENOUGH
@@ -123,17 +130,25 @@ impl Connection {
 
     /// Writes as many bytes as the socket accepts and returns their number.
     pub(crate) fn flush(&mut self) -> Result<usize, Lost> {
+        if !self.is_ready()? {
+            return Ok(0);
+        }
         let State::Up(socket) = &self.state else { return Ok(0) };
         let before = self.out_sent;
         while self.writable && self.out_sent < self.out.len() {
-            match rustix::io::write(socket, &self.out[self.out_sent..]) {
+            let rest = &self.out[self.out_sent..];
+            let sent = match &mut self.session {
+                Some(session) => session.write(&[IoSlice::new(rest)], &Descriptor(socket)),
+                None => rustix::io::write(socket, rest).map_err(io::Error::from),
+            };
+            match sent {
                 Ok(bytes) => self.out_sent += bytes,
-                Err(Errno::AGAIN) => self.writable = false,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(lost(error)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.to_string()),
             }
         }
-        let written = self.out_sent - before;
+        let written = self.out_sent - before + std::mem::take(&mut self.sent_aside);
         if self.out_sent == self.out.len() {
             self.out.clear();
             self.out_sent = 0;
@@ -142,6 +157,31 @@ impl Connection {
             self.out_sent = 0;
         }
         Ok(written)
+    }
+
+    /// Returns whether bytes can be exchanged. Begins and continues the handshake of TLS until then.
+    fn is_ready(&mut self) -> Result<bool, Lost> {
+        let (State::Up(socket), Endpoint::Tls { host, .. }) = (&self.state, &self.address.endpoint)
+        else {
+            return Ok(true);
+        };
+        let problem = |error: io::Error| error.to_string();
+        if self.session.is_none() {
+            let client = tls::outgoing().map_err(problem)?;
+            let session = client.session(host, tls::Application::Plain).map_err(problem)?;
+            self.session = Some(Box::new(session));
+        }
+        let Some(session) = &mut self.session else { return Ok(false) };
+        if !session.is_handshaking() {
+            return Ok(true);
+        }
+        match session.handshake(&Descriptor(socket)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.writable = false;
+                Ok(false)
+            }
+            ended => ended.map_err(problem),
+        }
     }
 
     pub(crate) fn set_writable(&mut self) {
@@ -157,25 +197,37 @@ impl Connection {
         answers: &mut Vec<Answer>,
     ) -> Result<usize, Lost> {
         let mut received = 0;
+        if self.session.as_ref().is_some_and(|session| session.is_handshaking()) {
+            if !self.is_ready()? {
+                return Ok(0);
+            }
+            // Requests have waited for the end of the handshake.
+            self.sent_aside = self.flush()?;
+        }
         loop {
             let State::Up(socket) = &self.state else { return Ok(received) };
             if self.input_end == self.input.len() {
-                let room = self.input.len() + INPUT_BYTES_FIRST;
-                self.input.resize(room, 0);
+                let length = self.input.len() + INPUT_BYTES_FIRST;
+                self.input.resize(length, 0);
             }
             let asked = self.input.len() - self.input_end;
-            let bytes = match rustix::io::read(socket, &mut self.input[self.input_end..]) {
+            let space = &mut self.input[self.input_end..];
+            let read = match &mut self.session {
+                Some(session) => session.read(space, &Descriptor(socket)),
+                None => rustix::io::read(socket, space).map_err(io::Error::from),
+            };
+            let bytes = match read {
                 Ok(0) => return Err("closed by the server".to_owned()),
                 Ok(bytes) => bytes,
-                Err(Errno::AGAIN) => return Ok(received),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(lost(error)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(received),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.to_string()),
             };
             self.input_end += bytes;
             received += bytes;
             self.take_answers(content, answers)?;
             // A short read has emptied the socket. Later bytes or the end of the connection cause another event.
-            if bytes < asked && !closing {
+            if bytes < asked && !closing && self.session.is_none() {
                 return Ok(received);
             }
         }
@@ -233,7 +285,8 @@ impl Connection {
     }
 
     /// Drops the socket and returns the requests that were in flight.
-    pub(crate) fn lose(&mut self, now: Nanos) -> VecDeque<InFlight> {
+    pub(crate) fn disconnect(&mut self, now: Nanos) -> VecDeque<InFlight> {
+        self.session = None;
         self.state = State::Down { retry_at: now + self.backoff };
         self.backoff = Nanos(self.backoff.0 * 2).min(BACKOFF_LAST);
         self.out.clear();
@@ -321,8 +374,17 @@ fn bounded(value_bytes: u64, content: &Content<'_>) -> Result<usize, Lost> {
     Ok(value_bytes as usize)
 }
 
-fn lost(error: Errno) -> Lost {
-    std::io::Error::from(error).to_string()
+/// The socket under a session.
+struct Descriptor<'s>(&'s OwnedFd);
+
+impl Wire for Descriptor<'_> {
+    fn receive(&self, space: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(self.0, space)?)
+    }
+
+    fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::writev(self.0, slices)?)
+    }
 }
 
 fn excerpt(bytes: &[u8]) -> String {

@@ -64,7 +64,7 @@ impl<'a> Engine<'a> {
             self.take_events(now);
             if now >= self.next_housekeeping {
                 self.next_housekeeping = now + HOUSEKEEPING_EVERY;
-                self.keep_house(now);
+                self.run_housekeeping(now);
             }
         }
         Ok(self.work.settle())
@@ -76,10 +76,10 @@ impl<'a> Engine<'a> {
 
     /// Passes the backlog in order to connections with capacity.
     fn send_backlog(&mut self, now: Nanos) {
-        let depth = self.work.shared.limits.pipeline_max;
+        let depth = self.work.shared.spec.pipeline_max;
         while self.work.has_backlog() {
-            let has_room = |index: usize| self.connections[index].has_room(depth);
-            let Some(index) = self.turns.take(self.connections.len(), has_room) else { return };
+            let has_capacity = |index: usize| self.connections[index].has_capacity(depth);
+            let Some(index) = self.turns.take(self.connections.len(), has_capacity) else { return };
             if let Some(request) = self.work.next_waiting() {
                 self.push(index, request, now);
             }
@@ -89,7 +89,7 @@ impl<'a> Engine<'a> {
     /// Fills a connection up to its depth in a closed loop or a populate phase. Does nothing in an open loop.
     fn refill(&mut self, index: usize, now: Nanos) {
         let Some(depth) = self.work.depth() else { return };
-        while self.connections[index].has_room(depth) {
+        while self.connections[index].has_capacity(depth) {
             let Some(request) = self.work.next_now(now) else { return };
             self.push(index, request, now);
         }
@@ -116,7 +116,7 @@ impl<'a> Engine<'a> {
     fn flush(&mut self, index: usize, now: Nanos) {
         match self.connections[index].flush() {
             Ok(bytes) => self.work.recorder.bytes_out += bytes as u64,
-            Err(reason) => self.lose(index, &reason, now),
+            Err(reason) => self.disconnect(index, &reason, now),
         }
     }
 
@@ -148,7 +148,7 @@ impl<'a> Engine<'a> {
         self.take_answers(index, now);
         match received {
             Ok(bytes) => self.work.recorder.bytes_in += bytes as u64,
-            Err(reason) => self.lose(index, &reason, now),
+            Err(reason) => self.disconnect(index, &reason, now),
         }
     }
 
@@ -167,26 +167,26 @@ impl<'a> Engine<'a> {
     }
 
     /// Closes a connection. The requests in flight on it fail.
-    fn lose(&mut self, index: usize, reason: &str, now: Nanos) {
+    fn disconnect(&mut self, index: usize, reason: &str, now: Nanos) {
         let connection = &mut self.connections[index];
         let was_up = matches!(connection.state, State::Up(_));
         self.work.recorder.connections.lost += u64::from(was_up);
         let why = Failure { status: None, message: format!("connection lost: {reason}") };
-        for in_flight in connection.lose(now) {
+        for in_flight in connection.disconnect(now) {
             self.work.failed(&in_flight.request, &why);
         }
     }
 
-    /// Does the work that may be a little late: timeouts, reconnects and CPU time.
-    fn keep_house(&mut self, now: Nanos) {
-        self.work.keep_house(now);
-        let timeout = self.work.shared.limits.request_timeout;
+    /// Does the periodic work, which may be slightly delayed: timeouts, reconnects and CPU time.
+    fn run_housekeeping(&mut self, now: Nanos) {
+        self.work.run_housekeeping(now);
+        let timeout = self.work.shared.spec.request_timeout;
         for index in 0..self.connections.len() {
             let connection = &self.connections[index];
             match connection.state {
                 State::Up(_) => {
                     if connection.oldest_sent().is_some_and(|sent| now.since(sent) > timeout) {
-                        self.lose(index, "no answer within the request timeout", now);
+                        self.disconnect(index, "no answer within the request timeout", now);
                     }
                 }
                 State::Opening { give_up_at, .. } if now >= give_up_at => self.give_up(index, now),
@@ -225,6 +225,6 @@ impl<'a> Engine<'a> {
 
     fn give_up(&mut self, index: usize, now: Nanos) {
         self.work.recorder.connections.failed_attempts += 1;
-        self.connections[index].lose(now);
+        self.connections[index].disconnect(now);
     }
 }

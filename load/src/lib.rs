@@ -16,7 +16,6 @@ pub mod rpc;
 mod run;
 mod source;
 mod spec;
-mod table;
 mod timer;
 mod turns;
 mod work;

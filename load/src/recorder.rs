@@ -310,7 +310,7 @@ const SAME_BOUNDS: &str = "all histograms have the same bounds";
 /// bound.
 const ERROR_KINDS_MAX: usize = 64;
 const WRONG_EXAMPLES_MAX: usize = 8;
-/// The CPU utilisation from which on a thread has no time left to be punctual.
+/// The CPU utilisation above which a thread may send requests late.
 const CPU_UTILISATION_HIGH: f64 = 0.9;
 /// The limit for the p99 of the generator's delay. Above this limit the delay shows in the p99 of any cache.
 const LATENESS_HIGH: Nanos = Nanos::millis(1);

@@ -1,4 +1,4 @@
-//! The result of a run as data. Serde writes it for programs, and [`LoadReport::table`] for people.
+//! The result of a run as data. The caller shows it.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::LoadSpec;
 
-/// The result of one run. The requests that it counts are those that were due within the measured window.
-/// `connections`, `wrong` and the bytes also include the warm-up and the wait at the end, and `prepopulate` is of the
-/// populate phase.
+/// The result of one run. It counts the requests that were due within the measured window. `connections`,
+/// `wrong` and the numbers of bytes also include the warm-up and the wait at the end. `prepopulate` covers
+/// the populate phase.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
     /// The description of the run.
@@ -103,7 +103,7 @@ pub struct ConnectionReport {
     pub lost: u64,
     /// Lost connections that were opened again.
     pub reopened: u64,
-    /// Attempts to reopen a connection that failed.
+    /// Failed attempts to reopen a connection.
     pub failed_attempts: u64,
 }
 

@@ -56,7 +56,7 @@ pub struct RpcReport {
     pub wrong: u64,
     /// Requests answered with an exception.
     pub exceptions: u64,
-    /// The longest time that a connection was loading (s).
+    /// The longest time for which a connection sent load (s).
     pub seconds: f64,
     /// Requests per second.
     pub requests_per_second: f64,
@@ -87,7 +87,7 @@ pub enum RpcLoadError {
     Answer(i32),
 }
 
-/// Stores something under every key, and then loads until the duration is over, the requests are done or `stop` is set.
+/// Stores a value under every key. Then sends requests until the time is over, all are done or `stop` is set.
 pub fn run(spec: &RpcSpec, stop: &AtomicBool) -> Result<RpcReport, RpcLoadError> {
     check(spec)?;
     let clock = SystemClock::new();
@@ -163,7 +163,7 @@ fn summed(tallies: &[Tally]) -> RpcReport {
     sum
 }
 
-/// One connection and its model of its keys.
+/// One connection, with a model of the values under its keys.
 struct Client {
     stream: TcpStream,
     address: SocketAddr,
@@ -182,8 +182,8 @@ impl Client {
         let open = || {
             let stream = TcpStream::connect(spec.address)?;
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
             Ok(stream)
         };
         let address = spec.address;
@@ -285,9 +285,9 @@ fn histogram() -> Histogram<u64> {
 
 /// The longest wait for the server, which is longer than any pause of a busy machine. After this time the server counts
 /// as hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECTIONS_MAX: usize = 1024;
-/// The least size of a read.
+/// The least size of a read (bytes).
 const READ_BYTES: usize = 4 << 10;
 /// The longest answer that is read (bytes).
 const ANSWER_MAX: usize = 64 << 20;

@@ -23,7 +23,7 @@ use crate::recorder::Recorder;
 use crate::report::{LoadReport, PopulateReport};
 use crate::source::{Mix, Source};
 use crate::spec::{BadSpec, LoadSpec, Pace, Payload};
-use crate::work::{Counters, Limits, Shared, Work};
+use crate::work::{Counters, Shared, Work};
 
 /// The reason why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum LoadError {
     /// A size distribution is invalid. The caller must fix it.
     #[error("{which}: {error}")]
     BadSizes {
-        /// The distribution.
+        /// The name of the distribution.
         which: &'static str,
         /// The reason why the distribution is invalid.
         error: BadSizes,
@@ -100,15 +100,15 @@ struct Prepared<'a> {
     stop: &'a AtomicBool,
 }
 
-/// Runs `spec` to its end or until `stop` is set, and reports the measurements. Calls `progress` about ten times per
-/// second. The servers cannot extend the run beyond a bounded time.
+/// Runs `spec` to its end or until `stop` is set, and reports the measurements. Calls `progress` about ten
+/// times per second. Slow servers can extend the run only by a bounded time.
 pub fn run(
     spec: &LoadSpec,
     mut progress: impl FnMut(&Progress),
     stop: &AtomicBool,
 ) -> Result<LoadReport, LoadError> {
     spec.check()?;
-    raise_file_limit(spec.connections as u64 + FILES_BESIDE);
+    raise_file_limit(spec.connections as u64 + OTHER_FILES);
     let prepared = Prepared::new(spec, stop)?;
     let populated = if spec.prepopulate && !stop.load(Ordering::Relaxed) {
         Some(prepared.populate(&mut progress)?)
@@ -182,7 +182,7 @@ impl<'a> Prepared<'a> {
         Ok(recorder.into_report(spec.clone(), populated, self.clock.now()))
     }
 
-    /// Creates the requests of one thread.
+    /// Creates the source of one thread's requests.
     fn source(&self, thread: usize, begin: Nanos) -> Source {
         let spec = self.spec;
         let mix = Mix {
@@ -248,6 +248,7 @@ impl<'a> Prepared<'a> {
     fn shared(&self, end: Nanos) -> Shared<'_> {
         let spec = self.spec;
         Shared {
+            spec,
             content: Content {
                 keys: &self.keys,
                 values: &self.values,
@@ -255,14 +256,7 @@ impl<'a> Prepared<'a> {
                 exptime_s: spec.exptime_s,
                 value_bytes_max: spec.value_bytes_max.as_usize(),
             },
-            limits: Limits {
-                pipeline_max: spec.pipeline_max,
-                backlog_max: spec.backlog_max,
-                request_timeout: spec.request_timeout,
-                versions: spec.versions,
-                set_on_miss: spec.set_on_miss,
-                end,
-            },
+            end,
             clock: self.clock.clone(),
             stop: self.stop,
             counters: Counters::default(),
@@ -359,7 +353,7 @@ const CONNECT_TIMEOUT: Nanos = Nanos::secs(3);
 /// is dropped.
 const CONNECTS_AT_ONCE: usize = 64;
 /// The number of open files other than connections: standard streams, pollers, timers and a corpus.
-const FILES_BESIDE: u64 = 64;
+const OTHER_FILES: u64 = 64;
 /// The time between the start of a phase and its first due request. It lets every thread get ready. A thread that needs
 /// longer shows as lateness.
 const HEAD_START: Nanos = Nanos::millis(2);

@@ -1,4 +1,4 @@
-//! Chooses the next request. It draws operation and key, and creates requests in one of three ways.
+//! Chooses the next request. Its source is an open loop, a closed loop or the populate phase.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub(crate) struct Request {
     pub(crate) intended: Nanos,
 }
 
-/// The three sources of requests.
+/// The source of requests.
 pub(crate) enum Source {
     /// Requests that are due at given times, until the end of the run.
     Open(OpenSource),

@@ -74,8 +74,8 @@ pub enum Pace {
         /// The distribution of the gaps between requests.
         arrivals: ArrivalKind,
     },
-    /// Requests are sent as fast as answers come. Use it to measure throughput. Its latency does not apply to a load
-    /// that does not wait.
+    /// Requests are sent as fast as answers come. Use it to measure throughput. The measured latency does not
+    /// apply to an open loop.
     Closed {
         /// The number of requests in flight on each connection.
         depth: usize,
@@ -208,7 +208,7 @@ const _: () = assert!(
     VALUE_BYTES_MAX_DEFAULT.0
         + (units::limits::KEY_BYTES_MAX
             + units::limits::ITEM_OVERHEAD_BYTES
-            + units::limits::FRAME_HEADER_BYTES) as u64
+            + units::limits::FRAME_HEADER_BYTES_MAX) as u64
         <= units::limits::ITEM_BYTES_MAX_DEFAULT.0
 );
 

@@ -1,5 +1,5 @@
-//! The next due time as a file that becomes readable at that time, to the precision of the kernel's high-resolution
-//! timers. The module does not wait itself; a poller or a runtime waits.
+//! A timer file, which becomes readable at the next due time, to the precision of the kernel's
+//! high-resolution timers. The module does not wait; a poller or a runtime waits for the file.
 
 use std::os::fd::{AsFd, OwnedFd};
 

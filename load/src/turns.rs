@@ -1,36 +1,40 @@
-//! Gives each connection its turn, one after the other, and skips those without capacity. The module does not know what
-//! a connection is or what a connection gets.
+//! Selects connections in turn and skips those without capacity. The module does not depend on the kind of
+//! the connections.
 
 /// The turns of a thread's connections.
 pub(crate) struct Turns {
     next: usize,
     /// False if no connection has capacity. Then no connection needs to be checked.
-    room: bool,
+    has_capacity: bool,
 }
 
 impl Turns {
-    /// Begins with the first connection, which may have capacity.
+    /// Creates turns that begin with the first connection, which may have capacity.
     pub(crate) fn new() -> Self {
-        Self { next: 0, room: true }
+        Self { next: 0, has_capacity: true }
     }
 
     /// Returns the index of the next of `count` connections that has capacity.
-    pub(crate) fn take(&mut self, count: usize, has_room: impl Fn(usize) -> bool) -> Option<usize> {
-        if !self.room {
+    pub(crate) fn take(
+        &mut self,
+        count: usize,
+        has_capacity: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        if !self.has_capacity {
             return None;
         }
         let found =
-            (0..count).map(|step| (self.next + step) % count).find(|&index| has_room(index));
+            (0..count).map(|step| (self.next + step) % count).find(|&index| has_capacity(index));
         match found {
             Some(index) => self.next = (index + 1) % count,
-            None => self.room = false,
+            None => self.has_capacity = false,
         }
         found
     }
 
     /// Records that a connection may have capacity again.
     pub(crate) fn open(&mut self) {
-        self.room = true;
+        self.has_capacity = true;
     }
 }
 

@@ -10,25 +10,17 @@ use units::{Clock, Nanos, SystemClock};
 use crate::answer::{Answer, Content, Failure, Outcome};
 use crate::recorder::Recorder;
 use crate::source::{Op, Request, Source};
+use crate::spec::LoadSpec;
 
 /// The data that all threads of a phase share.
 pub(crate) struct Shared<'a> {
+    pub(crate) spec: &'a LoadSpec,
     pub(crate) content: Content<'a>,
-    pub(crate) limits: Limits,
+    /// The end of the load. No request is due at or after this time.
+    pub(crate) end: Nanos,
     pub(crate) clock: SystemClock,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) counters: Counters,
-}
-
-/// The bounds of one thread's work.
-pub(crate) struct Limits {
-    pub(crate) pipeline_max: usize,
-    pub(crate) backlog_max: usize,
-    pub(crate) request_timeout: Nanos,
-    pub(crate) set_on_miss: bool,
-    pub(crate) versions: u32,
-    /// The end of the load. No request is due at or after this time.
-    pub(crate) end: Nanos,
 }
 
 /// The counts of all threads so far, for the progress display.
@@ -50,7 +42,7 @@ pub(crate) struct Work<'a> {
     in_flight_counted: u64,
     version: u32,
     last_answer: Nanos,
-    /// Answers that are not yet in the shared counters. `failed` has the failures that are not.
+    /// Answers that are not yet added to the shared counters. `failed` counts such failures.
     answered: u64,
     failed: u64,
 }
@@ -77,18 +69,18 @@ impl<'a> Work<'a> {
             return true;
         }
         let idle = self.in_flight == 0 && self.backlog.is_empty();
-        let patience = self.shared.limits.request_timeout;
+        let request_timeout = self.shared.spec.request_timeout;
         match &self.source {
             // The phase ends when everything is stored, or when the server has been silent for longer than any request
             // may take.
             Source::Populate { ids, .. } => {
-                let silent = now.since(self.last_answer) > patience + patience;
+                let silent = now.since(self.last_answer) > request_timeout + request_timeout;
                 (ids.is_empty() && idle) || silent
             }
-            Source::Open(open) if open.next_due() < self.shared.limits.end => false,
+            Source::Open(open) if open.next_due() < self.shared.end => false,
             Source::Open(_) | Source::Closed { .. } => {
-                let end = self.shared.limits.end;
-                now >= end && (idle || now >= end + patience)
+                let end = self.shared.end;
+                now >= end && (idle || now >= end + request_timeout)
             }
         }
     }
@@ -96,7 +88,7 @@ impl<'a> Work<'a> {
     /// Returns the time until which the thread may sleep: the next due time, or `housekeeping` if that is earlier.
     pub(crate) fn wake_at(&self, housekeeping: Nanos) -> Nanos {
         match &self.source {
-            Source::Open(open) if open.next_due() < self.shared.limits.end => {
+            Source::Open(open) if open.next_due() < self.shared.end => {
                 open.next_due().min(housekeeping)
             }
             _ => housekeeping,
@@ -106,11 +98,11 @@ impl<'a> Work<'a> {
     /// Takes up every due request.
     pub(crate) fn take_due(&mut self, now: Nanos) {
         let Source::Open(open) = &mut self.source else { return };
-        let end = self.shared.limits.end;
+        let end = self.shared.end;
         while open.next_due() <= now && open.next_due() < end {
             let request = open.take();
             self.recorder.offered(&request, now, true);
-            if self.backlog.len() < self.shared.limits.backlog_max {
+            if self.backlog.len() < self.shared.spec.backlog_max {
                 self.backlog.push_back(request);
             } else {
                 self.recorder.not_sent(&request);
@@ -137,7 +129,7 @@ impl<'a> Work<'a> {
 
     /// Returns the request that is sent at `now`, or `None` in an open loop or after the end.
     pub(crate) fn next_now(&mut self, now: Nanos) -> Option<Request> {
-        if now >= self.shared.limits.end {
+        if now >= self.shared.end {
             return None;
         }
         let request = self.source.next_now(now)?;
@@ -150,20 +142,20 @@ impl<'a> Work<'a> {
         self.in_flight += 1;
         self.in_flight_counted += u64::from(self.recorder.counts(request));
         let next = self.version.wrapping_add(u32::from(request.op != Op::Get));
-        self.version = next % self.shared.limits.versions;
+        self.version = next % self.shared.spec.versions;
         self.version
     }
 
     /// Records an answer that came at `now`. Returns the set that follows a miss.
     pub(crate) fn answered(&mut self, answer: &Answer, now: Nanos) -> Option<Request> {
-        self.landed(&answer.request);
+        self.finish_request(&answer.request);
         self.last_answer = now;
         self.recorder.answered(answer, now);
         let failed = matches!(answer.outcome, Outcome::Error(_) | Outcome::Wrong(_));
         self.failed += u64::from(failed);
         self.answered += u64::from(!failed);
-        let limits = &self.shared.limits;
-        if !limits.set_on_miss || now >= limits.end || answer.outcome != Outcome::Miss {
+        let Shared { spec, end, .. } = *self.shared;
+        if !spec.set_on_miss || now >= end || answer.outcome != Outcome::Miss {
             return None;
         }
         let request = Request { op: Op::Fill, id: answer.request.id, intended: now };
@@ -173,18 +165,18 @@ impl<'a> Work<'a> {
 
     /// Records that a request will have no answer.
     pub(crate) fn failed(&mut self, request: &Request, why: &Failure) {
-        self.landed(request);
+        self.finish_request(request);
         self.failed += 1;
         self.recorder.failed(request, why);
     }
 
-    fn landed(&mut self, request: &Request) {
+    fn finish_request(&mut self, request: &Request) {
         self.in_flight -= 1;
         self.in_flight_counted -= u64::from(self.recorder.counts(request));
     }
 
-    /// Does the work that may be a little late: CPU time and progress.
-    pub(crate) fn keep_house(&mut self, now: Nanos) {
+    /// Does the periodic work, which may be slightly delayed: CPU time and progress.
+    pub(crate) fn run_housekeeping(&mut self, now: Nanos) {
         self.recorder.watch_cpu(now);
         let counters = &self.shared.counters;
         counters.answered.fetch_add(std::mem::take(&mut self.answered), Ordering::Relaxed);

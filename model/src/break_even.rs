@@ -1,5 +1,5 @@
-//! Computes whether one offload pays, and from which granularity on. It uses equations (2), (4) and (7) and their
-//! latency forms, with a kernel of complexity g^β.
+//! Computes whether one offload pays, and from which granularity on. It uses equations (2), (4) and (7) of
+//! \[Accelerometer\] and their latency forms. An input of g bytes costs the kernel cycles in proportion to g^β.
 
 use crate::design::{Design, Threading, Variant};
 use crate::equations::Switches;
@@ -9,14 +9,15 @@ use crate::queueing::Queueing;
 /// The quantity that an offload should improve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Objective {
-    /// Host cycles, and so the throughput. \[Accelerometer\] chooses by host cycles what to offload.
+    /// The number of host cycles, which determines the throughput. \[Accelerometer\] uses this objective.
     #[default]
     Speedup,
     /// The latency of a request.
     Latency,
 }
 
-/// The cost of a kernel on the host, which is C_b g^β cycles for g bytes.
+/// The cost of a kernel on the host. An input of g bytes takes `C_b g^β` cycles. The factor C_b has the unit cycles per
+/// byte to the power β. The exponent β is the complexity of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kernel {
     cycles_per_byte: f64,
@@ -24,24 +25,26 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Makes a kernel of `cycles_per_byte` (C_b) and complexity `beta` (β). A complexity of 1 is linear.
+    /// Makes a kernel that takes `cycles_per_byte * g^beta` host cycles for g bytes. In \[Accelerometer\] the factor is
+    /// C_b and the exponent β. If `beta` is 1, the cycles are proportional to the size.
     pub fn new(cycles_per_byte: f64, beta: f64) -> Result<Self, BadParameter> {
         Symbol::Cb.check(cycles_per_byte)?;
         check_beta(beta)?;
         Ok(Self { cycles_per_byte, beta })
     }
 
-    /// Returns C_b (cycles per byte to the power β).
+    /// Returns the factor C_b of the kernel's cost, which is `C_b g^β` host cycles for g bytes. Its unit is cycles per
+    /// byte to the power β.
     pub fn cycles_per_byte(&self) -> f64 {
         self.cycles_per_byte
     }
 
-    /// Returns β.
+    /// Returns the exponent β of the kernel's cost, which is proportional to g^β for g bytes.
     pub fn beta(&self) -> f64 {
         self.beta
     }
 
-    /// Returns the host cycles of the kernel on `bytes`.
+    /// Returns the host cycles of the kernel for an input of `bytes` bytes.
     pub fn cycles(&self, bytes: f64) -> f64 {
         self.cycles_per_byte * bytes.powf(self.beta)
     }
@@ -75,7 +78,7 @@ impl BreakEven {
         }
     }
 
-    /// Returns the bound as a number, which is infinite if no size pays.
+    /// Returns the break-even size (bytes), which is infinite if no size pays.
     pub fn bytes(&self) -> f64 {
         match self {
             BreakEven::Above(bytes) => *bytes,
@@ -84,23 +87,27 @@ impl BreakEven {
     }
 }
 
-/// Computes equation (2), for the speedup of Sync. For the latency of most other designs, the cycles of their thread
-/// switches are subtracted from the result. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (C_b
-/// g / A + o0 + L + Q)`. The offload pays if the result is above 0.
+/// Computes equation (2): the cycles that an offload of `kernel_cycles` saves under Sync. The result is
+/// `C_b g - (C_b g / A + o0 + L + Q)`. Here `C_b g` is `kernel_cycles`, A is the peak speedup of the accelerator, and
+/// o0, L and Q are the cycles of an offload's setup, transfer and queueing. The offload pays if the result is above 0.
+/// The latency gain of most other designs is this result minus the cycles of their thread switches.
 pub fn equation_2(parameters: &Parameters, kernel_cycles: f64) -> f64 {
     let on_accelerator = kernel_cycles / parameters.values().a;
     kernel_cycles - (on_accelerator + parameters.offload_cycles())
 }
 
-/// Computes equation (4), for Sync-OS. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (o0 + L +
-/// Q + 2 o1)`. With one switch the result is the saving of Async with a distinct response thread.
+/// Computes equation (4): the cycles that an offload of `kernel_cycles` saves under Sync-OS. The result is
+/// `C_b g - (o0 + L + Q + 2 o1)`. Here `C_b g` is `kernel_cycles`, o0, L and Q are the cycles of an offload's setup,
+/// transfer and queueing, and o1 is the cycles of a thread switch. With one switch instead of two, the equation holds
+/// for Async with a distinct response thread.
 pub fn equation_4(parameters: &Parameters, kernel_cycles: f64, switches: Switches) -> f64 {
     let switching = switches.count() * parameters.values().o1;
     kernel_cycles - (parameters.offload_cycles() + switching)
 }
 
-/// Computes equation (7), for Async. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (o0 + L +
-/// Q)`.
+/// Computes equation (7): the cycles that an offload of `kernel_cycles` saves under Async. The result is
+/// `C_b g - (o0 + L + Q)`. Here `C_b g` is `kernel_cycles`, and o0, L and Q are the cycles of an offload's setup,
+/// transfer and queueing.
 pub fn equation_7(parameters: &Parameters, kernel_cycles: f64) -> f64 {
     kernel_cycles - parameters.offload_cycles()
 }
@@ -150,8 +157,8 @@ const fn sync_os_switches(variant: Variant) -> Switches {
     }
 }
 
-/// Returns the sizes from which an offload pays under a design, by solving (2), (4) or (7) for g. The gain is linear in
-/// the kernel's cycles, so two of its points determine where it crosses 0.
+/// Returns the sizes from which an offload pays under a design, by solving equation (2), (4) or (7) for the size. The
+/// gain is linear in the kernel's cycles, so two points of the line determine where the gain crosses 0.
 pub fn break_even(
     parameters: &Parameters,
     design: &Design,
@@ -166,8 +173,8 @@ pub fn break_even(
     BreakEven::Above(kernel.bytes(overhead / saved_per_cycle))
 }
 
-/// Returns the slope of the gain over the kernel's cycles. It is 1 if the accelerator's time does not count, otherwise
-/// 1 - 1/A.
+/// Returns the cycles that an offload saves per cycle of the kernel, without overheads. The result is 1 if the
+/// accelerator's time does not count, otherwise 1 - 1/A, where A is the accelerator's peak speedup.
 fn saved_per_cycle(parameters: &Parameters, design: &Design, objective: Objective) -> f64 {
     // Without overheads the gain is the slope times the cycles, so no digits cancel.
     let free = crate::Values { o0: 0.0, q: 0.0, l: 0.0, o1: 0.0, ..*parameters.values() };

@@ -1,5 +1,5 @@
-//! Answers one question to the model. The input is quantities, a design and optionally sizes. The output is estimates
-//! with intervals, the sensitivity to each parameter and the limits of the answer.
+//! Computes the model's answer for one case. The input is quantities, a design and optionally sizes. The
+//! output is estimates with intervals, the sensitivity to each parameter and the limits of the answer.
 //!
 //! Uncertainty is propagated by Monte Carlo with a stated seed. There are 4,096 draws. The values of each parameter are
 //! drawn from equal slices of its spread in a random order (Latin hypercube), so that intervals are stable to a
@@ -29,13 +29,14 @@ pub struct Estimate {
     pub ci95: (f64, f64),
 }
 
-/// The sizes of the calls, and the rule that chooses which are offloaded. With such a rule, n and α of a case describe
-/// all calls.
+/// The sizes of the calls, and the rule that chooses which calls are offloaded. With such a rule, a case's number of
+/// offloads (n) and its fraction of cycles in the kernel (α) describe all calls, including those that are not
+/// offloaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeRule {
     /// The sizes of the calls, and how many calls have each.
     pub sizes: SizeHistogram,
-    /// The rule by which α shrinks with the chosen calls.
+    /// The rule by which the fraction of cycles in the kernel (α) shrinks if only some calls are offloaded.
     pub counted: Counted,
     /// The quantity that the choice improves.
     pub objective: Objective,
@@ -57,8 +58,8 @@ pub struct Case {
 pub struct Sensitivity {
     /// The parameter.
     pub symbol: Symbol,
-    /// The parameter's share of the variance of the speedup, from its own uncertainty. The shares sum to 1, or are all
-    /// 0 if no parameter is uncertain. A better measurement helps most for the parameter with the largest share.
+    /// The share of the variance of the speedup that this parameter's uncertainty causes. All shares sum to
+    /// 1, or are 0 if no parameter is uncertain. A better measurement helps most for the largest share.
     pub variance_share: f64,
     /// The change of the speedup (%) if the parameter grows by 1 %.
     pub elasticity: f64,
@@ -69,12 +70,13 @@ pub struct Sensitivity {
 /// A fact that the answer ignores or assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// The sizes are unknown. The answer assumes that n and α are those of offloads that pay.
+    /// The sizes are unknown. The answer assumes that the number of offloads (n) and the fraction of cycles in the
+    /// kernel (α) are those of offloads that pay.
     SizesUnknown,
     /// The kernel's complexity was not stated. The answer assumes that it is linear.
     LinearKernel,
-    /// The accelerator would be busy for 100 % of the time or more. The service needs several accelerators, or Q grows
-    /// without bound.
+    /// The accelerator would be busy for 100 % of the time or more. The service needs several accelerators, or the
+    /// queueing time (Q) grows without bound.
     AcceleratorSaturated,
     /// The throughput rises, but single requests take longer.
     LatencyLost,
@@ -82,7 +84,7 @@ pub enum Limit {
     SpeedupLost,
     /// The interval contains 1, so it is uncertain whether acceleration helps.
     GainUncertain,
-    /// Q was stated as 0 although other users may keep the accelerator busy.
+    /// The queueing time (Q) was stated as 0 although other users may keep the accelerator busy.
     QueueingIgnored,
     /// At least one parameter is assumed.
     Assumptions,
@@ -106,18 +108,21 @@ impl Limit {
     }
 }
 
-/// The answer.
+/// The model's answer for one [`Case`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Projection {
-    /// The speedup, C / C_S.
+    /// The speedup, C / C_S: the host cycles divided by the host cycles that remain with acceleration.
     pub speedup: Estimate,
-    /// The latency reduction, C / C_L. None under the public program's reading.
+    /// The latency reduction, C / C_L: the host cycles divided by the cycles of latency that remain with acceleration.
+    /// None for the public program's variant, which has no formula for it.
     pub latency_reduction: Option<Estimate>,
-    /// The number n of the offloads that count.
+    /// The number of offloads in the time unit, n. Calls of sizes that do not pay are not counted.
     pub offloads: Estimate,
-    /// The fraction α of the offloads that count.
+    /// The fraction of all host cycles (C) that is in the offloaded calls, α. Calls of sizes that do not pay are not
+    /// counted.
     pub alpha: Estimate,
-    /// The size from which an offload pays (bytes). It is infinite if no size pays, and none if C_b is unknown.
+    /// The size from which an offload pays (bytes). It is infinite if no size pays. It is none if the kernel's cycles
+    /// per byte (C_b) are unknown.
     pub break_even_bytes: Option<Estimate>,
     /// One entry per parameter. The first entry is the parameter whose better measurement helps most.
     pub sensitivity: Vec<Sensitivity>,
@@ -138,7 +143,8 @@ struct Outcome {
 type Drawn = [f64; SYMBOLS];
 
 impl Case {
-    /// Makes a case of C, α, n, o0, Q, L, o1 and A, in that order. Every value is checked.
+    /// Makes a case of the quantities C, α, n, o0, Q, L, o1 and A, in that order. [`Symbol`] describes each of them.
+    /// Every value is checked.
     pub fn new(quantities: [Quantity; 8], design: Design) -> Result<Self, BadParameter> {
         design.check()?;
         for (quantity, symbol) in quantities.iter().zip(Symbol::ALL) {
@@ -160,8 +166,8 @@ impl Case {
         Self::new(std::array::from_fn(quantity), design)
     }
 
-    /// Returns the case with sizes from which the model chooses. The break-even size follows the same objective as the
-    /// choice.
+    /// Returns the case with sizes. Only calls of sizes that pay are offloaded. The break-even size is computed for the
+    /// objective in `sizes`.
     pub fn with_sizes(self, sizes: SizeRule) -> Self {
         Self { objective: sizes.objective, sizes: Some(sizes), ..self }
     }
@@ -173,7 +179,8 @@ impl Case {
         Self { objective, ..self }
     }
 
-    /// Returns the case with a stated C_b, which otherwise is derived from α, C, n and the sizes.
+    /// Returns the case with stated cycles of the kernel per byte (C_b). Otherwise they are derived from the fraction
+    /// of cycles in the kernel (α), the host cycles (C), the number of offloads (n) and the sizes.
     pub fn with_cycles_per_byte(self, quantity: Quantity) -> Result<Self, BadParameter> {
         quantity.check(Symbol::Cb)?;
         Ok(Self { cycles_per_byte: Some(quantity), ..self })
@@ -190,13 +197,13 @@ impl Case {
         self.design
     }
 
-    /// Returns the quantity of a symbol. Returns none for C_b if it was not stated.
+    /// Returns the quantity of a symbol. Returns none for the kernel's cycles per byte (C_b) if they were not stated.
     pub fn quantity(&self, symbol: Symbol) -> Option<&Quantity> {
         self.quantities.get(symbol.index()).or(self.cycles_per_byte.as_ref())
     }
 
-    /// Returns the answer, with draws from `seed`. Refuses a case in which no host cycles are left, because its speedup
-    /// has no bound.
+    /// Returns the answer, with draws from `seed`. Returns an error if no host cycles are left, because the
+    /// speedup then has no bound.
     pub fn project(&self, seed: u64) -> Result<Projection, BadParameter> {
         let stated = self.stated();
         let outcome = self.outcome(&stated)?;

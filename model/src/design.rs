@@ -1,4 +1,4 @@
-//! How a service offloads: the threading design, the place of the accelerator, and the reading of the equations.
+//! Describes how a service offloads: threading, place of the accelerator, and variant of the equations.
 
 use std::fmt;
 use std::str::FromStr;
@@ -98,14 +98,15 @@ impl FromStr for Strategy {
     }
 }
 
-/// The reading of the equations.
+/// The interpretation of the equations of \[Accelerometer\].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Variant {
-    /// The equations as printed. The speedup of Sync-OS has two thread switches, and its latency reduction has one.
+    /// The equations as printed. The speedup of Sync-OS includes the cost of two thread switches, and its latency
+    /// reduction that of one.
     #[default]
     Equations,
-    /// The equations as \[Accelerometer\] section 5 computes them. The latency reduction of Sync-OS also has two thread
-    /// switches.
+    /// The equations as \[Accelerometer\] section 5 computes them. Both the speedup and the
+    /// latency reduction of Sync-OS include the cost of two thread switches.
     SectionFive,
     /// The equations as the public program computes them: in single precision, with whole cycles and one thread switch
     /// in Sync-OS. This reading has no latency reduction and no designs except Sync, Sync-OS and Async. See
@@ -145,11 +146,12 @@ pub struct Design {
     pub threading: Threading,
     /// The place of the accelerator.
     pub strategy: Strategy,
-    /// True if the host waits until the offload has arrived. Then L + Q are cycles of the host in (3) and (6). Sync
-    /// always waits. \[Accelerometer\] section 3 says on (3) that L + Q = 0 if the driver does not await the
-    /// acknowledgement or the accelerator is remote. (6) is read in the same way.
+    /// True if the host waits until the accelerator has received the offload. Then the cycles of transfer and queueing
+    /// (L + Q) are host cycles in equations (3) and (6). Sync always waits. \[Accelerometer\] section 3 says on (3),
+    /// and we assume for (6), that L + Q = 0 if the driver does not await the acknowledgement or the accelerator is
+    /// remote.
     pub awaits_transfer: bool,
-    /// The reading of the equations.
+    /// The interpretation of the equations.
     pub variant: Variant,
 }
 
@@ -160,12 +162,12 @@ impl Design {
         Self { threading, strategy, awaits_transfer, variant: Variant::Equations }
     }
 
-    /// Returns the design with another reading of the equations.
+    /// Returns the design with another interpretation of the equations.
     pub const fn with_variant(self, variant: Variant) -> Self {
         Self { variant, ..self }
     }
 
-    /// Refuses a design for which its reading has no equation.
+    /// Returns an error if `variant` has no equation for the threading design.
     pub fn check(&self) -> Result<(), BadParameter> {
         let known =
             matches!(self.threading, Threading::Sync | Threading::SyncOs | Threading::Async);

@@ -28,40 +28,45 @@ impl Switches {
 }
 
 /// Computes equation (1), the speedup and latency reduction of Sync: `1 / ((1-α) + α/A + (n/C)(o0 + L + Q))`.
+/// [`Symbol`](crate::Symbol) describes the symbols.
 pub fn equation_1(parameters: &Parameters) -> f64 {
     let p = parameters.values();
     1.0 / ((1.0 - p.alpha) + p.alpha / p.a + p.n / p.c * parameters.offload_cycles())
 }
 
-/// Computes equation (3), the speedup of Sync-OS: `1 / ((1-α) + (n/C)(o0 + L + Q + 2 o1))`. With one switch it is the
-/// speedup of Async with a distinct response thread.
+/// Computes equation (3), the speedup of Sync-OS: `1 / ((1-α) + (n/C)(o0 + L + Q + 2 o1))`. [`Symbol`](crate::Symbol)
+/// describes the symbols. With one switch instead of two, it is the speedup of Async with a distinct response thread.
 pub fn equation_3(parameters: &Parameters, switches: Switches) -> f64 {
     let p = parameters.values();
     let offload_cycles = parameters.offload_cycles() + switches.count() * p.o1;
     1.0 / ((1.0 - p.alpha) + p.n / p.c * offload_cycles)
 }
 
-/// Computes equation (5), the latency reduction of Sync-OS and of Async with a distinct response thread: `1 / ((1-α) +
-/// α/A + (n/C)(o0 + L + Q + o1))`. \[Accelerometer\] section 5 uses two switches here.
+/// Computes equation (5), the latency reduction of Sync-OS and of Async with a distinct response thread:
+/// `1 / ((1-α) + α/A + (n/C)(o0 + L + Q + o1))`. [`Symbol`](crate::Symbol) describes the symbols. \[Accelerometer\]
+/// section 5 uses two switches here.
 pub fn equation_5(parameters: &Parameters, switches: Switches) -> f64 {
     let p = parameters.values();
     let offload_cycles = parameters.offload_cycles() + switches.count() * p.o1;
     1.0 / ((1.0 - p.alpha) + p.alpha / p.a + p.n / p.c * offload_cycles)
 }
 
-/// Computes equation (6), the speedup of Async with and without a response: `1 / ((1-α) + (n/C)(o0 + L + Q))`. It is
-/// also the latency reduction if the response of a remote accelerator is not awaited.
+/// Computes equation (6), the speedup of Async with and without a response: `1 / ((1-α) + (n/C)(o0 + L + Q))`.
+/// [`Symbol`](crate::Symbol) describes the symbols. The result is also the latency reduction if the response of a
+/// remote accelerator is not awaited.
 pub fn equation_6(parameters: &Parameters) -> f64 {
     let p = parameters.values();
     1.0 / ((1.0 - p.alpha) + p.n / p.c * parameters.offload_cycles())
 }
 
 /// Computes equation (8), the latency reduction of Async: `1 / ((1-α) + α/A + (n/C)(o0 + L + Q))`.
+/// [`Symbol`](crate::Symbol) describes the symbols.
 pub fn equation_8(parameters: &Parameters) -> f64 {
     equation_1(parameters)
 }
 
-/// Returns C / C_S, the factor by which the throughput of the host rises.
+/// Returns the factor by which the throughput of the host rises. It is C / C_S: the host cycles divided by the host
+/// cycles that remain with acceleration.
 pub fn speedup(parameters: &Parameters, design: &Design) -> f64 {
     if design.variant == Variant::PublicProgram {
         return f64::from(PublicProgram::from(parameters).speedup(design.threading));
@@ -75,8 +80,9 @@ pub fn speedup(parameters: &Parameters, design: &Design) -> f64 {
     }
 }
 
-/// Returns C / C_L, the factor by which the latency of a request falls. Below 1 the latency rises. Returns none under
-/// the public program's reading, which has no such formula.
+/// Returns the factor by which the latency of a request falls. It is C / C_L: the host cycles divided by the cycles of
+/// latency that remain with acceleration. Below 1 the latency rises. Returns none for [`Variant::PublicProgram`], which
+/// has no such formula.
 pub fn latency_reduction(parameters: &Parameters, design: &Design) -> Option<f64> {
     let switches = match design.variant {
         Variant::Equations => Switches::One,
@@ -94,7 +100,8 @@ pub fn latency_reduction(parameters: &Parameters, design: &Design) -> Option<f64
     })
 }
 
-/// Returns the parameters as the host sees them. L + Q count only if the host awaits the transfer.
+/// Returns the parameters for the host's equations. The cycles of transfer and queueing (L + Q) are 0 unless the host
+/// awaits the transfer.
 fn host_parameters(parameters: &Parameters, design: &Design) -> Parameters {
     if design.awaits_transfer { *parameters } else { parameters.without_transfer() }
 }
@@ -104,7 +111,7 @@ mod tests {
     use super::*;
     use crate::parameters::Values;
 
-    /// Returns parameters for which every term is a round fraction of C.
+    /// Returns parameters for which every term of the equations is a round fraction of the host cycles (C).
     fn parameters() -> Parameters {
         let values =
             Values { c: 1_000.0, alpha: 0.4, n: 2.0, o0: 10.0, q: 5.0, l: 20.0, o1: 25.0, a: 4.0 };

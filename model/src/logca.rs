@@ -8,9 +8,9 @@ use crate::parameters::{BadParameter, Symbol};
 /// How the latency of the interface grows with the granularity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Latency {
-    /// The latency is L cycles per offload of any size, because the data is pipelined or is not moved.
+    /// The latency (L) is this many cycles per offload of any size, because the data is pipelined or is not moved.
     PerOffload(f64),
-    /// The latency is L cycles per byte.
+    /// The latency (L) is this many cycles per byte.
     PerByte(f64),
 }
 
@@ -24,8 +24,8 @@ pub struct LogCa {
 }
 
 impl LogCa {
-    /// Makes a model after checking its numbers: L and o are at least 0 (cycles), `kernel` has C and β, and A is at
-    /// least 1.
+    /// Makes a model after checking its numbers. The latency (L) and the overhead (o) are at least 0 (cycles), and the
+    /// peak acceleration (A) is at least 1. `kernel` has the computational index (C) and the exponent of the size (β).
     pub fn new(
         latency: Latency,
         overhead_cycles: f64,
@@ -40,12 +40,14 @@ impl LogCa {
         Ok(Self { latency, overhead_cycles, kernel, acceleration })
     }
 
-    /// Returns the cycles on the host alone: `T0 = C g^β`.
+    /// Returns the cycles on the host alone: `T0 = C g^β`. Here g is `bytes`, and C and β are the factor and the
+    /// exponent of the kernel's cost.
     pub fn host_cycles(&self, bytes: f64) -> f64 {
         self.kernel.cycles(bytes)
     }
 
-    /// Returns the cycles with the accelerator: `T1 = o + L(g) + C g^β / A`.
+    /// Returns the cycles with the accelerator: `T1 = o + L(g) + C g^β / A`. Here g is `bytes`, o is the overhead, L(g)
+    /// is the latency, `C g^β` is the cycles on the host alone, and A is the peak acceleration.
     pub fn accelerated_cycles(&self, bytes: f64) -> f64 {
         let latency = match self.latency {
             Latency::PerOffload(cycles) => cycles,
@@ -54,7 +56,8 @@ impl LogCa {
         self.overhead_cycles + latency + self.host_cycles(bytes) / self.acceleration
     }
 
-    /// Returns `T0 / T1` at `bytes`.
+    /// Returns the speedup at `bytes`: the cycles on the host alone divided by the cycles with the accelerator
+    /// (`T0 / T1`).
     pub fn speedup(&self, bytes: f64) -> f64 {
         self.host_cycles(bytes) / self.accelerated_cycles(bytes)
     }
@@ -64,14 +67,15 @@ impl LogCa {
         self.granularity_of(1.0)
     }
 
-    /// Returns g_(A/2): the granularity (bytes) above which the speedup exceeds half of A. If A is infinite, no
-    /// granularity does.
+    /// Returns g_(A/2): the granularity (bytes) above which the speedup exceeds half of the peak acceleration A. If A
+    /// is infinite, no granularity does.
     pub fn half_acceleration(&self) -> BreakEven {
         self.granularity_of(self.acceleration / 2.0)
     }
 
-    /// Returns the smallest granularity (bytes) above which the speedup exceeds `target`. There `C g^β (1/target - 1/A)
-    /// = o + L(g)`.
+    /// Returns the smallest granularity g (bytes) above which the speedup exceeds `target`. At this granularity,
+    /// `C g^β (1/target - 1/A) = o + L(g)`. Here `C g^β` is the cycles on the host alone, A is the peak acceleration, o
+    /// is the overhead, and L(g) is the latency.
     pub fn granularity_of(&self, target: f64) -> BreakEven {
         let share = 1.0 / target - 1.0 / self.acceleration;
         // A parameter is not a number, the target is not below A, or the target is not above 0.
@@ -86,8 +90,9 @@ impl LogCa {
         }
     }
 
-    /// Returns the granularity from which `C share g^β` exceeds `o + L g`. With β below 1 there may be none, or the
-    /// gain may end again at a larger granularity.
+    /// Returns the granularity g (bytes) from which `C share g^β` exceeds `o + L g`. Here `C g^β` is the cycles on the
+    /// host alone, o is the overhead, and L is `latency_cycles` per byte. With β below 1 there may be none, or the gain
+    /// may end again at a larger granularity.
     fn crossing(&self, share: f64, latency_cycles: f64) -> BreakEven {
         let gain = |bytes: f64| {
             share * self.kernel.cycles(bytes) - self.overhead_cycles - latency_cycles * bytes

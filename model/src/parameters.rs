@@ -26,7 +26,7 @@ impl BadParameter {
 pub enum Symbol {
     /// The host cycles of all logic in the time unit.
     C,
-    /// The fraction of C that the kernel takes.
+    /// The fraction of the host cycles (C) that the kernel takes.
     Alpha,
     /// The number of offloads in the time unit.
     N,
@@ -40,7 +40,8 @@ pub enum Symbol {
     O1,
     /// The peak speedup of the accelerator.
     A,
-    /// The host cycles of the kernel per byte (to the power β).
+    /// The factor C_b of the kernel's host cycles, which are `C_b g^β` for g bytes. The exponent β is the complexity of
+    /// the kernel.
     Cb,
 }
 
@@ -130,7 +131,7 @@ impl fmt::Display for Symbol {
 pub struct Values {
     /// C: the host cycles of all logic in the time unit.
     pub c: f64,
-    /// α: the fraction of C that the kernel takes.
+    /// α: the fraction of the host cycles (C) that the kernel takes.
     pub alpha: f64,
     /// n: the number of offloads in the time unit.
     pub n: f64,
@@ -147,7 +148,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// Returns the value of a symbol. Returns none for C_b, which is not a field.
+    /// Returns the value of a symbol. Returns none for the kernel's cycles per byte (C_b), which are not a field.
     pub fn get(&self, symbol: Symbol) -> Option<f64> {
         match symbol {
             Symbol::C => Some(self.c),
@@ -181,18 +182,20 @@ impl Parameters {
         &self.0
     }
 
-    /// Returns the cycles per offload that can count in all designs: o0 + L + Q.
+    /// Returns the overhead of one offload without thread switches (cycles). It is o0 + L + Q: setup, transfer and
+    /// queueing.
     pub(crate) fn offload_cycles(&self) -> f64 {
         self.0.o0 + self.0.l + self.0.q
     }
 
-    /// Returns the parameters with L + Q = 0, for a host that does not wait for the transfer.
+    /// Returns the parameters without the cycles of transfer and queueing (L + Q = 0), for a host that does not wait
+    /// for the transfer.
     pub(crate) fn without_transfer(&self) -> Self {
         Self(Values { l: 0.0, q: 0.0, ..self.0 })
     }
 
-    /// Returns the parameters for only `n` of the offloads, which take `alpha` of C. Both numbers need no check,
-    /// because they are at most the checked ones.
+    /// Returns the parameters for only `n` of the offloads, which take the fraction `alpha` of the host cycles. Neither
+    /// number is checked, because they are at most the checked ones.
     pub(crate) fn with_selected(&self, n: f64, alpha: f64) -> Self {
         Self(Values { n, alpha, ..self.0 })
     }

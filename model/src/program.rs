@@ -1,11 +1,12 @@
-//! Repeats the arithmetic of the public Accelerometer program: whole cycles, single precision, one thread switch in
-//! Sync-OS, and no latency. The module is written from what the program computes, so that its users get the same
-//! digits. It does not read the program's file.
+//! Repeats the arithmetic of the public Accelerometer program: whole cycles, single precision, one thread
+//! switch in Sync-OS, and no latency. The results have the same digits as those of the program. The module
+//! does not read the program's input file.
 
 use crate::design::Threading;
 use crate::parameters::Parameters;
 
-/// The numbers of the public program: cycles and n are whole numbers, α and A have single precision.
+/// The numbers of the public program. The cycles and the number of offloads (n) are whole numbers. The fraction of
+/// cycles in the kernel (α) and the peak speedup (A) have single precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct PublicProgram {

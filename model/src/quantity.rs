@@ -39,8 +39,8 @@ impl fmt::Display for Provenance {
 pub enum Spread {
     /// The parameter has no other value.
     Exact,
-    /// A 95 % interval around the stated value, which is the median. On each side the distribution is half of a normal
-    /// distribution, whose width fits that side. It is cut off at the range of the parameter.
+    /// A 95 % interval around the stated value, which is the median. The distribution is half of a normal
+    /// distribution on each side, whose width fits that side. It is cut off at the parameter's range.
     Interval {
         /// The lower end. 2.5 % of the values lie below it.
         low: f64,
@@ -133,7 +133,7 @@ impl Quantity {
     }
 }
 
-/// The largest distance from the mean, in standard deviations. No draw of 53 bits lies further out, except 0 and 1.
+/// The largest distance from the mean, in standard deviations. Of draws of 53 bits, only 0 and 1 exceed it.
 const Z_MAX: f64 = 9.0;
 
 #[cfg(test)]

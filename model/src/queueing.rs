@@ -1,5 +1,6 @@
-//! The time for which offloads queue between host and accelerator. It is a mean, or a distribution over offloads, with
-//! Σ Q_i in place of n Q (\[Accelerometer\] section 3, after (1)).
+//! The time for which offloads queue between host and accelerator. It is the mean Q, or a distribution over offloads.
+//! With a distribution, the sum of the offloads' times (Σ Q_i) takes the place of the number of offloads times the mean
+//! (n Q), as in \[Accelerometer\] section 3, after (1).
 
 use crate::parameters::{BadParameter, Symbol};
 use crate::quantity::{Provenance, Quantity, Spread};
@@ -9,7 +10,7 @@ const DRAWS_MAX: usize = 1 << 20;
 /// The time for which offloads queue (cycles).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Queueing {
-    /// The mean, Q.
+    /// The mean queueing time of an offload (cycles), Q.
     Mean(f64),
     /// The cycles that single offloads queued, in ascending order. See [`Queueing::from_offloads`].
     Offloads(Vec<f64>),
@@ -31,13 +32,13 @@ impl Queueing {
         Ok(Self::Offloads(cycles))
     }
 
-    /// Returns Σ Q_i over `n` offloads (cycles). If the distribution has more or fewer offloads, the sum is scaled to
-    /// `n`.
+    /// Returns the sum of the queueing times of `n` offloads (cycles), Σ Q_i. If the distribution has more or fewer
+    /// offloads, the sum is scaled to `n`.
     pub fn total(&self, n: f64) -> f64 {
         n * self.mean()
     }
 
-    /// Returns the mean, Q (cycles).
+    /// Returns the mean queueing time of an offload (cycles), Q.
     pub fn mean(&self) -> f64 {
         match self {
             Queueing::Mean(cycles) => *cycles,
@@ -55,7 +56,8 @@ impl Queueing {
         }
     }
 
-    /// Returns Q as a parameter. The value is the mean, with its standard error if it comes from a distribution.
+    /// Returns the queueing time (Q) as a parameter. The value is the mean, with its standard error if it comes from a
+    /// distribution.
     pub fn quantity(&self, provenance: Provenance) -> Quantity {
         let stated = self.mean();
         let spread = match self {

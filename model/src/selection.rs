@@ -1,18 +1,21 @@
-//! Selects the offloads that pay, which determine n and α. \[Accelerometer\] offloads only granularities that improve
-//! speedup (section 4). Its section 5 lets α shrink with n without saying so.
+//! Selects the offloads that pay, which determine the number of offloads (n) and the fraction of cycles in the kernel
+//! (α). \[Accelerometer\] offloads only granularities that improve speedup (section 4). Its section 5 lets α shrink
+//! with n without saying so.
 
 use crate::break_even::{BreakEven, Kernel, Objective, break_even, check_beta};
 use crate::design::Design;
 use crate::parameters::{BadParameter, Parameters, Symbol};
 use crate::sizes::SizeHistogram;
 
-/// The rule by which α shrinks when only some calls are offloaded.
+/// The rule by which the fraction of cycles in the kernel (α) shrinks when only some calls are offloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Counted {
-    /// α shrinks with the work g^β of the offloaded calls, so large calls take more of C.
+    /// The fraction of cycles in the kernel (α) shrinks with the work of the offloaded calls. The work of a call of g
+    /// bytes is g^β, where β is the kernel's complexity, so large calls take more of the host cycles.
     #[default]
     ByWork,
-    /// α shrinks with the number of offloaded calls: it is α n / n_all, as \[Accelerometer\] section 5 computes.
+    /// The fraction of cycles in the kernel (α) shrinks with the number of offloaded calls: it is α n / n_all, where n
+    /// of n_all calls are offloaded, as \[Accelerometer\] section 5 computes.
     ByCalls,
 }
 
@@ -23,7 +26,8 @@ pub struct Selection {
     pub kernel: Kernel,
     /// The size from which offloads pay.
     pub break_even: BreakEven,
-    /// The parameters, with n and α of only the offloads that pay.
+    /// The parameters. The number of offloads (n) and the fraction of cycles in the kernel (α) count only the offloads
+    /// that pay.
     pub parameters: Parameters,
     /// The offloads that pay as a fraction of all calls.
     pub calls_share: f64,
@@ -31,8 +35,9 @@ pub struct Selection {
     pub work_share: f64,
 }
 
-/// Selects the sizes that pay. In `parameters`, n and α are those of all calls. C_b is α C / (n mean g^β) unless
-/// `cycles_per_byte` states it.
+/// Selects the sizes that pay. In `parameters`, the number of offloads (n) and the fraction of cycles in the kernel (α)
+/// are those of all calls. The kernel's cycles per byte (C_b) are `cycles_per_byte`. If that is none, they are α C / (n
+/// mean), where C is the host cycles and the mean is that of `size^beta` over all calls.
 pub fn select(
     parameters: &Parameters,
     design: &Design,

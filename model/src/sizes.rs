@@ -4,7 +4,8 @@
 use crate::parameters::BadParameter;
 
 const BINS_MAX: usize = 1 << 16;
-/// The largest size (bytes). It is far above every real call and far below the size at which g^β overflows.
+/// The largest size (bytes). It is far above every real call and far below the size at which its power `size^beta`
+/// overflows.
 const BYTES_MAX: f64 = (1u64 << 40) as f64;
 
 /// The calls of `low_bytes` to `high_bytes`, spread evenly over the logarithm of the size. If the bounds are equal, all
@@ -35,7 +36,8 @@ impl Bin {
         }
     }
 
-    /// Returns the sum of g^β over the calls of at least `bytes`.
+    /// Returns the sum of `size^beta` over the calls of at least `bytes` in this bin, where `size` is the size of a
+    /// call (bytes).
     fn work_at_least(&self, bytes: f64, beta: f64) -> f64 {
         let low = bytes.clamp(self.low_bytes, self.high_bytes);
         let spread = (self.high_bytes / low).ln();
@@ -116,13 +118,15 @@ impl SizeHistogram {
         self.bins.iter().map(|bin| bin.calls_at_least(bytes)).sum::<f64>() / self.calls
     }
 
-    /// Returns the fraction of the kernel's work, g^β, that calls of at least `bytes` have.
+    /// Returns the fraction of the kernel's work that is in calls of at least `bytes`. The work of a call is
+    /// `size^beta`, where `size` is its size (bytes).
     pub fn work_share_at_least(&self, bytes: f64, beta: f64) -> f64 {
         let work = |bytes| self.bins.iter().map(|bin| bin.work_at_least(bytes, beta)).sum::<f64>();
         work(bytes) / work(0.0)
     }
 
-    /// Returns the mean of g^β. With β = 1 it is the mean size (bytes).
+    /// Returns the mean of `size^beta` over all calls, where `size` is the size of a call (bytes). If `beta` is 1, this
+    /// is the mean size.
     pub fn mean_work(&self, beta: f64) -> f64 {
         self.bins.iter().map(|bin| bin.work_at_least(0.0, beta)).sum::<f64>() / self.calls
     }

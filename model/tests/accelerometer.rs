@@ -75,8 +75,8 @@ fn figure_20_on_chip() {
     assert_eq!(printed(equation_1(&ideal), 1), 17.6);
 }
 
-/// Makes the sizes of Feed1's compressions in four bins. The n of table 7 are then the calls from 409, 425 and 2455
-/// bytes on: of 15,008 calls these are 9,769 (65.1 %), 9,629 (64.2 %, as section 5 says of 425 B) and 3,986 (26.6 %).
+/// Makes the sizes of Feed1's 15,008 compressions in four bins. The calls of at least 409, 425 and 2455 bytes
+/// are then the n of table 7: 9,769 (65.1 %), 9,629 (64.2 %, as in section 5) and 3,986 (26.6 %).
 fn feed1() -> SizeHistogram {
     let calls = [(100, 15_008 - 9_769), (410, 9_769 - 9_629), (425, 9_629 - 3_986), (2_456, 3_986)];
     let exact = calls.map(|(bytes, calls)| (bytes, f64::from(calls)));

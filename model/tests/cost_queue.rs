@@ -36,13 +36,13 @@ struct Queue {
     prng: Prng,
     now_ns: f64,
     free_ns: Vec<f64>,
-    /// The jobs inside the device: (the time at which the job is done (ns), bytes).
-    inside: Vec<(f64, usize)>,
+    /// The jobs in flight on the device: (the time at which the job is done (ns), bytes).
+    in_flight: Vec<(f64, usize)>,
     unseen: BinaryHeap<Reverse<(u64, usize)>>,
     pending: Vec<Observation>,
     /// The smallest and the largest size (bytes). Sizes are spread evenly over the logarithm.
     sizes: (f64, f64),
-    /// A job arrives only if fewer jobs than this are inside.
+    /// A job arrives only if fewer jobs than this are inside the device.
     depth_max: usize,
 }
 
@@ -52,7 +52,7 @@ impl Queue {
             prng: Prng::new(seed),
             now_ns: 1e9,
             free_ns: Vec::new(),
-            inside: Vec::new(),
+            in_flight: Vec::new(),
             unseen: BinaryHeap::new(),
             pending: Vec::new(),
             sizes: (64.0, 65_536.0),
@@ -76,8 +76,8 @@ impl Queue {
         mut before: impl FnMut(&CostFit, usize, usize, usize, Option<f64>),
     ) {
         self.now_ns += -gap_ns * (1.0 - self.prng.unit()).ln();
-        if self.inside.len() >= self.depth_max {
-            let done = self.inside.iter().map(|job| job.0);
+        if self.in_flight.len() >= self.depth_max {
+            let done = self.in_flight.iter().map(|job| job.0);
             self.now_ns = self.now_ns.max(done.fold(f64::INFINITY, f64::min));
         }
         while let Some(Reverse((at, index))) = self.unseen.peek().copied() {
@@ -90,10 +90,10 @@ impl Queue {
             }
         }
         let now_ns = self.now_ns;
-        self.inside.retain(|(done, _)| *done > now_ns);
+        self.in_flight.retain(|(done, _)| *done > now_ns);
         let bytes = self.bytes();
         let (depth, backlog) =
-            (self.inside.len(), self.inside.iter().map(|job| job.1).sum::<usize>());
+            (self.in_flight.len(), self.in_flight.iter().map(|job| job.1).sum::<usize>());
         self.free_ns.resize(device.lanes, 0.0);
         let next = (0..device.lanes)
             .min_by(|one, other| self.free_ns[*one].total_cmp(&self.free_ns[*other]))
@@ -101,7 +101,7 @@ impl Queue {
         let noise = 1.0 + device.noise * (2.0 * self.prng.unit() - 1.0);
         let done = self.free_ns[next].max(now_ns) + device.service_ns(bytes) * noise;
         self.free_ns[next] = done;
-        self.inside.push((done, bytes));
+        self.in_flight.push((done, bytes));
         let late = self.prng.below(device.late_one_in) == 0;
         let seen = if late { done + 100.0 * device.service_ns(bytes) } else { done };
         before(fit, bytes, depth, backlog, (!late).then_some(done - now_ns));
@@ -240,9 +240,9 @@ fn errors(device: &Device, load: f64, sizes: (f64, f64)) -> (f64, f64) {
     (seen.iter().map(off).fold(0.0, f64::max), mean)
 }
 
-/// The range of sizes, the bound on the largest error of a depth, and the bound on the mean error. A running job is on
-/// average longer than the mean of the jobs inside. An estimate from jobs and bytes cannot know this, so its errors are
-/// larger for mixed sizes.
+/// Each case has a range of sizes (bytes), the bound on the largest error of a depth, and the bound on the
+/// mean error. A running job is on average longer than the mean of the jobs in the device. An estimate from
+/// jobs and bytes cannot include this, so its errors are larger for mixed sizes.
 const MIXES: [((f64, f64), f64, f64); 2] =
     [((4_096.0, 4_096.0), 0.20, 0.07), ((64.0, 65_536.0), 0.30, 0.08)];
 
@@ -280,7 +280,7 @@ fn host_time_is_learnt_beside() {
     }
 }
 
-/// The cost fits no line: it is software whose large jobs miss the cache.
+/// The costs are not on a line: they are those of software whose large jobs miss the cache.
 #[test]
 fn size_classes_bend_the_line() {
     let mut prng = Prng::new(1);

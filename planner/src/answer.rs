@@ -25,9 +25,10 @@ pub struct Answer {
     pub device: Option<String>,
     /// C / C_S: the throughput with the accelerator divided by the throughput without it.
     pub speedup: Ratio,
-    /// C / C_L, the reduction of latency. It is `None` with the variant of the public program.
+    /// C / C_L, the factor by which the latency falls. It is `None` with the variant of the public program.
     pub latency_reduction: Option<Ratio>,
-    /// The smallest whole size for which an offload pays, or `None` if neither C_b nor sizes are known.
+    /// The smallest whole size for which an offload pays (bytes), or `None` if neither the kernel's cycles per byte
+    /// (C_b) nor sizes are known.
     pub break_even_bytes: Option<Number>,
     /// The number of calls for which an offload pays, or `None` if the number of calls is unknown.
     pub offloads: Option<Number>,
@@ -37,7 +38,8 @@ pub struct Answer {
     pub alpha: Number,
     /// The sizes that decide which calls are offloaded, or `None` if every call counts as one that pays.
     pub sizes: Option<SizesUsed>,
-    /// LogCA's answer for a single offload, or `None` if neither C_b nor sizes are known. LogCA is an older model.
+    /// LogCA's answer for a single offload, or `None` if neither the kernel's cycles per byte (C_b) nor sizes are
+    /// known. LogCA is an older model.
     pub logca: Option<LogCaSizes>,
     /// The parameter that causes most of the answer's uncertainty; `None` if every parameter is exact.
     pub measure_better: Option<&'static str>,
@@ -53,7 +55,7 @@ pub struct Answer {
     pub public_program_percent: Option<f64>,
 }
 
-/// C divided by the cycles that remain. Above 1 the accelerator helps.
+/// A gain: the host cycles (C) divided by the cycles that remain with the accelerator. Above 1, the accelerator helps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     /// The estimate; `None` if only a range is known.
@@ -79,7 +81,7 @@ impl From<Estimate> for Number {
     }
 }
 
-/// The sizes in the form in which they were used.
+/// The sizes of calls on which an answer is based.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SizesUsed {
     /// The number of calls.
@@ -97,11 +99,12 @@ pub struct SizesUsed {
 pub struct LogCaSizes {
     /// The smallest whole size for which an offload pays.
     pub break_even_bytes: f64,
-    /// The smallest size for which the offload is faster by A / 2, or `None` if A is at most 2.
+    /// The size above which the speedup of the offload exceeds half of the accelerator's peak speedup (A), or `None` if
+    /// A is at most 2.
     pub half_acceleration_bytes: Option<f64>,
 }
 
-/// A parameter in the form in which it was used.
+/// A parameter on which an answer is based.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParameterUsed {
     /// The symbol of the parameter (\[Accelerometer\], table 5).
@@ -169,7 +172,7 @@ pub fn evaluate(query: Query, seed: u64) -> Result<Answer, String> {
     })
 }
 
-/// Returns the limits of an answer that uses sizes: the intervals cover only the errors of the parameters.
+/// Returns the limits that sizes add to an answer: its intervals do not cover errors of the sizes.
 fn sizes_limits(sizes: Option<&Sizes>) -> impl Iterator<Item = &'static str> {
     let is_assumed = sizes.is_some_and(|sizes| sizes.provenance == Provenance::Assumed);
     let exact =

@@ -1,5 +1,6 @@
-//! Derives o0, L and A for the calls of a query from a device profile. The sum of o0, L and the accelerator's time is
-//! the profile's mean latency over the sizes. The module computes from published figures and never contacts the device.
+//! Derives the cycles of setup (o0) and transfer (L) and the peak speedup (A) for the calls of a query from a device
+//! profile. The sum of o0, L and the accelerator's time is the profile's mean latency over the sizes. The module
+//! computes from published figures and never contacts the device.
 
 use model::{Provenance, Quantity, SizeHistogram, Strategy, Symbol};
 use workload::{Attachment, DeviceProfile, OpProfile, Variant};
@@ -196,7 +197,7 @@ fn points(sizes: &SizeHistogram) -> Vec<(u64, f64)> {
     sizes.bins().iter().flat_map(sizes_of_bin).collect()
 }
 
-/// The largest A. A faster accelerator takes no time that matters.
+/// The largest peak speedup (A) of an accelerator. A faster accelerator takes no time that matters.
 const FASTER_MAX: f64 = 1e12;
 const STEPS: usize = 16;
 const MANY_BINS: usize = 4_096;

@@ -1,4 +1,4 @@
-//! Reads the files that have queries and sizes. The module also has the compiled-in specs.
+//! Reads files of queries and files of sizes. The module also contains the compiled-in specs.
 
 use std::io::Read;
 use std::path::Path;

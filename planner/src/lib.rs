@@ -1,6 +1,6 @@
-//! Answers how much a service would gain from acceleration. Parameters come from a file, a CPU profile or a live
-//! scheduler; costs may come from device profiles. The command line and the Python package call the same functions and
-//! use the same names. This crate measures nothing, changes nothing and prints nothing; the equations are in `model`.
+//! Answers how much a service would gain from acceleration. Parameters come from a file, a CPU profile or a
+//! live scheduler; costs may come from device profiles. The command line and the Python package call the same
+//! functions and use the same names. The equations are in `model`.
 
 mod answer;
 mod device;
@@ -13,6 +13,7 @@ mod request;
 mod scheduler;
 mod sizes;
 
+pub mod estimate;
 pub mod profile;
 
 pub use answer::{Answer, LogCaSizes, Number, ParameterUsed, Ratio, SizesUsed, evaluate};

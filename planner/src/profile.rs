@@ -16,7 +16,7 @@ use crate::query::{Parameter, Query};
 /// The categories of a profile.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The form of the file.
+    /// The format of the file.
     pub format: &'static str,
     /// The event that the weights count.
     pub event: String,
@@ -44,7 +44,7 @@ pub struct Report {
     pub other_events: u64,
     /// The number of distinct symbols that were sorted into categories.
     pub symbols: usize,
-    /// The number of frames of further symbols, which matched no rule.
+    /// The number of frames whose symbols exceed the limit of distinct symbols. They matched no rule.
     pub frames_beyond: u64,
 }
 

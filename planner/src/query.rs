@@ -52,7 +52,7 @@ pub struct Published {
     pub offloads: Option<f64>,
     /// The smallest size for which an offload pays.
     pub break_even_bytes: Option<f64>,
-    /// True if a parameter was chosen so that the result matches this smallest size.
+    /// True if a parameter was chosen so that the result matches `break_even_bytes`.
     pub break_even_calibrated: bool,
     /// The place where the numbers are printed.
     pub source: Option<String>,
@@ -95,7 +95,7 @@ pub struct Query {
     pub published: Option<Published>,
     /// Notes on how the given values were used.
     pub notes: Vec<String>,
-    /// True if the query has the public program's form.
+    /// True if the query was read from the public program's nine-line form.
     pub of_program: bool,
 }
 
@@ -124,7 +124,8 @@ impl Query {
         }
     }
 
-    /// Returns the stated value of a symbol. If n is not stated, it returns the number of calls that the sizes count.
+    /// Returns the stated value of a symbol. If the number of offloads (n) is not stated, it returns the number of
+    /// calls that the sizes count.
     pub fn stated(&self, symbol: Symbol) -> Option<f64> {
         let given = self.parameters.get(&symbol).map(|given| given.quantity.stated);
         let counted = || self.sizes.as_ref().map(|sizes| sizes.histogram.calls());

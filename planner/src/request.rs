@@ -31,7 +31,7 @@ pub enum Source {
     ///
     /// [`SPECS`]: crate::SPECS
     Parameters(PathBuf),
-    /// The text of a TOML file of parameters. It names no other files.
+    /// The text of a TOML file of parameters. It cannot name other files.
     Toml(String),
     /// A CPU profile.
     Profile {
@@ -43,14 +43,14 @@ pub enum Source {
         kernel: Option<String>,
         /// The cycles (C) that the host spent while the sizes were counted.
         cycles: Option<f64>,
-        /// The number of calls (n) in the same time.
+        /// The number of calls (n) in the period in which the sizes were counted.
         calls: Option<f64>,
     },
     /// The counts of a live scheduler.
     Scheduler {
         /// The scheduler's gRPC address.
         address: Address,
-        /// The age up to which the scheduler's counts are used.
+        /// The length of the last period whose counts are used.
         last: Duration,
     },
 }
@@ -274,6 +274,6 @@ fn on_devices(
 /// The name that means every device profile.
 const ALL: &str = "all";
 
-/// A note about an assumption that links the sizes and the cycles.
+/// The note that the number of offloads (n) and the host cycles (C) are assumed to cover the same period.
 const ONE_WHILE: &str =
     "n (the sizes) and C (the cycles) are taken to be of one and the same while";

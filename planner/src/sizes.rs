@@ -1,5 +1,5 @@
-//! Reads how many calls have which size: from bpftrace's printed histograms, from a saved page of Rebate's metrics, or
-//! from counts as CSV or JSON. The module reads text and opens no file.
+//! Reads how many calls have which size: from bpftrace's printed histograms, from a saved page of Rebate's
+//! metrics, or from counts as CSV or JSON.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(crate) struct Read {
     pub(crate) sizes: SizeHistogram,
     /// The provenance: measured if a tool counted the sizes, and configured if a person wrote them down.
     pub(crate) provenance: Provenance,
-    /// What the text was, for the source note of an answer, such as "a page of metrics".
+    /// The kind of the text, such as "a page of metrics", for the source note of an answer.
     pub(crate) what: &'static str,
     /// The op that has these sizes, if the text names it.
     pub(crate) op: Option<String>,

@@ -1,6 +1,6 @@
-//! The published policy for batch applications (\[OffloadSched\]). Every job goes to a device, and the calling thread
-//! does other work. This pays because a submission takes less of the core than the smallest job. The policy considers
-//! neither load nor class.
+//! The published policy for batch applications (\[OffloadSched\]). Every job goes to a device, and the
+//! calling thread does other work. This pays because a submission takes less core time than the smallest job.
+//! The policy considers neither load nor class.
 
 use std::ops::Range;
 

@@ -13,10 +13,10 @@ use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, pa
 pub struct BoundedOffload {
     /// The number of accelerators among the devices after software.
     pub accelerators: usize,
-    /// The smallest job that is offloaded. Below this size, a submission costs more than it saves. The size depends on
-    /// the device.
+    /// The size of the smallest job that is offloaded (bytes). Below it, a submission costs more than it
+    /// saves. The right size depends on the device.
     pub offload_bytes_min: usize,
-    /// The largest job that may run on the calling core.
+    /// The size of the largest job that may run on the calling core (bytes).
     pub inline_bytes_max: usize,
 }
 

@@ -1,6 +1,6 @@
-//! `BoundedOffload` with the parameters that a scheduler fitted: for each op and device, the size from which offloading
-//! pays and the device's share. A few jobs go elsewhere as probes, so that every device's cost stays known. The policy
-//! fits nothing itself.
+//! `BoundedOffload` with the parameters that a scheduler fitted: for each op and device, the size from which
+//! offloading pays and the device's share. A few jobs go to other devices as probes, so that every device's
+//! cost stays known. The policy itself fits no parameters.
 
 use units::Op;
 
@@ -17,7 +17,7 @@ pub struct Offload {
     pub bytes_min: usize,
     /// The device's share, relative to the shares of the other open accelerators that pay for the job.
     pub weight: u16,
-    /// The largest job for which the calling thread waits (bytes). It is 0 if it waits for none.
+    /// The largest job for which the calling thread waits (bytes). It is 0 if the thread waits for no job.
     pub wait_bytes_max: usize,
 }
 
@@ -29,15 +29,15 @@ struct Rule {
     wait_bytes_max: usize,
 }
 
-/// Offloads every job to one of the open accelerators that pay for its op and size, in proportion to their weights.
-/// Meanwhile the calling thread does other work, except for jobs so short that switching would take longer than
-/// waiting: for these it waits. A job that no accelerator takes runs in software. If that job is larger than
-/// `inline_bytes_max`, it goes to the first open device that comes after the accelerators in the list, if there is one.
+/// Offloads every job to one of the open accelerators that pay for its op and size, in proportion to their
+/// weights. The calling thread waits for a job if switching to other work would take longer than waiting.
+/// Otherwise it does other work. A job that no accelerator takes runs in software. If that job is larger than
+/// `inline_bytes_max`, it goes to the first open device after the accelerators, if there is one.
 #[derive(Clone, Debug)]
 pub struct FittedOffload {
     accelerators: usize,
     inline_bytes_max: usize,
-    /// The number of jobs per probe. With 0, no job probes.
+    /// The number of jobs per probe. With 0, jobs are never used as probes.
     probe_every: u32,
     /// The rules by op, then by accelerator.
     offloads: Vec<Rule>,
@@ -81,7 +81,7 @@ impl FittedOffload {
         if job.work_bytes <= rule.wait_bytes_max { Placement::Sync } else { Placement::Async }
     }
 
-    /// Returns one of the open accelerators that pay for the job. The draw's upper half picks it.
+    /// Returns one of the open accelerators that pay for the job. The upper half of the draw selects it.
     fn offloaded(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Option<usize> {
         let open = self.paying(job).filter(|(device, _)| is_open(snapshot.devices, *device));
         let total: u64 = open.clone().map(|(_, weight)| weight).sum();
@@ -160,8 +160,8 @@ fn is_open(devices: &[DeviceState], device: usize) -> bool {
     devices.get(device).is_some_and(|state| state.eligible && state.depth < state.capacity)
 }
 
-/// A device is probed only while less than a quarter of its queue is taken, so that a device that does not answer gets
-/// no more jobs.
+/// A device is probed only while its depth is below its capacity divided by this number, so that a device
+/// that does not answer gets no more jobs.
 const PROBE_QUEUE_DIVISOR: usize = 4;
 
 #[cfg(test)]

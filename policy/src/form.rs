@@ -3,25 +3,41 @@
 
 use device::{Codec, Dialect, Level};
 use store::frame;
+use units::limits::COMPRESS_BYTES_MIN;
 
 /// Chooses the stored form of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FormPolicy {
     /// Whether new values are compressed at all.
     pub compress: bool,
-    /// The codec. With none, the value's size decides.
+    /// The codec. If it is none, the value's size decides.
     pub codec: Option<Codec>,
     /// The level of compression.
     pub level: Level,
     /// The size below which values are stored unchanged (bytes).
     pub bytes_min: usize,
-    /// The share of a value that its stored form must save, including the header.
+    /// The minimum share of a value's size that its stored form, including the header, must save (0 to 1).
     pub saving_min: f64,
-    /// Whether a value that is not compressed also goes into a frame, except for numbers. This is for fleets whose
+    /// Whether uncompressed values, except numbers, are also stored in a frame. This is for fleets whose
     /// readers accept only frames.
     pub wrap_all: bool,
-    /// The window within which every new stream stays. Intel IAA reads streams with a window of 12.
+    /// The limit on the window of new streams (log2 of bytes), if there is one. It is 12 for Intel IAA.
     pub window_log2: Option<u8>,
+}
+
+impl Default for FormPolicy {
+    /// Compresses with the codec that performed best for a value's size, and keeps what saves a tenth.
+    fn default() -> Self {
+        Self {
+            compress: true,
+            codec: None,
+            level: Level::Default,
+            bytes_min: COMPRESS_BYTES_MIN,
+            saving_min: 0.1,
+            wrap_all: false,
+            window_log2: None,
+        }
+    }
 }
 
 impl FormPolicy {
@@ -35,6 +51,19 @@ impl FormPolicy {
                 Some(byte) => Form::SameFilled(byte),
                 None => self.compressed(value.len()),
             },
+        }
+    }
+
+    /// Returns the form for `value` if its class has a dictionary. Shorter values shrink with a dictionary than
+    /// without, and for long values the policy without dictionaries decides.
+    pub fn choose_with_dictionary(&self, value: &[u8]) -> Form {
+        if self.window_log2.is_some() || value.len() > DICTIONARY_VALUE_BYTES_MAX {
+            return self.choose(value);
+        }
+        let bytes_min = self.bytes_min.min(DICTIONARY_VALUE_BYTES_MIN);
+        match (Self { bytes_min, ..*self }).choose(value) {
+            Form::Compressed { stored_bytes_max, .. } => Form::WithDictionary { stored_bytes_max },
+            other => other,
         }
     }
 
@@ -64,8 +93,13 @@ impl FormPolicy {
             (None, None) => automatic(value_bytes, self.level),
         };
         let dialect = Dialect { codec, window_log2: self.window_log2 };
-        let stored_bytes_max = (value_bytes as f64 * (1.0 - self.saving_min)) as usize;
+        let stored_bytes_max = self.stored_bytes_max(value_bytes);
         Form::Compressed { dialect, level, stored_bytes_max }
+    }
+
+    /// Returns the largest size of header and stream with which a value is stored compressed (bytes).
+    pub fn stored_bytes_max(&self, value_bytes: usize) -> usize {
+        (value_bytes as f64 * (1.0 - self.saving_min)) as usize
     }
 }
 
@@ -88,6 +122,44 @@ pub enum Form {
         /// The largest size of header and stream together (bytes).
         stored_bytes_max: usize,
     },
+    /// A stream with the dictionary of the value's class is stored in a frame, under the same condition.
+    WithDictionary {
+        /// The largest size of header and stream together (bytes).
+        stored_bytes_max: usize,
+    },
+}
+
+impl Form {
+    /// Returns the stored size of a value of `value_bytes` in this form (bytes). Its frame has a header of
+    /// `header_bytes`. `stream_bytes` is the length of its compressed stream, or none if there is no stream.
+    pub fn stored_bytes(
+        &self,
+        value_bytes: usize,
+        header_bytes: usize,
+        stream_bytes: Option<usize>,
+    ) -> usize {
+        match *self {
+            Form::Raw(_) => value_bytes,
+            Form::Wrapped => header_bytes + value_bytes,
+            Form::SameFilled(_) => header_bytes + 1,
+            Form::Compressed { stored_bytes_max, .. }
+            | Form::WithDictionary { stored_bytes_max } => stream_bytes
+                .and_then(|bytes| framed_bytes(header_bytes, bytes, stored_bytes_max))
+                .unwrap_or(value_bytes),
+        }
+    }
+}
+
+/// Returns the size of header and stream together (bytes), or none if it is above `stored_bytes_max`. The value is then
+/// stored uncompressed.
+#[inline]
+pub const fn framed_bytes(
+    header_bytes: usize,
+    stream_bytes: usize,
+    stored_bytes_max: usize,
+) -> Option<usize> {
+    let bytes = header_bytes + stream_bytes;
+    if bytes <= stored_bytes_max { Some(bytes) } else { None }
 }
 
 /// The reason why a value is stored unchanged.
@@ -132,8 +204,8 @@ impl RawReason {
 }
 
 /// Returns the codec that performed best in measurements for a value of this size, on text, JSON and numbers
-/// (docs/measurements/codecs.md). Below the threshold, deflate has the better ratio for its time. Above it, zstd's
-/// first level has the better ratio, and reading takes two thirds of the time.
+/// (docs/measurements/codecs.md). Below [`ZSTD_BYTES_MIN`], deflate has the better ratio for its time. From
+/// this size on, zstd's first level has the better ratio, and decompression takes two thirds of the time.
 const fn automatic(value_bytes: usize, level: Level) -> (Codec, Level) {
     match level {
         Level::Default if value_bytes >= ZSTD_BYTES_MIN => (Codec::Zstd, Level::Fast),
@@ -141,6 +213,12 @@ const fn automatic(value_bytes: usize, level: Level) -> (Codec, Level) {
         _ => (Codec::Deflate, level),
     }
 }
+
+/// The longest value that is stored with a dictionary (bytes). Longer ones have enough content of their own.
+pub const DICTIONARY_VALUE_BYTES_MAX: usize = 16 << 10;
+
+/// The shortest value that is stored with a dictionary (bytes). The frame alone takes 8 bytes.
+const DICTIONARY_VALUE_BYTES_MIN: usize = 16;
 
 const ZSTD_BYTES_MIN: usize = 16 << 10;
 
@@ -158,15 +236,7 @@ mod tests {
     use units::Prng;
 
     fn policy() -> FormPolicy {
-        FormPolicy {
-            compress: true,
-            codec: None,
-            level: Level::Default,
-            bytes_min: 64,
-            saving_min: 0.1,
-            wrap_all: false,
-            window_log2: None,
-        }
+        FormPolicy::default()
     }
 
     fn random(bytes: usize) -> Vec<u8> {
@@ -205,12 +275,13 @@ mod tests {
 
     #[test]
     fn a_value_like_a_frame_is_never_stored_raw() {
-        let mut value = frame::MAGIC.to_vec();
-        value.extend(random(2_000));
         let off = FormPolicy { compress: false, ..policy() };
-        assert_eq!(off.choose(&value), Form::Wrapped);
-        assert_eq!(policy().choose(&value), Form::Wrapped);
-        assert_eq!(policy().choose(&frame::MAGIC), Form::Wrapped);
+        for magic in [&frame::MAGIC[..], b"\xFC", b"\xFD"] {
+            let value = [magic, &random(2_000)].concat();
+            assert_eq!(off.choose(&value), Form::Wrapped);
+            assert_eq!(policy().choose(&value), Form::Wrapped);
+            assert_eq!(policy().choose(magic), Form::Wrapped);
+        }
     }
 
     #[test]
@@ -227,6 +298,33 @@ mod tests {
     #[test]
     fn one_byte_stands_for_a_value_that_repeats_it() {
         assert_eq!(policy().choose(&[0; 4_096]), Form::SameFilled(0));
+    }
+
+    #[test]
+    fn a_dictionary_is_for_short_values_that_may_shrink() {
+        let form = |value: &[u8]| policy().choose_with_dictionary(value);
+        let text = "abcdefghij".repeat(10_000);
+        let text = text.as_bytes();
+        assert_eq!(form(&text[..20]), Form::WithDictionary { stored_bytes_max: 18 });
+        assert_eq!(form(&text[..16 << 10]), Form::WithDictionary { stored_bytes_max: 14_745 });
+        assert!(matches!(form(&text[..1 + (16 << 10)]), Form::Compressed { .. }));
+        assert_eq!(form(&text[..15]), Form::Raw(RawReason::Small));
+        assert_eq!(form(b"12345678901234567890"), Form::Raw(RawReason::Number));
+        assert_eq!(form(&random(2_000)), Form::Raw(RawReason::HighEntropy));
+        let windowed = FormPolicy { window_log2: Some(12), ..policy() };
+        assert!(matches!(windowed.choose_with_dictionary(&text[..200]), Form::Compressed { .. }));
+        let off = FormPolicy { compress: false, ..policy() };
+        assert_eq!(off.choose_with_dictionary(&text[..200]), Form::Raw(RawReason::Off));
+    }
+
+    #[test]
+    fn a_stream_counts_only_if_it_saves_enough() {
+        let form = policy().choose(&[b'a', b'b'].repeat(50));
+        let stored = |stream_bytes| form.stored_bytes(100, 8, stream_bytes);
+        assert_eq!([stored(Some(82)), stored(Some(83)), stored(None)], [90, 100, 100]);
+        assert_eq!(Form::SameFilled(0).stored_bytes(100, 8, None), 9);
+        assert_eq!(Form::Wrapped.stored_bytes(100, 8, None), 108);
+        assert_eq!(Form::Raw(RawReason::Small).stored_bytes(100, 8, Some(1)), 100);
     }
 
     #[test]

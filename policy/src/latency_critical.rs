@@ -8,7 +8,7 @@ use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, pa
 /// Uses software up to a size. Above that size it uses the first open device, while the calling thread waits.
 #[derive(Clone, Copy, Debug)]
 pub struct LatencyCritical {
-    /// The largest job for software: the size at which the device's latency equals that of software.
+    /// The largest job for software (bytes): the size at which the device is as quick as software.
     pub software_bytes_max: usize,
 }
 

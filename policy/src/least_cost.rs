@@ -1,8 +1,8 @@
-//! The arms for one job, their costs, and the choice that `LeastLatency` and `LeastHostCycles` share. An arm is a
-//! device together with a way to wait for it. The choice has the least cost within a latency, with hysteresis and a
-//! bounded share of probes. The policies define the cost. Every job without a valid earlier choice pays for this code.
-//! Each arm is therefore read once, and its stored values fit in registers. Only a probe, about one job in some
-//! hundred, reads the arms again.
+//! The arms for one job, their costs, and the choice that `LeastLatency` and `LeastHostCycles` share. An arm
+//! is a device together with a way to wait for it. The choice is the arm with the least cost within a latency
+//! limit, with hysteresis and a bounded share of probes. The policies define the cost. This code runs for
+//! every job without a valid earlier choice. It therefore reads each arm once and keeps values that fit in
+//! registers. Only a probe, about one job in some hundred, reads the arms again.
 
 use device::Class;
 use units::Nanos;
@@ -22,10 +22,10 @@ pub(crate) trait CostObjective {
 /// The objective of a policy.
 #[derive(Clone, Copy)]
 pub(crate) struct Objective<F> {
-    /// The largest job that may hold the calling core if a device is open.
+    /// The size of the largest job that may hold the calling core if a device is open (bytes).
     pub(crate) inline_bytes_max: usize,
-    /// The latency above which an arm is chosen only if all arms are slower. In that case the quickest arm is chosen.
-    /// Deadlines are a part of the cost.
+    /// The latency limit. An arm above it is chosen only if all arms are above it. In that case the quickest
+    /// arm is chosen. Deadlines are not part of this limit, but of the cost.
     pub(crate) latency_max: Option<Nanos>,
     /// The cost of an arm (ns).
     pub(crate) cost: F,
@@ -65,7 +65,7 @@ impl Arm {
         Some(Self { device: 0, placement, latency_ns, core_ns: latency_ns })
     }
 
-    /// Returns the arm of another device while the core does other work, if its time is known.
+    /// Returns the arm of another device with asynchronous waiting, if its time is known.
     #[inline(always)]
     fn device(device: usize, state: &DeviceState) -> Option<Self> {
         let latency = state.estimated?;
@@ -74,9 +74,9 @@ impl Arm {
         Some(Self { device, placement, latency_ns: real(latency.0), core_ns })
     }
 
-    /// Returns the arm of the same device while the core waits.
+    /// Returns the arm of the same device with synchronous waiting, which holds the core.
     #[inline(always)]
-    fn waited_for(self) -> Self {
+    fn as_sync(self) -> Self {
         Self { placement: Placement::Sync, core_ns: self.latency_ns, ..self }
     }
 
@@ -91,7 +91,7 @@ impl Arm {
 struct ArmKey(usize);
 
 impl ArmKey {
-    const NOWHERE: ArmKey = ArmKey(usize::MAX);
+    const NONE: ArmKey = ArmKey(usize::MAX);
 
     #[inline(always)]
     const fn new(device: usize, placement: Placement) -> Self {
@@ -119,14 +119,14 @@ pub(crate) fn time_left_ns(job: &JobFacts) -> f64 {
     job.time_left.map_or(f64::INFINITY, |left| real(left.0))
 }
 
-/// Returns a count or a time as a number to calculate with. A signed integer is converted by one instruction, and an
-/// unsigned one by six.
+/// Converts a count or a time to floating point by way of a signed integer, which takes one instruction. A
+/// conversion from an unsigned integer takes six.
 #[inline(always)]
 pub(crate) fn real(count: u64) -> f64 {
     count.min(i64::MAX as u64) as i64 as f64
 }
 
-/// Chooses the arm with the least cost, the last arm if the gain is too small, or occasionally a probe.
+/// Chooses the arm with the least cost, the previous arm if the gain is too small, or a probe.
 #[inline(always)]
 pub(crate) fn choose(
     policy: &impl CostObjective,
@@ -145,7 +145,7 @@ pub(crate) fn choose(
             continue;
         };
         if candidates.sync {
-            ranking.see(arm.waited_for(), objective);
+            ranking.see(arm.as_sync(), objective);
         }
         ranking.see(arm, objective);
     }
@@ -156,7 +156,7 @@ pub(crate) fn choose(
         }
     }
     let Ranking { best, .. } = ranking;
-    if best == ArmKey::NOWHERE {
+    if best == ArmKey::NONE {
         return unknown(policy, job, snapshot);
     }
     // Most draws lead to no probe, whatever the arms are. For these draws no arm is read again.
@@ -173,24 +173,24 @@ pub(crate) fn choose(
     Choice::to(place.device(), place.placement(), Reason::Policy)
 }
 
-/// Implements [`crate::Policy::valid_between`]. The choice is valid if every other arm, as it is at `least`, costs no
-/// less than the chosen arm as it is at `most`, and holds the core for no less time. Three facts make this sufficient.
-/// The cost of an arm never falls with its times. The extra cost of an arm that holds the core for longer than another
-/// never falls with the number of jobs that wait or arrive, and these are fewest at `least`. The extra cost of waiting
-/// for a device never falls with the time that the device takes. So the chosen arm is the best in every state between
-/// the two, except for rounding. Rounding is a part in 10^15, and an arm is left only for a gain of at least a
-/// sixteenth.
+/// Implements [`crate::Policy::valid_between`]. The choice is valid if every other arm in the state `least`
+/// costs no less than the chosen arm in the state `most`, and holds the core for no less time. Three facts
+/// make this sufficient. The cost of an arm never falls when its times rise. If an arm holds the core for
+/// longer than another arm, its extra cost never falls when more jobs wait or arrive, and these are fewest in
+/// `least`. The extra cost of waiting for a device never falls when the device takes longer. So the chosen
+/// arm is the best in every state between the two, except for rounding errors. These are a part in 10^15, and
+/// an arm is left only for a gain of at least a sixteenth.
 ///
-/// Returns none for jobs in a hurry, for a choice that holds the core, and if an arm's time is unknown, because an
-/// unknown arm is probed too often.
+/// Returns none for batch jobs, for jobs with a deadline and for choices other than [`Placement::Async`].
+/// Also returns none if an arm's time is unknown, because an unknown arm is probed too often.
 pub(crate) fn valid_between(
     policy: &impl CostObjective,
     choice: Choice,
     job: &JobFacts,
     [least, most]: [&Snapshot<'_>; 2],
 ) -> Option<u32> {
-    let is_calm = job.class == Class::LatencyCritical && job.time_left.is_none();
-    if !is_calm || choice.placement != Placement::Async {
+    let is_latency_critical = job.class == Class::LatencyCritical && job.time_left.is_none();
+    if !is_latency_critical || choice.placement != Placement::Async {
         return None;
     }
     let state = most.devices.get(choice.device())?;
@@ -203,14 +203,14 @@ pub(crate) fn valid_between(
         let is_same = other.device == chosen.device;
         let latency_ns = if is_same { other.latency_ns } else { chosen.latency_ns };
         let kept = Arm { latency_ns, ..chosen };
-        let is_dearer = || objective.rank(&other) >= objective.rank(&kept);
-        objective.is_slow(&other) || (other.core_ns >= kept.core_ns && is_dearer())
+        let is_costlier = || objective.rank(&other) >= objective.rank(&kept);
+        objective.is_slow(&other) || (other.core_ns >= kept.core_ns && is_costlier())
     };
     let candidates = Candidates::new(job, least, objective.inline_bytes_max);
     let others = (1..).zip(least.devices.iter().skip(1));
     for (device, state) in others.filter(|(_, state)| state.eligible) {
         let arm = Arm::device(device, state)?;
-        if candidates.sync && !beats(arm.waited_for()) || device != chosen.device && !beats(arm) {
+        if candidates.sync && !beats(arm.as_sync()) || device != chosen.device && !beats(arm) {
             return None;
         }
     }
@@ -220,22 +220,22 @@ pub(crate) fn valid_between(
     }
 }
 
-/// The best arm and the last arm, after the arms were compared.
+/// The best arm so far and the arm of the last similar job, with their ranks.
 struct Ranking {
     best: ArmKey,
     best_rank: f64,
     /// The arm of the last similar job.
     last: ArmKey,
-    /// The last arm's rank. It is infinite if that arm is closed.
+    /// The rank of the arm `last`. It is infinite if this arm is not open to the job.
     last_rank: f64,
 }
 
 impl Ranking {
     #[inline(always)]
     fn new(job: &JobFacts) -> Self {
-        let last = job.last.map_or(ArmKey::NOWHERE, |(device, how)| ArmKey::new(device, how));
+        let last = job.last.map_or(ArmKey::NONE, |(device, how)| ArmKey::new(device, how));
         let (best_rank, last_rank) = (f64::INFINITY, f64::INFINITY);
-        Self { best: ArmKey::NOWHERE, best_rank, last, last_rank }
+        Self { best: ArmKey::NONE, best_rank, last, last_rank }
     }
 
     /// Compares an arm with the best arm so far. Of equal arms the first is the best.
@@ -250,7 +250,7 @@ impl Ranking {
         }
     }
 
-    /// Returns whether the last arm is not much worse than the best.
+    /// Returns whether to choose the arm of the last similar job again, because its rank is close to the best rank.
     #[inline(always)]
     fn stays(&self) -> bool {
         self.last_rank <= self.best_rank + self.best_rank / HYSTERESIS_DIVISOR
@@ -290,11 +290,11 @@ impl<'a> Candidates<'a> {
     #[inline(always)]
     fn open(self) -> impl Iterator<Item = (usize, &'a DeviceState)> + Clone {
         let halved = u32::from(self.job.class == Class::Batch);
-        let room =
+        let has_queue_space =
             move |state: &DeviceState| state.depth < (state.capacity + halved as usize) >> halved;
         let others = self.snapshot.devices.get(1..).unwrap_or_default();
         let others = (1..).zip(others);
-        others.filter(move |(_, state)| state.eligible && room(state))
+        others.filter(move |(_, state)| state.eligible && has_queue_space(state))
     }
 
     /// Returns the device that this job could probe, out of those that were not chosen. The draw's upper half picks it.
@@ -314,13 +314,13 @@ impl<'a> Candidates<'a> {
             0 => [Arm::software(state), None],
             _ => {
                 let arm = Arm::device(device, state);
-                [arm.filter(|_| self.sync).map(Arm::waited_for), arm]
+                [arm.filter(|_| self.sync).map(Arm::as_sync), arm]
             }
         }
     }
 }
 
-/// Chooses an arm if no arm's cost is known: software, which always finishes, and whose cost is learnt in this way.
+/// Chooses an arm if no arm's cost is known. Prefers software, which always finishes.
 #[cold]
 #[inline(never)]
 fn unknown(policy: &impl CostObjective, job: &JobFacts, snapshot: &Snapshot<'_>) -> Choice {
@@ -367,12 +367,12 @@ fn probe(
         true => (arm.latency_ns, best.latency_ns),
     };
     let cost = cost.max(best_cost).max(1.0);
-    let bearable = cost <= PROBE_COST_RATIO_MAX as f64 * best_cost;
+    let affordable = cost <= PROBE_COST_RATIO_MAX as f64 * best_cost;
     // The share of probes is inversely proportional to the cost, so that probing adds the same small cost whatever the
     // arm costs.
     let due = half(draw) as f64 * PROBE_EVERY as f64 * cost < best_cost * DRAWS as f64;
     let in_time = arm.latency_ns <= time_left_ns(job);
-    if due && bearable && in_time { to(arm.placement) } else { None }
+    if due && affordable && in_time { to(arm.placement) } else { None }
 }
 
 /// The number of values that [`half`] can return: the lower 32 bits of a draw.
@@ -387,28 +387,28 @@ fn half(draw: u64) -> u64 {
 /// The factor that lifts the rank of a slow arm above every cost.
 const SLOW: f64 = 1e60;
 
-/// An arm is left only for a gain of more than this part of the best cost: a sixteenth. Estimates of equal arms differ
-/// by about that much from job to job, and staying costs at most that much.
+/// The hysteresis: an arm is left only for a gain above a sixteenth of the best cost. Estimates of equal arms
+/// differ by about that much from job to job, and staying costs at most that much.
 const HYSTERESIS_DIVISOR: f64 = 16.0;
 
-/// One in this many of the jobs whose best arm is known probes another arm. An arm that looks worse is probed less, in
-/// proportion to its cost. The mean cost of probing is then below best / 256. The share of affected jobs is well below
-/// the one in a hundred that a 99th percentile shows.
+/// The number of jobs per probe while all costs are known. A more expensive arm is probed less often, in
+/// inverse proportion to its cost, so the mean cost of probing is below 1/256 of the best cost. The share of
+/// probes is well below the 1 % that a 99th percentile shows.
 const PROBE_EVERY: u64 = 256;
 
-/// An arm that looks worse than this many times the best is not probed, because even one such job would be far too
-/// slow. The arm is tried again when its queue is shorter or its estimate has been forgotten.
+/// The maximum ratio of a probed arm's cost to the best cost. Above this ratio, even one probe would be far
+/// too slow. The arm is probed again when its queue is shorter or its estimate has been forgotten.
 const PROBE_COST_RATIO_MAX: u64 = 64;
 
-/// One job in this many tries an arm of unknown cost, so that the cost is known before many jobs wait for the core.
-/// With one in 16, a start under full load left a queue that the simulated machine could not work off within its run.
-/// Deadlines do not prevent a try. If they did and every job had one, the cost would never become known and more jobs
-/// would miss their deadlines.
+/// The number of jobs per probe while an arm's cost is unknown. It is small, so that the cost is known before
+/// many jobs wait for the core. With 16, a start under full load left a queue that the simulated machine
+/// could not work off within its run. Deadlines do not prevent these probes. Otherwise, if every job had a
+/// deadline, the cost would never become known and more jobs would miss their deadlines.
 const UNKNOWN_PROBE_EVERY: u64 = 2;
 
-/// An arm of unknown cost is tried only while less than this part of its queue is taken: a quarter. A device that does
-/// not answer then gets no more jobs. With a smaller part, a device that is busy with jobs of known sizes would never
-/// become known for other sizes.
+/// A device of unknown cost is probed only while its depth is below its capacity divided by this number, so
+/// that a device that does not answer gets no more jobs. With a larger divisor, a device that is busy with
+/// jobs of known sizes would never become known for other sizes.
 const UNKNOWN_QUEUE_DIVISOR: usize = 4;
 
 #[cfg(test)]
@@ -452,7 +452,7 @@ pub(crate) mod tests {
         LeastLatency { inline_bytes_max: 1_000 }.place(job, &Snapshot::new(devices), draw)
     }
 
-    /// Returns how many lower halves of draws there are per probe.
+    /// Returns the number of draws per probe, over evenly spaced lower halves of draws.
     fn probed_one_in(job: &JobFacts, devices: &[DeviceState]) -> u64 {
         let step = (1 << 32) / 65_536;
         let draws = (0..65_536).map(|at: u64| at * step);
@@ -478,8 +478,8 @@ pub(crate) mod tests {
         assert_eq!(probed_one_in(&job(), &with(8_000)), 8 * PROBE_EVERY);
         let worst = 1_000 * (PROBE_COST_RATIO_MAX + 1);
         assert_eq!(place(&job(), &with(worst), 0).reason, Reason::Policy);
-        let hurried = JobFacts { time_left: Some(Nanos(7_999)), ..job() };
-        assert_eq!(place(&hurried, &with(8_000), 0).reason, Reason::Policy);
+        let urgent = JobFacts { time_left: Some(Nanos(7_999)), ..job() };
+        assert_eq!(place(&urgent, &with(8_000), 0).reason, Reason::Policy);
         // With several arms to probe the share stays the same as with one.
         let many = [software(1_000), device(1_001, 0), device(1_001, 0)];
         assert_eq!(probed_one_in(&job(), &many), PROBE_EVERY);

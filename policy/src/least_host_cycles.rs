@@ -1,17 +1,17 @@
-//! Sends every job to the arm that takes the least time of the calling core, within a stated latency.
+//! Sends every job to the arm that uses the least time of the calling core, within a latency limit.
 
 use units::Nanos;
 
 use crate::least_cost::{self, Arm, CostObjective, Objective};
 use crate::placement::{Choice, JobFacts, Policy, Snapshot};
 
-/// Of the arms that are quick enough, chooses the arm that holds the calling core for the least time.
+/// Chooses the arm that holds the calling core for the least time, among the arms that are quick enough.
 #[derive(Clone, Copy, Debug)]
 pub struct LeastHostCycles {
-    /// The longest expected latency, including the queue. A slower arm is chosen only if all arms are slower. In that
-    /// case the quickest arm is chosen.
+    /// The maximum expected latency, including the queue. A slower arm is chosen only if all arms are slower.
+    /// In that case the quickest arm is chosen.
     pub latency_max: Nanos,
-    /// The largest job that may hold the calling core if a device is open.
+    /// The size of the largest job that may hold the calling core if a device is open (bytes).
     pub inline_bytes_max: usize,
 }
 
@@ -56,11 +56,11 @@ impl CostObjective for LeastHostCycles {
     }
 }
 
-/// The weight of the latency in the cost. Of arms that hold the core for the same time, the quicker arm is chosen.
+/// The weight of the latency in the cost. It only decides between arms with equal core times.
 const OF_EQUALS: f64 = 1e-9;
 
-/// The factor on the cost of an arm that misses the deadline. It makes the policy meet a deadline at any cost of the
-/// core. If every arm misses the deadline, the factor has no effect.
+/// The factor on the cost of an arm that misses the deadline. It makes the policy meet a deadline whatever
+/// core time that takes. If every arm misses the deadline, the factor has no effect.
 const LATE_FACTOR: f64 = 1_048_576.0;
 
 #[cfg(test)]

@@ -1,40 +1,42 @@
-//! Sends every job to the arm that adds the least latency: to the job itself, to the jobs that wait for the calling
-//! core, and to the jobs that will arrive while the core is held.
+//! Sends every job to the arm that adds the least latency: to the job itself, to the jobs that wait for the
+//! calling core, and to the jobs that will arrive while the core is held.
 //!
-//! An arm adds `latency + core * (turns + waiting + 2 * core / (gap - request))`. The first term is the latency of the
-//! job itself. A job that waits for the core now waits longer by the whole time for which the core is held. A job that
-//! returns from a device waits for one more turn of the core. While the core is held, `core / gap` new jobs arrive.
-//! Since most jobs return once, about as many return. Without the last term, a core whose queue happens to be empty is
-//! held for jobs behind which others soon wait. In this crate's simulation, the 99th percentile at moderate load was
-//! then a third above that of offloading everything.
+//! An arm adds `latency + core * (turns + waiting + 2 * core / (gap - request))`:
+//! - `latency` is the latency of the job itself, and `core` the time for which the arm holds the core.
+//! - `turns` is 1 if the job returns from a device and needs another turn of the core, otherwise 0.
+//! - `waiting` is the number of jobs that wait for the core. Each waits longer by `core`.
+//! - `gap` is the time between two jobs, so `core / gap` jobs arrive while the core is held. The factor 2
+//!   counts each of them twice, because most jobs return once. `request` is the core time of a request.
 //!
-//! The term counts each of these jobs with the whole hold, although a single job waits for half of it on average. Their
-//! work keeps the core busy after the hold, so that more jobs arrive and wait, and so on. For a core that is idle for a
-//! share `idle` of its time, this makes the term `1 / idle` times as large. Hence `gap - request`, the time that a
-//! request leaves idle. Of the time that a request takes of the core, the policy knows only what the job takes in the
-//! arm that takes least. It assumes twice that time, as if all requests were like this one. A long job among short ones
-//! therefore avoids the core sooner than necessary, and a short job among long ones sees a core that is idler than it
-//! is. The formula uses the whole hold instead of half of it for the sake of the tail, which consists of the jobs that
-//! arrived first and waited for all of it. This costs some hundred nanoseconds of mean latency at little load.
-//! docs/measurements/offload-runtime.md shows the effect on the runtime's loop in virtual time
-//! (`runtime/tests/costs.rs`).
+//! Without the last term, a core whose queue happens to be empty would be held although other jobs soon wait
+//! for it. The 99th percentile at moderate load in this crate's simulation was then a third above that of
+//! offloading everything. The arriving jobs also keep the core busy after the hold, so that more jobs arrive
+//! and wait. For a core that is idle for a share `idle` of its time, this makes the term `1 / idle` times as
+//! large. The term therefore contains `gap - request`, the time that a request leaves idle. The policy
+//! assumes that every request uses twice the core time of this job in the arm that uses least. A long job
+//! among short jobs therefore avoids the core sooner than necessary. A short job among long jobs sees a core
+//! that seems more idle than it is.
 //!
-//! A choice stays valid while it is clear (`least_cost::valid_between`). The extra cost of an arm A over an arm B has
-//! three parts. The first is the difference of their latencies, which rises with the latency of A and falls with that
-//! of B. The second is the difference of their times on the core, times the jobs that wait. The third is the difference
-//! of the squares of these times, times the jobs that arrive. If A holds the core for no less time, its extra cost
-//! never falls as more jobs wait or arrive. Let the cheapest arm be a device for which the core does not wait. It then
-//! stays the cheapest in all states in which its queue is no longer, the queues of others are no shorter, no fewer jobs
-//! wait, and jobs are no farther apart. The converse does not hold: an arm that holds the core for longer gains from
-//! every job that does not arrive.
+//! The term counts each arriving job with the whole hold, although a job waits for half of it on average.
+//! This is for the sake of the tail, which consists of the jobs that arrived first and waited for all of it.
+//! It costs some hundred nanoseconds of mean latency at low load. docs/measurements/offload-runtime.md shows
+//! the effect on the runtime's loop in virtual time (`runtime/tests/costs.rs`).
 //!
-//! The policy ignores the delay that a job adds to the jobs behind it in a device, because these jobs consider that
-//! queue in their choice.
+//! For `least_cost::valid_between`, consider the extra cost of an arm A over an arm B. It has three parts:
+//! the difference of their latencies, the difference of their core times multiplied by the waiting jobs, and
+//! the difference of the squares of their core times multiplied by the rate of arriving jobs. If A holds the
+//! core for no less time than B, its extra cost never falls as more jobs wait or arrive. Let the cheapest arm
+//! be a device for which the core does not wait. It then stays the cheapest in all states in which its queue
+//! is no longer, the queues of other devices are no shorter, no fewer jobs wait, and the gap is no longer.
+//! The converse does not hold: an arm that holds the core for longer becomes cheaper when fewer jobs arrive.
 //!
-//! The cost of an arm that misses the job's deadline is multiplied by a finite factor. If every arm misses the
-//! deadline, it has no effect. If jobs take the quickest arm for themselves, whatever it adds to other jobs,
-//! the other jobs miss their deadlines. In the simulation this was one job in ten, at a load at which otherwise one in
-//! 400 misses its deadline.
+//! The policy ignores the delay that a job causes for jobs behind it in a device's queue, because these jobs
+//! consider that queue in their choice.
+//!
+//! The cost of an arm that misses the job's deadline is multiplied by a finite factor, which has no effect if
+//! every arm misses the deadline. With an infinite factor, jobs would take the quickest arm whatever latency
+//! it adds to other jobs, and these would miss their deadlines. In the simulation one job in ten then missed
+//! its deadline, at a load at which otherwise one job in 400 does.
 
 use units::Nanos;
 
@@ -47,7 +49,7 @@ use crate::placement::{Choice, JobFacts, Placement, Policy, Snapshot};
 /// a device is open and the job has no deadline. It leaves half of every device's queue to other jobs.
 #[derive(Clone, Copy, Debug)]
 pub struct LeastLatency {
-    /// The largest job that may hold the calling core if a device is open.
+    /// The size of the largest job that may hold the calling core if a device is open (bytes).
     pub inline_bytes_max: usize,
 }
 
@@ -93,15 +95,15 @@ impl CostObjective for LeastLatency {
     }
 }
 
-/// Returns the latency that this arm adds for all jobs (ns): for the job itself, for the jobs that wait for the core,
-/// and for the jobs that arrive, at a rate per nanosecond.
+/// Returns the latency that this arm adds to all jobs (ns): to the job itself, to the jobs that wait for the
+/// core, and to the jobs that arrive at the rate `come_per_ns` while the core is held.
 #[inline(always)]
 fn added_ns(arm: &Arm, waiting: f64, come_per_ns: f64) -> f64 {
     let turns = if arm.placement == Placement::Async { 1.0 } else { 0.0 };
     arm.latency_ns + arm.core_ns * (turns + waiting + come_per_ns * arm.core_ns)
 }
 
-/// Returns how many jobs arrive while the core is held for a nanosecond.
+/// Returns the rate at which jobs arrive or return while the core is held (jobs per nanosecond).
 #[inline(always)]
 fn come_per_ns(gap: Nanos, snapshot: &Snapshot<'_>) -> f64 {
     let gap_ns = least_cost::real(gap.0.max(1));
@@ -112,22 +114,21 @@ fn come_per_ns(gap: Nanos, snapshot: &Snapshot<'_>) -> f64 {
     COMES_BACK / (gap_ns - REQUEST * least_ns).max(gap_ns / IDLE_DIVISOR)
 }
 
-/// The number of times that a job which arrives while the core is held needs the core: when it arrives, and when it
-/// returns from a device.
+/// The number of times that an arriving job needs the core: on arrival and on return from a device.
 const COMES_BACK: f64 = 2.0;
 
-/// The time that a request takes of the core, including its task and its answer, relative to the time of its job. The
-/// value was chosen by the results for Cache-1 on one device's profile (`runtime/tests/costs.rs`). With 3, little
-/// changed.
+/// The core time of a whole request, including its task and its answer, relative to the core time of its job.
+/// The value was chosen by the results for Cache-1 on one device's profile (`runtime/tests/costs.rs`). With
+/// 3, little changed.
 const REQUEST: f64 = 2.0;
 
-/// The largest factor `1 / idle`. A core counts as idle for at least one part in this many, because near the core's
-/// limit the rate of arrivals says nothing.
+/// The maximum of the factor `1 / idle`. A core counts as idle for at least an eighth of its time, because
+/// near the core's limit the rate of arrivals says little.
 const IDLE_DIVISOR: f64 = 8.0;
 
-/// The factor by which a job may add more latency to all jobs in order to meet its deadline. In the simulation, where
-/// every job has a deadline, all factors up to 4 miss about equally few at every load. From 8 on, jobs cause more
-/// missed deadlines of other jobs than they avoid.
+/// The factor by which a job may add more latency to all jobs in order to meet its deadline. In the
+/// simulation, where every job has a deadline, all factors up to 4 cause about equally few misses at every
+/// load. From 8 on, jobs cause more missed deadlines of other jobs than they avoid.
 const LATE_FACTOR: f64 = 4.0;
 
 #[cfg(test)]
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(place(&job(), 1, 0), here);
         assert_eq!(place(&batch, 1, 3), (1, Placement::Async));
         assert_eq!(place(&batch, 1, 4), here, "half of the queue is for the others");
-        let hurried = JobFacts { time_left: Some(Nanos::micros(9)), ..batch };
-        assert_eq!(place(&hurried, 1, 0), here);
+        let urgent = JobFacts { time_left: Some(Nanos::micros(9)), ..batch };
+        assert_eq!(place(&urgent, 1, 0), here);
     }
 }

@@ -4,8 +4,10 @@
 
 pub mod batch;
 pub mod bounded_offload;
+pub mod dictionary;
 pub mod fitted_offload;
 pub mod form;
+pub mod key_class;
 pub mod latency_critical;
 mod least_cost;
 pub mod least_host_cycles;
@@ -15,11 +17,13 @@ pub mod placement;
 pub mod scheduling;
 pub mod software;
 pub mod threshold;
+pub mod trials;
 
 pub use batch::Batch;
 pub use bounded_offload::BoundedOffload;
 pub use fitted_offload::{FittedOffload, Offload};
 pub use form::{Form, FormPolicy, RawReason};
+pub use key_class::KeyClasses;
 pub use latency_critical::LatencyCritical;
 pub use least_host_cycles::LeastHostCycles;
 pub use least_latency::LeastLatency;

@@ -21,11 +21,11 @@ pub struct Parameters {
     pub offload_bytes_min: usize,
     /// The largest job that may hold the calling core (bytes).
     pub inline_bytes_max: usize,
-    /// The longest expected latency of a job.
+    /// The maximum expected latency of a job.
     pub latency_max: Nanos,
 }
 
-/// A policy on the list.
+/// A policy in [`POLICIES`], which configurations and schedulers can name.
 pub struct NamedPolicy {
     /// The name that configurations use.
     pub name: &'static str,
@@ -116,7 +116,7 @@ impl fmt::Debug for NamedPolicy {
 pub(crate) mod tests {
     use super::*;
 
-    /// Creates every policy on the list.
+    /// Creates every policy in [`POLICIES`].
     pub(crate) fn all() -> impl Iterator<Item = Arc<dyn Policy>> {
         let parameters = Parameters {
             accelerators: 1,

@@ -10,8 +10,8 @@ pub trait Policy: Send + Sync {
     /// Returns the name that configuration and metrics use.
     fn name(&self) -> &'static str;
 
-    /// Returns whether the policy uses costs, waiters and the past: estimates and host times of devices, `waiting` and
-    /// `gap` of the snapshot, and `last` of the job. If not, the caller may leave them out.
+    /// Returns whether the policy uses these inputs: estimates and host times of devices, `waiting` and `gap`
+    /// of the snapshot, and `last` of the job. If not, the caller may leave them out.
     fn uses_costs(&self) -> bool {
         false
     }
@@ -19,22 +19,25 @@ pub trait Policy: Send + Sync {
     /// Returns the decision. `draw` is a random number from the caller, uniform over all of `u64`.
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice;
 
-    /// Returns a range of sizes (bytes) that includes this size. While the same devices are open to them, jobs of these
-    /// sizes get the same decision. The caller may then reuse one decision instead of calling the policy for every job.
-    /// Returns none if the decision depends on more: on draws, depths, costs, or other facts of a job.
+    /// Returns a range of sizes (bytes) that includes this size. Jobs of these sizes get the same decision as
+    /// long as the same devices are open to them. The caller may then reuse one decision instead of calling
+    /// the policy for every job. Returns none if the decision depends on anything else.
     fn valid_sizes(&self, _work_bytes: usize) -> Option<Range<usize>> {
         None
     }
 
-    /// Returns whether a choice of a policy that uses costs stays valid over a range of states. If the result is a
-    /// number, this choice is the decision for every job like this one, or larger, from any tenant, in every state
-    /// between `least` and `most`, provided that the last similar job got the same choice. The caller may then reuse
-    /// the choice for draws whose lower half is not below the number.
+    /// Returns a bound on draws if a choice may be reused in every state between `least` and `most`, and none
+    /// otherwise. A policy may always return none. The caller may give the choice to a job without asking the
+    /// policy if all of this holds:
+    /// - The job differs from this one only by a larger size or another tenant.
+    /// - The last similar job got the same choice.
+    /// - The lower half of the job's draw is at least the returned bound.
     ///
-    /// A state lies between the two if all of these hold. Its eligible devices are all eligible at `least` and include
-    /// those of `most`. Estimate, host time and depth of the chosen device lie between the two. Those of the other
-    /// devices are at least those at `least`. At least `least.waiting` others wait, and the gap is at most `least.gap`.
-    /// A policy may always return none.
+    /// A state is between `least` and `most` under these conditions:
+    /// - Its eligible devices are eligible in `least` and include the eligible devices of `most`.
+    /// - The estimate, host time and depth of the chosen device are between those in `least` and in `most`.
+    /// - The estimates, host times and depths of other devices are at least those in `least`.
+    /// - At least `least.waiting` jobs wait for the core, and the gap is at most `least.gap`.
     fn valid_between(
         &self,
         _choice: Choice,
@@ -61,8 +64,8 @@ pub struct JobFacts {
     pub tenant: TenantId,
     /// The time left until the deadline, if the job has one.
     pub time_left: Option<Nanos>,
-    /// The arm to which the policy sent the last job of this op and about this size, if there was one. It takes a
-    /// larger gain to leave an arm than to stay.
+    /// The arm to which the policy sent the last job of this op and about this size, if there was one. The
+    /// policy leaves this arm only for a sufficient gain.
     pub last: Option<(usize, Placement)>,
 }
 
@@ -71,10 +74,10 @@ pub struct JobFacts {
 pub struct Snapshot<'a> {
     /// One entry per device, in the order of the configuration.
     pub devices: &'a [DeviceState],
-    /// The number of others that wait for the calling core. They wait as long as a job holds it.
+    /// The number of other jobs that wait for the calling core while a job holds it.
     pub waiting: usize,
-    /// The time between two jobs placed on this core, smoothed over about a hundred jobs, if the runtime knows it. It
-    /// tells how many jobs arrive while a job holds the calling core.
+    /// The time between two jobs placed on this core, smoothed over about a hundred jobs, if the runtime
+    /// knows it. It gives the number of jobs that arrive while a job holds the calling core.
     pub gap: Option<Nanos>,
 }
 
@@ -86,7 +89,7 @@ pub(crate) fn part(bounds: &[usize], work_bytes: usize) -> Range<usize> {
 }
 
 impl<'a> Snapshot<'a> {
-    /// Creates a snapshot of devices whose core nobody waits for.
+    /// Creates a snapshot of devices with no waiting jobs and an unknown gap.
     pub const fn new(devices: &'a [DeviceState]) -> Self {
         Self { devices, waiting: 0, gap: None }
     }
@@ -134,15 +137,15 @@ pub struct DeviceState {
     pub eligible: bool,
     /// Whether the device is not retired.
     pub healthy: bool,
-    /// The number of jobs inside the device.
+    /// The number of jobs in flight on the device.
     pub depth: usize,
-    /// The most jobs that the device holds.
+    /// The maximum number of jobs in flight on the device.
     pub capacity: usize,
-    /// The expected time from submission to completion, if the caller has one. The better it accounts for the depth,
-    /// the better is the choice.
+    /// The expected time from submission to completion, if the caller has an estimate. A good estimate
+    /// accounts for the depth.
     pub estimated: Option<Nanos>,
-    /// The time that the job would hold the calling core with this device, without the wait for the core, if the
-    /// runtime knows it.
+    /// The time for which the job would hold the calling core with this device, if the runtime knows it. It
+    /// does not include the wait for the core.
     pub host: Option<Nanos>,
 }
 
@@ -171,8 +174,8 @@ impl Placement {
     }
 }
 
-/// A policy's decision. It fits in a register. A decision in memory, written in parts and read as a whole, would make
-/// the processor wait for longer than a simple policy takes.
+/// A policy's decision. It fits in a register. If it were written to memory in parts and read as a whole, the
+/// stall would take longer than a simple policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     device: u32,
@@ -218,7 +221,7 @@ pub enum Reason {
     Ineligible,
     /// The devices that accept the job are full.
     QueueFull,
-    /// The device that would have run the job is gone.
+    /// The device that would have run the job is no longer available.
     DeviceLost,
     /// The device failed the job, and the job was redone here.
     DeviceFault,

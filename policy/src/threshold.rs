@@ -1,4 +1,4 @@
-//! Policies with a fixed size threshold. They offload jobs from a size on, or keep long jobs off the calling core.
+//! Policies with a fixed size threshold. They offload large jobs or keep them off the calling core.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, pa
 /// Offloads every job of at least `work_bytes_min` to the first open device, while the calling thread waits.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncOffload {
-    /// The smallest job that is offloaded. Below this size, a submission costs more than it saves. The size depends on
-    /// the device.
+    /// The size of the smallest job that is offloaded (bytes). Below it, a submission costs more than it
+    /// saves. The right size depends on the device.
     pub work_bytes_min: usize,
 }
 
@@ -29,8 +29,8 @@ impl Policy for SyncOffload {
 /// Offloads every job of at least `work_bytes_min` to the first open device, while the calling thread does other work.
 #[derive(Clone, Copy, Debug)]
 pub struct AsyncOffload {
-    /// The smallest job that is offloaded. Below this size, a submission costs more than it saves. The size depends on
-    /// the device.
+    /// The size of the smallest job that is offloaded (bytes). Below it, a submission costs more than it
+    /// saves. The right size depends on the device.
     pub work_bytes_min: usize,
 }
 
@@ -48,11 +48,11 @@ impl Policy for AsyncOffload {
     }
 }
 
-/// Uses software on the calling core, except for jobs so large that the core's other sessions would wait for them for
-/// too long. These jobs go to another device, which is a pool of workers in the shipped configuration.
+/// Runs jobs in software on the calling core, except for jobs so large that the core's other sessions would
+/// wait too long. These jobs go to another device, which is a pool of workers in the shipped configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundedInline {
-    /// The largest job that may run on the calling core.
+    /// The size of the largest job that may run on the calling core (bytes).
     pub inline_bytes_max: usize,
 }
 

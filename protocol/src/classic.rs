@@ -14,8 +14,8 @@ use crate::parse::Limits;
 use crate::refusal::{BAD_DELETE, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, Refusal, TOO_LARGE};
 use crate::tokens::Tokens;
 
-/// Parses `get key+`. One bad key refuses the whole line, because memcached then drops the hits
-/// before it.
+/// Parses `get key+`. One invalid key refuses the whole line, because memcached then discards the
+/// hits of earlier keys.
 pub(crate) fn get<'a>(arguments: Tokens<'a>, with_cas: bool) -> Outcome<'a> {
     let keys = keys(arguments)?;
     if arguments.is_empty() {
@@ -32,7 +32,7 @@ pub(crate) fn get_and_touch<'a>(mut arguments: Tokens<'a>, with_cas: bool) -> Ou
     Ok(Command::Get(Get { keys, with_cas, touch_exptime_s: Some(exptime_s) }))
 }
 
-/// Parses `set key flags exptime length [noreply]`. In cas the CAS precedes `noreply`.
+/// Parses `set key flags exptime length [noreply]`. For `cas`, the CAS comes before `noreply`.
 pub(crate) fn store<'a>(verb: StoreVerb, arguments: Tokens<'a>, limits: &Limits) -> Outcome<'a> {
     let needed = if verb == StoreVerb::Cas { 5 } else { 4 };
     let (tokens, count) = split::<6>(arguments, needed, needed + 1)?;
@@ -55,8 +55,7 @@ pub(crate) fn store<'a>(verb: StoreVerb, arguments: Tokens<'a>, limits: &Limits)
     Ok(Command::Store(Store { verb, key, client_flags, exptime_s, value_bytes, cas, noreply }))
 }
 
-/// Parses `delete key [0] [noreply]`. The zero is the delay of old versions, in which a delete
-/// could be delayed.
+/// Parses `delete key [0] [noreply]`. The zero is a delay, which only old versions supported.
 pub(crate) fn delete<'a>(arguments: Tokens<'a>) -> Outcome<'a> {
     let (tokens, count) = split::<3>(arguments, 1, 3)?;
     let noreply = count > 1 && tokens[count - 1] == b"noreply";
@@ -148,7 +147,7 @@ fn key_and_number<'a>(arguments: Tokens<'a>) -> Result<([&'a [u8]; 3], bool), Re
 }
 
 /// Splits a line into between `min` and `max` (at most `MAX`) tokens. Returns the tokens and their
-/// count, or `ERROR`.
+/// count. Refuses any other count with `ERROR`.
 fn split<'a, const MAX: usize>(
     arguments: Tokens<'a>,
     min: usize,

@@ -86,8 +86,8 @@ impl Command<'_> {
     }
 }
 
-/// The command `get`, `gets`, `gat` or `gats`. Every key has been checked. `gat 0` has no keys, and
-/// its answer is a plain `END`.
+/// The command `get`, `gets`, `gat` or `gats`. Every key has been checked. `gat 0` has no keys and
+/// is answered with only `END`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get<'a> {
     /// The keys to look up, in order.
@@ -103,6 +103,11 @@ pub struct Get<'a> {
 pub struct Keys<'a>(pub(crate) Tokens<'a>);
 
 impl<'a> Keys<'a> {
+    /// Returns the list with only this key.
+    pub const fn one(key: Key<'a>) -> Self {
+        Self(Tokens::new(key.bytes()))
+    }
+
     /// Returns whether there is exactly one key. It does not count further keys.
     pub fn is_one(self) -> bool {
         let mut tokens = self.0;
@@ -123,7 +128,7 @@ impl<'a> Iterator for Keys<'a> {
     }
 }
 
-/// How a value is stored, and under which condition.
+/// The operation of a storage command, and the condition under which it stores the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreVerb {
     /// Stores the value in any case.
@@ -165,7 +170,7 @@ pub struct Store<'a> {
     pub client_flags: u32,
     /// The expiry, in seconds.
     pub exptime_s: i32,
-    /// The value's length without its CR LF.
+    /// The length of the value without its CR LF (bytes).
     pub value_bytes: usize,
     /// The CAS of `cas`; zero for other verbs.
     pub cas: u64,
@@ -194,7 +199,7 @@ pub struct MetaSet<'a> {
     /// The mode. With flag `C`, the modes set and replace become [`StoreVerb::Cas`]. An append or
     /// prepend with a nonzero `C` requires that the old item has that CAS.
     pub verb: StoreVerb,
-    /// The value's length without its CR LF.
+    /// The length of the value without its CR LF (bytes).
     pub value_bytes: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Applies incr and decr to a stored logical value, with memcached's rules for what a number is and
-//! which bytes remain. The caller handles the item, its CAS and its expiry.
+//! Applies incr and decr to a stored logical value, with memcached's rules for numbers and padding.
+//! The caller handles the item, its CAS and its expiry.
 
 use crate::number;
 
@@ -17,9 +17,8 @@ pub enum Direction {
 #[error("the stored value is not a decimal number below 2^64")]
 pub struct NonNumeric;
 
-/// Applies `delta` to the number in `stored` and appends the new bytes to `out`. They are never
-/// fewer than those of `stored`, because memcached overwrites in place and pads with spaces on the
-/// right.
+/// Applies `delta` to the number in `stored` and appends the new text to `out`. The text is never
+/// shorter than `stored`, because memcached overwrites in place and pads with spaces on the right.
 pub fn apply(
     stored: &[u8],
     direction: Direction,

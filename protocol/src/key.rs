@@ -25,9 +25,9 @@ pub enum BadKey {
     /// The key is too short or too long.
     #[error("a key of {len} bytes; keys have 1 to {max}")]
     Length {
-        /// The key's length.
+        /// The key's length (bytes).
         len: usize,
-        /// The longest key of its kind.
+        /// The maximum length of this kind of key (bytes).
         max: usize,
     },
     /// The key contains a byte that would end the key or the line.
@@ -71,8 +71,8 @@ impl Deref for Key<'_> {
 }
 
 impl<'a> MetaKey<'a> {
-    /// Makes a key from `bytes` after checking them. If a line cannot hold the bytes as they are,
-    /// the key travels in base64.
+    /// Makes a key from `bytes` after checking them. If a line cannot hold the bytes unchanged, the
+    /// key is sent in base64.
     pub fn new(bytes: &'a [u8]) -> Result<Self, BadKey> {
         let binary = bytes.iter().any(|&byte| ends_key(byte));
         let max = if binary { BINARY_KEY_BYTES_MAX } else { KEY_BYTES_MAX };
@@ -80,6 +80,13 @@ impl<'a> MetaKey<'a> {
             return Err(BadKey::Length { len: bytes.len(), max });
         }
         Ok(Self { bytes: Cow::Borrowed(bytes), binary })
+    }
+
+    /// Makes a key from the key of a packet of the binary protocol, which may be any 1 to 250 bytes.
+    /// A line can hold only those keys for which [`Self::new`] succeeds.
+    pub fn from_packet(bytes: &'a [u8]) -> Self {
+        let binary = bytes.iter().any(|&byte| ends_key(byte));
+        Self { bytes: Cow::Borrowed(bytes), binary }
     }
 
     pub(crate) fn from_key(key: Key<'a>) -> Self {
@@ -91,7 +98,7 @@ impl<'a> MetaKey<'a> {
         base64::decode(&text).map(|bytes| Self { bytes: Cow::Owned(bytes), binary: true })
     }
 
-    /// Returns the key as the store knows it.
+    /// Returns the decoded key, under which the item is stored.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -101,14 +108,13 @@ impl<'a> MetaKey<'a> {
         self.bytes
     }
 
-    /// Returns whether the key travels in base64.
+    /// Returns whether the key is sent in base64.
     pub const fn is_binary(&self) -> bool {
         self.binary
     }
 
-    /// Appends the key as it travels, in base64 if `as_binary`. Like memcached it encodes the key
-    /// again instead of repeating the client's text. The two differ if the client's base64 was not
-    /// canonical.
+    /// Appends the key as it is sent, in base64 if `as_binary`. Like memcached, it encodes the key again
+    /// instead of repeating the client's text, which may be a different encoding of the same key.
     pub(crate) fn write(&self, out: &mut Vec<u8>, as_binary: bool) {
         if as_binary {
             base64::encode(&self.bytes, out);
@@ -124,7 +130,7 @@ impl<'a> From<Key<'a>> for MetaKey<'a> {
     }
 }
 
-/// The longest key whose base64 text has at most [`KEY_BYTES_MAX`] bytes.
+/// The maximum length of a key whose base64 text has at most [`KEY_BYTES_MAX`] bytes.
 pub const BINARY_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
 
 const _: () = assert!(base64::encoded_len(BINARY_KEY_BYTES_MAX) <= KEY_BYTES_MAX);

@@ -3,9 +3,11 @@
 //! answers, including errors, are those of memcached 1.6.18. Arithmetic on stored digits
 //! ([`counter`]) is here because the protocol defines its rules. This crate has no sockets, no
 //! clock, no store and no values. The caller owns the buffer, reads bodies into any buffer, and
-//! decides what a command means. The binary protocol, UDP and SASL are refused.
+//! decides what a command means. The packets of the binary protocol are in [`binary`]. UDP is
+//! refused.
 
 mod base64;
+pub mod binary;
 mod classic;
 pub mod command;
 pub mod counter;
@@ -23,6 +25,6 @@ pub mod tokens;
 pub use command::Command;
 pub use key::{BadKey, Key, MetaKey};
 pub use meta::{Flags, Meta, MetaFlags};
-pub use parse::{Limits, Parse, parse, refuse_binary};
+pub use parse::{Limits, Parse, parse};
 pub use refusal::Refusal;
 pub use tokens::Tokens;

@@ -1,5 +1,5 @@
-//! The common parts of meta commands: a key, and flags in the order of the answers. Nothing here
-//! checks flags: the parser knows which flags exist and when they are wrong.
+//! The common parts of meta commands: a key, and flags in the client's order, which is also their
+//! order in the answer. The parser checks the flags, and this module does not.
 
 use crate::key::MetaKey;
 use crate::tokens::Tokens;
@@ -39,6 +39,13 @@ pub struct MetaFlags<'a> {
 }
 
 impl<'a> MetaFlags<'a> {
+    /// Builds the flags whose letters are in `text`, such as `f c T`, in this order. The caller sets
+    /// the arguments of the flags that have any.
+    pub fn from_letters(text: &'a [u8]) -> Self {
+        let all = Flags(Tokens::new(text));
+        Self { seen: Letters::from_text(text), all, ..Self::default() }
+    }
+
     /// Returns whether the flag was given.
     pub const fn has(&self, letter: u8) -> bool {
         self.seen.contains(letter)

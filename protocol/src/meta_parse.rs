@@ -96,17 +96,19 @@ pub(crate) fn value_bytes(token: &[u8]) -> Option<usize> {
         .map(|len| len as usize)
 }
 
-/// Compares an item with `-I` exactly as memcached does. Nonzero client flags take four bytes.
+/// Returns whether an item fits into the limit `-I`, as memcached computes it. Nonzero client flags
+/// take four bytes.
 pub(crate) fn fits(key_bytes: usize, flags: u32, value_bytes: usize, limits: &Limits) -> bool {
     let flags_bytes = if flags == 0 { 0 } else { 4 };
     let total = ITEM_OVERHEAD_BYTES + key_bytes + flags_bytes + value_bytes;
     total as u64 <= limits.item_bytes_max.0
 }
 
-/// The most arguments after the key. memcached splits 20 tokens of a meta line, including its end.
+/// The maximum number of arguments after the key. memcached splits a meta line into at most 20
+/// tokens, including its end.
 const FLAGS_MAX: usize = 17;
 
-/// The most bytes of `O` with its opaque.
+/// The maximum length of flag `O` with its opaque (bytes).
 const OPAQUE_BYTES_MAX: usize = 32;
 
 const FLAGS_TOO_LONG: &[u8] = b"CLIENT_ERROR options flags too long\r\n";
@@ -151,8 +153,8 @@ fn refuse_long_opaque<'a>(flags: &MetaFlags<'_>) -> Result<(), Refusal<'a>> {
 }
 
 /// Parses the flags and decodes the key if `b` is given. A duplicate or unknown flag stops the
-/// parsing. Of other errors the last one is the answer. A bad `F` has no error line: it repeats the
-/// previous error, or gives `BAD_FORMAT` if there was none.
+/// parsing. Otherwise the last error is the answer. An invalid `F` repeats the previous error, or
+/// gives `BAD_FORMAT` if there was none.
 fn flags<'a>(key: Key<'a>, rest: Tokens<'a>) -> Result<Meta<'a>, &'static [u8]> {
     let mut meta = Meta {
         key: MetaKey::from_key(key),
@@ -184,7 +186,7 @@ fn flags<'a>(key: Key<'a>, rest: Tokens<'a>) -> Result<Meta<'a>, &'static [u8]> 
 }
 
 /// Parses one flag with an argument. The outer error stops the parsing. `earlier` is the answer to
-/// a bad `F`.
+/// an invalid `F`.
 fn argument_of(
     letter: u8,
     argument: &[u8],

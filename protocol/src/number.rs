@@ -1,7 +1,6 @@
-//! Parses numbers as memcached does, with C's `strtol` family in base 10 and a check of the bytes
-//! behind the digits. Leading white space, a sign, a white-space tail, silent truncation to 32
-//! bits, and negative numbers that wrap to a small unsigned one are therefore accepted. [`decimal`]
-//! accepts none of these.
+//! Parses numbers as memcached does, with C's `strtol` family in base 10 and a check of the bytes behind the
+//! digits. It therefore accepts leading white space, a sign and trailing white space. It silently truncates
+//! to 32 bits, and wraps some negative numbers to small unsigned numbers. [`decimal`] accepts none of these.
 
 /// Parses a signed 32-bit argument (exptime, delay, length). The text is a 64-bit number, and its
 /// low half is the result.

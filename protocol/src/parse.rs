@@ -9,7 +9,7 @@ use units::limits::{GET_LINE_BYTES_MAX, ITEM_BYTES_MAX_DEFAULT, LINE_BYTES_MAX};
 use crate::command::{AdminVerb, Command, StoreVerb};
 use crate::counter::Direction;
 use crate::meta_parse::Outcome;
-use crate::refusal::{BINARY, ERROR, LINE_TOO_LONG, Refusal};
+use crate::refusal::{ERROR, LINE_TOO_LONG, Refusal};
 use crate::tokens::Tokens;
 use crate::{classic, meta_parse};
 
@@ -29,7 +29,7 @@ pub enum Parse<'a> {
     Refused {
         /// The answer, and the number of bytes to discard.
         refusal: Refusal<'a>,
-        /// The number of bytes that are finished: all bytes if the connection closes.
+        /// The length of the line, or of all input if the connection closes.
         consumed: usize,
     },
 }
@@ -49,8 +49,8 @@ impl Default for Limits {
 
 /// Parses one command line from the front of `input`.
 ///
-/// A line ends with LF. One CR in front of the LF does not belong to the line, and a NUL ends the
-/// part of it that is read. Without a newline the connection is refused beyond [`LINE_BYTES_MAX`]
+/// A line ends with LF. A CR before the LF is not part of the line, and a NUL ends the part of the
+/// line that is read. Input without a newline closes the connection beyond [`LINE_BYTES_MAX`]
 /// bytes, or beyond [`GET_LINE_BYTES_MAX`] bytes for get and gets.
 pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parse<'a> {
     let Some((line, consumed)) = first_line(input) else {
@@ -63,19 +63,11 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parse<'a> {
     }
 }
 
-/// Returns a refusal if a connection's first bytes, `input`, are those of the binary protocol. Only
-/// a connection's first byte shows this. Later the same byte begins an unknown text command.
-pub fn refuse_binary(input: &[u8]) -> Option<Refusal<'static>> {
-    (input.first() == Some(&BINARY_MAGIC)).then_some(Refusal::closing(BINARY))
-}
-
-/// The first byte of every request of the binary protocol.
-const BINARY_MAGIC: u8 = 0x80;
-
-/// The most spaces in front of a long get, as in memcached.
+/// The maximum number of spaces in front of a long get, as in memcached.
 const LEADING_SPACES_MAX: usize = 100;
 
-/// The most tokens that memcached splits at once. memcached looks for `HTTP/` in the last of them.
+/// The maximum number of tokens that memcached splits at once. memcached looks for `HTTP/` in the
+/// last of these tokens.
 const SPLIT_TOKENS_MAX: usize = 23;
 
 /// Returns the part of the first line that memcached reads, and the length of the line with its
@@ -154,8 +146,8 @@ fn admin_verb(name: &[u8]) -> Option<AdminVerb> {
     })
 }
 
-/// Refuses an unknown command. The request line of a browser or a scanner ends the connection.
-/// memcached looks for such a line only if no family of commands begins with the same letter.
+/// Refuses an unknown command. An HTTP request line ends the connection. As in memcached, it is
+/// recognized only if no family of commands begins with the same letter.
 fn unknown<'a>(name: &[u8], line: &[u8]) -> Refusal<'a> {
     let of_a_family = match name {
         [] | [_] | [b'm', _] => true,

@@ -66,8 +66,8 @@ pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-
 /// The line has no newline within the limit. memcached closes the connection without an answer;
 /// Rebate first says why.
 pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
-/// The first byte of the connection belongs to the binary protocol.
-pub const BINARY: &[u8] = b"CLIENT_ERROR the binary protocol is not supported\r\n";
+/// The connection does not begin with a packet of the binary protocol, and text is not served.
+pub const BINARY_ONLY: &[u8] = b"CLIENT_ERROR only the binary protocol is served here\r\n";
 
 pub(crate) const BAD_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
 pub(crate) const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";

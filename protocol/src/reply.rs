@@ -47,7 +47,7 @@ impl Reply {
 }
 
 /// The facts about an item that the return flags of mg and ma may request. They describe the item
-/// before the command touched it.
+/// before the command changed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemFacts {
     /// `s`, and the length in a `VA` line: the length of the logical value (bytes).
@@ -175,16 +175,16 @@ pub fn meta_set(out: &mut Vec<u8>, meta: &Meta<'_>, result: MetaOutcome, cas: u6
     }
 }
 
-/// Appends the answer to md, or the answer to ma if there is no number.
+/// Appends the answer to an `md` command (meta delete). Also appends the answer to an `ma` command (meta arithmetic)
+/// that changed no number, because the item is missing, was not stored, or has another CAS.
 pub fn meta_outcome(out: &mut Vec<u8>, meta: &Meta<'_>, result: MetaOutcome) {
     if result != MetaOutcome::Done || !meta.flags.is_quiet() {
         outcome(out, meta, result.code(), None);
     }
 }
 
-/// Appends ma's answer with the new number. It includes the number, so nothing must follow.
-/// `created` says that flag `N` created the item; such an answer is written even with `q`. The
-/// function uses only the CAS and the remaining time of the facts.
+/// Appends ma's whole answer, including the new number if the client requested it. An item that flag `N`
+/// created (`created`) is answered even with `q`. Only the CAS and the remaining time of `facts` are used.
 pub fn meta_number(
     out: &mut Vec<u8>,
     meta: &Meta<'_>,
@@ -247,7 +247,8 @@ fn status_of_item(out: &mut Vec<u8>, meta: &Meta<'_>, value_bytes: usize) {
     }
 }
 
-/// Appends a line without an item. It has only the return flags `O` and `k`, and for ms also `c`.
+/// Appends the answer of a command that returns no item. It has only the return flags `O` and `k`,
+/// and for ms also `c`.
 fn outcome(out: &mut Vec<u8>, meta: &Meta<'_>, code: &[u8; 2], cas: Option<u64>) {
     out.extend_from_slice(code);
     return_flags(out, meta, meta.key.is_binary(), |out, letter| {

@@ -34,14 +34,14 @@ pub enum Response<'a> {
         key: &'a [u8],
         /// The client flags stored with the value.
         client_flags: u32,
-        /// The value's length without its CR LF.
+        /// The length of the value without its CR LF (bytes).
         value_bytes: u64,
         /// The CAS, in answers to gets and gats.
         cas: Option<u64>,
     },
     /// `VA`. The value and CR LF follow.
     MetaValue {
-        /// The value's length without its CR LF.
+        /// The length of the value without its CR LF (bytes).
         value_bytes: u64,
         /// The return flags.
         flags: Flags<'a>,
@@ -93,19 +93,19 @@ pub enum Response<'a> {
     },
     /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`.
     Error {
-        /// The kind of the error, which names the party to blame.
+        /// The kind of the error.
         kind: ErrorKind,
         /// The message of the server.
         message: &'a [u8],
     },
 }
 
-/// The party that an error line blames.
+/// The kind of an error that a server reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The command is unknown to the server.
     Unknown,
-    /// The line of the client is wrong.
+    /// The client's line is not valid.
     Client,
     /// The server could not run the command.
     Server,
@@ -116,8 +116,8 @@ pub enum ErrorKind {
 #[error("no memcached response of at most {RESPONSE_LINE_BYTES_MAX} bytes: {}", .0.escape_ascii())]
 pub struct Malformed(pub Box<[u8]>);
 
-/// The longest response line (bytes). memcached's longest lines, `STAT` and `ME`, are well below
-/// this limit.
+/// The maximum length of a response line (bytes). memcached's longest lines, `STAT` and `ME`, are
+/// well below this limit.
 pub const RESPONSE_LINE_BYTES_MAX: usize = 4_096;
 
 /// Parses one response line from the front of `input`.
@@ -147,7 +147,7 @@ impl Response<'_> {
     }
 }
 
-/// The most bytes of a malformed line that the error repeats.
+/// The maximum number of bytes of a malformed line that the error contains.
 const EXCERPT_BYTES: usize = 64;
 
 fn malformed<'a>(line: &[u8]) -> Parse<'a> {

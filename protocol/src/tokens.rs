@@ -4,7 +4,7 @@ use std::iter::FusedIterator;
 
 use memchr::memchr;
 
-/// The tokens of the rest of a line. It is cheap to copy and to iterate again.
+/// The tokens of the rest of a line. The iterator is cheap to copy and to restart.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tokens<'a> {
     rest: &'a [u8],
@@ -36,7 +36,7 @@ impl<'a> Tokens<'a> {
         self.rest.len()
     }
 
-    /// Returns whether the last token is `noreply`. memcached looks for it only there.
+    /// Returns whether the last token is `noreply`. memcached ignores `noreply` elsewhere.
     pub fn ends_in_noreply(self) -> bool {
         self.last() == Some(b"noreply")
     }

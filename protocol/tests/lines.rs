@@ -99,8 +99,7 @@ const LONG_KEY: &str = concat!(
     "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk",
 );
 
-/// The words of which random lines are made: every command, then arguments that are right, wrong or
-/// at a limit.
+/// The commands of the random lines. [`ARGUMENTS`] are valid, invalid or at a limit.
 const NAMES: &[&str] = &[
     "get",
     "gets",

@@ -22,7 +22,7 @@ fn meta_of(line: &[u8]) -> Meta<'_> {
     }
 }
 
-/// Asserts that `write` writes the answer of memcached to `line`.
+/// Asserts that `write` produces the answer that memcached gives to `line`.
 fn assert_same(memcached: &mut Memcached, line: &[u8], write: impl Fn(&mut Vec<u8>, &Meta<'_>)) {
     let (answer, _) = memcached.ask(line);
     let mut ours = Vec::new();

@@ -1,6 +1,5 @@
-//! Tests that one side parses what the other side wrote to the same value. Also tests that parsing
-//! arbitrary bytes, whole lines and their prefixes never panics, never stalls, and never claims
-//! bytes that are not there.
+//! Tests that each side parses the value that the other side wrote. Also tests that parsing arbitrary bytes,
+//! whole lines and their prefixes never panics, never stalls, and never consumes more bytes than there are.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +7,7 @@ use protocol::command::{Arithmetic, Command, Get, MetaArithmetic, MetaSet, Store
 use protocol::counter::Direction;
 use protocol::reply::{self, ItemFacts, MetaOutcome, Reply};
 use protocol::response::{self, ErrorKind, Response};
-use protocol::{Key, Limits, MetaKey, Parse, parse, refusal, refuse_binary, request};
+use protocol::{Key, Limits, MetaKey, Parse, parse, refusal, request};
 use units::limits::{GET_LINE_BYTES_MAX, LINE_BYTES_MAX};
 
 const VERBS: [StoreVerb; 6] = [
@@ -74,7 +73,6 @@ fn step(input: &[u8], line_bytes_max: usize) -> Option<usize> {
 }
 
 fn assert_survives(mut input: &[u8]) {
-    let _ = refuse_binary(input);
     while let Some(consumed) = step(input, GET_LINE_BYTES_MAX) {
         assert!(consumed > 0 && consumed <= input.len());
         input = &input[consumed..];
@@ -353,11 +351,4 @@ fn only_a_get_may_go_on_without_a_newline() {
         assert!(endless(start, GET_LINE_BYTES_MAX), "{start:?}");
         assert!(!endless(start, GET_LINE_BYTES_MAX + 1), "{start:?}");
     }
-}
-
-#[test]
-fn the_binary_protocol_is_refused_on_the_first_byte_alone() {
-    assert!(refuse_binary(b"\x80").is_some_and(|refusal| refusal.close));
-    assert_eq!(refuse_binary(b"get a\r\n"), None);
-    assert_eq!(refuse_binary(b""), None);
 }

@@ -26,7 +26,7 @@ Stated = float | tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How much the speedup depends on one parameter."""
+    """The dependence of the speedup on one parameter."""
 
     symbol: str
     variance_share: float

@@ -55,7 +55,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Reduction:
-    """How much shorter the times of one architecture are, as a fraction of the other's, paired by replication."""
+    """The reduction of one architecture's times relative to another's (a fraction), paired by replication."""
 
     mean: Interval
     p99: Interval | None
@@ -204,8 +204,8 @@ class Plan:
         return tuple(_run(self, one) for one in found)
 
     def _identity(self, files: dict[str, str]) -> dict[str, Any]:
-        """Returns everything that determines the numbers of the plan, if the specification has these texts. The
-        number of threads does not."""
+        """Returns everything that determines the numbers of the plan, with these texts of the specification's files.
+        The number of threads has no influence."""
         keys = _rebate.sources(self.spec, list(self.set.items()), files)
         recording = _rebate.recording(self.spec, list(self.set.items()), files)
         identity: dict[str, Any] = {

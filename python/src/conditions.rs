@@ -7,6 +7,12 @@ use pyo3::prelude::*;
 
 use crate::value_error;
 
+/// Adds this file's types and functions to the extension module.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Condition>()?;
+    module.add_class::<Field>()
+}
+
 /// A field of a payload that branches may read. Alone it is a flag, and in a comparison it is a number.
 #[pyclass(frozen, module = "rebate.traces")]
 pub(crate) struct Field {

@@ -15,7 +15,13 @@ use pyo3::types::PyDict;
 
 use crate::value_error;
 
-/// A parameter as Python states it.
+/// Adds this file's types and functions to the extension module.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(evaluate, module)?)?;
+    module.add_function(wrap_pyfunction!(project, module)?)
+}
+
+/// A parameter as the caller states it: an exact value, or (low, stated, high).
 #[derive(FromPyObject)]
 pub(crate) enum Stated {
     #[pyo3(transparent)]

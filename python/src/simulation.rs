@@ -18,8 +18,18 @@ use sim::{Assignment, Entries, Interval, Plan, Recordings, Report, System, Syste
 
 use crate::value_error;
 
+/// Adds this file's types and functions to the extension module.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(architectures, module)?)?;
+    module.add_function(wrap_pyfunction!(files, module)?)?;
+    module.add_function(wrap_pyfunction!(recording, module)?)?;
+    module.add_function(wrap_pyfunction!(scenarios, module)?)?;
+    module.add_function(wrap_pyfunction!(simulate, module)?)?;
+    module.add_function(wrap_pyfunction!(sources, module)?)
+}
+
 /// The time between two checks whether Python was interrupted.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// Returns the scenarios that are compiled in.
 #[pyfunction]
@@ -27,8 +37,8 @@ pub(crate) fn scenarios() -> Vec<&'static str> {
     sim::scenarios()
 }
 
-/// Returns the architectures with these names of a specification's system. Without names, it returns the compared
-/// architectures. The name `all` selects every architecture.
+/// Returns the architectures with these names of a specification's system. Without names, it returns those
+/// that the specification compares. The name `all` selects every architecture.
 #[pyfunction]
 #[pyo3(signature = (spec, set, names, files = None))]
 pub(crate) fn architectures(
@@ -197,7 +207,7 @@ fn study(py: Python<'_>, plan: &Plan, system: &System, architecture: &str) -> Py
 
 /// Waits until the study is over or it is time to check for signals.
 fn wait(over: &Mutex<Receiver<()>>) -> Result<(), RecvTimeoutError> {
-    over.lock().map_or(Err(RecvTimeoutError::Disconnected), |over| over.recv_timeout(LOOK))
+    over.lock().map_or(Err(RecvTimeoutError::Disconnected), |over| over.recv_timeout(CHECK_EVERY))
 }
 
 fn result<'py>(

@@ -1,5 +1,5 @@
-//! The builder of traces, and catalogs with their queries. A block is open at its end, a path has an end, and a trace
-//! needs a path, as in Rust. Values never change in place: every call returns a new value.
+//! The builder of traces, and catalogs with their queries. As in the Rust crate `trace`, a block is open at
+//! its end, a path has an end, and a trace needs a path. Every call returns a new value.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -8,6 +8,15 @@ use units::{Nanos, Op};
 
 use crate::conditions::Asked;
 use crate::value_error;
+
+/// Adds this file's types and functions to the extension module.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Block>()?;
+    module.add_class::<Catalog>()?;
+    module.add_class::<Path>()?;
+    module.add_class::<Trace>()?;
+    module.add_function(wrap_pyfunction!(format_text, module)?)
+}
 
 /// A part of a trace after which more must follow.
 #[pyclass(frozen, module = "rebate.traces")]
@@ -50,7 +59,8 @@ impl Block {
         Ok(Self(self.0.clone().seq(ops)))
     }
 
-    /// Adds one op with its soft deadline (ns from the start of the chain).
+    /// Adds one op with its soft deadline (ns from the start of the trace, or of the first trace if traces continue
+    /// each other).
     fn due(&self, name: &str, due_ns: u64) -> PyResult<Self> {
         Ok(Self(self.0.clone().due(op(name)?, Nanos(due_ns))))
     }
@@ -68,13 +78,13 @@ impl Block {
         Self(self.0.clone().branch(condition.condition(), on_true.arm(), other))
     }
 
-    /// Ends with a choice between two arms that have an end.
+    /// Ends the path with a choice between two arms that have an end.
     fn either(&self, condition: Asked<'_>, on_true: &Path, on_false: &Path) -> Path {
         let (on_true, on_false) = (on_true.0.clone(), on_false.0.clone());
         Path(self.0.clone().either(condition.condition(), on_true, on_false))
     }
 
-    /// Ends with several arms that run at the same time. Each arm has its own end.
+    /// Ends the path with several arms that run at the same time. Each arm has its own end.
     #[pyo3(signature = (*arms))]
     fn fork(&self, arms: Vec<PyRef<'_, Path>>) -> Path {
         Path(self.0.clone().fork(arms.iter().map(|path| path.0.clone())))
@@ -86,17 +96,17 @@ impl Block {
         Self(self.0.clone().join(arms.iter().map(|block| block.0.clone())))
     }
 
-    /// Ends by notifying the core that started the trace.
+    /// Ends the path by notifying the core that started the trace.
     fn notify(&self) -> Path {
         Path(self.0.clone().notify())
     }
 
-    /// Ends by continuing with the named trace at once.
+    /// Ends the path by continuing with the named trace at once.
     fn tail(&self, trace: String) -> Path {
         Path(self.0.clone().tail(trace))
     }
 
-    /// Ends the part. The named trace continues when the reply to the sent message arrives.
+    /// Ends the path. The named trace continues when the reply to the sent message arrives.
     #[pyo3(signature = (trace, within_ns = None))]
     fn wait(&self, trace: String, within_ns: Option<u64>) -> Path {
         Path(self.0.clone().wait(trace, within_ns.map(Nanos)))
@@ -262,7 +272,7 @@ pub(crate) fn format_text(text: &str) -> PyResult<String> {
     trace::format("text", text).map_err(value_error)
 }
 
-/// Formats a fault with the name of the part in which it is. A draft has no text, so the message has no line number.
+/// Formats a fault with the name of its part. A draft has no text, so the message has no line number.
 fn line(draft: &Draft, fault: &Fault) -> String {
     let owner = match fault.owner {
         Owner::Field(index) => format!("field {}", draft.fields[index].name),

@@ -1,5 +1,4 @@
-"""Tests of the package. Run them with `python/test.sh`. They use unittest and not pytest, because unittest is
-everywhere."""
+"""Tests of the package. Run them with `python/test.sh`. They use unittest, which is part of Python."""
 
 import itertools
 import json

@@ -2,13 +2,14 @@
 
 use super::Scale;
 
-/// The largest value that is drawn. A larger value is an error, not a result. The limit also keeps all arithmetic below
-/// finite.
+/// The largest magnitude that is drawn. A larger value cannot be a real result and counts as missing. The
+/// limit also keeps the arithmetic of this module finite.
 const MAGNITUDE_MAX: f64 = 1e15;
 /// The smallest value above zero that is drawn.
 const MAGNITUDE_MIN: f64 = 1e-12;
 const TICKS_MAX: usize = 7;
-/// The most ticks at 1, 2 and 5 times powers of ten. If there would be more, only the powers of ten have ticks.
+/// The most ticks of a logarithmic axis with ticks at 1, 2 and 5 times the powers of ten. An axis with a
+/// wider range has ticks only at powers of ten.
 const ROUND_TICKS_MAX: usize = 10;
 
 /// Returns the value if the scale can show it.

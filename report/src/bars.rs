@@ -13,11 +13,10 @@ use super::{BarSeries, Bars, Category, Layout, Marker, Origin, Scale, Ticks, lin
 /// The most characters in a line of a category's name.
 const NAME_COLUMNS: usize = 20;
 const NAME_LINE: f64 = 15.0;
-/// `ROOM` is the height that a few bars fill together. The thickness of a bar is at least `THICK[0]` and at most
-/// `THICK[1]`.
+/// The height that the bars of a panel share, in SVG units. A bar is `THICK[0]` to `THICK[1]` thick.
 const ROOM: f64 = 210.0;
 const THICK: [f64; 2] = [16.0, 30.0];
-/// The space between categories.
+/// The vertical space between two categories, in SVG units.
 const GAP: f64 = 10.0;
 
 /// Returns the number of values that are missing or cannot be drawn.
@@ -92,7 +91,7 @@ fn extents(bars: &Bars) -> Vec<f64> {
     all
 }
 
-/// The space of a category.
+/// The vertical space that a category occupies.
 struct Block {
     top: f64,
     height: f64,
@@ -233,8 +232,8 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// Returns a rectangle (x, y, width, height) with the fill of its origin. The pattern of emulated numbers is defined
-/// once in the page.
+/// Returns a rectangle (x, y, width, height) whose fill shows the origin of its number. Emulated numbers use
+/// a pattern that the page defines once.
 pub(super) fn fill([x, y, width, height]: [f64; 4], colour: usize, origin: Origin) -> Markup {
     let hatch = format!("url(#hatch_{})", colour % svg::COLOURS);
     let rect = |class: &str, fill: Option<&str>| {

@@ -31,8 +31,7 @@ impl Report {
         page::html(self, None, &[])
     }
 
-    /// Returns a page for a server, with links to other pages. If `refresh_s` is given, the browser reloads the page
-    /// after so many seconds.
+    /// Returns a page with links to other pages. The browser reloads it every `refresh_s` seconds, if given.
     pub fn served(&self, refresh_s: Option<u32>, links: &[Link<'_>]) -> String {
         page::html(self, refresh_s, links)
     }
@@ -127,14 +126,14 @@ pub struct Lines {
     pub y: Axis,
     /// The lines. A name that occurs in several panels has one entry in the legend.
     pub series: Vec<Series>,
-    /// The values of x from which on something changes.
+    /// The vertical dotted lines, at values of x where something changes.
     pub thresholds: Vec<Threshold>,
 }
 
 /// A dotted line across a panel of lines. Its name shows when the pointer is on it.
 #[derive(Debug, Clone)]
 pub struct Threshold {
-    /// The name of what begins at this position.
+    /// The name of the range that begins at this position.
     pub name: String,
     /// The position along the horizontal axis.
     pub x: f64,
@@ -170,7 +169,7 @@ impl Axis {
     }
 }
 
-/// How values are spread along an axis.
+/// The mapping from values to positions along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// The axis is linear.
@@ -205,12 +204,11 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
-/// The origin of numbers. It determines how numbers are drawn, so that emulated numbers cannot be mistaken for
-/// hardware.
+/// The origin of numbers. It determines how numbers are drawn, so that emulated numbers cannot be mistaken
+/// for measurements of hardware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The numbers were measured on this machine without virtual devices. They have solid lines, full markers and full
-    /// bars.
+    /// The numbers were measured without virtual devices. They have solid lines, full markers and full bars.
     Measured,
     /// The numbers were measured with a virtual device. They have dashed lines, hollow markers and hatched bars, and
     /// the legend says "emulated".
@@ -308,7 +306,7 @@ pub enum Layout {
 pub struct Category {
     /// The name of the category.
     pub name: String,
-    /// The origin of the bars whose series has the origin `Measured`. All other bars have the origin of their series.
+    /// The origin of the category's bars, except in series whose own origin is not `Measured`.
     pub origin: Origin,
 }
 
@@ -330,8 +328,7 @@ pub struct BarSeries {
     pub colour: usize,
     /// One value per category, in the order of the categories. A missing value is a gap.
     pub values: Vec<f64>,
-    /// The ends of each value's interval, which a whisker on the bar shows. The list is empty if no value has an
-    /// interval.
+    /// The ends of each value's interval, drawn as a whisker. Empty if no value has an interval.
     pub spreads: Vec<Option<[f64; 2]>>,
 }
 

@@ -66,12 +66,12 @@ impl<'a> Drawing<'a> {
     fn new(lines: &'a Lines, xs: &[f64], ys: &[f64]) -> Drawing<'a> {
         let y = Span::holding(lines.y.scale, ys);
         let longest = lines.series.iter().map(label_columns).max().unwrap_or(0);
-        let room = if longest == 0 { 0.0 } else { longest as f64 * CHAR_WIDTH + 14.0 };
+        let label_width = if longest == 0 { 0.0 } else { longest as f64 * CHAR_WIDTH + 14.0 };
         let ticks = y.ticks.iter().map(|tick| number(*tick, lines.y.ticks).chars().count()).max();
         let area = Area {
             left: 34.0 + ticks.unwrap_or(0) as f64 * CHAR_WIDTH,
             // A long label may extend beyond the picture, because labels get at most a third of the width.
-            right: svg::WIDTH - room.clamp(14.0, svg::WIDTH / 3.0),
+            right: svg::WIDTH - label_width.clamp(14.0, svg::WIDTH / 3.0),
             top: svg::TOP,
             bottom: BOTTOM,
         };

@@ -15,7 +15,7 @@ const STYLE: &str = include_str!("style.css");
 /// The content security policy. It forbids the page to load anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The most characters of a fact that shares a line with others.
+/// The length of the longest fact that shares its line with other facts, in characters.
 const FACT_COLUMNS: usize = 28;
 
 /// Returns the whole page.

@@ -8,9 +8,9 @@ use super::text::number;
 use super::{Origin, Ticks};
 
 pub(super) const COLOURS: usize = 7;
-/// The width of a panel in its own units, which are scaled to the page.
+/// The width of a panel in SVG units, which the browser scales to the page.
 pub(super) const WIDTH: f64 = 480.0;
-/// The height of the title above the data, and of ticks and label below it.
+/// The heights in SVG units of the title above the data (`TOP`) and of ticks and label below it (`FOOT`).
 pub(super) const TOP: f64 = 34.0;
 pub(super) const FOOT: f64 = 56.0;
 /// The approximate width of a character in the widest font of the style sheet.
@@ -77,18 +77,17 @@ pub(super) fn horizontal(area: &Area, x: &Span, ticks: Ticks, label: &str, grid:
     }
 }
 
-/// Returns the number of ticks per label for which the labels fit side by side.
+/// Returns the number of ticks per label at which the labels fit side by side without overlap.
 fn stride(area: &Area, x: &Span, texts: &[String]) -> usize {
     let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
-    let room = longest as f64 * CHAR_WIDTH * 0.9 + 3.0;
+    let label_width = longest as f64 * CHAR_WIDTH * 0.9 + 3.0;
     let ends = x.ticks.first().zip(x.ticks.last());
     let width = ends.map_or(0.0, |(a, b)| area.x(x.place(*b)) - area.x(x.place(*a)));
     let apart = width / texts.len().saturating_sub(1).max(1) as f64;
-    if apart > 0.0 { (room / apart).ceil() as usize } else { 1 }
+    if apart > 0.0 { (label_width / apart).ceil() as usize } else { 1 }
 }
 
-/// Returns the SVG element around a panel whose data ends at `bottom`. Readers who cannot see the panel hear `name` and
-/// `about`.
+/// Returns the SVG element of a panel whose data ends at `bottom`. `name` and `about` are for screen readers.
 pub(super) fn element(
     id: &str,
     title: &str,
@@ -119,7 +118,7 @@ pub(super) fn small_words(anchor: &str, x: f64, y: f64, text: &str) -> Markup {
     html! { text class="small" text-anchor=(anchor) x=(Length(x)) y=(Length(y)) { (text) } }
 }
 
-/// Returns the class for the colour and the look of the origin. Measured numbers need only the class of the colour.
+/// Returns the CSS classes for a colour and an origin. Measured numbers need only the class of the colour.
 pub(super) fn class(colour: usize, origin: Origin) -> String {
     match origin_word(origin) {
         Some(word) => format!("c{} {word}", colour % COLOURS),

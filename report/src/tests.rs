@@ -1,5 +1,5 @@
-//! Tests properties of every page: it shows every series and axis, contains no markup of the caller, loads nothing, and
-//! shows no value that is not a number. `REBATE_REPORT_EXAMPLE=FILE` writes the example page to a file.
+//! Tests properties of every page: it shows every series and axis, escapes the caller's texts, loads nothing,
+//! and shows no value that is not a number. `REBATE_REPORT_EXAMPLE=FILE` writes the example page to a file.
 
 use super::*;
 
@@ -154,7 +154,7 @@ fn breakdown_section() -> Section {
     }
 }
 
-/// Returns only the drawings, because the style sheet and the policy are not written by the caller.
+/// Returns the SVG drawings of the page, without the style sheet and the content security policy.
 fn drawings(html: &str) -> Vec<&str> {
     html.split("<svg").skip(1).filter_map(|rest| rest.split("</svg>").next()).collect()
 }

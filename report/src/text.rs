@@ -5,16 +5,15 @@ use units::ByteCount;
 
 use super::Ticks;
 
-/// Replaces characters that HTML cannot contain, and those that reverse the direction of text and so could forge what a
-/// reader sees.
+/// Replaces characters that HTML cannot contain. Also replaces characters that reverse the direction of text,
+/// because they can make a text look like a different text.
 pub(super) fn clean(html: String) -> String {
     let is_bidi = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_bad = |c: char| is_bidi(c) || (c.is_control() && !matches!(c, '\n' | '\t'));
     if html.contains(is_bad) { html.replace(is_bad, "\u{fffd}") } else { html }
 }
 
-/// Returns the text with the parts between backticks as code. If the number of backticks is odd, the text stays as it
-/// is.
+/// Returns the text with parts between backticks as code, unchanged if the number of backticks is odd.
 pub(super) fn rich(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
@@ -43,7 +42,7 @@ pub(super) fn number(value: f64, ticks: Ticks) -> String {
     }
 }
 
-/// Returns four significant digits. Thousands are separated, and millions and billions are written with a letter.
+/// Returns the number with four significant digits, separated thousands, and `M` or `G` if it is large.
 fn plain(value: f64) -> String {
     let size = value.abs();
     let (scaled, letter) = match size {
@@ -63,7 +62,8 @@ fn plain(value: f64) -> String {
     signed(value, digits) + letter
 }
 
-/// Returns a number for a column. All numbers of the column have as many decimals as give the smallest three digits.
+/// Returns a number for a column. All numbers of a column have the same number of decimals, so that the
+/// `smallest` one has three significant digits.
 pub(super) fn aligned(value: f64, smallest: f64, ticks: Ticks) -> String {
     if ticks == Ticks::Bytes || value.abs() >= 1e9 {
         return number(value, ticks);
@@ -97,7 +97,7 @@ fn bytes(value: f64) -> String {
     format!("{} B", plain(value))
 }
 
-/// Breaks a text into lines of at most `columns` characters. It breaks at spaces, and within longer words.
+/// Breaks a text into lines of at most `columns` characters, at spaces and within words longer than a line.
 pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

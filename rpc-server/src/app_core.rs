@@ -1,6 +1,5 @@
-//! AppCore: the thread that runs the handlers and nothing else. It receives requests and returns
-//! responses and buffers as words. Its counterpart is one thread with the whole engine, or two
-//! threads with the engine's halves.
+//! AppCore: the thread that runs only the handlers. It exchanges requests, responses and buffers with the
+//! engine as words. The engine runs on one other thread, or its halves run on two other threads.
 
 use std::collections::VecDeque;
 
@@ -14,12 +13,12 @@ use super::mailbox::{Buffer, Mail, Outbox};
 pub(super) enum Delivery {
     /// App.Recv has a request of this length.
     Request(Buffer, usize),
-    /// The engine refused the response. The read that reported the refusal is over, and its buffer
-    /// is returned with the response's buffer.
+    /// The engine refused the response and returns its buffer. `recv` is the buffer of the read
+    /// that reported the refusal, if that read had a buffer.
     Refused { code: Code, response: Buffer, recv: Option<Buffer> },
-    /// The engine has finished with App.Resp, or it could not use a buffer.
+    /// The engine has finished with this App.Resp buffer.
     Free(Buffer),
-    /// The read is over without a request.
+    /// The read ended without a request and returns its buffer.
     Unread(Buffer),
 }
 
@@ -28,7 +27,7 @@ pub(super) struct AppCore {
     /// One mailbox to the engine, or one to RxEngine and one to TxEngine.
     mail: Vec<Outbox<Mail>>,
     deliveries: Vec<Receiver<Delivery>>,
-    /// Free buffers for responses, and requests that wait for one.
+    /// The free response buffers. `requests` holds the requests that wait for a response buffer.
     free: Vec<Buffer>,
     requests: VecDeque<(Buffer, usize)>,
 }
@@ -42,7 +41,7 @@ pub(super) fn lent(page: &mut DataPage, depth: usize, buffer_bytes: usize) -> Ve
     (0..depth).map(one).collect()
 }
 
-/// Returns the size of the largest record for messages of `buffer_bytes` bytes.
+/// Returns the size of the largest record (bytes) for messages of `buffer_bytes` bytes.
 pub(super) const fn record_bytes(buffer_bytes: usize) -> usize {
     RECORD_GROWTH * buffer_bytes
 }
@@ -100,8 +99,8 @@ impl AppCore {
         Some((recv, length, response))
     }
 
-    /// Handles a request. Profiles find the cost per request on this core by the name of this
-    /// function. Polling for requests is not part of it.
+    /// Handles a request. Profiles identify this core's cost per request, without polling, by the
+    /// name of this function.
     #[inline(never)]
     fn handle(&mut self, ((at, bytes), length, (to, mut response)): (Buffer, usize, Buffer)) {
         let record = bytes.get(..length).and_then(Record::read);

@@ -18,8 +18,8 @@ pub(super) struct Connection {
     pub(super) awaits: bool,
     /// Whether the connection has a complete frame and waits for its turn.
     pub(super) queued: bool,
-    /// Whether the client sends no more, or is gone. The socket reports this once, perhaps before
-    /// all bytes were read.
+    /// Whether the client has closed its sending side or the whole connection. The socket reports
+    /// this once, perhaps before all bytes were read.
     pub(super) hung_up: bool,
     /// Whether everything that the client sent was read, or reading has stopped for good.
     pub(super) ended: bool,
@@ -53,9 +53,9 @@ impl Connection {
         })
     }
 
-    /// Reads until one frame is complete or the socket is empty. A short read has emptied the
-    /// socket, and the socket will report the next bytes. After the client hung up, it reads to the
-    /// end.
+    /// Reads until one frame is complete or the socket is empty. A short read means that the socket
+    /// is empty. The socket then reports the arrival of more bytes. After the client hung up, this
+    /// function reads to the end of the stream.
     pub(super) fn read(&mut self, frame_bytes_max: usize) -> io::Result<()> {
         if self.taken == self.inbound.len() {
             self.inbound.clear();
@@ -82,12 +82,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns whether to read now: there is no complete frame, and the client takes its answers.
+    /// Returns whether to read now: there is no complete frame, and the client accepts its answers.
     pub(super) fn wants_more(&self, frame_bytes_max: usize) -> bool {
         !self.ended && self.takes_answers() && self.inbound(frame_bytes_max) == Inbound::Partial
     }
 
-    /// Returns whether another answer may be added to those that wait for the socket.
+    /// Returns whether the unsent answers leave capacity for another answer.
     pub(super) fn takes_answers(&self) -> bool {
         self.outbound.len() < OUTBOUND_BYTES_MAX
     }
@@ -111,14 +111,14 @@ impl Connection {
         self.awaits = true;
     }
 
-    /// Adds a frame to send. The connection holds at most [`OUTBOUND_BYTES_MAX`] and one frame.
+    /// Queues a frame to send. The queue holds at most [`OUTBOUND_BYTES_MAX`] bytes and one frame.
     pub(super) fn answer(&mut self, frame: &[u8]) {
         self.outbound.extend_from_slice(frame);
         self.awaits = false;
     }
 
-    /// Ends the connection after a message that does not name its function and caller. Nothing more
-    /// is read, and the connection closes once the waiting bytes are sent.
+    /// Ends the connection after a message whose header cannot be read. No more bytes are read, and
+    /// the connection closes once the queued bytes are sent.
     pub(super) fn give_up(&mut self) {
         (self.awaits, self.ended) = (false, true);
         (self.inbound, self.taken) = (Vec::new(), 0);
@@ -148,6 +148,6 @@ impl Connection {
 
 /// The size of one read (bytes).
 const READ_BYTES: usize = 16 << 10;
-/// The most unsent bytes of a client. With more, nothing is read from the client and no request of
-/// it is handled.
+/// The maximum number of unsent bytes of a client. Once it is reached, the server neither reads
+/// from the client nor handles its requests.
 const OUTBOUND_BYTES_MAX: usize = 256 << 10;

@@ -1,12 +1,12 @@
-//! Decides which threads serve, and which core each thread has to itself. This module starts no
+//! Decides which threads a layout has and on which core each thread runs. This module starts no
 //! thread and pins only the calling thread.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::str::FromStr;
 
-pub use device::cores::allowed;
 use rustix::thread::CpuSet;
+pub use units::cores::allowed;
 
 use super::RpcError;
 
@@ -34,8 +34,8 @@ impl RpcLayout {
         }
     }
 
-    /// Returns the names of the layout's threads. The first is the calling thread, or the thread
-    /// with the sockets.
+    /// Returns the names of the layout's threads. The first is NetCore: the thread with the
+    /// sockets, or the calling thread of a loopback.
     pub const fn threads(self) -> &'static [&'static str] {
         match self {
             Self::Inline => &["NetCore"],
@@ -48,8 +48,8 @@ impl RpcLayout {
 /// The cores on which the threads of a layout run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RpcCores {
-    /// Two or more threads each get a core to themselves, starting with the first core that this
-    /// process may use. The kernel places a single thread.
+    /// Each of two or more threads is pinned to a different core, starting with the first core that
+    /// this process may use. A single thread is not pinned.
     #[default]
     Auto,
     /// The kernel chooses the cores.
@@ -69,7 +69,8 @@ impl RpcCores {
     /// Returns the cores of `layout`'s threads on this machine.
     ///
     /// # Errors
-    /// [`RpcError::BadOptions`] if there are fewer cores than threads, or if this process may not run on a named core.
+    /// [`RpcError::BadOptions`] if there are fewer cores than threads, or if this process may not
+    /// run on a named core.
     pub fn place(&self, layout: RpcLayout) -> Result<RpcPlacement, RpcError> {
         self.place_on(layout, &allowed()?)
     }
@@ -181,7 +182,7 @@ impl FromStr for RpcCores {
 }
 
 impl RpcPlacement {
-    /// Returns the core of the layout's n-th thread. Returns none if it is not pinned.
+    /// Returns the core of the thread with this index in the layout. Returns none if it is not pinned.
     pub fn core(&self, thread: usize) -> Option<usize> {
         self.cores.as_ref()?.get(thread).copied()
     }
@@ -209,7 +210,7 @@ impl Display for RpcPlacement {
 /// Pins the calling thread, and the threads that it starts later, to `core`. With `None` it pins
 /// nothing.
 pub(super) fn pin(core: Option<usize>) -> io::Result<()> {
-    core.map_or(Ok(()), device::cores::pin)
+    core.map_or(Ok(()), units::cores::pin)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The interface through which NetCore submits frames and takes answers, each with the number of
 //! its owner. This module also has the engine and its data page for the layouts that run them on
-//! NetCore's own thread. It knows nothing of sockets.
+//! NetCore's thread. It does not use sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,17 @@ use rpc::{Address, Code, DataPage, Engine, Functions, Interface, Limits, api, wi
 /// An engine and its application, wherever the engine's halves run.
 pub(super) trait Engines {
     /// Returns whether another frame can be submitted.
-    fn has_room(&self) -> bool;
+    fn has_capacity(&self) -> bool;
 
-    /// Returns whether answers are awaited.
+    /// Returns whether submitted frames are still unanswered.
     fn is_busy(&self) -> bool;
 
     /// Submits a frame, which includes its head and is not longer than a buffer. Call it only if
-    /// [`Engines::has_room`] returns true.
+    /// [`Engines::has_capacity`] returns true.
     fn submit(&mut self, owner: usize, frame: &[u8]);
 
-    /// Does this thread's share of the work. Returns whether anything moved.
+    /// Advances the part of the engines and the application that runs on this thread. Returns
+    /// whether anything moved.
     fn turn(&mut self) -> bool;
 
     /// Passes an answer with the number of its owner to `to`. Returns false if there was no answer.
@@ -30,13 +31,13 @@ pub(super) trait Engines {
     fn is_alive(&self) -> bool;
 }
 
-/// The application, on this thread or behind a mailbox.
+/// The application, on this thread or on another thread behind mailboxes.
 pub(super) trait Application {
-    /// Moves requests to the application and responses from the application. Returns whether
-    /// anything moved.
+    /// Moves requests from the engine to the application, and responses in the other direction.
+    /// Returns whether anything moved.
     fn turn(&mut self, engine: &mut Engine, page: &mut DataPage) -> bool;
 
-    /// Tells the application that the engine has finished with a response.
+    /// Notifies the application that the engine has finished with a response.
     fn released(&mut self, page: &mut DataPage, response: Address);
 
     /// Returns whether the application can still answer.
@@ -48,12 +49,12 @@ pub(super) trait Application {
 /// The answer to a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer<'a> {
-    /// A frame to send. It is empty if the caller awaits no answer.
+    /// A frame to send. It is empty if the caller expects no answer.
     Frame(&'a [u8]),
     /// A frame to send, which reports a refusal to the caller.
     Refusal(&'a [u8]),
-    /// There is no answer: the message does not name its function and caller, or the refusal does
-    /// not fit into a buffer. The connection can no longer be used.
+    /// There is no answer, because the message's header cannot be read or the refusal does not fit
+    /// into a buffer. The connection is then unusable.
     None,
 }
 
@@ -84,7 +85,7 @@ impl<A: Application> SingleEngine<A> {
 }
 
 impl<A: Application> Engines for SingleEngine<A> {
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.exchange.owners.len() < self.exchange.depth
     }
 
@@ -220,8 +221,8 @@ pub(super) fn refusal(
     to(length.map_or(Answer::None, |length| Answer::Refusal(&frame[..length])));
 }
 
-/// An upper bound of the bytes that a refusal adds to the function's name. The name is part of the
-/// message.
+/// An upper bound of the size of a refusal without the function's name (bytes). The name is part of
+/// the refused message.
 const REFUSAL_BYTES: usize = 256;
 
 #[cfg(test)]
@@ -236,7 +237,7 @@ mod tests {
     use super::super::four_thread::FourThread;
     use super::super::handlers::Handler;
     use super::super::inline::Inline;
-    use super::super::mailbox::rest;
+    use super::super::mailbox::back_off;
     use super::super::two_thread::TwoThread;
     use super::*;
 
@@ -250,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Counts the requests whose answers nobody awaits. Callers that await an answer get the count.
+    /// Counts the oneway requests. Answers other requests with the count.
     struct Noted(u64);
 
     impl Handler for Noted {
@@ -299,7 +300,7 @@ mod tests {
                             answer = Some((owner, bytes.to_vec()));
                         });
                         idle += 1;
-                        rest(idle);
+                        back_off(idle);
                     }
                     let (owner, frame) = answer.expect("the caller is told");
                     assert_eq!((owner, frame.is_empty()), (7, function == NOTE));
@@ -326,7 +327,7 @@ mod tests {
             let mut bytes = bytes.to_vec();
             let message_bytes = (bytes.len() - 4) as u32;
             bytes[..4].copy_from_slice(&message_bytes.to_be_bytes());
-            assert!(single_engine.has_room());
+            assert!(single_engine.has_capacity());
             single_engine.submit(11, &bytes);
             single_engine.turn();
             let answered = single_engine.take(&mut |owner, answer| {
@@ -364,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Answers with the generation of the loaded services under which a request arrived.
+    /// Answers with the generation of the functions that received the request.
     struct Generation;
 
     impl Handler for Generation {
@@ -427,7 +428,7 @@ mod tests {
                 };
             });
             idle += 1;
-            rest(idle);
+            back_off(idle);
         }
         let generation = |functions: &dyn Functions, function, frame: &Option<Vec<u8>>| {
             let (frame, mut into) = (frame.as_ref().expect("answered"), [0; 64]);
@@ -451,7 +452,7 @@ mod tests {
         app.turn(&mut exchange.engine, &mut exchange.page);
         while exchange.engine.step_rx(&mut exchange.page).is_some() {}
         // This has the effect of an answer by another engine.
-        (0..100).for_each(|token| exchange.engine.landed(token));
+        (0..100).for_each(|token| exchange.engine.retire(token));
         let mut moves = 0;
         let mut moved = true;
         while moved {

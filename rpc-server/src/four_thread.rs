@@ -1,9 +1,9 @@
-//! The layout with four threads: the engine's halves run on two cores between NetCore and AppCore.
-//! Each half is an engine of which only that half is stepped. A flight goes from RxEngine to
-//! TxEngine before the application receives its request. The flight has landed when RxEngine gets
-//! the packet's buffer again, with the next packet. RxEngine sends frames of refusals and TxEngine
-//! sends the answers, so NetCore reads two mailboxes. NetCore counts a packet's buffer as free when
-//! both engines have finished with it.
+//! The layout with four threads: the engine's halves run on two threads between NetCore and
+//! AppCore. Each of these two threads has an engine and steps only one half of it. RxEngine sends
+//! the [`Flight`] of a request to TxEngine before it sends the request to AppCore. RxEngine ends
+//! the flight when NetCore reuses the packet's buffer for another packet. NetCore receives refusals
+//! from RxEngine and answers from TxEngine, so it reads two mailboxes. NetCore counts a packet's
+//! buffer as free when the packet is answered and RxEngine has returned the buffer.
 
 use std::io;
 use std::sync::Arc;
@@ -36,8 +36,7 @@ pub(super) struct FourThread {
     packets: Receiver<Packet>,
     frames: Receiver<Frame>,
     slots: Vec<PacketSlot>,
-    /// The threads. AppCore is the last. When it ends, no thread needs the others' messages any
-    /// more.
+    /// The threads of RxEngine, TxEngine and AppCore. They end in this order.
     workers: [Worker; 3],
 }
 
@@ -45,7 +44,7 @@ pub(super) struct FourThread {
 struct PacketSlot {
     at: Address,
     bytes: Option<Box<[u8]>>,
-    /// The packet's owner and its length. It is none once the packet is answered.
+    /// The owner and the length (bytes) of the packet. It is none once the packet is answered.
     owner: Option<(usize, usize)>,
 }
 
@@ -57,7 +56,7 @@ struct RxCore {
     to_net: Outbox<Packet>,
     to_app: Outbox<Delivery>,
     to_tx: Outbox<Flight>,
-    /// The flights that TxEngine has, each with its packet and its token.
+    /// The packet and the token of each flight that TxEngine has.
     flying: Vec<(Address, u64)>,
 }
 
@@ -82,19 +81,19 @@ impl FourThread {
     ) -> io::Result<Self> {
         let limits = Limits { depth, flights: depth, field_bytes_max: buffer_bytes };
         let engine = || Engine::new(limits, Arc::clone(functions));
-        let bells = [(); 3].map(|()| Arc::new(Doorbell::default()));
-        let [rx_bell, tx_bell, app_bell] = &bells;
+        let doorbells = [(); 3].map(|()| Arc::new(Doorbell::default()));
+        let [rx_doorbell, tx_doorbell, app_doorbell] = &doorbells;
         // A message names one of `depth` buffers or the length of its content, so there are never
         // more than four messages per buffer.
         let capacity = 4 * depth;
-        let (net_to_rx, rx_net) = mailbox(capacity, Some(rx_bell));
-        let (app_to_rx, rx_app) = mailbox(capacity, Some(rx_bell));
-        let (net_to_tx, tx_net) = mailbox(capacity, Some(tx_bell));
-        let (app_to_tx, tx_app) = mailbox(capacity, Some(tx_bell));
+        let (net_to_rx, rx_net) = mailbox(capacity, Some(rx_doorbell));
+        let (app_to_rx, rx_app) = mailbox(capacity, Some(rx_doorbell));
+        let (net_to_tx, tx_net) = mailbox(capacity, Some(tx_doorbell));
+        let (app_to_tx, tx_app) = mailbox(capacity, Some(tx_doorbell));
         // TxEngine checks for flights when their responses arrive, so a flight needs no doorbell.
         let (rx_to_tx, flights) = mailbox(capacity, None);
-        let (rx_to_app, app_rx) = mailbox(capacity, Some(app_bell));
-        let (tx_to_app, app_tx) = mailbox(capacity, Some(app_bell));
+        let (rx_to_app, app_rx) = mailbox(capacity, Some(app_doorbell));
+        let (tx_to_app, app_tx) = mailbox(capacity, Some(app_doorbell));
         let (rx_to_net, packets) = mailbox(capacity, None);
         let (tx_to_net, frames) = mailbox(capacity, None);
 
@@ -127,11 +126,11 @@ impl FourThread {
         let (mail, deliveries) = (vec![app_to_rx, app_to_tx], vec![app_rx, app_tx]);
         let mut app = AppCore::new(handler, mail, deliveries, (reads, responses));
         let [rx_core, tx_core, app_core] = cores;
-        let [rx_bell, tx_bell, app_bell] = bells;
+        let [rx_doorbell, tx_doorbell, app_doorbell] = doorbells;
         let workers = [
-            Worker::start("rpc-rx", rx_core, rx_bell, move || rx.turn())?,
-            Worker::start("rpc-tx", tx_core, tx_bell, move || tx.turn())?,
-            Worker::start("rpc-app", app_core, app_bell, move || app.turn())?,
+            Worker::start("rpc-rx", rx_core, rx_doorbell, move || rx.turn())?,
+            Worker::start("rpc-tx", tx_core, tx_doorbell, move || tx.turn())?,
+            Worker::start("rpc-app", app_core, app_doorbell, move || app.turn())?,
         ];
         let slot = |(at, bytes)| PacketSlot { at, bytes: Some(bytes), owner: None };
         let slots = packet_buffers.into_iter().map(slot).collect();
@@ -180,7 +179,7 @@ impl FourThread {
 }
 
 impl Engines for FourThread {
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.slots.iter().any(PacketSlot::is_free)
     }
 
@@ -228,7 +227,7 @@ impl RxCore {
         if let Some(mail) = self.net.pop() {
             moved = true;
             if let Command::SendNetBuf(at) = mail.word {
-                self.land(at);
+                self.retire(at);
             }
             issue(&mut self.engine, &mut self.page, mail);
         }
@@ -250,12 +249,12 @@ impl RxCore {
         moved
     }
 
-    /// Ends the flight of `packet`. NetCore reuses the packet's buffer, so the earlier request in
-    /// it has been answered.
-    fn land(&mut self, packet: Address) {
+    /// Ends the flight of the earlier packet in the buffer `packet`. NetCore reuses the buffer only
+    /// after that packet was answered.
+    fn retire(&mut self, packet: Address) {
         if let Some(place) = self.flying.iter().position(|(at, _)| *at == packet) {
             let (_, token) = self.flying.swap_remove(place);
-            self.engine.landed(token);
+            self.engine.retire(token);
         }
     }
 
@@ -266,7 +265,7 @@ impl RxCore {
             return self.to_app.send(Delivery::Unread(recv));
         }
         let token = recv.1.get(..done.length).and_then(Record::read).map(|record| record.token);
-        if let Some(flight) = token.and_then(|token| self.engine.hand_over(token)) {
+        if let Some(flight) = token.and_then(|token| self.engine.export(token)) {
             self.flying.push((flight.packet(), flight.token()));
             self.to_tx.send(flight);
         }
@@ -293,7 +292,7 @@ impl TxCore {
             // flight has arrived.
             while let Some(flight) = self.flights.pop() {
                 // Without the flight its caller would wait forever.
-                let is_taken = self.engine.take_over(flight);
+                let is_taken = self.engine.import(flight);
                 assert!(is_taken, "its place is free here as at the RxEngine, its functions known");
             }
             issue(&mut self.engine, &mut self.page, mail);
@@ -322,7 +321,7 @@ impl TxCore {
         Some((at, self.page.lend(at)?))
     }
 
-    /// Starts reads of Net.Resp, each with a buffer.
+    /// Maps `depth` buffers for frames and starts a read of Net.Resp with each of them.
     fn map_frames(&mut self, depth: usize, frame_bytes: usize) {
         for _ in 0..depth {
             let at = self.page.map(frame_bytes);

@@ -1,5 +1,5 @@
 //! The business logic of the services. It turns a request's record into a response's record. It
-//! reads and writes records in place and knows nothing of wires, sockets or threads.
+//! reads and writes records in place and does not use the wire format, sockets or threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +17,8 @@ use rpc::services::post_storage::{
 use rpc::services::unique_id::{ComposeUniqueIdResult, UniqueIdService};
 use rpc::{Code, Functions, Record, Reply};
 use store::embedded::{CoarseClock, Embedded, Fetch, Mode, NewItem, Options};
-use units::limits::{ITEM_OVERHEAD_BYTES, KEY_BYTES_MAX};
-use units::{ByteCount, Clock};
+use units::Clock;
+use units::limits::KEY_BYTES_MAX;
 
 use super::{RpcOptions, RpcService};
 
@@ -37,11 +37,11 @@ pub(super) fn functions_and_handler(
     let time = CoarseClock::start(Arc::clone(&clock));
     match options.service {
         RpcService::Memcached => {
-            let store = store(options, 1);
+            let store = store(options);
             (Arc::new(Memcached), Box::new(Cache { store, time }))
         }
         RpcService::PostStorage => {
-            let store = store(options, RECORD_GROWTH as u64);
+            let store = store(options);
             (Arc::new(PostStorageService), Box::new(Posts { store, time }))
         }
         RpcService::UniqueId => (Arc::new(UniqueIdService), Box::new(Ids { clock, last: 0 })),
@@ -74,22 +74,19 @@ pub(super) fn respond(handler: &mut dyn Handler, request: &Record<'_>, buffer: &
     }
 }
 
-/// The token of a request whose answer nobody awaits. The request is handled and gets no response.
+/// The token of a oneway request. The request is handled and gets no response.
 pub(super) const ONEWAY: u64 = 0;
-/// The largest size of a record, as a multiple of the message's bytes. A larger record is refused
-/// as oversized. The strings, numbers and maps of these services stay below it: a pair of two
-/// one-letter strings takes 32 B in a record and 10 B on the wire. A list of structs in which
-/// nearly all fields are absent can exceed it, because each field has a slot. A limit for such
-/// lists would make all buffers larger.
+/// The largest size of a record, as a multiple of the message's bytes. A larger record is refused as
+/// oversized. The strings, numbers and maps of these services stay below it: a pair of two one-letter strings
+/// takes 32 B in a record and 10 B on the wire. A list of structs in which nearly all fields are absent can
+/// exceed it, because each field has a slot. A multiple that covers such lists would make all buffers larger.
 pub(super) const RECORD_GROWTH: usize = 4;
 
-fn store(options: &RpcOptions, growth: u64) -> Embedded {
-    let overhead_bytes = (KEY_BYTES_MAX + ITEM_OVERHEAD_BYTES) as u64;
-    let item_bytes_max = ByteCount(growth * options.message_bytes_max.0 + overhead_bytes);
+fn store(options: &RpcOptions) -> Embedded {
     // Clients choose the keys, so the hash has a random seed unless the options give one.
     let chance = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     let seed = options.hash_seed.unwrap_or_else(chance);
-    Embedded::new(Options { limit: options.memory, item_bytes_max, evict: true, seed })
+    Embedded::new(Options { limit: options.memory, evict: true, seed })
 }
 
 struct Cache {
@@ -114,7 +111,7 @@ impl Cache {
         };
         let result = to.block(SetResult::SLOTS)?;
         let item = NewItem {
-            value: Bytes::copy_from_slice(value),
+            value,
             flags: args.flags().unwrap_or(0) as u32,
             exptime_s: self.time.expiry(args.expiry_s().unwrap_or(0)),
             key_is_binary: false,
@@ -148,8 +145,8 @@ impl Cache {
     }
 }
 
-/// Stores each post as the block in which it arrived. Storing and reading a post copies the block
-/// and reads only its number.
+/// Stores each post as the block in which it arrived. Storing and reading a post copy the block and
+/// inspect only the post's number.
 struct Posts {
     store: Embedded,
     time: CoarseClock,
@@ -179,8 +176,7 @@ impl Posts {
         let problem = match post.post_id() {
             None => Some("the post has no post_id".to_owned()),
             Some(id) => {
-                let value = Bytes::copy_from_slice(post.0.bytes());
-                let item = NewItem { value, ..NewItem::default() };
+                let item = NewItem { value: post.0.bytes(), ..NewItem::default() };
                 let key = id.to_be_bytes();
                 let stored = self.store.store(&key, item, Mode::Set, self.time.now_s());
                 stored.err().map(|error| error.to_string())
@@ -243,8 +239,7 @@ fn exception(to: &mut Build<'_>, code: i32, message: &str) -> Result<usize, Code
     Ok(error)
 }
 
-/// Generates numbers from the time and a count, so that the numbers rise. The time has 42 bits of
-/// milliseconds and the count 21 bits.
+/// Generates increasing numbers from the time in milliseconds (42 bits) and a count (21 bits).
 struct Ids {
     clock: Arc<dyn Clock>,
     last: u64,

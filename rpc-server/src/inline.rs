@@ -23,7 +23,7 @@ impl Inline {
         Self { handler, recv, resp, reading: false }
     }
 
-    /// Handles a request. Returns the length of its response, or none if no response is awaited.
+    /// Handles a request. Returns the length of its response (bytes), or none for a oneway request.
     fn answer(&mut self, page: &mut DataPage, length: usize) -> Option<usize> {
         let mut resp = page.lend(self.resp)?;
         let request = page.bytes(self.recv).and_then(|bytes| bytes.get(..length));

@@ -12,10 +12,10 @@ use drivers::mailbox::Receiver;
 use rpc::{Address, Command};
 
 use super::cores::pin;
-use super::mailbox::{Doorbell, Mail, mailbox, rest};
+use super::mailbox::{Doorbell, Mail, back_off, mailbox};
 
-/// Measures the time in which two threads pass a number back and forth on one cache line (ns). No
-/// round trip is faster.
+/// Returns the mean time of a round trip of a number between two threads through one cache line
+/// (ns). No other round trip between the two cores is faster.
 ///
 /// # Errors
 /// Fails if this process may not run on one of the cores.
@@ -25,7 +25,7 @@ pub fn cache_line_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
         let mut idle = 0;
         while line.0.load(Ordering::Acquire) != value {
             idle += 1;
-            rest(idle);
+            back_off(idle);
         }
     };
     between(
@@ -47,16 +47,16 @@ pub fn cache_line_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
     )
 }
 
-/// Measures the time in which a word and a buffer go there and back through two mailboxes with
+/// Returns the mean time of a round trip of a word and a buffer through two mailboxes with
 /// doorbells, as between NetCore and AppCore (ns).
 ///
 /// # Errors
 /// Fails if this process may not run on one of the cores.
 pub fn mailbox_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
     // No thread sleeps here. The doorbells are checked as they are between the threads of a layout.
-    let bells = [(); 2].map(|()| Arc::new(Doorbell::default()));
-    let (mut out, mut inbox) = mailbox::<Mail>(4, Some(&bells[0]));
-    let (mut back, mut returned) = mailbox::<Mail>(4, Some(&bells[1]));
+    let doorbells = [(); 2].map(|()| Arc::new(Doorbell::default()));
+    let (mut out, mut inbox) = mailbox::<Mail>(4, Some(&doorbells[0]));
+    let (mut back, mut returned) = mailbox::<Mail>(4, Some(&doorbells[1]));
     let mut mail = Some((Address::default(), vec![0; 64].into_boxed_slice()));
     between(
         cores,
@@ -84,7 +84,7 @@ fn received(inbox: &mut Receiver<Mail>) -> Mail {
             Some(mail) => return mail,
             None => {
                 idle += 1;
-                rest(idle);
+                back_off(idle);
             }
         }
     }

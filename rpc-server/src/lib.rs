@@ -68,15 +68,15 @@ pub struct RpcOptions {
     pub layout: RpcLayout,
     /// The cores of the service's threads.
     pub cores: RpcCores,
-    /// The longest message in each direction. A connection that announces a longer one is closed.
+    /// The maximum length of a message in each direction. A connection that announces a longer
+    /// message is closed.
     pub message_bytes_max: ByteCount,
     /// The memory budget of the store, from 64 KiB to 64 TiB.
     pub memory: ByteCount,
     /// The seed of the store's hash, for runs that must be repeatable. Without a seed it is random,
     /// so that clients that choose keys cannot choose their positions in the store.
     pub hash_seed: Option<u64>,
-    /// Whether to measure the time of each stage of the thread. Only [`RpcLayout::Inline`] supports
-    /// this.
+    /// Whether to measure the time of each stage ([`RpcStages`]). Only [`RpcLayout::Inline`] supports this.
     pub time_stages: bool,
 }
 
@@ -123,7 +123,7 @@ impl RpcOptions {
 pub struct RpcListen {
     /// The address. Port 0 means any free port.
     pub address: SocketAddr,
-    /// The most connections at once, at least 1. Further connections are closed as they arrive.
+    /// The maximum number of open connections, at least 1. Further connections are closed as they arrive.
     pub connections_max: usize,
 }
 
@@ -133,12 +133,12 @@ pub enum RpcError {
     /// An option is not valid. The message says which.
     #[error("{0}")]
     BadOptions(String),
-    /// The system refused something, or a thread ended.
+    /// A system call failed, or a thread ended.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// The valid range of the longest message (bytes).
+/// The valid range of [`RpcOptions::message_bytes_max`] (bytes).
 pub const MESSAGE_BYTES_MAX: RangeInclusive<u64> = 1 << 10..=64 << 20;
 /// The valid range of the store's memory (bytes).
 const MEMORY_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 40;
@@ -153,7 +153,7 @@ pub(crate) struct RpcCounters {
     times: Times,
 }
 
-/// The time of a thread, by stage (ns). Several parts of the code advance these clocks.
+/// The time counters of the one thread of [`RpcLayout::Inline`]. The stages share and update them.
 #[derive(Clone, Debug, Default)]
 struct Times {
     /// The CPU time of the thread while it served. It is set when the thread ends.
@@ -167,8 +167,8 @@ struct Times {
 /// The CPU time of a service's one thread while it serves, by stage. It includes reading the
 /// clocks, four times per request. The times of the RPC layer and the handler are elapsed times,
 /// because reading a thread's CPU clock costs more than these stages take. If other threads run on
-/// this core in the meantime, their time is counted in these two stages and missing from the
-/// network's. To avoid this, give the thread a core to itself.
+/// this core, their time is counted in these two stages and missing from the network stage. To
+/// avoid this, give the thread a core to itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RpcStages {
     /// The time for sockets and for finding frames in bytes: the thread's CPU time without the
@@ -241,14 +241,14 @@ impl RpcServer {
         let bounds = (options, listen);
         let net = NetCore::new(listener, &wake, bounds, Arc::clone(&counters), Arc::clone(&stop))?;
         let (options, placed, times) = (options.clone(), placement.clone(), counters.times.clone());
-        let (told, started) = channel();
+        let (sender, started) = channel();
         let thread = std::thread::Builder::new().name("rpc-net".into()).spawn(move || {
             let (engines, result) = match engines(&options, &placed, &times, clock) {
                 Ok(engines) => (Some(engines), Ok(())),
                 Err(error) => (None, Err(error)),
             };
             // The caller of `start` waits for this result.
-            let _ = told.send(result);
+            let _ = sender.send(result);
             let Some(mut engines) = engines else { return Ok(()) };
             let begun_ns = thread_cpu_ns();
             let result = net.run(&mut *engines);
@@ -284,11 +284,11 @@ impl RpcServer {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the service and closes its connections at once. Returns the time of its thread by
-    /// stage, if it was measured.
+    /// Ends the service and closes its connections at once. Returns the time of each stage, if it
+    /// was measured.
     ///
     /// # Errors
-    /// Fails if the service had ended before. The error says why.
+    /// Fails with the earlier failure if the service had already ended by itself.
     pub fn stop(mut self) -> io::Result<RpcStages> {
         self.end()?;
         Ok(self.counters.times.divided())
@@ -312,8 +312,8 @@ impl Drop for RpcServer {
     }
 }
 
-/// Creates the engines of a layout and starts its other threads. The calling thread becomes NetCore and is pinned to
-/// its core.
+/// Creates the engines of a layout and starts its other threads. The calling thread becomes NetCore
+/// and is pinned to its core.
 fn engines(
     options: &RpcOptions,
     placement: &RpcPlacement,
@@ -349,14 +349,14 @@ fn engines(
     })
 }
 
-/// Returns the CPU time of the calling thread.
+/// Returns the CPU time of the calling thread (ns).
 fn thread_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The most requests in flight between the cores.
+/// The maximum number of requests in flight between the cores.
 const DEPTH: usize = 16;
-/// The head of a frame (bytes). The limit of a message includes the head, the function and the
-/// caller's number.
+/// The size of a frame's head (bytes). The limit of a message does not include the frame's head,
+/// but includes the message's header.
 const MESSAGE_HEAD_BYTES: usize = rpc::wire::FRAME_HEAD_BYTES;

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use units::Clock;
 
 use super::exchange::{Answer, Engines};
-use super::mailbox::rest;
+use super::mailbox::back_off;
 use super::{DEPTH, RpcError, RpcOptions, RpcPlacement, Times, engines};
 
 /// A source of frames that also receives the answers.
 pub trait LoopbackClient {
-    /// Returns the next frame to send, including its head. `None` ends the replay once everything
-    /// is answered. Requests are handled in the order of the frames.
+    /// Returns the next frame to send, including its head. `None` ends the replay once all frames
+    /// are answered. Requests are handled in the order of the frames.
     fn next(&mut self) -> Option<&[u8]>;
 
     /// Receives the answer to the frame with this number, counted from 0 since the replay began.
-    /// The answer is empty if none is awaited or if the frame did not name its function and caller.
-    /// A refusal may arrive before the answers to earlier frames.
+    /// The answer is empty if the caller expects none or if a refusal cannot be written. A refusal
+    /// may arrive before the answers to earlier frames.
     fn answered(&mut self, number: u64, answer: &[u8]);
 }
 
@@ -31,7 +31,7 @@ pub struct Loopback {
     engines: Box<dyn Engines>,
     placement: RpcPlacement,
     frame_bytes_max: usize,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// The number of requests that may be in flight at once. The inline layout handles one request at a
@@ -47,7 +47,7 @@ impl Loopback {
         let placement = options.placed()?;
         let engines = engines(options, &placement, &Times::default(), clock)?;
         let frame_bytes_max = options.buffer_bytes();
-        Ok(Self { engines, placement, frame_bytes_max, patience: PATIENCE })
+        Ok(Self { engines, placement, frame_bytes_max, timeout: TIMEOUT })
     }
 
     /// Returns the service's threads and their cores.
@@ -77,7 +77,7 @@ impl Loopback {
         let mut end = None;
         loop {
             let mut moved = false;
-            while end.is_none() && sent - answered < window as u64 && self.engines.has_room() {
+            while end.is_none() && sent - answered < window as u64 && self.engines.has_capacity() {
                 match client.next() {
                     None => end = Some(Ok(())),
                     Some(frame) if frame.len() > self.frame_bytes_max => {
@@ -108,10 +108,10 @@ impl Loopback {
                 return Err(io::Error::other("a thread of the layout has ended").into());
             }
             idle = idle.wrapping_add(1);
-            rest(idle);
+            back_off(idle);
             // Reading the clock costs as much as several polls.
             if idle.is_multiple_of(ROUNDS_PER_CLOCK)
-                && still_since.get_or_insert_with(Instant::now).elapsed() >= self.patience
+                && still_since.get_or_insert_with(Instant::now).elapsed() >= self.timeout
             {
                 let problem = format!("{} requests were not answered", sent - answered);
                 return Err(io::Error::new(io::ErrorKind::TimedOut, problem).into());
@@ -132,8 +132,8 @@ fn frame_of<'a>(answer: &Answer<'a>) -> &'a [u8] {
     }
 }
 
-/// The longest time without progress while answers are awaited. Every handler is faster.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout without progress while requests are in flight. Every handler is faster.
+const TIMEOUT: Duration = Duration::from_secs(10);
 const ROUNDS_PER_CLOCK: u32 = 4_096;
 
 #[cfg(test)]
@@ -336,7 +336,7 @@ mod tests {
     struct Silent(usize);
 
     impl Engines for Silent {
-        fn has_room(&self) -> bool {
+        fn has_capacity(&self) -> bool {
             true
         }
 
@@ -365,7 +365,7 @@ mod tests {
     fn answers_that_never_come_end_the_replay() {
         let mut loopback = started(RpcService::UniqueId, RpcLayout::Inline);
         loopback.engines = Box::new(Silent(0));
-        loopback.patience = Duration::from_millis(1);
+        loopback.timeout = Duration::from_millis(1);
         let mut client = Frames::new(&[vec![0; 8], vec![0; 8], vec![0; 8]]);
         let problem = loopback.replay(2, &mut client).expect_err("nobody answers").to_string();
         assert_eq!(problem, "2 requests were not answered");

@@ -1,7 +1,7 @@
-//! Mailboxes between the threads of a layout, and these threads. A mailbox is a single-producer
-//! single-consumer ring of messages. A message carries a word and, if a buffer changes its owner,
-//! the buffer. The threads poll for a while and then sleep until a doorbell wakes them. No two
-//! threads share memory that both could access at once, and no message is ever dropped.
+//! Mailboxes between the threads of a layout, and the threads themselves. A mailbox is a
+//! single-producer single-consumer ring of messages. A message carries a word and, if a buffer
+//! changes its owner, the buffer. The threads poll for a while and then sleep until a doorbell
+//! wakes them. Two threads never access the same buffer at once, and no message is dropped.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -15,7 +15,7 @@ use rpc::{Address, Command};
 
 use super::cores::pin;
 
-/// A buffer that changes its owner, with its address at the engine.
+/// A buffer that moves between threads, with its address in the engine's address space.
 pub(super) type Buffer = (Address, Box<[u8]>);
 
 /// A word for an engine. It carries the buffer that the word names if the buffer changes its owner.
@@ -24,20 +24,20 @@ pub(super) struct Mail {
     pub(super) buffer: Option<Buffer>,
 }
 
-/// Creates a mailbox with capacity for `places` messages. The mailbox never gets full, because each
-/// message names a resource of which there are few. `bell` wakes the reading thread if it sleeps.
+/// Creates a mailbox with capacity for `places` messages. A send to a full mailbox panics, so the
+/// capacity must cover all messages that can wait. `doorbell` wakes the reading thread if it sleeps.
 pub(super) fn mailbox<T: Send>(
     places: usize,
-    bell: Option<&Arc<Doorbell>>,
+    doorbell: Option<&Arc<Doorbell>>,
 ) -> (Outbox<T>, Receiver<T>) {
     let (ring, inbox) = mailbox::channel(places);
-    (Outbox { ring, bell: bell.cloned() }, inbox)
+    (Outbox { ring, doorbell: doorbell.cloned() }, inbox)
 }
 
 /// The sending end of a mailbox.
 pub(super) struct Outbox<T> {
     ring: Sender<T>,
-    bell: Option<Arc<Doorbell>>,
+    doorbell: Option<Arc<Doorbell>>,
 }
 
 impl<T> Outbox<T> {
@@ -46,13 +46,13 @@ impl<T> Outbox<T> {
         if self.ring.push(message).is_err() {
             assert!(self.ring.is_abandoned(), "a mailbox holds more than there are messages");
         }
-        if let Some(bell) = &self.bell {
-            bell.ring();
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring();
         }
     }
 }
 
-/// The flags of a thread: whether it sleeps and whether it must end.
+/// Wakes a sleeping thread, and holds the flag that makes the thread end.
 #[derive(Debug)]
 pub(super) struct Doorbell {
     asleep: AtomicBool,
@@ -68,7 +68,7 @@ impl Default for Doorbell {
 }
 
 impl Doorbell {
-    /// Creates a doorbell. A thread that nothing wakes sleeps at most for `sleep`.
+    /// Creates a doorbell for a thread that sleeps for at most `sleep` at a time.
     fn with_sleep(sleep: Duration) -> Self {
         let (asleep, over) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { asleep, over, thread: OnceLock::new(), sleep }
@@ -103,7 +103,7 @@ impl Doorbell {
             }
             idle += 1;
             if idle < SPINS {
-                rest(idle);
+                back_off(idle);
                 continue;
             }
             idle = 0;
@@ -118,7 +118,7 @@ impl Doorbell {
 }
 
 /// Pauses between two polls that found nothing. `idle` is the number of empty polls so far.
-pub(super) fn rest(idle: u32) {
+pub(super) fn back_off(idle: u32) {
     if idle.is_multiple_of(YIELD_EVERY) {
         std::thread::yield_now();
     }
@@ -128,7 +128,7 @@ pub(super) fn rest(idle: u32) {
 /// A thread of a layout. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Worker {
-    bell: Arc<Doorbell>,
+    doorbell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -137,21 +137,21 @@ impl Worker {
     pub(super) fn start(
         name: &str,
         core: Option<usize>,
-        bell: Arc<Doorbell>,
+        doorbell: Arc<Doorbell>,
         turn: impl FnMut() -> bool + Send + 'static,
     ) -> io::Result<Self> {
-        let (told, pinned) = channel();
-        let worker_bell = Arc::clone(&bell);
+        let (sender, pinned) = channel();
+        let worker_doorbell = Arc::clone(&doorbell);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            let _ = worker_bell.thread.set(std::thread::current());
+            let _ = worker_doorbell.thread.set(std::thread::current());
             let result = pin(core);
             let is_there = result.is_ok();
-            let _ = told.send(result);
+            let _ = sender.send(result);
             if is_there {
-                worker_bell.serve(turn);
+                worker_doorbell.serve(turn);
             }
         })?;
-        let worker = Self { bell, thread: Some(thread) };
+        let worker = Self { doorbell, thread: Some(thread) };
         pinned.recv().unwrap_or_else(|_| Err(io::Error::other("a thread ended at once")))?;
         Ok(worker)
     }
@@ -165,19 +165,19 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.bell.over.store(true, Ordering::SeqCst);
-        self.bell.wake();
+        self.doorbell.over.store(true, Ordering::SeqCst);
+        self.doorbell.wake();
         // A panic of the handler was reported when it happened.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// The number of polls before a thread sleeps. They take some tens of microseconds.
+/// The number of empty polls before a thread sleeps. They take some tens of microseconds.
 const SPINS: u32 = 2_000;
 /// The number of empty polls between two yields. If there are few cores, the sending thread may
 /// need this core.
 const YIELD_EVERY: u32 = 256;
-/// The longest sleep. It is longer than any wake-up takes, and nothing depends on it.
+/// The maximum sleep. Correctness does not depend on it, because the doorbell wakes the thread.
 const SLEEP: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -186,15 +186,15 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_sleeping_thread_is_woken_and_loses_nothing() {
         // Only the doorbell wakes the thread within this test's time limit.
-        let bell = Arc::new(Doorbell::with_sleep(4 * PATIENCE));
-        let (mut there, mut inbox) = mailbox(4, Some(&bell));
+        let doorbell = Arc::new(Doorbell::with_sleep(4 * TIMEOUT));
+        let (mut there, mut inbox) = mailbox(4, Some(&doorbell));
         let (mut back, mut returned) = mailbox(4, None);
-        let worker = Worker::start("echo", None, Arc::clone(&bell), move || {
+        let worker = Worker::start("echo", None, Arc::clone(&doorbell), move || {
             let Some(number) = inbox.pop() else { return false };
             back.send(number);
             true
@@ -203,17 +203,17 @@ mod tests {
         for number in 0..2_000u32 {
             let begun = Instant::now();
             // Now and then the test waits until the thread sleeps, so that the doorbell is needed.
-            while number % 200 == 199 && !bell.asleep.load(Ordering::Relaxed) {
-                assert!(begun.elapsed() < PATIENCE, "it never sleeps");
+            while number % 200 == 199 && !doorbell.asleep.load(Ordering::Relaxed) {
+                assert!(begun.elapsed() < TIMEOUT, "it never sleeps");
                 std::thread::sleep(Duration::from_millis(1));
             }
             there.send(number);
             let mut idle = 0;
             let echoed = loop {
-                assert!(begun.elapsed() < PATIENCE, "{number} woke nobody");
+                assert!(begun.elapsed() < TIMEOUT, "{number} woke nobody");
                 match returned.pop() {
                     Some(number) => break number,
-                    None => rest(idle),
+                    None => back_off(idle),
                 }
                 idle += 1;
             };

@@ -28,8 +28,8 @@ pub(super) struct NetCore {
     /// The connections with a complete frame that is not in flight. Each connection occurs at most
     /// once.
     ready: VecDeque<usize>,
-    /// The time at which the system lacked a file or memory for a connection. The listener would
-    /// report the waiting connection without end, so it is not polled for a while.
+    /// The time at which a connection could not be accepted for lack of file descriptors or memory. The
+    /// listener would report the waiting connection continually, so it is not polled for a while.
     accept_paused_since: Option<Instant>,
     counters: Arc<RpcCounters>,
     stop: Arc<AtomicBool>,
@@ -78,13 +78,13 @@ impl NetCore {
             if busy && idle_rounds > 0 {
                 std::thread::yield_now();
             }
-            self.look(busy || !self.ready.is_empty(), &mut events)?;
+            self.poll_sockets(busy || !self.ready.is_empty(), &mut events)?;
         }
         Ok(())
     }
 
     /// Polls the sockets. Waits for them if there is nothing else to do.
-    fn look(&mut self, has_work: bool, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+    fn poll_sockets(&mut self, has_work: bool, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         events.clear();
         let timeout = match self.accept_paused_since {
             _ if has_work => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
@@ -114,12 +114,11 @@ impl NetCore {
         Ok(epoll::modify(&self.epoll, &self.listener, data, flags)?)
     }
 
-    /// Moves frames to the engine and answers from the engine. Stops when nothing moves or when the
-    /// sockets must be polled, because a client can send faster than it is answered. Returns
-    /// whether anything moved.
+    /// Moves frames to the engine and answers from the engine. Stops when nothing moves, or after
+    /// [`EXCHANGES_PER_POLL`] rounds so that the sockets are polled. Returns whether anything moved.
     fn exchange(&mut self, engines: &mut dyn Engines) -> bool {
         let mut moved = false;
-        for _ in 0..EXCHANGES_PER_LOOK {
+        for _ in 0..EXCHANGES_PER_POLL {
             let mut again = self.submit(engines);
             again |= engines.turn();
             while engines.take(&mut |owner, answer| self.answer(owner, &answer)) {
@@ -135,7 +134,7 @@ impl NetCore {
 
     fn submit(&mut self, engines: &mut dyn Engines) -> bool {
         let mut submitted = false;
-        while engines.has_room() {
+        while engines.has_capacity() {
             let Some(index) = self.ready.pop_front() else { break };
             let Some(connection) = self.connections.get_mut(index) else { continue };
             connection.queued = false;
@@ -245,7 +244,7 @@ impl NetCore {
     }
 }
 
-/// The events to wait for, in both directions. Each change is reported once.
+/// Returns the events to wait for on a connection: reading, writing and hang-up, edge-triggered.
 fn edges() -> epoll::EventFlags {
     epoll::EventFlags::IN
         | epoll::EventFlags::OUT
@@ -253,12 +252,12 @@ fn edges() -> epoll::EventFlags {
         | epoll::EventFlags::ET
 }
 
-/// The events of a client that has closed at least its half of the connection.
+/// Returns the events of a client that has closed its sending side or the whole connection.
 fn ends() -> epoll::EventFlags {
     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR
 }
 
-/// Returns whether this process or this machine has no file or memory left for a connection.
+/// Returns whether a connection could not be accepted for lack of file descriptors or memory.
 fn out_of_means(error: &io::Error) -> bool {
     let means = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|error| means.contains(&error))
@@ -267,10 +266,10 @@ fn out_of_means(error: &io::Error) -> bool {
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 const EVENTS_MAX: usize = 256;
-/// The most rounds between two polls of the sockets. Compared with so many rounds, a poll costs
-/// little.
-const EXCHANGES_PER_LOOK: u32 = 16;
-/// The time to wait until files or memory may be available again.
+/// The maximum number of rounds between two polls of the sockets. A poll costs little compared with
+/// this many rounds.
+const EXCHANGES_PER_POLL: u32 = 16;
+/// The pause after a failed accept, until file descriptors or memory may be available again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The number of rounds per poll of the sockets while answers are awaited. A poll of the sockets
 /// costs as much as some tens of polls of a mailbox.
@@ -292,21 +291,21 @@ mod tests {
     /// and caller.
     #[derive(Default)]
     struct Lengthy {
-        under_way: Option<usize>,
+        in_flight: Option<usize>,
         answered: usize,
     }
 
     impl Engines for Lengthy {
-        fn has_room(&self) -> bool {
-            self.under_way.is_none()
+        fn has_capacity(&self) -> bool {
+            self.in_flight.is_none()
         }
 
         fn is_busy(&self) -> bool {
-            self.under_way.is_some()
+            self.in_flight.is_some()
         }
 
         fn submit(&mut self, owner: usize, _: &[u8]) {
-            self.under_way = Some(owner);
+            self.in_flight = Some(owner);
         }
 
         fn turn(&mut self) -> bool {
@@ -314,7 +313,7 @@ mod tests {
         }
 
         fn take(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
-            let Some(owner) = self.under_way.take() else { return false };
+            let Some(owner) = self.in_flight.take() else { return false };
             let answer = if self.answered == 0 { Answer::Frame(&LONG) } else { Answer::None };
             self.answered += 1;
             to(owner, answer);
@@ -326,8 +325,7 @@ mod tests {
         }
     }
 
-    /// More bytes than the socket takes, and fewer than the limit beyond which nothing more is
-    /// read.
+    /// Larger than the socket's buffers, and smaller than the limit of unsent bytes.
     static LONG: [u8; 250 << 10] = [7; 250 << 10];
 
     #[test]
@@ -348,12 +346,12 @@ mod tests {
         let served = thread::spawn(move || net.run(&mut Lengthy::default()));
 
         let mut client = TcpStream::connect(address).expect("it listens");
-        client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         set_socket_recv_buffer_size(&client, 4 << 10).expect("a socket");
         client.write_all(b"\0\0\0\x04long\0\0\0\x04abcd").expect("it is sent");
         let begun = Instant::now();
         while counters.refused.load(Ordering::Relaxed) == 0 {
-            assert!(begun.elapsed() < PATIENCE, "the second message is not refused");
+            assert!(begun.elapsed() < TIMEOUT, "the second message is not refused");
             thread::yield_now();
         }
         let mut answer = Vec::new();
@@ -372,5 +370,5 @@ mod tests {
         assert!(!lacks(Errno::AGAIN) && !lacks(Errno::CONNABORTED));
     }
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 }

@@ -30,14 +30,14 @@ impl TwoThread {
         buffer_bytes: usize,
         core: Option<usize>,
     ) -> io::Result<Self> {
-        let bell = Arc::new(Doorbell::default());
+        let doorbell = Arc::new(Doorbell::default());
         // A message names a buffer that the other side has, or a buffer's length, so there are
         // never more than four messages per buffer.
         let (mail_in, mail) = mailbox(4 * depth, None);
-        let (deliveries, deliveries_out) = mailbox(4 * depth, Some(&bell));
+        let (deliveries, deliveries_out) = mailbox(4 * depth, Some(&doorbell));
         let buffers = [(); 2].map(|()| lent(&mut exchange.page, depth, record_bytes(buffer_bytes)));
         let mut app = AppCore::new(handler, vec![mail_in], vec![deliveries_out], buffers.into());
-        let app = Worker::start("rpc-app", core, bell, move || app.turn())?;
+        let app = Worker::start("rpc-app", core, doorbell, move || app.turn())?;
         Ok(Self { mail, deliveries, held: None, app })
     }
 

@@ -1,39 +1,25 @@
 //! Measures the cost of a message without a network. It compares generated code with the
-//! interpreter of the same schema, and times a request through the whole engine. It prints medians
-//! of the runs and accepts `--json` and `--quick`. For two cores use `rebate rpc replay`.
+//! interpreter of the same schema, and times a request through the whole engine. The flags are
+//! those of `harness::Bench`. For two cores use `rebate rpc replay`.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
+use harness::Bench;
 use rpc::flat::{Build, View};
 use rpc::idl::{Interpreter, parse};
 use rpc::services::memcached::{Found, GetResult, Memcached, SetArgs};
 use rpc::services::post_storage::{Post, PostStorageService, StorePostArgs};
 use rpc::wire::{Wire, Writer};
 use rpc::{Code, DataPage, Engine, Functions, Interface, Limits, Record, Reply, api, call};
-use serde_json::json;
 
-const RUNS: usize = 7;
 const BUFFER_BYTES: usize = 1 << 14;
 
 fn main() {
-    let has = |flag: &str| std::env::args().any(|argument| argument == flag);
-    let (quick, as_json) = (has("--quick"), has("--json"));
-    let rounds = if quick { 2_000 } else { 400_000 };
-    let show = |id: &str, mut values: Vec<f64>| {
-        values.sort_unstable_by(f64::total_cmp);
-        let (median, least, most) = (values[RUNS / 2], values[0], values[RUNS - 1]);
-        if as_json {
-            println!(
-                "{}",
-                json!({ "id": id, "value": median, "unit": "ns", "spread": [least, most] })
-            );
-        } else {
-            println!("{id:44} {median:9.1} ns  [{least:.1}, {most:.1}]");
-        }
-    };
+    let mut bench = Bench::new("cargo bench -p rpc --bench engine", 7);
+    let rounds = if bench.quick { 2_000 } else { 400_000 };
     let [cache, posts] = [0, 1].map(|at| parse(rpc::services::IDL[at].1).expect("valid"));
     let messages: [Message<'_>; 3] = [
         ("set_k16_v32", &Memcached, &Interpreter::new(cache.clone()), Memcached::SET, set(32)),
@@ -48,37 +34,37 @@ fn main() {
     ];
     for (name, generated, table, function, block) in &messages {
         let wire = written(*generated, *function, block);
-        let table: &dyn Functions = *table;
-        let (ours, theirs) = in_turn(
-            || read(*generated, *function, &wire, rounds),
-            || read(table, *function, &wire, rounds),
-        );
-        show(&format!("deserialize.generated.{name}"), ours);
-        show(&format!("deserialize.table.{name}"), theirs);
-        let (ours, theirs) = in_turn(
-            || write(*generated, *function, block, rounds),
-            || write(table, *function, block, rounds),
-        );
-        show(&format!("serialize.generated.{name}"), ours);
-        show(&format!("serialize.table.{name}"), theirs);
+        let both: [&dyn Functions; 2] = [*generated, *table];
+        in_turn(&mut bench, "deserialize", name, both, |functions| {
+            read(functions, *function, &wire, rounds)
+        });
+        in_turn(&mut bench, "serialize", name, both, |functions| {
+            write(functions, *function, block, rounds)
+        });
     }
-    show("engine.inline.get_k16_v32", runs(|| engine(rounds)));
+    engine(rounds);
+    bench.measure("engine.inline.get_k16_v32", "ns", None, || engine(rounds));
+    bench.finish();
 }
 
 /// A name, the generated code and the interpreter of a service, the number of a function, and the
 /// block of its arguments.
 type Message<'a> = (&'a str, &'a dyn Functions, &'a Interpreter, u32, Vec<u8>);
 
-fn runs(mut one: impl FnMut() -> f64) -> Vec<f64> {
-    one();
-    (0..RUNS).map(|_| one()).collect()
-}
-
-/// Runs both functions in turn, so that other work on the machine affects both.
-fn in_turn(mut one: impl FnMut() -> f64, mut other: impl FnMut() -> f64) -> (Vec<f64>, Vec<f64>) {
-    one();
-    other();
-    (0..RUNS).map(|_| (one(), other())).unzip()
+/// Measures generated code and interpreter in turn, so that other work on the machine affects both.
+fn in_turn(
+    bench: &mut Bench,
+    what: &str,
+    name: &str,
+    both: [&dyn Functions; 2],
+    measure: impl Fn(&dyn Functions) -> f64,
+) {
+    let _warm_up = both.map(&measure);
+    let (ours, theirs): (Vec<_>, Vec<_>) =
+        bench.runs().map(|_| (measure(both[0]), measure(both[1]))).unzip();
+    for (side, values) in [("generated", ours), ("table", theirs)] {
+        bench.row(&format!("{what}.{side}.{name}"), "ns", None, values);
+    }
 }
 
 fn set(value_bytes: usize) -> Vec<u8> {

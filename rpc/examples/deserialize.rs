@@ -21,8 +21,8 @@ use rpc::services::unique_id::UniqueIdService;
 use rpc::wire::{FRAME_HEAD_BYTES, Message, MessageKind, Wire, Writer};
 use rpc::{Code, Functions};
 
-/// The number of copies of a message that lie one behind the other, as the messages of a busy
-/// connection do. The other programs of the comparison read the same number.
+/// The number of copies of a message that are read back to back, as on a busy connection. The other
+/// programs of the comparison use the same number.
 const COPIES: usize = 32;
 const RECORD_BYTES: usize = 1 << 16;
 

@@ -1,12 +1,12 @@
-//! The four calls of the software side. Each issues one or two words to a [`Port`]. They never
-//! wait.
+//! The four calls that software uses to command the engine. Each call issues one or two words to a
+//! [`Port`] and never waits.
 
 use crate::command::{Address, Command, Completion, Interface, Stalled};
 use crate::engine::Engine;
 
 /// A connection to an engine: the engine itself, or a driver's layer in front of it.
 pub trait Port {
-    /// Issues a word.
+    /// Issues a command word at this interface.
     fn issue(&mut self, interface: Interface, word: u64) -> Result<(), Stalled>;
 
     /// Returns the result of a completed read at this interface, if there is one.

@@ -1,5 +1,5 @@
-//! The frames of a client. This module writes calls and reads answers. It keeps no connection, and
-//! the caller numbers the calls.
+//! Encodes the calls of a client and decodes the answers. This module keeps no connection, and the
+//! caller assigns the sequence numbers.
 
 use crate::command::Code;
 use crate::flat::{Build, View};
@@ -89,5 +89,6 @@ fn exception<'a>(mut wire: Wire<'_>) -> Result<Answer<'a>, Code> {
     Ok(Answer::Exception(number, words))
 }
 
-/// The bytes by which a block may be larger than its frame, because absent fields have slots.
+/// The extra size of the scratch buffer (bytes). A block can be larger than its frame, because
+/// absent fields also have slots.
 const SCRATCH_BYTES: usize = 1 << 12;

@@ -28,23 +28,24 @@ impl Address {
 /// commands and not their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// 1: the buffer that holds a packet. It arms the RxEngine.
+    /// Opcode 1: names the buffer that holds a packet, and arms the RxEngine.
     SendNetBuf(Address),
-    /// 2: the packet's length (bytes). It starts the RxEngine on the packet.
+    /// Opcode 2: gives the packet's length (bytes), and starts the RxEngine on the packet.
     SendNetLen(u64),
-    /// 3, a load: the application offers this buffer for a request. It completes when a request has
-    /// arrived.
+    /// Opcode 3, a load: the application offers this buffer for a request. The load completes when
+    /// a request has arrived.
     AppReadyFlag(Address),
-    /// 4: the buffer that holds a response. It arms the TxEngine.
+    /// Opcode 4: names the buffer that holds a response, and arms the TxEngine.
     SendAppBuf(Address),
-    /// 5: the response's length (bytes). It starts the TxEngine on the response.
+    /// Opcode 5: gives the response's length (bytes), and starts the TxEngine on the response.
     SendAppResp(u64),
-    /// 6, a load: the network offers this buffer for a frame. It completes when a frame is ready.
+    /// Opcode 6, a load: the network offers this buffer for a frame. The load completes when a
+    /// frame is ready.
     DpdkNetFlag(Address),
 }
 
 impl Command {
-    /// Returns the word. It holds only 60 bits of a length, and no buffer is longer.
+    /// Returns the 64-bit word of the command. A word holds 60 bits of a length, and no buffer is longer.
     pub const fn word(self) -> u64 {
         match self {
             Self::SendNetBuf(at) => at.0 | 1,
@@ -82,7 +83,7 @@ impl Command {
     }
 }
 
-/// The four interfaces between cores and engine. Each has a buffer with the interface's name.
+/// The four interfaces between cores and engine. Each interface has a buffer of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interface {
     /// 1: packets from the network core.
@@ -96,8 +97,8 @@ pub enum Interface {
 }
 
 impl Interface {
-    /// Returns the interface at which the core of this interface reads. Errors of the core's writes
-    /// are also reported there.
+    /// Returns the interface at which the core of this interface issues its reads. Errors of the
+    /// core's writes are also reported at that interface.
     pub const fn read(self) -> Self {
         match self {
             Self::NetRecv | Self::NetResp => Self::NetResp,
@@ -119,7 +120,7 @@ pub enum Code {
     /// The word has no valid opcode, or the opcode of another interface.
     #[error("no such opcode on this interface")]
     BadOpcode = 2,
-    /// A length arrived without a buffer in front of it.
+    /// A length arrived, but no buffer was named before it.
     #[error("a length without a buffer")]
     Unarmed = 3,
     /// The message ends before a part that it announces.
@@ -172,7 +173,7 @@ pub struct Completion {
     pub about: Address,
 }
 
-/// The interface accepts no word now, because too many completions wait on its side. Take
+/// The interface does not accept a word now, because too many completions are waiting. Take
 /// completions, then issue the word again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the interface takes no command until completions are taken")]

@@ -1,12 +1,12 @@
 //! The flat form of messages between engine and application: a tree of blocks that is read in
 //! place. This module knows neither a schema nor the wire format.
 //!
-//! A block has a head of 8 bytes, slots of 8 bytes each, and the bytes to which the slots point.
-//! The head of a struct has a bit for every field, which is set if the field is present. The head
-//! of a list is its count. The head of a map is twice its count, and keys and values alternate. A
-//! slot holds a number or a pointer. The low half of a pointer is the target's distance from the
-//! start of the slot's block, and the upper half is its length. Distances are relative to the
-//! block, so a block can be copied unchanged, together with all blocks below it.
+//! A block has a head of 8 bytes, slots of 8 bytes each, and the bytes to which the slots point. The head of
+//! a struct has a bit for every field, which is set if the field is present. The head of a list is its count.
+//! The head of a map is twice its count, and keys and values alternate. A slot holds a number or a pointer.
+//! The low 32 bits of a pointer are the target's distance from the start of the slot's block, and the upper
+//! 32 bits are the target's length, both in bytes. Distances are relative to the block, so a block can be
+//! copied unchanged, together with all blocks below it.
 
 use crate::command::Code;
 
@@ -59,7 +59,7 @@ impl<'a> Build<'a> {
         self.mark(block, slot);
     }
 
-    /// Copies the block that a [`View`] shows, with all blocks below it.
+    /// Copies the block of a [`View`] with all blocks below it, and returns the place of the copy.
     pub fn copy(&mut self, view: View<'_>) -> Result<usize, Code> {
         self.append(view.0)
     }
@@ -110,8 +110,8 @@ impl<'a> Build<'a> {
     }
 }
 
-/// A block that is read in place. Reading never leaves the bytes, whatever their content: a wrong
-/// distance is an error, [`Code::Malformed`].
+/// A block that is read in place. Reads never leave the bytes: an invalid distance is an error,
+/// [`Code::Malformed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View<'a>(&'a [u8]);
 
@@ -161,8 +161,8 @@ impl<'a> View<'a> {
         self.string(slot).map(View)
     }
 
-    /// Checks that this can be a function's result. If the function returns a value, its result has
-    /// exactly one field. Otherwise the result has at most one field.
+    /// Checks that this block can be a function's result. If the function returns a value, its
+    /// result has exactly one field. Otherwise the result has at most one field.
     pub fn check_result(self, returns: bool) -> Result<(), Code> {
         match self.head().count_ones() {
             1 => Ok(()),
@@ -193,7 +193,7 @@ fn pointer(distance: usize, length: usize) -> u64 {
 
 /// The size of a head and of a slot (bytes).
 const WORD: usize = 8;
-/// The greatest distance or length: both have 32 bits.
+/// The maximum distance or length in a pointer (bytes). Both have 32 bits.
 const SIZE_MAX: usize = u32::MAX as usize;
 
 #[cfg(test)]

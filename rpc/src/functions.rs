@@ -12,7 +12,7 @@ use crate::wire::{Wire, Writer};
 pub struct Function<'a> {
     /// The name of the function on the wire.
     pub name: &'a str,
-    /// Whether no answer is awaited.
+    /// Whether the function is `oneway`: the caller expects no answer.
     pub oneway: bool,
 }
 

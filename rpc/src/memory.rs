@@ -42,7 +42,7 @@ impl DataPage {
     /// Maps a buffer of `bytes` zero bytes.
     ///
     /// # Panics
-    /// With more than 2^28 - 1 buffers, or a buffer above 4 GiB.
+    /// If there are more than 2^28 - 1 buffers, or if `bytes` is 4 GiB or more.
     pub fn map(&mut self, bytes: usize) -> Address {
         assert!(u32::try_from(bytes).is_ok(), "a buffer of {bytes} bytes, above 4 GiB");
         self.buffers.push(Some(vec![0; bytes].into_boxed_slice()));

@@ -1,4 +1,4 @@
-//! Thrift's binary protocol in frames: it reads and writes values, message headers and application
+//! Reads and writes Thrift's binary protocol in frames: values, message headers and application
 //! exceptions. This module knows no schema and allocates nothing. It never reads or writes outside
 //! the given bytes, whatever their content.
 
@@ -20,7 +20,7 @@ pub mod kind {
     pub const I32: u8 = 8;
     /// A number of eight bytes.
     pub const I64: u8 = 10;
-    /// A length and this many bytes.
+    /// A length, then that many bytes.
     pub const STRING: u8 = 11;
     /// Fields, then a stop.
     pub const STRUCT: u8 = 12;
@@ -35,13 +35,13 @@ pub mod kind {
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
-    /// The message awaits an answer.
+    /// A call that expects an answer.
     Call = 1,
-    /// The message is an answer.
+    /// An answer with a result.
     Reply = 2,
-    /// The message says that there is no answer. It holds a `TApplicationException`.
+    /// An error in place of an answer. It holds a `TApplicationException`.
     Exception = 3,
-    /// The message awaits no answer.
+    /// A call that expects no answer.
     Oneway = 4,
 }
 
@@ -322,9 +322,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes the frame that tells a caller why its packet was refused, and returns the frame's length.
-/// Returns `None` if the packet does not name its function and caller, or if the frame does not
-/// fit. The connection is then unusable. Returns length 0 if no answer is awaited.
+/// Writes the exception frame that reports to a caller why its packet was refused, and returns the frame's
+/// length. Returns length 0 if the caller expects no answer. Returns `None` if the packet is not a call with
+/// a readable header, or if the frame does not fit. The connection is then unusable.
 pub fn refusal(packet: &[u8], code: Code, out: &mut [u8]) -> Option<usize> {
     let body = packet.get(FRAME_HEAD_BYTES..)?;
     let message = Wire::new(body, body.len()).message().ok()?;
@@ -366,11 +366,11 @@ const fn fixed_bytes(kind: u8) -> Option<usize> {
     }
 }
 
-/// The size of a frame's length, with which the frame begins (bytes).
+/// The size of the length field at the start of a frame (bytes).
 pub const FRAME_HEAD_BYTES: usize = 4;
 const VERSION_1: u32 = 0x8001_0000;
 const VERSION_MASK: u32 = 0xFFFF_0000;
-/// The deepest nesting that is skipped. It bounds the recursion for any input.
+/// The maximum nesting depth of a skipped value. It bounds the recursion for any input.
 const SKIP_DEPTH_MAX: u32 = 32;
 
 #[cfg(test)]

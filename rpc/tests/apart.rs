@@ -1,6 +1,6 @@
-//! Tests the engine's halves on two engines while functions change. Every request is taken over,
-//! answered by the functions that received it, and reported once. Packets are valid here; `wild`
-//! also sends invalid ones.
+//! Runs the engine's halves in two engines while functions change. Every request is taken over,
+//! answered by the functions that received it, and reported once. All packets are valid. The `wild`
+//! test also sends invalid packets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ struct Apart {
     rx: Engine,
     tx: Engine,
     page: DataPage,
-    /// The buffers that no engine has.
+    /// The packet buffers that neither engine holds.
     packets: Vec<Address>,
     records: Vec<Address>,
     response: Address,
     frame: Address,
-    /// The requests that were handed over and not yet taken over. `landing` are the requests that
-    /// were answered and have not landed.
+    /// The requests that were exported and not yet imported. `retiring` holds the token and
+    /// packet of each answered request that is still in flight in the receiving engine.
     flying: VecDeque<Flight>,
-    landing: Vec<(u64, Address)>,
+    retiring: Vec<(u64, Address)>,
     requests: Vec<Vec<u8>>,
     generation: u32,
     sent: usize,
@@ -59,7 +59,7 @@ impl Apart {
             response,
             frame,
             flying: VecDeque::new(),
-            landing: Vec::new(),
+            retiring: Vec::new(),
             requests: Vec::new(),
             generation: 1,
             sent: 0,
@@ -83,7 +83,7 @@ impl Apart {
             16..25 => drop(self.rx.step_rx(&mut self.page)),
             25..30 => self.take(),
             30..35 => self.respond(),
-            _ => self.land(),
+            _ => self.retire(),
         }
     }
 
@@ -121,12 +121,12 @@ impl Apart {
         let token = Record::read(record).expect("a record").token;
         self.requests.push(record.to_vec());
         self.records.push(done.buffer);
-        self.flying.push_back(self.rx.hand_over(token).expect("in flight"));
+        self.flying.push_back(self.rx.export(token).expect("in flight"));
     }
 
-    fn take_over(&mut self) {
+    fn import(&mut self) {
         for flight in self.flying.drain(..) {
-            assert!(self.tx.take_over(flight), "{flight:?}");
+            assert!(self.tx.import(flight), "{flight:?}");
         }
     }
 
@@ -134,7 +134,7 @@ impl Apart {
         if self.requests.is_empty() {
             return;
         }
-        self.take_over();
+        self.import();
         let any = self.prng.below(self.requests.len() as u64) as usize;
         let request = self.requests.swap_remove(any);
         let record = Record::read(&request).expect("a record");
@@ -153,20 +153,20 @@ impl Apart {
         let name = format!("f{}", record.generation);
         assert_eq!(message.map(|message| message.name), Ok(name.as_bytes()));
         self.answered += 1;
-        self.landing.push((record.token, done.about));
+        self.retiring.push((record.token, done.about));
     }
 
-    fn land(&mut self) {
-        let Some((token, packet)) = self.landing.pop() else { return };
-        self.rx.landed(token);
+    fn retire(&mut self) {
+        let Some((token, packet)) = self.retiring.pop() else { return };
+        self.rx.retire(token);
         self.packets.push(packet);
     }
 
-    /// Once the receiving engine holds only the current service, takes over the requests in flight, so that the
-    /// transmitting engine can drop its old services, as a driver does.
+    /// Takes over the requests in flight once the receiving engine holds only the current service.
+    /// The transmitting engine can then drop its old services, as a driver does.
     fn settle(&mut self) {
         if self.rx.generations() == 1 {
-            self.take_over();
+            self.import();
             self.tx.all_arrived();
             assert_eq!(self.tx.generations(), 1);
         }
@@ -186,7 +186,7 @@ fn requests_are_answered_by_their_own_functions() {
             while apart.rx.step_rx(&mut apart.page).is_some() {}
             apart.take();
             apart.respond();
-            apart.land();
+            apart.retire();
         }
         apart.settle();
         assert_eq!(apart.answered + apart.refused, apart.sent, "seed {seed}");

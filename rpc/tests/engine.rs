@@ -197,8 +197,8 @@ fn an_unmapped_buffer_loses_nothing() {
     let lent = bench.page.lend(bench.app_recv).expect("mapped");
     bench.send(&get());
     bench.settle();
-    let told = bench.engine.take(Interface::AppRecv).expect("told");
-    assert_eq!((told.code, told.buffer), (Code::Unmapped, bench.app_recv));
+    let completion = bench.engine.take(Interface::AppRecv).expect("told");
+    assert_eq!((completion.code, completion.buffer), (Code::Unmapped, bench.app_recv));
     assert!(bench.page.put_back(bench.app_recv, lent));
     api::app_call_engine_read(&mut bench.engine, bench.app_recv).expect("taken");
     bench.settle();
@@ -209,8 +209,8 @@ fn an_unmapped_buffer_loses_nothing() {
     let nowhere = Address::new(1 << 40).expect("aligned");
     api::app_call_engine_write(&mut bench.engine, nowhere, 100).expect("taken");
     bench.settle();
-    let told = bench.engine.take(Interface::AppRecv).expect("told");
-    assert_eq!((told.code, told.about), (Code::Unmapped, nowhere));
+    let completion = bench.engine.take(Interface::AppRecv).expect("told");
+    assert_eq!((completion.code, completion.about), (Code::Unmapped, nowhere));
     assert_eq!(bench.engine.in_flight(), 1);
     // Net.Resp is not mapped: the network is told, and the response waits for the next read.
     let lent = bench.page.lend(bench.net_resp).expect("mapped");
@@ -227,7 +227,7 @@ fn an_unmapped_buffer_loses_nothing() {
 fn faults_of_words_are_told_to_whoever_issued_them() {
     let mut bench = cache(2);
     let at = bench.net_recv;
-    let told = |bench: &mut Bench, read: Interface| -> Completion {
+    let completion = |bench: &mut Bench, read: Interface| -> Completion {
         let command = match read {
             Interface::NetResp => Command::DpdkNetFlag(bench.net_resp),
             _ => Command::AppReadyFlag(bench.app_recv),
@@ -243,19 +243,19 @@ fn faults_of_words_are_told_to_whoever_issued_them() {
         (Interface::AppRecv, 0xFF),
     ] {
         bench.engine.issue(interface, word).expect("taken");
-        let done = told(&mut bench, interface.read());
+        let done = completion(&mut bench, interface.read());
         assert_eq!((done.code, done.about.get()), (Code::BadOpcode, word & !15));
     }
     bench.engine.issue(Interface::NetRecv, Command::SendNetLen(5).word()).expect("taken");
-    assert_eq!(told(&mut bench, Interface::NetResp).code, Code::Unarmed);
+    assert_eq!(completion(&mut bench, Interface::NetResp).code, Code::Unarmed);
     for _ in 0..3 {
         api::net_call_engine_write(&mut bench.engine, at, 5).expect("taken");
     }
-    assert_eq!(told(&mut bench, Interface::NetResp).code, Code::QueueFull);
+    assert_eq!(completion(&mut bench, Interface::NetResp).code, Code::QueueFull);
     // No read asks for the errors: the interface stalls before an error is lost.
     let issued: Vec<_> = (0..3).map(|_| bench.engine.issue(Interface::NetRecv, 0)).collect();
     assert_eq!(issued, [Ok(()), Ok(()), Err(Stalled)]);
-    assert_eq!(told(&mut bench, Interface::NetResp).code, Code::BadOpcode);
+    assert_eq!(completion(&mut bench, Interface::NetResp).code, Code::BadOpcode);
     assert_eq!(bench.engine.issue(Interface::NetRecv, 0), Ok(()));
     // If completed reads are never taken, the interface stalls as well.
     let read = Command::AppReadyFlag(bench.app_recv).word();
@@ -272,16 +272,16 @@ fn a_response_that_is_none_leaves_its_request_in_flight() {
     api::app_call_engine_read(&mut bench.engine, bench.app_recv).expect("taken");
     bench.settle();
     let request = bench.engine.take(Interface::AppRecv).expect("a request");
-    let told = |bench: &mut Bench| {
+    let completion = |bench: &mut Bench| {
         bench.settle();
         api::app_call_engine_read(&mut bench.engine, bench.app_recv).expect("taken");
         bench.engine.take(Interface::AppRecv).map(|done| (done.code, done.about))
     };
     // An empty result and an invalid record are refused.
     bench.respond(request, |build| build.block(GetResult::SLOTS));
-    assert_eq!(told(&mut bench), Some((Code::Malformed, bench.app_resp)));
+    assert_eq!(completion(&mut bench), Some((Code::Malformed, bench.app_resp)));
     api::app_call_engine_write(&mut bench.engine, bench.app_resp, 3).expect("taken");
-    assert_eq!(told(&mut bench), Some((Code::Truncated, bench.app_resp)));
+    assert_eq!(completion(&mut bench), Some((Code::Truncated, bench.app_resp)));
     // The result does not fit into Net.Resp.
     bench.respond(request, |build| {
         let result = build.block(GetResult::SLOTS)?;
@@ -291,7 +291,7 @@ fn a_response_that_is_none_leaves_its_request_in_flight() {
         build.set_block(result, GetResult::SUCCESS, found);
         Ok(result)
     });
-    assert_eq!(told(&mut bench), Some((Code::Oversized, bench.app_resp)));
+    assert_eq!(completion(&mut bench), Some((Code::Oversized, bench.app_resp)));
     assert_eq!((bench.engine.in_flight(), bench.frame().is_some()), (1, false));
     // The application refuses the request: the caller is told, and a second answer belongs to no
     // request.
@@ -305,7 +305,7 @@ fn a_response_that_is_none_leaves_its_request_in_flight() {
     assert_eq!((done.code, bench.engine.in_flight()), (Code::Done, 0));
     bench.respond(request, miss);
     api::net_call_engine_read(&mut bench.engine, bench.net_resp).expect("taken");
-    assert_eq!(told(&mut bench), Some((Code::Malformed, bench.app_resp)));
+    assert_eq!(completion(&mut bench), Some((Code::Malformed, bench.app_resp)));
 }
 
 #[test]
@@ -381,10 +381,10 @@ fn one_engine_answers_what_another_received() {
     for round in 0..5 {
         let request = received(&mut rx, &get());
         let record = Record::read(&request).expect("a record");
-        let flight = rx.engine.hand_over(record.token).expect("in flight");
+        let flight = rx.engine.export(record.token).expect("in flight");
         assert_eq!((flight.token(), rx.engine.in_flight()), (record.token, 1));
-        assert!(tx.engine.take_over(flight), "round {round}");
-        assert!(!tx.engine.take_over(flight), "its place is taken by itself");
+        assert!(tx.engine.import(flight), "round {round}");
+        assert!(!tx.engine.import(flight), "its place is taken by itself");
         misses(&mut tx, &record);
         let (done, frame) = tx.frame().expect("a frame");
         assert_eq!((done.code, done.about), (Code::Done, rx.net_recv));
@@ -392,15 +392,15 @@ fn one_engine_answers_what_another_received() {
         let answer = call::answer(&Memcached, Memcached::GET, 7, &frame, &mut into);
         assert!(matches!(answer, Ok(call::Answer::Result(_))), "{answer:?}");
         assert_eq!((tx.engine.in_flight(), rx.engine.in_flight()), (0, 1));
-        rx.engine.landed(record.token);
+        rx.engine.retire(record.token);
         assert_eq!(rx.engine.in_flight(), 0);
-        assert!(rx.engine.hand_over(record.token).is_none(), "it is nobody's now");
+        assert!(rx.engine.export(record.token).is_none(), "it is nobody's now");
     }
     rx.engine.load(Arc::new(Memcached));
     let request = received(&mut rx, &get());
     let token = Record::read(&request).expect("a record").token;
-    let flight = rx.engine.hand_over(token).expect("in flight");
-    assert!(!tx.engine.take_over(flight), "functions that this engine was not given");
+    let flight = rx.engine.export(token).expect("in flight");
+    assert!(!tx.engine.import(flight), "functions that this engine was not given");
 }
 
 #[test]
@@ -408,23 +408,23 @@ fn functions_stay_until_their_requests_arrived() {
     let (mut rx, mut tx) = (cache(2), cache(2));
     let request = received(&mut rx, &get());
     let record = Record::read(&request).expect("a record");
-    // Both engines have the new service before the request of the old service is handed over.
+    // Both engines have the new service before the request of the old service is exported.
     assert_eq!(tx.engine.load_ahead(Arc::new(UniqueIdService)), 2);
     assert_eq!(rx.engine.load(Arc::new(UniqueIdService)), 2);
-    let flight = rx.engine.hand_over(record.token).expect("in flight");
-    assert!(tx.engine.take_over(flight));
+    let flight = rx.engine.export(record.token).expect("in flight");
+    assert!(tx.engine.import(flight));
     misses(&mut tx, &record);
     let (_, frame) = tx.frame().expect("a frame");
     let answer = call::answer(&Memcached, Memcached::GET, 7, &frame, &mut [0; 256]).is_ok();
     assert!(answer, "on the old functions");
     assert_eq!(tx.engine.generations(), 2, "another may arrive");
-    rx.engine.landed(record.token);
+    rx.engine.retire(record.token);
     assert_eq!(rx.engine.generations(), 1, "none will");
     tx.engine.all_arrived();
     assert_eq!(tx.engine.generations(), 1);
     let request = received(&mut rx, &packet(&UniqueIdService, 0, &[]));
     let token = Record::read(&request).expect("a record").token;
-    assert!(tx.engine.take_over(rx.engine.hand_over(token).expect("in flight")));
+    assert!(tx.engine.import(rx.engine.export(token).expect("in flight")));
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn generated_and_interpreted_agree_on_messages_whole_and_damaged() {
     assert!(whole > 2_000 && damaged > 500, "{whole} whole, {damaged} refused");
 }
 
-/// The longest string. It is short, so that some strings of random messages exceed it.
+/// The maximum length of a string (bytes). It is small, so that damaged lengths exceed it.
 const FIELD_BYTES_MAX: usize = 64;
 
 fn damage(bytes: &mut Vec<u8>, prng: &mut Prng) {
@@ -89,8 +89,7 @@ fn damage(bytes: &mut Vec<u8>, prng: &mut Prng) {
     }
 }
 
-/// Compares a call with the bytes that Thrift's own documentation of the protocol gives for it. The
-/// bytes were written by hand.
+/// Compares an encoded call with bytes that were written by hand from Thrift's documentation of the protocol.
 #[test]
 fn a_call_is_byte_for_byte_thrifts() {
     let mut frame = [0; 256];

@@ -1,6 +1,5 @@
-//! Tests one input with two drivers: threads with mailboxes between them, as in the functional
-//! version, and a loop that steps the engine, as a simulator does. Both must see the same words,
-//! the same states and the same frames.
+//! Tests one input with two drivers: threads with mailboxes between them, as in `rpc-server`, and a loop that
+//! steps the engine, as a simulator does. Both must see the same words, the same states and the same frames.
 
 mod common;
 

@@ -22,18 +22,17 @@ struct Wild {
     engine: Engine,
     page: DataPage,
     packets: Vec<Address>,
-    /// The App.Recv buffers that the engine does not have. `reading` are the buffers that the
-    /// engine has.
+    /// The App.Recv buffers that the engine does not hold. `reading` contains the buffers that it holds.
     records: Vec<Address>,
     reading: Vec<Address>,
     frames: Vec<Address>,
-    /// The free App.Resp buffers. `answered` are the other buffers, each with the request that its
-    /// content answers.
+    /// The free App.Resp buffers. `answered` contains the buffers in use, each with the request
+    /// that its content answers.
     responses: Vec<Address>,
     answered: Vec<(Address, Vec<u8>)>,
     /// The packets that were started and not yet reported.
     started: Vec<Address>,
-    told: usize,
+    reported: usize,
     requests: Vec<Vec<u8>>,
 }
 
@@ -56,7 +55,7 @@ impl Wild {
             responses,
             answered: Vec::new(),
             started: Vec::new(),
-            told: 0,
+            reported: 0,
             requests: Vec::new(),
         }
     }
@@ -119,8 +118,8 @@ impl Wild {
         assert_eq!(self.engine.in_flight(), 0);
     }
 
-    /// Issues any word at any interface except Net.Recv. Packets start there, and the test counts
-    /// them.
+    /// Issues a random word at any interface except Net.Recv, because packets start at Net.Recv and
+    /// the test counts them.
     fn wild_word(&mut self) {
         let word = self.prng.bits() >> self.prng.below(64);
         let places = [Interface::AppRecv, Interface::AppResp, Interface::NetResp];
@@ -209,22 +208,22 @@ impl Wild {
         }
         let place = self.started.iter().position(|packet| *packet == done.about);
         self.started.remove(place.expect("each packet is told of once"));
-        self.told += 1;
+        self.reported += 1;
     }
 }
 
 #[test]
 fn nothing_panics_and_every_packet_is_told_of_once() {
-    let mut told = 0;
+    let mut reported = 0;
     for seed in 0..20 {
         let mut wild = Wild::new(seed);
         for _ in 0..5_000 {
             wild.act();
         }
         wild.drain();
-        told += wild.told;
+        reported += wild.reported;
     }
-    assert!(told > 2_000, "{told} packets came back");
+    assert!(reported > 2_000, "{reported} packets came back");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Measures the host time of one async offload on a device without latency: submit, poll, wake, switch. Runs on our
-//! core loop, in tokio and on the bare core, with one job outstanding and with 32. Also measures a turn that finds
-//! nothing, and the allocations per job after a warm-up. The time is the thread's processor time without the device's
-//! work, as the median of the runs. `--json` prints the rows as JSON, `--quick` shortens each case, and `--jobs COUNT`
+//! Measures the host time of one async offload on a device without latency: submit, poll, wake, switch. Runs
+//! on our core loop, in tokio and on the bare core, with 1 and with 32 jobs outstanding. Also measures a turn
+//! that finds nothing, and the allocations per job after a warm-up. The time is the thread's processor time
+//! without the device's work, as the median of the runs. The flags are those of `harness::Bench`. `--count=N`
 //! sets the number of jobs.
 #![allow(missing_docs, unreachable_pub)]
 
@@ -16,54 +16,47 @@ use std::time::Instant;
 
 use common::*;
 use device::{Device, Job, Pool};
+use harness::bench::thread_time;
+use harness::{Bench, Limit, quantile};
 use runtime::core_loop::yield_now;
 use runtime::{CoreConfig, CoreLoop, Runtime, RuntimeConfig, TokioRuntime};
 use units::{ByteCount, Clock, SystemClock};
 
 fn main() {
-    let options = Options::from_arguments();
-    let jobs = options.jobs.unwrap_or(if options.quick { 1 << 15 } else { 1 << 20 });
-    let mut rows = Rows::default();
+    let mut bench = Bench::new("cargo bench -p runtime --bench offload", 7);
+    let jobs = bench.count.unwrap_or(if bench.quick { 1 << 15 } else { 1 << 20 }) as usize;
     for outstanding in [1, 32] {
-        let bar = |ns: f64| (outstanding == 32).then_some(Bar::AtMost(ns));
-        for (what, run, bar_ns) in [
-            ("core_loop", on_core_loop as fn(usize, usize) -> Measured, bar(40.0)),
-            ("tokio", in_tokio, bar(100.0)),
+        let limit = |ns: f64| (outstanding == 32).then_some(Limit::AtMost(ns));
+        for (what, run, limit_ns) in [
+            ("core_loop", on_core_loop as fn(usize, usize) -> Measured, limit(40.0)),
+            ("tokio", in_tokio, limit(100.0)),
             ("bare_core", on_bare_core, None),
             ("core_loop_weighing_costs", using_costs, None),
             ("core_loop_jobs_not_shown", with_jobs_not_shown, None),
             ("core_loop_verified", verified, None),
         ] {
             let id = |part: &str| format!("{part}.{what}.{outstanding}_outstanding");
-            if !options.wants(&id("offload")) {
+            if !bench.wants(&id("offload")) {
                 continue;
             }
-            let measured: Vec<_> = options.runs().map(|_| run(outstanding, jobs)).collect();
-            rows.add(&id("offload"), "ns", bar_ns, measured.iter().map(|run| run.ns_per_job));
+            let measured: Vec<_> = bench.runs().map(|_| run(outstanding, jobs)).collect();
+            bench.row(&id("offload"), "ns", limit_ns, measured.iter().map(|run| run.ns_per_job));
             let allocations = measured.iter().map(|run| run.allocations as f64);
-            rows.add(&id("allocations"), "in all jobs", Some(Bar::AtMost(0.0)), allocations);
+            bench.row(&id("allocations"), "in all jobs", Some(Limit::AtMost(0.0)), allocations);
         }
     }
     for (id, stage) in STAGES {
-        if options.wants(id) {
-            rows.add(id, "ns", None, options.runs().map(|_| stage(jobs)));
-        }
+        bench.measure(id, "ns", None, || stage(jobs));
     }
-    if options.wants("stage.job") {
-        let runs: Vec<_> = options.runs().map(|_| phases(jobs)).collect();
+    if bench.wants("stage.job") {
+        let runs: Vec<_> = bench.runs().map(|_| phases(jobs)).collect();
         for (at, phase) in PHASES.into_iter().enumerate() {
-            rows.add(
-                &format!("stage.job.{phase}"),
-                "ns",
-                None,
-                runs.iter().map(|phases| phases[at]),
-            );
+            let id = format!("stage.job.{phase}");
+            bench.row(&id, "ns", None, runs.iter().map(|phases| phases[at]));
         }
     }
-    if options.wants("empty_turn") {
-        rows.add("empty_turn", "ns", None, options.runs().map(|_| empty_turn(jobs)));
-    }
-    rows.print(&options);
+    bench.measure("empty_turn", "ns", None, || empty_turn(jobs));
+    bench.finish();
 }
 
 struct Measured {
@@ -76,13 +69,13 @@ fn on_core_loop(outstanding: usize, jobs: usize) -> Measured {
     on_loop_of(config(), outstanding, jobs)
 }
 
-/// Runs the loop's tasks with a policy that uses the learnt costs. The device is its only choice.
+/// Runs the loop's tasks with a policy that uses the learnt costs. The policy always chooses the device.
 fn using_costs(outstanding: usize, jobs: usize) -> Measured {
     let policy = Arc::new(policy::LeastLatency { inline_bytes_max: 0 });
     on_loop_of(RuntimeConfig { policy, ..config() }, outstanding, jobs)
 }
 
-/// Runs the loop's tasks with a device whose jobs leave the thread. The runtime stores what a second attempt needs.
+/// Runs the loop's tasks with a device that does not show its jobs. The runtime must store their data.
 fn with_jobs_not_shown(outstanding: usize, jobs: usize) -> Measured {
     let mut config = config();
     config.devices[1] = ZeroLatency::unseen();
@@ -248,7 +241,7 @@ fn device_alone(count: usize) -> f64 {
     .ns_per_job
 }
 
-/// Measures the storing and dropping of a second attempt's input: a clone and its drop.
+/// Measures one clone and one drop of an input, which is the cost of keeping it for a second attempt.
 fn input_kept(count: usize) -> f64 {
     let pool = Pool::heap(ByteCount::mib(4));
     let jobs: Vec<_> = (0..32).map(|_| job(&pool)).collect();
@@ -339,12 +332,11 @@ fn switch_in_tokio(count: usize) -> f64 {
     Measured::over(count, || executor.block_on(all_end)).ns_per_job
 }
 
-/// The phases of a job in the runtime: it is submitted, its waiter is stored, a turn finds it done and wakes, and it is
-/// claimed.
+/// The phases of a job: its submission, the storing of its waker, the turn that completes it, and its claim.
 const PHASES: [&str; 4] = ["submit", "await", "turn", "claim"];
 
-/// Measures each phase on the bare core with 32 jobs at a time. Returns the medians of the wall time, without the time
-/// to read the clock.
+/// Measures each phase on the bare core with 32 jobs at a time. Returns the medians of the wall time, without
+/// the time to read the clock.
 fn phases(jobs: usize) -> [f64; 4] {
     const JOBS: usize = 32;
     struct Noted(AtomicUsize);
@@ -392,9 +384,6 @@ fn phases(jobs: usize) -> [f64; 4] {
             took_ns.push((pair[1] - pair[0]).as_nanos() as u64);
         }
     }
-    let median_ns = took_ns.map(|mut took_ns| {
-        took_ns.sort_unstable();
-        took_ns[took_ns.len() / 2] as f64
-    });
+    let median_ns = took_ns.map(|mut took_ns| quantile(&mut took_ns, 0.5) as f64);
     std::array::from_fn(|at| (median_ns[at] - median_ns[4]) / JOBS as f64)
 }

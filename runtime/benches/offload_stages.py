@@ -14,9 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-# The numbers of jobs per run that `--jobs` sets, and the runs of a case, warm-up included.
+# The numbers of jobs that `--count` sets.
 SHORT, LONG = 1 << 12, 1 << 14
-RUNS = 3
 
 PLACEMENT = "placement: which devices, what the policy is told, the hand-over"
 COMPLETION = "completion: each job of a poll looked at, its books closed"
@@ -27,7 +26,7 @@ STAGES = [
     (r"^runtime/benches/offload", r"_alone", "device, job and buffer"),
     (r"^runtime/benches/", r"", "the task's own body"),
     (r"^runtime/src/metrics", r"", "metrics"),
-    (r"^runtime/src/(entry|ledger)", r"", "books: opened, finished, claimed"),
+    (r"^runtime/src/(entry|job_table)", r"", "books: opened, finished, claimed"),
     (r"^runtime/src/run\.rs", r"", "the future: submitted, polled twice"),
     (r"^runtime/src/core_loop/join", r"", "the task's own body"),
     (r"^runtime/src/(core_loop|tokio_adapter)", r"", "tasks: ready queue, poll, wake, passes"),
@@ -54,7 +53,7 @@ def counts(binary, case, jobs):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
         command = ["valgrind", "--tool=callgrind", "--dump-instr=yes", "--compress-strings=no", "--compress-pos=no",
-                   f"--callgrind-out-file={out}", binary, case, "--jobs", str(jobs)]
+                   f"--callgrind-out-file={out}", binary, case, f"--count={jobs}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         found, is_call, place = collections.Counter(), False, ""
         with open(out) as lines:
@@ -105,7 +104,7 @@ def main():
     binary, case = sys.argv[1:3]
     root = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..")) + "/"
     short, long = counts(binary, case, SHORT), counts(binary, case, LONG)
-    per_job = {key: (long[key] - short[key]) / (RUNS * (LONG - SHORT)) for key in long}
+    per_job = {key: (long[key] - short[key]) / (LONG - SHORT) for key in long}
     per_job = {key: count for key, count in per_job.items() if count > 0}
     own = os.path.realpath(binary)
     known = frames(binary, [address for place, address in per_job if os.path.realpath(place) == own])

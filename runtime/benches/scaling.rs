@@ -1,7 +1,7 @@
-//! Compares two cores with one: tasks that offload and compute, created in the process, on a device that is never full.
-//! The bar is 1.9 times one core's throughput. This is wall time, so the machine must be otherwise idle. The processor
-//! time per job shows whether cores disturb each other, also on a busy machine. `--json` and `--quick` work as in
-//! `offload`.
+//! Compares the throughput of two cores with that of one. Tasks created in the process compute and offload to
+//! a device that is never full. The target is 1.9 times one core's throughput. This is wall time, so the
+//! machine must be otherwise idle. The processor time per job shows whether cores disturb each other, also on
+//! a busy machine. The flags are those of `harness::Bench`.
 #![allow(missing_docs, unreachable_pub)]
 
 mod common;
@@ -12,43 +12,37 @@ use std::time::Instant;
 
 use common::*;
 use device::Pool;
+use harness::bench::process_time;
+use harness::{Bench, Limit};
 use runtime::{Core, CoreConfig, Cores, CoresConfig};
 use units::ByteCount;
 
 fn main() {
-    let options = Options::from_arguments();
-    let tasks = if options.quick { 100 } else { 2_000 };
-    let mut rows = Rows::default();
+    let mut bench = Bench::new("cargo bench -p runtime --bench scaling", 7);
+    let tasks = if bench.quick { 100 } else { 2_000 };
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(16);
     let (mut one, mut all) = (Vec::new(), Vec::new());
     // The runs take turns, so that a change of the machine's speed affects both.
-    for _ in options.runs() {
+    for _ in bench.runs() {
         one.push(measure(1, tasks));
         all.push(measure(cores, tasks * cores as u64));
     }
-    let ratio = |(all, one): (&Measured, &Measured)| all.jobs_per_second / one.jobs_per_second;
-    let ratios = all.iter().zip(&one).map(ratio);
-    let bar = match cores {
-        2 => Some(Bar::AtLeast(1.9)),
-        16 => Some(Bar::AtLeast(14.0)),
+    let ratios = all.iter().zip(&one).map(|(all, one)| all[0] / one[0]);
+    let limit = match cores {
+        2 => Some(Limit::AtLeast(1.9)),
+        16 => Some(Limit::AtLeast(14.0)),
         _ => None,
     };
-    for (which, measured) in [("1_core".to_owned(), &one), (format!("{cores}_cores"), &all)] {
-        let per_second = measured.iter().map(|run| run.jobs_per_second);
-        rows.add(&format!("throughput.{which}"), "jobs/s", None, per_second);
-        let processor_ns = measured.iter().map(|run| run.processor_ns_per_job);
-        rows.add(&format!("processor_time.{which}"), "ns", None, processor_ns);
-    }
-    rows.add(&format!("ratio.{cores}_cores"), "times", bar, ratios);
-    rows.print(&options);
+    bench.rows("1_core", ROWS, &one);
+    bench.rows(&format!("{cores}_cores"), ROWS, &all);
+    bench.row(&format!("ratio.{cores}_cores"), "times", limit, ratios);
+    bench.finish();
 }
 
-struct Measured {
-    jobs_per_second: f64,
-    processor_ns_per_job: f64,
-}
+/// The results of a run, each with its unit.
+const ROWS: [(&str, &str); 2] = [("throughput", "jobs/s"), ("processor_time", "ns")];
 
-fn measure(cores: usize, tasks: u64) -> Measured {
+fn measure(cores: usize, tasks: u64) -> [f64; 2] {
     let count = NonZeroUsize::new(cores).expect("at least one");
     let mut config_of_cores = CoresConfig::new(count);
     config_of_cores.tasks_per_core_max = NonZeroUsize::new(32).expect("not zero");
@@ -62,10 +56,8 @@ fn measure(cores: usize, tasks: u64) -> Measured {
     drop(spawner);
     cores.finish();
     let jobs = (tasks * JOBS_PER_TASK) as f64;
-    Measured {
-        jobs_per_second: jobs / start.elapsed().as_secs_f64(),
-        processor_ns_per_job: (process_time() - processor).as_nanos() as f64 / jobs,
-    }
+    let wall_s = start.elapsed().as_secs_f64();
+    [jobs / wall_s, (process_time() - processor).as_nanos() as f64 / jobs]
 }
 
 /// A request handler that does some work before each offload.
@@ -81,5 +73,5 @@ async fn task(core: Core) {
 
 const JOBS_PER_TASK: u64 = 100;
 
-/// The steps of the work, which take about a microsecond.
+/// The number of steps of the work before each offload. Together they take about a microsecond.
 const WORK_STEPS: u64 = 500;

@@ -1,10 +1,10 @@
-//! Compares a received request (T1 of \[AccelFlow\]: decrypt, unwrap, deserialize, decompress 4 KiB) as a trace with
-//! the same jobs and kernels that the caller awaits one by one. Runs on software, on a pool of two workers and on an
-//! emulated QAT 4xxx (which decompresses; decryption stays in software), with 1 to 64 requests in flight, on our loop
-//! and in tokio. Each case reports the median latency, the requests per second, and the processor time per request of
-//! the submitting thread and of all threads. A device that must be polled keeps its core busy while it waits, and this
-//! time is counted. `--json` prints the rows as JSON, `--quick` shortens each case, and a word selects the rows whose
-//! id contains it.
+//! Compares a received request that runs as a trace with one whose jobs and kernels the caller awaits one by
+//! one. The request is T1 of \[AccelFlow\]: decrypt, unwrap, deserialize, decompress 4 KiB. Runs on software,
+//! on a pool of two workers and on an emulated QAT 4xxx (which decompresses; decryption stays in software),
+//! with 1 to 64 requests in flight, on our loop and in tokio. Each case reports the median latency, the
+//! requests per second, and the processor time per request of the submitting thread and of all threads. A
+//! device that must be polled keeps its core busy while it waits, and this time is counted. The flags are
+//! those of `harness::Bench`.
 #![allow(missing_docs, unreachable_pub)]
 
 mod common;
@@ -20,8 +20,10 @@ use bytes::Bytes;
 use common::*;
 use device::engines::BUILT_IN;
 use device::{Codec, Device, Dialect, Job, Level, Pool, Software, Virtual, VirtualOptions, Worker};
+use harness::bench::{process_time, thread_time};
+use harness::{Bench, quantile};
 use policy::AsyncOffload;
-use runtime::trace::by_hand;
+use runtime::trace::in_software;
 use runtime::trace::jobs::Maker;
 use runtime::trace::kernels::DATA;
 use runtime::trace::value::{Kind, Value};
@@ -33,63 +35,50 @@ use units::{ByteCount, Prng};
 use workload::DeviceProfile;
 
 fn main() {
-    let options = Options::from_arguments();
-    let each = Duration::from_millis(if options.quick { 30 } else { 400 });
-    let mut rows = Rows::default();
+    let mut bench = Bench::new("cargo bench -p runtime --bench trace", 7);
+    let each = Duration::from_millis(if bench.quick { 30 } else { 400 });
     for device in ["software", "workers", "virtual_qat"] {
         for executor in ["core_loop", "tokio"] {
             for in_flight in [1, 4, 16, 64] {
-                for arm in [Arm::Trace, Arm::ByHand] {
+                for arm in [Arm::Trace, Arm::InSoftware] {
                     let case = format!("{}.{device}.{executor}.{in_flight}", arm.name());
-                    if options.wants(&case) {
-                        let runs = options.runs();
+                    if bench.wants(&case) {
                         let run = |_| measure(device, executor, in_flight, arm, each);
-                        add(&mut rows, &case, &runs.map(run).collect::<Vec<_>>());
+                        let runs: Vec<_> = bench.runs().map(run).collect();
+                        bench.rows(&case, ROWS, &runs);
                     }
                 }
             }
         }
     }
-    rows.print(&options);
+    bench.finish();
 }
 
-fn add(rows: &mut Rows, case: &str, runs: &[Measured]) {
-    let mut add = |what: &str, unit, value: fn(&Measured) -> f64| {
-        rows.add(&format!("{what}.{case}"), unit, None, runs.iter().map(value));
-    };
-    add("p50", "ns", |measured| measured.p50_ns);
-    add("rate", "requests/s", |measured| measured.per_s);
-    add("thread", "ns/request", |measured| measured.thread_ns);
-    add("process", "ns/request", |measured| measured.process_ns);
-    if case.contains("virtual") {
-        add("late", "%", |measured| measured.late_pct);
-    }
-}
+/// The results of a run, each with its unit. Only an emulated device has jobs that are late.
+const ROWS: [(&str, &str); 5] = [
+    ("p50", "ns"),
+    ("rate", "requests/s"),
+    ("thread", "ns/request"),
+    ("process", "ns/request"),
+    ("late", "%"),
+];
 
 #[derive(Clone, Copy)]
 enum Arm {
     Trace,
-    ByHand,
+    InSoftware,
 }
 
 impl Arm {
     fn name(self) -> &'static str {
         match self {
             Arm::Trace => "trace",
-            Arm::ByHand => "by_hand",
+            Arm::InSoftware => "by_hand",
         }
     }
 }
 
-struct Measured {
-    p50_ns: f64,
-    per_s: f64,
-    thread_ns: f64,
-    process_ns: f64,
-    late_pct: f64,
-}
-
-fn measure(device: &str, executor: &str, in_flight: usize, arm: Arm, each: Duration) -> Measured {
+fn measure(device: &str, executor: &str, in_flight: usize, arm: Arm, each: Duration) -> [f64; 5] {
     let software: Arc<dyn Device> = Arc::new(Software::default());
     let emulation = (device == "virtual_qat").then(qat);
     let mut devices = vec![software];
@@ -97,12 +86,12 @@ fn measure(device: &str, executor: &str, in_flight: usize, arm: Arm, each: Durat
     devices.extend((device == "workers").then(workers));
     let policy = Arc::new(AsyncOffload { work_bytes_min: 0 });
     let config = RuntimeConfig { devices, policy, ..config() };
-    let mut measured = match executor {
+    let [p50_ns, per_s, thread_ns, process_ns] = match executor {
         "core_loop" => on_core_loop(config, in_flight, arm, each),
         _ => in_tokio(config, in_flight, arm, each),
     };
-    measured.late_pct = emulation.map_or(0.0, |qat| 100.0 * qat.counters().late_share());
-    measured
+    let late_pct = emulation.map_or(f64::NAN, |qat| 100.0 * qat.counters().late_share());
+    [p50_ns, per_s, thread_ns, process_ns, late_pct]
 }
 
 fn workers() -> Arc<dyn Device> {
@@ -116,7 +105,7 @@ fn qat() -> Arc<Virtual> {
     Arc::new(device.expect("the profile is sound"))
 }
 
-fn on_core_loop(config: RuntimeConfig, in_flight: usize, arm: Arm, each: Duration) -> Measured {
+fn on_core_loop(config: RuntimeConfig, in_flight: usize, arm: Arm, each: Duration) -> [f64; 4] {
     let core_loop = CoreLoop::new(CoreConfig::new(config)).expect("the devices open");
     let core = core_loop.core().clone();
     let traces = Traces::on_core(&core, trace_config());
@@ -139,7 +128,7 @@ fn on_core_loop(config: RuntimeConfig, in_flight: usize, arm: Arm, each: Duratio
     })
 }
 
-fn in_tokio(config: RuntimeConfig, in_flight: usize, arm: Arm, each: Duration) -> Measured {
+fn in_tokio(config: RuntimeConfig, in_flight: usize, arm: Arm, each: Duration) -> [f64; 4] {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
     LocalSet::new().block_on(&executor.expect("tokio starts"), async {
         let runtime = TokioRuntime::start(config).expect("the devices open");
@@ -180,8 +169,8 @@ async fn asks<F: Future<Output = Finished>>(
                 let ended = traces.run_trace("T1", input).await;
                 ended.expect("the request is sound").payload
             }
-            Arm::ByHand => {
-                let received = by_hand::receive(&run, &requests.maker, &input).await;
+            Arm::InSoftware => {
+                let received = in_software::receive(&run, &requests.maker, &input).await;
                 received.expect("the request is sound").1
             }
         };
@@ -203,18 +192,14 @@ impl Tally {
         Rc::new(Self { start, until: start.0 + each, latencies_ns })
     }
 
-    fn measured(&self) -> Measured {
+    fn measured(&self) -> [f64; 4] {
         let (wall, thread, process) = self.start;
         let spent = [wall.elapsed(), thread_time() - thread, process_time() - process];
         let mut latencies_ns = self.latencies_ns.take();
         let count = latencies_ns.len() as f64;
-        let (_, p50_ns, _) = latencies_ns.select_nth_unstable(count as usize / 2);
-        let [per_s, thread_ns, process_ns] = [
-            count / spent[0].as_secs_f64(),
-            1e9 * spent[1].as_secs_f64() / count,
-            1e9 * spent[2].as_secs_f64() / count,
-        ];
-        Measured { p50_ns: *p50_ns as f64, per_s, thread_ns, process_ns, late_pct: 0.0 }
+        let p50_ns = quantile(&mut latencies_ns, 0.5) as f64;
+        let [wall_s, thread_s, process_s] = spent.map(|time| time.as_secs_f64());
+        [p50_ns, count / wall_s, 1e9 * thread_s / count, 1e9 * process_s / count]
     }
 }
 
@@ -237,8 +222,8 @@ struct Requests {
 }
 
 impl Requests {
-    /// Creates different requests with the traces of a peer. Each request was received once before, so that an emulated
-    /// device knows its results.
+    /// Creates distinct requests with the traces of a peer. Each request is also received once, so that an
+    /// emulated device knows its results.
     async fn make(traces: &Traces) -> Rc<Self> {
         let [ours, theirs] = [[1; 32], [2; 32]];
         let (session, peer) = (Session::new(&ours, &theirs), Session::new(&theirs, &ours));

@@ -1,6 +1,6 @@
-//! The jobs that wait in the runtime for a device. Tenants share a device fairly by the bytes that were served, and
-//! within a tenant the earliest deadline is first. This module also counts the jobs that each tenant has inside
-//! devices. It places nothing and knows no time.
+//! The jobs that wait in the runtime for a device. Tenants share a device fairly by the bytes that were
+//! served, and within a tenant the earliest deadline is first. This module also counts the jobs that each
+//! tenant has inside devices. It does not place jobs and does not read the clock.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,9 +12,9 @@ use crate::entry::Ticket;
 /// The limits on each tenant's jobs and on waiting jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most jobs of one tenant inside devices; at least one. With too few, a single tenant cannot fill a device.
-    /// With too many, one tenant can fill it. Sync jobs count and are never held back, because a thread has at most one
-    /// of them.
+    /// The most jobs of one tenant inside devices, at least one. If the limit is too low, a single tenant
+    /// cannot use a device fully. If it is too high, one tenant can occupy a whole device. Sync jobs count
+    /// but are never delayed, because a thread has at most one sync job.
     pub tenant_jobs_max: usize,
     /// The most jobs that wait for a device, for all tenants together. With zero, a job for which a device has no space
     /// runs in software at once. A policy lets a job wait if it chooses a full device.
@@ -22,14 +22,14 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Limits under which nothing waits and no tenant is held back.
+    /// The values that disable the limits: no job waits, and no tenant is limited.
     pub const NONE: Limits = Limits { tenant_jobs_max: usize::MAX, waiting_max: 0 };
 }
 
 /// The state of tenants and waiting jobs while limits are set.
 pub(crate) struct AdmissionQueue {
     limits: Limits,
-    /// The number of jobs inside devices, by tenant.
+    /// The number of jobs in flight on devices, by tenant.
     in_flight: Vec<u32>,
     /// The waiting jobs, by device.
     queues: Vec<Queue>,
@@ -56,8 +56,7 @@ impl AdmissionQueue {
         self.in_flight[index] += 1;
     }
 
-    /// Removes a job of the tenant from the count. The job left its device, or the runtime no longer waits for it
-    /// there.
+    /// Removes a job of the tenant from the count, because it left its device or timed out.
     pub(crate) fn leave(&mut self, tenant: TenantId) {
         // Jobs that were inside before the first limits were set are not counted.
         if let Some(in_flight) = self.in_flight.get_mut(usize::from(tenant.0)) {
@@ -65,7 +64,7 @@ impl AdmissionQueue {
         }
     }
 
-    /// Returns whether the tenant has as many jobs inside devices as it may have.
+    /// Returns whether the tenant has as many jobs in flight on devices as it may have.
     pub(crate) fn is_at_cap(&self, tenant: TenantId) -> bool {
         let in_flight = self.in_flight.get(usize::from(tenant.0)).copied().unwrap_or(0);
         in_flight as usize >= self.limits.tenant_jobs_max
@@ -92,7 +91,7 @@ impl AdmissionQueue {
         Ok(())
     }
 
-    /// Removes the next job for the device, of a tenant that may have one more job inside.
+    /// Removes and returns the next job for the device. Skips tenants that have reached their limit.
     pub(crate) fn pop(&mut self, device: usize) -> Option<Box<Job>> {
         let mut queue = std::mem::take(&mut self.queues[device]);
         let job = queue.pop(|tenant| !self.is_at_cap(tenant));
@@ -101,7 +100,7 @@ impl AdmissionQueue {
         job
     }
 
-    /// Removes one job, regardless of its turn.
+    /// Removes and returns the job with this ticket, regardless of its position in the queue.
     pub(crate) fn remove(&mut self, device: usize, ticket: Ticket) -> Option<Box<Job>> {
         let job = self.queues[device].remove(ticket.mark());
         self.waiting -= usize::from(job.is_some());
@@ -114,14 +113,14 @@ impl AdmissionQueue {
 struct Queue {
     /// The tenants that have a waiting job. There are never more tenants here than waiting jobs.
     tenants: Vec<Tenant>,
-    /// The `served_bytes` that the tenant served last had before that service, which was the least of all that could be
-    /// served. A tenant that joins starts with it, so that it gains nothing from its absence.
+    /// The `served_bytes` of the last served tenant, before that service. It was the least of the eligible
+    /// tenants. A tenant that joins the queue starts with this value, and so gets no credit for its absence.
     served_bytes: u64,
 }
 
 struct Tenant {
     id: TenantId,
-    /// The bytes of work that the tenant was served. All tenants count from the same start.
+    /// The bytes of work served for the tenant, plus the start value that it got when it joined the queue.
     served_bytes: u64,
     jobs: BinaryHeap<Waiter>,
 }
@@ -167,7 +166,8 @@ impl Queue {
     }
 }
 
-/// A waiting job. The greatest waiter is next: it has the earliest deadline, or of equal deadlines the longest wait.
+/// A waiting job. The greatest waiter is served next: the job with the earliest deadline, and among jobs with
+/// equal deadlines the job that has waited longest.
 struct Waiter {
     order: u64,
     job: Box<Job>,

@@ -1,5 +1,5 @@
-//! The runtime for a plain thread: a call returns when its job is done. The thread spins while it must poll a device,
-//! and sleeps while it waits for a signal. It needs no tasks and no other thread.
+//! The runtime for a plain thread: a call returns when its job is done. The thread spins while it must poll a
+//! device, and sleeps while it waits for a signal. The runtime needs no executor and no other thread.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};

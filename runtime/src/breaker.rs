@@ -1,9 +1,9 @@
-//! The circuit breaker of a device. It decides from which share of wrong or failed results the device is retired, and
-//! when it is tried again. It is a pure state machine that knows no queue and no clock.
+//! The circuit breaker of a device. It decides at which share of wrong or failed results the device is
+//! retired, and when the device is probed again. It is a pure state machine without a queue or a clock.
 
 use units::Nanos;
 
-/// Counts the faults of a device and opens when they are more than isolated faults.
+/// Counts the faults of a device, and opens when their share exceeds the tolerated share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Breaker {
     /// The level of wrong results among the results that were read back.
@@ -14,7 +14,8 @@ pub(crate) struct Breaker {
     failed: Bucket,
     /// The time of the next probe, while the breaker is open.
     probe_at: Option<Nanos>,
-    /// The wait that was set last, until a probe. It stays known while the breaker is closed.
+    /// The latest wait before a probe. It is kept while the breaker is closed, because a device that is wrong again
+    /// before it has earned trust waits twice as long.
     wait: Nanos,
     /// The number of results since the breaker closed.
     results: u64,
@@ -69,8 +70,8 @@ impl Breaker {
         self.probe_at
     }
 
-    /// Returns whether one job may be a probe now. If so, sets the time of the next probe after a longer wait, in case
-    /// this probe does not pass.
+    /// Returns whether one job may be a probe now. If so, sets the next probe's time after a longer wait, in
+    /// case this probe fails.
     pub(crate) fn try_probe(&mut self, now: Nanos, first_wait: Nanos) -> bool {
         let is_due = self.probe_at.is_some_and(|probe_at| now >= probe_at);
         if is_due {
@@ -91,7 +92,7 @@ impl Breaker {
     }
 }
 
-/// A level that each fault raises by one and each result lowers by the tolerated share of faults.
+/// A leaky bucket. A fault raises its level by one, and a result lowers it by the tolerated share of faults.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket(f64);
 
@@ -124,14 +125,14 @@ const FAILED_SHARE: f64 = 1.0 / 8.0;
 /// The number of failed jobs in a row that open the breaker.
 const FAILED_MAX: f64 = 32.0;
 
-/// The number of results after which the waits between probes start with the shortest wait again.
+/// The number of results with which a restored device earns trust. The next wait is then the shortest again.
 pub(crate) const EARNED_RESULTS: u64 = 1_024;
 
 /// The longest wait between probes, in multiples of the first wait.
 pub(crate) const WAITS_MAX: u64 = 64;
 
-/// The tolerance below its maximum within which a level counts as full. It makes up for the shares that leak between
-/// faults in a row.
+/// A level counts as full if it is at most this far below its maximum. The tolerance compensates for the leak
+/// between consecutive faults.
 const ROUNDING: f64 = 0.25;
 
 #[cfg(test)]
@@ -143,8 +144,8 @@ mod tests {
 
     const FIRST: Nanos = Nanos::secs(1);
 
-    /// Reads back `results`, of which a share is wrong. Returns how many were wrong when the breaker opened, if it
-    /// opened.
+    /// Simulates the read-back of `results` results, with the given share of wrong ones. Returns the number of wrong
+    /// results at which the breaker opened, if it opened.
     fn wrong_until_open(share: f64, results: u64, seed: u64) -> Option<u64> {
         let (mut breaker, mut draws, mut wrong) = (Breaker::default(), Prng::new(seed), 0);
         for _ in 0..results {

@@ -23,20 +23,20 @@ pub struct RuntimeConfig {
     /// The time after which a job is redone in software. Its device keeps the job's buffers and is retired. With a
     /// short timeout, work is done twice under load. With a long one, a request waits as long as its device hangs.
     pub job_timeout: Nanos,
-    /// The wait until a retired device is first tried again, with one job. Each failure doubles the wait, up to 64
-    /// times this. With a short wait, a hung device often costs a job its timeout. With a long one, a repaired device
-    /// stays unused.
+    /// The wait until a retired device is first tried again, with one job. Each failure doubles the wait, up
+    /// to 64 times this value. With a short wait, jobs often run into the timeout of a hung device. With a
+    /// long wait, a repaired device stays unused.
     pub reprobe_after: Nanos,
     /// The clock of the runtime.
     pub clock: Arc<dyn Clock>,
     /// The seed of the random draws that the policy receives.
     pub seed: u64,
-    /// The limits on waiting jobs and on each tenant's jobs inside devices. By default there are none.
+    /// The limits on waiting jobs and on each tenant's jobs in flight on devices. By default there are none.
     pub limits: Limits,
-    /// One device result in this many is read back in software before it is used, once the device has earned trust. All
-    /// of its first results are read back, and a larger share until then. With none, no result is read back. With a
-    /// small number, verification costs the core many decompressions. With a large one, a device that turns wrong is
-    /// found late.
+    /// After a device has earned trust, one of its results in this many is read back in software before use.
+    /// The first results are all read back, and then a decreasing share. With none, no result is read back.
+    /// With a small number, verification costs the core many decompressions. With a large number, a device
+    /// that turns wrong is found late.
     pub verify_every: Option<NonZeroU32>,
     /// The process's knowledge about these devices. All runtimes of a process share it.
     pub reputation: Arc<Reputation>,
@@ -82,7 +82,7 @@ impl RuntimeConfig {
     }
 }
 
-/// Whether software may replace a device, per direction.
+/// The rule for whether software may replace a device. Each direction has its own rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
     /// Devices run the job if the policy says so. Software runs it otherwise.
@@ -114,11 +114,11 @@ pub enum StartError {
     Open(String, DeviceError),
 }
 
-/// The default of `verify_every`. It costs a thousandth of a decompression per result. Under load it finds a device
-/// that is sometimes wrong within seconds.
+/// The default of `verify_every`. It costs a thousandth of a decompression per result. Under load, a device
+/// that is sometimes wrong is detected within seconds.
 const VERIFY_EVERY: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
 
-/// Returns a codec of the other device that software does not read.
+/// Returns a codec of `other` that software does not read, if there is one.
 fn unreadable(home: &Capabilities, other: &Capabilities) -> Option<&'static str> {
     let original_bytes = home.work_bytes_max.min(other.work_bytes_max).as_usize();
     let mut dialects = other.writes.iter().chain(&other.reads).copied();

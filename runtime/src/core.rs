@@ -30,7 +30,7 @@ use crate::admission::AdmissionQueue;
 use crate::config::{Fallback, RuntimeConfig, StartError};
 use crate::entry::{Entry, Finished, State, Ticket};
 use crate::history::History;
-use crate::ledger::Ledger;
+use crate::job_table::JobTable;
 use crate::metrics::Metrics;
 use crate::reputation::Reputation;
 use crate::slot::{OPS, Slot};
@@ -63,21 +63,21 @@ struct Devices {
 
 /// The jobs between submission and claim.
 struct Jobs {
-    ledger: Ledger,
+    table: JobTable,
     /// The number of finished jobs that were not yet claimed.
     unclaimed: usize,
     /// The queue of waiting jobs, if there are limits.
     admission: Option<Box<AdmissionQueue>>,
     /// The jobs that wait to be redone in software.
     fallbacks: VecDeque<Box<Job>>,
-    /// The number of bytes that may still be redone before the next turn.
+    /// The number of bytes of jobs that may still be redone in software before the next turn.
     fallback_bytes_left: usize,
     hooked: Hooked,
     /// Whether any job had a tenant other than the default one.
     has_tenants: bool,
 }
 
-/// The inputs of decisions, and the decisions that still hold.
+/// The inputs of placement decisions, and the cached decisions.
 struct Decisions {
     policy: Arc<dyn Policy>,
     /// Whether the policy uses costs.
@@ -98,7 +98,7 @@ struct Clock {
     time: Time,
     job_timeout: Nanos,
     next_expiry_check: Nanos,
-    /// The number of jobs until the next job whose time on the core is measured, where no costs are recorded.
+    /// The number of jobs until the core time of a job is measured again, if no costs are recorded.
     until_sampled: u32,
 }
 
@@ -131,7 +131,7 @@ impl Runtime {
                 reputation_seen: 0,
             },
             jobs: Jobs {
-                ledger: Ledger::default(),
+                table: JobTable::default(),
                 unclaimed: 0,
                 admission: None,
                 fallbacks: VecDeque::new(),
@@ -194,7 +194,7 @@ impl Runtime {
 
     /// Returns whether `claim` would return the job now.
     pub fn is_finished(&self, ticket: Ticket) -> bool {
-        self.jobs.ledger.get(ticket).is_some_and(Entry::is_finished)
+        self.jobs.table.get(ticket).is_some_and(Entry::is_finished)
     }
 
     /// Returns the finished job, or stores the waker to call when it finishes.
@@ -203,7 +203,7 @@ impl Runtime {
     /// Panics if the ticket was claimed or detached before.
     #[inline]
     pub fn claim(&mut self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finished> {
-        let claimed = self.jobs.ledger.claim(ticket, context.waker());
+        let claimed = self.jobs.table.claim(ticket, context.waker());
         if claimed.is_ready() {
             self.jobs.unclaimed -= 1;
         }
@@ -213,11 +213,11 @@ impl Runtime {
     /// Drops the caller's interest in a job. The job keeps its buffers until its device returns it, then the buffers
     /// are dropped. A ticket that was claimed or detached before is ignored.
     pub fn detach(&mut self, ticket: Ticket) {
-        let Some(entry) = self.jobs.ledger.get_mut(ticket) else { return };
+        let Some(entry) = self.jobs.table.get_mut(ticket) else { return };
         match entry.state {
             State::Finished => {
                 self.jobs.unclaimed -= 1;
-                self.jobs.ledger.close(ticket);
+                self.jobs.table.close(ticket);
             }
             State::Waiting | State::Awaited | State::Hooked => {
                 entry.state = State::Detached;
@@ -226,7 +226,7 @@ impl Runtime {
                 if let Some(job) = self.stop_waiting(device, ticket) {
                     drop(job);
                     self.devices.slots[device].waiting -= 1;
-                    return self.jobs.ledger.close(ticket);
+                    return self.jobs.table.close(ticket);
                 }
                 self.devices.slots[device].cancel(ticket.mark());
             }
@@ -234,8 +234,8 @@ impl Runtime {
         }
     }
 
-    /// Polls every device that has jobs, redoes failed jobs in software and wakes the owners. Jobs time out only here
-    /// and in sync placements.
+    /// Polls every device that has jobs, redoes failed jobs in software and wakes the owners. Jobs time out
+    /// only here and in sync placements.
     pub fn turn(&mut self) -> Outstanding {
         let outstanding = self.poll_once();
         if outstanding.polled.is_none() {
@@ -244,8 +244,8 @@ impl Runtime {
         outstanding
     }
 
-    /// Turns like `turn`, for a driver that soon turns again whatever is outstanding, or calls [`park`](Self::park).
-    /// One reading of the clock serves the jobs that arrive in between.
+    /// Turns like `turn`, for a driver that always turns again soon or calls [`park`](Self::park). Until
+    /// then, one reading of the clock may serve the jobs that arrive.
     pub fn poll_once(&mut self) -> Outstanding {
         if self.is_idle() {
             self.park();
@@ -273,7 +273,7 @@ impl Runtime {
         self.clock.time.refresh()
     }
 
-    /// Turns like `poll_once`, just after the caller read the clock.
+    /// Turns like `poll_once`, at the time `now` that the caller has just read.
     pub(crate) fn turn_at(&mut self, now: Nanos) -> Outstanding {
         self.allow_fallbacks();
         self.serve_fallbacks();
@@ -337,15 +337,15 @@ impl Clock {
 pub struct Outstanding {
     /// The number of jobs not yet returned.
     pub jobs: usize,
-    /// The time after which the first job that must be polled is expected.
+    /// The time until the first completion that must be polled is expected. None if no device must be polled.
     pub polled: Option<Nanos>,
     /// The longest time between two turns while jobs are outstanding. A turn finds overdue jobs.
     pub turn_within: Nanos,
 }
 
-/// The number of searches for overdue jobs per timeout. With this many turns a job is redone at most a quarter of the
-/// timeout late. A runtime that polls without pause does not scan its jobs at every turn.
+/// The number of searches for overdue jobs per timeout. A driver that turns as often redoes a job at most a
+/// quarter of the timeout late. A runtime that polls without pause does not search more often.
 const EXPIRY_CHECKS_PER_TIMEOUT: u64 = 8;
 
 /// The message of the panic if a job has no entry.
-const BOOKED: &str = "a job's books are closed with its end";
+const HAS_ENTRY: &str = "a job has its entry until its end";

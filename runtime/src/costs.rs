@@ -29,9 +29,9 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Returns whether the last observation of the op is so old that the cost counts as unknown. An arm that once
-    /// looked too expensive for a probe, or too late for every deadline, is then tried again, and the next job that
-    /// returns counts.
+    /// Returns whether the last observation of the op is so old that the cost counts as unknown. An arm that
+    /// once looked too expensive for a probe, or too late for every deadline, is then tried again, and its
+    /// next completion is observed.
     #[inline]
     pub(crate) fn is_forgotten(&self, arrivals: u64) -> bool {
         arrivals > self.learnt + FORGOTTEN
@@ -48,8 +48,7 @@ impl Known {
         (whole(latency_ns), whole(host_ns))
     }
 
-    /// Returns the result of [`CostFit::due`]. For a device that behaves as expected it calls the fit only for every
-    /// other job.
+    /// Returns the result of [`CostFit::due`]. For a steady device, every other call returns false at once.
     #[inline]
     fn tick(&mut self, now: Nanos) -> bool {
         if self.passes > 0 && now.since(self.asked) < ASK_AFTER {
@@ -67,11 +66,11 @@ impl Known {
 pub(crate) struct SubmitSample {
     /// The time of the submission.
     pub(crate) at: Nanos,
-    /// The time of the core that the job takes until it returns.
+    /// The time on the calling core until the call that submits the job returns.
     pub(crate) host: Nanos,
-    /// The number of jobs that were inside the device.
+    /// The number of jobs that were in flight on the device.
     pub(crate) depth_jobs: usize,
-    /// The sum of their sizes, in bytes.
+    /// The sum of the sizes of the jobs that were in flight on the device, in bytes.
     pub(crate) backlog_bytes: usize,
 }
 
@@ -85,14 +84,14 @@ impl Costs {
     /// Records the cost of a job that was not yet done at `before` and was done at `by`, and returns whether the
     /// estimates changed.
     ///
-    /// If the two times are close, their middle counts as the end of the job. Otherwise the expected time counts as
-    /// wrong only by the part that lies outside of them, because a core that polls late must not blame the device. This
-    /// rule does not apply to close times: an expectation that counts as right whenever it may be right confirms
-    /// itself. With it, a device that was assumed to do one job after the other was never corrected at loads at which
-    /// its jobs rarely met.
+    /// If the two times are close, their middle counts as the end of the job. Otherwise the end is the
+    /// expected time, limited to the range between the two times, because a core that polls late must not
+    /// blame the device. Close times do not use this rule, because an expectation within the range would
+    /// confirm itself. For example, the wrong assumption that a device serves jobs one by one was never
+    /// corrected at loads at which jobs rarely overlap.
     ///
-    /// `arrivals` jobs came to the core so far. Knowledge from long ago counts little, and probes of an arm that is not
-    /// chosen are rare.
+    /// `arrivals` is the number of jobs that came to the core so far. Old observations lose weight, because
+    /// an arm that is not chosen is rarely probed.
     pub(crate) fn record(
         &mut self,
         (op, bytes): (Op, usize),
@@ -104,7 +103,7 @@ impl Costs {
         let known = self.known[op.index() % OPS].get_or_insert_with(|| first(bytes, sample, high));
         let learnt = std::mem::replace(&mut known.learnt, arrivals);
         if arrivals.saturating_sub(learnt) > WHILE {
-            known.fit.doubt();
+            known.fit.discount();
         }
         let (expected, _) = known.estimates.at(bytes, sample.depth_jobs, sample.backlog_bytes);
         let latency = match known.is_enough {
@@ -172,31 +171,33 @@ fn first(bytes: usize, sample: &SubmitSample, took: Nanos) -> Box<Known> {
 /// The size in bytes of a job that is assumed to need twice the time of an empty job.
 const SHAPE_BYTES: f64 = 1_000.0;
 
-/// The longest time that the first fit assumes: about a quarter of an hour.
+/// The longest time of a job with which a curve fit may begin (ns): about a quarter of an hour.
 const SCALE_NS_MAX: f64 = 1e12;
 
-/// Two polls are close if at most this part of a job's time lies between them: a half. With one poll per microsecond
-/// this holds for all jobs that take two microseconds.
+/// Two polls are close if the time between them is at most half of the job's time (`time / CLOSE_DIVISOR`).
+/// With one poll per microsecond this holds for all jobs that take at least two microseconds.
 const CLOSE_DIVISOR: u64 = 2;
 
-/// While a device is steady, the fit is skipped for this many jobs after each call. With 1 it is called for every other
-/// job, and in any case after [`ASK_AFTER`]. Of the jobs for which it is called, the fit observes one in 16, and also
-/// the first job after a millisecond without an observation. Once an observation shows that the device has changed, no
-/// job is skipped. So a change is found at most 16 jobs later than without skipping. Three skipped jobs were too many:
-/// at 400,000 jobs per second in virtual time, the 99th percentile of `LeastLatency` was 1.05 times that of offloading
-/// everything, against 1.03 times with one.
+/// The number of jobs for which the fit is skipped after each call, while a device is steady. With 1 it is
+/// called for every other job, and in any case after [`ASK_AFTER`]. Of the jobs for which it is called, the
+/// fit observes one in 16, and also the first job after a millisecond without an observation. Once an
+/// observation shows that the device has changed, no job is skipped. So a change is found at most 16 jobs
+/// later than without skipping. At 400,000 jobs per second in virtual time, the 99th percentile of
+/// `LeastLatency` was 1.05 times that of offloading everything with a value of 3, and 1.03 times with 1.
 const PASSES: u32 = 1;
 const ASK_AFTER: Nanos = Nanos::micros(500);
 
-/// The number of observations after which a cost is known. One job says too little, and an arm that looks bad after it
-/// is rarely tried again.
+/// The number of observations after which a cost is known. One job says too little, and an arm that looks bad
+/// after it is rarely tried again.
 const KNOWN_AFTER: u64 = 4;
 
-/// The number of jobs on the core without an observation after which the knowledge is doubted.
+/// The known cost of an op on a device is doubted after this many jobs on the core without an observation of the op
+/// there.
 const WHILE: u64 = 1_000;
 
-/// The number of jobs after which a cost is forgotten. An arm without known costs gets at most a quarter of a queue of
-/// jobs before the first returns. With a queue of 256, one job in a thousand goes to an arm that is as bad as before.
+/// The number of jobs without an observation after which a cost is forgotten. An arm with unknown costs gets
+/// jobs for at most a quarter of its queue before the first job returns. With a queue of 256 jobs, one job in
+/// a thousand thus goes to an arm that is still slow.
 const FORGOTTEN: u64 = 64 * WHILE;
 
 #[cfg(test)]
@@ -215,7 +216,7 @@ mod tests {
         }
     }
 
-    fn taught(took: u64) -> Costs {
+    fn trained(took: u64) -> Costs {
         let mut costs = Costs::default();
         for _ in 0..50 {
             costs.record(JOB, &sample(0), [Nanos(took); 2], 0);
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn only_what_lies_outside_of_two_polls_is_an_error() {
-        let mut costs = taught(6_000);
+        let mut costs = trained(6_000);
         let before = expected(&costs);
         for _ in 0..50 {
             costs.record(JOB, &sample(0), [Nanos(1_000), Nanos(90_000)], 0);
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_job_between_two_close_polls_is_measured() {
-        let mut costs = taught(6_000);
+        let mut costs = trained(6_000);
         for _ in 0..100 {
             costs.record(JOB, &sample(0), [Nanos(5_000), Nanos(9_000)], 0);
         }
@@ -293,7 +294,7 @@ mod tests {
 
     #[test]
     fn costs_without_new_jobs_are_forgotten() {
-        let mut costs = taught(60_000);
+        let mut costs = trained(60_000);
         let is_forgotten = |costs: &Costs, at| costs.known(OP).expect("known").is_forgotten(at);
         assert!(!is_forgotten(&costs, FORGOTTEN) && is_forgotten(&costs, FORGOTTEN + 1));
         costs.record(JOB, &sample(0), [Nanos(6_000); 2], FORGOTTEN + 1);
@@ -303,7 +304,7 @@ mod tests {
     #[test]
     fn what_was_learnt_long_ago_gives_way_sooner() {
         let after = |arrivals: u64| {
-            let mut costs = taught(60_000);
+            let mut costs = trained(60_000);
             for jobs in 1..=12 {
                 costs.record(JOB, &sample(0), [Nanos(6_000); 2], jobs * arrivals);
             }

@@ -12,7 +12,7 @@ use crate::costs::SubmitSample;
 /// The claim to one submitted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(
-    /// The index and the generation, in one word. Two words that were just written are slow to read at once.
+    /// The index and the generation of the entry, in one word, which is faster to read than two.
     u64,
 );
 
@@ -88,7 +88,7 @@ pub(crate) struct Entry {
     /// The next free entry after this one, while this entry is free.
     pub(crate) next_free: u32,
     pub(crate) state: State,
-    /// Whether the job counts among its tenant's jobs inside devices.
+    /// Whether the job counts among its tenant's jobs in flight on devices.
     pub(crate) is_counted: bool,
     /// The conditions at the job's submission, if its cost is recorded.
     pub(crate) sample: Option<SubmitSample>,
@@ -162,10 +162,10 @@ pub(crate) enum State {
     Finished,
 }
 
-/// The parts needed to do a job again while a device still holds the first attempt. They are written in place, because
-/// a job on the fast path pays for each byte that is moved. If a queue shows its jobs, only a size is written. The
-/// second attempt's output is from the heap, whatever pool the first output is from. To hold on to the pool would cost
-/// every job more than the rare second attempt is worth.
+/// The parts needed to do a job again while a device still holds the first attempt. They are written in
+/// place, because a job on the fast path pays for each byte that is moved. If a queue shows its jobs, only a
+/// size is written. The second attempt's output is from the heap, whatever pool the first output is from.
+/// Keeping a handle to the pool would cost every job more than it saves in the rare second attempts.
 pub(crate) struct Again {
     /// The input. It is none if nothing needs to be done again, or if the queue shows its jobs.
     input: Option<Input>,
@@ -287,5 +287,6 @@ impl Again {
     }
 }
 
-/// The largest header that is stored in place. Frames' headers are shorter. A fixed size is copied without a call.
+/// The largest header that is stored in place, in bytes. The header of a frame is shorter. The size is fixed,
+/// so that the copy needs no function call.
 const HEADER_BYTES_SHORT: usize = 32;

@@ -31,7 +31,7 @@ impl History {
         Nanos(self.gaps_ns / GAPS)
     }
 
-    /// Counts a job, whoever places it.
+    /// Counts the arrival of a job.
     #[inline]
     pub(crate) fn count(&mut self) {
         self.arrivals += 1;
@@ -48,11 +48,10 @@ impl History {
     }
 }
 
-/// The inverse of the weight of the newest gap.
+/// The reciprocal of the newest value's weight in a smoothed value.
 const GAPS: u64 = 64;
 
-/// The longest gap that counts. A longer pause says only that no job came for long, and must not outweigh the gaps
-/// after it.
+/// The longest gap that counts. A longer pause must not outweigh the gaps after it.
 const GAP_NS_MAX: u64 = 1_000_000;
 
 /// The largest size that counts. There is a bound because a job states its size itself.

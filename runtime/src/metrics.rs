@@ -11,8 +11,7 @@ use units::{Nanos, Op};
 /// One core's counters.
 pub struct Metrics {
     devices: Vec<String>,
-    /// The paths by device, placement, reason and op. A path is allocated with its first job, because most paths never
-    /// run.
+    /// The counters of the jobs by device, placement, reason and op. Each element is allocated with its first job.
     paths: Vec<OnceLock<Box<Detail>>>,
     fallbacks: Vec<AtomicU64>,
     lost: Vec<AtomicU64>,
@@ -185,7 +184,7 @@ impl Metrics {
         detail.count(job.work_bytes() as u64, *service, total.since(*service));
     }
 
-    /// Counts how much time of its core a sampled job took, for submission, polls and the wake-up of its owner.
+    /// Records the core time that a sampled job took for submission, polls and its owner's wake-up.
     #[cold]
     pub(crate) fn count_host(&self, choice: Choice, job: &Job, host: Nanos) {
         let detail = self.detail(choice, job);
@@ -252,7 +251,7 @@ impl Metrics {
     }
 }
 
-/// The counters of one path.
+/// The counters of the jobs of one op on one device with one placement and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathCount {
     /// The kind of work.
@@ -261,7 +260,7 @@ pub struct PathCount {
     pub device: String,
     /// The placement, which says how jobs were waited for.
     pub placement: Placement,
-    /// The reason for the path.
+    /// The reason why the policy chose this device and placement.
     pub reason: Reason,
     /// The number of jobs that finished.
     pub jobs: u64,
@@ -282,18 +281,21 @@ pub struct PathCount {
     /// The number of jobs by service time. Element `n` counts the jobs from 2^n ns to below 2^(n+1) ns. The last
     /// element also counts all longer jobs.
     pub service_log2_ns: Vec<u64>,
-    /// The number of jobs by queueing time, in the same classes.
+    /// The number of jobs by queueing time, in the classes of `service_log2_ns`.
     pub queueing_log2_ns: Vec<u64>,
 }
 
-/// The counters of one path's jobs whose uncompressed side has from 2^log2 bytes to below 2^(log2+1) bytes.
+/// The counters of those jobs of one path whose size is at least 2^log2 bytes and less than 2^(log2+1) bytes. A path is
+/// a combination of op, device, placement and reason. The size of a job is the size of its input, or of its result if
+/// the job decompresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeCount {
-    /// The size class.
+    /// The size class: the binary logarithm of its smallest size in bytes.
     pub log2: u32,
     /// The number of jobs that finished.
     pub jobs: u64,
-    /// The sum of the bytes of the uncompressed side.
+    /// The sum of the jobs' sizes in bytes. The size of a job is the size of its input, or of its result if the job
+    /// decompresses.
     pub work_bytes: u64,
     /// The sum of the jobs' service times on the device.
     pub service: Nanos,
@@ -305,8 +307,8 @@ pub struct SizeCount {
     pub host: Nanos,
 }
 
-/// The counters of one path. The number of its jobs and their times are sums over `sizes`, because a job on the fast
-/// path pays for each counter that it touches.
+/// The counters of one path, which is a combination of op, device, placement and reason. The number of its jobs and
+/// their times are sums over `sizes`, because a job on the fast path pays for each counter that it touches.
 struct Detail {
     failed: AtomicU64,
     did_not_fit: AtomicU64,
@@ -368,7 +370,7 @@ impl Detail {
     }
 }
 
-/// Returns the counters of times without the zeros at the end. The last class includes the jobs beyond it.
+/// Returns the counts by class of time, without trailing zeros. The last class includes all longer times.
 fn loads(counters: &[AtomicU64]) -> Vec<u64> {
     let mut counts = vec![0_u64; TIME_CLASSES];
     for (class, counter) in counters.iter().enumerate() {
@@ -399,11 +401,10 @@ fn add_reported(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(by), Ordering::Relaxed);
 }
 
-/// The number of slots for reasons. This number and those below are powers of two, so that an index needs no
-/// multiplication.
+/// The number of slots for reasons, a power of two, so that an index needs no multiplication.
 const REASONS: usize = Reason::ALL.len().next_power_of_two();
 
-/// The number of paths to one device.
+/// The number of combinations of placement and reason, by which the jobs of one device are counted.
 const PATHS: usize = Placement::ALL.len().next_power_of_two() * REASONS;
 
 const OP_PLACES: usize = OPS.len().next_power_of_two();

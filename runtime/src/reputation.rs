@@ -42,8 +42,7 @@ impl Reputation {
         }
     }
 
-    /// Returns the device that wrote the stream, if a device wrote it and the record still exists. Each stream's device
-    /// is returned once.
+    /// Returns the device that wrote the stream, if its record still exists, and removes the record.
     pub(crate) fn writer(&self, checksum: u32, stream_bytes: usize) -> Option<usize> {
         let place = &self.writers[checksum as usize & (self.writers.len() - 1)];
         let known = place.load(Ordering::Relaxed);
@@ -77,8 +76,7 @@ impl Reputation {
         }
     }
 
-    /// Records that the device gave `jobs` results since the last call and was wrong. Returns true if this takes the
-    /// device out of service.
+    /// Records `jobs` results since the last call, and a fault. Returns true if this retires the device.
     pub(crate) fn wrong(
         &self,
         device: usize,
@@ -95,8 +93,7 @@ impl Reputation {
         opened
     }
 
-    /// Returns whether one job may be a probe of the device now, and the time of the next probe. Returns none if the
-    /// device serves again.
+    /// Returns whether a job may probe the device now, and the next probe's time. None if it is in service.
     pub(crate) fn try_probe(
         &self,
         device: usize,
@@ -123,8 +120,8 @@ impl Reputation {
     }
 }
 
-/// Packs the frame's checksum, the low bits of the stream's length, and the device. The length detects most streams
-/// that have the same checksum because someone changed a stored value.
+/// Packs the frame's checksum, the low bits of the stream's length, and the device into a word. The length
+/// detects most stored values that were changed but still carry the same checksum.
 #[inline]
 fn note(device: usize, checksum: u32, stream_bytes: usize) -> u64 {
     u64::from(checksum) << 32 | (stream_bytes as u64 & 0xFF_FFFF) << 8 | (device as u64 & 0xFF)

@@ -1,5 +1,5 @@
-//! The futures that tasks await: a submitted job, and the task's next turn. They work in every executor whose tasks
-//! stay on the runtime's thread.
+//! The futures that tasks await: a submitted job, and a yield to the other ready tasks. They work in every
+//! executor whose tasks stay on the runtime's thread.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -52,9 +52,9 @@ impl Drop for Run {
 }
 
 /// A future that lets the tasks that are ready run first.
-pub struct Behind(pub(crate) bool);
+pub struct YieldNow(pub(crate) bool);
 
-impl Future for Behind {
+impl Future for YieldNow {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

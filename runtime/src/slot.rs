@@ -11,7 +11,7 @@ use units::{Nanos, Op};
 
 use crate::breaker::WAITS_MAX;
 use crate::costs::{Costs, SubmitSample};
-use crate::scrutiny::Scrutiny;
+use crate::read_back::ReadBackSampling;
 use crate::time::Time;
 
 pub(crate) struct Slot {
@@ -23,28 +23,27 @@ pub(crate) struct Slot {
     pub(crate) shows_jobs: bool,
     /// The number of submitted jobs that were not yet delivered, including those that timed out.
     pub(crate) in_flight: usize,
-    /// The number of jobs placed on this device that have not timed out. It includes detached jobs, because the device
-    /// works on them as on any other.
+    /// The number of unfinished jobs on this device that have not timed out. It includes detached jobs,
+    /// because the device still works on them.
     pub(crate) waiting: usize,
     /// The sum of the sizes of the jobs in flight, in bytes.
     in_flight_bytes: usize,
     /// The completions that were polled and not yet delivered. A poll may return more than one turn may deliver.
     polled: Vec<Completion>,
-    /// The times of the previous poll and of the last poll.
+    /// The times of the last two polls, the earlier poll first.
     polled_at: [Nanos; 2],
     pub(crate) retired: Option<Retired>,
     /// Decides which results of the device are read back.
-    pub(crate) scrutiny: Scrutiny,
+    pub(crate) read_back: ReadBackSampling,
     /// The number of delivered jobs.
     done: u64,
     /// The number of delivered jobs that the process's reputation of the device has counted.
-    told: u64,
+    done_reported: u64,
     costs: Costs,
-    /// The time of the core that polls take per completion, where that is measured.
-    way_back: WayBack,
+    /// The core time that polls take per completion, if it is measured.
+    completion_cost: CompletionCost,
     polls: u32,
-    /// The known answers, per op, to whether the device accepts a job. The runtime needs the answer often, and the
-    /// device's capabilities are lists.
+    /// The cached sizes that the device accepts, per op, because a search in its capabilities is slow.
     eligible: [Eligible; OPS],
 }
 
@@ -155,11 +154,11 @@ impl Slot {
             polled,
             polled_at: [Nanos(0); 2],
             retired: None,
-            scrutiny: Scrutiny::new(verify_every),
+            read_back: ReadBackSampling::new(verify_every),
             done: 0,
-            told: 0,
+            done_reported: 0,
             costs: Costs::default(),
-            way_back: WayBack::default(),
+            completion_cost: CompletionCost::default(),
             polls: 0,
             eligible: [Eligible::unknown(TaskShape::NONE); OPS],
         })
@@ -179,7 +178,7 @@ impl Slot {
     }
 
     /// Runs a job that has no entry, on an inline device.
-    pub(crate) fn aside(&mut self, job: Box<Job>) -> Option<Completion> {
+    pub(crate) fn run_untracked(&mut self, job: Box<Job>) -> Option<Completion> {
         self.queue.try_submit(job).ok()?;
         let mut done = Vec::new();
         self.queue.poll(&mut done);
@@ -214,13 +213,13 @@ impl Slot {
     pub(crate) fn poll_timed(&mut self, time: &Time) -> Vec<Completion> {
         let start = time.read();
         let polled = self.poll(time.last());
-        self.way_back.spent(time.read().since(start), polled.len());
+        self.completion_cost.record(time.read().since(start), polled.len());
         polled
     }
 
-    /// Returns the time of the core that a job takes after its submission.
-    pub(crate) fn way_back(&self) -> Nanos {
-        Nanos(self.way_back.per_job_ns) + SWITCHES
+    /// Returns the core time that a job takes after its submission.
+    pub(crate) fn completion_cost(&self) -> Nanos {
+        Nanos(self.completion_cost.per_job_ns) + SWITCH_TIME
     }
 
     /// Stores completions for the next turn and reuses their memory.
@@ -231,7 +230,7 @@ impl Slot {
 
     /// Records that this many jobs with this many bytes were delivered.
     #[inline]
-    pub(crate) fn left(&mut self, jobs: usize, bytes: usize) {
+    pub(crate) fn record_delivered(&mut self, jobs: usize, bytes: usize) {
         self.done += jobs as u64;
         self.in_flight = self.in_flight.saturating_sub(jobs);
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
@@ -259,10 +258,10 @@ impl Slot {
     pub(crate) fn shown(&self, tag: u64) -> Option<&Job> {
         let polled = self.polled.iter().map(|completion| completion.job.as_ref());
         let mut polled = polled.filter(|job| job.tag == tag);
-        polled.next().or_else(|| self.queue.inside(tag))
+        polled.next().or_else(|| self.queue.job_in_flight(tag))
     }
 
-    /// Returns the number of jobs that are inside the device.
+    /// Returns the number of jobs that are in flight on the device.
     #[inline]
     pub(crate) fn depth(&self) -> usize {
         self.in_flight.saturating_sub(self.polled.len())
@@ -288,9 +287,10 @@ impl Slot {
         state.depth = self.depth();
     }
 
-    /// Estimates the job's times on the device behind `state.depth` jobs with `backlog_bytes` bytes. It uses the costs
-    /// that are still remembered after `arrivals` jobs came to the core. Costs of the calling core are never forgotten.
-    /// That core cannot stall unnoticed, and a deadline can be compared with software even if all jobs go to a device.
+    /// Estimates the job's times on the device behind `state.depth` jobs with `backlog_bytes` bytes. It uses
+    /// the costs that are not forgotten after `arrivals` jobs came to the core. The costs of software on the
+    /// calling core are never forgotten: this core cannot stall unnoticed, and a deadline can be compared
+    /// with software's time even if all jobs go to a device.
     #[inline(always)]
     pub(crate) fn estimate(
         &self,
@@ -334,8 +334,7 @@ impl Slot {
         self.costs.tick(work.0, now) && self.costs.record_held(work, service, now, arrivals)
     }
 
-    /// Records the cost of a sampled job that succeeded and returned with the last poll. Returns whether the costs of
-    /// similar jobs changed.
+    /// Records the cost of a successful sampled job of the last poll. Returns whether the estimates changed.
     #[cold]
     pub(crate) fn record_cost(&mut self, job: &Job, sample: &SubmitSample, arrivals: u64) -> bool {
         let [before, found] = self.polled_at;
@@ -352,8 +351,7 @@ impl Slot {
         self.capabilities.waiting == Waiting::Inline
     }
 
-    /// Returns the sum of the sizes of the jobs inside the device. The completed jobs are assumed to have average
-    /// sizes.
+    /// Returns the total size of the jobs in the device. Completed jobs are assumed to have average size.
     #[inline]
     pub(crate) fn backlog_bytes(&self) -> usize {
         match self.polled.len() {
@@ -417,8 +415,7 @@ impl Slot {
         was_healthy
     }
 
-    /// Retires the device until a probe at `probe_at`, because it was wrong. Returns whether the device was healthy
-    /// until now.
+    /// Retires a device that was wrong, until a probe at `probe_at`. Returns whether it was healthy before.
     pub(crate) fn distrust(&mut self, probe_at: Nanos) -> bool {
         let was_healthy = self.retired.is_none();
         let retired = self.retired.get_or_insert(Retired::until(probe_at, Nanos(0)));
@@ -437,13 +434,13 @@ impl Slot {
     }
 
     /// Returns the number of jobs delivered since the last call.
-    pub(crate) fn untold(&mut self) -> u64 {
-        let told = std::mem::replace(&mut self.told, self.done);
-        self.done - told
+    pub(crate) fn take_unreported(&mut self) -> u64 {
+        let done_reported = std::mem::replace(&mut self.done_reported, self.done);
+        self.done - done_reported
     }
 
-    /// Returns whether the job may probe a retired device. No job may while other jobs wait there: a probe opens a new
-    /// queue, and the old queue is dropped with all its jobs.
+    /// Returns whether the job may probe this retired device. It may not while the device has other jobs,
+    /// because a probe opens a new queue and drops the old queue with its jobs.
     pub(crate) fn may_probe(&self, job: &Job, now: Nanos) -> bool {
         let due = self.retired.as_ref().is_some_and(|retired| now >= retired.probe_at);
         let capabilities = &self.capabilities;
@@ -469,7 +466,7 @@ impl Slot {
             };
             *retired = Retired { is_probed: true, ..next };
         }
-        self.scrutiny.restart();
+        self.read_back.restart();
         self.queue = self.device.open_queue(waker)?;
         self.in_flight = 0;
         self.in_flight_bytes = 0;
@@ -487,14 +484,14 @@ impl Retired {
 
 /// The time that polls take, divided among the completions that they find.
 #[derive(Default)]
-struct WayBack {
+struct CompletionCost {
     per_job_ns: u64,
     /// The time of the polls without completions since the last poll with completions.
     spent_ns: u64,
 }
 
-impl WayBack {
-    fn spent(&mut self, took: Nanos, completions: usize) {
+impl CompletionCost {
+    fn record(&mut self, took: Nanos, completions: usize) {
         self.spent_ns += took.0;
         if completions > 0 {
             let share_ns = std::mem::take(&mut self.spent_ns) / completions as u64;
@@ -506,16 +503,17 @@ impl WayBack {
     }
 }
 
-/// One poll in this many is timed where no costs are recorded.
+/// One poll in this many is timed if no costs are recorded.
 const TIMED_ONE_IN: u32 = 16;
 
 /// The measured time to wake a task and to switch to it.
-const SWITCHES: Nanos = Nanos(100);
+const SWITCH_TIME: Nanos = Nanos(100);
 
-/// The number of a poll's completions for which memory is reserved at the start.
+/// The most completions of a poll for which memory is reserved in advance.
 const POLLED_MAX: usize = 256;
 
-/// The number of slots for ops. The first six ops by index are jobs. Two more slots make the index a mask.
+/// The number of slots for ops. Only the first six ops by index are jobs. The number is a power of two, so
+/// that `index % OPS` is a bit mask.
 pub(crate) const OPS: usize = 8;
 
 /// The longest wait between probes, in multiples of the first wait. It is reached after six failures in a row.

@@ -1,5 +1,5 @@
-//! The runtime's time. Reading the clock costs as much as the rest of an offload, so one reading serves everything that
-//! happens soon after it. Nothing here decides what is late.
+//! The runtime's time. Reading the clock costs as much as the rest of an offload, so one reading serves
+//! everything that happens soon after it.
 
 use std::sync::Arc;
 
@@ -50,8 +50,7 @@ impl Time {
         now
     }
 
-    /// Reads the clock outside turns. This says nothing about the time of the next reading, so the next use reads the
-    /// clock again.
+    /// Reads the clock outside turns. The next use reads the clock again.
     #[inline]
     pub(crate) fn refresh_once(&mut self) -> Nanos {
         self.now = self.clock.now();
@@ -64,7 +63,7 @@ impl Time {
         self.clock.now()
     }
 
-    /// Returns the time for one use. The time may be from an earlier reading of the clock.
+    /// Returns the current time. It may be from a recent reading of the clock.
     #[inline]
     pub(crate) fn now(&mut self) -> Nanos {
         if self.served_left == 0 {
@@ -86,7 +85,7 @@ impl Time {
     }
 }
 
-/// The most uses of one reading. With more, a job would save less than a nanosecond.
+/// The most uses of one reading. A higher limit would save less than a nanosecond per job.
 const SERVED_MAX: u32 = 63;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The runtime in tokio's current-thread executor: `run(job).await` in a task of a `LocalRuntime` or a `LocalSet`. Jobs
-//! on devices that signal wake the driver task. Jobs on polled devices keep it turning until they end. An idle runtime
-//! costs nothing. It needs tokio's timer.
+//! The runtime in tokio's current-thread executor: `run(job).await` in a task of a `LocalRuntime` or a
+//! `LocalSet`. Jobs on devices that signal wake the driver task. Jobs on polled devices keep it turning until
+//! they end. An idle runtime takes no processor time. The adapter needs tokio's timer.
 
 use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
@@ -20,7 +20,7 @@ use crate::core::Runtime;
 use crate::entry::Ticket;
 use crate::metrics::Metrics;
 use crate::reputation::Reputation;
-use crate::run::{Behind, Run};
+use crate::run::{Run, YieldNow};
 
 /// A core's runtime, which the tasks of its thread share.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub struct TokioRuntime {
     core: Rc<RefCell<Runtime>>,
     reputation: Arc<Reputation>,
     signal: Arc<Notify>,
-    /// Whether the driver turns without a signal.
+    /// Whether the driver currently turns without waiting for a signal.
     turning: Rc<Cell<bool>>,
 }
 
@@ -95,12 +95,12 @@ impl TokioRuntime {
     /// Returns the core, and a function that makes the driver turn it soon.
     pub(crate) fn shared(&self) -> (Rc<RefCell<Runtime>>, impl Fn() + 'static) {
         let (signal, turning) = (Arc::clone(&self.signal), Rc::clone(&self.turning));
-        let kick = move || {
+        let wake = move || {
             if !turning.get() {
                 signal.notify_one();
             }
         };
-        (Rc::clone(&self.core), kick)
+        (Rc::clone(&self.core), wake)
     }
 
     /// Returns the core's counters.
@@ -121,8 +121,8 @@ impl Wake for Signal {
     }
 }
 
-/// Drives forever, because jobs inside devices would never return without the driver. A panic in a device ends only one
-/// turn.
+/// Runs the driver forever, because jobs in flight on devices would never return without it. A panic in a device
+/// ends only one turn.
 async fn keep_driving(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell<bool>>) {
     loop {
         let driven = drive(Rc::clone(&core), Arc::clone(&signal), Rc::clone(&turning));
@@ -144,14 +144,14 @@ async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell
     let mut outstanding = core.borrow().outstanding();
     // The driver turns for one round longer than the devices need. Tasks whose jobs just returned are likely to submit
     // more. Those jobs then need neither wake the driver nor read the clock.
-    let mut lingers = false;
+    let mut extra_turn = false;
     loop {
-        let spins = outstanding.polled.is_some() || lingers;
+        let spins = outstanding.polled.is_some() || extra_turn;
         turning.set(spins);
         if spins {
             // `yield_now` would poll the system for events at each turn, which costs more than a turn. tokio polls the
             // system once in some tens of tasks anyway.
-            Behind(false).await;
+            YieldNow(false).await;
         } else if outstanding.jobs > 0 {
             // A signal may be lost with its device. An occasional turn finds overdue jobs.
             let limit = Duration::from(outstanding.turn_within);
@@ -167,8 +167,8 @@ async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell
         // done. Another turn costs less than a sleep that those jobs would end.
         let submitted = runtime.arrivals() - arrivals;
         let has_worked = submitted > 0 && outstanding.jobs as u64 > submitted;
-        lingers = (was_polled || has_worked) && outstanding.polled.is_none();
-        if outstanding.polled.is_none() && !lingers {
+        extra_turn = (was_polled || has_worked) && outstanding.polled.is_none();
+        if outstanding.polled.is_none() && !extra_turn {
             runtime.park();
         }
     }

@@ -20,8 +20,8 @@ fn job_slots() -> Rc<Vec<Cell<Option<Box<Job>>>>> {
     Rc::new((0..OUTSTANDING).map(|_| Cell::new(Some(bench::job(&pool)))).collect())
 }
 
-/// Returns the allocations of a round with few jobs per task and of a round with many. An earlier round allocates the
-/// memory that is reused.
+/// Returns the number of allocations in a round with 100 jobs per task and in a round with 1,000. A round
+/// before them allocates the memory that is reused.
 fn count_rounds(mut round: impl FnMut(usize)) -> [u64; 2] {
     round(100);
     [100, 1_000].map(|each| allocation_counter::measure(|| round(each)).count_total)

@@ -13,6 +13,7 @@ use std::time::Duration;
 use common::*;
 use device::engines::BUILT_IN;
 use device::{Device, FaultPlan, Job, Pool, Worker};
+use harness::bench::thread_time;
 use policy::{Placement, Reason};
 use runtime::core_loop::yield_now;
 use runtime::{BlockingRuntime, Core, CoreConfig, CoreLoop, Limits, RuntimeConfig};
@@ -56,7 +57,7 @@ fn jobs_end_on_polled_and_on_signalled_devices() {
     }
 }
 
-/// The settings are the runtime's, so they are the same for every executor.
+/// Results are read back in every executor, because verification is a setting of the runtime.
 #[test]
 fn streams_are_read_back_on_loop_and_thread() {
     let config = || {
@@ -92,16 +93,16 @@ fn limits_hold_on_our_loop() {
     let core_loop = CoreLoop::new(config).expect("the devices open");
     let (core, pool) = (core_loop.core().clone(), Pool::heap(ByteCount(0)));
     let paths = core_loop.block_on(async move {
-        let [inside, waits, beyond] = [0, 1, 2].map(|tag| core.run(compress(&pool, tag)));
+        let [in_flight, waits, beyond] = [0, 1, 2].map(|tag| core.run(compress(&pool, tag)));
         let beyond = beyond.await.path;
         assert_eq!(device.state().accepted, 1);
         device.do_one();
-        let inside = inside.await.path;
+        let in_flight = in_flight.await.path;
         while device.state().accepted < 2 {
             yield_now().await;
         }
         device.do_one();
-        [inside, waits.await.path, beyond]
+        [in_flight, waits.await.path, beyond]
     });
     let there = on(Placement::Async, Reason::Policy);
     assert_eq!(paths, [there, there, in_software(Reason::QueueFull)]);
@@ -115,7 +116,7 @@ fn by_default_a_thousandth_of_the_streams_is_read_back() {
 }
 
 #[test]
-fn tasks_go_on_while_jobs_are_inside() {
+fn tasks_go_on_while_jobs_are_in_flight() {
     let device = Script::polled();
     let core_loop = core_loop(Arc::clone(&device) as _);
     let (core, pool) = (core_loop.core().clone(), Pool::heap(ByteCount(0)));
@@ -201,7 +202,7 @@ fn spent_in_a_sleep() -> Duration {
         waker.wake();
     });
     let mut asked = 0;
-    let before = processor_time();
+    let before = thread_time();
     core_loop.block_on(poll_fn(move |context| {
         asked += 1;
         if asked == 1 {
@@ -210,14 +211,9 @@ fn spent_in_a_sleep() -> Duration {
         }
         Poll::Ready(())
     }));
-    let spent = processor_time() - before;
+    let spent = thread_time() - before;
     waker_thread.join().expect("it ends");
     spent
-}
-
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[test]

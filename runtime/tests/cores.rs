@@ -42,7 +42,7 @@ async fn jobs(core: Core, pool: Pool, tags: std::ops::Range<u64>) {
     }
 }
 
-/// Fails if the test takes longer than it may on any machine, because a lost wake leads to an endless wait.
+/// Runs the test, and fails if it exceeds a generous time limit. A lost wake would make it wait forever.
 fn in_time(test: impl FnOnce() + Send + 'static) {
     let (held, ended) = mpsc::channel::<()>();
     let thread = thread::spawn(move || {
@@ -287,8 +287,8 @@ fn a_task_spawned_during_the_drop_never_leaks() {
             let (spawned, one_is) = mpsc::channel();
             let thread = thread::spawn(move || {
                 loop {
-                    let inside = (spawner.clone(), Arc::clone(&token));
-                    let task = move |_: Core| async move { drop(inside) };
+                    let in_flight = (spawner.clone(), Arc::clone(&token));
+                    let task = move |_: Core| async move { drop(in_flight) };
                     if spawner.spawn(task) == Err(SpawnError::CoresEnded) {
                         return;
                     }

@@ -106,11 +106,11 @@ fn waiting_jobs_are_served_after_another_tenant_s_sync_job() {
     let device = faulty(FaultPlan { delay_polls: 2, ..FaultPlan::default() });
     let mut rig = Rig::with(device, |config| config.policy = Arc::new(SyncFor(TenantId(2))));
     rig.core.set_limits(Limits { tenant_jobs_max: 1, waiting_max: 9 });
-    let inside = submit(&mut rig, 1, 1, None);
+    let in_flight = submit(&mut rig, 1, 1, None);
     let waits = submit(&mut rig, 2, 1, None);
     let sync = submit(&mut rig, 3, 2, None);
     check(&rig.finished(sync), 3);
-    check(&rig.finished(inside), 1);
+    check(&rig.finished(in_flight), 1);
     assert_eq!(rig.core.outstanding().jobs, 1, "a driver must not rest");
     for _ in 0..TURNS_MAX {
         rig.core.turn();
@@ -149,7 +149,7 @@ fn jobs_that_wait_for_a_lost_device_fall_back() {
 #[test]
 fn a_job_that_waits_too_long_is_done_in_software() {
     let (device, mut rig) = rig(wait_for(9));
-    let _inside = [submit(&mut rig, 0, 0, None), submit(&mut rig, 1, 0, None)];
+    let _in_flight = [submit(&mut rig, 0, 0, None), submit(&mut rig, 1, 0, None)];
     let given_up = submit(&mut rig, 2, 0, None);
     let before = rig.pool.outstanding();
     rig.core.detach(given_up);
@@ -162,8 +162,7 @@ fn a_job_that_waits_too_long_is_done_in_software() {
     assert_eq!(device.state().accepted, 2);
 }
 
-/// Returns a rig without limits. The device takes 10 ms and software takes no time, on this clock. Both costs are known
-/// after some jobs.
+/// Returns a rig without limits that has learnt the costs: 10 ms on the device, none in software.
 fn rig_that_learnt() -> (Arc<Script>, Rig) {
     let (device, mut rig) = rig(Limits::NONE);
     for _ in 0..4 {
@@ -193,7 +192,8 @@ fn a_job_that_would_be_late_goes_to_software() {
     assert_eq!(missed(&rig), 1);
 }
 
-/// Under a policy without probes, a device that looks too late gets no job that could show that it is no longer late.
+/// A device that appears too slow for every deadline gets no jobs. Even under a policy without probes, it is
+/// tried again once its cost is forgotten.
 #[test]
 fn a_late_device_is_tried_again_under_any_policy() {
     let (device, mut rig) = rig_that_learnt();

@@ -137,7 +137,7 @@ fn a_sync_job_does_not_wait_longer_than_the_timeout() {
     assert!(took >= TIMEOUT && took < TIMEOUT + Nanos::micros(20), "{took:?}");
 }
 
-/// A regression test. Only the queue of jobs to be redone held this job, and an expiry of the job lost it.
+/// A regression test. A failed sync job that waits to be redone must not expire and be lost.
 #[test]
 fn a_failed_sync_job_waits_for_software_without_limit() {
     let clock = ManualClock::default();
@@ -184,14 +184,14 @@ fn what_a_device_refuses_runs_in_software_as_queue_full() {
 fn a_full_queue_is_seen_before_it_refuses() {
     let device = Script::new(|capabilities| capabilities.queue_depth = 2);
     let mut rig = Rig::new(device);
-    let inside = [rig.submit(1), rig.submit(2)];
+    let in_flight = [rig.submit(1), rig.submit(2)];
     assert_eq!(rig.path(3), in_software(Reason::QueueFull));
     assert!(rig.core.metrics().fallbacks().is_empty(), "nothing was redone");
-    assert!(!inside.into_iter().any(|ticket| rig.core.is_finished(ticket)));
+    assert!(!in_flight.into_iter().any(|ticket| rig.core.is_finished(ticket)));
 }
 
 #[test]
-fn jobs_inside_a_lost_device_are_redone() {
+fn jobs_in_flight_on_a_lost_device_are_redone() {
     let plan = FaultPlan { lose_after: Some(2), delay_polls: 2, ..FaultPlan::default() };
     let mut rig = Rig::new(faulty(plan));
     let tickets: Vec<_> = (0..5).map(|tag| rig.submit(tag)).collect();
@@ -253,8 +253,8 @@ fn a_late_completion_is_dropped_and_brings_its_buffers_home() {
     assert_eq!(rig.jobs_counted(), 1);
 }
 
-/// A regression test. A job had to run on a device, timed out and was not claimed yet. A late completion still matched
-/// its ticket, finished the job a second time and brought the thread down.
+/// A regression test. A job had to run on a device, timed out and was not claimed yet. A late completion
+/// still matched its ticket, finished the job a second time and caused a panic.
 #[test]
 fn a_late_completion_of_an_unclaimed_failed_job_changes_nothing() {
     let device = Script::polled();
@@ -296,14 +296,14 @@ fn required_devices_fail_what_they_do_not_take() {
     let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
         config.compress = Fallback::Require;
     });
-    let inside = rig.submit(1);
+    let in_flight = rig.submit(1);
     let closed = rig.submit(2);
     let finished = rig.finished(closed);
     assert!(matches!(finished.outcome, Outcome::Failed(DeviceError::Fault(_))));
     assert_eq!(finished.path, path(DEVICE, Placement::Async, Reason::QueueFull));
     device.do_one();
     rig.core.turn();
-    let finished = rig.finished(inside);
+    let finished = rig.finished(in_flight);
     check(&finished, 1);
     assert_eq!(finished.path, path(DEVICE, Placement::Async, Reason::Configured));
     let job = decompress(&rig.pool, 3);
@@ -403,7 +403,7 @@ fn jobs_of_a_lost_device_are_redone_over_several_turns() {
     assert_eq!(rig.pool.outstanding().0, 0);
 }
 
-/// There are more jobs than a turn redoes. Copies wait while the originals return, and must not be redone as well.
+/// More jobs time out than one turn redoes. A waiting copy is dropped when its original returns.
 #[test]
 fn what_timed_out_and_is_given_back_is_redone_once() {
     let device = Script::new(|capabilities| capabilities.queue_depth = 400);
@@ -468,17 +468,17 @@ fn a_cached_decision_is_what_the_policy_would_answer() {
         assert_eq!(path(&mut rig, 60), on_device());
     }
     // The device is full, and then has space again.
-    let inside = [30, 60].map(|tag| rig.submit(tag));
+    let in_flight = [30, 60].map(|tag| rig.submit(tag));
     assert_eq!(path(&mut rig, 30), in_software(Reason::QueueFull));
     device.do_one();
     rig.core.turn();
-    assert_eq!(rig.finished(inside[0]).path, on_device());
+    assert_eq!(rig.finished(in_flight[0]).path, on_device());
     let third = rig.submit(33);
     assert_eq!(path(&mut rig, 30), in_software(Reason::QueueFull));
     device.do_one();
     device.do_one();
     rig.core.turn();
-    assert_eq!([inside[1], third].map(|ticket| rig.finished(ticket).path), [on_device(); 2]);
+    assert_eq!([in_flight[1], third].map(|ticket| rig.finished(ticket).path), [on_device(); 2]);
     // Now there is another policy, and then a device that is gone.
     rig.core.set_policy(Arc::new(AlwaysSoftware));
     assert_eq!(path(&mut rig, 30), in_software(Reason::Policy));
@@ -489,7 +489,7 @@ fn a_cached_decision_is_what_the_policy_would_answer() {
     assert_eq!(path(&mut rig, 6), in_software(Reason::DeviceLost));
 }
 
-/// A policy that says that the device stays the choice in every case, and counts how often it is called.
+/// A policy that always reports its choice of the device as still valid, and counts how often it is called.
 #[derive(Default)]
 struct AlwaysValid(AtomicUsize);
 

@@ -118,7 +118,7 @@ impl Model {
         ready
     }
 
-    /// Turns past every timeout and delay. No job may still be inside afterwards.
+    /// Turns past every timeout and delay. No job may still be inside a device afterwards.
     fn settle(&mut self) {
         for _ in 0..10 {
             self.clock.advance(Nanos(TIMEOUT.0 / 4));

@@ -12,11 +12,11 @@ use device::{Capabilities, Device, FaultPlan, Loss, RefusedReason, Worker};
 use runtime::qualification::{Problem, qualify, qualify_fallback, withdrawn};
 
 /// A time that is much longer than any job here takes, even on a busy machine.
-const PATIENT: Duration = Duration::from_secs(60);
-const IMPATIENT: Duration = Duration::from_millis(5);
+const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT_SHORT: Duration = Duration::from_millis(5);
 
-fn problem(plan: FaultPlan, patience: Duration) -> Problem {
-    qualify(&faulty(plan), &software(), patience).expect_err("it has faults")
+fn problem(plan: FaultPlan, timeout: Duration) -> Problem {
+    qualify(&faulty(plan), &software(), timeout).expect_err("it has faults")
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn honest_devices_qualify_however_their_completions_arrive() {
     let now_and_then = faulty(FaultPlan { refuse_every: 2, ..FaultPlan::default() });
     let devices: [Arc<dyn Device>; 4] = [software(), Arc::new(signalled), polled, now_and_then];
     for device in devices {
-        let qualified = qualify(&device, &software(), PATIENT);
+        let qualified = qualify(&device, &software(), TIMEOUT);
         assert_eq!(qualified, Ok(()), "{}", device.name());
     }
 }
@@ -40,9 +40,9 @@ fn wrong_bytes_disqualify() {
         // This device is right at first.
         FaultPlan { corrupt_every: 5, seed: 3, ..FaultPlan::default() },
     ] {
-        let told = format!("{plan:?}");
-        let problem = problem(plan, PATIENT);
-        assert!(matches!(problem, Problem::Wrong { .. }), "{told}: {problem}");
+        let case = format!("{plan:?}");
+        let problem = problem(plan, TIMEOUT);
+        assert!(matches!(problem, Problem::Wrong { .. }), "{case}: {problem}");
         assert!(problem.disqualifies());
     }
 }
@@ -50,16 +50,16 @@ fn wrong_bytes_disqualify() {
 #[test]
 fn failures_losses_and_hangs_do_not_disqualify() {
     let sound = FaultPlan::default;
-    let failed = problem(FaultPlan { fail_every: 1, ..sound() }, PATIENT);
+    let failed = problem(FaultPlan { fail_every: 1, ..sound() }, TIMEOUT);
     assert!(matches!(failed, Problem::Failed { .. }), "{failed}");
-    let lost = problem(FaultPlan { lose_every: 1, ..sound() }, PATIENT);
+    let lost = problem(FaultPlan { lose_every: 1, ..sound() }, TIMEOUT);
     assert!(matches!(lost, Problem::Failed { .. }), "{lost}");
-    let gone = problem(FaultPlan { lose_after: Some(0), ..sound() }, PATIENT);
+    let gone = problem(FaultPlan { lose_after: Some(0), ..sound() }, TIMEOUT);
     assert!(matches!(gone, Problem::Open(_)), "{gone}");
     let hung = FaultPlan { lose_after: Some(0), loss: Loss::Hang, ..sound() };
-    let hung = problem(hung, IMPATIENT);
-    assert!(matches!(hung, Problem::Late { patience: IMPATIENT, .. }), "{hung}");
-    let full = problem(FaultPlan { refuse_every: 1, ..sound() }, IMPATIENT);
+    let hung = problem(hung, TIMEOUT_SHORT);
+    assert!(matches!(hung, Problem::Late { timeout: TIMEOUT_SHORT, .. }), "{hung}");
+    let full = problem(FaultPlan { refuse_every: 1, ..sound() }, TIMEOUT_SHORT);
     let reason = RefusedReason::Full;
     assert!(
         matches!(&full, Problem::Refused { reason: refused, .. } if *refused == reason),
@@ -70,15 +70,15 @@ fn failures_losses_and_hangs_do_not_disqualify() {
     }
 }
 
-/// Only the fallback is tested, so it does not matter whether a device could do the jobs.
+/// `qualify_fallback` tests only the fallback, so no device needs to support the jobs.
 #[test]
 fn software_stands_in_for_every_named_job_kind() {
     let all = software().capabilities().clone();
-    assert_eq!(qualify_fallback(&all, &software(), PATIENT), Ok(()));
+    assert_eq!(qualify_fallback(&all, &software(), TIMEOUT), Ok(()));
     let iaa = Capabilities { writes: vec![device::Dialect::IAA], ..all.clone() };
-    assert_eq!(qualify_fallback(&iaa, &software(), PATIENT), Ok(()));
+    assert_eq!(qualify_fallback(&iaa, &software(), TIMEOUT), Ok(()));
     let wrong = faulty(FaultPlan { corrupt_every: 1, ..FaultPlan::default() });
-    assert!(qualify_fallback(&all, &wrong, PATIENT).is_err(), "software that errs is no home");
+    assert!(qualify_fallback(&all, &wrong, TIMEOUT).is_err(), "software that errs is no home");
 }
 
 #[test]

@@ -12,9 +12,9 @@ use device::{
 use units::{ByteCount, Nanos};
 
 /// A device that writes nothing, and claims that it filled the whole output buffer.
-struct Boaster(Capabilities);
+struct OverreportingDevice(Capabilities);
 
-impl Device for Boaster {
+impl Device for OverreportingDevice {
     fn name(&self) -> &str {
         "boaster"
     }
@@ -24,14 +24,14 @@ impl Device for Boaster {
     }
 
     fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(BoasterQueue(Vec::new())))
+        Ok(Box::new(OverreportingQueue(Vec::new())))
     }
 }
 
 #[expect(clippy::vec_box, reason = "jobs come and go in their boxes")]
-struct BoasterQueue(Vec<Box<Job>>);
+struct OverreportingQueue(Vec<Box<Job>>);
 
-impl Queue for BoasterQueue {
+impl Queue for OverreportingQueue {
     fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
         self.0.push(job);
         Ok(())
@@ -53,10 +53,9 @@ impl Queue for BoasterQueue {
     }
 }
 
-/// Returns the result that a job of `tenant` gets. Its output buffer contained `secret` before, which belonged to
-/// `other`.
+/// Returns the result of a job of `tenant` whose output buffer contained the `secret` of `other` before.
 fn given(secret: &[u8], other: u16, tenant: u16) -> Vec<u8> {
-    let mut rig = Rig::new(Arc::new(Boaster(Script::polled().capabilities().clone())));
+    let mut rig = Rig::new(Arc::new(OverreportingDevice(Script::polled().capabilities().clone())));
     rig.pool = device::Pool::heap(ByteCount::mib(1));
     let mut result = Vec::new();
     for (tenant, leaves) in [(other, Some(secret)), (tenant, None)] {

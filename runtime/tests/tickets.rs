@@ -142,7 +142,7 @@ fn a_ticket_is_not_claimed_twice() {
 }
 
 #[test]
-fn a_runtime_dropped_with_jobs_inside_leaves_nothing_behind() {
+fn a_runtime_dropped_with_jobs_in_flight_leaves_nothing_behind() {
     let plan = FaultPlan { delay_polls: 5, ..FaultPlan::default() };
     let mut rig = Rig::new(faulty(plan));
     for tag in 0..4 {

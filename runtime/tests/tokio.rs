@@ -180,7 +180,7 @@ fn inline_jobs_do_not_turn_the_core() {
         device,
         |config| config.policy = policy,
         |runtime| async move {
-            let _inside = runtime.run(long(&pool));
+            let _in_flight = runtime.run(long(&pool));
             for tag in 0..100 {
                 check(&runtime.run(compress(&pool, tag)).await, tag);
                 tokio::task::yield_now().await;
@@ -297,7 +297,7 @@ fn dropped_futures_leave_nothing_behind() {
 }
 
 #[test]
-fn an_executor_that_ends_with_jobs_inside_leaves_nothing_behind() {
+fn an_executor_that_ends_with_jobs_in_flight_leaves_nothing_behind() {
     let pool = Pool::heap(ByteCount(0));
     let device = worker(1, 64);
     in_tokio(
@@ -339,7 +339,7 @@ fn more_jobs_than_a_device_holds_all_end() {
     );
 }
 
-/// Runs with a device of this queue depth. The policy chooses it for every job, even if it is full.
+/// Runs `body` with a device of this queue depth. The policy chooses it for every job, even if it is full.
 fn with_limits<F: Future<Output = ()>>(
     limits: Limits,
     depth: usize,
@@ -356,7 +356,7 @@ fn with_limits<F: Future<Output = ()>>(
 }
 
 #[test]
-fn a_tenant_has_no_more_jobs_inside_than_allowed() {
+fn a_tenant_has_no_more_jobs_in_flight_than_allowed() {
     for (tenant_jobs_max, accepted) in [(1, 2), (2, 3), (usize::MAX, 4)] {
         let limits = Limits { tenant_jobs_max, waiting_max: 9 };
         with_limits(limits, 9, |runtime, device| async move {

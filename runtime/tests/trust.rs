@@ -15,27 +15,27 @@ use runtime::{Reputation, Runtime, RuntimeConfig};
 use units::{ByteCount, ManualClock, Nanos, Prng};
 
 /// Changes a job's completion. The first argument is the job's number.
-type Lie = dyn FnMut(u64, &mut Completion) + Send;
+type Tamper = dyn FnMut(u64, &mut Completion) + Send;
 
 /// Software that changes its results as the test says.
-struct Liar {
+struct TamperingDevice {
     capabilities: Capabilities,
-    lie: Arc<Mutex<(u64, Box<Lie>)>>,
+    tamper: Arc<Mutex<(u64, Box<Tamper>)>>,
 }
 
-impl Liar {
-    fn new(lie: impl FnMut(u64, &mut Completion) + Send + 'static) -> Arc<Self> {
+impl TamperingDevice {
+    fn new(tamper: impl FnMut(u64, &mut Completion) + Send + 'static) -> Arc<Self> {
         let mut capabilities = software().capabilities().clone();
         capabilities.waiting = Waiting::Polled { expected: Nanos::micros(10) };
-        Arc::new(Self { capabilities, lie: Arc::new(Mutex::new((0, Box::new(lie)))) })
+        Arc::new(Self { capabilities, tamper: Arc::new(Mutex::new((0, Box::new(tamper)))) })
     }
 
-    fn tell(&self, lie: impl FnMut(u64, &mut Completion) + Send + 'static) {
-        self.lie.lock().1 = Box::new(lie);
+    fn tell(&self, tamper: impl FnMut(u64, &mut Completion) + Send + 'static) {
+        self.tamper.lock().1 = Box::new(tamper);
     }
 }
 
-impl Device for Liar {
+impl Device for TamperingDevice {
     fn name(&self) -> &str {
         "liar"
     }
@@ -45,13 +45,13 @@ impl Device for Liar {
     }
 
     fn open_queue(&self, waker: std::task::Waker) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(LiarQueue(software().open_queue(waker)?, Arc::clone(&self.lie))))
+        Ok(Box::new(TamperingQueue(software().open_queue(waker)?, Arc::clone(&self.tamper))))
     }
 }
 
-struct LiarQueue(Box<dyn Queue>, Arc<Mutex<(u64, Box<Lie>)>>);
+struct TamperingQueue(Box<dyn Queue>, Arc<Mutex<(u64, Box<Tamper>)>>);
 
-impl Queue for LiarQueue {
+impl Queue for TamperingQueue {
     fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
         self.0.try_submit(job)
     }
@@ -59,9 +59,9 @@ impl Queue for LiarQueue {
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
         let before = done.len();
         self.0.poll(done);
-        let (jobs, lie) = &mut *self.1.lock();
+        let (jobs, tamper) = &mut *self.1.lock();
         for completion in &mut done[before..] {
-            lie(*jobs, completion);
+            tamper(*jobs, completion);
             *jobs += 1;
         }
         done.len() - before
@@ -72,7 +72,7 @@ impl Queue for LiarQueue {
     }
 }
 
-/// Changes the last byte, so that the beginning of the stream stays sound.
+/// Changes the last byte, so that the beginning of the stream stays valid.
 fn spoil(completion: &mut Completion) {
     if let Outcome::Done { output_bytes } = completion.outcome {
         let end = completion.job.output_offset + output_bytes;
@@ -80,7 +80,7 @@ fn spoil(completion: &mut Completion) {
     }
 }
 
-fn rig(device: &Arc<Liar>, every: u32) -> Rig {
+fn rig(device: &Arc<TamperingDevice>, every: u32) -> Rig {
     Rig::with(Arc::clone(device) as _, |config| config.verify_every = NonZeroU32::new(every))
 }
 
@@ -121,7 +121,7 @@ fn distrusted(rig: &Rig) -> u64 {
 
 #[test]
 fn a_device_that_is_always_wrong_loses_nothing() {
-    let device = Liar::new(|_, completion| spoil(completion));
+    let device = TamperingDevice::new(|_, completion| spoil(completion));
     let mut rig = rig(&device, 1_000);
     for tag in 0..200 {
         assert!(is_sound(&mut rig, tag), "job {tag} was acknowledged");
@@ -131,7 +131,7 @@ fn a_device_that_is_always_wrong_loses_nothing() {
 
 #[test]
 fn one_wrong_result_in_a_thousand_is_borne() {
-    let device = Liar::new(|job, completion| {
+    let device = TamperingDevice::new(|job, completion| {
         if job % 1_000 == 500 {
             spoil(completion);
         }
@@ -147,7 +147,7 @@ fn one_wrong_result_in_a_thousand_is_borne() {
 #[test]
 fn one_wrong_result_in_a_hundred_is_not_borne() {
     let mut draws = Prng::new(9);
-    let device = Liar::new(move |_, completion| {
+    let device = TamperingDevice::new(move |_, completion| {
         if draws.below(100) == 0 {
             spoil(completion);
         }
@@ -164,7 +164,7 @@ fn one_wrong_result_in_a_hundred_is_not_borne() {
 #[test]
 fn garbage_is_found_however_long_a_device_was_right() {
     let mut draws = Prng::new(3);
-    let device = Liar::new(move |job, completion| {
+    let device = TamperingDevice::new(move |job, completion| {
         if let Outcome::Done { output_bytes } = completion.outcome
             && job >= 20_000
         {
@@ -180,7 +180,7 @@ fn garbage_is_found_however_long_a_device_was_right() {
 
 #[test]
 fn a_probe_whose_result_is_wrong_does_not_pass() {
-    let device = Liar::new(|_, completion| spoil(completion));
+    let device = TamperingDevice::new(|_, completion| spoil(completion));
     let mut rig = rig(&device, 1_000);
     while distrusted(&rig) == 0 {
         is_sound(&mut rig, 1);
@@ -208,7 +208,7 @@ fn a_probe_whose_result_is_wrong_does_not_pass() {
 
 #[test]
 fn one_right_probe_does_not_make_the_next_wait_short() {
-    let device = Liar::new(|_, completion| spoil(completion));
+    let device = TamperingDevice::new(|_, completion| spoil(completion));
     let mut rig = rig(&device, 1_000);
     while distrusted(&rig) == 0 {
         is_sound(&mut rig, 1);
@@ -228,7 +228,7 @@ fn one_right_probe_does_not_make_the_next_wait_short() {
 }
 
 /// Creates two runtimes over the same devices, like the workers of a process.
-fn two(device: &Arc<Liar>, clock: &ManualClock) -> [Runtime; 2] {
+fn two(device: &Arc<TamperingDevice>, clock: &ManualClock) -> [Runtime; 2] {
     let devices: Vec<Arc<dyn Device>> = vec![software(), Arc::clone(device) as _];
     let reputation = Reputation::new(&devices);
     [1, 2].map(|seed| {
@@ -257,7 +257,8 @@ fn path_in(core: &mut Runtime, tag: u64) -> runtime::Path {
 
 #[test]
 fn all_runtimes_of_a_process_stop_and_go_on_together() {
-    let (device, clock) = (Liar::new(|_, completion| spoil(completion)), ManualClock::default());
+    let (device, clock) =
+        (TamperingDevice::new(|_, completion| spoil(completion)), ManualClock::default());
     let [mut first, mut second] = two(&device, &clock);
     for tag in 0..100 {
         path_in(&mut first, tag);
@@ -273,7 +274,7 @@ fn all_runtimes_of_a_process_stop_and_go_on_together() {
 
 #[test]
 fn results_that_callers_refute_count_against_the_device() {
-    let device = Liar::new(|_, _| {});
+    let device = TamperingDevice::new(|_, _| {});
     let mut rig = rig(&device, 1_000);
     for _ in 0..4 {
         rig.core.report_misread(DEVICE);
@@ -286,7 +287,7 @@ fn results_that_callers_refute_count_against_the_device() {
 
 #[test]
 fn streams_that_nobody_reads_count_against_their_writer() {
-    let devices: Vec<Arc<dyn Device>> = vec![software(), Liar::new(|_, _| {})];
+    let devices: Vec<Arc<dyn Device>> = vec![software(), TamperingDevice::new(|_, _| {})];
     let reputation = Reputation::new(&devices);
     let mut rig = Rig::with(Arc::clone(&devices[DEVICE]), |config| {
         config.reputation = Arc::clone(&reputation);
@@ -332,7 +333,7 @@ fn this_process_s_own_code_is_not_read_back() {
 
 #[test]
 fn long_streams_are_read_back_too() {
-    let device = Liar::new(|_, completion| spoil(completion));
+    let device = TamperingDevice::new(|_, completion| spoil(completion));
     let mut rig = rig(&device, 1_000);
     let input = device::contract::payload::Payload::Text.bytes(600_000, 1);
     let dialect = Dialect::new(device::Codec::Deflate);
@@ -361,7 +362,7 @@ fn what_a_device_costs_that_turns_wrong() {
 
 /// Returns the number of values that are lost to a device that gives `good` good results and then spoils every result.
 fn lost_after(good: u64, seed: u64) -> usize {
-    let device = Liar::new(move |job, completion| {
+    let device = TamperingDevice::new(move |job, completion| {
         if job >= good {
             spoil(completion);
         }

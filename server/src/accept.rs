@@ -1,8 +1,8 @@
-//! Listens and accepts: connections are counted against the limit and assigned to the workers in turn.
+//! Accepts connections, counts them against the limit and assigns them to the workers in turn.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub(crate) struct Dispatcher {
     pub(crate) errors: Arc<AcceptErrors>,
 }
 
-/// Chooses the worker that gets the next connection, in turn for each protocol. Lanes are few and cost much. With one
-/// turn for all protocols, lanes could all go to one worker when other connections come in between.
+/// Assigns connections to workers in round-robin order, separately for each protocol. Lanes are few and
+/// expensive; with one order for all protocols they could all go to one worker.
 #[derive(Default)]
 pub(crate) struct Turns([AtomicUsize; ListenerProtocol::ALL.len()]);
 
@@ -41,7 +41,8 @@ impl Turns {
 }
 
 impl Dispatcher {
-    fn dispatch(&self, mut accepted: Accepted) {
+    /// Passes a connection to the next worker, if the limits allow it.
+    pub(crate) fn dispatch(&self, mut accepted: Accepted) {
         let worker = self.turns.next(&accepted, self.workers.len());
         let protocol = accepted.protocol();
         if is_among_the_last(&accepted) || !self.connections.enter(protocol) {
@@ -49,23 +50,26 @@ impl Dispatcher {
             let _ = match &mut accepted {
                 Accepted::Tcp(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
                 Accepted::Unix(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
-                // A gRPC connection has no message before the HTTP/2 preface, and the other protocols have none for
-                // this. The client sees only the end of the connection.
-                Accepted::Tcp(..) | Accepted::Unix(..) | Accepted::Lane(_) => Ok(()),
+                // Only memcached's protocol has a message for this. Other clients see a closed connection, and so do
+                // those of TLS, for whom it would have to be encrypted first.
+                Accepted::Tcp(..) | Accepted::Tls(..) | Accepted::Unix(..) | Accepted::Lane(_) => {
+                    Ok(())
+                }
             };
             return;
         }
-        if !self.workers[worker].tell(WorkerMessage::Serve(accepted)) {
+        if !self.workers[worker].send(WorkerMessage::Serve(accepted)) {
             self.connections.leave(protocol);
         }
     }
 }
 
-/// Returns whether a client's connection has one of the last descriptors that the process may open. These are reserved
-/// for the admin pages and for the connections to stores and services. The system gives the lowest free descriptor.
+/// Returns whether a connection's file descriptor is among the highest that the process may open. These are
+/// reserved for the admin pages and for connections to stores and services.
 fn is_among_the_last(accepted: &Accepted) -> bool {
     let descriptor = match accepted {
         Accepted::Tcp(stream, _) => stream.as_raw_fd(),
+        Accepted::Tls(accepted, _) => accepted.socket.as_raw_fd(),
         Accepted::Unix(stream, _) | Accepted::Lane(stream) => stream.as_raw_fd(),
     };
     let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
@@ -73,19 +77,19 @@ fn is_among_the_last(accepted: &Accepted) -> bool {
     u64::try_from(descriptor).is_ok_and(|descriptor| descriptor >= limit - kept)
 }
 
-/// The share of all descriptors that is kept from clients: one in this many.
+/// The denominator of the share of file descriptors that clients cannot use: 1 in 8.
 const DESCRIPTORS_KEPT_SHARE: u64 = 8;
-/// The most descriptors that are kept from clients: as many as the admin pages may have connections.
+/// The maximum number of file descriptors that clients cannot use: the connection limit of the admin pages.
 const DESCRIPTORS_KEPT_MAX: u64 = 64;
 
 /// Listens on every address that the text resolves to.
 ///
 /// # Errors
-/// Returns the system's error, if it could not listen on any of them.
+/// Returns the system's error if it cannot listen on any of these addresses.
 pub(crate) fn listen_tcp(address: &str, backlog: u32) -> io::Result<Vec<std::net::TcpListener>> {
     let tried = address.to_socket_addrs()?.map(|address| listen_on(address, backlog));
     let (bound, failed): (Vec<_>, Vec<_>) = tried.partition(Result::is_ok);
-    // As with memcached, a name with an address that this machine lacks is served on its other addresses.
+    // As in memcached, addresses on which the machine cannot listen are skipped if there are others.
     let first_failure = failed.into_iter().find_map(Result::err);
     match (bound.is_empty(), first_failure) {
         (true, Some(error)) => Err(error),
@@ -105,11 +109,10 @@ fn listen_on(address: SocketAddr, backlog: u32) -> io::Result<std::net::TcpListe
     Ok(socket.into())
 }
 
-/// Binds a Unix listener with the given permission bits. A socket file without a listener is replaced. Any other file
-/// is left alone.
+/// Binds a Unix listener with the given permissions. Replaces only a socket file without a listener.
 ///
 /// # Errors
-/// Returns the system's error; `AddrInUse` if another process listens there.
+/// Returns the system's error, or `AddrInUse` if the path has a listener or another kind of file.
 pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::net::UnixListener> {
     if let Ok(there) = path.symlink_metadata() {
         let is_socket = there.file_type().is_socket();
@@ -118,7 +121,7 @@ pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::n
         }
         std::fs::remove_file(path)?;
     }
-    // The socket is bound under a mask, so that it never has more permissions than it should.
+    // The umask ensures that the socket never has more permissions than configured.
     let mask = umask(Mode::from_raw_mode(0o777 & !mode));
     let bound = std::os::unix::net::UnixListener::bind(path);
     umask(mask);
@@ -128,7 +131,7 @@ pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::n
     Ok(listener)
 }
 
-/// The file of a Unix socket. It is removed at the end unless another process has made its own file there since.
+/// The file of a Unix socket. [`Self::remove`] leaves it if another process has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -164,15 +167,21 @@ pub(crate) async fn accept_tcp(
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
             Ok(stream) => {
-                let _ = stream.set_nodelay(true);
-                // Without keepalive, a host that vanished would keep its connection for ever.
-                let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER);
-                let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+                prepare_tcp(&stream);
                 dispatcher.dispatch(Accepted::Tcp(stream, protocol));
             }
             Err(error) => dispatcher.errors.pause(&error).await,
         }
     }
+}
+
+/// Sets the options of a client's socket.
+pub(crate) fn prepare_tcp(stream: &impl AsFd) {
+    let socket = SockRef::from(stream);
+    let _ = socket.set_tcp_nodelay(true);
+    // Without keepalive, a host that vanished would keep its connection forever.
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER);
+    let _ = socket.set_tcp_keepalive(&keepalive);
 }
 
 /// Accepts connections for as long as the future is polled.
@@ -192,7 +201,7 @@ pub(crate) async fn accept_unix(
     }
 }
 
-/// Handles connections that could not be accepted: all are counted, and the log has at most one line per second.
+/// Counts and logs connections that could not be accepted, with at most one log line per second.
 pub(crate) struct AcceptErrors {
     pub(crate) control: Arc<Control>,
     logged: Mutex<Option<Instant>>,
@@ -203,8 +212,8 @@ impl AcceptErrors {
         Self { control, logged: Mutex::new(None) }
     }
 
-    /// Waits after a failed accept, because another try without free descriptors would only spin. It does not wait if
-    /// the client hung up first.
+    /// Waits after a failed accept, so that the acceptor does not spin while there are no free file
+    /// descriptors. Returns at once if the client closed the connection first.
     pub(crate) async fn pause(&self, error: &io::Error) {
         if error.kind() == io::ErrorKind::ConnectionAborted {
             return;
@@ -230,7 +239,7 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(120);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// memcached's reply to a client above the limit (`maxconns_fast`).
-const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+pub(crate) const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 #[cfg(test)]
 mod tests {

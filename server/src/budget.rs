@@ -1,7 +1,7 @@
-//! A worker's memory for values in flight: what clients send and are sent, what stores answer, and jobs of other
-//! processes. Bytes are taken from the budget before memory is allocated, and are returned when the last user of that
-//! memory is done. Small requests are served before large ones. Users that hold bytes and make no progress learn that
-//! others wait.
+//! The memory budget of a worker for values in flight: values that clients send and receive, answers of
+//! stores, and jobs of other processes. Bytes are taken from the budget before memory is allocated, and are
+//! returned with the last use of that memory. Small requests are served before large ones. Holders that make
+//! no progress can see that others wait.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// A limited number of bytes that users may hold. Clones share it.
+/// A limited number of bytes that users may hold. Clones share the same budget.
 #[derive(Clone)]
 pub(crate) struct Budget(Arc<Shared>);
 
@@ -28,7 +28,7 @@ struct Shared {
     /// The number of waiters.
     waiters: AtomicU64,
     wanted: Notify,
-    /// Whether a user holds bytes beyond the limit, see [`Budget::grow`].
+    /// True while a user holds bytes beyond the limit, see [`Budget::grow`].
     overdrawn: AtomicBool,
 }
 
@@ -48,7 +48,7 @@ enum WaiterState {
 pub(crate) struct Permit {
     budget: Budget,
     bytes: u64,
-    /// Whether the bytes were granted beyond the limit.
+    /// True if the bytes were granted beyond the limit.
     is_overdraft: bool,
 }
 
@@ -66,14 +66,14 @@ impl Budget {
         }))
     }
 
-    /// Takes bytes for something new if that many are free and no user waits. A quarter of the budget is left for users
-    /// that need more bytes for what they already hold. A single user may take all.
+    /// Takes bytes for a new request if they are free and no user waits. A quarter of the budget is reserved
+    /// for users that already hold bytes. If no bytes are held, one request may take them all.
     pub(crate) fn try_begin(&self, bytes: u64) -> Option<Permit> {
         if self.is_wanted() { None } else { self.begin(bytes) }
     }
 
-    /// Waits for bytes for something new. Small requests are served first and equal ones in order, so that many large
-    /// requests do not hold up a small one. A user that waits here holds no bytes.
+    /// Waits for bytes for a new request. Smaller requests are served first, and equal ones in order, so that
+    /// many large requests do not delay a small one. The caller must hold no other bytes.
     pub(crate) async fn take(&self, bytes: u64) -> Permit {
         match self.try_begin(bytes) {
             Some(permit) => permit,
@@ -81,13 +81,13 @@ impl Budget {
         }
     }
 
-    /// Takes more bytes for a user that holds some. It does not wait, and overtakes users that wait.
+    /// Takes more bytes for a user that already holds some, ahead of users that wait. Does not wait.
     pub(crate) fn try_grow(&self, bytes: u64) -> Option<Permit> {
         self.add(bytes.min(self.0.max), self.0.max)
     }
 
-    /// Waits for more bytes for a user that holds some. One user at a time gets bytes beyond the limit, so that users
-    /// that wait for each other can continue.
+    /// Waits for more bytes for a user that already holds some. One user at a time gets bytes beyond the
+    /// limit, so that users that hold bytes cannot deadlock.
     pub(crate) async fn grow(&self, bytes: u64) -> Permit {
         if let Some(permit) = self.try_grow(bytes) {
             return permit;
@@ -158,7 +158,7 @@ impl Budget {
         let mut waiting = self.0.waiting.lock();
         while let Some(first) = waiting.front() {
             let Some(permit) = self.begin(first.bytes) else { return };
-            // The bytes belong to the waiter from here on.
+            // From here on, the waiter owns the bytes.
             permit.keep();
             let first = waiting.pop_front();
             self.0.waiters.fetch_sub(1, Ordering::SeqCst);
@@ -220,15 +220,13 @@ impl Drop for Permit {
     }
 }
 
-/// The share of a budget that is left for users that need more for what they hold: one part in this many.
+/// The denominator of the share of a budget that is reserved for users that already hold bytes: 1 in 4.
 const RESERVE_SHARE: u64 = 4;
 
-/// The time after which a user that waits with bytes in hand tries again. Such waits are rare, so no order is kept
-/// among these users.
+/// The retry interval of users that wait and already hold bytes. They are rare and therefore not queued.
 const GROW_PAUSE: Duration = Duration::from_millis(2);
 
-/// Values up to this size are not charged one by one. The small values that a connection may hold are counted with the
-/// connection.
+/// The largest value that is not charged to the budget (bytes). It counts as memory of its connection.
 pub(crate) const UNCHARGED_BYTES_MAX: usize = 16 << 10;
 
 struct Held {
@@ -242,7 +240,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Counts a user that waits with bytes in hand among the waiting users, until this value is dropped.
+/// Counts a user that already holds bytes as waiting, until this value is dropped.
 struct Growing<'a>(&'a Budget);
 
 impl<'a> Growing<'a> {
@@ -260,7 +258,7 @@ impl Drop for Growing<'_> {
     }
 }
 
-/// A wait for bytes of the budget. Dropping it returns the granted bytes and leaves the queue.
+/// A wait for bytes. Dropping it leaves the queue and returns any granted bytes.
 struct Taking {
     budget: Budget,
     waiter: Arc<Waiter>,
@@ -316,7 +314,7 @@ impl Drop for Taking {
         if matches!(*self.waiter.state.lock(), WaiterState::Granted) {
             drop(self.budget.granted(self.waiter.bytes));
         } else {
-            // A waiter behind this one may fit now.
+            // The next waiter may fit now.
             self.budget.serve();
         }
     }

@@ -1,5 +1,4 @@
-//! The state that all sessions of a worker share: the store, the conversion of values, limits, counters, and the signal
-//! of the shutdown.
+//! The state that all sessions of a worker share: store, conversion of values, limits, counters, shutdown.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -14,16 +13,18 @@ use runtime::TokioRuntime;
 use slab::Slab;
 use units::{ByteCount, Clock};
 
+use crate::access::{Access, Allowances, Origin, TENANT_MAX};
 use crate::backend::Backend;
 use crate::budget::{Budget, Permit};
-use crate::config::Services;
+use crate::config::{ProtocolName, Services};
 use crate::counters::Counters;
-use crate::damaged::Looks;
+use crate::damaged::ExamineLimit;
 use crate::long_keys::{LONG_BYTES, LongKeys};
+use crate::programs::ProgramService;
 use crate::scheduler::Scheduler;
 use crate::session::Edits;
 use crate::stats::StatsPages;
-use crate::traces::Traced;
+use crate::tls::Tls;
 use crate::turns::Turns;
 use crate::upstream::InteractiveLoad;
 use crate::values::Values;
@@ -34,7 +35,7 @@ use device::lane::WatchLane;
 pub(crate) struct WorkerContext {
     pub(crate) backend: Backend,
     pub(crate) values: Values,
-    /// The runtime that runs jobs of other processes. `values` uses it for the jobs of this one.
+    /// The runtime for jobs of other processes. `values` uses the same runtime for jobs of this process.
     pub(crate) runtime: TokioRuntime,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) services: Services,
@@ -44,19 +45,21 @@ pub(crate) struct WorkerContext {
     pub(crate) lane_held_bytes: Cell<u64>,
     /// The number of jobs of other processes in flight.
     pub(crate) jobs: Cell<usize>,
-    /// The most jobs of other processes that may be in flight.
+    /// The limit of jobs of other processes in flight.
     pub(crate) jobs_max: usize,
-    /// The peers that send these jobs. The position of a peer gives its tenant.
+    /// The peers that send jobs to this process. A peer's index determines its tenant.
     pub(crate) peers: RefCell<Slab<()>>,
-    /// The devices that the runtime's jobs run on, by their index in a path.
+    /// The devices of the runtime, by their index in a path.
     pub(crate) devices: Vec<Arc<dyn device::Device>>,
     /// The routes of gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
     /// The scheduler, if this process is one.
     pub(crate) scheduler: Option<Arc<Scheduler>>,
     pub(crate) limits: protocol::Limits,
+    /// The protocols that clients may speak.
+    pub(crate) protocol: ProtocolName,
     pub(crate) requests_per_turn: usize,
-    /// The silence after which a client loses its connection; none for never.
+    /// The time after which a silent client loses its connection; `None` for never.
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) connections: Arc<Connections>,
@@ -65,30 +68,33 @@ pub(crate) struct WorkerContext {
     pub(crate) budget: Budget,
     pub(crate) inflight_bytes_max: ByteCount,
     pub(crate) watch_lane: Option<WatchLane>,
-    /// The turns for moving long values.
+    /// Bounds the bytes of long values that are moved between two polls for events.
     pub(crate) turns: Rc<Turns>,
     pub(crate) edits: Edits,
-    /// The load on the connections to stores that carry short exchanges.
+    /// The load on the connections to stores for short requests.
     pub(crate) interactive_load: Rc<InteractiveLoad>,
     /// The keys whose values some worker found to be long.
     pub(crate) long_keys: Arc<LongKeys>,
-    /// Whether a list of the servers' items is being passed to a client.
-    pub(crate) passes_on: Cell<bool>,
-    /// Whether clients may list the items.
+    /// True while a list of the servers' items is being sent to a client.
+    pub(crate) is_forwarding: Cell<bool>,
+    /// The rules about clients.
+    pub(crate) access: Arc<Access>,
+    pub(crate) allowances: Allowances,
+    /// True if clients may list the items.
     pub(crate) dump: bool,
-    /// The limit on how often failed `add` commands look at the item in their way.
-    pub(crate) looks: Looks,
+    /// The rate limit for examining the existing item after a failed `add`.
+    pub(crate) examine_limit: ExamineLimit,
     pub(crate) shutdown: Shutdown,
-    /// The executor of traces, if this process runs traces.
-    pub(crate) traced: Option<Rc<Traced>>,
-    /// The context of the store service, if this process has one. It uses the same store and passes values as they are
-    /// stored.
+    pub(crate) tls: Arc<Tls>,
+    /// The executor of programs, if this process runs programs.
+    pub(crate) programs: Option<Rc<ProgramService>>,
+    /// The context of the store service, if there is one. It uses the same store without converting values.
     pub(crate) of_store: Option<Rc<WorkerContext>>,
 }
 
 impl WorkerContext {
-    /// Takes a part of the budget for something new, and waits at most [`ADMISSION_MAX`] for it. Returns none if the
-    /// bytes did not become free in time.
+    /// Takes bytes of the budget for a new request and waits at most [`ADMISSION_MAX`] for them. Returns
+    /// `None` after that time.
     pub(crate) async fn admit(&self, bytes: usize) -> Option<Permit> {
         let bytes = bytes as u64;
         if let Some(permit) = self.budget.try_begin(bytes) {
@@ -98,25 +104,31 @@ impl WorkerContext {
         tokio::time::timeout(ADMISSION_MAX, self.budget.take(bytes)).await.ok()
     }
 
+    /// Logs an administrative command of a client that no rule limits.
+    pub(crate) fn audit_anonymous(&self, origin: &Origin, command: &str) {
+        let left_out = &self.counters.access.audit_lines_left_out;
+        self.access.audit.allowed_anonymous(origin, command, self.clock.now(), left_out);
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         self.shutdown.draining.get()
     }
 
-    /// Returns the bytes that a get adds to the bytes that its session is expected to have in flight. They are 0 unless
-    /// the value of one of its keys is long.
+    /// Returns the bytes that a get is expected to have in flight: [`LONG_BYTES`] if the value of any of
+    /// `keys` is known to be long, else 0.
     #[inline]
     pub(crate) fn long_bytes<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> usize {
         if self.long_keys.contains_any(keys) { LONG_BYTES } else { 0 }
     }
 
-    /// Returns whether memory is short: others wait for it, or more than half of the budget is spent.
+    /// Returns whether memory is short: users wait for it, or more than half of the budget is in use.
     pub(crate) fn is_short_of_memory(&self) -> bool {
         self.budget.is_wanted() || self.budget.held() > self.budget.max() / 2
     }
 }
 
-/// A peer whose jobs this process runs: the other end of a lane or of a gRPC connection. Each peer is one tenant of the
-/// runtime. The tenant names inside its jobs decide nothing, because the peer may choose them as it likes.
+/// A peer whose jobs this process runs: the other end of a lane or of a gRPC connection. Each peer is one
+/// tenant of the runtime. Tenant ids in the peer's jobs are ignored, because the peer could choose any.
 pub(crate) struct Peer {
     context: Rc<WorkerContext>,
     place: usize,
@@ -128,10 +140,10 @@ impl Peer {
         Self { context: Rc::clone(context), place }
     }
 
-    /// Returns the peer's tenant. The first tenant is for this process's jobs. All peers beyond the last tenant share
-    /// the last one.
+    /// Returns the peer's tenant. Tenant 0 is this process, and the ids up to [`TENANT_MAX`] are those that roles name.
+    /// Peers beyond the last id share that id.
     pub(crate) fn tenant(&self) -> TenantId {
-        TenantId(u16::try_from(self.place + 1).unwrap_or(u16::MAX))
+        TenantId(u16::try_from(self.place + 1 + usize::from(TENANT_MAX)).unwrap_or(u16::MAX))
     }
 }
 
@@ -141,7 +153,7 @@ impl Drop for Peer {
     }
 }
 
-/// The signal that the server ends. It wakes the worker's sessions that wait for their clients.
+/// The shutdown signal of the server. It wakes sessions of the worker that wait for their clients.
 #[derive(Default)]
 pub(crate) struct Shutdown {
     draining: Cell<bool>,
@@ -154,7 +166,7 @@ impl Shutdown {
         self.waiting.borrow().iter().for_each(|(_, waker)| waker.wake_by_ref());
     }
 
-    /// Has the waker called when the server begins to drain. The caller passes the same `place` in every call.
+    /// Registers `waker` to be woken when the server drains. A caller passes the same `place` in every call.
     pub(crate) fn watch(&self, place: &mut Option<usize>, waker: &Waker) {
         let mut waiting = self.waiting.borrow_mut();
         match place {
@@ -185,8 +197,7 @@ impl Shutdown {
     }
 }
 
-/// The longest time that something new waits for a part of the budget. After this time its client is told that there is
-/// no memory.
+/// The longest time that a new request waits for bytes, before its client gets an out-of-memory error.
 pub(crate) const ADMISSION_MAX: Duration = Duration::from_secs(5);
 
 /// A registration that ends when this value is dropped.
@@ -201,8 +212,7 @@ impl Drop for ShutdownWatch<'_> {
     }
 }
 
-/// The open connections of the whole server, and their limit. Each protocol in use has a share that the others cannot
-/// take.
+/// The open connections of the whole server, and their limit. Each protocol in use has a reserved share.
 #[derive(Debug)]
 pub(crate) struct Connections(Mutex<Places>);
 
@@ -214,13 +224,13 @@ struct Places {
 }
 
 impl Connections {
-    /// Creates a limit of `max` connections for the protocols `in_use`.
+    /// Creates the state for at most `max` connections of the protocols `in_use`.
     pub(crate) fn new(max: usize, in_use: &[ListenerProtocol]) -> Self {
         let in_use = ListenerProtocol::ALL.map(|protocol| in_use.contains(&protocol));
         Self(Mutex::new(Places { max, in_use, open: [0; ListenerProtocol::ALL.len()] }))
     }
 
-    /// Takes a place for a connection and returns whether one was free.
+    /// Counts a new connection if the limit allows it, and returns whether it does.
     pub(crate) fn enter(&self, protocol: ListenerProtocol) -> bool {
         let mut places = self.0.lock();
         let is_free = places.taken_for(protocol) < places.max;
@@ -247,7 +257,7 @@ impl Connections {
         self.0.lock().max = max;
     }
 
-    /// Returns, for each protocol in use, the number of open connections and the number of reserved places.
+    /// Returns, for each protocol in use, the numbers of open and of reserved connections.
     pub(crate) fn by_protocol(&self) -> Vec<(ListenerProtocol, usize, usize)> {
         let places = self.0.lock();
         let used =
@@ -258,8 +268,8 @@ impl Connections {
 }
 
 impl Places {
-    /// Returns the number of places that a new connection of this protocol cannot have: those in use, and those
-    /// reserved for others.
+    /// Returns the number of connections that are not available to this protocol: the open ones and those
+    /// reserved for other protocols.
     fn taken_for(&self, protocol: ListenerProtocol) -> usize {
         let of = |other: ListenerProtocol| {
             let open = self.open[other as usize];
@@ -268,8 +278,8 @@ impl Places {
         ListenerProtocol::ALL.into_iter().map(of).sum()
     }
 
-    /// Returns the places reserved for a protocol: a sixteenth of all places, but never so many that nothing is left
-    /// for the first client.
+    /// Returns the number of connections reserved for a protocol: a sixteenth of all, but at most an equal
+    /// share for each protocol.
     fn reserved(&self, protocol: ListenerProtocol) -> usize {
         let kinds = self.in_use.iter().filter(|used| **used).count();
         if kinds < 2 || !self.in_use[protocol as usize] {
@@ -279,7 +289,7 @@ impl Places {
     }
 }
 
-/// The share of all places that is reserved for each protocol: one in this many.
+/// The denominator of the share of connections that is reserved for each protocol: 1 in 16.
 const RESERVED_SHARE: usize = 16;
 
 #[cfg(test)]

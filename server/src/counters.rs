@@ -1,12 +1,15 @@
-//! The server's counters. Each worker writes one [`Counters`] without contention, and the reader sums them. A counter
-//! has memcached's name where memcached has the same counter. The runtime's metrics count the path of each job.
+//! The server's counters. Each worker writes its own [`Counters`] without contention, and the reader sums
+//! them. Counters that memcached also has use memcached's names. The path of each job is counted in the
+//! metrics of the runtime.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use policy::RawReason;
 use units::Nanos;
 
-/// One counter. Its accesses are relaxed, because nothing is decided by it.
+use crate::errors::ErrorCounts;
+
+/// A counter with relaxed atomic accesses, because no decision depends on it.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -26,7 +29,7 @@ impl Counter {
         self.0.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Sets the current value, for gauges.
+    /// Sets the value, for gauges.
     pub fn set(&self, now: u64) {
         self.0.store(now, Ordering::Relaxed);
     }
@@ -36,7 +39,7 @@ impl Counter {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Adds one, and subtracts it again when the returned value is dropped.
+    /// Adds one, and subtracts one when the returned value is dropped.
     pub fn during(&self) -> Up<'_> {
         self.up();
         Up(self)
@@ -79,7 +82,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counts that memcached has per command and connection.
+    /// Counts of commands and connections, mostly those that memcached has too.
     Commands {
         /// Connections that are open now.
         curr_connections,
@@ -87,10 +90,10 @@ counters! {
         total_connections,
         /// Connections refused because of `connections_max`.
         rejected_connections,
-        /// Connections closed because of `idle_timeout_s`, and connections for traces closed because no first request
-        /// came.
+        /// Connections closed because of `idle_timeout_s`, and connections to the service of programs closed because
+        /// they sent no first request in time.
         idle_kicks,
-        /// Connections closed because they sent or received a value too slowly and held its memory meanwhile.
+        /// Connections closed because they moved a value too slowly while they held memory for it.
         slow_kicks,
         /// Keys of retrieval commands.
         cmd_get,
@@ -102,6 +105,8 @@ counters! {
         cmd_touch,
         /// Meta commands.
         cmd_meta,
+        /// Packets of the binary protocol.
+        cmd_binary,
         /// Keys found.
         get_hits,
         /// Keys not found.
@@ -136,10 +141,16 @@ counters! {
         bytes_read,
         /// Bytes written to clients.
         bytes_written,
-        /// Times that a connection let others continue in the middle of its commands.
+        /// Times that a connection yielded to others between its commands.
         conn_yields,
-        /// Lines that were not a command.
+        /// Command lines and packets that could not be parsed.
         bad_lines,
+        /// Connections closed because they speak the binary protocol, which is not served.
+        refused_binary,
+        /// Connections closed because they speak text, which is not served.
+        refused_ascii,
+        /// Connections closed because they sent bytes between packets that are no packet.
+        bad_magic,
         /// Requests that a memcached server did not answer properly.
         upstream_errors,
         /// Connections made to memcached servers.
@@ -148,15 +159,19 @@ counters! {
         upstream_timeouts,
         /// Sessions that waited because too many bytes were in flight.
         backpressure_waits,
+        /// Logins attempted with a password.
+        auth_cmds,
+        /// Logins that failed.
+        auth_errors,
     }
 }
 
 counters! {
-    /// Counts of what happened to values.
+    /// Counts of values, by their form and outcome.
     Values {
         /// Values written in compressed form.
         written_compressed,
-        /// Values written as one byte.
+        /// Values written as one byte because all their bytes are equal.
         written_same_filled,
         /// Values written in a frame without compression.
         written_wrapped,
@@ -166,6 +181,8 @@ counters! {
         read_framed,
         /// Values read that were not frames.
         read_foreign,
+        /// Values read from compressed frames that were not decompressed, because their logical values are kept.
+        read_hot,
         /// Frames sent as they are stored, to clients that read frames themselves.
         read_as_frame,
         /// Foreign values withheld because of `foreign = "forbid"`.
@@ -174,12 +191,13 @@ counters! {
         frame_invalid,
         /// Frames whose payload did not decode to the value that they were made for. They are misses.
         frame_corrupt,
+        /// Values whose frame needs a dictionary that this process does not have. They are misses.
+        dictionary_missing,
         /// Items deleted under their CAS because their frame was damaged.
         unreadable_deleted,
-        /// Results of a device that failed the frame's checksum. Software repeats the job where it may replace the
-        /// device.
+        /// Results of a device that failed the frame's checksum. If allowed, software repeats such jobs.
         device_corrupt,
-        /// Values that no device read and that software may not read. They are misses.
+        /// Values that no device could read and software was not allowed to read. They are misses.
         no_device,
         /// Logical bytes of values written.
         logical_bytes_written,
@@ -189,15 +207,38 @@ counters! {
         logical_bytes_read,
         /// Stored bytes of values read.
         stored_bytes_read,
-        /// Clients' values that were copied in whole or in part, because the copied bytes came in one read with other
-        /// bytes.
+        /// Clients' values that were copied at least in part, because that part arrived in one read with other data.
         copies,
         /// Bytes of the copies in `copies`.
         copied_bytes,
-        /// Values from stores elsewhere that were copied in whole or in part, for the reason that `copies` gives.
+        /// Values from remote stores that were copied, at least in part, for the reason given at `copies`.
         stored_copies,
         /// Bytes of the copies in `stored_copies`.
         stored_copied_bytes,
+    }
+}
+
+counters! {
+    /// Clients that were refused or held back by the rules about them.
+    Access {
+        /// Commands and calls of clients that have no role.
+        refused_unauthenticated,
+        /// Commands and calls for which the role has no right.
+        refused_rights,
+        /// Commands and calls with a key outside of the role's prefix.
+        refused_key,
+        /// Calls of services for other processes from another host, without rules that open them.
+        refused_service,
+        /// Connections of an identity that had all of its connections.
+        refused_connections,
+        /// Requests that waited because their identity was over its quota.
+        quota_waits,
+        /// Requests that got an error because their identity was over its quota.
+        quota_refused,
+        /// Logins that were answered late because others had failed before.
+        logins_delayed,
+        /// Lines left out of the audit log, whose rate is bounded.
+        audit_lines_left_out,
     }
 }
 
@@ -206,7 +247,7 @@ counters! {
     Grpc {
         /// Connections that are open now.
         connections,
-        /// Connections cut because nothing moved on them while they held memory that others needed.
+        /// Connections closed because they made no progress while they held memory that others needed.
         stalled,
         /// Calls of the cache service.
         calls_cache,
@@ -218,7 +259,7 @@ counters! {
         calls_scheduler,
         /// Calls of health and reflection, and of services that do not exist.
         calls_other,
-        /// Calls for which memory or the store had no space.
+        /// Calls that failed because the server or the store was out of memory.
         errors_exhausted,
         /// Calls that were not answered within their deadline.
         errors_deadline,
@@ -236,7 +277,7 @@ counters! {
     Lanes {
         /// Lanes that are open now.
         open,
-        /// Lanes cut because they left their answers unread while they held memory that others needed.
+        /// Lanes closed because they did not read their answers while they held memory that others needed.
         stalled,
         /// Bytes of inputs and results that lanes hold now.
         held_bytes,
@@ -246,9 +287,9 @@ counters! {
         jobs_busy,
         /// Jobs refused because they were malformed or out of range.
         jobs_refused,
-        /// Times that a frontend was woken.
-        bells,
-        /// Copied values: inputs copied out of a frontend's memory, and results that were made outside of that memory.
+        /// Wake-up notifications sent to frontends.
+        doorbells,
+        /// Inputs copied out of a frontend's memory, and results that had to be copied into it.
         copies,
         /// Bytes of the copies in `copies`.
         copied_bytes,
@@ -256,25 +297,51 @@ counters! {
 }
 
 counters! {
-    /// Requests that go through traces, as counted on their connections.
-    Traced {
-        /// Connections closed at their greeting, because the peer is not a caller or its tenant is unknown.
+    /// Counts of requests that run as programs, and of their connections.
+    Programs {
+        /// Connections closed at the handshake: it was invalid or its tenant is unknown.
         hellos_refused,
         /// Requests answered.
         requests_answered,
         /// Requests that ended their connection, because they were too long, too slow or unreadable.
         requests_refused,
-        /// Requests read by hand (in software) because their trace returned them.
-        received_by_hand,
-        /// Answers written by hand (in software) because their trace returned them.
-        answered_by_hand,
+        /// Requests decoded in software because their trace did not complete.
+        received_in_software,
+        /// Answers encoded in software because their trace did not complete.
+        answered_in_software,
+    }
+}
+
+counters! {
+    /// Counts of TLS at the listeners, and of certificates that were loaded again.
+    Tls {
+        /// Handshakes completed.
+        handshakes,
+        /// Handshakes not completed within `tls.handshake_timeout_ms`.
+        failed_timeout,
+        /// Handshakes given up because they were slow, for others at the limit `tls.handshakes_max`.
+        failed_replaced,
+        /// Clients that spoke without TLS, or sent bytes that are no TLS.
+        failed_plain,
+        /// Clients that offered no version of TLS that is allowed here.
+        failed_version,
+        /// Clients without an accepted certificate, and clients that did not accept ours.
+        failed_certificate,
+        /// Clients that closed their connection within the handshake.
+        failed_closed,
+        /// Handshakes that failed for any other reason.
+        failed_other,
+        /// Times that certificates were loaded again.
+        reloads,
+        /// Times that certificates could not be loaded again, so that the old ones stayed.
+        reloads_failed,
     }
 }
 
 /// Counts of lost log lines.
 #[derive(Debug)]
 pub struct LogLosses {
-    /// Lines lost because the queue was full: the reader of the log is slower than its writers, or has stopped.
+    /// Lines lost because the queue was full: the log's reader is slower than its writers, or has stopped.
     pub queue_full: Counter,
     /// Lines lost because the log could not be written: it has no reader, or its disk is full.
     pub write_failed: Counter,
@@ -291,9 +358,11 @@ counters! {
         restarts_link,
         /// Restarts of the sweep of expired items.
         restarts_sweep,
-        /// Restarts of the turns for long values.
+        /// Restarts of the task that keeps dictionaries in the store.
+        restarts_dictionaries,
+        /// Restarts of the task that schedules long values.
         restarts_turns,
-        /// Connections that ended because of a defect.
+        /// Connections that ended because their task panicked.
         connections_failed,
     }
 }
@@ -311,10 +380,18 @@ counters! {
         restarts_reporter,
         /// Restarts of the readiness checks.
         restarts_readiness,
+        /// Restarts of the task that keeps the list of the ring's servers.
+        restarts_members,
         /// Restarts of the task that returns unused memory.
         restarts_idle_memory,
         /// Restarts of the task that logs the state of devices.
         restarts_device_log,
+        /// Restarts of the task that watches the files of certificates.
+        restarts_tls_watch,
+        /// Reloads of the rules about clients.
+        access_reloads,
+        /// Reloads of the rules about clients that failed, so that the old rules stayed.
+        access_reloads_failed,
     }
 }
 
@@ -323,30 +400,34 @@ counters! {
 pub struct Counters {
     /// Commands and connections.
     pub commands: Commands,
-    /// Counts of what happened to values.
+    /// Error answers that no server of the ring has caused.
+    pub errors: ErrorCounts,
+    /// Counts of values.
     pub values: Values,
+    /// Clients refused or held back.
+    pub access: Access,
     /// Calls over gRPC.
     pub grpc: Grpc,
     /// Jobs over lanes.
     pub lanes: Lanes,
-    /// Requests that go through traces.
-    pub traced: Traced,
+    /// Requests that run as programs.
+    pub programs: Programs,
     /// Tasks that ended unexpectedly.
     pub tasks: Tasks,
-    /// Values written as they came, by reason.
+    /// Values stored uncompressed, by reason.
     pub raw: [Counter; RawReason::ALL.len()],
-    /// The times from a command's parse to its reply's composition, by kind.
+    /// The times from parsing a command to composing its reply, by kind of command.
     pub durations: [Histogram; CommandKind::ALL.len()],
     /// The time that requests wait in each stage, without the time of jobs.
     pub stages: [Histogram; Stage::ALL.len()],
 }
 
-/// A stage in which a request waits, outside of jobs. The runtime's metrics have the waits of jobs.
+/// A stage in which a request waits. Waits of jobs are in the metrics of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The time from the composition of a request to a store elsewhere until its whole answer is read.
+    /// From composing a request to a remote store until its whole answer is read.
     Store,
-    /// The time from the end of the last of several gathered replies until the socket has taken all of them.
+    /// From the completion of the last of several gathered replies until the socket has accepted all of them.
     Write,
 }
 
@@ -394,7 +475,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The number of finite buckets and of the last bucket, which has no bound.
+    /// The number of buckets, including the last one, which has no upper bound.
     pub const BUCKETS: usize = 25;
 
     /// Counts one duration.
@@ -405,7 +486,7 @@ impl Histogram {
         self.sum_ns.add(duration.0);
     }
 
-    /// Returns the upper bound of a bucket; none for the last.
+    /// Returns the upper bound of a bucket, or `None` for the last bucket.
     pub const fn bound(bucket: usize) -> Option<Nanos> {
         if bucket + 1 < Self::BUCKETS { Some(Nanos(1_000 << bucket)) } else { None }
     }

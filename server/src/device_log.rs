@@ -1,5 +1,5 @@
-//! Logs when a device leaves service and when it serves again. The runtime is a library without a log and only counts
-//! these events.
+//! Logs when workers stop using a device and when they use it again. The runtime is a library that does not
+//! log; it only counts these events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ struct Counts {
     restored: u64,
 }
 
-/// Compares the counts once a second, for as long as the future is polled.
+/// Compares the counts once a second and logs changes, for as long as the future is polled.
 pub(crate) async fn run(runtimes: &Runtimes) {
     let mut last = HashMap::new();
     loop {
@@ -55,7 +55,7 @@ fn counts(runtimes: &Runtimes) -> HashMap<String, Counts> {
     sums
 }
 
-/// Returns why a device left service since the counts were `before`, if it did.
+/// Returns why a worker stopped using a device between the counts `before` and `now`, if one did.
 fn reason(before: Counts, now: Counts) -> Option<&'static str> {
     if now.distrusted > before.distrusted {
         return Some("too many of its results were wrong, or too many of its jobs failed");

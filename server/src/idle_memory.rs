@@ -1,5 +1,5 @@
-//! Returns memory to the system once values in flight no longer need it. The C library keeps freed memory for the next
-//! request. That is right while there are requests, and wrong for hours after a burst.
+//! Returns memory to the system after a burst of requests. The C library keeps freed memory for later
+//! requests, which is useful under load but would keep the memory of a burst allocated for hours.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use parking_lot::RwLock;
 
 use crate::budget::Budget;
 
-/// Checks at intervals whether `trim_heap` has something to return to the system. It runs in a task of its own.
-pub(crate) async fn give_back(budgets: &RwLock<Vec<Budget>>, trim_heap: fn() -> bool) {
-    let mut tick = tokio::time::interval(LOOK_EVERY);
+/// Checks periodically whether a burst is over, and then calls `trim_heap`. It runs in a separate task.
+pub(crate) async fn trim(budgets: &RwLock<Vec<Budget>>, trim_heap: fn() -> bool) {
+    let mut tick = tokio::time::interval(SAMPLE_EVERY);
     let mut watch = Watch::default();
     loop {
         tick.tick().await;
@@ -19,8 +19,7 @@ pub(crate) async fn give_back(budgets: &RwLock<Vec<Budget>>, trim_heap: fn() -> 
             .map(Budget::take_peak)
             .fold((0, 0), |sum, (held, peak)| (sum.0 + held, sum.1 + peak));
         if watch.is_idle(held.0, held.1) {
-            // `trim_heap` walks the heap and stops threads that allocate. It therefore runs on another thread, and not
-            // often.
+            // `trim_heap` blocks threads that allocate, so it runs rarely and on another thread.
             let trimmed = tokio::task::spawn_blocking(trim_heap).await;
             tracing::debug!(trimmed = trimmed.unwrap_or(false), "memory was given back");
         }
@@ -31,32 +30,31 @@ pub(crate) async fn give_back(budgets: &RwLock<Vec<Budget>>, trim_heap: fn() -> 
 #[derive(Default)]
 struct Watch {
     peak: u64,
-    idle_looks: u32,
+    idle_samples: u32,
 }
 
 impl Watch {
-    /// Returns whether a burst is over. `held` are the bytes held now, and `peak` are the most since the last check.
+    /// Returns whether a burst is over, from the bytes held now and the peak since the last check.
     fn is_idle(&mut self, held: u64, peak: u64) -> bool {
         self.peak = self.peak.max(peak);
         let is_little = held <= self.peak / IDLE_SHARE && peak <= self.peak / 2;
-        self.idle_looks = if is_little { self.idle_looks + 1 } else { 0 };
-        if self.peak < BURST_BYTES_MIN || self.idle_looks < IDLE_LOOKS {
+        self.idle_samples = if is_little { self.idle_samples + 1 } else { 0 };
+        if self.peak < BURST_BYTES_MIN || self.idle_samples < IDLE_SAMPLES {
             return false;
         }
-        *self = Self { peak: held, idle_looks: 0 };
+        *self = Self { peak: held, idle_samples: 0 };
         true
     }
 }
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
-/// The smallest burst after which memory is returned. The walk through the heap costs more than a smaller burst
-/// returns.
+/// The smallest burst (bytes) after which memory is returned. Smaller ones do not justify walking the heap.
 const BURST_BYTES_MIN: u64 = 8 << 20;
 
-/// A burst is over when one part in this many, or less, is held for `IDLE_LOOKS` checks.
+/// The divisor of a burst's peak. The burst is over once at most 1/8 was held for `IDLE_SAMPLES` checks.
 const IDLE_SHARE: u64 = 8;
-const IDLE_LOOKS: u32 = 2;
+const IDLE_SAMPLES: u32 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -67,14 +65,14 @@ mod tests {
     #[test]
     fn memory_is_given_back_once_after_a_burst() {
         let mut watch = Watch::default();
-        let looks = [(60, 64), (40, 64), (1, 50), (1, 2), (0, 1), (0, 0), (0, 0), (0, 0)];
-        let idle = looks.map(|(held, peak)| watch.is_idle(held * MIB, peak * MIB));
+        let samples = [(60, 64), (40, 64), (1, 50), (1, 2), (0, 1), (0, 0), (0, 0), (0, 0)];
+        let idle = samples.map(|(held, peak)| watch.is_idle(held * MIB, peak * MIB));
         assert_eq!(idle, [false, false, false, false, true, false, false, false]);
     }
 
     #[test]
     fn a_steady_load_keeps_its_memory() {
         let mut watch = Watch::default();
-        assert!((0..100).all(|look| !watch.is_idle((look % 5) * 8 * MIB, 40 * MIB)));
+        assert!((0..100).all(|sample| !watch.is_idle((sample % 5) * 8 * MIB, 40 * MIB)));
     }
 }

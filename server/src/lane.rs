@@ -1,7 +1,7 @@
-//! Lanes: (de)compression for frontends on this host, over memory that the two processes share. A lane is a task of its
-//! worker. Each turn begins a few jobs, answers the jobs that are done and wakes the client once, so that lanes take
-//! turns. The runtime decides which device runs a job. A job for which there is no capacity is refused as busy before
-//! anything is allocated for it.
+//! Lanes: the compression service for frontends on this host, over shared memory. Each lane is a task of its
+//! worker. In a turn, a lane begins a few jobs, answers the completed jobs and wakes the client once; then
+//! other tasks run. The runtime chooses the device of a job. A job without capacity is refused as busy before
+//! memory is allocated for it.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -25,6 +25,7 @@ use runtime::Finished;
 use tokio::time::Sleep;
 use units::{ByteCount, Nanos};
 
+use crate::access::{Client, Origin, Rights};
 use crate::budget::Permit;
 use crate::context::{Peer, WorkerContext};
 use crate::session::Open;
@@ -34,6 +35,13 @@ use crate::worker::ListenerProtocol;
 pub(crate) async fn serve(stream: UnixStream, context: Rc<WorkerContext>) {
     let _open = Open::count(&context, ListenerProtocol::Lane);
     let _counted = context.counters.lanes.open.during();
+    // A client that the rules do not name counts as refused.
+    let Ok(client) = Client::enter(&context, || Origin::from_unix(&stream)) else { return };
+    if let Some(client) = &client
+        && client.check("lane", Rights::COMPRESSION_SERVICE, |_| true).is_err()
+    {
+        return;
+    }
     match converse(stream, &context).await {
         Ok(()) => tracing::info!("a lane ended"),
         Err(error) => tracing::warn!(%error, "a lane was cut"),
@@ -70,21 +78,22 @@ struct Lane {
     serving: Box<dyn ServedLane>,
     context: Rc<WorkerContext>,
     peer: Peer,
-    under_way: FuturesUnordered<UnderWay>,
-    /// The bytes that the lane holds in total.
+    in_flight: FuturesUnordered<InFlight>,
+    /// The number of bytes that the lane holds in total.
     held_bytes: Rc<Cell<u64>>,
-    /// The held bytes for blocks of results, from a job's beginning until the client has read its result.
+    /// The bytes held for results, from the beginning of a job until the client has read its result.
     results: Charge,
-    /// The timer of the next check whether the client has read its results. Reading rings no doorbell.
+    /// The timer of the next check whether the client has read its results. The client does not ring the
+    /// doorbell when it reads.
     again: Option<Pin<Box<Sleep>>>,
-    /// The start of the current wait for the client, and the number of answers that it must have read to end the wait.
+    /// The time since which answers are unread, and the number of answers to read to end this wait.
     unread: Option<(Nanos, u64)>,
-    /// The jobs and bytes begun since the lane last found no job or gave up its turn.
+    /// The numbers of jobs and bytes begun in the current turn.
     begun: (usize, usize),
     turn: Arc<Turn>,
 }
 
-/// Wakes the lane after the worker's other tasks have had their turns, including those that wait for their sockets.
+/// Wakes the lane after the worker's other tasks have run, including those that wait for sockets.
 #[derive(Default)]
 struct Turn {
     is_others: AtomicBool,
@@ -96,8 +105,8 @@ impl Turn {
         self.is_others.store(true, Ordering::Relaxed);
         self.task.register(task.waker());
         let waker = Waker::from(Arc::clone(self));
-        // tokio keeps the waker until it has polled the system for events. By itself it polls once in some tens of
-        // polls of tasks, and the lane would have that many turns one after the other.
+        // tokio defers this waker until it has polled for events. Otherwise it polls only once in some tens
+        // of task polls, and the lane would run that many turns in succession.
         let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(&waker));
     }
 
@@ -113,7 +122,7 @@ impl Wake for Turn {
     }
 }
 
-type UnderWay = Pin<Box<dyn Future<Output = Done>>>;
+type InFlight = Pin<Box<dyn Future<Output = Done>>>;
 
 /// A completed job.
 struct Done {
@@ -131,7 +140,7 @@ impl Lane {
             serving,
             context: Rc::clone(context),
             peer: Peer::enter(context),
-            under_way: FuturesUnordered::new(),
+            in_flight: FuturesUnordered::new(),
             held_bytes,
             results,
             again: None,
@@ -141,7 +150,7 @@ impl Lane {
         }
     }
 
-    /// Returns ready when the client is gone, or when this server drains and the client's jobs are done.
+    /// Completes when the client disconnects, or when the server drains and the client's jobs are done.
     fn poll(
         &mut self,
         task: &mut Context<'_>,
@@ -149,14 +158,14 @@ impl Lane {
         place: &mut Option<usize>,
     ) -> Poll<Result<(), Problem>> {
         let is_draining = self.context.is_draining();
-        if is_draining && self.under_way.is_empty() {
+        if is_draining && self.in_flight.is_empty() {
             return Poll::Ready(Ok(()));
         }
         self.context.shutdown.watch(place, task.waker());
         let takes = !is_draining && self.turn.is_own();
         let taken = if takes { self.take()? } else { 0 };
         let answered = self.answer(task);
-        self.serving.show();
+        self.serving.publish();
         self.results.set(self.serving.held().0);
         if taken + answered > 0 {
             self.count();
@@ -167,13 +176,15 @@ impl Lane {
             return Poll::Pending;
         }
         self.begun = (0, 0);
-        // A draining worker begins no more jobs, so it does not check the ring.
+        // A draining worker begins no more jobs, so it does not check for them.
         match if is_draining { Pause::Sleep } else { self.serving.pause() } {
-            Pause::Look => task.waker().wake_by_ref(),
-            Pause::Sleep => self.look_again(task)?,
+            Pause::Poll => task.waker().wake_by_ref(),
+            Pause::Sleep => self.recheck_later(task)?,
         }
         if let Poll::Ready(ring) = doorbell.poll(task) {
-            if !ring.is_ok_and(|may_be_gone| self.serving.drain_doorbells(may_be_gone)) {
+            if !ring
+                .is_ok_and(|may_be_disconnected| self.serving.drain_doorbells(may_be_disconnected))
+            {
                 return Poll::Ready(Ok(()));
             }
             task.waker().wake_by_ref();
@@ -181,7 +192,7 @@ impl Lane {
         Poll::Pending
     }
 
-    /// Has the task polled again: at once, or after the other tasks' turns if this turn is used up.
+    /// Schedules another poll of the task: at once or, if this turn is used up, after the other tasks.
     fn go_on(&mut self, task: &Context<'_>) {
         let (jobs, bytes) = self.begun;
         if jobs < JOBS_PER_TURN && bytes < BYTES_PER_TURN {
@@ -191,17 +202,17 @@ impl Lane {
         self.turn.give_up(task);
     }
 
-    /// Has a sleeping lane polled again at intervals while the client has results to read.
-    fn look_again(&mut self, task: &mut Context<'_>) -> Result<(), Problem> {
+    /// Polls a sleeping lane periodically while the client has unread results. Fails if the lane is stalled.
+    fn recheck_later(&mut self, task: &mut Context<'_>) -> Result<(), Problem> {
         if self.results.bytes == 0 {
             return Ok(());
         }
-        let again = self.again.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK_AGAIN)));
+        let again = self.again.get_or_insert_with(|| Box::pin(tokio::time::sleep(RECHECK_AFTER)));
         if again.as_mut().poll(task).is_ready() {
             self.again = None;
             task.waker().wake_by_ref();
-            // A draining worker does not check what was read.
-            if !self.context.is_draining() && self.is_stalled() && self.is_in_the_way() {
+            // A draining worker does not close stalled lanes.
+            if !self.context.is_draining() && self.is_stalled() && self.blocks_others() {
                 self.context.counters.lanes.stalled.up();
                 let why = "it leaves its answers unread, and others need the memory";
                 return Err(Problem::Peer(why.into()));
@@ -210,7 +221,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns whether some answers have been unread for too long.
+    /// Returns whether answers have been unread for [`UNREAD_MAX`].
     fn is_stalled(&mut self) -> bool {
         let now = self.context.clock.now();
         let (shown, read) = self.serving.answers();
@@ -221,9 +232,9 @@ impl Lane {
         read < due && now.since(since) >= UNREAD_MAX
     }
 
-    /// Returns whether the worker's lanes hold more than half of their memory and this lane holds at least the average.
-    /// There is always at least one lane that does.
-    fn is_in_the_way(&self) -> bool {
+    /// Returns whether the worker's lanes hold more than half of their memory limit and this lane holds at
+    /// least the average. At least one lane always holds the average.
+    fn blocks_others(&self) -> bool {
         let held = self.context.lane_held_bytes.get();
         let lanes = self.context.counters.lanes.open.read().max(1);
         held > self.worker_bytes_max() / 2 && self.held_bytes.get() >= held / lanes
@@ -254,7 +265,7 @@ impl Lane {
                 let output_bytes_max = request.output_bytes;
                 let ticket = request.ticket;
                 let run = self.context.runtime.run(Box::new(job));
-                self.under_way.push(Box::pin(async move {
+                self.in_flight.push(Box::pin(async move {
                     let finished = run.await;
                     Done { ticket, finished, output_bytes_max, _held: held }
                 }));
@@ -270,12 +281,12 @@ impl Lane {
         }
     }
 
-    /// Creates the job in memory of this process, or returns why there is no job.
+    /// Copies the input into memory of this process and creates the job, or returns why the job is refused.
     fn job(&mut self, request: &Request) -> Result<(Job, Held), NoResult> {
         let item_bytes_max = self.context.limits.item_bytes_max.as_usize();
         let input_bytes_max = match request.task {
             Task::Compress { .. } => item_bytes_max,
-            // A stream may be slightly longer than the data that it came from.
+            // A compressed stream may be slightly longer than its data.
             _ => item_bytes_max + STREAM_SLACK_BYTES,
         };
         if request.input_bytes > input_bytes_max || request.output_bytes > item_bytes_max {
@@ -299,19 +310,17 @@ impl Lane {
         Ok((job, held))
     }
 
-    /// Reserves capacity for one more job, if there is any.
+    /// Reserves capacity for one more job, or returns `None` if there is no capacity.
     fn hold(&self, request: &Request) -> Option<Held> {
         let context = &self.context;
         let lane_max = (context.inflight_bytes_max.0 / LANE_SHARE).max(self.largest_bytes());
         let bytes = (request.input_bytes + request.output_bytes) as u64;
-        // A lane has at most as many jobs and bytes as it leaves to others. A few lanes therefore cannot take
-        // everything.
+        // A lane may use at most as many jobs and bytes as are free, so that a few lanes cannot use all.
         let jobs_left = context.jobs_max.saturating_sub(context.jobs.get());
         let bytes_left = self.worker_bytes_max().saturating_sub(context.lane_held_bytes.get());
         let bytes_with_it = self.held_bytes.get().saturating_add(bytes);
-        let has_room =
-            self.under_way.len() < jobs_left && bytes_with_it <= bytes_left.min(lane_max);
-        if !has_room {
+        let fits = self.in_flight.len() < jobs_left && bytes_with_it <= bytes_left.min(lane_max);
+        if !fits {
             return None;
         }
         let permit = context.budget.try_begin(request.input_bytes as u64)?;
@@ -330,10 +339,10 @@ impl Lane {
         2 * (self.context.limits.item_bytes_max.0 + STREAM_SLACK_BYTES as u64)
     }
 
-    /// Answers the jobs that are done and returns their number.
+    /// Answers the completed jobs and returns their number.
     fn answer(&mut self, task: &mut Context<'_>) -> usize {
         let mut answered = 0;
-        while let Poll::Ready(Some(done)) = self.under_way.poll_next_unpin(task) {
+        while let Poll::Ready(Some(done)) = self.in_flight.poll_next_unpin(task) {
             let Done { ticket, finished, output_bytes_max, _held } = done;
             let Finished { job, outcome, total, .. } = finished;
             let why = match outcome {
@@ -363,13 +372,13 @@ impl Lane {
     fn count(&mut self) {
         let counted = self.serving.take_counters();
         let lanes = &self.context.counters.lanes;
-        lanes.bells.add(counted.bells);
+        lanes.doorbells.add(counted.doorbells);
         lanes.copies.add(counted.copies);
         lanes.copied_bytes.add(counted.copied_bytes);
     }
 }
 
-/// The capacity that one job takes: one of the worker's jobs for others, and the memory of the input.
+/// The capacity that a job holds: one of the worker's jobs for other processes, and its input's memory.
 struct Held {
     context: Rc<WorkerContext>,
     _input: Charge,
@@ -412,25 +421,24 @@ impl Drop for Charge {
     }
 }
 
-/// The number of jobs that one lane begins before the worker's other tasks have their turn. They are enough to share
-/// one wake-up, and few enough that the software path does not delay others for long.
+/// The number of jobs that a lane begins in one turn. It is large enough to share a wake-up, and small enough
+/// that jobs in software do not delay other tasks for long.
 const JOBS_PER_TURN: usize = 16;
 
-/// The bytes of input, or of output if that is larger, that end a turn as well. Large values take long on the software
-/// path.
+/// The number of bytes that end a turn. Each job counts with its input or its output, whichever is larger.
 const BYTES_PER_TURN: usize = 256 << 10;
 
-/// The time for which results that the client has already read may still count as held.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The interval of checks whether the client has read its results. They count as held until then.
+const RECHECK_AFTER: Duration = Duration::from_millis(100);
 
-/// The time for which a client may leave its answers unread while others wait for the memory. Clients of memcached's
+/// The longest time for which a client may leave answers unread while memory is short. Clients of memcached's
 /// protocol have the same limit.
 const UNREAD_MAX: Nanos = Nanos::secs(2);
 
-/// The time in which a client must greet. A client that connects and says nothing loses its connection.
+/// The timeout of the handshake.
 const GREETING_MAX: Duration = Duration::from_secs(5);
 
-/// One lane holds at most one part in this many of `runtime.inflight_bytes_max`.
+/// The denominator of the largest share of `runtime.inflight_bytes_max` for one lane: 1 in 4.
 const LANE_SHARE: u64 = 4;
 
 const STREAM_SLACK_BYTES: usize = 64 << 10;

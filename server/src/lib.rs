@@ -1,41 +1,50 @@
-//! The services and their wiring: listeners, sessions, connections to memcached servers, admin pages, configuration.
-//! `policy` makes the decisions, a device (de)compresses, and `store` defines the stored form. This crate moves bytes
-//! between them and answers clients.
+//! The server: listeners, sessions, connections to memcached servers, admin pages and configuration. `policy`
+//! makes decisions, devices (de)compress, and `store` defines the stored form. This crate moves bytes between
+//! them and answers clients.
 //!
 //! ```text
 //! control thread   accept -> worker (round robin)        admin HTTP
 //! worker thread    session -> values (pack, unpack) -> runtime -> device
 //!                  gRPC call -> the same, or a job of another process's runtime
 //!                  lane -> a job of another process's runtime
-//!                  request -> traces of that runtime
+//!                  request -> programs on that runtime
 //!                          -> backend -> embedded store, or links to memcached servers or store services
 //! ```
 
 mod accept;
+pub mod access;
 mod admin;
 mod backend;
+mod background;
 mod budget;
 pub mod config;
 mod context;
 pub mod counters;
 mod damaged;
 mod device_log;
+mod dictionaries;
+pub mod errors;
 mod grpc;
+mod handshakes;
+mod hot_values;
 mod idle_memory;
 mod lane;
 mod long_keys;
+mod members;
 pub mod memory;
 mod probe;
+pub mod programs;
 mod qualify;
 mod readiness;
 mod reply_buffer;
+mod restart;
 mod scheduler;
 mod server;
 mod session;
 mod stats;
 mod stream;
 mod supervise;
-pub mod traces;
+mod tls;
 mod turns;
 mod upstream;
 mod values;

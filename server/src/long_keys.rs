@@ -1,13 +1,13 @@
-//! The keys whose values were long when a worker last saw them. A get of such a key takes the connection for long
-//! exchanges, whichever client sends it: a client's earlier requests say nothing about its next one. All workers share
-//! this table. It forgets keys when others take their place, and holds only hashes.
+//! The keys whose values were long when a worker last saw them. Gets of these keys use the connections for
+//! long transfers, whichever client sends them. All workers share this table of hashes. New keys replace old
+//! ones.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// A set of keys, which may lose some of them.
+/// A lossy set of keys.
 pub(crate) struct LongKeys {
-    /// The tag (the high bits of a key's hash) at the place that its low bits give; zero for no key.
+    /// The tags of the keys (the high bits of their hashes), indexed by the low bits. 0 means no key.
     tags: Box<[AtomicU32]>,
     count: AtomicUsize,
     hasher: RandomState,
@@ -24,13 +24,13 @@ impl Default for LongKeys {
 }
 
 impl LongKeys {
-    /// Returns whether no key is known.
+    /// Returns whether the set is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns whether the value of one of these keys was long. It hashes no key while the table is empty.
+    /// Returns whether any of `keys` is in the set. It hashes no key while the set is empty.
     #[inline]
     pub(crate) fn contains_any<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
         !self.is_empty() && self.contains_any_known(keys)
@@ -57,17 +57,17 @@ impl LongKeys {
         }
     }
 
-    /// Returns the place of a key in the table, and its tag.
+    /// Returns the entry of the table for a key, and the key's tag.
     fn place(&self, key: &[u8]) -> (&AtomicU32, u32) {
         let hash = self.hasher.hash_one(key);
         (&self.tags[hash as usize % PLACES], (hash >> 32) as u32 | 1)
     }
 }
 
-/// The bytes from which a value is long. Others should not wait behind an answer of this many bytes.
+/// The size from which a value is long (bytes). Short requests should not queue behind such an answer.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
 
-/// The number of places of the table, which takes 32 KiB.
+/// The number of entries of the table, which takes 32 KiB.
 const PLACES: usize = 8 << 10;
 
 #[cfg(test)]

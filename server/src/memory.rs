@@ -1,43 +1,41 @@
-//! The memory that each part of a process may hold, and the sum that an operator can set. This module is arithmetic
-//! only. The code that takes memory of a part requests it from that part's budget.
+//! Computes the memory limit of each part of a process from the configured limits. The code that allocates
+//! memory of a part enforces the part's limit.
 
 use units::ByteCount;
 
 use crate::config::{Config, Services, StoreUrl};
 
-/// The most that each part of a process holds.
+/// The memory limit of each part of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryParts {
-    /// Items of the embedded store, keys and bookkeeping included (`store.memory`).
+    /// The limit for the items of the embedded store, including keys and bookkeeping (`store.memory`).
     pub items: ByteCount,
-    /// Values in flight, of all worker threads together.
+    /// The limit for the values in flight, of all worker threads together.
     pub values: ByteCount,
-    /// Buffers of clients' connections and of connections to stores.
+    /// The limit for the buffers of clients' connections and of connections to stores.
     pub connections: ByteCount,
-    /// Buffers that worker threads keep for the next value.
+    /// The limit for the buffers that worker threads keep for the next value.
     pub pools: ByteCount,
-    /// Results that frontends on this host have not read yet.
+    /// The limit for the results that frontends on this host have not read yet.
     pub lanes: ByteCount,
-    /// The history of job reports that a scheduler keeps.
+    /// The limit for the job reports of the past that a scheduler keeps.
     pub history: ByteCount,
-    /// The program itself: code, stacks, metrics.
+    /// The limit for dictionaries and for samples of values, where they are not a part of `items`.
+    pub dictionaries: ByteCount,
+    /// The memory that is assumed for the program itself: code, stacks, metrics.
     pub program: ByteCount,
 }
 
 impl MemoryParts {
-    /// Returns the parts of a process with this configuration. If the configuration sets the sum (`server.memory_max`),
-    /// values in flight have what the other parts leave, at most what `runtime.inflight_bytes_max` says.
+    /// Returns the parts for this configuration. If `server.memory_max` is set, values in flight get the
+    /// memory that the other parts leave, up to `runtime.inflight_bytes_max` per worker thread.
     pub fn new(config: &Config) -> Self {
         let (server, runtime) = (&config.server, &config.runtime);
         let threads = server.threads.max(1) as u64;
         let services = Services::from_roles(&server.roles);
         let url = config.store.url.parse();
-        let stores = match &url {
-            Ok(StoreUrl::Memcached(servers)) => servers.len(),
-            Ok(StoreUrl::Grpc(services)) => services.len(),
-            _ => 0,
-        };
-        // Processes report over gRPC, so a scheduler without gRPC has no use.
+        let stores = url.as_ref().map_or(0, StoreUrl::servers_expected);
+        // Processes report over gRPC, so a scheduler without gRPC is not started.
         let is_scheduler = services.scheduler && !server.grpc_listen.is_empty();
         let when = |used: bool, bytes: ByteCount| if used { bytes } else { ByteCount(0) };
         let connection_bytes = CONNECTION_BYTES + if stores > 0 { ANSWERS_BYTES } else { 0 };
@@ -50,6 +48,10 @@ impl MemoryParts {
             pools: ByteCount(threads * POOL_RETAINED_MAX.0),
             lanes: ByteCount(0),
             history: when(is_scheduler, config.scheduler.history_bytes_max),
+            dictionaries: when(
+                services.frontend && url != Ok(StoreUrl::Embedded),
+                dictionary_memory(config),
+            ),
             program: PROGRAM_BYTES,
         };
         // Lanes have as much memory for results as workers have for values.
@@ -71,7 +73,7 @@ impl MemoryParts {
     }
 
     /// Returns the parts with their names on the metrics page.
-    pub fn named(&self) -> [(&'static str, ByteCount); 7] {
+    pub fn named(&self) -> [(&'static str, ByteCount); 8] {
         [
             ("items", self.items),
             ("values", self.values),
@@ -79,11 +81,12 @@ impl MemoryParts {
             ("pools", self.pools),
             ("lanes", self.lanes),
             ("history", self.history),
+            ("dictionaries", self.dictionaries),
             ("program", self.program),
         ]
     }
 
-    /// Returns the smallest sum with which this configuration can serve: each worker thread can hold the largest item.
+    /// Returns the smallest sum with which each worker thread can hold an item of the largest size.
     pub fn sum_min(config: &Config) -> ByteCount {
         let mut parts = Self::new(config);
         let shares = 1 + u64::from(config.server.lane_listen.is_some());
@@ -99,22 +102,33 @@ impl MemoryParts {
     }
 }
 
-/// The bytes of returned buffers that a worker keeps: a few of the largest, many of the common sizes. A worker keeps
-/// none of a lane's memory, which all workers share.
+/// Returns the most memory that dictionaries and samples take. In an embedded store they are a part of its memory, so
+/// they get a sixteenth of it at most.
+pub(crate) fn dictionary_memory(config: &Config) -> ByteCount {
+    match config.store.url.parse() {
+        Ok(StoreUrl::Embedded) => DICTIONARY_BYTES_MAX.min(ByteCount(config.store.memory.0 / 16)),
+        _ => DICTIONARY_BYTES_MAX,
+    }
+}
+
+/// The most memory of dictionaries and samples. A dictionary of 4 KiB that is written with takes 150 KiB.
+const DICTIONARY_BYTES_MAX: ByteCount = ByteCount::mib(16);
+
+/// The largest total size of free buffers that a worker keeps. Buffers in the memory of lanes are not kept.
 pub(crate) const POOL_RETAINED_MAX: ByteCount = ByteCount::mib(8);
 
-/// The memory of a connection: its task, its unread bytes, its small values in flight, and small answers that its
-/// client has not received.
+/// The memory of a connection (bytes): its task, its unread bytes, its small values in flight, and small
+/// answers that its client has not received.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
-/// The memory per connection for small values that have arrived from the stores but are not yet sent to the client: 64
-/// values of up to 2 KiB.
+/// The memory per connection for small values from remote stores that are not yet sent to the client (bytes):
+/// 64 values of up to 2 KiB.
 const ANSWERS_BYTES: u64 = 128 << 10;
 
-/// The buffers of the two connections to a store, for the bytes that are read.
+/// The size of the read buffers of the two connections to a store (bytes).
 const LINK_BYTES: u64 = 2 * (64 << 10);
 
-/// The memory of a server that has served for a while and holds nothing.
+/// The memory of a server that has been running for a while and holds no values.
 const PROGRAM_BYTES: ByteCount = ByteCount::mib(24);
 
 #[cfg(test)]

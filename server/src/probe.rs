@@ -1,62 +1,66 @@
-//! Finds out which servers of its ring answer a worker. It uses the worker's links, with the connections, the health
-//! and the timeouts of clients' requests. [`crate::readiness`] decides whether that makes the process ready.
+//! Probes which servers of the ring answer a worker. Probes use the worker's links, and so the same
+//! connections and timeouts as clients' requests. [`crate::readiness`] decides whether the process is ready.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
-use crate::backend::Backend;
-use crate::upstream::{Issued, Link, LinkFault};
+use crate::backend::{Backend, ProbeSlot};
+use crate::members::RingState;
+use crate::upstream::{Link, LinkFault, Seen};
 
-/// For each server of the ring, the reason why it does not answer, if it does not. It is empty with the embedded store.
-pub(crate) type Findings = Vec<Option<String>>;
-
-/// The probes of one worker to its servers.
-pub(crate) struct Prober {
-    links: Vec<Asked>,
+/// What one worker found about the servers of the ring. There are none with the embedded store.
+#[derive(Clone)]
+pub(crate) struct Findings {
+    /// The version of the list that the worker uses.
+    pub(crate) ring: Option<Arc<RingState>>,
+    /// The findings about each server of that list.
+    pub(crate) servers: Vec<Finding>,
 }
 
-struct Asked {
-    link: Link,
-    /// The probe that was not answered in time. Another probe would only wait in the same queue.
-    unanswered: RefCell<Option<Issued>>,
+/// What one worker found about one server.
+#[derive(Clone, Default)]
+pub(crate) struct Finding {
+    /// The reason why the server does not answer, or `None`.
+    pub(crate) why: Option<String>,
+    /// True if it has not answered anything in time, although it could be reached.
+    pub(crate) is_silent: bool,
+    /// What the worker's link has seen since the last round.
+    pub(crate) seen: Seen,
 }
 
-impl Prober {
-    pub(crate) fn new(backend: &Backend) -> Rc<Self> {
-        let links = match backend {
-            Backend::Local(_) => &[],
-            Backend::Cluster(cluster) => cluster.links(),
-        };
-        let asked = |link: &Link| Asked { link: link.clone(), unanswered: RefCell::default() };
-        Rc::new(Self { links: links.iter().map(asked).collect() })
-    }
-
-    /// Probes all servers at once and sends the findings.
-    pub(crate) async fn run(self: Rc<Self>, tell: oneshot::Sender<Findings>) {
-        let _ = tell.send(join_all(self.links.iter().map(Asked::ask)).await);
-    }
-}
-
-impl Asked {
-    async fn ask(&self) -> Option<String> {
-        let answers = self.link.answers();
-        let issued = self.unanswered.take();
-        let mut issued = issued.unwrap_or_else(|| self.link.probe());
-        match tokio::time::timeout(ANSWER_LIMIT, &mut issued).await {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some(why(&error.fault)),
-            Err(_) => {
-                self.unanswered.replace(Some(issued));
-                // A server that answers other requests is there, however many requests wait before this probe.
-                let is_silent = self.link.answers() == answers;
-                is_silent.then(|| format!("no answer within {} ms", ANSWER_LIMIT.as_millis()))
-            }
+/// Probes all servers of a worker's ring at once and sends the findings.
+pub(crate) async fn run(backend: Backend, tell: oneshot::Sender<Findings>) {
+    let findings = match &backend {
+        Backend::Local(_) => Findings { ring: None, servers: Vec::new() },
+        Backend::Cluster(cluster) => {
+            let view = cluster.view();
+            let ring = Some(Arc::clone(view.state()));
+            let asked = view.probes().map(|(link, slot)| async move { ask(&link, &slot).await });
+            Findings { ring, servers: join_all(asked).await }
         }
-    }
+    };
+    let _ = tell.send(findings);
+}
+
+async fn ask(link: &Link, unanswered: &ProbeSlot) -> Finding {
+    let answers = link.answers();
+    let issued = unanswered.take();
+    let mut issued = issued.unwrap_or_else(|| link.probe());
+    let (why, is_silent) = match tokio::time::timeout(ANSWER_LIMIT, &mut issued).await {
+        Ok(Ok(_)) => (None, false),
+        Ok(Err(error)) => (Some(why(&error.fault)), false),
+        Err(_) => {
+            unanswered.replace(Some(issued));
+            // A server that answers other requests works, even if this probe is still queued.
+            let is_silent = link.answers() == answers;
+            let why = format!("no answer within {} ms", ANSWER_LIMIT.as_millis());
+            (is_silent.then_some(why), is_silent)
+        }
+    };
+    Finding { why, is_silent, seen: link.take_seen() }
 }
 
 fn why(fault: &LinkFault) -> String {
@@ -67,9 +71,9 @@ fn why(fault: &LinkFault) -> String {
         LinkFault::Malformed(what) => format!("answered nonsense: {what}"),
         LinkFault::Refused(why) => format!("refused: {why}"),
         LinkFault::TooManyClients => "it has too many clients".to_owned(),
+        LinkFault::Out => "it is out of the ring".to_owned(),
     }
 }
 
-/// The time that a server has to answer a probe. With the pause between two probes it is less than the time within
-/// which a change must show.
+/// The timeout of a probe. It is short enough that a silent server is out of the ring within 2 s.
 const ANSWER_LIMIT: Duration = Duration::from_millis(800);

@@ -1,8 +1,8 @@
-//! Tries the devices of a process when it starts. A device that gives wrong bytes is not used at all. A device that
-//! does not answer is used, because it costs at most time. The process's counters of jobs do not contain these jobs.
-//! All devices are tried at once, and the start waits for them only a moment: a slow machine makes a verdict late and
-//! never a bad one. A compression service that gives wrong bytes stays in the list. Its process may be replaced while
-//! this one runs, and its results are verified from the first one on.
+//! Tests the devices of a process when it starts. A device that returns wrong bytes is not used. A device
+//! that does not answer is used, because it only costs time. The test jobs are not counted in the process's
+//! metrics. All devices are tested at once, and the start waits for them only briefly; on a slow machine,
+//! results arrive later. A compression service that returns wrong bytes is still used: its process may be
+//! replaced, and its results are verified from the first one on.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -13,8 +13,8 @@ use runtime::qualification::{Problem, qualify, qualify_fallback, qualify_service
 
 use crate::server::Devices;
 
-/// The result for one device: its place behind software, its name, whether it is a service, and the verdict.
-struct Tried {
+/// The test result of a device: its index after software, its name, whether it is a service, the verdict.
+struct Checked {
     index: usize,
     name: String,
     is_service: bool,
@@ -22,35 +22,37 @@ struct Tried {
 }
 
 impl Devices {
-    /// Returns the same devices, and withdraws those that did not qualify. The first `services` devices behind software
-    /// are services of other processes.
+    /// Tests the devices and returns them, with those that failed withdrawn. The first `services` devices
+    /// after software are compression services.
     #[must_use]
     pub fn qualified(self, services: usize) -> Self {
         self.qualified_within(services, START_WAIT)
     }
 
-    /// Does the same as [`Devices::qualified`] and waits for verdicts no longer than this.
+    /// Like [`Devices::qualified`], but waits for verdicts at most for `wait`.
     #[must_use]
     pub fn qualified_within(mut self, services: usize, wait: Duration) -> Self {
         let start = Instant::now();
         let Some((software, others)) = self.all.split_first_mut() else { return self };
-        let (tell, told) = mpsc::channel();
+        let (report, reports) = mpsc::channel();
         let mut open: Vec<String> = Vec::new();
         for (index, device) in others.iter().enumerate() {
             open.push(device.name().to_owned());
-            let (tell, software) = (tell.clone(), Arc::clone(software));
-            try_aside(index, index < services, device, software, move |tried| tell.send(tried));
+            let (report, software) = (report.clone(), Arc::clone(software));
+            qualify_in_thread(index, index < services, device, software, move |checked| {
+                report.send(checked)
+            });
         }
-        drop(tell);
+        drop(report);
         let mut names = Vec::new();
         let end = loop {
-            match told.recv_timeout(wait.saturating_sub(start.elapsed())) {
-                Ok(tried) => {
-                    open.retain(|name| *name != tried.name);
-                    if is_withdrawn(&tried) {
-                        others[tried.index] = withdrawn(&others[tried.index]);
+            match reports.recv_timeout(wait.saturating_sub(start.elapsed())) {
+                Ok(checked) => {
+                    open.retain(|name| *name != checked.name);
+                    if is_withdrawn(&checked) {
+                        others[checked.index] = withdrawn(&others[checked.index]);
                     }
-                    names.extend(tried.verdict.is_ok().then_some(tried.name));
+                    names.extend(checked.verdict.is_ok().then_some(checked.name));
                 }
                 Err(end) => break end,
             }
@@ -61,47 +63,47 @@ impl Devices {
         }
         if end == RecvTimeoutError::Timeout {
             tracing::info!("used while they are being qualified: {}", open.join(", "));
-            tell_later(told, start);
+            log_late_verdicts(reports, start);
         }
         self
     }
 }
 
-/// Tries the device in a separate thread.
-fn try_aside<E>(
+/// Tests a device in a separate thread.
+fn qualify_in_thread<E>(
     index: usize,
     is_service: bool,
     device: &Arc<dyn Device>,
     software: Arc<dyn Device>,
-    tell: impl FnOnce(Tried) -> Result<(), E> + Send + 'static,
+    report: impl FnOnce(Checked) -> Result<(), E> + Send + 'static,
 ) {
-    let (tried, name) = (Arc::clone(device), device.name().to_owned());
+    let (checked, name) = (Arc::clone(device), device.name().to_owned());
     let run = move || {
         let verdict = match is_service {
-            true => qualify_service(&tried, &software, PATIENCE)
-                .and_then(|()| qualify_fallback(tried.capabilities(), &software, PATIENCE)),
-            false => qualify(&tried, &software, PATIENCE),
+            true => qualify_service(&checked, &software, TIMEOUT)
+                .and_then(|()| qualify_fallback(checked.capabilities(), &software, TIMEOUT)),
+            false => qualify(&checked, &software, TIMEOUT),
         };
-        // After the start, only the log receives the verdict.
-        let _ = tell(Tried { index, name, is_service, verdict });
+        // After the start, verdicts are only logged.
+        let _ = report(Checked { index, name, is_service, verdict });
     };
     if let Err(error) = std::thread::Builder::new().name("qualify".to_owned()).spawn(run) {
         tracing::warn!("{} is not qualified: no thread: {error}", device.name());
     }
 }
 
-/// Logs the verdicts that come after the process has begun to serve.
-fn tell_later(told: mpsc::Receiver<Tried>, start: Instant) {
+/// Logs the verdicts that arrive after the process has begun to serve.
+fn log_late_verdicts(reports: mpsc::Receiver<Checked>, start: Instant) {
     let run = move || {
-        for tried in told {
+        for checked in reports {
             let took_ms = start.elapsed().as_millis();
-            match &tried.verdict {
-                Ok(()) => tracing::info!("qualified in {took_ms} ms: {}", tried.name),
+            match &checked.verdict {
+                Ok(()) => tracing::info!("qualified in {took_ms} ms: {}", checked.name),
                 Err(problem) if problem.disqualifies() => tracing::error!(
                     "{}: {problem}; its results are verified, and it is retired for wrong ones",
-                    tried.name
+                    checked.name
                 ),
-                Err(problem) => warn(&tried.name, problem),
+                Err(problem) => warn(&checked.name, problem),
             }
         }
     };
@@ -110,9 +112,9 @@ fn tell_later(told: mpsc::Receiver<Tried>, start: Instant) {
     }
 }
 
-/// Returns whether the device must not be used. Logs what was found.
-fn is_withdrawn(tried: &Tried) -> bool {
-    let Tried { name, is_service, verdict, .. } = tried;
+/// Logs the verdict and returns whether the device must not be used.
+fn is_withdrawn(checked: &Checked) -> bool {
+    let Checked { name, is_service, verdict, .. } = checked;
     match verdict {
         Err(problem) if problem.disqualifies() && *is_service => {
             tracing::error!(
@@ -137,9 +139,8 @@ fn warn(name: &str, problem: &Problem) {
     tracing::warn!("{name} is not qualified: {problem}; it is used, and retired when it fails");
 }
 
-/// The longest time that the start waits for verdicts. It is ten times as long as verdicts take, and too short for
-/// anyone to notice.
+/// The longest time that the start waits for verdicts. It is ten times the usual time for verdicts.
 const START_WAIT: Duration = Duration::from_millis(60);
 
-/// A job that makes no progress for this long, while this process has a core, hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of a test job that makes no progress while this process has a core.
+const TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,5 +1,5 @@
-//! A queue of bytes to a socket. Small pieces are gathered, large values are queued as they are, and both are written
-//! in one call. The queue owns no socket: the caller writes when the socket is ready.
+//! A queue of bytes to write to a socket. Small pieces are copied together and large values are queued
+//! without a copy; one call writes both. The queue has no socket: the caller writes when the socket is ready.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,10 +13,10 @@ use crate::budget::UNCHARGED_BYTES_MAX;
 pub(crate) struct ReplyBuffer {
     sealed: VecDeque<Bytes>,
     tail: Vec<u8>,
-    /// The bytes of the first piece that are already written.
+    /// The number of bytes of the first piece that are already written.
     written: usize,
     sealed_bytes: usize,
-    /// The number of pieces that are so long that they hold a part of a budget.
+    /// The number of pieces that are long enough to be charged to a budget.
     long_pieces: usize,
 }
 
@@ -38,7 +38,7 @@ impl ReplyBuffer {
         self.sealed.push_back(value);
     }
 
-    /// Returns whether the queue holds a part of a budget.
+    /// Returns whether any queued piece is charged to a budget.
     pub(crate) const fn is_charged(&self) -> bool {
         self.long_pieces > 0
     }
@@ -57,19 +57,19 @@ impl ReplyBuffer {
         *self = Self::default();
     }
 
-    /// Appends all of another queue, of which nothing has been written yet.
+    /// Appends another queue. Nothing of `other` may have been written yet.
     pub(crate) fn append(&mut self, other: Self) {
         other.into_parts().into_iter().for_each(|part| self.value(part));
     }
 
-    /// Returns everything that is queued, with large values as separate parts. Nothing may have been written yet.
+    /// Returns the queued bytes, with large values as separate parts. Nothing may have been written yet.
     pub(crate) fn into_parts(mut self) -> Vec<Bytes> {
         self.seal();
         self.sealed.into()
     }
 
-    /// Writes with one call of `write` and returns how many bytes are left. The call is bounded, so that other tasks of
-    /// the thread do not wait for long.
+    /// Writes with one call of `write` and returns the number of bytes left. The size of the call is bounded,
+    /// so that other tasks of the thread do not wait for long.
     ///
     /// # Errors
     /// Returns the error of `write`, or `WriteZero` if `write` writes nothing.
@@ -80,16 +80,16 @@ impl ReplyBuffer {
         let mut slices = std::array::from_fn::<_, SLICES_MAX, _>(|_| IoSlice::new(&[]));
         let mut count = 0;
         let mut skip = self.written;
-        let mut room = CALL_BYTES_MAX;
+        let mut bytes_left = CALL_BYTES_MAX;
         for piece in self.sealed.iter().map(|piece| &piece[..]).chain([&self.tail[..]]) {
-            if count == SLICES_MAX || room == 0 {
+            if count == SLICES_MAX || bytes_left == 0 {
                 break;
             }
             if piece.len() > skip {
-                let bytes = (piece.len() - skip).min(room);
+                let bytes = (piece.len() - skip).min(bytes_left);
                 slices[count] = IoSlice::new(&piece[skip..skip + bytes]);
                 count += 1;
-                room -= bytes;
+                bytes_left -= bytes;
             }
             skip = skip.saturating_sub(piece.len());
         }
@@ -115,7 +115,7 @@ impl ReplyBuffer {
         if self.written == self.tail.len() {
             self.written = 0;
             self.tail.clear();
-            // An idle connection keeps at most a page.
+            // An idle connection keeps at most one page.
             self.tail.shrink_to(IDLE_BYTES_MAX);
             self.sealed.shrink_to(0);
         }
@@ -131,14 +131,13 @@ impl ReplyBuffer {
     }
 }
 
-/// The size from which values are not copied. A copy of a smaller value behind its header costs less than another slice
-/// to the kernel.
+/// The size from which values are passed as a slice to the kernel instead of being copied (bytes).
 const GATHER_BYTES_MAX: usize = 8 << 10;
 
-/// The most slices of one call. Further values are written in the next call.
+/// The maximum number of slices in one call.
 const SLICES_MAX: usize = 16;
 
-/// The most bytes of one call. The kernel copies this many in some tens of microseconds.
+/// The maximum number of bytes in one call. The kernel copies them in some tens of microseconds.
 pub(crate) const CALL_BYTES_MAX: usize = 128 << 10;
 
 const IDLE_BYTES_MAX: usize = 4 << 10;
@@ -160,13 +159,12 @@ mod tests {
                 out.value(Bytes::from(value));
             }
             assert_eq!(out.len(), expected.len());
-            let mut written = Vec::new();
+            let mut written: Vec<u8> = Vec::new();
             while !out.is_empty() {
                 let sink = |slices: &[IoSlice<'_>]| {
-                    let all: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
-                    let taken = all.len().min(step);
-                    written.extend_from_slice(&all[..taken]);
-                    Ok(taken)
+                    let before = written.len();
+                    written.extend(slices.iter().flat_map(|slice| slice.iter()).take(step));
+                    Ok(written.len() - before)
                 };
                 out.write(sink).expect("the sink takes bytes");
             }

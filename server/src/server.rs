@@ -1,4 +1,4 @@
-//! Starts the server. Its handle tells the server's addresses, reloads it and drains it.
+//! Starts a server and returns a handle to read its addresses, reload it and drain it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,47 +9,56 @@ use std::time::{Duration, Instant};
 use device::Device;
 use device::lane::WatchLane;
 use parking_lot::RwLock;
+use store::Embedded;
 use store::embedded::CoarseClock;
-use store::{Embedded, embedded};
 use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
 
 use crate::accept::{
     AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix, listen_tcp, listen_unix,
 };
+use crate::access::Access;
 use crate::admin::{self, Admin};
-use crate::config::{Config, Services, StoreConfig, StoreUrl, convert};
+use crate::background::{return_memory, watch_certificates, watch_members};
+use crate::config::{CompressMode, Config, Services, StoreUrl, convert, split_tls};
 use crate::context::Connections;
 use crate::counters::Counters;
 use crate::device_log;
+use crate::dictionaries::{TrainerThread, start_trainer};
 use crate::grpc::Health;
-use crate::idle_memory;
+use crate::handshakes::Handshakes;
+use crate::hot_values::HotValues;
+use crate::members::Members;
 use crate::memory::MemoryParts;
+use crate::programs;
+use crate::restart::{self, StoreFile};
 use crate::scheduler::{Reporter, Reporting, Scheduler};
-use crate::supervise::{Vitals, keep};
-use crate::traces;
+use crate::supervise::{Liveness, keep};
+use crate::tls::Tls;
 use crate::worker::{ListenerProtocol, Plan, Worker, WorkerMessage};
 
-/// The devices that a server's jobs may run on.
+/// The devices for a server's jobs.
 pub struct Devices {
-    /// The devices by preference. The first must be software.
+    /// The devices in order of preference. The first must be software.
     pub all: Vec<Arc<dyn Device>>,
     /// The number of devices after software that are accelerators or compression services.
     pub accelerators: usize,
 }
 
-/// The functions of this system that a server cannot reach without foreign code.
+/// Functions of the platform that need foreign code.
 #[derive(Clone, Copy, Debug)]
 pub struct Platform {
-    /// Serves lanes. Without it there are no lanes.
+    /// Serves lanes. If `None`, the server has no lanes.
     pub watch_lane: Option<WatchLane>,
-    /// Returns unused memory of the heap to the system, and says whether there was any.
+    /// Returns unused heap memory to the system, and returns whether there was any.
     pub trim_heap: fn() -> bool,
+    /// Unmaps the unchanged pages of the program that only its start needed. Returns their bytes.
+    pub release_program_pages: fn() -> usize,
 }
 
 impl Default for Platform {
     fn default() -> Self {
-        Self { watch_lane: None, trim_heap: || false }
+        Self { watch_lane: None, trim_heap: || false, release_program_pages: || 0 }
     }
 }
 
@@ -57,7 +66,7 @@ impl Default for Platform {
 pub struct Server;
 
 impl Server {
-    /// Listens and serves, without lanes and without returning unused memory of the heap.
+    /// Starts a server without lanes that does not return unused heap memory.
     ///
     /// # Errors
     /// Returns a [`StartError`] and leaves nothing behind.
@@ -65,7 +74,7 @@ impl Server {
         Self::start_on(Platform::default(), config, devices)
     }
 
-    /// Listens and serves with everything that the platform offers.
+    /// Starts a server with the functions of `platform`.
     ///
     /// # Errors
     /// Returns a [`StartError`] and leaves nothing behind.
@@ -79,71 +88,109 @@ impl Server {
         }
         let memory = MemoryParts::new(&config);
         config.runtime.inflight_bytes_max = memory.values_per_worker(&config);
-        let url: StoreUrl = config
-            .store
-            .url
-            .parse()
-            .map_err(|error| StartError::Config(format!("store.url: {error}")))?;
-        let secrets = traces::secrets(&config.programs)
+        let url = store_url(&config)?;
+        let secrets = programs::secrets(&config.programs)
             .map_err(|problem| StartError::Config(format!("programs.secrets_file: {problem}")))?;
-        let listeners = Listeners::bind(&config)?;
+        let tls = Arc::new(Tls::load(&config).map_err(StartError::Config)?);
+        let access = Access::open(&config).map_err(StartError::Config)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let embedded = (url == StoreUrl::Embedded).then(|| Arc::new(open_store(&config.store)));
+        let time = CoarseClock::start(Arc::clone(&clock));
+        // Nobody can connect while items are loaded, so clients and probes learn that they must wait.
+        let opened = restart::open(&config, &url, hash_seed(), &time)?;
+        let listeners = Listeners::bind(&config)?;
         let Devices { all: devices, accelerators } = devices;
         let policy =
             convert::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
         let services = Services::from_roles(&config.server.roles);
         let (health, grpc_others) = Health::new(services);
-        // Processes report over gRPC, so a scheduler without gRPC has no use.
-        let scheduler = (services.scheduler && !config.server.grpc_listen.is_empty())
-            .then(|| Arc::new(Scheduler::new(&config.scheduler)));
+        let scheduler = open_scheduler(&config, services);
         let threads = config.server.threads.max(1);
         let connections = Connections::new(config.server.connections_max, &protocols(&config));
+        let config = Arc::new(config);
+        let members = open_members(&config, &url);
         let plan = Arc::new(Plan {
+            tls,
             url,
+            members,
             platform,
             reputation: runtime::Reputation::new(&devices),
             devices,
             policy,
             accelerators,
-            embedded,
-            time: CoarseClock::start(Arc::clone(&clock)),
+            hot_values: open_hot_values(&config, opened.store.as_ref(), &time),
+            embedded: opened.store,
+            dictionaries: opened.dictionaries,
+            training: Arc::default(),
+            restart: opened.restart,
+            time,
             clock,
             counters: (0..threads).map(|_| Arc::new(Counters::default())).collect(),
             runtimes: Arc::default(),
             secrets: Arc::new(secrets),
-            traces: RwLock::default(),
+            program_metrics: RwLock::default(),
             connections: Arc::new(connections),
             health,
             grpc_others,
             scheduler,
             reporting: Reporting::default(),
             memory,
+            access: Arc::new(access),
             long_keys: Arc::default(),
             budgets: RwLock::default(),
-            vitals: Arc::new(Vitals::new(threads)),
+            liveness: Arc::new(Liveness::new(threads)),
             control: Arc::default(),
-            config: Arc::new(config),
+            config,
         });
-        let start = |index| Worker::start(Arc::clone(&plan), index);
-        let started: Result<Vec<Worker>, _> = (0..threads).map(start).collect();
-        let running = started.and_then(|workers| {
-            ServerHandle::take_over(Arc::clone(&plan), workers.into(), listeners)
-        });
-        if running.is_err() {
-            plan.vitals.begin_end();
-        }
-        running
+        run(&plan, threads, listeners, opened.file)
     }
 }
 
-fn open_store(config: &StoreConfig) -> Embedded {
-    Embedded::new(embedded::Options {
-        limit: config.memory,
-        item_bytes_max: config.item_bytes_max,
-        evict: config.evict,
-        seed: hash_seed(),
-    })
+/// Starts the workers and the control thread.
+fn run(
+    plan: &Arc<Plan>,
+    threads: usize,
+    listeners: Listeners,
+    file: Option<StoreFile>,
+) -> Result<ServerHandle, StartError> {
+    let start = |index| Worker::start(Arc::clone(plan), index);
+    let started: Result<Vec<Worker>, _> = (0..threads).map(start).collect();
+    let running = started.and_then(|workers| {
+        ServerHandle::take_over(Arc::clone(plan), workers.into(), listeners, file)
+    });
+    if running.is_err() {
+        plan.liveness.begin_end();
+    }
+    running
+}
+
+fn store_url(config: &Config) -> Result<StoreUrl, StartError> {
+    let problem = |error| StartError::Config(format!("store.url: {error}"));
+    config.store.url.parse().map_err(problem)
+}
+
+/// Returns the ring, with the servers that are found now.
+fn open_members(config: &Arc<Config>, url: &StoreUrl) -> Arc<Members> {
+    let members = Members::new(config, url);
+    members.look_up_at_start();
+    Arc::new(members)
+}
+
+/// Returns the scheduler. Processes report over gRPC, so there is none without gRPC.
+fn open_scheduler(config: &Config, services: Services) -> Option<Arc<Scheduler>> {
+    let is_used = services.scheduler && !config.server.grpc_listen.is_empty();
+    is_used.then(|| Arc::new(Scheduler::new(&config.scheduler)))
+}
+
+/// Returns the set of hot values of an embedded store. There is none if the configuration turns it off, or if
+/// nothing is compressed.
+fn open_hot_values(
+    config: &Config,
+    embedded: Option<&Arc<Embedded>>,
+    time: &CoarseClock,
+) -> Option<Arc<HotValues>> {
+    let store = Arc::clone(embedded.filter(|_| config.compress.mode == CompressMode::On)?);
+    let limit_bytes = (config.store.memory.0 as f64 * config.values.hot_share) as u64;
+    HotValues::new(store, time.clone(), limit_bytes).map(Arc::new)
 }
 
 /// Returns the protocols for which this process accepts connections.
@@ -162,117 +209,173 @@ fn protocols(config: &Config) -> Vec<ListenerProtocol> {
     used.into_iter().filter(|(_, used)| *used).map(|(protocol, _)| protocol).collect()
 }
 
-/// Returns the descriptors that this configuration opens in addition to one for each client: those of event loops, of
-/// the connections to stores and services, and the additional ones of lanes.
+/// Returns the number of file descriptors that a server opens in addition to one per client: those of event
+/// loops, of connections to stores and services, of TLS handshakes, and the additional ones of lanes.
 pub fn descriptors_reserved(config: &Config) -> usize {
-    let servers = match config.store.url.parse() {
-        Ok(StoreUrl::Memcached(servers)) => servers.len(),
-        Ok(StoreUrl::Grpc(services)) => services.len(),
-        Ok(StoreUrl::Embedded) | Err(_) => 0,
-    };
+    let servers = config.store.url.parse().map_or(0, |url: StoreUrl| url.servers_expected());
     let peers = servers + config.runtime.compression.len();
     let lanes = if config.server.lane_listen.is_some() { LANES_EXPECTED } else { 0 };
     let per_worker = LOOP_DESCRIPTORS + PEER_DESCRIPTORS * peers;
-    config.server.threads.saturating_mul(per_worker).saturating_add(lanes * LANE_DESCRIPTORS)
+    let handshakes = config.tls_listeners().count().saturating_mul(config.tls.handshakes_max);
+    let threads = config.server.threads.saturating_mul(per_worker);
+    threads.saturating_add(lanes * LANE_DESCRIPTORS).saturating_add(handshakes)
 }
 
-/// The descriptors of an event loop, and a few for files that are open for a short time.
+/// The number of file descriptors of an event loop, including a few for temporary files.
 const LOOP_DESCRIPTORS: usize = 8;
-/// The most descriptors for one peer. A server has at most two connections, and a lane to a service has three
-/// descriptors.
+/// The maximum number of file descriptors per peer: two for a server, or three for a lane.
 const PEER_DESCRIPTORS: usize = 3;
-/// The number of lanes that a service usually has.
+/// The expected number of lanes of a service.
 const LANES_EXPECTED: usize = 32;
-/// The descriptors of a lane in addition to its connection.
+/// The number of file descriptors of a lane in addition to its connection.
 const LANE_DESCRIPTORS: usize = 2;
 
-/// A server that serves until it is drained or dropped.
+/// A handle to a running server. Dropping it ends the server.
 pub struct ServerHandle {
     plan: Arc<Plan>,
     workers: Arc<[Worker]>,
     admin: Arc<Admin>,
     control: Control,
+    /// The thread that trains dictionaries, in a process with a frontend.
+    trainer: Option<TrainerThread>,
     addresses: Vec<SocketAddr>,
     grpc_addresses: Vec<SocketAddr>,
     program_addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
     admin_address: Option<SocketAddr>,
     unix_sockets: Vec<SocketFile>,
+    store_file: Option<StoreFile>,
 }
 
 impl ServerHandle {
-    /// The TCP addresses that clients may connect to, with the ports that were chosen.
+    /// Returns the TCP addresses for memcached clients, with the actual ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The TCP addresses for gRPC, with the ports that were chosen.
+    /// Returns the TCP addresses for gRPC, with the actual ports.
     pub fn grpc_addresses(&self) -> &[SocketAddr] {
         &self.grpc_addresses
     }
 
-    /// The TCP addresses for callers of programs, with the ports that were chosen.
+    /// Returns the TCP addresses for callers of programs, with the actual ports.
     pub fn program_addresses(&self) -> &[SocketAddr] {
         &self.program_addresses
     }
 
-    /// The address of the admin pages, with the port that was chosen; none if they are off.
+    /// Returns whether this server speaks TLS at one of its addresses.
+    pub fn is_tls(&self, address: SocketAddr) -> bool {
+        let is_admin = self.admin_address == Some(address);
+        let is_admin_tls = is_admin && split_tls(&self.plan.config.server.admin_listen).0;
+        is_admin_tls || self.tls_addresses.contains(&address)
+    }
+
+    /// Loads the certificates again, if there are any. The result is counted and logged.
+    pub fn reload_certificates(&self) {
+        if self.plan.tls.is_used() {
+            let _counted = self.plan.tls.reload();
+        }
+    }
+
+    /// Returns the address of the admin pages, with the actual port, or `None` if they are off.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin_address
     }
 
-    /// Applies the keys that may change while the server runs. It ignores the rest of `config`.
+    /// Applies the hot keys of `config` and ignores the others.
     pub fn reload(&self, config: Config) {
         self.plan.connections.set_max(config.server.connections_max);
         if let Some(scheduler) = &self.plan.scheduler {
             scheduler.reload(&config.scheduler);
         }
+        if let Some(trainer) = &self.trainer {
+            trainer.set_form(convert::form(&config.compress));
+        }
         let config = Arc::new(config);
         for worker in self.workers.iter() {
-            worker.tell(WorkerMessage::Reload(Arc::clone(&config)));
+            worker.send(WorkerMessage::Reload(Arc::clone(&config)));
         }
+        self.plan.members.reload(&config);
         self.admin.reloaded(config);
     }
 
-    /// Has `tell` called when one of this server's threads has ended, so that the server can no longer do its work.
-    pub fn on_failure(&self, tell: Box<dyn Fn() + Send>) {
-        self.plan.vitals.on_failure(tell);
+    /// Reads the file with the rules about clients again. If it is wrong, the old rules stay.
+    pub fn reload_access(&self) {
+        self.plan.access.reload(&self.plan.control);
     }
 
-    /// Returns the reason why this server cannot do its work, if there is one.
+    /// Registers `notify` to be called when a thread of this server ends unexpectedly.
+    pub fn on_failure(&self, notify: Box<dyn Fn() + Send>) {
+        self.plan.liveness.on_failure(notify);
+    }
+
+    /// Returns the reason why this server cannot continue, if there is one.
     pub fn failure(&self) -> Option<String> {
-        self.plan.vitals.failure()
+        self.plan.liveness.failure()
     }
 
-    /// Counts, for the admin pages, a reload whose configuration was refused before `reload` was called.
+    /// Counts a reload whose configuration was refused, so that [`Self::reload`] was not called.
     pub fn reload_failed(&self) {
         self.admin.reload_failed();
     }
 
-    /// Stops accepting, lets requests in flight finish and ends the server. After `limit` it cuts the connections that
-    /// are left; it returns whether none was left. The admin pages stay until the end, and report from the beginning
-    /// that the server is not ready.
+    /// Stops accepting, waits until requests in flight have finished, saves the items to `store.file` and ends
+    /// the server. After `limit`, closes the remaining connections. Returns whether there were none. The admin
+    /// pages stay until the end and report that the server is not ready.
     pub fn drain(mut self, limit: Duration) -> bool {
         self.stop_accepting();
-        self.tell_all(|| WorkerMessage::Drain);
+        self.send_to_all(|| WorkerMessage::Drain);
         let deadline = Instant::now() + limit;
         while self.plan.connections.open() > 0 && Instant::now() < deadline {
             std::thread::sleep(DRAIN_POLL);
         }
-        self.plan.connections.open() == 0
+        let is_drained = self.plan.connections.open() == 0;
+        self.save_items();
+        is_drained
+    }
+
+    /// Ends the workers and saves the items, if there is a file for them.
+    fn save_items(&mut self) {
+        let have_ended = self.end_workers();
+        let (Some(file), Some(store)) = (self.store_file.take(), &self.plan.embedded) else {
+            return;
+        };
+        // A worker that failed may have left an item half changed, and one that hangs may still change some.
+        if let Some(what) = self.failure() {
+            return restart::give_up(&file, &what);
+        }
+        if !have_ended {
+            return restart::give_up(&file, "a worker did not end");
+        }
+        let config = self.admin.current_config();
+        let limit = Duration::from_millis(config.store.save_timeout_ms);
+        let plan = &self.plan;
+        let (store, dictionaries) = (Arc::clone(store), &plan.dictionaries);
+        restart::save(file, store, dictionaries, &config.store, &plan.time, limit);
+    }
+
+    /// Ends the workers. Returns whether all of them have ended as they should.
+    fn end_workers(&self) -> bool {
+        self.send_to_all(|| WorkerMessage::Cut);
+        let deadline = Instant::now() + JOIN_LIMIT;
+        let ended: Vec<bool> = self.workers.iter().map(|worker| worker.join(deadline)).collect();
+        ended.into_iter().all(|has_ended| has_ended)
     }
 
     fn take_over(
         plan: Arc<Plan>,
         workers: Arc<[Worker]>,
         listeners: Listeners,
+        store_file: Option<StoreFile>,
     ) -> Result<Self, StartError> {
         let bound =
-            |wanted| bound(listeners.tcp.iter().filter(move |(_, protocol)| *protocol == wanted));
+            |wanted| bound(listeners.tcp.iter().filter(move |socket| socket.protocol == wanted));
         let addresses = bound(ListenerProtocol::Memcached)?;
         let admin = listeners.admin.first().map(std::net::TcpListener::local_addr).transpose();
         let admin_address = admin.map_err(StartError::Thread)?;
         let grpc_addresses = bound(ListenerProtocol::Grpc)?;
         let program_addresses = bound(ListenerProtocol::Programs)?;
+        let tls_addresses = self::bound(listeners.tcp.iter().filter(|socket| socket.is_tls))?;
         let lanes = plan.config.server.lane_listen.as_ref();
         let unix_sockets = listeners.unix.iter().map(|listener| &listener.path).chain(lanes);
         let unix_sockets = unix_sockets.map(|path| SocketFile::new(path)).collect();
@@ -283,32 +386,44 @@ impl ServerHandle {
             turns: Arc::default(),
             errors: Arc::new(AcceptErrors::new(Arc::clone(&plan.control))),
         };
+        plan.members.set_workers(&workers);
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
+        if let Some(file) = &store_file {
+            file.take_over().map_err(|error| {
+                StartError::Config(format!("store.file: cannot mark the items as used: {error}"))
+            })?;
+        }
         let control = Control::start(listeners, dispatcher, Arc::clone(&admin), Arc::clone(&plan))?;
+        let is_frontend = Services::from_roles(&plan.config.server.roles).frontend;
+        let trainer =
+            is_frontend.then(|| start_trainer(&plan, Arc::clone(&workers))).transpose()?;
         Ok(Self {
             plan,
             workers,
             admin,
             control,
+            trainer,
             addresses,
             grpc_addresses,
             program_addresses,
+            tls_addresses,
             admin_address,
             unix_sockets,
+            store_file,
         })
     }
 
-    fn tell_all(&self, message: impl Fn() -> WorkerMessage) {
+    fn send_to_all(&self, message: impl Fn() -> WorkerMessage) {
         for worker in self.workers.iter() {
-            worker.tell(message());
+            worker.send(message());
         }
     }
 
     fn stop_accepting(&mut self) {
         self.admin.readiness().begin_drain();
-        self.plan.vitals.begin_end();
-        // This comes first: when a listener is closed, another process may take its path, and the new file may look the
-        // same.
+        self.plan.liveness.begin_end();
+        // Files are removed while the listeners are open: later, another process may have made a file with
+        // the same identity at the path.
         self.unix_sockets.drain(..).for_each(SocketFile::remove);
         self.control.stop_accepting();
     }
@@ -317,16 +432,12 @@ impl ServerHandle {
 impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.stop_accepting();
-        self.tell_all(|| WorkerMessage::Cut);
-        let deadline = Instant::now() + JOIN_LIMIT;
-        for worker in self.workers.iter() {
-            worker.join(deadline);
-        }
+        self.end_workers();
         self.control.end();
     }
 }
 
-/// The reason why the server did not start. The operator must act.
+/// The reason why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration contradicts itself.
@@ -353,9 +464,16 @@ pub enum StartError {
 
 struct Listeners {
     admin: Vec<std::net::TcpListener>,
-    tcp: Vec<(std::net::TcpListener, ListenerProtocol)>,
+    tcp: Vec<TcpSocketListener>,
     unix: Vec<UnixSocketListener>,
     lanes: Option<std::os::unix::net::UnixListener>,
+}
+
+/// A TCP listener for clients.
+pub(crate) struct TcpSocketListener {
+    pub(crate) listener: std::net::TcpListener,
+    pub(crate) protocol: ListenerProtocol,
+    is_tls: bool,
 }
 
 struct UnixSocketListener {
@@ -367,9 +485,14 @@ struct UnixSocketListener {
 impl Listeners {
     fn bind(config: &Config) -> Result<Self, StartError> {
         let server = &config.server;
-        let listen = |address: &String| {
-            let bound = listen_tcp(address, server.backlog);
-            bound.map_err(|error| StartError::Listen { address: address.clone(), error })
+        let listen = |address: &str| {
+            let bound = listen_tcp(split_tls(address).1, server.backlog);
+            bound.map_err(|error| StartError::Listen { address: address.to_owned(), error })
+        };
+        let listen_for = |address: &str, protocol| -> Result<Vec<_>, StartError> {
+            let is_tls = split_tls(address).0;
+            let listeners = listen(address)?.into_iter();
+            Ok(listeners.map(|listener| TcpSocketListener { listener, protocol, is_tls }).collect())
         };
         let admin = match server.admin_listen.is_empty() {
             true => Vec::new(),
@@ -379,11 +502,7 @@ impl Listeners {
         let mut unix = Vec::new();
         if Services::from_roles(&server.roles).frontend {
             for address in &server.listen {
-                tcp.extend(
-                    listen(address)?
-                        .into_iter()
-                        .map(|socket| (socket, ListenerProtocol::Memcached)),
-                );
+                tcp.extend(listen_for(address, ListenerProtocol::Memcached)?);
             }
             if let Some(path) = &server.unix_socket {
                 unix.push(UnixSocketListener::bind(
@@ -402,12 +521,8 @@ impl Listeners {
                         ListenerProtocol::Grpc,
                     )?);
                 }
-                Ok(api::Address::Tcp(address)) => {
-                    tcp.extend(
-                        listen(&address)?
-                            .into_iter()
-                            .map(|socket| (socket, ListenerProtocol::Grpc)),
-                    );
+                Ok(address @ (api::Address::Tcp(_) | api::Address::Tls(_))) => {
+                    tcp.extend(listen_for(&address.to_string(), ListenerProtocol::Grpc)?);
                 }
                 Err(error) => {
                     return Err(StartError::Config(format!("server.grpc_listen: {error}")));
@@ -415,9 +530,7 @@ impl Listeners {
             }
         }
         for address in &config.programs.listen {
-            tcp.extend(
-                listen(address)?.into_iter().map(|socket| (socket, ListenerProtocol::Programs)),
-            );
+            tcp.extend(listen_for(address, ListenerProtocol::Programs)?);
         }
         let lane = server.lane_listen.as_ref();
         let lanes = lane.map(|path| bind_unix(path, server.unix_socket_mode)).transpose()?;
@@ -442,15 +555,16 @@ fn bind_unix(path: &Path, mode: u32) -> Result<std::os::unix::net::UnixListener,
 }
 
 fn bound<'a>(
-    listeners: impl Iterator<Item = &'a (std::net::TcpListener, ListenerProtocol)>,
+    listeners: impl Iterator<Item = &'a TcpSocketListener>,
 ) -> Result<Vec<SocketAddr>, StartError> {
-    let address = |(listener, _): &(std::net::TcpListener, ListenerProtocol)| listener.local_addr();
+    let address = |socket: &TcpSocketListener| socket.listener.local_addr();
     listeners.map(address).collect::<Result<_, _>>().map_err(StartError::Thread)
 }
 
-/// The thread that accepts clients and shows the admin pages. It stops accepting before it stops showing pages.
+/// The thread that accepts clients and serves the admin pages. The pages are served until the end.
 struct Control {
     accepting: Option<(oneshot::Sender<()>, mpsc::Receiver<()>)>,
+    handshakes: Option<Handshakes>,
     thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
@@ -466,22 +580,17 @@ impl Control {
         let (stop, stopped) = oneshot::channel::<()>();
         let (stopping, has_stopped) = mpsc::channel::<()>();
         let (end, ended) = oneshot::channel::<()>();
-        let watched = Arc::clone(&plan.vitals);
+        let watched = Arc::clone(&plan.liveness);
         let Listeners { admin: pages, tcp, unix, lanes } = listeners;
+        let (secured, tcp) = tcp.into_iter().partition(|socket| socket.is_tls);
+        let handshakes = Handshakes::start(secured, &dispatcher, &plan)?;
         let run = async move {
-            // A ring counts as reachable once it has answered.
+            // A ring counts as reachable only after its first answer.
             let has_store = matches!(plan.url, StoreUrl::Embedded);
             plan.health.set(has_store, true).await;
-            // These tasks last until the end.
+            // These tasks run until the end.
             let mut shown = tokio::task::JoinSet::new();
-            let budgets = Arc::clone(&plan);
-            shown.spawn(async move {
-                let restarts = &budgets.control.restarts_idle_memory;
-                keep("idle memory", restarts, || {
-                    idle_memory::give_back(&budgets.budgets, budgets.platform.trim_heap)
-                })
-                .await;
-            });
+            return_memory(&mut shown, &plan);
             if plan.devices.len() > 1 {
                 let plan = Arc::clone(&plan);
                 shown.spawn(async move {
@@ -496,7 +605,9 @@ impl Control {
                     keep("reporter", restarts, || reporter.run()).await;
                 });
             }
-            if !pages.is_empty() || !plan.config.server.grpc_listen.is_empty() {
+            watch_members(&mut shown, &plan);
+            let has_health = !pages.is_empty() || !plan.config.server.grpc_listen.is_empty();
+            if has_health || plan.members.has_ring() {
                 let (plan, admin) = (Arc::clone(&plan), Arc::clone(&admin));
                 let workers = Arc::clone(&dispatcher.workers);
                 shown.spawn(async move {
@@ -506,6 +617,7 @@ impl Control {
                 });
             }
             shown.spawn(admin::serve(pages, admin, Arc::clone(&dispatcher.errors)));
+            watch_certificates(&mut shown, &plan);
             let mut tasks = accept(tcp, unix, lanes, &dispatcher);
             drop(dispatcher);
             let _ = stopped.await;
@@ -519,11 +631,11 @@ impl Control {
             .spawn(move || {
                 let _watched = watched.watch("the control thread".to_owned());
                 executor.block_on(run);
-                // Does not wait for a name that is still being resolved.
+                // Does not wait for pending name resolutions.
                 executor.shutdown_background();
             })
             .map_err(StartError::Thread)?;
-        Ok(Self { accepting: Some((stop, has_stopped)), thread: Some((end, thread)) })
+        Ok(Self { accepting: Some((stop, has_stopped)), handshakes, thread: Some((end, thread)) })
     }
 
     /// Closes the clients' listeners. When it returns, no more connections are passed to workers.
@@ -532,6 +644,9 @@ impl Control {
             let _ = stop.send(());
             // Nothing is ever sent. `recv` returns when the other end is dropped.
             let _ = has_stopped.recv();
+        }
+        if let Some(handshakes) = self.handshakes.take() {
+            handshakes.end();
         }
     }
 
@@ -544,7 +659,7 @@ impl Control {
     }
 }
 
-/// Creates the reporter that tells the scheduler about this process, if a scheduler is configured.
+/// Creates the reporter to the scheduler, if one is configured.
 fn report(plan: &Arc<Plan>, workers: &Arc<[Worker]>) -> Option<Reporter> {
     if plan.config.scheduler.address.is_empty() {
         return None;
@@ -560,13 +675,13 @@ fn report(plan: &Arc<Plan>, workers: &Arc<[Worker]>) -> Option<Reporter> {
 
 /// Starts the tasks that accept clients.
 fn accept(
-    tcp: Vec<(std::net::TcpListener, ListenerProtocol)>,
+    tcp: Vec<TcpSocketListener>,
     unix: Vec<UnixSocketListener>,
     lanes: Option<std::os::unix::net::UnixListener>,
     dispatcher: &Dispatcher,
 ) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
-    for (listener, protocol) in tcp {
+    for TcpSocketListener { listener, protocol, .. } in tcp {
         let dispatcher = dispatcher.clone();
         match tokio::net::TcpListener::from_std(listener) {
             Ok(listener) => drop(tasks.spawn(async move {
@@ -591,13 +706,13 @@ fn accept(
     tasks
 }
 
-/// Returns a seed that clients cannot guess, so that no client can choose keys that collide.
+/// Returns a random seed, so that clients cannot choose keys that collide.
 fn hash_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// The time that `drop` waits for a worker that was told to cut. A worker that still hangs then is left behind.
+/// The time for which `drop` waits for workers to end. Workers that still hang are abandoned.
 const JOIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// The interval at which a drain checks whether the last connection has ended.
@@ -626,22 +741,38 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_end_of_a_worker_is_told_and_ends_readiness() {
-        let mut config = Config::default();
+    /// Starts a server of two workers and waits until a defect has ended one of them.
+    fn with_a_failed_worker(mut config: Config) -> ServerHandle {
         config.server.listen = vec!["127.0.0.1:0".to_owned()];
         config.server.admin_listen = "127.0.0.1:0".to_owned();
         config.server.threads = 2;
         let devices = Devices { all: vec![Arc::new(Software::default())], accelerators: 0 };
         let running = Server::start(config, devices).unwrap();
-        let (tell, told) = mpsc::channel();
-        running.on_failure(Box::new(move || tell.send(()).unwrap_or_default()));
-        running.workers[1].tell(WorkerMessage::Policy(Arc::new(Defective)));
-        told.recv_timeout(Duration::from_secs(30)).expect("it is told");
+        let (sender, receiver) = mpsc::channel();
+        running.on_failure(Box::new(move || sender.send(()).unwrap_or_default()));
+        running.workers[1].send(WorkerMessage::Policy(Arc::new(Defective)));
+        receiver.recv_timeout(Duration::from_secs(30)).expect("it is told");
+        running
+    }
+
+    #[test]
+    fn the_end_of_a_worker_is_told_and_ends_readiness() {
+        let running = with_a_failed_worker(Config::default());
         let why = "worker 1 ended after a defect".to_owned();
         assert_eq!(running.failure(), Some(why.clone()));
-        assert_eq!(running.plan.vitals.problem(), Some(why.clone()), "as on /healthz");
+        assert_eq!(running.plan.liveness.problem(), Some(why.clone()), "as on /healthz");
         assert_eq!(running.admin.readiness().judge(), Err(why));
         assert!(running.drain(Duration::from_secs(30)), "the others drain");
+    }
+
+    #[test]
+    fn a_server_with_a_failed_worker_saves_no_items() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.store.file = Some(folder.path().join("items"));
+        assert!(with_a_failed_worker(config).drain(Duration::from_secs(30)));
+        let reason = std::fs::read_to_string(folder.path().join("items.lock")).unwrap();
+        assert!(reason.contains("worker 1 ended after a defect"), "{reason}");
+        assert!(!folder.path().join("items").exists());
     }
 }

@@ -1,5 +1,6 @@
-//! The pages of `stats`, under memcached's names: the server's own counters summed over workers, and the store's facts
-//! about its items. `stats rebate` has the counts that memcached has no name for.
+//! The pages of `stats`, with memcached's names: the server's counters, summed over workers, and the store's
+//! statistics. `stats rebate` has the counts for which memcached has no name, and `stats dictionaries` the classes of
+//! keys.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,17 +8,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use policy::RawReason;
 use units::{Clock, Nanos};
 
-use crate::config::Config;
+use crate::config::{Config, ProtocolName};
 use crate::context::Connections;
 use crate::counters::Counters;
+use crate::dictionaries::Dictionaries;
+use crate::restart::Restart;
+use crate::session::VERSION;
 
-/// Composes pages. The sessions of a worker share it, and it reads the counters of all workers.
+/// Composes the pages from the counters of all workers. The sessions of a worker share this value.
 pub(crate) struct StatsPages {
     counters: Arc<[Arc<Counters>]>,
+    dictionaries: Arc<Dictionaries>,
     runtimes: Arc<parking_lot::RwLock<Vec<Arc<runtime::Metrics>>>>,
     connections: Arc<Connections>,
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
+    restart: Option<Arc<Restart>>,
 }
 
 type Page = Vec<(String, String)>;
@@ -25,25 +31,28 @@ type Page = Vec<(String, String)>;
 impl StatsPages {
     pub(crate) fn new(
         counters: Arc<[Arc<Counters>]>,
+        dictionaries: Arc<Dictionaries>,
         runtimes: Arc<parking_lot::RwLock<Vec<Arc<runtime::Metrics>>>>,
         connections: Arc<Connections>,
         config: Arc<Config>,
         clock: Arc<dyn Clock>,
+        restart: Option<Arc<Restart>>,
     ) -> Self {
-        Self { counters, runtimes, connections, config, clock }
+        Self { counters, dictionaries, runtimes, connections, config, clock, restart }
     }
 
-    /// Returns the named page. `stored` is the store's page of that name.
+    /// Returns the page `name`. `stored` is the store's page of that name.
     pub(crate) fn page(&self, name: &str, stored: &[(String, String)]) -> Page {
         match name {
             "" => self.general(stored),
             "settings" => self.settings(),
             "rebate" => self.rebate(),
+            "dictionaries" => self.dictionaries(),
             _ => stored.to_vec(),
         }
     }
 
-    /// Sets to zero what `stats reset` resets: counts, but not gauges.
+    /// Resets the counters, but not the gauges, as `stats reset` does.
     pub(crate) fn reset(&self) {
         for counters in self.counters.iter() {
             for (name, counter) in counters.commands.named() {
@@ -56,7 +65,7 @@ impl StatsPages {
 
     fn general(&self, stored: &[(String, String)]) -> Page {
         let unix = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        // If one clock decides when items expire, the page shows that clock.
+        // If a single clock decides when items expire, the page shows that clock.
         let store_time = stored.iter().find(|(name, _)| name == "time");
         let time = store_time.map_or_else(|| unix().to_string(), |(_, time)| time.clone());
         let Nanos(uptime_ns) = self.clock.now();
@@ -65,7 +74,8 @@ impl StatsPages {
         stat("pid", std::process::id().to_string());
         stat("uptime", (uptime_ns / 1_000_000_000).to_string());
         stat("time", time);
-        stat("version", concat!("1.6.18-rebate-", env!("CARGO_PKG_VERSION")).to_owned());
+        stat("version", VERSION.to_owned());
+        stat("rebate_version", env!("CARGO_PKG_VERSION").to_owned());
         stat("pointer_size", usize::BITS.to_string());
         let usage = process_usage();
         stat("rusage_user", usage.0);
@@ -74,7 +84,7 @@ impl StatsPages {
         for (name, value) in self.commands() {
             stat(name, value.to_string());
         }
-        // Accepting never pauses here: a client above the limit gets an error and is disconnected.
+        // This server never stops accepting: clients above the limit get an error and are disconnected.
         for (name, value) in [("accepting_conns", "1"), ("listen_disabled_num", "0")] {
             stat(name, value.to_owned());
         }
@@ -101,15 +111,25 @@ impl StatsPages {
             ("reqs_per_event", config.server.requests_per_turn.to_string()),
             ("cas_enabled", on(true)),
             ("tcp_backlog", config.server.backlog.to_string()),
-            ("binding_protocol", "ascii".to_owned()),
+            ("binding_protocol", binding_protocol(config.server.protocol).to_owned()),
             ("auth_enabled_sasl", on(false)),
+            (
+                "auth_enabled_ascii",
+                config
+                    .server
+                    .token_file
+                    .as_ref()
+                    .map_or_else(|| on(false), |path| path.display().to_string()),
+            ),
             ("idle_timeout", config.server.idle_timeout_s.to_string()),
             ("item_size_max", config.store.item_bytes_max.0.to_string()),
             ("maxconns_fast", on(true)),
             ("dump_enabled", on(config.server.dump)),
             ("flush_enabled", on(true)),
         ];
-        stats.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        let file =
+            config.store.file.as_ref().map(|path| ("memory_file", path.display().to_string()));
+        stats.into_iter().chain(file).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn rebate(&self) -> Page {
@@ -126,6 +146,7 @@ impl StatsPages {
             page.push((format!("connections:{}", protocol.name()), open.to_string()));
             page.push((format!("connections_reserved:{}", protocol.name()), reserved.to_string()));
         }
+        page.extend(self.restart.iter().flat_map(|restart| restart.named()));
         for metrics in self.runtimes.read().iter() {
             for path in metrics.paths() {
                 let name = format!(
@@ -146,6 +167,28 @@ impl StatsPages {
         page
     }
 
+    /// Returns the classes of keys, the most written first, and the dictionaries, the oldest first.
+    fn dictionaries(&self) -> Page {
+        let mut page = Page::new();
+        let mut stat = |name: String, value: String| page.push((name, value));
+        let mut classes = self.dictionaries.classes();
+        classes.sort_by_key(|(_, class)| std::cmp::Reverse(class.counts().writes));
+        for (_, class) in &classes {
+            let name = |what: &str| format!("class:{}:{}:{what}", class.tenant().0, class.name());
+            let counts = class.counts();
+            stat(name("form"), class.choice().to_string());
+            stat(name("values_written"), counts.writes.to_string());
+            stat(name("logical_bytes"), counts.logical_bytes.to_string());
+            stat(name("stored_bytes"), counts.stored_bytes.to_string());
+        }
+        for dictionary in self.dictionaries.all() {
+            let name = |what: &str| format!("dictionary:{}:{what}", dictionary.id());
+            stat(name("bytes"), dictionary.content().len().to_string());
+            stat(name("memory_bytes"), dictionary.memory_bytes().to_string());
+        }
+        page
+    }
+
     fn commands(&self) -> Vec<(&'static str, u64)> {
         let names = crate::counters::Commands::default();
         let names = names.named().into_iter().map(|(name, _)| name).enumerate();
@@ -156,7 +199,16 @@ impl StatsPages {
     }
 }
 
-/// Returns user and system time of this process, as memcached prints them (s).
+/// Returns memcached's name for the protocols that are served.
+const fn binding_protocol(protocol: ProtocolName) -> &'static str {
+    match protocol {
+        ProtocolName::Auto => "auto-negotiate",
+        ProtocolName::Ascii => "ascii",
+        ProtocolName::Binary => "binary",
+    }
+}
+
+/// Returns the user and the system CPU time of this process (s), formatted as in memcached.
 fn process_usage() -> (String, String) {
     let ticks = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let mut fields = ticks.rsplit(") ").next().unwrap_or_default().split(' ').skip(11);
@@ -169,7 +221,7 @@ fn process_usage() -> (String, String) {
     (user, seconds())
 }
 
-/// The lines of the store's general page that this page shows as well.
+/// The lines of the store's general page that are included in the server's.
 const STORED: [&str; 11] = [
     "curr_items",
     "total_items",

@@ -1,23 +1,42 @@
-//! A client's or a server's connection, TCP or Unix, with the few calls that the event loops make.
+//! A connection to a client or a server: TCP, TLS over TCP, or a Unix socket.
 
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::Interest;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 /// A connected stream.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    /// Boxed, because it is several times as large as the others.
+    Tls(Box<tls::Stream>),
     Unix(UnixStream),
 }
 
 impl Stream {
+    /// Returns the address of the other end, which a Unix connection does not have.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
+            Stream::Tls(stream) => stream.peer_addr().ok().map(|address| address.ip()),
+            Stream::Unix(_) => None,
+        }
+    }
+
+    /// Returns whether the peer may be on another host.
+    pub(crate) const fn is_remote(&self) -> bool {
+        !matches!(self, Stream::Unix(_))
+    }
+
     /// Polls whether the stream may be read. Only one task at a time may wait for that.
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => stream.poll_read_ready(context),
+            Stream::Tls(stream) => stream.poll_readable(context),
             Stream::Unix(stream) => stream.poll_read_ready(context),
         }
     }
@@ -26,14 +45,17 @@ impl Stream {
     pub(crate) fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => stream.poll_write_ready(context),
+            Stream::Tls(stream) => stream.poll_writable(context),
             Stream::Unix(stream) => stream.poll_write_ready(context),
         }
     }
 
-    /// Reads what is there. Returns `WouldBlock` if nothing is there, and 0 at the end of the stream.
+    /// Reads available bytes. Returns `WouldBlock` if there are none, and 0 at the end of the stream.
     pub(crate) fn try_read(&self, space: &mut [u8]) -> io::Result<usize> {
         let read = match self {
             Stream::Tcp(stream) => stream.try_read(space),
+            // A TLS stream knows by itself when its socket is empty.
+            Stream::Tls(stream) => return stream.try_read(space),
             Stream::Unix(stream) => stream.try_read(space),
         };
         if matches!(read, Ok(bytes) if 0 < bytes && bytes < space.len()) {
@@ -42,23 +64,86 @@ impl Stream {
         read
     }
 
-    /// Marks the socket as empty, because a read that did not fill its space has emptied it. This saves the call that
-    /// would only find the socket empty. The end of the stream is not forgotten, and later bytes are reported.
+    /// Marks the socket as empty after a read that did not fill its space. This saves a call that would
+    /// return `WouldBlock`. The end of the stream and later bytes are still reported.
     fn forget_readable(&self) {
         let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = match self {
             Stream::Tcp(stream) => stream.try_io(Interest::READABLE, empty),
+            Stream::Tls(_) => Ok(()),
             Stream::Unix(stream) => stream.try_io(Interest::READABLE, empty),
         };
     }
 
-    /// Writes what the kernel accepts now.
+    /// Writes what the kernel accepts now. After `WouldBlock`, the next call must begin with the same bytes, because a
+    /// TLS stream has encrypted them.
     pub(crate) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, slices) {
             (Stream::Tcp(stream), [slice]) => stream.try_write(slice),
             (Stream::Unix(stream), [slice]) => stream.try_write(slice),
             (Stream::Tcp(stream), _) => stream.try_write_vectored(slices),
+            (Stream::Tls(stream), _) => stream.try_write(slices),
             (Stream::Unix(stream), _) => stream.try_write_vectored(slices),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        space: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(context, space),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(context, space),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(context, space),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Unix(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Keeps the process whole. A task that ends is started again and counted. If a thread ends, the process ends, and
-//! until then the health pages report it. A defect thereby affects only what it touched, and never goes unnoticed.
+//! Supervises tasks and threads. A task that ends is counted and restarted. If a thread ends, the process
+//! ends, and until then the health pages report it.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use crate::counters::Counter;
 
-/// Runs the future that `start` makes, for ever. When it panics or returns, the end is counted and logged, and a new
-/// one is started after a pause. The pause grows while the futures do not last.
+/// Runs the future that `start` returns, forever. If it panics or returns, counts and logs this and starts a new one
+/// after a pause. The pause doubles while the futures end quickly.
 pub(crate) async fn keep<F: Future<Output = ()>>(
     task: &str,
     restarts: &Counter,
@@ -23,7 +23,7 @@ pub(crate) async fn keep<F: Future<Output = ()>>(
         let since = Instant::now();
         // `start` may panic too.
         let run = async { start().await };
-        // A panic leaves only the state of the task half done, and the task begins with new state.
+        // A panic can leave only the task's state inconsistent, and the task restarts with a new state.
         let ended = AssertUnwindSafe(run).catch_unwind().await;
         restarts.up();
         let how = if ended.is_err() { "a defect ended it" } else { "it ended" };
@@ -38,52 +38,51 @@ pub(crate) async fn keep<F: Future<Output = ()>>(
 
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// If a task ran at least this long before it failed, the pause before its restart is the shortest again, because it
-/// does not fail right at its start.
+/// A task that ran for at least this time before it failed is restarted after the shortest pause.
 const LASTED: Duration = Duration::from_secs(10);
 
-/// Knows whether the process can do its work: all its threads run, and its event loops turn.
+/// The health of the process: whether all its threads run and its event loops make progress.
 #[derive(Default)]
-pub(crate) struct Vitals {
-    /// Whether threads may end without a failure, because the process ends.
+pub(crate) struct Liveness {
+    /// True while the process ends, so that the end of a thread is not a failure.
     stopping: AtomicBool,
     failure: Mutex<Option<String>>,
     on_failure: Mutex<Option<Box<dyn Fn() + Send>>>,
-    workers: Box<[Pulse]>,
+    workers: Box<[Heartbeat]>,
 }
 
-/// The signs of life of a worker's event loop.
+/// The heartbeats of a worker's event loop.
 #[derive(Default)]
-struct Pulse {
+struct Heartbeat {
     beats: AtomicU64,
     /// The number of beats at the last check.
     seen: AtomicU64,
-    /// The time for which checks have seen no new beat (ms).
+    /// The time without a new beat, as of the last check (ms).
     silent_ms: AtomicU64,
 }
 
-impl Vitals {
+impl Liveness {
     pub(crate) fn new(workers: usize) -> Self {
-        Self { workers: (0..workers).map(|_| Pulse::default()).collect(), ..Self::default() }
+        Self { workers: (0..workers).map(|_| Heartbeat::default()).collect(), ..Self::default() }
     }
 
-    /// Returns a value that the thread holds until it ends. Dropping the value is a failure, unless the process ends.
+    /// Returns a guard that the thread holds until it ends. Dropping it before the process ends is a failure.
     pub(crate) fn watch(&self, thread: String) -> Watched<'_> {
-        Watched { vitals: self, thread }
+        Watched { liveness: self, thread }
     }
 
-    /// Records that from now on threads end because they were told to.
+    /// Records that the process ends, so that the end of a thread is no longer a failure.
     pub(crate) fn begin_end(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Records that the process cannot continue. The health pages report it, and the function of `on_failure` is
-    /// called. Only the first failure counts.
+    /// Records that the process cannot continue, and calls the function of `on_failure`. The health pages
+    /// report the first failure.
     pub(crate) fn fail(&self, what: String) {
         tracing::error!("{what}");
         self.failure.lock().get_or_insert(what);
-        if let Some(tell) = &*self.on_failure.lock() {
-            tell();
+        if let Some(notify) = &*self.on_failure.lock() {
+            notify();
         }
     }
 
@@ -92,35 +91,36 @@ impl Vitals {
         self.failure.lock().clone()
     }
 
-    /// Has `tell` called when the process cannot continue any more, or at once if that is already so.
-    pub(crate) fn on_failure(&self, tell: Box<dyn Fn() + Send>) {
+    /// Registers `notify` to be called when the process cannot continue, or calls it at once if that is so.
+    pub(crate) fn on_failure(&self, notify: Box<dyn Fn() + Send>) {
         let mut on_failure = self.on_failure.lock();
         if self.failure().is_some() {
-            tell();
+            notify();
         }
-        *on_failure = Some(tell);
+        *on_failure = Some(notify);
     }
 
-    /// Records that the event loop of a worker turns.
+    /// Records that the event loop of a worker makes progress.
     pub(crate) fn beat(&self, worker: usize) {
         self.workers[worker].beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records which workers gave no sign of life since the last check, which was `since` ago. The caller is a thread
-    /// of this process, so a time in which the whole process stood still counts for little.
-    pub(crate) fn look(&self, since: Duration) {
-        let since_ms = since.min(LOOK_COUNTS_MAX).as_millis() as u64;
-        for pulse in &self.workers {
-            let beats = pulse.beats.load(Ordering::Relaxed);
-            let is_silent = pulse.seen.swap(beats, Ordering::Relaxed) == beats;
-            let silent_ms = pulse.silent_ms.load(Ordering::Relaxed) + since_ms;
-            pulse.silent_ms.store(if is_silent { silent_ms } else { 0 }, Ordering::Relaxed);
+    /// Checks the heartbeats of all workers. `since` is the time since the last check. It is capped, because
+    /// the whole process may have been stopped.
+    pub(crate) fn check(&self, since: Duration) {
+        let since_ms = since.min(CHECK_INTERVAL_MAX).as_millis() as u64;
+        for heartbeat in &self.workers {
+            let beats = heartbeat.beats.load(Ordering::Relaxed);
+            let is_silent = heartbeat.seen.swap(beats, Ordering::Relaxed) == beats;
+            let silent_ms = heartbeat.silent_ms.load(Ordering::Relaxed) + since_ms;
+            heartbeat.silent_ms.store(if is_silent { silent_ms } else { 0 }, Ordering::Relaxed);
         }
     }
 
-    /// Returns why the process cannot do its work, if it cannot: a thread has ended, or an event loop hangs.
+    /// Returns the problem of the process, if there is one: a thread has ended, or an event loop hangs.
     pub(crate) fn problem(&self) -> Option<String> {
-        let stands = |pulse: &Pulse| pulse.silent_ms.load(Ordering::Relaxed) >= SILENT_MS_MAX;
+        let stands =
+            |heartbeat: &Heartbeat| heartbeat.silent_ms.load(Ordering::Relaxed) >= SILENT_MS_MAX;
         let silent = || {
             let worker = self.workers.iter().position(stands)?;
             Some(format!("worker {worker} has done nothing for {} s", SILENT_MS_MAX / 1_000))
@@ -129,22 +129,22 @@ impl Vitals {
     }
 }
 
-/// The silence after which an event loop is considered to hang (ms). It will not continue by itself.
+/// The time without progress after which an event loop is considered to hang (ms).
 const SILENT_MS_MAX: u64 = 10_000;
-/// The longest time that one check counts. A check that comes later was itself kept from running.
-const LOOK_COUNTS_MAX: Duration = Duration::from_secs(2);
+/// The longest time between two checks that is counted as silence of the workers.
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(2);
 
-/// A thread whose end is a failure, unless the process ends.
+/// A guard for a thread whose end is a failure, unless the process ends.
 pub(crate) struct Watched<'a> {
-    vitals: &'a Vitals,
+    liveness: &'a Liveness,
     thread: String,
 }
 
 impl Drop for Watched<'_> {
     fn drop(&mut self) {
-        if !self.vitals.stopping.load(Ordering::Relaxed) {
+        if !self.liveness.stopping.load(Ordering::Relaxed) {
             let how = if std::thread::panicking() { "after a defect" } else { "unexpectedly" };
-            self.vitals.fail(format!("{} ended {how}", self.thread));
+            self.liveness.fail(format!("{} ended {how}", self.thread));
         }
     }
 }
@@ -182,46 +182,46 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_is_a_failure_that_is_told() {
-        let vitals = Vitals::new(1);
-        let told = Arc::new(Counter::default());
-        let tell = Arc::clone(&told);
-        vitals.on_failure(Box::new(move || tell.up()));
+        let liveness = Liveness::new(1);
+        let notified = Arc::new(Counter::default());
+        let notify = Arc::clone(&notified);
+        liveness.on_failure(Box::new(move || notify.up()));
         let run = || {
-            let _watched = vitals.watch("worker 0".to_owned());
+            let _watched = liveness.watch("worker 0".to_owned());
             panic!("a defect");
         };
         std::thread::scope(|scope| scope.spawn(run).join()).expect_err("it panics");
-        assert_eq!(vitals.problem().as_deref(), Some("worker 0 ended after a defect"));
-        assert_eq!(told.read(), 1);
+        assert_eq!(liveness.problem().as_deref(), Some("worker 0 ended after a defect"));
+        assert_eq!(notified.read(), 1);
     }
 
     #[test]
     fn threads_of_a_process_that_ends_may_end() {
-        let vitals = Vitals::new(1);
-        vitals.begin_end();
-        drop(vitals.watch("worker 0".to_owned()));
-        assert_eq!(vitals.problem(), None);
+        let liveness = Liveness::new(1);
+        liveness.begin_end();
+        drop(liveness.watch("worker 0".to_owned()));
+        assert_eq!(liveness.problem(), None);
     }
 
     #[test]
     fn a_silent_event_loop_is_a_problem_until_it_turns() {
-        let vitals = Vitals::new(2);
+        let liveness = Liveness::new(2);
         for _ in 0..5 {
-            assert_eq!(vitals.problem(), None);
-            vitals.beat(0);
-            vitals.look(Duration::from_secs(2));
+            assert_eq!(liveness.problem(), None);
+            liveness.beat(0);
+            liveness.check(Duration::from_secs(2));
         }
-        let problem = vitals.problem().expect("worker 1 was silent for 10 s");
+        let problem = liveness.problem().expect("worker 1 was silent for 10 s");
         assert!(problem.starts_with("worker 1 "), "{problem}");
-        vitals.beat(1);
-        vitals.look(Duration::from_secs(2));
-        assert_eq!(vitals.problem(), None);
+        liveness.beat(1);
+        liveness.check(Duration::from_secs(2));
+        assert_eq!(liveness.problem(), None);
     }
 
     #[test]
     fn a_process_that_stood_still_is_not_silent() {
-        let vitals = Vitals::new(1);
-        vitals.look(Duration::from_secs(3_600));
-        assert_eq!(vitals.problem(), None);
+        let liveness = Liveness::new(1);
+        liveness.check(Duration::from_secs(3_600));
+        assert_eq!(liveness.problem(), None);
     }
 }

@@ -1,14 +1,14 @@
-//! The turns for moving long values on a worker's thread. Between two polls of the event loop for events, only a
-//! bounded number of bytes of long values is packed, unpacked and written, in order of arrival. Clients with long
-//! values then wait for each other, and a client with short values waits for little. Short values take no turn.
+//! Schedules the processing of long values on a worker's thread. Between two polls for events, only a limited
+//! number of bytes of long values is packed, unpacked and written, in order of arrival. Clients with long
+//! values therefore wait for each other, and hardly delay clients with short values, which are not limited.
 
 use std::cell::Cell;
 
 use tokio::sync::{Notify, Semaphore};
 
-/// The turns of one worker.
+/// The limit on the processing of long values by one worker.
 pub(crate) struct Turns {
-    /// The KiB that may still be moved until the next poll.
+    /// The number of KiB that may still be processed before the next poll.
     left_kib: Semaphore,
     used_kib: Cell<usize>,
     used: Notify,
@@ -21,10 +21,10 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for a turn to move this many bytes.
+    /// Waits until `bytes` bytes of a long value may be processed.
     pub(crate) async fn take(&self, bytes: usize) {
         let kib = (bytes >> 10).clamp(1, KIB_PER_LOOK);
-        // The semaphore lives as long as its users and is never closed.
+        // The semaphore is never closed.
         if let Ok(taken) = self.left_kib.acquire_many(kib as u32).await {
             taken.forget();
         }
@@ -32,19 +32,19 @@ impl Turns {
         self.used.notify_one();
     }
 
-    /// Returns turns after each poll of the event loop for events. It runs in a task of its own.
+    /// Restores the limit after each poll for events. It runs in a separate task.
     pub(crate) async fn serve(&self) {
         loop {
             self.used.notified().await;
-            // tokio wakes tasks that have yielded once it has polled for events.
+            // tokio resumes yielded tasks only after it has polled for events.
             tokio::task::yield_now().await;
             self.left_kib.add_permits(self.used_kib.take());
         }
     }
 }
 
-/// The KiB that may be moved between two polls. The kernel copies as much in some tens of microseconds, and unpacking
-/// takes about twice as long.
+/// The number of KiB that may be processed between two polls. The kernel copies them in some tens of
+/// microseconds, and unpacking takes about twice as long.
 const KIB_PER_LOOK: usize = 128;
 
 #[cfg(test)]

@@ -1,21 +1,27 @@
-//! Turns logical values into stored values and back: the frame around what the runtime compresses. Every value passes
-//! through here. A client therefore never gets compressed bytes that it cannot read, and never gets the bytes of an
-//! unreadable value.
+//! Converts logical values to stored values and back: adds and removes the frame, and compresses and
+//! decompresses with the runtime. All values pass through here, so that clients never get compressed bytes
+//! that they cannot read, or the bytes of an unreadable value.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use device::{Buffer, Codec, DeviceError, Dialect, Input, Job, Level, Outcome, Pool, Task};
+use device::{
+    Buffer, Codec, DeviceError, Dialect, Dictionary, Input, Job, Level, Outcome, Pool, Task,
+};
+use policy::form::framed_bytes;
 use policy::{Form, FormPolicy, RawReason, Reason};
-use runtime::TokioRuntime;
-use store::frame::{self, Header, Inspected};
+use runtime::{Finished, TokioRuntime};
+use store::dictionary_keys::is_reserved;
+use store::frame::{self, Encoding, FrameVersion, Header, Inspected};
 use units::Nanos;
-use units::limits::FRAME_HEADER_BYTES;
+use units::limits::FRAME_HEADER_BYTES_MAX;
 
 use crate::config::Foreign;
 use crate::counters::Counters;
+use crate::dictionaries::{Exchange, Missing};
+use crate::hot_values::{Candidate, HotValue, HotValues};
 
 /// One worker's conversion between logical and stored values.
 #[derive(Clone)]
@@ -24,24 +30,30 @@ pub(crate) struct Values(Rc<Shared>);
 struct Shared {
     runtime: TokioRuntime,
     pool: Pool,
+    dictionaries: Exchange,
     rules: RefCell<Rules>,
-    /// The longest logical value (bytes). Nothing is allocated for a frame that claims more.
+    /// The longest logical value (bytes). Frames that claim more are refused before memory is allocated.
     original_bytes_max: usize,
     counters: Arc<Counters>,
-    /// Whether software may read a value that a device did not read. It may not where devices are required.
+    /// True if software may decompress a value after a device failed to. False if devices are required.
     software_reads: bool,
-    /// Whether stored values are passed on as they are.
+    /// True if values are not converted.
     raw: bool,
+    hot: Option<Arc<HotValues>>,
 }
 
-/// The rules that may change while the server runs.
+/// The rules of the conversion that a reload can change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) form: FormPolicy,
     pub(crate) foreign: Foreign,
+    /// The version of the frames that are written.
+    pub(crate) frame_version: FrameVersion,
+    /// The longest value that is stored with a dictionary (bytes). It is 0 if none is.
+    pub(crate) dictionary_value_bytes_max: usize,
 }
 
-/// A value from a client: a slice of what was read, a pool buffer of its own, or a part of a message.
+/// A value from a client: a slice of the read buffer, a separate pool buffer, or a part of a message.
 pub(crate) enum Body<'a> {
     Slice(&'a [u8]),
     Pooled(Buffer),
@@ -57,7 +69,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Returns the value as it came.
+    /// Returns the value unchanged as its stored form.
     fn into_stored(self) -> Stored<'a> {
         match self {
             Body::Slice(bytes) => Stored::Slice(bytes),
@@ -90,98 +102,169 @@ impl Stored<'_> {
 #[derive(Debug)]
 pub(crate) enum Logical {
     Value(Bytes),
-    /// The value may not be served. It is a miss.
+    /// The value cannot or must not be served. It is a miss.
     Unreadable,
-    /// Software found the frame broken, so that the value can never be read again. It is a miss too.
+    /// Software found the frame damaged, so that the value is lost. It is a miss too.
     Damaged,
+}
+
+/// A read of a value.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    pub(crate) key: &'a [u8],
+    /// The version of the item in the embedded store, if its logical value may be kept.
+    pub(crate) cas: Option<u64>,
+    /// The time, on the worker's clock, until which the caller waits.
+    pub(crate) deadline: Option<Nanos>,
+}
+
+impl<'a> Reading<'a> {
+    /// A read that says nothing about later reads of the item.
+    pub(crate) fn new(key: &'a [u8]) -> Self {
+        Self { key, cas: None, deadline: None }
+    }
+
+    /// A client's read of this version of an item.
+    pub(crate) fn with_version(key: &'a [u8], cas: u64) -> Self {
+        Self { cas: Some(cas), ..Self::new(key) }
+    }
 }
 
 impl Values {
     pub(crate) fn new(
         runtime: TokioRuntime,
         pool: Pool,
+        dictionaries: Exchange,
         rules: Rules,
         limits: ReadLimits,
         counters: Arc<Counters>,
+        hot: Option<Arc<HotValues>>,
     ) -> Self {
         let rules = RefCell::new(rules);
         let ReadLimits { original_bytes_max, software_reads } = limits;
         Self(Rc::new(Shared {
             runtime,
             pool,
+            dictionaries,
             rules,
             original_bytes_max,
             counters,
             software_reads,
             raw: false,
+            hot,
         }))
     }
 
-    /// Returns the conversion for a service whose clients pack and unpack. It stores and serves bytes as they are,
-    /// including frames.
+    /// Returns a conversion that leaves values unchanged, for a service whose clients convert them.
     pub(crate) fn as_stored(&self) -> Self {
         let Shared { runtime, pool, rules, counters, .. } = &*self.0;
         Self(Rc::new(Shared {
             runtime: runtime.clone(),
             pool: pool.clone(),
+            dictionaries: self.0.dictionaries.clone(),
             rules: rules.clone(),
             original_bytes_max: self.0.original_bytes_max,
             counters: Arc::clone(counters),
             software_reads: self.0.software_reads,
             raw: true,
+            hot: None,
         }))
     }
 
-    /// Returns the pool that values are read into. A device may read its buffers in place. Memory for anything else
-    /// comes from the pool's heap.
+    /// Returns the pool for values that are read. A device may read its buffers in place. Memory for other
+    /// uses comes from the pool's heap.
     pub(crate) fn pool(&self) -> &Pool {
         &self.0.pool
+    }
+
+    /// Returns the dictionaries that this worker can find.
+    pub(crate) fn dictionaries(&self) -> &Exchange {
+        &self.0.dictionaries
     }
 
     pub(crate) fn set_rules(&self, rules: Rules) {
         *self.0.rules.borrow_mut() = rules;
     }
 
-    /// Returns the stored form of a logical value. The stored form is of no use after `deadline`, on the worker's
+    /// Returns the stored form of the logical value of `key`. The caller waits until `deadline`, on the worker's
     /// clock.
-    pub(crate) async fn pack<'a>(&self, body: Body<'a>, deadline: Option<Nanos>) -> Stored<'a> {
-        if self.0.raw {
+    pub(crate) async fn pack<'a>(
+        &self,
+        key: &[u8],
+        body: Body<'a>,
+        deadline: Option<Nanos>,
+    ) -> Stored<'a> {
+        if self.0.raw || is_dictionary(key, body.as_slice()) {
             return body.into_stored();
         }
-        let form = self.0.rules.borrow().form.choose(body.as_slice());
-        let counters = &self.0.counters.values;
+        let rules = *self.0.rules.borrow();
         let original_bytes = body.as_slice().len();
+        let class = match (1..=rules.dictionary_value_bytes_max).contains(&original_bytes) {
+            true => self.0.dictionaries.class(key, body.as_slice()),
+            false => None,
+        };
+        let dictionary = class.as_ref().and_then(|class| class.dictionary());
+        let form = match dictionary {
+            Some(_) => rules.form.choose_with_dictionary(body.as_slice()),
+            None => rules.form.choose(body.as_slice()),
+        };
+        let counters = &self.0.counters.values;
         let stored = match form {
             Form::Raw(reason) => self.raw(body, reason),
             Form::Wrapped => {
                 counters.written_wrapped.up();
                 let value = body.as_slice();
-                Stored::Shared(self.small_frame(frame::Codec::Stored, value, value))
+                Stored::Shared(self.small_frame(key, Encoding::Stored, value, value))
             }
             Form::SameFilled(byte) => {
                 counters.written_same_filled.up();
-                let frame = self.small_frame(frame::Codec::SameFilled, body.as_slice(), &[byte]);
+                let frame = self.small_frame(key, Encoding::SameFilled, body.as_slice(), &[byte]);
                 Stored::Shared(frame)
             }
             Form::Compressed { dialect, level, stored_bytes_max } => {
-                let limits = Limits { stored_bytes_max, deadline };
-                self.compress(body, dialect, level, limits).await
+                let coding = Coding { dialect, level, dictionary: None };
+                self.compress(key, body, coding, Limits { stored_bytes_max, deadline }).await
+            }
+            Form::WithDictionary { stored_bytes_max } => {
+                let dialect = Dialect::new(Codec::ZstdDictionary);
+                let coding = Coding { dialect, level: rules.form.level, dictionary };
+                self.compress(key, body, coding, Limits { stored_bytes_max, deadline }).await
             }
         };
+        if let Some(class) = class {
+            class.count_stored(stored.as_slice().len());
+        }
         counters.logical_bytes_written.add(original_bytes as u64);
         counters.stored_bytes_written.add(stored.as_slice().len() as u64);
         stored
     }
 
-    /// Returns the logical value of a stored one, for a caller that waits until `deadline`.
-    pub(crate) async fn unpack(&self, stored: Bytes, deadline: Option<Nanos>) -> Logical {
-        if self.0.raw {
+    /// Returns the logical form of a value that the store returned, which is `hot` if it is kept, or else `stored`.
+    pub(crate) async fn read(
+        &self,
+        reading: Reading<'_>,
+        stored: Bytes,
+        hot: Option<HotValue>,
+    ) -> Logical {
+        let Some(HotValue { logical, stored_bytes }) = hot else {
+            return self.unpack(reading, stored).await;
+        };
+        let counters = &self.0.counters.values;
+        counters.read_hot.up();
+        counters.stored_bytes_read.add(stored_bytes as u64);
+        counters.logical_bytes_read.add(logical.len() as u64);
+        Logical::Value(logical)
+    }
+
+    /// Returns the logical form of a stored value.
+    pub(crate) async fn unpack(&self, reading: Reading<'_>, stored: Bytes) -> Logical {
+        if self.0.raw || is_dictionary(reading.key, &stored) {
             return Logical::Value(stored);
         }
         let counters = &self.0.counters.values;
         let stored_bytes = stored.len() as u64;
         let logical = match frame::inspect(&stored, self.0.original_bytes_max) {
-            // In a closed fleet every value that is not a number is written in a frame.
+            // With `foreign = "forbid"`, every value that is not a number is written in a frame.
             Inspected::Foreign if self.forbids(&stored) => {
                 counters.foreign_refused.up();
                 Logical::Unreadable
@@ -195,7 +278,7 @@ impl Values {
                 if reason.is_damage() { Logical::Damaged } else { Logical::Unreadable }
             }
             Inspected::Frame { header, payload } => {
-                self.open(header, stored.slice(payload), deadline).await
+                self.open(reading, header, stored.slice(payload)).await
             }
         };
         if let Logical::Value(value) = &logical {
@@ -205,14 +288,33 @@ impl Values {
         logical
     }
 
-    /// Returns whether values are passed on as they are.
+    /// Returns whether a stored value is short and is the logical value too. If so, counts it as read.
+    #[inline]
+    pub(crate) fn read_in_place(&self, key: &[u8], stored: &[u8]) -> bool {
+        let is_plain = stored.len() <= IN_PLACE_BYTES_MAX
+            && !self.0.raw
+            && !frame::must_wrap(stored)
+            && !is_reserved(key)
+            && !self.forbids(stored);
+        if is_plain {
+            let counters = &self.0.counters.values;
+            counters.read_foreign.up();
+            counters.stored_bytes_read.add(stored.len() as u64);
+            counters.logical_bytes_read.add(stored.len() as u64);
+        }
+        is_plain
+    }
+
+    /// Returns whether values are not converted.
     pub(crate) fn is_raw(&self) -> bool {
         self.0.raw
     }
 
-    /// Returns whether software finds the frame broken, and therefore no reader can ever read it.
-    pub(crate) async fn is_damaged(&self, stored: Bytes) -> bool {
-        if self.0.raw {
+    /// Returns whether software finds the frame damaged, so that no reader can decode it.
+    pub(crate) async fn is_damaged(&self, key: &[u8], stored: Bytes) -> bool {
+        // Older servers wrap no value that begins like a frame of version 2, so it may be theirs.
+        let may_be_theirs = self.0.rules.borrow().frame_version == FrameVersion::V1;
+        if self.0.raw || may_be_theirs && !stored.starts_with(&frame::MAGIC) {
             return false;
         }
         let (header, payload) = match frame::inspect(&stored, self.0.original_bytes_max) {
@@ -220,24 +322,29 @@ impl Values {
             Inspected::Invalid(reason) => return reason.is_damage(),
             Inspected::Frame { header, payload } => (header, stored.slice(payload)),
         };
-        let codec = match header.codec {
-            frame::Codec::Deflate => Codec::Deflate,
-            frame::Codec::Zstd => Codec::Zstd,
-            frame::Codec::Lz4 => Codec::Lz4,
-            frame::Codec::Stored | frame::Codec::SameFilled => {
-                return matches!(self.open(header, payload, None).await, Logical::Damaged);
-            }
+        let dictionary = match self.dictionary(&header).await {
+            Ok(dictionary) => dictionary,
+            // Without its dictionary the value is lost, and must not keep clients from adding a new one.
+            Err(missing) => return missing == Missing::Absent,
+        };
+        // Another dictionary may have the id of the right one, unless it has proved to be good here.
+        if header.dictionary_id.is_some_and(|id| !self.0.dictionaries.is_current(id)) {
+            return false;
+        }
+        let Encoding::Compressed(codec) = header.encoding else {
+            let logical = self.open(Reading::new(key), header, payload).await;
+            return matches!(logical, Logical::Damaged);
         };
         let original_bytes = header.original_bytes as usize;
         let window_log2 = (header.window_log2 != 0).then_some(header.window_log2);
         let task = Task::Decompress { dialect: Dialect { codec, window_log2 }, original_bytes };
         let output = self.0.pool.take_heap(original_bytes);
-        let job = Box::new(Job::new(task, Input::heap(payload), output));
-        let finished = self.0.runtime.run_in_software(job, Reason::Policy).await;
-        is_corrupt(&finished.outcome) && !is_whole(&finished.outcome, &header, &finished.job.output)
+        let job = Job { dictionary, ..Job::new(task, Input::heap(payload), output) };
+        let finished = self.0.runtime.run_in_software(Box::new(job), Reason::Policy).await;
+        is_corrupt(&finished.outcome) && !is_whole(&finished, &header, key)
     }
 
-    /// Returns the logical length of a stored value; none if the value cannot be served.
+    /// Returns the logical length of a stored value, or `None` if the value cannot be served.
     pub(crate) fn logical_bytes(&self, stored: &[u8]) -> Option<usize> {
         if self.0.raw {
             return Some(stored.len());
@@ -250,14 +357,14 @@ impl Values {
         }
     }
 
-    /// Returns whether a stored value may be sent as the frame that it is, to a client that reads such codecs itself.
-    /// If so, it counts as read.
-    pub(crate) fn may_pass(&self, stored: &[u8], reads: impl Fn(frame::Codec) -> bool) -> bool {
+    /// Returns whether a stored value is a frame whose encoding the client `reads`. If so, counts it as read. Clients
+    /// cannot announce that they read frames of version 2 or dictionaries, so these never pass.
+    pub(crate) fn may_pass(&self, stored: &[u8], reads: impl Fn(Encoding) -> bool) -> bool {
         let Inspected::Frame { header, .. } = frame::inspect(stored, self.0.original_bytes_max)
         else {
             return false;
         };
-        if !reads(header.codec) {
+        if header.version != FrameVersion::V1 || !reads(header.encoding) {
             return false;
         }
         let counters = &self.0.counters.values;
@@ -265,6 +372,14 @@ impl Values {
         counters.stored_bytes_read.add(stored.len() as u64);
         counters.logical_bytes_read.add(u64::from(header.original_bytes));
         true
+    }
+
+    /// Returns the dictionary that the frame needs, or none if it needs none.
+    async fn dictionary(&self, header: &Header) -> Result<Option<Arc<Dictionary>>, Missing> {
+        match header.dictionary_id {
+            None => Ok(None),
+            Some(id) => self.0.dictionaries.find(id).await.map(Some),
+        }
     }
 
     fn forbids(&self, stored: &[u8]) -> bool {
@@ -276,24 +391,34 @@ impl Values {
         body.into_stored()
     }
 
-    fn small_frame(&self, codec: frame::Codec, original: &[u8], payload: &[u8]) -> Bytes {
-        let mut buffer = self.0.pool.take_heap(FRAME_HEADER_BYTES + payload.len());
-        let mut header = [0; FRAME_HEADER_BYTES];
-        Header::seal(codec, 0, original, payload.len()).encode(&mut header);
-        buffer.extend(&header);
+    fn small_frame(
+        &self,
+        key: &[u8],
+        encoding: Encoding,
+        original: &[u8],
+        payload: &[u8],
+    ) -> Bytes {
+        let version = self.0.rules.borrow().frame_version;
+        let header = Header::seal(version, encoding, 0, key, original, payload.len());
+        let header_bytes = header.header_bytes();
+        let bytes = header_bytes + payload.len();
+        let mut buffer = self.0.pool.take_heap(bytes);
+        let mut head = [0; FRAME_HEADER_BYTES_MAX];
+        header.encode(&mut head);
+        buffer.extend(&head[..header_bytes]);
         buffer.extend(payload);
-        let bytes = buffer.len();
         buffer.freeze(0..bytes)
     }
 
     async fn compress<'a>(
         &self,
+        key: &[u8],
         body: Body<'a>,
-        dialect: Dialect,
-        level: Level,
+        Coding { dialect, level, dictionary }: Coding,
         Limits { stored_bytes_max, deadline }: Limits,
     ) -> Stored<'a> {
         let original_bytes = body.as_slice().len();
+        let dictionary_id = dictionary.as_ref().map(|dictionary| dictionary.id());
         let window_log2 = stated_window(dialect, original_bytes);
         let input = match body {
             Body::Slice(bytes) => {
@@ -310,26 +435,34 @@ impl Values {
         let original = input.bytes().clone();
         let output = self.0.pool.take_heap(stored_bytes_max);
         let mut job = Job::new(Task::Compress { dialect, level }, input, output);
-        (job.output_offset, job.deadline) = (FRAME_HEADER_BYTES, deadline);
+        let version = self.0.rules.borrow().frame_version;
+        let header_bytes = match dictionary_id {
+            Some(_) => Header::DICTIONARY_HEADER_BYTES,
+            None => version.header_bytes(window_log2, original_bytes),
+        };
+        (job.output_offset, job.deadline, job.dictionary) = (header_bytes, deadline, dictionary);
         let finished = self.0.runtime.run(Box::new(job)).await;
         match finished.outcome {
             Outcome::Done { output_bytes }
-                if FRAME_HEADER_BYTES + output_bytes <= stored_bytes_max =>
+                if framed_bytes(header_bytes, output_bytes, stored_bytes_max).is_some() =>
             {
                 self.0.counters.values.written_compressed.up();
-                let codec = frame_codec(dialect.codec);
-                let header = Header::seal(codec, window_log2, &original, output_bytes);
+                let header = match dictionary_id {
+                    Some(id) => Header::seal_with_dictionary(id, key, &original, output_bytes),
+                    None => {
+                        let encoding = Encoding::Compressed(dialect.codec);
+                        Header::seal(version, encoding, window_log2, key, &original, output_bytes)
+                    }
+                };
                 self.0.runtime.wrote(finished.path.device, header.checksum, output_bytes);
                 let mut output = finished.job.output;
-                if let Some(space) = output.first_chunk_mut() {
-                    header.encode(space);
-                }
-                Stored::Shared(output.freeze(0..FRAME_HEADER_BYTES + output_bytes))
+                header.encode(&mut output);
+                Stored::Shared(output.freeze(0..header_bytes + output_bytes))
             }
             _ => {
                 self.0.counters.raw[RawReason::DidNotShrink as usize].up();
                 if frame::must_wrap(&original) || self.0.rules.borrow().form.wrap_all {
-                    let frame = self.small_frame(frame::Codec::Stored, &original, &original);
+                    let frame = self.small_frame(key, Encoding::Stored, &original, &original);
                     return Stored::Shared(frame);
                 }
                 Stored::Shared(original)
@@ -337,28 +470,22 @@ impl Values {
         }
     }
 
-    async fn open(&self, header: Header, payload: Bytes, deadline: Option<Nanos>) -> Logical {
+    async fn open(&self, reading: Reading<'_>, header: Header, payload: Bytes) -> Logical {
         let counters = &self.0.counters.values;
-        let value = match header.codec {
-            frame::Codec::Stored => payload,
-            frame::Codec::SameFilled => {
+        let value = match header.encoding {
+            Encoding::Stored => payload,
+            Encoding::SameFilled => {
                 let bytes = header.original_bytes as usize;
                 let mut buffer = self.0.pool.take_heap(bytes);
                 buffer.space()[..bytes].fill(payload[0]);
                 buffer.set_len(bytes);
                 buffer.freeze(0..bytes)
             }
-            frame::Codec::Deflate => {
-                return self.decompress(header, Codec::Deflate, payload, deadline).await;
-            }
-            frame::Codec::Zstd => {
-                return self.decompress(header, Codec::Zstd, payload, deadline).await;
-            }
-            frame::Codec::Lz4 => {
-                return self.decompress(header, Codec::Lz4, payload, deadline).await;
+            Encoding::Compressed(codec) => {
+                return self.decompress(reading, header, codec, payload).await;
             }
         };
-        if !header.verify(&value) {
+        if !header.verify(reading.key, &value) {
             counters.frame_corrupt.up();
             return Logical::Damaged;
         }
@@ -368,25 +495,29 @@ impl Values {
 
     async fn decompress(
         &self,
+        Reading { key, cas, deadline }: Reading<'_>,
         header: Header,
         codec: Codec,
         payload: Bytes,
-        deadline: Option<Nanos>,
     ) -> Logical {
         let counters = &self.0.counters.values;
         let original_bytes = header.original_bytes as usize;
+        let Ok(dictionary) = self.dictionary(&header).await else {
+            counters.dictionary_missing.up();
+            return Logical::Unreadable;
+        };
         let window_log2 = (header.window_log2 != 0).then_some(header.window_log2);
         let dialect = Dialect { codec, window_log2 };
         let job = |payload: Bytes| {
             let task = Task::Decompress { dialect, original_bytes };
             let output = self.0.pool.take_heap(original_bytes);
-            Box::new(Job { deadline, ..Job::new(task, Input::heap(payload), output) })
+            let dictionary = dictionary.clone();
+            Box::new(Job { deadline, dictionary, ..Job::new(task, Input::heap(payload), output) })
         };
         let stream_bytes = payload.len();
         let mut finished = self.0.runtime.run(job(payload.clone())).await;
-        if finished.path.device != 0 && !is_whole(&finished.outcome, &header, &finished.job.output)
-        {
-            // The runtime has counted failures. It cannot know whether the result of a completed job is right.
+        if finished.path.device != 0 && !is_whole(&finished, &header, key) {
+            // The runtime counts failures, but cannot detect a wrong result of a completed job.
             if matches!(finished.outcome, Outcome::Done { .. }) {
                 counters.device_corrupt.up();
             }
@@ -394,61 +525,78 @@ impl Values {
                 counters.no_device.up();
                 return Logical::Unreadable;
             }
-            // A faulty device must not cost a value, so software has the last word.
+            // Software repeats the job, so that no value is lost to a faulty device.
             let device = finished.path.device;
             finished = self.0.runtime.run_in_software(job(payload), Reason::DeviceFault).await;
-            if is_whole(&finished.outcome, &header, &finished.job.output) {
+            if is_whole(&finished, &header, key) {
                 self.0.runtime.report_misread(device);
             }
         }
-        if !is_whole(&finished.outcome, &header, &finished.job.output) {
+        if !is_whole(&finished, &header, key) {
             self.0.runtime.report_unreadable(header.checksum, stream_bytes);
             counters.frame_corrupt.up();
+            if let Some(id) = header.dictionary_id.filter(|id| !self.0.dictionaries.is_current(*id))
+            {
+                self.0.dictionaries.distrust(id);
+                return Logical::Unreadable;
+            }
             let by_software = finished.path.device == 0 && is_corrupt(&finished.outcome);
             return if by_software { Logical::Damaged } else { Logical::Unreadable };
         }
         counters.read_compressed.up();
+        if let (Some(hot), Some(cas)) = (&self.0.hot, cas) {
+            let stored_bytes = header.header_bytes() + stream_bytes;
+            let logical = &finished.job.output[..original_bytes];
+            hot.offer(&Candidate { cas, logical, stored_bytes, cost: finished.service });
+        }
         Logical::Value(finished.job.output.freeze(0..original_bytes))
     }
 }
+
+/// The longest value with which a get is answered in place (bytes). A longer copy would hold up writers of the shard.
+const IN_PLACE_BYTES_MAX: usize = 4 << 10;
 
 /// The limits on reading values.
 pub(crate) struct ReadLimits {
     /// The longest logical value (bytes).
     pub(crate) original_bytes_max: usize,
-    /// Whether software may read a value that a device did not read.
+    /// True if software may decompress a value after a device failed to.
     pub(crate) software_reads: bool,
 }
 
-/// The limits that a stored form must keep.
+/// Returns whether a value is a dictionary or belongs to one, which is stored as it is.
+fn is_dictionary(key: &[u8], value: &[u8]) -> bool {
+    is_reserved(key) && !frame::must_wrap(value)
+}
+
+/// The way in which a value is compressed.
+struct Coding {
+    dialect: Dialect,
+    level: Level,
+    dictionary: Option<Arc<Dictionary>>,
+}
+
+/// The limits on compressing a value.
 struct Limits {
     stored_bytes_max: usize,
     deadline: Option<Nanos>,
 }
 
-fn is_whole(outcome: &Outcome, header: &Header, output: &Buffer) -> bool {
-    matches!(outcome, Outcome::Done { .. }) && header.verify(output)
+fn is_whole(finished: &Finished, header: &Header, key: &[u8]) -> bool {
+    matches!(finished.outcome, Outcome::Done { .. }) && header.verify(key, &finished.job.output)
 }
 
-/// Returns whether the stream is the reason that there is no value, and not a lack of time or memory.
+/// Returns whether decompression failed because of the stream, and not for lack of time or memory.
 fn is_corrupt(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Done { .. } | Outcome::Failed(DeviceError::InvalidInput(_)))
 }
 
-/// Returns the window that the header may promise: the requested window or, for a short deflate stream, the window that
-/// follows from its length.
+/// Returns the window size (log2) for the frame header: the requested window or, for a short deflate stream,
+/// the window that its length implies.
 fn stated_window(dialect: Dialect, original_bytes: usize) -> u8 {
     match dialect.window_log2 {
         Some(window_log2) => window_log2,
         None if dialect.satisfies(Dialect::IAA, original_bytes) => 12,
         None => 0,
-    }
-}
-
-const fn frame_codec(codec: Codec) -> frame::Codec {
-    match codec {
-        Codec::Deflate => frame::Codec::Deflate,
-        Codec::Zstd => frame::Codec::Zstd,
-        Codec::Lz4 => frame::Codec::Lz4,
     }
 }

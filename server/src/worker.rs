@@ -1,5 +1,5 @@
-//! A worker: one thread with one event loop, its own runtime and its own connections to memcached servers. A connection
-//! that is passed to a worker stays with it.
+//! A worker: a thread with an event loop, a runtime and connections to memcached servers. A connection that
+//! is passed to a worker stays there.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
@@ -8,75 +8,91 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use api::Address;
 use device::{Device, Pool};
 use parking_lot::{Mutex, RwLock};
 use policy::Policy;
 use runtime::trace::TraceMetrics;
 use runtime::{RuntimeConfig, StartError, TokioRuntime};
+use store::Embedded;
 use store::embedded::CoarseClock;
-use store::{Embedded, Ketama, Ring};
 use tokio::sync::{mpsc, oneshot};
 use units::{ByteCount, Clock, Nanos};
 
-use crate::backend::{Backend, Cluster, Local};
+use crate::access::{Access, Allowances};
+use crate::backend::{Backend, Cluster, LinkParts, Local};
 use crate::budget::Budget;
-use crate::config::{Config, FallbackName, HostPort, Services, StoreUrl, convert};
+use crate::config::{Config, FallbackName, Services, StoreUrl, convert};
 use crate::context::{Connections, Shutdown, WorkerContext};
 use crate::counters::{Control, Counters};
-use crate::damaged::Looks;
+use crate::damaged::ExamineLimit;
+use crate::dictionaries::{Dictionaries, Exchange, ExchangeRequest, TrainerCounters};
 use crate::grpc::{self, Health};
+use crate::hot_values::HotValues;
 use crate::lane;
 use crate::long_keys::LongKeys;
+use crate::members::{Members, RingState};
 use crate::memory::{MemoryParts, POOL_RETAINED_MAX};
-use crate::probe::{Findings, Prober};
+use crate::probe::{self, Findings};
+use crate::programs::{self, ProgramService, Secrets};
+use crate::restart::Restart;
 use crate::scheduler::{Reporting, Scheduler};
 use crate::server::Platform;
 use crate::session::{self, Edits};
 use crate::stats::StatsPages;
 use crate::stream::Stream;
-use crate::supervise::{Vitals, keep};
-use crate::traces::{self, Secrets, Traced};
+use crate::supervise::{Liveness, keep};
+use crate::tls::{Tls, TlsAccepted};
 use crate::turns::Turns;
-use crate::upstream::{InteractiveLoad, Limits, Link};
+use crate::upstream::{InteractiveLoad, Limits};
 use crate::values::{ReadLimits, Values};
 
-/// The parts that all workers are made from.
+/// The shared parts from which all workers are created.
 pub(crate) struct Plan {
     pub(crate) config: Arc<Config>,
+    pub(crate) tls: Arc<Tls>,
     pub(crate) url: StoreUrl,
     pub(crate) platform: Platform,
     pub(crate) devices: Vec<Arc<dyn Device>>,
     pub(crate) policy: Arc<dyn Policy>,
-    /// The workers' shared knowledge about the devices.
+    /// The trust in each device, which the workers share.
     pub(crate) reputation: Arc<runtime::Reputation>,
     /// The number of devices after software that are accelerators or compression services.
     pub(crate) accelerators: usize,
     pub(crate) embedded: Option<Arc<Embedded>>,
+    /// The servers of the ring.
+    pub(crate) members: Arc<Members>,
+    pub(crate) hot_values: Option<Arc<HotValues>>,
+    pub(crate) dictionaries: Arc<Dictionaries>,
+    /// What the trainer of dictionaries counts.
+    pub(crate) training: Arc<TrainerCounters>,
+    /// The result of loading the items of the last process, if `store.file` is set.
+    pub(crate) restart: Option<Arc<Restart>>,
     pub(crate) time: CoarseClock,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
     pub(crate) runtimes: Arc<RwLock<Vec<Arc<runtime::Metrics>>>>,
-    /// The secrets of the tenants whose requests go through traces.
+    /// The secrets of the tenants whose requests run as programs.
     pub(crate) secrets: Arc<Secrets>,
-    /// The counts of the executors of traces; empty if there are no executors.
-    pub(crate) traces: RwLock<Vec<Arc<TraceMetrics>>>,
+    /// The counters of the executors of programs. Empty if there are no executors.
+    pub(crate) program_metrics: RwLock<Vec<Arc<TraceMetrics>>>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) health: Health,
     /// The routes of gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
-    /// The scheduler, if this process is one.
+    /// The scheduler, if this process has one.
     pub(crate) scheduler: Option<Arc<Scheduler>>,
-    /// The results of reporting to the process's own scheduler.
+    /// The outcomes of reports to this process's scheduler.
     pub(crate) reporting: Reporting,
+    /// The rules about clients.
+    pub(crate) access: Arc<Access>,
     /// Keys whose values are known to be long.
     pub(crate) long_keys: Arc<LongKeys>,
     /// The limits on the memory of each part of the process.
     pub(crate) memory: MemoryParts,
     /// The workers' budgets for values in flight.
     pub(crate) budgets: RwLock<Vec<Budget>>,
-    pub(crate) vitals: Arc<Vitals>,
-    /// The failures on the control thread.
+    pub(crate) liveness: Arc<Liveness>,
+    /// The counters of failures on the control thread.
     pub(crate) control: Arc<Control>,
 }
 
@@ -84,17 +100,22 @@ pub(crate) struct Plan {
 pub(crate) enum WorkerMessage {
     Serve(Accepted),
     Reload(Arc<Config>),
-    /// The policy that decides from now on where jobs run.
+    /// Replaces the list of the ring's servers.
+    Ring(Arc<RingState>),
+    /// Replaces the placement policy.
     Policy(Arc<dyn Policy>),
     /// Asks which servers of the ring answer.
     Probe(oneshot::Sender<Findings>),
+    /// Stores or finds a dictionary for the trainer.
+    Dictionary(ExchangeRequest),
     Drain,
     Cut,
 }
 
-/// An accepted connection on its way to its worker. It is not bound to any event loop.
+/// An accepted connection that is sent to a worker. It is not yet registered with an event loop.
 pub(crate) enum Accepted {
     Tcp(std::net::TcpStream, ListenerProtocol),
+    Tls(Box<TlsAccepted>, ListenerProtocol),
     Unix(std::os::unix::net::UnixStream, ListenerProtocol),
     Lane(std::os::unix::net::UnixStream),
 }
@@ -102,7 +123,9 @@ pub(crate) enum Accepted {
 impl Accepted {
     pub(crate) fn protocol(&self) -> ListenerProtocol {
         match self {
-            Accepted::Tcp(_, protocol) | Accepted::Unix(_, protocol) => *protocol,
+            Accepted::Tcp(_, protocol)
+            | Accepted::Tls(_, protocol)
+            | Accepted::Unix(_, protocol) => *protocol,
             Accepted::Lane(_) => ListenerProtocol::Lane,
         }
     }
@@ -151,7 +174,7 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name(format!("rebate-worker-{index}"))
             .spawn(move || {
-                let _watched = plan.vitals.watch(format!("worker {index}"));
+                let _watched = plan.liveness.watch(format!("worker {index}"));
                 run(&plan, index, inbox, started);
             })
             .map_err(crate::StartError::Thread)?;
@@ -162,21 +185,19 @@ impl Worker {
         }
     }
 
-    /// Sends the worker a message. Returns false if the worker is gone.
-    pub(crate) fn tell(&self, message: WorkerMessage) -> bool {
+    /// Sends the worker a message. Returns false if the worker has ended.
+    pub(crate) fn send(&self, message: WorkerMessage) -> bool {
         self.messages.send(message).is_ok()
     }
 
-    /// Waits for the thread, which ends when it has been told to and its sessions are over. If the thread hangs, the
-    /// wait ends at `deadline`.
-    pub(crate) fn join(&self, deadline: Instant) {
-        let Some(thread) = self.thread.lock().take() else { return };
+    /// Waits until the thread has ended, at most until `deadline`. It ends after [`WorkerMessage::Cut`], or
+    /// after [`WorkerMessage::Drain`] and the end of its sessions. Returns whether it has, without a defect.
+    pub(crate) fn join(&self, deadline: Instant) -> bool {
+        let Some(thread) = self.thread.lock().take() else { return true };
         while !thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(JOIN_POLL);
         }
-        if thread.is_finished() {
-            let _ = thread.join();
-        }
+        thread.is_finished() && thread.join().is_ok()
     }
 }
 
@@ -197,19 +218,21 @@ fn run(plan: &Plan, index: usize, inbox: mpsc::UnboundedReceiver<WorkerMessage>,
                 if let (0, Backend::Local(local)) = (index, &context.backend) {
                     tokio::task::spawn_local(keep_sweeping(local.clone(), Rc::clone(&context)));
                 }
-                attend(context, inbox, || plan.vitals.beat(index)).await;
+                if index == 0 {
+                    tokio::task::spawn_local(keep_dictionaries(Rc::clone(&context)));
+                }
+                attend(context, inbox, || plan.liveness.beat(index)).await;
             }
         }
     });
 }
 
-/// Handles messages until the worker is told to drain and no session is left, or is told to cut.
+/// Handles messages until [`WorkerMessage::Cut`], or [`WorkerMessage::Drain`] and the end of all sessions.
 async fn attend(
     context: Rc<WorkerContext>,
     mut inbox: mpsc::UnboundedReceiver<WorkerMessage>,
     beat: impl Fn(),
 ) {
-    let prober = Prober::new(&context.backend);
     let mut sessions = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
@@ -224,7 +247,7 @@ async fn attend(
                 }
             }
             message = inbox.recv() => match message {
-                // Returning drops the sessions, and with them their connections.
+                // Returning drops the sessions and their connections.
                 None | Some(WorkerMessage::Cut) => return,
                 Some(WorkerMessage::Drain) => {
                     context.shutdown.begin_drain();
@@ -233,10 +256,21 @@ async fn attend(
                     }
                 }
                 Some(WorkerMessage::Reload(config)) => reload(&context, &config),
+                Some(WorkerMessage::Ring(ring)) => {
+                    if let Backend::Cluster(cluster) = &context.backend {
+                        cluster.set_ring(&ring);
+                    }
+                }
                 Some(WorkerMessage::Policy(policy)) => context.runtime.set_policy(policy),
                 Some(WorkerMessage::Probe(tell)) => {
                     beat();
-                    tokio::task::spawn_local(Rc::clone(&prober).run(tell));
+                    tokio::task::spawn_local(probe::run(context.backend.clone(), tell));
+                }
+                Some(WorkerMessage::Dictionary(request)) => {
+                    let context = Rc::clone(&context);
+                    tokio::task::spawn_local(async move {
+                        context.values.dictionaries().serve(request).await;
+                    });
                 }
                 Some(WorkerMessage::Serve(Accepted::Lane(stream))) => {
                     sessions.spawn_local(lane::serve(stream, Rc::clone(&context)));
@@ -244,6 +278,13 @@ async fn attend(
                 Some(WorkerMessage::Serve(Accepted::Tcp(stream, protocol))) => {
                     let stream = tokio::net::TcpStream::from_std(stream);
                     begin(stream.map(Stream::Tcp), protocol, &context, &mut sessions);
+                }
+                Some(WorkerMessage::Serve(Accepted::Tls(accepted, protocol))) => {
+                    let TlsAccepted { socket, session } = *accepted;
+                    let stream = tokio::net::TcpStream::from_std(socket);
+                    let stream = stream.map(|socket| ::tls::Stream::new(socket, session));
+                    let stream = stream.map(|stream| Stream::Tls(Box::new(stream)));
+                    begin(stream, protocol, &context, &mut sessions);
                 }
                 Some(WorkerMessage::Serve(Accepted::Unix(stream, protocol))) => {
                     let stream = tokio::net::UnixStream::from_std(stream);
@@ -254,7 +295,7 @@ async fn attend(
     }
 }
 
-/// Serves a connection in a task of its own.
+/// Starts a task that serves a connection.
 fn begin(
     stream: std::io::Result<Stream>,
     protocol: ListenerProtocol,
@@ -269,7 +310,7 @@ fn begin(
             sessions.spawn_local(grpc::serve(stream, Rc::clone(context)));
         }
         (Ok(stream), ListenerProtocol::Programs) => {
-            sessions.spawn_local(traces::serve(stream, Rc::clone(context)));
+            sessions.spawn_local(programs::serve(stream, Rc::clone(context)));
         }
         // A lane arrives as `Accepted::Lane` and not as a stream.
         (Ok(_), ListenerProtocol::Lane) => context.connections.leave(protocol),
@@ -281,13 +322,13 @@ fn begin(
 }
 
 fn reload(context: &WorkerContext, config: &Config) {
-    context.values.set_rules(convert::rules(&config.compress));
+    context.values.set_rules(convert::rules(config));
     if let Backend::Cluster(cluster) = &context.backend {
         cluster.set_timing(convert::timing(&config.store));
     }
 }
 
-/// Returns the idle timeout; zero means never.
+/// Returns the idle timeout, or `None` if it is 0.
 fn idle_timeout(config: &Config) -> Option<Duration> {
     let limit_s = config.server.idle_timeout_s;
     (limit_s > 0).then(|| Duration::from_secs(limit_s))
@@ -298,24 +339,20 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let counters = Arc::clone(&plan.counters[index]);
     let pool = pool(&plan.devices);
     let runtime = start_runtime(plan, index)?;
-    let values = values(config, &runtime, &pool, &counters);
     let turns = start_turns(&counters);
     let budget = Budget::new(config.runtime.inflight_bytes_max.0);
     plan.budgets.write().push(budget.clone());
     let interactive_load = Rc::<InteractiveLoad>::default();
     let backend = backend(plan, index, &pool, &budget, &counters, &interactive_load);
-    let stats = Rc::new(StatsPages::new(
-        Arc::clone(&plan.counters),
-        Arc::clone(&plan.runtimes),
-        Arc::clone(&plan.connections),
-        Arc::clone(config),
-        Arc::clone(&plan.clock),
-    ));
+    let dictionaries = Arc::clone(&plan.dictionaries);
+    let exchange = Exchange::new(backend.clone(), dictionaries, Arc::clone(&plan.clock));
+    let values = values(plan, &runtime, &pool, exchange, &counters);
+    let stats = Rc::new(stats_pages(plan));
     let services = Services::from_roles(&config.server.roles);
-    let traced = traced(plan, index, &runtime);
-    let context = |values, item_bytes_max, of_store| {
+    let programs = program_service(plan, index, &runtime);
+    let context = |backend, values, item_bytes_max, of_store| {
         Rc::new(WorkerContext {
-            backend: backend.clone(),
+            backend,
             values,
             runtime: runtime.clone(),
             clock: Arc::clone(&plan.clock),
@@ -330,6 +367,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             grpc_others: plan.grpc_others.clone(),
             scheduler: plan.scheduler.clone(),
             limits: protocol::Limits { item_bytes_max },
+            protocol: config.server.protocol,
             requests_per_turn: config.server.requests_per_turn,
             idle_timeout: idle_timeout(config),
             counters: Arc::clone(&counters),
@@ -341,33 +379,53 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             edits: Edits::default(),
             interactive_load: Rc::clone(&interactive_load),
             long_keys: Arc::clone(&plan.long_keys),
-            passes_on: Cell::new(false),
+            is_forwarding: Cell::new(false),
+            access: Arc::clone(&plan.access),
+            allowances: Allowances::default(),
             dump: config.server.dump,
-            looks: Looks::default(),
+            examine_limit: ExamineLimit::default(),
             shutdown: Shutdown::default(),
-            traced: traced.clone(),
+            tls: Arc::clone(&plan.tls),
+            programs: programs.clone(),
             of_store,
         })
     };
     let item_bytes_max = config.store.item_bytes_max;
-    // The clients of the store service keep to the limit. Their frames may be longer than the values in them.
+    // Clients of the store service enforce the limit on logical values. Their frames may be slightly longer.
     let framed_bytes_max = ByteCount(item_bytes_max.0 + FRAME_SLACK_BYTES as u64);
-    let of_store = services.store.then(|| context(values.as_stored(), framed_bytes_max, None));
-    Ok(context(values, item_bytes_max, of_store))
+    let of_store = services
+        .store
+        .then(|| context(backend.as_stored(), values.as_stored(), framed_bytes_max, None));
+    Ok(context(backend, values, item_bytes_max, of_store))
+}
+
+fn stats_pages(plan: &Plan) -> StatsPages {
+    StatsPages::new(
+        Arc::clone(&plan.counters),
+        Arc::clone(&plan.dictionaries),
+        Arc::clone(&plan.runtimes),
+        Arc::clone(&plan.connections),
+        Arc::clone(&plan.config),
+        Arc::clone(&plan.clock),
+        plan.restart.clone(),
+    )
 }
 
 fn values(
-    config: &Config,
+    plan: &Plan,
     runtime: &TokioRuntime,
     pool: &Pool,
+    dictionaries: Exchange,
     counters: &Arc<Counters>,
 ) -> Values {
+    let config = &plan.config;
     let limits = ReadLimits {
         original_bytes_max: config.store.item_bytes_max.as_usize(),
         software_reads: config.runtime.fallback_decompress != FallbackName::Require,
     };
-    let rules = convert::rules(&config.compress);
-    Values::new(runtime.clone(), pool.clone(), rules, limits, Arc::clone(counters))
+    let rules = convert::rules(config);
+    let (counters, hot) = (Arc::clone(counters), plan.hot_values.clone());
+    Values::new(runtime.clone(), pool.clone(), dictionaries, rules, limits, counters, hot)
 }
 
 fn start_turns(counters: &Arc<Counters>) -> Rc<Turns> {
@@ -398,20 +456,24 @@ fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> 
     Ok(runtime)
 }
 
-/// Returns the worker's executor of traces, if there is a listener for traces.
-fn traced(plan: &Plan, index: usize, runtime: &TokioRuntime) -> Option<Rc<Traced>> {
+/// Creates the worker's executor of programs, if there is a listener for programs.
+fn program_service(
+    plan: &Plan,
+    index: usize,
+    runtime: &TokioRuntime,
+) -> Option<Rc<ProgramService>> {
     let config = &plan.config.programs;
     if config.listen.is_empty() {
         return None;
     }
     let secrets = Arc::clone(&plan.secrets);
-    let traced = Traced::new(config, secrets, runtime, Arc::clone(&plan.clock), index);
-    plan.traces.write().push(traced.metrics());
-    Some(Rc::new(traced))
+    let programs = ProgramService::new(config, secrets, runtime, Arc::clone(&plan.clock), index);
+    plan.program_metrics.write().push(programs.metrics());
+    Some(Rc::new(programs))
 }
 
-/// Returns the pool that values are read into. Its memory can be read in place by a device, if a device offers such
-/// memory. That device would have to copy inputs from other memory.
+/// Creates the pool for values that are read. If a device offers memory that it can read in place, the pool
+/// uses it, because the device would have to copy inputs from other memory.
 fn pool(devices: &[Arc<dyn Device>]) -> Pool {
     match devices.iter().find_map(|device| device.input_memory()) {
         Some(memory) => Pool::registered(memory, POOL_RETAINED_MAX),
@@ -433,51 +495,25 @@ fn backend(
         pool: pool.clone(),
         budget: budget.clone(),
         counters: Arc::clone(counters),
-        // A frame may be longer than the value in it by its header, never more.
+        // A frame exceeds its value by at most its header.
         value_bytes_max: config.store.item_bytes_max.as_usize() + FRAME_SLACK_BYTES,
         held_bytes_max: config.runtime.inflight_bytes_max,
         clock: Arc::clone(&plan.clock),
     };
-    let (servers, links) = match (&plan.url, &plan.embedded) {
+    match (&plan.url, &plan.embedded) {
         (StoreUrl::Embedded, Some(embedded)) => {
-            return Backend::Local(Local::new(Arc::clone(embedded), plan.time.clone()));
+            let (embedded, hot) = (Arc::clone(embedded), plan.hot_values.clone());
+            Backend::Local(Local::new(embedded, plan.time.clone(), hot))
         }
         (StoreUrl::Embedded, None) => unreachable!("the plan makes the embedded store it names"),
-        (StoreUrl::Memcached(servers), _) => {
-            let link = |server: &HostPort| {
-                Link::to_server(server.to_string(), timing, limits.clone(), load)
-            };
-            (servers.iter().map(ring_server).collect(), servers.iter().map(link).collect())
+        (StoreUrl::Memcached(_) | StoreUrl::Grpc(_), _) => {
+            let parts = LinkParts { timing: Cell::new(timing), limits, load: Rc::clone(load) };
+            Backend::Cluster(Cluster::new(&plan.members.state(), parts, index as u64))
         }
-        (StoreUrl::Grpc(services), _) => {
-            let link =
-                |address: &Address| Link::to_service(address.clone(), timing, limits.clone());
-            (services.iter().map(ring_service).collect(), services.iter().map(link).collect())
-        }
-    };
-    let servers: Vec<store::Server> = servers;
-    let weighted = config.store.ketama_weighted;
-    let points = if weighted { Ketama::Weighted } else { Ketama::Plain };
-    Backend::Cluster(Cluster::new(Ring::new(&servers, points), links, index as u64))
-}
-
-fn ring_server(server: &HostPort) -> store::Server {
-    store::Server { host: server.host.clone(), port: server.port, weight: 1 }
-}
-
-/// Returns a service's place on the ring, by its name. A Unix socket has no port.
-fn ring_service(address: &Address) -> store::Server {
-    let named = |host: &str, port| store::Server { host: host.to_owned(), port, weight: 1 };
-    match address {
-        Address::Tcp(text) => match text.rsplit_once(':') {
-            Some((host, port)) => named(host, port.parse().unwrap_or(0)),
-            None => named(text, 0),
-        },
-        Address::Unix(path) => named(&path.to_string_lossy(), 0),
     }
 }
 
-/// Removes expired items a few at a time, so that their memory is freed even if no client requests them.
+/// Periodically removes some expired items, so that their memory is freed even without requests for them.
 async fn keep_sweeping(local: Local, context: Rc<WorkerContext>) {
     keep("sweep", &context.counters.tasks.restarts_sweep, || sweep(&local)).await;
 }
@@ -490,10 +526,16 @@ async fn sweep(local: &Local) {
     }
 }
 
+/// Keeps the dictionaries of this process in the store.
+async fn keep_dictionaries(context: Rc<WorkerContext>) {
+    let restarts = &context.counters.tasks.restarts_dictionaries;
+    let dictionaries = context.values.dictionaries();
+    keep("dictionaries", restarts, || dictionaries.keep_always()).await;
+}
+
 const FRAME_SLACK_BYTES: usize = 64;
 
-/// A lost device is tried again after this time, and then after ever longer waits. The time is short enough for a
-/// device that was reset, and long enough that a device that is gone costs nothing.
+/// The wait before a lost device is tried again the first time. Later waits are longer.
 const REPROBE_AFTER: Nanos = Nanos::secs(1);
 
 const SWEEP_EVERY: Duration = Duration::from_secs(1);

@@ -1,6 +1,5 @@
-//! Tests the service's end of lanes, in this process, against the driver's client: what lanes may hold, how they take
-//! turns, which tenants they are, and how they end. Jobs run on a device that holds them until the test releases them.
-//! Codecs have no part.
+//! Tests the service's end of lanes in this process, with the driver's client: limits, turns, tenants and the
+//! end of lanes. Jobs run on a device that holds them until the test releases them, without codecs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,8 +21,8 @@ use server::config::RoleName;
 use server::{Config, Devices, Platform, Server, ServerHandle};
 use units::{ByteCount, Nanos};
 
-/// The time in which everything that should happen does happen, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of every expected event, long enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A device that completes its jobs while it is open, and records their tenants.
 struct Gate {
@@ -40,7 +39,7 @@ struct State {
 #[derive(Default)]
 struct Inner {
     is_open: bool,
-    /// Whether submissions wait. They continue when this is false again.
+    /// True while submissions block.
     is_stuck: bool,
     stuck: usize,
     tenants: Vec<u16>,
@@ -64,7 +63,7 @@ impl Gate {
         self.state.inner.lock().tenants.clone()
     }
 
-    /// Blocks the thread that submits the next job, until [`Gate::go_on`].
+    /// Blocks submissions until [`Gate::go_on`].
     fn stick(&self) {
         self.state.inner.lock().is_stuck = true;
     }
@@ -72,7 +71,7 @@ impl Gate {
     fn await_stuck(&self) {
         let mut inner = self.state.inner.lock();
         while inner.stuck == 0 {
-            assert!(!self.state.changed.wait_for(&mut inner, PATIENCE).timed_out(), "nobody came");
+            assert!(!self.state.changed.wait_for(&mut inner, TIMEOUT).timed_out(), "nobody came");
         }
     }
 
@@ -92,14 +91,14 @@ impl Device for Gate {
     }
 
     fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(GateQueue { state: Arc::clone(&self.state), inside: Vec::new() }))
+        Ok(Box::new(GateQueue { state: Arc::clone(&self.state), in_flight: Vec::new() }))
     }
 }
 
 struct GateQueue {
     state: Arc<State>,
     #[expect(clippy::vec_box, reason = "jobs come and go in their boxes")]
-    inside: Vec<Box<Job>>,
+    in_flight: Vec<Box<Job>>,
 }
 
 impl Queue for GateQueue {
@@ -112,7 +111,7 @@ impl Queue for GateQueue {
             self.state.changed.wait(&mut inner);
         }
         inner.stuck -= 1;
-        self.inside.push(job);
+        self.in_flight.push(job);
         Ok(())
     }
 
@@ -121,7 +120,7 @@ impl Queue for GateQueue {
             return 0;
         }
         let before = done.len();
-        done.extend(self.inside.drain(..).map(|mut job| {
+        done.extend(self.in_flight.drain(..).map(|mut job| {
             job.output.set_len(job.output_offset + RESULT_BYTES);
             let outcome = Outcome::Done { output_bytes: RESULT_BYTES };
             Completion { job, outcome, service: Nanos(1) }
@@ -130,7 +129,7 @@ impl Queue for GateQueue {
     }
 
     fn pending(&self) -> usize {
-        self.inside.len()
+        self.in_flight.len()
     }
 }
 
@@ -152,7 +151,7 @@ impl Service {
         config.server.lane_listen = Some(folder.path().join("lane"));
         config.runtime.offload_bytes_min = ByteCount(0);
         config.runtime.job_timeout_ms = 60_000;
-        // The gate does nothing with its jobs, so there is nothing to verify.
+        // The gate does not process its jobs, so there is nothing to verify.
         config.runtime.verify_every = 0;
         change(&mut config);
         let gate: Arc<dyn Device> = Arc::<Gate>::clone(gate);
@@ -166,7 +165,7 @@ impl Service {
         self.folder.path().join("lane")
     }
 
-    /// Returns a lane whose first job is in flight or done, so that the service has greeted it.
+    /// Returns a client whose first job is in flight or done, so that the handshake is complete.
     fn client(&self, pool: &Pool) -> Client {
         let waiting = Waiting::Polled { expected: Nanos(0) };
         let options = LaneOptions { work_bytes_max: ITEM_BYTES, waiting, ..LaneOptions::default() };
@@ -206,7 +205,7 @@ impl Service {
     }
 }
 
-/// A client with a lane of its own, which is polled when the test says so.
+/// A client with a lane, which the test polls.
 struct Client {
     queue: Box<dyn Queue>,
     done: Vec<Completion>,
@@ -226,7 +225,7 @@ impl Client {
         let start = Instant::now();
         while self.done.len() < count {
             self.poll();
-            assert!(start.elapsed() < PATIENCE, "{} of {count} jobs came back", self.done.len());
+            assert!(start.elapsed() < TIMEOUT, "{} of {count} jobs came back", self.done.len());
             thread::yield_now();
         }
         self.done.drain(..count).map(|completion| completion.outcome).collect()
@@ -234,6 +233,9 @@ impl Client {
 }
 
 const ITEM_BYTES: ByteCount = ByteCount::kib(64);
+
+/// The tenant of the first peer. Those below are the tenants of roles.
+const PEERS: u16 = 32_768;
 
 fn job(pool: &Pool, tenant: u16, bytes: usize) -> Box<Job> {
     let task = Task::Compress { dialect: Dialect::new(Codec::Lz4), level: Level::Fast };
@@ -246,14 +248,14 @@ fn job(pool: &Pool, tenant: u16, bytes: usize) -> Box<Job> {
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
+        assert!(start.elapsed() < TIMEOUT, "{what}");
         thread::sleep(Duration::from_millis(1));
     }
 }
 
 const DONE: Outcome = Outcome::Done { output_bytes: RESULT_BYTES };
 
-/// Gives a worker's lanes one mebibyte, and each lane a quarter of it.
+/// Limits a worker's lanes to 1 MiB in total and 256 KiB each.
 fn small(config: &mut Config) {
     config.store.item_bytes_max = ITEM_BYTES;
     config.runtime.inflight_bytes_max = ByteCount::mib(1);
@@ -280,8 +282,8 @@ fn unread_results_count_against_their_lane() {
     assert_eq!(client.outcomes(1), [DONE], "what was read counts no longer");
 }
 
-/// Submits at most this many jobs and reads none of their answers, until the service has no capacity left. If the
-/// machine paused for long, it ends when the service has cut a lane.
+/// Submits at most `jobs_max` jobs without reading answers, until the service has no capacity. Also ends if
+/// the service has closed a lane, which can happen after a long pause of the machine.
 fn fill(service: &Service, pool: &Pool, jobs_max: u64) -> Client {
     let mut client = service.client(pool);
     assert_eq!(client.outcomes(1), [DONE]);
@@ -320,8 +322,8 @@ fn the_unread_lane_that_holds_most_is_cut_first() {
         config.runtime.inflight_bytes_max = ByteCount::kib(256);
     });
     let pool = Pool::heap(ByteCount(0));
-    // Both clients leave their answers for so long that they could be cut. A lane with less than the mean of the three
-    // is never cut.
+    // Both clients leave their answers unread for longer than the limit. A lane that holds less than the
+    // average of the three is not closed.
     let (mut most, mut less) = (fill(&service, &pool, u64::MAX), fill(&service, &pool, 2));
     let mut honest = service.client(&pool);
     assert_eq!(honest.outcomes(1), [DONE]);
@@ -352,7 +354,7 @@ fn a_drain_answers_jobs_and_ends_idle_lanes() {
     wait_until("all four are under way", || service.begun() == 4);
     idle.queue.cancel(0);
     let (path, running) = (service.path(), service.running.take().expect("runs"));
-    let draining = thread::spawn(move || running.drain(PATIENCE));
+    let draining = thread::spawn(move || running.drain(TIMEOUT));
     wait_until("nobody listens any more", || !path.exists());
     assert!(!draining.is_finished(), "there are jobs under way");
     gate.open();
@@ -375,7 +377,7 @@ fn a_lane_that_floods_leaves_the_others_their_turns() {
     let pool = Pool::heap(ByteCount(0));
     let (mut flood, mut other) = (service.client(&pool), service.client(&pool));
     assert_eq!([flood.outcomes(1), other.outcomes(1)], [[DONE], [DONE]]);
-    // This is long enough for both lanes to sleep, so that a bell has to be heard while the flood goes on.
+    // This is long enough for both lanes to sleep, so that a doorbell must be noticed during the flood.
     thread::sleep(Duration::from_millis(5));
     let before = gate.tenants().len();
     gate.stick();
@@ -391,8 +393,8 @@ fn a_lane_that_floods_leaves_the_others_their_turns() {
     assert_eq!(other.outcomes(20), vec![DONE; 20]);
     assert_eq!(flood.outcomes(FLOOD), vec![DONE; FLOOD]);
     let order = gate.tenants().split_off(before);
-    let last = order.iter().rposition(|tenant| *tenant == 2).expect("they ran");
-    // Two turns of the other lane, and the turns of the flood before them, between them and while the bell is heard.
+    let last = order.iter().rposition(|tenant| *tenant == PEERS + 1).expect("they ran");
+    // This allows two turns of the other lane, and turns of the flood before, between and after them.
     assert!(last < 100, "the other's last job was the {last}th: {order:?}");
 }
 
@@ -404,16 +406,16 @@ fn a_lane_is_one_tenant_whatever_its_jobs_say() {
     let service = Service::start(&gate, |config| config.runtime.tenant_jobs_max = 2);
     let pool = Pool::heap(ByteCount(0));
     let (mut first, mut second) = (service.client(&pool), service.client(&pool));
-    wait_until("both are under way", || gate.tenants() == [1, 2]);
+    wait_until("both are under way", || gate.tenants() == [PEERS, PEERS + 1]);
     for client in [&mut first, &mut second] {
         for tenant in [7, 8, 9] {
             client.submit(job(&pool, tenant, 1_000));
         }
     }
     wait_until("all are begun", || service.begun() == 8);
-    let mut inside = gate.tenants();
-    inside.sort_unstable();
-    assert_eq!(inside, [1, 1, 2, 2]);
+    let mut in_flight = gate.tenants();
+    in_flight.sort_unstable();
+    assert_eq!(in_flight, [PEERS, PEERS, PEERS + 1, PEERS + 1]);
     gate.open();
     for client in [&mut first, &mut second] {
         let all = client.outcomes(4);
@@ -432,12 +434,12 @@ fn connections_over_grpc_are_tenants_by_themselves_as_lanes_are() {
     let pool = Pool::heap(ByteCount(0));
     let _lane = service.client(&pool);
     let options = RemoteOptions {
-        timeout: 2 * PATIENCE,
-        connect_timeout: PATIENCE,
+        timeout: 2 * TIMEOUT,
+        connect_timeout: TIMEOUT,
         ..RemoteOptions::default()
     };
     let remote = Remote::new(address, &options).expect("an address");
-    // Each client connects after the one before has been served, and all stay connected.
+    // Each client connects after the previous one was served, and all stay connected.
     let _clients = [(); 2].map(|()| {
         let queue = remote.open_queue(Waker::noop().clone()).expect("opens");
         let mut client = Client { queue, done: Vec::new() };
@@ -445,5 +447,5 @@ fn connections_over_grpc_are_tenants_by_themselves_as_lanes_are() {
         assert_eq!(client.outcomes(1), [DONE]);
         client
     });
-    assert_eq!(gate.tenants(), [1, 2, 3]);
+    assert_eq!(gate.tenants(), [PEERS, PEERS + 1, PEERS + 2]);
 }

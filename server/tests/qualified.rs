@@ -1,4 +1,4 @@
-//! Tests which devices a server uses after it has tried all of them. No server is started.
+//! Tests which devices are used after qualification. No server is started.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,10 +34,10 @@ fn only_a_device_that_gives_wrong_bytes_is_not_used() {
         (FaultPlan { lose_every: 1, ..FaultPlan::default() }, false),
     ];
     for (plan, expected) in plans {
-        let told = format!("{plan:?}");
+        let case = format!("{plan:?}");
         let device = faulty(plan);
-        let devices = over(&device).qualified_within(0, PATIENCE);
-        assert_eq!(is_withdrawn(&devices), expected, "{told}");
+        let devices = over(&device).qualified_within(0, TIMEOUT);
+        assert_eq!(is_withdrawn(&devices), expected, "{case}");
         assert_eq!(devices.all[1].name(), device.name(), "it keeps its place");
         assert_eq!(devices.accelerators, 1);
     }
@@ -47,11 +47,11 @@ fn only_a_device_that_gives_wrong_bytes_is_not_used() {
 fn a_silent_device_delays_the_start_little() {
     let device = faulty(FaultPlan { hang_every: 1, ..FaultPlan::default() });
     assert!(!is_withdrawn(&over(&device).qualified(0)));
-    // The device hung only once, and not once for each kind of job.
+    // The device got only one job that hangs, and not one for each kind of job.
     assert!(device.counters().contains(&("hung", 1)), "{:?}", device.counters());
 }
 
-/// A device that answers long after the start is as good as any.
+/// A device that answers long after the start is used like any other.
 #[test]
 fn a_slow_device_is_used_while_it_is_being_qualified() {
     let device = faulty(FaultPlan { delay_polls: 50, ..FaultPlan::default() });
@@ -68,9 +68,9 @@ fn a_slow_device_is_used_while_it_is_being_qualified() {
 #[test]
 fn a_wrong_service_is_found_and_stays_in_the_list() {
     let device = faulty(FaultPlan { corrupt_every: 1, ..FaultPlan::default() });
-    assert!(!is_withdrawn(&over(&device).qualified_within(1, PATIENCE)));
+    assert!(!is_withdrawn(&over(&device).qualified_within(1, TIMEOUT)));
     assert!(device.counters().contains(&("corrupted", 1)), "{:?}", device.counters());
 }
 
 /// The time after which a test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
-//! Tests a server whose one device is lost, errs or is withdrawn before it starts. The tests check what
-//! `runtime.fallback_decompress` promises: either software reads what the device did not read, or nothing does. They
-//! also check what the server's page says. The device is software in a wrapper that fails on purpose.
+//! Tests a server whose only device is lost, returns wrong bytes or is withdrawn at the start. The tests
+//! check the effect of `runtime.fallback_decompress`: software reads the values that the device did not, or
+//! they are misses. They also check the metrics. The device is software in a wrapper that injects faults.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,10 +12,10 @@ use server::config::{FallbackName, PolicyName};
 use server::{Config, Devices, Server, ServerHandle};
 use units::ByteCount;
 
-/// The device compresses the first value and is then lost.
+/// A device that compresses the first value and is then lost.
 const LOST: FaultPlan = FaultPlan { lose_after: Some(1), ..SOUND };
 
-/// The device gives wrong bytes each time. What it compresses is read back, and compressed again in software.
+/// A device that always returns wrong bytes. Verification detects this, and software compresses again.
 const WRONG: FaultPlan = FaultPlan { corrupt_every: 1, ..SOUND };
 
 #[test]
@@ -58,7 +58,7 @@ fn a_server_does_without_a_withdrawn_device() {
     }
 }
 
-/// Without verification a wrong stream shows only when it is read. The device that wrote it is then blamed.
+/// Without verification, a wrong stream is detected only when it is read, and counts against its writer.
 #[test]
 fn a_stream_that_nobody_reads_counts_against_its_writer() {
     let cache = Cache::verifying(devices(WRONG), FallbackName::Prefer, 0);
@@ -70,13 +70,13 @@ fn a_stream_that_nobody_reads_counts_against_its_writer() {
     assert_eq!(cache.counted("rebate_device_distrusted_total{", "faulty"), 1.0);
 }
 
-/// Returns software and one device that fails by plan.
+/// Returns software and one device that fails according to `plan`.
 fn devices(plan: FaultPlan) -> Devices {
     let device = Faulty::new(Arc::new(Software::default()), plan);
     Devices { all: vec![Arc::new(Software::default()), Arc::new(device)], accelerators: 1 }
 }
 
-/// A server over software and one device, which gets every job unless it is withdrawn.
+/// A server with software and one device that gets every job unless it is withdrawn.
 struct Cache(ServerHandle);
 
 impl Cache {
@@ -97,7 +97,7 @@ impl Cache {
         Self(Server::start(config, devices).expect("starts"))
     }
 
-    /// Stores a value that compresses, and returns whether it is there afterwards.
+    /// Stores a compressible value, and returns whether it can be read afterwards.
     fn set_and_get(&self) -> bool {
         let mut stream = connect(self.0.addresses()[0]);
         let value = "a value that compresses well, ".repeat(100);
@@ -124,7 +124,7 @@ impl Cache {
         self.counted("rebate_frame_errors_total{", &format!("kind=\"{kind}\""))
     }
 
-    /// Returns the sum of a family's samples with this label.
+    /// Returns the sum of the samples of `family` with this label.
     fn counted(&self, family: &str, label: &str) -> f64 {
         let page = self.page();
         let of = |line: &&str| line.starts_with(family) && line.contains(label);

@@ -3,16 +3,14 @@
 //! from a specification. A result is the median of the runs, by the thread's processor time. The mean wait of each run
 //! must match Erlang's formula.
 //!
-//! `--json` prints the rows as JSON, and `--quick` makes short runs. `--only NAME` makes one run of one case without a
-//! clock, to count instructions: the difference between `--requests 200000` and `--requests 100000` is the cost of
-//! 100,000 requests without the start.
+//! The flags are those of `harness::Bench`. `--count=N` sets the number of requests.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
 
-use rustix::time::{ClockId, clock_gettime};
-use serde_json::json;
+use harness::bench::thread_time;
+use harness::{Bench, Limit};
 use sim::*;
 
 const SERVERS: u32 = 8;
@@ -21,63 +19,34 @@ const SERVICE_NS: f64 = 1_000.0;
 /// The mean wait in service times: Erlang's C for eight servers at this load, times the mean wait of the requests that
 /// wait.
 const WAIT: f64 = 0.2860;
-const RUNS: usize = 7;
-/// The rate that the design requires of one core.
-const BAR_PER_S: f64 = 25e6;
+/// The required rate of `stations` on one core (events per second).
+const RATE_MIN: Limit = Limit::AtLeast(25e6);
 
-/// Simulates this many requests. Returns the events fired and the mean wait in service times.
+/// A function that simulates this many requests and returns the events and the mean wait in service times.
 type Case = fn(u64) -> (u64, f64);
 
 fn main() {
-    let has = |flag: &str| std::env::args().any(|argument| argument == flag);
-    let (quick, as_json) = (has("--quick"), has("--json"));
-    let requests: u64 = if quick { 100_000 } else { 4_000_000 };
-    let cases: [(&str, Case); 2] = [("stations", stations), ("network", network)];
-    if let Some(name) = value("--only") {
-        let case = cases.iter().find(|(case, _)| *case == name).expect("a case's name").1;
-        let count = value("--requests").map_or(100_000, |count| count.parse().expect("a number"));
-        let (events, _) = black_box(case(count));
-        println!("{name}: {events} events");
-        return;
+    let mut bench = Bench::new("cargo bench -p sim --bench events", 7);
+    let requests = bench.count.unwrap_or(if bench.quick { 100_000 } else { 4_000_000 });
+    let cases: [(&str, Case, Option<Limit>); 2] =
+        [("stations", stations, Some(RATE_MIN)), ("network", network, None)];
+    for (name, case, limit) in cases {
+        let tolerance = if bench.quick { 0.2 } else { 0.02 };
+        let id = format!("events_per_second.{name}.mm8");
+        bench.measure(&id, "1/s", limit, || rate(case, requests, tolerance));
     }
-    for (name, case) in cases {
-        let mut rates: Vec<f64> = (0..RUNS).map(|_| rate(case, requests, quick)).collect();
-        rates.sort_unstable_by(f64::total_cmp);
-        let (median, low, high) = (rates[RUNS / 2], rates[0], rates[RUNS - 1]);
-        if as_json {
-            let row = json!({
-                "id": format!("events_per_second.{name}.mm8"), "value": median, "low": low,
-                "high": high, "unit": "1/s", "runs": RUNS, "bar": BAR_PER_S,
-            });
-            println!("{row}");
-        } else {
-            let [median, low, high] = [median, low, high].map(|rate| rate / 1e6);
-            println!("{name:10} {median:6.1} M events/s ({low:.1} to {high:.1})");
-        }
-    }
+    bench.finish();
 }
 
-fn rate(case: Case, requests: u64, quick: bool) -> f64 {
-    let start = processor_s();
+fn rate(case: Case, requests: u64, tolerance: f64) -> f64 {
+    let start = thread_time();
     let (events, wait) = black_box(case(requests));
-    let rate = events as f64 / (processor_s() - start);
-    let tolerance = if quick { 0.2 } else { 0.02 };
+    let rate = events as f64 / (thread_time() - start).as_secs_f64();
     assert!(
         (wait / WAIT - 1.0).abs() < tolerance,
         "a mean wait of {wait} service times, not {WAIT}"
     );
     rate
-}
-
-/// Returns the value after a flag.
-fn value(flag: &str) -> Option<String> {
-    std::env::args().skip_while(|argument| argument != flag).nth(1)
-}
-
-/// Returns the processor time of this thread (s). Other processes on the machine do not add to it.
-fn processor_s() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 struct Queue {

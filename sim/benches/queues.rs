@@ -1,19 +1,18 @@
 //! Compares event queues with the hold model: the 4-ary heap that the simulator uses, a calendar queue and the standard
 //! binary heap. A hold takes the next of the pending events and puts it back an exponential time later. The calendar is
 //! in this benchmark and not in the crate because it was slower (docs/decisions/0016-event-queue.md). A result is the
-//! median of the runs, by the thread's processor time. The flags are `--json` and `--quick`.
+//! median of the runs, by the thread's processor time. The flags are those of `harness::Bench`.
 #![allow(missing_docs)]
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hint::black_box;
 
-use rustix::time::{ClockId, clock_gettime};
-use serde_json::json;
+use harness::Bench;
+use harness::bench::thread_time;
 use sim::{DurationSpec, Durations, FourAry, Streams};
 
 const PENDING: [usize; 5] = [9, 64, 1_024, 8_192, 65_536];
-const RUNS: usize = 5;
 
 trait Queue {
     fn new() -> Self;
@@ -21,13 +20,12 @@ trait Queue {
     fn pop(&mut self) -> (u128, u64);
 }
 
-/// Returns the holds per second with this many pending events, over this many holds.
+/// A function that returns the holds per second with this many pending events, over this many holds.
 type Case = fn(usize, u64) -> f64;
 
 fn main() {
-    let has = |flag: &str| std::env::args().any(|argument| argument == flag);
-    let (quick, as_json) = (has("--quick"), has("--json"));
-    let holds: u64 = if quick { 20_000 } else { 4_000_000 };
+    let mut bench = Bench::new("cargo bench -p sim --bench queues", 5);
+    let holds = bench.count.unwrap_or(if bench.quick { 20_000 } else { 4_000_000 });
     let cases: [(&str, Case); 3] = [
         ("four_ary", hold::<FourAry<u64>>),
         ("calendar", hold::<Calendar>),
@@ -35,17 +33,11 @@ fn main() {
     ];
     for pending in PENDING {
         for (name, case) in cases {
-            let mut rates: Vec<f64> = (0..RUNS).map(|_| case(pending, holds)).collect();
-            rates.sort_unstable_by(f64::total_cmp);
-            let median = rates[RUNS / 2];
-            if as_json {
-                let id = format!("holds_per_second.{name}.{pending}_pending");
-                println!("{}", json!({ "id": id, "value": median, "unit": "1/s", "runs": RUNS }));
-            } else {
-                println!("{pending:6} pending  {name:9} {:6.1} M holds/s", median / 1e6);
-            }
+            let id = format!("holds_per_second.{name}.{pending}_pending");
+            bench.measure(&id, "1/s", None, || case(pending, holds));
         }
     }
+    bench.finish();
 }
 
 /// Returns the holds per second with `pending` events in the queue, over `holds` holds.
@@ -66,15 +58,9 @@ fn hold<Q: Queue>(pending: usize, holds: u64) -> f64 {
         }
     };
     turn(holds / 10);
-    let start = processor_s();
+    let start = thread_time();
     turn(holds);
-    holds as f64 / (processor_s() - start)
-}
-
-/// Returns the processor time of this thread (s). Other processes on the machine do not add to it.
-fn processor_s() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+    holds as f64 / (thread_time() - start).as_secs_f64()
 }
 
 impl Queue for FourAry<u64> {

@@ -78,6 +78,6 @@ fn plan(policy: Arc<dyn Policy>, rate_per_s: f64) -> RuntimeModel {
         poll_interval: Nanos::micros(1),
         place: Nanos(330),
         emulate: Nanos(320),
-        hand_back: Nanos(220),
+        completion: Nanos(220),
     }
 }

@@ -46,7 +46,7 @@ pub fn run<M: Model>(model: &mut M, agenda: &mut Agenda<M::Event>, events_max: u
 }
 
 impl<E: Copy> Agenda<E> {
-    /// The priority of [`Agenda::at`] and [`Agenda::after`].
+    /// The priority of events that [`Agenda::at`] and [`Agenda::after`] schedule.
     pub const PRIORITY: u8 = 128;
 
     /// Makes an empty agenda at time zero with capacity for `capacity` events.
@@ -96,8 +96,8 @@ impl<E: Copy> Agenda<E> {
     }
 }
 
-/// The number of bits of the sequence number. It allows 7e16 events, which are scheduled in 91 years at 25 million per
-/// second.
+/// The number of bits of the sequence number. They allow 7e16 events, enough for 91 years at 25 million
+/// events per second.
 const SEQUENCE_BITS: u32 = 56;
 
 #[cfg(test)]

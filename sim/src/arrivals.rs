@@ -1,5 +1,5 @@
-//! The arrivals of requests, as the gaps between them. The simulator schedules the arrivals, and this module does not
-//! know the time.
+//! Draws the gaps between the arrivals of requests. The simulator schedules the arrivals, and this module
+//! does not know the time.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     draws: Draws,
-    /// The state of a bursty source is 0 while on and 1 while off. For recorded gaps it is the index in the record.
+    /// The state of a bursty source (0 is on, 1 is off), or the index in a record of gaps.
     at: usize,
     left_ps: f64,
 }
@@ -176,14 +176,14 @@ fn mean_gap(gaps_ns: &[f64]) -> Result<f64, BadValue> {
     Ok(mean_gap_ns)
 }
 
-/// The smallest rate, which is one arrival in eleven days.
+/// The smallest rate (arrivals per second). It is one arrival in eleven days.
 const RATE_MIN: f64 = 1e-6;
-/// The largest mean rate, which is one arrival per picosecond.
+/// The largest mean rate (arrivals per second). It is one arrival per picosecond.
 const RATE_MAX: f64 = 1e12;
-/// The mean gap at [`RATE_MAX`].
+/// The mean gap at [`RATE_MAX`] (ns).
 const GAP_NS_MIN: f64 = 1e-3;
-/// The smallest mean number of arrivals per cycle of on and off. With a thousand cycles per arrival, each arrival costs
-/// a thousand draws.
+/// The smallest mean number of arrivals per cycle of on and off. At this limit each arrival costs a thousand
+/// draws, because it takes a thousand cycles.
 const ARRIVALS_A_TURN_MIN: f64 = 1e-3;
 const GAPS_MAX: usize = 1 << 24;
 

@@ -1,6 +1,6 @@
-//! One stream of random numbers, uniform and exponential. Logarithms are computed here in plain arithmetic. The
-//! logarithms of platforms differ in the last bit, so the same seed would give other bytes on other machines. (The
-//! distributions of sizes in `workload` use the platform's logarithm, but their results are rounded to whole bytes.)
+//! One stream of random numbers, uniform and exponential. Logarithms are computed in plain arithmetic,
+//! because those of platforms differ in the last bit and would give other bytes for the same seed. (The
+//! distributions of sizes in `workload` use the platform's logarithm, but round the sizes to bytes.)
 
 use units::Prng;
 
@@ -72,7 +72,7 @@ pub(crate) fn ln(x: f64) -> f64 {
 
 const ROOT_HALF_BITS: u64 = std::f64::consts::FRAC_1_SQRT_2.to_bits();
 
-/// The number of draws in a batch. They take half a kibibyte per stream. A larger batch would gain nothing.
+/// The number of draws in a batch, which takes 512 bytes per stream. A larger batch is not faster.
 const AHEAD: usize = 64;
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ pub enum DurationSpec {
     Exponential { mean_ns: f64 },
     /// The sum of `stages` equal exponential stages. It varies less than an exponential duration.
     Erlang { mean_ns: f64, stages: u32 },
-    /// One of two exponential durations. Half of all time is spent in each of them. It varies more than an exponential
-    /// duration and has the squared coefficient of variation `cv2`.
+    /// A draw from one of two exponential distributions, each of which contributes half of the mean. It
+    /// varies more than an exponential duration and has the squared coefficient of variation `cv2`.
     Hyperexponential { mean_ns: f64, cv2: f64 },
     /// Measured quantiles `[probability, ns]`, from probability 0 to 1, with linear interpolation.
     Quantiles { points: Vec<(f64, f64)> },
@@ -30,7 +30,7 @@ pub enum DurationSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} is {value}; {valid}")]
 pub struct BadValue {
-    /// The key of the value, as `key.key`.
+    /// The path of keys to the value, such as `outer.key`.
     pub key: String,
     /// The value.
     pub value: String,
@@ -100,7 +100,7 @@ impl Durations {
         }
     }
 
-    /// Draws from any kind of distribution. It is too long to be inlined into callers.
+    /// Draws from any kind of distribution. The function is too long to be inlined into callers.
     #[inline(never)]
     fn draw_any(&self, draws: &mut Draws) -> Picos {
         nearest(match &self.kind {
@@ -192,12 +192,12 @@ fn mean_of(points: &[(f64, f64)]) -> f64 {
     points.windows(2).map(|pair| (pair[1].0 - pair[0].0) * (pair[0].1 + pair[1].1) / 2.0).sum()
 }
 
-/// The longest duration, which is eleven days. A run of 213 days contains a few of the longest durations.
+/// The longest duration (ns), which is eleven days. The clock covers 213 days, so that several of them fit.
 pub(crate) const NS_MAX: f64 = 1e15;
-/// The most stages. A product of more uniform draws comes near the smallest floating-point number.
+/// The maximum number of stages. The product of more uniform draws could underflow.
 const STAGES_MAX: f64 = 64.0;
-/// The largest squared coefficient of variation. Above it, one draw in many thousands carries half of the mean, and no
-/// run is long enough to see it.
+/// The largest squared coefficient of variation. Above it, one draw in many thousands contributes half of the
+/// mean, and no run is long enough to contain sufficiently many of these draws.
 const CV2_MAX: f64 = 1e4;
 const POINTS_MAX: usize = 1 << 16;
 

@@ -12,8 +12,8 @@ use toml::{Table, Value};
 
 use crate::recording::{RECORDING_BYTES_MAX, Recording, Recordings};
 
-/// Returns the text of a file that has at most this many bytes, or says why it cannot. [`file_text`] is such a
-/// function.
+/// A function that returns the text of a file. It returns an error if the file cannot be read or has more
+/// than this many bytes. [`file_text`] is such a function.
 pub type ReadText<'a> = &'a dyn Fn(&Path, usize) -> Result<String, String>;
 
 /// The keys of a specification.
@@ -53,13 +53,13 @@ struct Text {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct SpecError {
-    /// `file:line`, a file, or the command line.
+    /// The place of the error: `file:line`, a file, or the command line.
     pub place: String,
     /// The key, its value and the valid values.
     pub problem: String,
 }
 
-/// The ways in which a number came into a specification.
+/// The kinds of sources that a number in a specification can have.
 pub const KINDS: [&str; 4] = ["published", "derived", "calibrated", "assumed"];
 
 impl SpecError {
@@ -70,10 +70,10 @@ impl SpecError {
 }
 
 impl Entries {
-    /// Reads the `text` of `file`. `open` returns the text of a base by its name, or says why it cannot.
+    /// Reads the `text` of `file`. `open` returns the text of a base by its name, or an error.
     ///
     /// # Errors
-    /// The first error, with file, line and key.
+    /// Returns the first error, with file, line and key.
     pub fn read(
         file: &str,
         text: &str,
@@ -86,7 +86,7 @@ impl Entries {
     /// bases. A base in the file's folder takes precedence over a compiled-in base.
     ///
     /// # Errors
-    /// The first error, with file, line and key.
+    /// Returns the first error, with file, line and key.
     pub fn open(
         spec: &str,
         scenarios: &[&str],
@@ -121,11 +121,11 @@ impl Entries {
         (process == Some(RECORDED) && !name.is_empty()).then(|| folder.join(name))
     }
 
-    /// Loads the recording at [`Entries::recording_path`], if there is one. It comes from `known`, or `read` returns
-    /// its text.
+    /// Loads the recording at [`Entries::recording_path`], if there is one. The recording is taken from
+    /// `known`, or its text is read with `read`.
     ///
     /// # Errors
-    /// What is wrong with the recording, with its file and line.
+    /// Returns the problem of the recording, with its file and line.
     pub fn record(&mut self, known: &mut Recordings, read: ReadText<'_>) -> Result<(), SpecError> {
         let text = |path: &Path| {
             read(path, RECORDING_BYTES_MAX).map_err(|problem| {
@@ -142,7 +142,7 @@ impl Entries {
         self.recording.as_ref().map(Recording::hash)
     }
 
-    /// Returns the gaps of the loaded recording (ns) and takes the key of its path.
+    /// Returns the gaps of the loaded recording (ns), or an error if no recording is loaded.
     pub(crate) fn recorded(&self) -> Result<Arc<[f64]>, SpecError> {
         let found = self.recording.as_ref().map(Recording::gaps_ns);
         found.ok_or_else(|| {
@@ -153,7 +153,7 @@ impl Entries {
         })
     }
 
-    /// Takes the key of the recording's path. [`Entries::record`] reads the recording.
+    /// Takes the key of the recording's path, without reading the recording. [`Entries::record`] reads it.
     pub(crate) fn recording_key(&mut self) -> Result<(), SpecError> {
         let entry = self.take(RECORDING, &|| TIMES.to_owned())?;
         match entry.value {
@@ -249,7 +249,7 @@ impl Entries {
     /// Gives a key another value, as from a command line.
     ///
     /// # Errors
-    /// There is no such key.
+    /// Fails if there is no such key.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SpecError> {
         let parsed = toml::from_str::<Table>(&format!("v = {value}"));
         let parsed = parsed.ok().and_then(|mut table| table.remove("v"));
@@ -316,7 +316,7 @@ impl Entries {
         items.ok_or_else(|| entry.refused(key, valid))
     }
 
-    /// Returns the second words of all keys under `section`, each once.
+    /// Returns the second word of every key under `section`, without duplicates. Dots separate words.
     pub(crate) fn names(&self, section: &str) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for key in self.map.keys() {
@@ -329,7 +329,7 @@ impl Entries {
         names
     }
 
-    /// Returns the last words of all keys directly under `section`.
+    /// Returns the last word of every key directly under `section`. Dots separate words.
     pub(crate) fn below(&self, section: &str) -> Vec<String> {
         let inner = |key: &String| {
             let rest = key.strip_prefix(section)?.strip_prefix('.')?;
@@ -366,7 +366,7 @@ impl Entries {
         format!("unknown key {key}; {}", self.hint(key))
     }
 
-    /// Returns the nearest key, all keys of its section, and the sections.
+    /// Returns a hint for an unknown key: the most similar key, all keys of its section, and the sections.
     fn hint(&self, key: &str) -> String {
         let others = self.map.keys().map(String::as_str).filter(|other| *other != key);
         let distance = |other: &&str| match split(other).1 == split(key).1 {
@@ -404,8 +404,8 @@ impl Entry {
 }
 
 impl Text {
-    /// Returns an error about a key. It finds the key's line only now, because a text has many keys and most of them
-    /// are valid.
+    /// Returns an error about a key, with the key's line. The line is searched only here, because most keys
+    /// of a text are valid.
     fn wrong(&self, key: &str, problem: impl Into<String>) -> SpecError {
         SpecError::at(&self.file, line_of(&self.text, key), problem)
     }
@@ -414,7 +414,7 @@ impl Text {
 /// Returns the text of a file.
 ///
 /// # Errors
-/// The file cannot be read, or it has more than `bytes_max` bytes.
+/// Fails if the file cannot be read or has more than `bytes_max` bytes.
 pub fn file_text(path: &Path, bytes_max: usize) -> Result<String, String> {
     text_within(File::open(path).map_err(|error| error.to_string())?, bytes_max)
 }
@@ -430,8 +430,8 @@ fn text_within(from: impl Read, bytes_max: usize) -> Result<String, String> {
     }
 }
 
-/// Returns the line on which `key` is given a value or on which its section begins. It is 0 if the key is written in
-/// another form.
+/// Returns the number of the line that gives `key` a value (`key = value`), or of the line with which the section `key`
+/// begins (`[key]`). Returns 0 if there is no such line, for example because the value is in an inline table.
 fn line_of(text: &str, key: &str) -> usize {
     let mut section = String::new();
     for (index, line) in text.lines().enumerate() {

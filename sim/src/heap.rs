@@ -1,7 +1,7 @@
 //! The event queue: a heap with four children per node, ordered by whole keys, smallest first. It does not know that
 //! keys contain times. Equal keys have no defined order, so callers put a sequence number into them.
 
-/// A queue of items ordered by key. It allocates nothing once it has held its largest number of items.
+/// A queue of items ordered by key. It allocates no memory unless it grows beyond its largest size so far.
 #[derive(Clone, Debug)]
 pub struct FourAry<T> {
     /// The nodes. Place `p` is in node `p / 4`. The root is alone in the first node, at [`ROOT`]. The four children of
@@ -9,8 +9,8 @@ pub struct FourAry<T> {
     nodes: Vec<Node<T>>,
     /// The place after the last item.
     end: usize,
-    /// Whether the root has been popped and not yet replaced. Most events schedule another event, which then takes the
-    /// root's place in one descent. A removal and an insertion would need two.
+    /// Whether the root has been popped and not yet replaced. Most events schedule another event, which then
+    /// takes the root's place in one descent. This is cheaper than a removal and an insertion.
     vacant: bool,
 }
 
@@ -137,7 +137,7 @@ impl<T: Copy> FourAry<T> {
 /// The place of the root, which is the last of four places. The children of place `p` are therefore in node `p - 2`,
 /// and the parent of all items in node `n` is place `n + 2`.
 const ROOT: usize = 3;
-/// The key of a place without an item. No key is above it, so it never moves up.
+/// The key of a place without an item. It is the largest key, so it never moves up.
 const NOTHING: u128 = u128::MAX;
 
 #[cfg(test)]

@@ -67,9 +67,10 @@ impl<T> Laxities<T> {
         self.ready.pop_front().map(|first| first.item)
     }
 
-    /// Inserts an item behind all items that have at most its laxity, and returns its place. With `ahead` the item
-    /// passes these items and stops behind those that went ahead earlier. It passes them only if the first of them that
-    /// is not late yet can wait for the item's runtime. The laxity of all these items then falls by that runtime.
+    /// Inserts an item behind all items that have at most its laxity, and returns its place. With `ahead` the
+    /// item passes those items, except the ones that went ahead earlier. It passes them only if the first of
+    /// them that is not late yet can wait for the new item's runtime. The laxity of all items that have at
+    /// most the new item's laxity then falls by this runtime.
     pub(crate) fn insert(&mut self, item: T, due: Due, now: Picos, ahead: bool) -> Place {
         let runtime_ps = signed(due.runtime);
         let latest_ps = signed(due.at) - runtime_ps;

@@ -11,9 +11,9 @@
 //! System, points, sweep   the model of a specification; other values for its keys; many studies at once
 //! ```
 //!
-//! A simulation is a function of (seed, specification, version). It uses no clock, no hash order, no thread count and
-//! no mathematical library of the platform. This crate prints nothing and reads files only where a caller passes
-//! `file_text`. The `policy` crate decides where a job should run.
+//! A simulation is a function of (seed, specification, version). It does not depend on a clock, the order of
+//! hashes, the number of threads or the platform's mathematical library. This crate prints nothing and reads
+//! files only where a caller passes `file_text`. The `policy` crate decides where a job should run.
 
 pub mod accelflow;
 mod agenda;

@@ -30,8 +30,8 @@ impl Picos {
         Self(count * 1_000_000_000)
     }
 
-    /// Returns the nearest whole picosecond. It is zero for negative numbers and NaN, and [`Picos::MAX`] for larger
-    /// numbers.
+    /// Returns the time of `ns` nanoseconds, rounded to a whole picosecond. It is zero for negative numbers
+    /// and NaN, and [`Picos::MAX`] for larger numbers.
     pub fn from_ns(ns: f64) -> Self {
         Self((ns * 1e3 + 0.5) as u64)
     }

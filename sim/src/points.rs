@@ -64,7 +64,7 @@ impl FromStr for Sweep {
 /// is one empty point.
 ///
 /// # Errors
-/// There are too many combinations.
+/// Fails if there are too many combinations.
 pub fn points(sweeps: &[Sweep]) -> Result<Vec<Vec<Assignment>>, String> {
     let mut points = vec![Vec::new()];
     for sweep in sweeps {
@@ -87,7 +87,7 @@ pub fn points(sweeps: &[Sweep]) -> Result<Vec<Vec<Assignment>>, String> {
 /// Returns the keys with the values of `point`, and loads the recording that they name. `read` returns its text.
 ///
 /// # Errors
-/// The key that does not exist, or what is wrong with the recording.
+/// Returns the key that does not exist, or the problem of the recording.
 pub fn set(
     mut entries: Entries,
     point: &[Assignment],
@@ -105,7 +105,7 @@ pub fn set(
 /// compiled in or a file.
 ///
 /// # Errors
-/// The first error, with its place.
+/// Returns the first error, with its place.
 pub fn read_entries(
     spec: &str,
     point: &[Assignment],

@@ -88,9 +88,9 @@ impl Recording {
 
 /// The largest size of a recording's text, in bytes.
 pub(crate) const RECORDING_BYTES_MAX: usize = 32 << 20;
-/// The most gaps of one recording. They take 8 MiB.
+/// The maximum number of gaps in one recording. They take 8 MiB.
 const GAPS_MAX: usize = 1 << 20;
-/// The most gaps of all recordings of a sweep.
+/// The maximum number of gaps in all recordings of a sweep.
 const ALL_GAPS_MAX: usize = 16 * GAPS_MAX;
 /// The largest time (us). It is 317 years, so times since any epoch are allowed.
 const TIME_US_MAX: f64 = 1e16;

@@ -24,7 +24,7 @@ use crate::agenda::{Agenda, Model, run};
 /// The parameters of the simulated loop.
 #[derive(Clone)]
 pub struct RuntimeModel {
-    /// The policy that decides.
+    /// The policy that decides where a job runs.
     pub policy: Arc<dyn Policy>,
     /// The profile of software on the core, which has no accelerator.
     pub software: DeviceProfile,
@@ -43,13 +43,13 @@ pub struct RuntimeModel {
     pub grace: Nanos,
     /// The shortest time between two polls for completed jobs.
     pub poll_interval: Nanos,
-    /// The time of the core that a request costs before it is in software or submitted. It comes in addition to the
-    /// profiles' costs.
+    /// The core's time for a request before the request runs in software or is submitted. It is added to the
+    /// costs of the profiles.
     pub place: Nanos,
-    /// The time of the core that a submission costs while the device is already busy. It is the cost of the emulation.
+    /// The core's time for a submission while the device is already busy. It is the cost of the emulation.
     pub emulate: Nanos,
-    /// The time of the core that a job costs once the core has found its completion.
-    pub hand_back: Nanos,
+    /// The core's time for a completed job, after the core has found the completion.
+    pub completion: Nanos,
 }
 
 /// The results of one run.
@@ -89,11 +89,11 @@ impl RuntimeModel {
             entries: accelerator.entries_total.value as usize,
             is_busy: false,
             due: VecDeque::new(),
-            back: VecDeque::new(),
+            completed: VecDeque::new(),
             found: VecDeque::new(),
             next_poll: Nanos(0),
             is_idle: true,
-            inside: 0,
+            in_flight: 0,
             backlog_until: Nanos(0),
             burst: 0,
             gap: Gap::default(),
@@ -127,7 +127,7 @@ enum Event {
     /// The core has finished its current work, which may complete a request.
     Free(Option<Request>),
     /// The device has completed a request.
-    Back(Request),
+    Completed(Request),
     /// The idle core polls for completions.
     Poll,
 }
@@ -139,13 +139,13 @@ struct Machine<'a> {
     entries: usize,
     is_busy: bool,
     due: VecDeque<Request>,
-    back: VecDeque<Request>,
+    completed: VecDeque<Request>,
     /// The completed requests that the core knows of.
     found: VecDeque<Request>,
     next_poll: Nanos,
     /// Whether the core has done nothing but poll since it was last free.
     is_idle: bool,
-    inside: usize,
+    in_flight: usize,
     /// The time at which the device would have finished its current jobs.
     backlog_until: Nanos,
     /// The number of submissions since the core last polled for completions.
@@ -166,7 +166,7 @@ impl Model for Machine<'_> {
                 self.log.offered += 1;
                 self.due.push_back(request);
             }
-            Event::Back(request) => self.back.push_back(request),
+            Event::Completed(request) => self.completed.push_back(request),
             Event::Poll => {}
             Event::Free(done) => {
                 self.is_busy = false;
@@ -189,11 +189,11 @@ impl Machine<'_> {
         if poll <= now {
             self.next_poll = now + self.plan.poll_interval;
             self.burst = 0;
-            self.inside -= self.back.len();
-            self.found.append(&mut self.back);
+            self.in_flight -= self.completed.len();
+            self.found.append(&mut self.completed);
         }
         if let Some(request) = self.found.pop_front() {
-            return self.keep(now + self.plan.hand_back, Some(request), agenda);
+            return self.keep(now + self.plan.completion, Some(request), agenda);
         }
         while let Some(request) = self.due.pop_front() {
             if now <= self.plan.window + self.plan.grace {
@@ -202,13 +202,13 @@ impl Machine<'_> {
             self.log.waited(self.plan, request, now);
         }
         self.is_idle = true;
-        if !self.back.is_empty() {
+        if !self.completed.is_empty() {
             agenda.at(picos(poll), Event::Poll);
         }
     }
 
-    /// Returns when the core next polls for completions. A poll that became due while the core was busy happens at
-    /// once. An idle core polls at every interval.
+    /// Returns the time at which the core next polls for completions. A poll that became due while the core
+    /// was busy happens at once. An idle core polls at every interval.
     fn poll_after(&mut self, now: Nanos) -> Nanos {
         if self.is_idle && self.next_poll < now {
             let interval_ns = self.plan.poll_interval.0.max(1);
@@ -241,7 +241,7 @@ impl Machine<'_> {
         let submit = self.plan.device.submit_nth(request.bytes, self.burst + 1);
         let arrived = arrival + submit;
         let is_offloaded = choice.placement != Placement::Software
-            && self.inside < self.entries
+            && self.in_flight < self.entries
             && self.timeline.reserve(arrived);
         if !is_offloaded {
             return self.keep(arrival + self.software(request.bytes), Some(request), agenda);
@@ -250,15 +250,15 @@ impl Machine<'_> {
         self.log.offloaded += 1;
         let done = self.admit(request.bytes, arrived);
         if choice.placement == Placement::Sync {
-            let until = done.max(arrived + self.plan.emulate) + self.plan.hand_back;
+            let until = done.max(arrived + self.plan.emulate) + self.plan.completion;
             return self.keep(until, Some(request), agenda);
         }
-        self.inside += 1;
-        agenda.at(picos(done), Event::Back(request));
+        self.in_flight += 1;
+        agenda.at(picos(done), Event::Completed(request));
         self.keep(arrived + self.plan.emulate, None, agenda);
     }
 
-    /// Returns when the device completes a job that arrives at `arrived`.
+    /// Returns the time at which the device completes a job that arrives at `arrived`.
     fn admit(&mut self, bytes: u64, arrived: Nanos) -> Nanos {
         let op = self.plan.device.compress().expect("the device compresses");
         // Published latencies include the submission of a single job.
@@ -282,9 +282,12 @@ impl Machine<'_> {
             host: Some(host),
         };
         let submit = self.plan.device.submit_nth(bytes, self.burst + 1);
-        let host = submit + self.plan.emulate + self.plan.hand_back;
-        let latency = op.latency(bytes) + waits + self.plan.hand_back;
-        [state(0, usize::MAX, software, software), state(self.inside, self.entries, latency, host)]
+        let host = submit + self.plan.emulate + self.plan.completion;
+        let latency = op.latency(bytes) + waits + self.plan.completion;
+        [
+            state(0, usize::MAX, software, software),
+            state(self.in_flight, self.entries, latency, host),
+        ]
     }
 
     fn software(&self, bytes: u64) -> Nanos {
@@ -384,7 +387,7 @@ mod tests {
             poll_interval: Nanos(0),
             place: Nanos(0),
             emulate: Nanos(0),
-            hand_back: Nanos(0),
+            completion: Nanos(0),
         }
     }
 

@@ -49,9 +49,9 @@ fn standard_error(values: &[f64]) -> f64 {
     (squares / (count - 1.0) / count).sqrt()
 }
 
-/// Returns the quantile of Student's t with `freedom` degrees at the level at which the normal distribution has
-/// `normal`. It uses four terms of the Cornish-Fisher expansion (Abramowitz and Stegun 26.7.5). With four degrees and
-/// 97.5 % the error is 0.03 %.
+/// Returns a quantile of Student's t distribution with `freedom` degrees of freedom. `normal` is the quantile
+/// of the normal distribution at the same level. The function uses four terms of the Cornish-Fisher expansion
+/// (Abramowitz and Stegun 26.7.5). With four degrees of freedom and 97.5 % the error is 0.03 %.
 pub fn student(normal: f64, freedom: usize) -> f64 {
     let (z, z2, v) = (normal, normal * normal, freedom as f64);
     let first = z * (z2 + 1.0) / 4.0;
@@ -71,13 +71,13 @@ pub fn quantile(values: &mut [u64], share: f64) -> u64 {
     *values.select_nth_unstable(rank.clamp(1, values.len()) - 1).1
 }
 
-/// Returns how many of a replication's first values belong to the warm-up, by MSER-5 on the mean over the replications.
-/// MSER-5 uses means of five values each. It chooses the cut within the first half that makes the standard error of the
-/// remaining values smallest. The second result is true if this cut is at the end of the first half. The remaining
-/// values are then steady only if they do not drift.
+/// Returns the number of values at the start of each replication that belong to the warm-up, by MSER-5 on the
+/// mean over the replications. MSER-5 uses means of five values each. It chooses the cut within the first
+/// half that makes the standard error of the remaining values smallest. The second result is true if this cut
+/// is at the end of the first half. The remaining values are then steady only if they do not drift.
 ///
-/// All replications have the same cut. Separate cuts would follow the noise of each replication: they would fall after
-/// the bursts, and the intervals would miss (78 % of them covered the true value where 95 % should).
+/// All replications have the same cut. Separate cuts would follow the noise of each replication. They would tend to
+/// fall behind bursts of long times, and too few intervals would contain the true value (78 % instead of 95 %).
 pub fn warm_up(replications: &[&[u64]]) -> (usize, bool) {
     let length = replications.iter().map(|values| values.len()).min().unwrap_or(0);
     let mut batches = vec![0.0; length / BATCH];
@@ -130,21 +130,21 @@ pub(crate) fn mean_of(values: &[u64]) -> f64 {
     sum as f64 / values.len() as f64
 }
 
-/// The fewest requests of a replication with a 99th percentile. Ten of their values exceed the percentile. With fewer,
-/// the percentile of a replication is mostly bias.
+/// The minimum number of requests of a replication for a 99th percentile. Ten of their values exceed the
+/// percentile. With fewer requests, the percentile of a replication is mostly bias.
 pub const KEPT_MIN: usize = 1_000;
 
-/// The fewest replications of an interval. The expansion in [`student`] is accurate from four degrees of freedom on.
+/// The minimum number of replications for an interval. [`student`] is accurate from four degrees of freedom.
 pub(crate) const REPLICATIONS_MIN: usize = 5;
 
-/// The largest growth from the first to the last third of a run that counts as chance. At any interesting load the
-/// noise of a run hides a smaller growth. With a larger limit a queue could grow by a tenth while the run is called
-/// steady.
+/// The largest growth from the first to the last third of a run that counts as chance, as a fraction of the
+/// mean. The noise of a run hides smaller growth at any relevant load. With a larger limit, a queue could
+/// grow by a tenth in a run that is called steady.
 const DRIFT_MAX: f64 = 0.05;
 const BATCH: usize = 5;
-/// The fewest batches from which the end of a warm-up can be found.
+/// The minimum number of batches from which the end of a warm-up can be found.
 const BATCHES_MIN: usize = 20;
-/// The normal distribution's quantiles at 97.5 % and at 99 %.
+/// The normal distribution's quantile at 97.5 %.
 const NORMAL_975: f64 = 1.959_963_984_540_054;
 const NORMAL_99: f64 = 2.326_347_874_040_841;
 

@@ -2,10 +2,10 @@
 //! reports their combined results. The results do not depend on the number of threads. The model defines what a
 //! replication simulates. Nothing is printed here.
 //!
-//! Each interval is a Student's t interval over one number per replication. That number is either the mean or the exact
-//! 99th percentile of the replication's requests after the warm-up. The warm-up is found once, from the replications
-//! before the first check of the precision (MSER-5 on their mean). A study with a precision checks it again after every
-//! batch of replications. These repeated checks make the intervals cover a little less than 95 %.
+//! Each interval is a Student's t interval over one number per replication. That number is either the mean or
+//! the exact 99th percentile of the replication's requests after the warm-up. The warm-up is found once, by
+//! MSER-5 on the mean of the replications before the first check of the precision. A study with a precision
+//! repeats the check after every batch of replications, so its intervals cover a little less than 95 %.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -81,14 +81,14 @@ pub struct Plan {
     /// The number of replications before the first check of the precision, and the number added before each further
     /// check.
     pub replications_min: u32,
-    /// The number of replications after which the study ends without the precision.
+    /// The maximum number of replications. The study then ends even without the requested precision.
     pub replications_max: u32,
-    /// The study ends when half of every interval is at most this fraction of its value. Without a precision it ends
-    /// after the first check.
+    /// The requested precision. The study ends when half of every interval is at most this fraction of its
+    /// value. Without a precision it ends after the first check.
     pub precision: Option<f64>,
     /// The number of threads. The results do not depend on it.
     pub threads: usize,
-    /// A replication with more events than this is an error.
+    /// The maximum number of events in a replication. More events are an error.
     pub events_max: u64,
 }
 
@@ -97,7 +97,7 @@ pub trait Simulate: Sync {
     /// Returns the names of a replication's measurements.
     fn names(&self) -> Names;
 
-    /// Returns why no steady state can exist, if this is known without a run.
+    /// Returns the reason why there is no steady state, if it is known without a run.
     fn overload(&self) -> Option<String>;
 
     /// Simulates one replication from an empty system. The sample is a function of the arguments.
@@ -145,7 +145,7 @@ pub enum RunError {
     TooManyTokens {
         /// The limit.
         limit: usize,
-        /// The time (ns).
+        /// The time at which the limit was exceeded (ns).
         at_ns: u64,
     },
     /// A window, or all windows of a replication together, hold more requests than can be stored.
@@ -156,13 +156,13 @@ pub enum RunError {
         /// The limit.
         limit: u64,
     },
-    /// The caller no longer wants the study.
+    /// The caller stopped the study.
     #[error("interrupted")]
     Interrupted,
     /// The RPC engine refused a message that the model made.
     #[error("the engine refused a message: {code}")]
     Engine {
-        /// The engine's code.
+        /// The error code of the engine.
         code: rpc::Code,
     },
     /// The plan's `events_max` events fired before the replication was done.
@@ -260,7 +260,7 @@ impl Verdict {
 pub struct Response {
     /// The name of the response.
     pub name: String,
-    /// The number of requests that count.
+    /// The number of requests after the warm-up.
     pub requests: u64,
     /// The number of requests that are cut off as warm-up.
     pub warm_up: u64,
@@ -319,7 +319,7 @@ struct Reduced {
     duration: Picos,
 }
 
-/// The warm-up of a response.
+/// The warm-up that is cut off one response variable's observations before they count.
 struct Cut {
     requests: usize,
     unsteady: bool,
@@ -359,7 +359,7 @@ impl Plan {
         }
     }
 
-    /// Refuses numbers with which no study can be made.
+    /// Returns an error if a number of the plan is not valid.
     pub fn check(&self) -> Result<(), BadPlan> {
         let check = |key, value: f64, low: f64, high: f64| {
             let fits = value >= low && value <= high;
@@ -582,9 +582,9 @@ impl Report {
         self.responses.iter().flat_map(|one| [one.mean_ns, one.p99_ns])
     }
 
-    /// Returns this report's response times minus `other`'s, paired by replication. Both reports need the same seed and
-    /// extent. Both then saw the same arrivals and the same work, and what they share cancels. Returns none for
-    /// different seeds or extents, or if one of them has no times.
+    /// Returns this report's response times minus `other`'s, paired by replication. Reports with the same
+    /// seed and extent saw the same arrivals and the same work, so the noise that they share cancels. Returns
+    /// none for different seeds or extents, or if one of the reports has no times.
     pub fn difference(&self, other: &Self, response: &str) -> Option<Difference> {
         if (self.seed, self.extent) != (other.seed, other.extent) {
             return None;
@@ -649,14 +649,14 @@ impl Report {
     }
 }
 
-/// The most requests of one replication. Their response times take 32 MiB.
+/// The maximum number of requests in one replication. Their response times take 32 MiB.
 pub(crate) const REQUESTS_MAX: u64 = 1 << 22;
 const OVERLOADED_REQUESTS: u64 = 200;
-/// The most requests of all replications before the first check of the precision. Their response times take 512 MiB.
+/// The maximum number of requests before the first check of the precision. Their response times take 512 MiB.
 const PILOT_REQUESTS_MAX: f64 = (1u64 << 26) as f64;
-/// The longest window. It is half of the clock's range, so that the last request can still end.
+/// The longest window (ps). It is half of the clock's range, so that the last request can still end.
 const WINDOW_PS_MAX: f64 = (u64::MAX / 2) as f64;
-/// The most replications before the first check. Their response times are held until the warm-up is known.
+/// The maximum number of pilot replications. Their response times are held until the warm-up is known.
 const PILOTS_MAX: f64 = 100.0;
 const REPLICATIONS_MAX: f64 = 1e5;
 const PRECISION_MIN: f64 = 1e-6;

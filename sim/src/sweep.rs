@@ -1,14 +1,14 @@
-//! Runs the studies of a sweep. Several run at once, so that all cores have work while one study ends. The caller gets
-//! the results in order, so the number of threads does not change what is written.
+//! Runs the studies of a sweep. Several run at the same time, so that all cores have work while one study ends. The
+//! caller gets the results in order, so the number of threads does not change what is written.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// Makes `count` studies on this many workers and passes their results to `take` in order until `take` breaks. After a
-/// break no further study begins, and the results of studies in progress are dropped. No study begins far ahead of a
-/// slow one.
+/// Runs `count` studies on this many workers and passes their results to `take` in order until `take` breaks.
+/// After a break no further study begins, and the results of studies in progress are dropped. While a slow
+/// study runs, only a limited number of later studies begin.
 pub fn in_order<T: Send>(
     count: usize,
     workers: usize,
@@ -50,8 +50,8 @@ pub fn in_order<T: Send>(
 struct Turns {
     state: Mutex<State>,
     changed: Condvar,
-    /// The most studies that may have begun, counted from the first study whose result the caller has not yet received.
-    /// Their results wait in memory.
+    /// The maximum number of studies that may have begun and whose results the caller has not yet received.
+    /// Finished results wait in memory.
     ahead_max: usize,
 }
 
@@ -86,8 +86,8 @@ impl Turns {
     }
 }
 
-/// Ends the start of studies when it is dropped, also if a study or its consumer panics. Otherwise a thread could wait
-/// forever for its turn.
+/// Prevents further studies from beginning when it is dropped, even if a study or its consumer panics.
+/// Otherwise a thread could wait forever for its turn.
 struct EndsAll<'a>(&'a Turns);
 
 impl Drop for EndsAll<'_> {
@@ -96,8 +96,8 @@ impl Drop for EndsAll<'_> {
     }
 }
 
-/// Returns how many studies at once keep `threads` busy, if each makes this many runs. It is one study more than needed
-/// to fill the threads, so that the threads have work while a study ends.
+/// Returns the number of concurrent studies that keep `threads` busy, if each makes this many runs. It is one
+/// study more than needed to fill the threads, so that the threads have work while a study ends.
 pub fn workers(threads: usize, runs: u32) -> usize {
     if threads < 2 { 1 } else { threads.div_ceil(runs.max(1) as usize) + 1 }
 }

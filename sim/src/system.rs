@@ -45,7 +45,7 @@ pub fn builtin(name: &str) -> Option<&'static str> {
 /// of a file.
 ///
 /// # Errors
-/// The first error, with file, line and key.
+/// Returns the first error, with file, line and key.
 pub fn entries(spec: &str, read: ReadText<'_>) -> Result<Entries, SpecError> {
     Entries::open(spec, &scenarios(), &builtin, read)
 }
@@ -54,7 +54,7 @@ impl System {
     /// Returns the system that `entries` describe.
     ///
     /// # Errors
-    /// The first value that cannot be used, with its place and the valid values.
+    /// Returns the first value that cannot be used, with its place and the valid values.
     pub fn read(entries: &Entries) -> Result<Self, String> {
         match entries.model.as_str() {
             "arcalis" => arcalis::Spec::read(entries).map(Self::Arcalis),
@@ -106,7 +106,7 @@ impl System {
     /// default.
     ///
     /// # Errors
-    /// The first unknown name, with the known names.
+    /// Returns the first unknown name, with the known names.
     pub fn architectures(&self, names: &[String]) -> Result<Vec<&'static str>, SystemError> {
         let all: Vec<&'static str> = match self {
             Self::AccelFlow(_) => Architecture::ALL.iter().map(|one| one.name()).collect(),
@@ -134,7 +134,7 @@ impl System {
     /// Simulates one of [`System::architectures`].
     ///
     /// # Errors
-    /// The reason why there is no report.
+    /// Returns the reason why there is no report.
     pub fn simulate(
         &self,
         architecture: &str,
@@ -147,7 +147,7 @@ impl System {
     /// Simulates one of [`System::architectures`]. No further replication begins once `stopped` is set.
     ///
     /// # Errors
-    /// The reason why there is no report. It is [`SystemError::Failed`] if the study was stopped.
+    /// Returns the reason why there is no report. It is [`SystemError::Failed`] if the study was stopped.
     pub fn simulate_unless(
         &self,
         stopped: &AtomicBool,

@@ -133,8 +133,8 @@ fn without_addresses(words: &[Vec<u64>; 4]) -> Vec<Vec<u64>> {
     words.iter().map(|words| words.iter().map(one).collect()).collect()
 }
 
-/// Returns the states with both idle states as one. With several requests in flight, the end of a request is often the
-/// beginning of the next.
+/// Returns the states with both idle states replaced by the same state. With several requests in flight, the
+/// end of a request is often the beginning of the next.
 fn at_rest(states: &[Vec<State>; 2]) -> Vec<Vec<State>> {
     let one = |state: &State| if *state == State::IdleResp { State::IdleRecv } else { *state };
     states.iter().map(|states| states.iter().map(one).collect()).collect()

@@ -189,7 +189,7 @@ fn busy_network() -> NetworkSpec {
 }
 
 #[test]
-fn requests_under_way_and_windows_are_bounded() {
+fn requests_in_flight_and_windows_are_bounded() {
     let mut spec = queue(1, 2.0, exponential());
     spec.tokens_max = 100;
     let network = Network::new(&spec).expect("valid");

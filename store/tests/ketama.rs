@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use store::{Ketama, Ring, Server};
+use store::{Distribution, Ring, Server};
 use units::Prng;
 
 const KEYS: usize = 5_000;
@@ -15,10 +15,14 @@ const KEYS: usize = 5_000;
 fn every_key_goes_where_libmemcached_sends_it() {
     let Some(oracle) = compile() else { return };
     let keys = keys();
-    for (ketama, word) in [(Ketama::Plain, "plain"), (Ketama::Weighted, "weighted")] {
+    for (distribution, word) in [
+        (Distribution::Ketama, "plain"),
+        (Distribution::KetamaWeighted, "weighted"),
+        (Distribution::Modula, "modula"),
+    ] {
         for servers in server_lists() {
             let expected = ask(&oracle, word, &servers, &keys);
-            let ring = Ring::new(&servers, ketama);
+            let ring = Ring::new(&servers, distribution);
             for (key, expected) in keys.iter().zip(expected) {
                 assert_eq!(ring.server(key.as_bytes()), expected, "{key} {word} {servers:?}");
             }

@@ -3,11 +3,10 @@
 //! CI and reports a skip elsewhere.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::net::TcpStream;
+use std::process::Stdio;
 
-use bytes::Bytes;
+use harness::Process;
 use store::Embedded;
 use store::embedded::{
     Counted, Delta, Fetch, Mode, NewItem, Options, Removal, Step, Stored, expiry,
@@ -16,20 +15,15 @@ use units::{ByteCount, Prng};
 
 const COMMANDS: usize = 20_000;
 
-/// The time of the store's clock, which stands still. Expiry times are so far apart that the
-/// progress of memcached's clock does not matter.
+/// The constant time of the store's clock. Expiry times are so far apart that the progress of
+/// memcached's clock does not matter.
 const NOW_S: u32 = 1_000;
 const TTL_TOLERANCE_S: i64 = 60;
 
 #[test]
 fn meta_commands_are_answered_as_memcached_answers_them() {
     let Some(mut memcached) = Memcached::start() else { return };
-    let ours = Embedded::new(Options {
-        limit: ByteCount::mib(64),
-        item_bytes_max: ByteCount::mib(1),
-        evict: true,
-        seed: 1,
-    });
+    let ours = Embedded::new(Options { limit: ByteCount::mib(64), evict: true, seed: 1 });
     let mut prng = Prng::new(0x6d63);
     let mut history = Vec::new();
     for _ in 0..COMMANDS {
@@ -129,7 +123,7 @@ impl Turn<'_> {
         (command, format!("{answer}\n{value}"))
     }
 
-    /// Draws a version that may be the right one.
+    /// Draws a version that may be the item's current version.
     fn version(&mut self, key: &str) -> u64 {
         let found = self.ours.fetch(key.as_bytes(), &Fetch::PEEK, NOW_S);
         let right = found.map_or(1, |item| item.cas);
@@ -153,8 +147,7 @@ impl Turn<'_> {
             }
         }
         command += &format!("\r\n{value}\r\n");
-        let value = Bytes::from_static(value.as_bytes());
-        let item = NewItem { value, flags, exptime_s, key_is_binary: false };
+        let item = NewItem { value: value.as_bytes(), flags, exptime_s, key_is_binary: false };
         let answer = match self.ours.store(key.as_bytes(), item, mode, NOW_S).expect("room") {
             Stored::Stored { cas } => format!("HD c{cas}"),
             Stored::NotStored => "NS c0".into(),
@@ -235,42 +228,20 @@ fn ttl(steps: &[Step], exptime_s: u32) -> String {
 }
 
 struct Memcached {
-    child: Child,
+    _process: Process,
     connection: BufReader<TcpStream>,
 }
 
 impl Memcached {
     fn start() -> Option<Self> {
-        let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let address = free.local_addr().expect("it is bound");
-        drop(free);
-        let port = address.port().to_string();
+        harness::needs_memcached("")?;
         // Without the threads that reorder items in the background. While they hold an item,
         // counting on it creates a new item, which is not marked as fetched.
-        let started = Command::new("memcached")
-            .args(["-l", "127.0.0.1", "-p", &port, "-U", "0", "-u", "nobody", "-o", "no_modern"])
-            .stderr(Stdio::null())
-            .spawn();
-        let child = match started {
-            Ok(child) => child,
-            Err(error) => {
-                let missing = format!("needs memcached to compare with: {error}");
-                assert!(std::env::var_os("CI").is_none(), "{missing}");
-                eprintln!("SKIPPED: {missing}");
-                return None;
-            }
-        };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            match TcpStream::connect(address) {
-                Ok(stream) => {
-                    stream.set_nodelay(true).expect("a TCP socket");
-                    return Some(Self { child, connection: BufReader::new(stream) });
-                }
-                Err(error) => assert!(Instant::now() < deadline, "memcached: {error}"),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let started = harness::memcached(None, None, Stdio::null(), &["-o", "no_modern"]);
+        let (process, port) = started.expect("memcached starts");
+        let stream = TcpStream::connect(("127.0.0.1", port)).expect("memcached listens");
+        stream.set_nodelay(true).expect("a TCP socket");
+        Some(Self { _process: process, connection: BufReader::new(stream) })
     }
 
     /// Returns the answer's line, and its value on a second line.
@@ -284,12 +255,5 @@ impl Memcached {
         let mut value = vec![0; bytes + 2];
         self.connection.read_exact(&mut value).expect("a value follows");
         format!("{line}\n{}", String::from_utf8_lossy(&value[..bytes]))
-    }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

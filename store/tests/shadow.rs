@@ -30,7 +30,7 @@ struct Pair {
     flush_until_s: u32,
 }
 
-/// The shadow's knowledge of an item.
+/// An item in the shadow map.
 #[derive(Clone)]
 struct Known {
     value: String,
@@ -53,12 +53,7 @@ enum Act {
 
 impl Pair {
     fn new() -> Self {
-        let options = Options {
-            limit: ByteCount::mib(64),
-            item_bytes_max: ByteCount::mib(1),
-            evict: true,
-            seed: 1,
-        };
+        let options = Options { limit: ByteCount::mib(64), evict: true, seed: 1 };
         let store = Embedded::new(options);
         Self { store, shadow: BTreeMap::new(), now_s: 100, flush_until_s: 0 }
     }
@@ -124,7 +119,7 @@ impl Pair {
             (_, Some(known)) => (cas != known.cas).then_some(Stored::Exists),
         };
         let (value, exptime_s) = (number.to_string(), self.end(life_s));
-        let item = NewItem { value: value.clone().into(), exptime_s, ..NewItem::default() };
+        let item = NewItem { value: value.as_bytes(), exptime_s, ..NewItem::default() };
         match self.store.store(&name(key), item, mode, self.now_s) {
             Ok(Stored::Stored { cas }) => {
                 prop_assert_eq!(refusal, None);

@@ -1,6 +1,6 @@
 //! The answer of a server, and the rules for comparing two answers. Answers are compared byte for byte, with three
-//! exceptions. Cas numbers are equal if they appeared in the same order. Ages may differ by clock ticks and by the time
-//! that has passed since the row began. A version equals any version.
+//! exceptions. Cas numbers are equal if they appeared in the same order. Ages may differ by clock ticks and by the
+//! time that has passed since the row began. A version equals any version.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use std::fmt::Write;
 pub struct Answer {
     /// The bytes as received.
     pub bytes: Vec<u8>,
-    /// Tells whether the sentinel was answered.
+    /// The end of the answer, which is complete if the sentinel was answered.
     pub ending: Ending,
 }
 
@@ -64,14 +64,15 @@ pub enum Piece {
     /// An age or a time to live (s). Two values are equal if they differ by at most a tick of each server's clock and
     /// the time that has passed.
     Seconds(i64),
-    /// A time to live that is over. memcached shows it as its uptime below 2^32.
+    /// An expired time to live. memcached shows it as 2^32 minus its uptime (s).
     Past,
 }
 
 impl Piece {
     fn equals(&self, other: &Piece, passed_s: i64) -> bool {
         match (self, other) {
-            // The value -1 means "never" and is not a time. Values below -1, which `me` shows, count towards an expiry.
+            // The value -1 means "never" and is not a time. Values below -1, which `me` shows, count towards an
+            // expiry.
             (Piece::Seconds(a), Piece::Seconds(b)) if *a != -1 && *b != -1 => {
                 (a - b).abs() <= 2 + passed_s
             }
@@ -95,7 +96,43 @@ pub fn pieces(answer: &Answer, cas: &mut CasNumbers) -> Vec<Piece> {
     cutter.done
 }
 
-/// Returns whether two answers in pieces are equal. Their conversations had lasted at most `passed_s` seconds.
+/// Cuts an answer in the binary protocol into pieces. Bytes that are no packet are compared as they are. The version
+/// and the statistics are not compared, but the end of the statistics is.
+pub fn packet_pieces(answer: &Answer, cas: &mut CasNumbers) -> Vec<Piece> {
+    let mut cutter = Cutter { cas, done: Vec::new(), plain: Vec::new() };
+    let mut rest = answer.bytes.as_slice();
+    while let Some((header, after)) = rest.split_first_chunk::<24>().filter(|_| rest[0] == 0x81) {
+        let [_, opcode, key_high, key_low, ..] = *header;
+        let [.., b0, b1, b2, b3, _, _, _, _, c0, c1, c2, c3, c4, c5, c6, c7] = *header;
+        let body_bytes = u32::from_be_bytes([b0, b1, b2, b3]) as usize;
+        let (body, after) = after.split_at(body_bytes.min(after.len()));
+        rest = after;
+        let is_success = header[6..8] == [0, 0];
+        match opcode {
+            0x10 if is_success && (key_high, key_low) != (0, 0) => continue,
+            0x0b if is_success => {
+                cutter.plain.extend_from_slice(b"version");
+                continue;
+            }
+            _ => {}
+        }
+        cutter.plain.extend_from_slice(&header[..16]);
+        let number = u64::from_be_bytes([c0, c1, c2, c3, c4, c5, c6, c7]);
+        if number == 0 {
+            cutter.plain.extend_from_slice(b"no cas");
+        } else {
+            cutter.flush();
+            let index = cutter.cas.index_of(number);
+            cutter.done.push(Piece::Cas(index));
+        }
+        cutter.plain.extend_from_slice(body);
+    }
+    cutter.plain.extend_from_slice(rest);
+    cutter.flush();
+    cutter.done
+}
+
+/// Returns whether two answers in pieces are equal, at most `passed_s` seconds after the row's beginning.
 pub fn same(a: &[Piece], b: &[Piece], passed_s: i64) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.equals(b, passed_s))
 }
@@ -197,7 +234,7 @@ enum Kind {
     Ignored,
 }
 
-/// The lowest number that counts as a time to live that is over: 2^32 minus a day of uptime.
+/// The lowest number that counts as an expired time to live: 2^32 minus a day of uptime (s).
 const PAST_LOWEST: i64 = (1 << 32) - 86_400;
 
 fn meta_kind(index: usize, word: &str) -> Option<(&str, Kind)> {
@@ -210,8 +247,8 @@ fn meta_kind(index: usize, word: &str) -> Option<(&str, Kind)> {
     }
 }
 
-/// Returns the kind of a word in the answer to `me`. The answer shows where the item lies in memcached's slabs, which
-/// no other server has.
+/// Returns the kind of a word in the answer to `me`. The answer contains the item's location in memcached's
+/// slabs, which no other server has.
 fn debug_kind(_: usize, word: &str) -> Option<(&str, Kind)> {
     let label = &word[..=word.find('=')?];
     let kind = match label {

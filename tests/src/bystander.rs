@@ -53,7 +53,7 @@ impl Bystander {
         value_bytes: usize,
         time: Duration,
     ) -> Report {
-        let bystander = Self::start(addr, connections, value_bytes, crate::PATIENCE);
+        let bystander = Self::start(addr, connections, value_bytes, crate::TIMEOUT);
         thread::sleep(time);
         bystander.stop()
     }

@@ -1,16 +1,47 @@
-//! A raw client of the text protocol. It sends bytes and returns bytes, and every read has a deadline. The only bytes
+//! A raw client of either protocol. It sends bytes and returns bytes, and every read has a deadline. The only bytes
 //! that it understands are those of the sentinel that ends an answer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::{Answer, Ending, PATIENCE};
+use crate::{Answer, Ending, TIMEOUT};
 
 /// The commands that are sent behind a step. Every server answers in order, so the answer to these commands marks the
 /// end of the step's answer. One meta no-op is not enough, because some rows send it themselves.
 const SENTINEL: &[u8] = b"mn\r\nget\r\nmn\r\n";
 const SENTINEL_ANSWER: &[u8] = b"MN\r\nERROR\r\nMN\r\n";
+
+/// The sentinel in the binary protocol: a noop with an opaque that no row uses.
+const SENTINEL_PACKET: &[u8] =
+    &[0x80, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0x47, 0x1e, 0x0d, 0, 0, 0, 0, 0, 0, 0, 0];
+const SENTINEL_PACKET_ANSWER: &[u8] =
+    &[0x81, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0x47, 0x1e, 0x0d, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// The protocol that a client speaks, which decides its sentinel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// Text and meta commands.
+    Text,
+    /// Packets of the binary protocol.
+    Packets,
+}
+
+impl Speech {
+    const fn sentinel(self) -> &'static [u8] {
+        match self {
+            Speech::Text => SENTINEL,
+            Speech::Packets => SENTINEL_PACKET,
+        }
+    }
+
+    const fn sentinel_answer(self) -> &'static [u8] {
+        match self {
+            Speech::Text => SENTINEL_ANSWER,
+            Speech::Packets => SENTINEL_PACKET_ANSWER,
+        }
+    }
+}
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -20,18 +51,20 @@ pub struct Client {
     received: Vec<u8>,
     /// The longest time that one answer may take.
     pub deadline: Duration,
+    /// The protocol of the sentinel.
+    pub speech: Speech,
 }
 
 impl Client {
     /// Connects without Nagle's delay, so that each write is sent at once.
     ///
     /// # Errors
-    /// The server does not accept within [`PATIENCE`].
+    /// The server does not accept within [`TIMEOUT`].
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&addr, TIMEOUT)?;
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, received: Vec::new(), deadline: PATIENCE })
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        Ok(Self { stream, received: Vec::new(), deadline: TIMEOUT, speech: Speech::Text })
     }
 
     /// Returns a second handle on the connection. It can send while the first handle reads.
@@ -40,13 +73,14 @@ impl Client {
     /// The system refuses to duplicate the socket.
     pub fn split(&self) -> io::Result<Self> {
         let stream = self.stream.try_clone()?;
-        Ok(Self { stream, received: Vec::new(), deadline: self.deadline })
+        let Self { deadline, speech, .. } = *self;
+        Ok(Self { stream, received: Vec::new(), deadline, speech })
     }
 
     /// Sends bytes unchanged.
     ///
     /// # Errors
-    /// The connection failed, or the socket stayed full for longer than [`PATIENCE`].
+    /// The connection failed, or the socket stayed full for longer than [`TIMEOUT`].
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -60,17 +94,18 @@ impl Client {
     pub fn exchange(&mut self, bytes: &[u8]) -> Answer {
         // A server that closes on hostile bytes may close before it has read all of them. Its answer must still be
         // read.
-        let _closed = self.send(&[bytes, SENTINEL].concat());
+        let _closed = self.send(&[bytes, self.speech.sentinel()].concat());
         self.answer()
     }
 
     /// Reads up to the sentinel's answer. The caller has sent the sentinel.
     pub fn answer(&mut self) -> Answer {
         let start = Instant::now();
+        let end = self.speech.sentinel_answer();
         loop {
-            if self.received.ends_with(SENTINEL_ANSWER) {
+            if self.received.ends_with(end) {
                 let mut bytes = std::mem::take(&mut self.received);
-                bytes.truncate(bytes.len() - SENTINEL_ANSWER.len());
+                bytes.truncate(bytes.len() - end.len());
                 return Answer { bytes, ending: Ending::Complete };
             }
             if let Err(ending) = self.receive(start) {

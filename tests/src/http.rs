@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 pub use harness::http::page_within;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 /// Returns the status and body of a page.
 pub fn page(addr: SocketAddr, path: &str) -> Option<(u16, String)> {
-    page_within(addr, path, PATIENCE)
+    page_within(addr, path, TIMEOUT)
 }

@@ -7,6 +7,7 @@ pub mod bystander;
 pub mod client;
 pub mod http;
 pub mod load;
+mod packet;
 pub mod payload;
 pub mod runner;
 pub mod server;
@@ -23,4 +24,4 @@ pub use server::{Server, rebate_binary, rebate_command};
 
 /// The longest wait for something that happens at once on an idle machine. It ends waits that hang and does not measure
 /// speed: a busy host may take a core away for seconds.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);

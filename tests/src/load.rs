@@ -11,7 +11,7 @@ use std::time::Duration;
 use units::Prng;
 
 use crate::payload::text;
-use crate::{Client, PATIENCE, poll_for};
+use crate::{Client, TIMEOUT, poll_for};
 
 /// Connections that set and get without pause until the load is stopped.
 #[derive(Debug)]
@@ -61,13 +61,13 @@ impl Load {
         self.await_more("SERVER_ERROR answers", &self.tally.errors, count);
     }
 
-    /// Returns the number of requests answered with `SERVER_ERROR`, and the number of keys that did not have the value
-    /// last stored. Only the loss of a store excuses these.
+    /// Returns the number of requests answered with `SERVER_ERROR`, and the number of gets that did not
+    /// return the value last stored. Both must be zero unless a store was lost.
     pub fn missed(&self) -> (u64, u64) {
         (self.tally.errors.load(Ordering::SeqCst), self.tally.lost.load(Ordering::SeqCst))
     }
 
-    /// Stops the load and returns the results that no fault excuses: wrong bytes, lost connections, unexpected answers.
+    /// Stops the load and returns the errors that no fault may cause, such as wrong bytes.
     pub fn stop(self) -> Vec<String> {
         self.tally.stop.store(true, Ordering::SeqCst);
         for thread in self.threads {
@@ -81,7 +81,7 @@ impl Load {
     fn await_more(&self, what: &str, counter: &AtomicU64, count: u64) {
         let wanted = counter.load(Ordering::SeqCst) + count;
         let reached =
-            poll_for(3 * PATIENCE, || (counter.load(Ordering::SeqCst) >= wanted).then_some(()));
+            poll_for(3 * TIMEOUT, || (counter.load(Ordering::SeqCst) >= wanted).then_some(()));
         let seen = counter.load(Ordering::SeqCst);
         assert!(reached.is_some(), "{seen} {what}, not {wanted}; {:?}", self.tally);
     }
@@ -92,7 +92,7 @@ impl Tally {
         let Ok(mut client) = Client::connect(addr) else {
             return self.blame("no connection at the start".to_owned());
         };
-        client.deadline = PATIENCE;
+        client.deadline = TIMEOUT;
         let mut prng = Prng::new(seed);
         // The version that each key must have. A key has none if its last set was not answered correctly.
         let mut versions = HashMap::new();
@@ -123,7 +123,7 @@ impl Tally {
         }
     }
 
-    /// Counts an answer that is not a result. A fault behind the server may only cause a clear server error.
+    /// Counts an error line. A fault behind the server may cause only `SERVER_ERROR` lines.
     fn fault(&self, line: &str) {
         if line.starts_with("SERVER_ERROR ") {
             self.errors.fetch_add(1, Ordering::SeqCst);
@@ -144,7 +144,7 @@ impl Tally {
     }
 }
 
-/// Returns the value of a key's version. The value names both, and half of all versions do not compress well.
+/// Returns a version of a key's value, which contains key and version. Odd versions do not compress.
 pub fn value(key: &str, version: u64) -> Vec<u8> {
     let mut value = format!("{key} {version} ").into_bytes();
     let length = 10 + (version as usize * 37) % 8_000;
@@ -156,7 +156,7 @@ pub fn value(key: &str, version: u64) -> Vec<u8> {
     value
 }
 
-/// Checks that a found value belongs to one of the key's versions. A miss may be right, see [`Load::missed`].
+/// Checks that a found value is a version of the key's value. Accepts a miss, see [`Load::missed`].
 ///
 /// # Errors
 /// A description of what is wrong with the value.

@@ -3,8 +3,14 @@
 
 use units::Prng;
 
-/// The first bytes of Rebate's stored form (docs/format.md). A client's value may also start with them.
+/// The first bytes of version 1 of Rebate's stored form (docs/format.md). A client's value may also start with them.
 pub const FRAME_MAGIC: &[u8] = &[0xFB, b'R', b'b'];
+
+/// The first byte of version 2 of Rebate's stored form.
+pub const FRAME_MAGIC_2: &[u8] = &[0xFC];
+
+/// The first byte of version 2 with a dictionary.
+pub const FRAME_MAGIC_DICTIONARY: &[u8] = &[0xFD];
 
 /// Returns the payload called `class`, `length` bytes long, or `None` if the name is not known.
 pub fn payload(class: &str, length: usize) -> Option<Vec<u8>> {
@@ -19,6 +25,9 @@ pub fn payload(class: &str, length: usize) -> Option<Vec<u8>> {
         "lines" => b"VALUE a 0 1\r\nEND\r\n".iter().copied().cycle().take(length).collect(),
         "magic" => headed(FRAME_MAGIC, random(length)),
         "magictext" => headed(FRAME_MAGIC, text(length)),
+        "magic2" => headed(FRAME_MAGIC_2, random(length)),
+        "magic2text" => headed(FRAME_MAGIC_2, text(length)),
+        "magicdictionary" => headed(FRAME_MAGIC_DICTIONARY, random(length)),
         "magiczeros" => headed(FRAME_MAGIC, vec![0; length]),
         "gzip" => headed(&[0x1F, 0x8B, 8, 0, 0, 0, 0, 0], random(length)),
         "zstd" => headed(&[0x28, 0xB5, 0x2F, 0xFD], random(length)),

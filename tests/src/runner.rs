@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::PATIENCE;
-use crate::answer::{Answer, CasNumbers, Ending, Piece, pieces, same, shown};
-use crate::client::Client;
+use crate::TIMEOUT;
+use crate::answer::{Answer, CasNumbers, Ending, Piece, packet_pieces, pieces, same, shown};
+use crate::client::{Client, Speech};
 use crate::poll_for;
 use crate::table::{Row, Step, expand};
 
@@ -33,9 +33,9 @@ impl Outcome {
 
 /// The description of a row whose outcome was not the expected one.
 #[derive(Clone, Debug)]
-pub struct Surprise(pub String);
+pub struct Mismatch(pub String);
 
-/// The number of conversations that run rows at the same time, so that rows with an expiry wait together.
+/// The number of conversations that run rows at the same time, so that waits for an expiry overlap.
 const CONVERSATIONS: usize = 8;
 
 /// Runs every row and returns the answers in the order of the rows.
@@ -43,6 +43,14 @@ const CONVERSATIONS: usize = 8;
 /// # Panics
 /// If the server stops accepting connections.
 pub fn run(addr: SocketAddr, rows: &[Row]) -> Vec<Vec<Outcome>> {
+    run_in(addr, rows, Speech::Text)
+}
+
+/// Runs every row in this protocol and returns the answers in the order of the rows.
+///
+/// # Panics
+/// If the server stops accepting connections.
+pub fn run_in(addr: SocketAddr, rows: &[Row], speech: Speech) -> Vec<Vec<Outcome>> {
     let next = AtomicUsize::new(0);
     let outcomes: Vec<Mutex<Vec<Outcome>>> = rows.iter().map(|_| Mutex::default()).collect();
     let put = |index: usize, found| {
@@ -51,7 +59,7 @@ pub fn run(addr: SocketAddr, rows: &[Row]) -> Vec<Vec<Outcome>> {
     thread::scope(|scope| {
         for _ in 0..CONVERSATIONS {
             scope.spawn(|| {
-                let mut conversation = Conversation::open(addr);
+                let mut conversation = Conversation::open(addr, speech);
                 while let Some((index, row)) = next_row(rows, &next) {
                     if !row.exclusive {
                         put(index, conversation.row(row));
@@ -60,7 +68,7 @@ pub fn run(addr: SocketAddr, rows: &[Row]) -> Vec<Vec<Outcome>> {
             });
         }
     });
-    let mut conversation = Conversation::open(addr);
+    let mut conversation = Conversation::open(addr, speech);
     for (index, row) in rows.iter().enumerate().filter(|(_, row)| row.exclusive) {
         put(index, conversation.row(row));
     }
@@ -69,14 +77,14 @@ pub fn run(addr: SocketAddr, rows: &[Row]) -> Vec<Vec<Outcome>> {
 }
 
 /// Compares a configuration's answers with memcached's and returns the rows that are wrong.
-pub fn surprises(
+pub fn mismatches(
     rows: &[Row],
     configuration: &str,
     reference: &[Vec<Outcome>],
     ours: &[Vec<Outcome>],
-) -> Vec<Surprise> {
+) -> Vec<Mismatch> {
     let runs = reference.iter().zip(ours);
-    rows.iter().zip(runs).filter_map(|(row, (a, b))| surprise(row, configuration, a, b)).collect()
+    rows.iter().zip(runs).filter_map(|(row, (a, b))| mismatch(row, configuration, a, b)).collect()
 }
 
 fn next_row<'a>(rows: &'a [Row], next: &AtomicUsize) -> Option<(usize, &'a Row)> {
@@ -84,20 +92,20 @@ fn next_row<'a>(rows: &'a [Row], next: &AtomicUsize) -> Option<(usize, &'a Row)>
     rows.get(index).map(|row| (index, row))
 }
 
-fn surprise(
+fn mismatch(
     row: &Row,
     configuration: &str,
     reference: &[Outcome],
     ours: &[Outcome],
-) -> Option<Surprise> {
+) -> Option<Mismatch> {
     let different = reference.iter().zip(ours).position(|(a, b)| !a.equals(b));
     let place = format!("[{}] {}", row.story, row.title);
     match (different, row.reason(configuration)) {
         (None, None) | (Some(_), Some(_)) => None,
-        (None, Some(reason)) => Some(Surprise(format!(
+        (None, Some(reason)) => Some(Mismatch(format!(
             "{place}\n  equal, though the table declares a difference: {reason}"
         ))),
-        (Some(step), None) => Some(Surprise(format!(
+        (Some(step), None) => Some(Mismatch(format!(
             "{place}, step {}\n  sent      {}\n  memcached {}\n  ours      {}",
             step + 1,
             shown(&reference[step].sent),
@@ -124,11 +132,12 @@ struct Conversation {
     client: Client,
     /// A second connection. Its round trip separates the two halves of a cut step.
     probe: Client,
+    speech: Speech,
 }
 
 impl Conversation {
-    fn open(addr: SocketAddr) -> Self {
-        Self { addr, client: connected(addr), probe: connected(addr) }
+    fn open(addr: SocketAddr, speech: Speech) -> Self {
+        Self { addr, client: connected(addr, speech), probe: connected(addr, speech), speech }
     }
 
     fn row(&mut self, row: &Row) -> Vec<Outcome> {
@@ -138,9 +147,12 @@ impl Conversation {
         for step in &row.steps {
             let (sent, answer) = self.step(step, &cas);
             if answer.ending != Ending::Complete {
-                self.client = connected(self.addr);
+                self.client = connected(self.addr, self.speech);
             }
-            let pieces = pieces(&answer, &mut cas);
+            let pieces = match self.speech {
+                Speech::Text => pieces(&answer, &mut cas),
+                Speech::Packets => packet_pieces(&answer, &mut cas),
+            };
             let passed_s = begun.elapsed().as_secs() as i64;
             outcomes.push(Outcome { sent, answer, pieces, passed_s });
         }
@@ -157,7 +169,7 @@ impl Conversation {
             Step::Until(template, wanted) => {
                 let (sent, wanted) = (expand(template, cas), expand(wanted, cas));
                 let mut answer = self.client.exchange(&sent);
-                poll_for(PATIENCE, || {
+                poll_for(TIMEOUT, || {
                     if answer.bytes == wanted || answer.ending != Ending::Complete {
                         return Some(());
                     }
@@ -193,9 +205,10 @@ impl Conversation {
 
 /// Opens a connection and makes one exchange on it. memcached uses the first byte of a connection to choose the
 /// protocol.
-fn connected(addr: SocketAddr) -> Client {
+fn connected(addr: SocketAddr, speech: Speech) -> Client {
     let mut client = Client::connect(addr)
         .unwrap_or_else(|error| panic!("{addr} refuses a connection: {error}"));
+    client.speech = speech;
     client.exchange(b"");
     client
 }

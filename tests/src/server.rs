@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use harness::Process;
 
-use crate::{Client, PATIENCE};
+use crate::{Client, TIMEOUT};
 
 /// A server that accepts connections.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts memcached on a free port. `args` follow this module's arguments.
+    /// Starts memcached on a free port. `args` are appended to this module's arguments.
     ///
     /// # Panics
     /// If memcached is not installed or does not come up.
@@ -58,7 +58,7 @@ impl Server {
         let process = Process::start_with(command, stderr);
         let mut process = process.unwrap_or_else(|error| panic!("{error}"));
         let addr = process
-            .await_ready(PATIENCE, "line `listening on ADDR`", |process| {
+            .await_ready(TIMEOUT, "line `listening on ADDR`", |process| {
                 process.printed("listening on ")
             })
             .unwrap_or_else(|error| panic!("{error}"))
@@ -74,7 +74,7 @@ impl Server {
         Self::rebate(&[&ours, args].concat())
     }
 
-    /// Starts `rebate serve` with this store and compression mode. `args` follow them.
+    /// Starts `rebate serve` with this store and compression mode. `args` are appended to these arguments.
     pub fn rebate_serve(store: &str, compress: &str, args: &[&str]) -> Self {
         let ours = ["serve", "--listen", "127.0.0.1:0", "--store", store, "--compress", compress];
         Self::rebate(&[&ours, args].concat())
@@ -114,7 +114,7 @@ impl Server {
 
     fn accepting(mut process: Process, addr: SocketAddr, admin: Option<SocketAddr>) -> Self {
         let connect = |_: &Process| TcpStream::connect_timeout(&addr, Duration::from_secs(1)).ok();
-        let accepted = process.await_ready(PATIENCE, "accepted connection", connect);
+        let accepted = process.await_ready(TIMEOUT, "accepted connection", connect);
         accepted.unwrap_or_else(|error| panic!("{error}"));
         Self { process, addr, admin }
     }
@@ -154,9 +154,9 @@ pub fn rebate_binary() -> PathBuf {
     })
 }
 
-/// Returns a command that runs the built binary with long limits. On a busy machine a healthy peer may be silent for
-/// seconds. With the default limits its requests and jobs would then time out and be answered differently. A test of
-/// one of these limits sets its own value with `--set`, which wins.
+/// Returns a command that runs the built binary with long limits. On a busy machine a healthy peer may be
+/// silent for seconds. With the default limits its requests and jobs would then time out and be answered
+/// differently. A test of one of these limits overrides it with `--set`.
 pub fn rebate_command() -> Command {
     let mut command = Command::new(rebate_binary());
     for limit in [
@@ -170,5 +170,5 @@ pub fn rebate_command() -> Command {
     command
 }
 
-/// Longer than [`PATIENCE`], so an operation that ends within [`PATIENCE`] was not ended by a limit.
+/// The value of the long limits (ms). It exceeds [`TIMEOUT`], so no limit ends an operation within it.
 const LIMIT_MS: &str = "120000";

@@ -11,6 +11,7 @@
 //! >> set {k} 0 0 1\r\n           a step: the bytes as they are
 //! ? get {k} => END\r\n           a step repeated until it is answered so
 //! % set {k} 0 0 1\r\nx           a step sent in two writes, cut at every place in turn
+//! ??, %%                        as ? and %, but without a CR LF at the end of what is sent
 //! ```
 //!
 //! `{k}` is the key of the row and always has six bytes. The escapes are `\r`, `\n`, `\t`, `\0`, `\\` and `\xNN`. The
@@ -19,6 +20,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::answer::CasNumbers;
+use crate::packet::packet;
 use crate::payload::{base64, payload};
 
 /// A row of the table: a short conversation on one connection.
@@ -32,7 +34,7 @@ pub struct Row {
     pub steps: Vec<Step>,
     /// The declared differences.
     pub differs: Vec<Difference>,
-    /// Whether the row must run alone.
+    /// True if the row must run alone.
     pub exclusive: bool,
 }
 
@@ -105,7 +107,8 @@ pub fn with_keys(mut rows: Vec<Row>) -> Vec<Row> {
 
 /// Returns the bytes of a template. It expands escapes and these words in braces: `class:length` (a payload),
 /// `b64:text`, `cas` or `cas:index` (a number seen in this row, the newest or the indexth), `now+seconds`,
-/// `repeat:count:text`, and `list:count:prefix` (words `prefix0 prefix1 ...`).
+/// `repeat:count:text`, `list:count:prefix` (words `prefix0 prefix1 ...`), and `p:opcode field=text ...` (a packet of
+/// the binary protocol, see the module `packet`).
 ///
 /// # Panics
 /// The template is malformed. The table is part of the test.
@@ -181,10 +184,12 @@ impl Draft {
             }
             ">" => self.row.steps.push(Step::Send(format!("{rest}\\r\\n"))),
             ">>" => self.row.steps.push(Step::Send(rest.to_owned())),
-            "?" => {
+            "?" | "??" => {
                 let (line, wanted) = rest.split_once(" => ")?;
-                self.row.steps.push(Step::Until(format!("{line}\\r\\n"), wanted.to_owned()));
+                let end = if word == "?" { "\\r\\n" } else { "" };
+                self.row.steps.push(Step::Until(format!("{line}{end}"), wanted.to_owned()));
             }
+            "%%" => self.row.steps.push(Step::Cuts(rest.to_owned())),
             "%" => self.row.steps.push(Step::Cuts(format!("{rest}\\r\\n"))),
             _ => return None,
         }
@@ -237,6 +242,7 @@ fn braces(inside: &str, cas: &CasNumbers) -> Option<Vec<u8>> {
             cas.at(index).unwrap_or(u64::MAX).to_string().into_bytes()
         }
         "b64" => base64(argument.as_bytes()).into_bytes(),
+        "p" => packet(argument, cas)?,
         "repeat" => {
             let (count, text) = argument.split_once(':')?;
             expand(text, cas).repeat(count.parse().ok()?)

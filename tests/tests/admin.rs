@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use rebate_tests::http::page;
 use rebate_tests::payload::text;
-use rebate_tests::{PATIENCE, Port, Server, poll_for};
+use rebate_tests::{Port, Server, TIMEOUT, poll_for};
 
 const ADMIN: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
 
@@ -47,7 +47,7 @@ fn hostile_requests_do_not_end_the_admin_pages() {
     let admin = admin_of(&ours);
     for bytes in [vec![b'a'; 1 << 20], vec![0; 100], b"GET\r\n\r\n".to_vec(), b"GET /".to_vec()] {
         let mut stream = TcpStream::connect(admin).expect("admin accepts");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout can be set");
         let _closed = stream.write_all(&bytes);
     }
     assert_eq!(page(admin, "/healthz").map(|(status, _)| status), Some(200));
@@ -60,7 +60,7 @@ fn not_ready_while_memcached_is_dead_but_healthy() {
     let ours = Server::rebate_serve(&store.as_store(), "on", &ADMIN);
     let admin = admin_of(&ours);
     let ready = |wanted: bool| {
-        poll_for(PATIENCE, || {
+        poll_for(TIMEOUT, || {
             // An outage is noticed only with requests, because the store is judged by its answers.
             let _either = ours.client().get("a");
             let (status, _) = page(admin, "/readyz")?;

@@ -13,11 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rebate_tests::http::page;
-use rebate_tests::{Bystander, PATIENCE, Port, Server, poll_for, rebate_command};
+use rebate_tests::{Bystander, Port, Server, TIMEOUT, poll_for, rebate_command};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 const ADMIN: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
-/// The default timeout for the servers of a ring. The other tests have a longer one.
+/// Sets the timeout for the servers of a ring to its default. Servers in tests otherwise have a longer timeout.
 const IMPATIENT: [&str; 2] = ["--set", "store.timeout_ms=1000"];
 
 fn serve(store: &str, args: &[&str], stderr: impl Into<Stdio>) -> Server {
@@ -44,7 +44,7 @@ fn metric(server: &Server, name: &str) -> Option<f64> {
 /// Waits until /readyz has this status. Returns the time that this took, and the page.
 fn await_ready(server: &Server, wanted: u16) -> (Duration, String) {
     let since = Instant::now();
-    let body = poll_for(PATIENCE, || {
+    let body = poll_for(TIMEOUT, || {
         let (status, body) = page(admin_of(server), "/readyz")?;
         (status == wanted).then_some(body)
     });
@@ -54,7 +54,7 @@ fn await_ready(server: &Server, wanted: u16) -> (Duration, String) {
 
 fn end(server: &mut Server) {
     server.signal(Signal::TERM);
-    let ended = server.wait_exit(PATIENCE).expect("the drain ends");
+    let ended = server.wait_exit(TIMEOUT).expect("the drain ends");
     assert_eq!(ended.code(), Some(0));
 }
 
@@ -63,7 +63,7 @@ fn outage_with_log(what: &str, log: impl Into<Stdio>, reader: Option<PipeReader>
     let port = Port::free().expect("a free port");
     let mut store = Server::memcached_at(port.number(), &[]);
     let mut ours = serve(&store.as_store(), &[], log);
-    let bystander = Bystander::start(ours.addr(), 2, 500, PATIENCE);
+    let bystander = Bystander::start(ours.addr(), 2, 500, TIMEOUT);
     await_ready(&ours, 200);
     drop(reader);
     store.kill();
@@ -73,7 +73,7 @@ fn outage_with_log(what: &str, log: impl Into<Stdio>, reader: Option<PipeReader>
     let since = Instant::now();
     let mut client = ours.client();
     let stored = || (client.set("a", b"1").as_deref() == Ok("STORED")).then_some(());
-    assert!(poll_for(PATIENCE, stored).is_some(), "clients do not recover");
+    assert!(poll_for(TIMEOUT, stored).is_some(), "clients do not recover");
     let recovered = since.elapsed();
     let (back, _) = await_ready(&ours, 200);
     let lost = metric(&ours, "rebate_log_lines_lost_total{reason=\"write_failed\"}");
@@ -103,7 +103,7 @@ fn reload(server: &Server, file: &Path, level: &str) {
     std::fs::write(file, format!("[compress]\n{wanted}\n")).expect("it is written");
     server.signal(Signal::HUP);
     let is_shown = || page(admin_of(server), "/config")?.1.contains(&wanted).then_some(());
-    assert!(poll_for(PATIENCE, is_shown).is_some(), "{wanted} is not taken over");
+    assert!(poll_for(TIMEOUT, is_shown).is_some(), "{wanted} is not taken over");
 }
 
 #[test]
@@ -126,14 +126,14 @@ fn a_log_that_is_never_read_freezes_nothing() {
     let args = ["-vv", "--config", &shown, "--grpc-listen", "127.0.0.1:0"];
     let mut ours = serve("embedded", &args, log);
     let grpc = ours.printed("grpc on ").expect("printed before `listening on`");
-    let bystander = Bystander::start(ours.addr(), 2, 500, PATIENCE);
+    let bystander = Bystander::start(ours.addr(), 2, 500, TIMEOUT);
     // At this log level every HTTP/2 frame gives several lines. These are far more than the pipe and the queue hold.
     let mut pings = TcpStream::connect(&grpc).expect("gRPC accepts");
-    pings.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    pings.set_write_timeout(Some(TIMEOUT)).expect("a timeout can be set");
     pings.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("it reads");
     let mut answers = pings.try_clone().expect("a second handle");
     let reading = thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
-    let lost = poll_for(PATIENCE, || {
+    let lost = poll_for(TIMEOUT, || {
         pings.write_all(&b"\0\0\x08\x06\0\0\0\0\0rebate!!".repeat(1_000)).expect("it reads");
         let lost = metric(&ours, "rebate_log_lines_lost_total{reason=\"queue_full\"}")?;
         (lost > 0.0).then_some(lost)
@@ -177,8 +177,8 @@ fn memcacheds_flags_log_without_waiting_as_well() {
     end(&mut ours);
 }
 
-/// Returns the number of the next descriptor that the process would open. As the limit, this number allows no further
-/// descriptor.
+/// Returns the number of the next descriptor that the process would open. If this number is set as the limit,
+/// the process can open no further descriptor.
 fn next_descriptor(server: &Server) -> u64 {
     let open = std::fs::read_dir(format!("/proc/{}/fd", server.id())).expect("it runs");
     let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -199,7 +199,7 @@ fn limit_descriptors(server: &Server, limit: u64) {
 #[test]
 fn without_descriptors_clients_wait_and_others_are_served() {
     let ours = serve("embedded", &[], Stdio::piped());
-    let bystander = Bystander::start(ours.addr(), 2, 500, PATIENCE);
+    let bystander = Bystander::start(ours.addr(), 2, 500, TIMEOUT);
     let mut established = ours.client();
     assert_eq!(established.set("a", b"1").as_deref(), Ok("STORED"));
     let since = Instant::now();
@@ -213,7 +213,7 @@ fn without_descriptors_clients_wait_and_others_are_served() {
     }
     limit_descriptors(&ours, 1_024);
     let mut last = waiting.into_iter().next_back().expect("there are 32");
-    last.deadline = PATIENCE;
+    last.deadline = TIMEOUT;
     assert_eq!(last.get("a"), Ok(Some(b"1".to_vec())), "it is served once there is room");
     let passed_s = since.elapsed().as_secs_f64();
     let errors = metric(&ours, "rebate_accept_errors_total");
@@ -283,7 +283,7 @@ fn readiness_follows_stopped_servers_by_its_rule() {
         body.contains(&format!("{} is away for workers 0, 1", stores[0].addr())).then_some(())
     };
     for server in &servers {
-        assert!(poll_for(PATIENCE, || names(server)).is_some(), "the server is not named");
+        assert!(poll_for(TIMEOUT, || names(server)).is_some(), "the server is not named");
     }
     stores[1].stop().expect("it stands still");
     expect("two stopped", [200, 503, 503]);
@@ -326,7 +326,7 @@ fn grpc_health_agrees_with_readiness() {
             let said = ask.output().ok()?;
             (String::from_utf8_lossy(&said.stdout).trim() == wanted).then_some(())
         };
-        assert!(poll_for(PATIENCE, is_said).is_some(), "{service:?} is not {wanted}");
+        assert!(poll_for(TIMEOUT, is_said).is_some(), "{service:?} is not {wanted}");
     };
     says("serving", "");
     store.kill();
@@ -353,7 +353,7 @@ fn idle_clients_leave_places_for_grpc_and_lanes() {
     assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), "serving");
     let _lane = UnixStream::connect(&path).expect("lanes are accepted");
     let open = || metric(&ours, "rebate_listener_connections{listener=\"lane\"}");
-    assert!(poll_for(PATIENCE, || (open()? == 1.0).then_some(())).is_some(), "{:?}", open());
+    assert!(poll_for(TIMEOUT, || (open()? == 1.0).then_some(())).is_some(), "{:?}", open());
     for (listener, reserved) in [("memcached", 4.0), ("grpc", 4.0), ("lane", 4.0)] {
         let name = format!("rebate_listener_connections_reserved{{listener=\"{listener}\"}}");
         assert_eq!(metric(&ours, &name), Some(reserved), "{listener}");
@@ -366,7 +366,7 @@ fn admin_pages_refuse_names_of_others() {
     let ours = serve("embedded", &["--set", "server.admin_hosts=cache-1"], Stdio::piped());
     for (host, wanted) in [("evil.example", "403"), ("cache-1:9150", "200"), ("localhost", "200")] {
         let mut stream = TcpStream::connect(admin_of(&ours)).expect("admin accepts");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
         let request = format!("GET /config HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut answer = String::new();

@@ -7,6 +7,7 @@ Usage: clients.py HOST:PORT            every client against one server
 import sys
 import time
 
+import bmemcached
 import pylibmc
 import pymemcache
 from pymemcache.client.base import Client as Pymemcache
@@ -70,8 +71,9 @@ def pymemcache_story(host, port):
     client.quit()
 
 
-def pylibmc_story(host, port):
-    client = pylibmc.Client([f"{host}:{port}"], binary=False, behaviors={"cas": True, **PATIENCE_MS})
+def pylibmc_story(host, port, binary):
+    behaviors = {"cas": True, **PATIENCE_MS}
+    client = pylibmc.Client([f"{host}:{port}"], binary=binary, behaviors=behaviors)
     for number, value in enumerate(VALUES):
         for level in [0, 1, 6]:
             key = f"pylibmc_{number}_{level}"
@@ -93,6 +95,38 @@ def pylibmc_story(host, port):
     equal("get_multi of nothing", client.get_multi(list(objects)), {})
 
 
+def bmemcached_story(host, port):
+    client = bmemcached.Client((f"{host}:{port}",), socket_timeout=PATIENCE_S)
+    for number, value in enumerate(VALUES):
+        key = f"bmemcached_{number}"
+        equal("set", client.set(key, value), True)
+        found, cas = client.gets(key)
+        equal("gets", found, value)
+        equal("cas", client.cas(key, value + b"!", cas), True)
+        equal("stale cas", client.cas(key, b"", cas), False)
+        equal("add", client.add(key, b"x"), False)
+        equal("get after", client.get(key), value + b"!")
+        equal("delete", client.delete(key), True)
+        equal("replace", client.replace(key, b"x"), False)
+        equal("miss", client.get(key), None)
+    many = {f"bmemcached_many_{number}": HTML[:number * 97] for number in range(300)}
+    equal("set_multi", client.set_multi(many), [])
+    equal("get_multi", client.get_multi(list(many) + ["absent"]), many)
+    equal("delete_multi", client.delete_multi(list(many)), True)
+    equal("get_multi of nothing", client.get_multi(list(many)), {})
+    client.delete("bmemcached_count")
+    equal("incr of nothing", client.incr("bmemcached_count", 5, default=7, time=0), 7)
+    equal("incr", client.incr("bmemcached_count", 5), 12)
+    equal("decr", client.decr("bmemcached_count", 100), 0)
+    try:
+        client.set("bmemcached_large", b"x" * (2 << 20), compress_level=0)
+        sys.exit("a value of 2 MiB was stored")
+    except bmemcached.exceptions.MemcachedException as error:
+        equal("status", error.code, 3)
+    equal("after an error", client.get("bmemcached_count"), "0 ")
+    client.disconnect_all()
+
+
 def ring_story(front, servers):
     host, port = front.rsplit(":", 1)
     ours = Pymemcache((host, int(port)), timeout=PATIENCE_S)
@@ -109,4 +143,6 @@ if __name__ == "__main__":
     else:
         HOST, PORT = sys.argv[1].rsplit(":", 1)
         pymemcache_story(HOST, int(PORT))
-        pylibmc_story(HOST, int(PORT))
+        for BINARY in [False, True]:
+            pylibmc_story(HOST, int(PORT), BINARY)
+        bmemcached_story(HOST, int(PORT))

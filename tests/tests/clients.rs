@@ -1,6 +1,6 @@
-//! Tests real clients with the built binary: libmemcached's conformance tool and the Python clients. The same tests run
-//! with memcached, to show that they are right. A client that cannot be installed is a failure in CI, and is skipped
-//! with a message elsewhere.
+//! Tests real clients with the built binary: libmemcached's conformance tool and the Python clients. The same tests
+//! run with memcached, to show that they are right. A client that cannot be installed is a failure in CI, and is
+//! skipped with a message elsewhere.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use rebate_tests::Server;
 
 /// The versions of the Python clients. They work with Python 3.9 to 3.13. An upgrade is a deliberate change here.
-const PACKAGES: [&str; 2] = ["pymemcache==4.0.0", "pylibmc==1.6.3"];
+const PACKAGES: [&str; 3] =
+    ["pymemcache==4.0.0", "pylibmc==1.6.3", "python-binary-memcached==0.33.0"];
 
 /// Runs the check for every configuration that can replace a memcached.
 fn ours(check: impl Fn(&Server)) {
@@ -21,9 +22,11 @@ fn ours(check: impl Fn(&Server)) {
 
 #[test]
 fn memccapable_passes_what_memcached_passes() {
-    let Some(reference) = memccapable(&Server::memcached(&[])) else { return };
-    assert!(reference.len() > 20, "memccapable reports its tests: {reference:?}");
-    ours(|server| assert_eq!(memccapable(server).as_ref(), Some(&reference)));
+    for protocol in ["-a", "-b"] {
+        let Some(reference) = memccapable(&Server::memcached(&[]), protocol) else { return };
+        assert!(reference.len() > 20, "memccapable reports its tests: {reference:?}");
+        ours(|server| assert_eq!(memccapable(server, protocol).as_ref(), Some(&reference)));
+    }
 }
 
 #[test]
@@ -44,11 +47,12 @@ fn ring_agrees_with_libmemcached() {
     python(&["ring", &front.addr().to_string(), &list]);
 }
 
-/// Returns the lines of memccapable's report, one per test. Returns `None` if memccapable is not installed.
-fn memccapable(server: &Server) -> Option<Vec<String>> {
+/// Returns the lines of memccapable's report on a protocol, one per test. Returns `None` if memccapable is not
+/// installed.
+fn memccapable(server: &Server, protocol: &str) -> Option<Vec<String>> {
     let port = server.addr().port().to_string();
     let output = Command::new("memccapable")
-        .args(["-a", "-t", "30", "-h", "127.0.0.1", "-p", &port])
+        .args([protocol, "-t", "30", "-h", "127.0.0.1", "-p", &port])
         .output();
     let Ok(output) = output else {
         missing("memccapable (package libmemcached-tools)");
@@ -74,7 +78,7 @@ fn interpreter() -> Option<&'static PathBuf> {
         .get_or_init(|| {
             let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-clients");
             let python = place.join("bin/python");
-            let imports = ["-c", "import pymemcache, pylibmc"];
+            let imports = ["-c", "import bmemcached, pymemcache, pylibmc"];
             if succeeds(Command::new(&python).args(imports)) {
                 return Some(python);
             }

@@ -41,11 +41,11 @@ fn reference() -> &'static (Vec<Row>, Vec<Vec<Outcome>>) {
 fn check(configuration: &str, server: &Server) {
     let (rows, answers) = reference();
     let ours = runner::run(server.addr(), rows);
-    let surprises = runner::surprises(rows, configuration, answers, &ours);
-    for surprise in &surprises {
-        println!("{}", surprise.0);
+    let mismatches = runner::mismatches(rows, configuration, answers, &ours);
+    for mismatch in &mismatches {
+        println!("{}", mismatch.0);
     }
-    let (wrong, all) = (surprises.len(), rows.len());
+    let (wrong, all) = (mismatches.len(), rows.len());
     assert!(wrong == 0, "{configuration}: {wrong} of {all} rows differ from memcached");
 }
 

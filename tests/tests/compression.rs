@@ -12,7 +12,7 @@ use api::v1::{Codec, DescribeRequest, EchoRequest, Op, RunManyRequest, RunReques
 use rebate_tests::Process;
 use rebate_tests::payload::payload;
 use rebate_tests::server::rebate_binary;
-use rebate_tests::{Load, PATIENCE, Port, Server, poll_for, rebate_command};
+use rebate_tests::{Load, Port, Server, TIMEOUT, poll_for, rebate_command};
 use rustix::process::Signal;
 
 /// A process that runs only the compression service.
@@ -33,7 +33,7 @@ impl Service {
         let mut process =
             Process::start(rebate_command().args(ours).args(admin).args(args)).expect("it starts");
         let address = process
-            .await_ready(PATIENCE, "line `grpc on ADDR`", |process| process.printed("grpc on "))
+            .await_ready(TIMEOUT, "line `grpc on ADDR`", |process| process.printed("grpc on "))
             .expect("it serves");
         let admin = process.printed("admin on ").expect("printed before `grpc on`");
         Self { process, address, admin: admin.parse().expect("an address") }
@@ -47,7 +47,7 @@ impl Service {
 
     fn client(&self) -> CompressionClient<api::tonic::transport::Channel> {
         let address = self.address.parse().expect("an address");
-        CompressionClient::new(api::wire::channel(&address, PATIENCE).expect("an address"))
+        CompressionClient::new(api::wire::channel(&address, TIMEOUT).expect("an address"))
     }
 }
 
@@ -60,7 +60,7 @@ fn frontend(service: &Service, args: &[&str]) -> Server {
 
 fn metrics(admin: SocketAddr) -> Option<String> {
     let mut stream = TcpStream::connect(admin).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .ok()?;
@@ -97,7 +97,7 @@ fn redone(server: &Server, reason: &str) -> u64 {
 /// Waits until the service does another job.
 fn await_offload(server: &Server) {
     let before = remote_jobs(server);
-    let again = poll_for(3 * PATIENCE, || (remote_jobs(server) > before).then_some(()));
+    let again = poll_for(3 * TIMEOUT, || (remote_jobs(server) > before).then_some(()));
     assert!(again.is_some(), "no job goes to the service: {:?}", metrics(admin(server)));
 }
 
@@ -195,7 +195,7 @@ fn a_full_service_refuses_and_the_frontend_does_the_job() {
     let service = Service::start(&full);
     let ours = frontend(&service, &[]);
     let load = Load::start(ours.addr());
-    let refused = poll_for(3 * PATIENCE, || (redone(&ours, "queue_full") > 0).then_some(()));
+    let refused = poll_for(3 * TIMEOUT, || (redone(&ours, "queue_full") > 0).then_some(()));
     assert!(refused.is_some(), "{:?}", metrics(admin(&ours)));
     await_offload(&ours);
     load.await_good(100);
@@ -211,7 +211,7 @@ fn a_service_that_drains_under_load_loses_nothing() {
     load.await_good(300);
     await_offload(&ours);
     service.process.signal(Signal::TERM);
-    let status = service.process.wait_exit(PATIENCE).expect("the drain ends");
+    let status = service.process.wait_exit(TIMEOUT).expect("the drain ends");
     assert_eq!(status.code(), Some(0), "{}", service.process.output());
     load.await_good(300);
     no_harm(load);

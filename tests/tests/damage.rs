@@ -1,6 +1,6 @@
-//! Tests how clients see items whose stored form is damaged. Such items are removed under their CAS, so that `add` and
-//! `append` work again. Items that another version or configuration may still read stay. The tests also cover the
-//! clocks of stores.
+//! Tests how clients see items whose stored form is damaged. Such items are removed under their CAS, so that
+//! `add` and `append` work again. Items that another version or configuration may be able to read are not
+//! removed. The tests also cover the clocks of stores.
 
 mod services;
 
@@ -8,8 +8,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use rebate_tests::payload::text;
-use rebate_tests::{Client, PATIENCE, Server, poll_for};
+use rebate_tests::payload::{base64, payload, text};
+use rebate_tests::{Client, Server, TIMEOUT, poll_for};
 use services::Service;
 
 /// A store that the test reaches directly, and a Rebate in front of it. The Rebate may use a store service.
@@ -94,7 +94,7 @@ fn an_add_alone_gets_past_a_damaged_item() {
             for (ask, done) in [("add k 0 0 1\r\nx", "STORED\r\n"), ("ms k 1 ME\r\nx", "HD\r\n")] {
                 assert_eq!(store.set("k", &bytes).as_deref(), Ok("STORED"));
                 let added = || (ours.ask(ask.as_bytes()).text() == done).then_some(());
-                assert!(poll_for(PATIENCE, added).is_some(), "{ask} never stores");
+                assert!(poll_for(TIMEOUT, added).is_some(), "{ask} never stores");
             }
         }
     }
@@ -136,6 +136,60 @@ fn what_another_reader_may_read_is_never_deleted() {
 }
 
 #[test]
+fn a_frame_under_another_key_is_a_miss() {
+    let store = Server::memcached(&[]);
+    let ours = Server::rebate_serve(&store.as_store(), "on", &["--frame-version", "2"]);
+    let (mut client, mut direct) = (ours.client(), store.client());
+    for class in ["text", "same", "magic2"] {
+        let value = payload(class, 5_000).expect("a known class");
+        assert_eq!(client.set("k", &value).as_deref(), Ok("STORED"));
+        let frame = direct.get("k").expect("memcached answers").expect("it is there");
+        for ask in ["get other", "mg other v"] {
+            assert_eq!(direct.set("other", &frame).as_deref(), Ok("STORED"));
+            assert!(["END\r\n", "EN\r\n"].contains(&&client.ask(ask.as_bytes()).text()[..]));
+            assert_eq!(direct.get("other"), Ok(None), "{class}: {ask}");
+        }
+        assert_eq!(client.get("k"), Ok(Some(value)), "{class}");
+    }
+    assert!(counted(&ours, "frame_corrupt") >= 6, "each get is counted");
+    assert_eq!(removed(&ours), 6);
+}
+
+#[test]
+fn both_spellings_of_a_key_read_one_frame() {
+    let memcached = Server::memcached(&[]);
+    for store in [memcached.as_store(), "embedded".to_owned()] {
+        let ours = Server::rebate_serve(&store, "on", &["--frame-version", "2"]);
+        let mut client = ours.client();
+        let value = text(3_000);
+        let coded = base64(b"foo");
+        for written in [format!("{coded} 3000 b"), "foo 3000".to_owned()] {
+            let set = [format!("ms {written}\r\n").as_bytes(), &value].concat();
+            assert_eq!(client.ask(&set).text(), "HD\r\n");
+            assert_eq!(client.get("foo"), Ok(Some(value.clone())), "{store}: {written}");
+            let found = client.ask(format!("mg {coded} b s v").as_bytes()).text();
+            assert!(found.starts_with("VA 3000 "), "{store}: {written}: {found}");
+        }
+        assert_eq!(counted(&ours, "frame_corrupt"), 0);
+    }
+}
+
+#[test]
+fn a_value_without_its_dictionary_is_a_miss_and_stays() {
+    let store = Server::memcached(&[]);
+    let ours = Server::rebate_serve(&store.as_store(), "on", &[]);
+    let (mut client, mut direct) = (ours.client(), store.client());
+    let frame = b"\xFD\x07\0\0\x01\x02\x03\x04\x20\x64\x23\x03\0x";
+    assert_eq!(direct.set("k", frame).as_deref(), Ok("STORED"));
+    for ask in ["get k", "mg k v"] {
+        assert!(["END\r\n", "EN\r\n"].contains(&&client.ask(ask.as_bytes()).text()[..]));
+    }
+    assert_eq!(counted(&ours, "dictionary_missing"), 2);
+    assert_eq!(counted(&ours, "frame_invalid"), 0);
+    assert_eq!(direct.get("k"), Ok(Some(frame.to_vec())));
+}
+
+#[test]
 fn withheld_foreign_values_are_never_deleted() {
     let store = Server::memcached(&[]);
     let forbid = ["--set", "compress.foreign=forbid"];
@@ -160,6 +214,7 @@ fn a_damaged_item_that_was_replaced_stays() {
                 values.push(line.to_owned());
                 b"EX\r\n".to_vec()
             }
+            Some("mn") => b"MN\r\n".to_vec(),
             _ => b"ERROR\r\n".to_vec(),
         }
     });
@@ -176,8 +231,14 @@ fn value_of(line: &str, value: &[u8], cas: &str) -> Vec<u8> {
 }
 
 fn removed(ours: &Server) -> u64 {
+    counted(ours, "unreadable_deleted")
+}
+
+/// Returns a counter of `stats rebate`.
+fn counted(ours: &Server, name: &str) -> u64 {
     let page = ours.client().ask(b"stats rebate").text();
-    let line = page.lines().find_map(|line| line.strip_prefix("STAT unreadable_deleted "));
+    let name = format!("STAT {name} ");
+    let line = page.lines().find_map(|line| line.strip_prefix(&name));
     line.and_then(|count| count.trim().parse().ok()).expect("stats rebate counts them")
 }
 
@@ -188,7 +249,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// Starts a server that answers each line with the result of `answer`. The lines that `answer` pushes are noted.
+    /// Starts a server that answers each line with the result of `answer`. Records what `answer` pushes.
     fn start(answer: impl Fn(&str, &mut Vec<String>) -> Vec<u8> + Clone + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let addr = listener.local_addr().expect("a bound socket");
@@ -225,14 +286,14 @@ impl Fake {
         }
     }
 
-    /// Waits for at least one noted line and returns all noted lines.
+    /// Waits for at least one recorded line and returns all recorded lines.
     fn noted(&self) -> Vec<String> {
-        let first = self.noted.recv_timeout(PATIENCE).expect("something is noted");
+        let first = self.noted.recv_timeout(TIMEOUT).expect("something is noted");
         [first].into_iter().chain(self.noted.try_iter()).collect()
     }
 }
 
-/// The store's time (s): the year 2033. It is far from every clock that this test may run by.
+/// The store's time (s), which is in 2033 and so differs by years from the machine's clock.
 const SERVER_TIME_S: i64 = 2_000_000_000;
 
 #[test]
@@ -254,7 +315,7 @@ fn an_append_keeps_a_long_life_by_the_servers_clock() {
     let exptime_s: i64 = time.and_then(|time| time.parse().ok()).expect("an expiry");
     // The server subtracts the time that has passed. The difference may include a second of rounding.
     let passed_s = SERVER_TIME_S + LEFT_S - exptime_s;
-    assert!((0..=PATIENCE.as_secs() as i64).contains(&passed_s), "{noted:?}");
+    assert!((0..=TIMEOUT.as_secs() as i64).contains(&passed_s), "{noted:?}");
 }
 
 #[test]
@@ -278,6 +339,6 @@ fn an_append_keeps_a_long_life_in_every_store() {
             assert_eq!(client.ask(b"append k 0 0 1\r\nd").text(), "STORED\r\n");
         }
         let lost = before - left(&mut client);
-        assert!((-5..=PATIENCE.as_secs() as i64).contains(&lost), "{before} s less {lost} s");
+        assert!((-5..=TIMEOUT.as_secs() as i64).contains(&lost), "{before} s less {lost} s");
     }
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rebate_tests::payload::text;
-use rebate_tests::{Bystander, Client, MemoryWatch, PATIENCE, Server, poll_for};
+use rebate_tests::{Bystander, Client, MemoryWatch, Server, TIMEOUT, poll_for};
 
 /// Starts memcached and the servers that replace it.
 fn servers() -> Vec<(&'static str, Vec<Server>)> {
@@ -43,7 +43,7 @@ fn list(client: &mut Client, line: &str, end: &str) -> Vec<String> {
 /// between its LRU segments.
 fn whole_list(client: &mut Client, line: &str, count: usize) -> Vec<String> {
     let mut listed = Vec::new();
-    poll_for(PATIENCE, || {
+    poll_for(TIMEOUT, || {
         listed = list(client, line, "END");
         (listed.len() == count).then_some(())
     });
@@ -222,7 +222,7 @@ fn a_store_service_says_that_it_lists_nothing() {
     );
 }
 
-/// More items than the sockets and one step of a list can hold.
+/// The number of items, which is more than the sockets and one step of a list can hold.
 const MANY: usize = 60_000;
 
 fn fill_with_many(server: &Server) {
@@ -239,7 +239,7 @@ fn fill_with_many(server: &Server) {
 fn a_large_list_is_whole_and_others_are_served_meanwhile() {
     let server = Server::rebate_memcached(&["-m", "256", "-t", "1"]);
     fill_with_many(&server);
-    let bystander = Bystander::start(server.addr(), 2, 100, PATIENCE);
+    let bystander = Bystander::start(server.addr(), 2, 100, TIMEOUT);
     for _ in 0..3 {
         let listed = list(&mut server.client(), "lru_crawler metadump all", "END");
         let kept: BTreeSet<&String> = listed.iter().filter(|line| line.contains("kkkk")).collect();
@@ -260,18 +260,18 @@ fn a_client_that_does_not_read_its_list_holds_nobody() {
     // Waits until the list is in progress. Other clients are then told that the server is busy.
     let line = b"lru_crawler metadump 1";
     let busy = b"BUSY currently processing crawler request";
-    let told = || server.client().line(line).filter(|line| line.as_bytes() == busy);
-    assert!(poll_for(PATIENCE, told).is_some(), "a list that nobody reads is under way");
+    let is_refused = || server.client().line(line).filter(|line| line.as_bytes() == busy);
+    assert!(poll_for(TIMEOUT, is_refused).is_some(), "a list that nobody reads is under way");
     let report = Bystander::observe(server.addr(), 2, 100, Duration::from_millis(500));
     assert!(report.failures.is_empty() && !report.latencies.is_empty(), "{:?}", report.failures);
     // The client that does not read loses its connection, and the next list is produced.
     let mut other = server.client();
     let next = || (other.ask(line).text().len() > 1 << 20).then_some(());
-    assert!(poll_for(PATIENCE, next).is_some(), "a list that nobody reads is never given up");
+    assert!(poll_for(TIMEOUT, next).is_some(), "a list that nobody reads is never given up");
     let taken = watch.peak_bytes().saturating_sub(before);
     assert!(taken < 32 << 20, "{taken} bytes for lists");
     let mut rest = Vec::new();
-    deaf.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    deaf.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
     let _ = deaf.read_to_end(&mut rest);
     assert!(!rest.ends_with(b"END\r\n"), "it was cut");
 }
@@ -291,8 +291,8 @@ fn sizes_in_lists_are_those_that_me_tells() {
             let size = text.split_whitespace().find_map(|word| word.strip_prefix("size="));
             size.and_then(|size| size.parse::<usize>().ok()).expect(&text)
         };
-        let told = size(client.ask(b"me k").text());
-        assert_eq!(size(client.ask(b"lru_crawler metadump all").text()), told);
-        assert!(told < 5_000, "the stored size, not the logical one");
+        let listed = size(client.ask(b"me k").text());
+        assert_eq!(size(client.ask(b"lru_crawler metadump all").text()), listed);
+        assert!(listed < 5_000, "the stored size, not the logical one");
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::{Command, Output};
 
+use harness::needs_memcached;
 use rebate_tests::server::rebate_binary;
 use serde_json::Value;
 
@@ -167,7 +168,7 @@ fn bar_id(bar: &Value) -> &str {
     bar["id"].as_str().unwrap_or_default()
 }
 
-/// Checks only numbers that hold on any machine: a core that submits jobs is faster than a core that compresses.
+/// Checks only that submitting jobs takes a core less time than compressing, which holds on any machine.
 #[test]
 fn reproduce_runtime_says_how_each_row_was_found() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -230,12 +231,38 @@ fn reproduce_runtime_says_how_each_row_was_found() {
 }
 
 #[test]
+fn the_demo_compares_memcached_and_rebate_on_records() {
+    let Some(()) = needs_memcached("") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("demo.html");
+    let report = path.to_str().expect("a plain path");
+    let flags = ["--part", "records", "--records-memory", "2MiB", "--report", report, "--json"];
+    let output = rebate(&[&["demo"], &flags[..]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&json["memory"], &json["services"]), (&Value::Array(Vec::new()), &Value::Null));
+    let kinds = json["records"]["kinds"].as_array().expect("kinds");
+    assert_eq!(kinds.len(), 4);
+    for kind in kinds {
+        for cache in ["memcached", "rebate"] {
+            let cached = &kind[cache];
+            let (items, hits) = (cached["items"].as_f64(), cached["hit_ratio"].as_f64());
+            assert!(items.is_some_and(|items| items > 1_000.0), "{kind}");
+            assert!(hits.is_some_and(|hits| (0.1..1.0).contains(&hits)), "{kind}");
+        }
+    }
+    assert!(page(&path).contains("id=\"records\""));
+}
+
+#[test]
 fn the_demo_compares_five_configurations_and_writes_its_page() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("demo.html");
     let report = path.to_str().expect("a plain path");
     let output = rebate(&[
         "demo",
+        "--part",
+        "presets,services",
         "--preset",
         "twitter-c12",
         "--memory",

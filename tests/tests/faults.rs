@@ -8,14 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use rebate_tests::load::{check, value};
-use rebate_tests::{Load, PATIENCE, Port, Server, poll_for};
+use rebate_tests::{Load, Port, Server, TIMEOUT, poll_for};
 use rustix::process::Signal;
 
 fn in_front_of(store: &Server) -> Server {
     Server::rebate_serve(&store.as_store(), "on", &[])
 }
 
-/// Does the same as `in_front_of`, with a server that soon times out a silent memcached.
+/// Starts a server in front of `store` that times out after one second without an answer from memcached.
 fn impatient_in_front_of(store: &Server) -> Server {
     Server::rebate_serve(&store.as_store(), "on", &["--set", "store.timeout_ms=1000"])
 }
@@ -57,13 +57,13 @@ fn stopped_memcached_gives_an_error_in_time_and_recovers() {
     let ours = impatient_in_front_of(&store);
     let mut client = ours.client();
     let is_set = || (client.set("a", b"1").as_deref() == Ok("STORED")).then_some(());
-    assert!(poll_for(PATIENCE, is_set).is_some(), "nothing is stored");
+    assert!(poll_for(TIMEOUT, is_set).is_some(), "nothing is stored");
     store.stop().expect("it stands still");
     let answer = client.get("a");
     store.go_on();
     let error = answer.expect_err("a stopped memcached cannot answer");
     assert_eq!(error, "SERVER_ERROR the store gave no answer within 1000 ms");
-    let back = poll_for(PATIENCE, || client.get("a").ok());
+    let back = poll_for(TIMEOUT, || client.get("a").ok());
     assert_eq!(back, Some(Some(b"1".to_vec())));
 }
 
@@ -91,7 +91,7 @@ fn memcached_may_come_after_the_start() {
     let error = client.get("a").expect_err("nobody can answer");
     assert!(error.starts_with("SERVER_ERROR "), "{error}");
     let _store = Server::memcached_at(port.number(), &[]);
-    assert_eq!(poll_for(PATIENCE, || client.get("a").ok()), Some(None));
+    assert_eq!(poll_for(TIMEOUT, || client.get("a").ok()), Some(None));
 }
 
 #[test]
@@ -115,8 +115,8 @@ fn clients_learn_no_addresses_of_stores() {
         let mut client = ours.client();
         assert_eq!(client.get("a").expect_err("nobody answers"), line);
         assert_eq!(client.set("a", b"1").as_deref(), Ok(line));
-        let told = || ours.output().contains(&address).then_some(());
-        assert!(poll_for(PATIENCE, told).is_some(), "the log names {address}");
+        let is_named = || ours.output().contains(&address).then_some(());
+        assert!(poll_for(TIMEOUT, is_named).is_some(), "the log names {address}");
     }
     let grpc = format!("grpc://{}", closed.address());
     let front = Server::rebate_serve(&grpc, "on", &["--role", "frontend"]);
@@ -185,7 +185,7 @@ fn clients_that_vanish_leave_nothing_behind() {
             let gets = b"get a b c\r\n".repeat(100);
             ours.client().send(&gets).expect("the server reads");
         }
-        let back = poll_for(PATIENCE, || (ours.stat("curr_connections")? <= before).then_some(()));
+        let back = poll_for(TIMEOUT, || (ours.stat("curr_connections")? <= before).then_some(()));
         let now = ours.stat("curr_connections");
         assert!(back.is_some(), "curr_connections was {before} and is {now:?}");
         assert_eq!(watcher.get("vanished_7"), Ok(None), "half a value was stored");
@@ -229,7 +229,7 @@ fn sigterm_answers_what_is_in_flight_and_exits_with_zero() {
     let head = client.read_line();
     assert_eq!(head, Some(format!("VALUE large 0 {}", large.len())));
     assert_eq!(client.read_exact(large.len()).as_deref(), Some(&large[..]));
-    let status = ours.wait_exit(PATIENCE).expect("the drain ends");
+    let status = ours.wait_exit(TIMEOUT).expect("the drain ends");
     assert_eq!(status.code(), Some(0), "{}", ours.output());
 }
 
@@ -239,7 +239,7 @@ fn sigterm_does_not_wait_for_idle_clients() {
         let mut idle = ours.client();
         idle.ask(b"mn");
         ours.signal(Signal::TERM);
-        let status = ours.wait_exit(PATIENCE).expect("nothing is in flight");
+        let status = ours.wait_exit(TIMEOUT).expect("nothing is in flight");
         assert_eq!(status.code(), Some(0), "{}", ours.output());
         assert!(idle.is_closed());
     }
@@ -253,7 +253,7 @@ fn sigterm_waits_for_a_request_up_to_the_limit() {
     half.send(b"set a 0 0 100\r\nhalf").expect("the server reads");
     ours.client().ask(b"mn");
     ours.signal(Signal::TERM);
-    let status = ours.wait_exit(PATIENCE).expect("the drain has a hard limit");
+    let status = ours.wait_exit(TIMEOUT).expect("the drain has a hard limit");
     // The server may decide whether an interrupted request is a failure. It must not crash.
     assert!(status.code().is_some_and(|code| code <= 1), "{status}: {}", ours.output());
 }

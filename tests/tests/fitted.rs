@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rebate_tests::payload::text;
 use rebate_tests::server::rebate_binary;
-use rebate_tests::{PATIENCE, Port, Server, poll_for};
+use rebate_tests::{Port, Server, TIMEOUT, poll_for};
 use serde_json::Value;
 use services::{Service, metrics};
 
@@ -38,7 +38,7 @@ fn work(server: &Server, values: usize) {
     }
 }
 
-/// Starts a frontend with an emulated accelerator that reports under the name `front`.
+/// Starts a frontend that has an emulated accelerator and reports to the scheduler under the name `front`.
 fn frontend(scheduler: &Service) -> Server {
     let address = scheduler.grpc.to_string();
     let ours = ["--role", "frontend", "--admin-listen", "127.0.0.1:0", "--threads", "1"];
@@ -61,14 +61,14 @@ fn fitted_parameters_are_followed_and_kept() {
         let ran = model(scheduler.grpc, &[]);
         ran.err.contains("jobs in software, needs 200").then_some(ran.code)
     };
-    assert_eq!(poll_for(PATIENCE, little), Some(Some(1)));
+    assert_eq!(poll_for(TIMEOUT, little), Some(Some(1)));
 
     let decided = |op: &str| {
         let labels = format!("{{op=\"{op}\",device=\"virtual-iaa\"}}");
         let name = format!("rebate_scheduler_offload_bytes_min{labels}");
         metrics(scheduler.admin).get(&name).copied()
     };
-    let both = poll_for(PATIENCE, || {
+    let both = poll_for(TIMEOUT, || {
         work(&server, 200);
         decided("compress").and(decided("decompress"))
     });
@@ -76,7 +76,7 @@ fn fitted_parameters_are_followed_and_kept() {
     server.await_printed("policy fitted-offload").expect("it prints that");
     let curve = "rebate_scheduler_curve_seconds{op=\"compress\",device=\"software\"";
     let gain = "rebate_scheduler_gain_ratio{op=\"compress\",kind=\"";
-    let shown = poll_for(PATIENCE, || {
+    let shown = poll_for(TIMEOUT, || {
         work(&server, 200);
         let numbers = metrics(scheduler.admin);
         let is_there = |wanted: &String| {
@@ -88,7 +88,7 @@ fn fitted_parameters_are_followed_and_kept() {
     assert!(shown.is_some(), "{:?}", metrics(scheduler.admin));
 
     // The frontend times some offloaded jobs on the core.
-    let answered = poll_for(PATIENCE, || {
+    let answered = poll_for(TIMEOUT, || {
         work(&server, 400);
         let ran = model(scheduler.grpc, &["--op", "compress", "--json"]);
         (ran.code == Some(0) && !ran.out.contains("not reported")).then_some(ran.out)
@@ -110,7 +110,7 @@ fn fitted_parameters_are_followed_and_kept() {
     scheduler.kill();
     let admin = server.admin().expect("admin pages are on");
     let failed = "rebate_scheduler_reports_total{result=\"failed\"}";
-    let away = poll_for(PATIENCE, || (metrics(admin)[failed] > 0.0).then_some(()));
+    let away = poll_for(TIMEOUT, || (metrics(admin)[failed] > 0.0).then_some(()));
     assert!(away.is_some(), "{}", server.output());
     // By now the frontend has received everything that the scheduler sent.
     let revision = || metrics(admin)["rebate_scheduler_parameters_revision"];

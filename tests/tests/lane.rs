@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rebate_tests::Process;
 use rebate_tests::payload::{random, text};
-use rebate_tests::{Load, PATIENCE, Server, poll_for, rebate_command};
+use rebate_tests::{Load, Server, TIMEOUT, poll_for, rebate_command};
 use services::metrics;
 
 /// A process that runs only the compression service and accepts only lanes.
@@ -27,7 +27,7 @@ impl Service {
         let mut process =
             Process::start(rebate_command().args(ours).args(admin).arg(path)).expect("it starts");
         let printed = process
-            .await_ready(PATIENCE, "line `lane on PATH`", |process| process.printed("lane on "))
+            .await_ready(TIMEOUT, "line `lane on PATH`", |process| process.printed("lane on "))
             .expect("it serves");
         assert_eq!(printed, path.display().to_string());
         let admin = process.printed("admin on ").expect("printed before `lane on`");
@@ -46,7 +46,7 @@ impl Service {
     /// Waits until another job comes over a lane.
     fn await_jobs(&self) {
         let before = self.jobs();
-        let came = poll_for(3 * PATIENCE, || (self.jobs() > before + 20.0).then_some(()));
+        let came = poll_for(3 * TIMEOUT, || (self.jobs() > before + 20.0).then_some(()));
         assert!(came.is_some(), "{} jobs, {before} before", self.jobs());
     }
 }
@@ -69,7 +69,7 @@ fn frontend_of(store: &str, path: &Path, args: &[&str]) -> Server {
 fn await_lane(ours: &Server, service: &Service) {
     let mut client = ours.client();
     let value = rebate_tests::load::value("key", 2);
-    let is_open = poll_for(PATIENCE, || {
+    let is_open = poll_for(TIMEOUT, || {
         assert_eq!(client.set("key", &value).as_deref(), Ok("STORED"));
         (service.jobs() > 0.0).then_some(())
     });
@@ -86,7 +86,7 @@ fn device_counter(server: &Server, path: &Path, counter: &str) -> f64 {
 /// Waits until the frontend has tested the service. The test uses a separate lane, which is then closed.
 fn await_qualified(ours: &Server, service: &Service) {
     ours.await_printed("qualified in").expect("it prints that");
-    let is_one = poll_for(PATIENCE, || (service.lanes() == 1.0).then_some(()));
+    let is_one = poll_for(TIMEOUT, || (service.lanes() == 1.0).then_some(()));
     assert!(is_one.is_some(), "{} lanes are open", service.lanes());
 }
 
@@ -110,13 +110,13 @@ fn values_go_over_the_lane_and_both_sides_say_so() {
     assert!(metrics(service.admin)["rebate_lane_copies_total"] >= service.jobs());
     ours.await_printed(": a lane").expect("it prints that");
     drop(ours);
-    let gone = poll_for(PATIENCE, || (service.lanes() == 0.0).then_some(()));
+    let gone = poll_for(TIMEOUT, || (service.lanes() == 0.0).then_some(()));
     assert!(gone.is_some(), "the lane of a frontend that is gone stays open");
 }
 
-/// Checks that the lane's client copies no input. Values are read from the client's socket directly into memory that
-/// the service reads, and streams from the store's socket. Only the bytes that are read together with the line in front
-/// of a value are copied, and they are counted.
+/// Checks that the lane's client copies no input. Values from the client's socket and streams from the
+/// store's socket are read directly into memory that the service reads. Only the bytes that are read together
+/// with the line in front of a value are copied, and they are counted.
 #[test]
 fn only_the_bytes_read_with_the_line_are_copied() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -168,7 +168,7 @@ fn a_frontend_over_grpc_suggests_a_lane() {
     let mut client = ours.client();
     let value = rebate_tests::load::value("key", 2);
     let device = format!("device=\"remote-{address}\"");
-    let goes = poll_for(PATIENCE, || {
+    let goes = poll_for(TIMEOUT, || {
         assert_eq!(client.set("key", &value).as_deref(), Ok("STORED"));
         let all = metrics(ours.admin().expect("printed"));
         let jobs = all.iter().filter(|(name, _)| name.starts_with("rebate_jobs_total{"));
@@ -188,7 +188,7 @@ fn an_idle_lane_costs_no_processor_time() {
     let mut spent = Vec::new();
     // The time of a core that the host takes away is charged to the process on it. One bad interval is therefore not a
     // failure.
-    let at_rest = poll_for(PATIENCE, || {
+    let at_rest = poll_for(TIMEOUT, || {
         let (before, begun) = (both.map(ticks), Instant::now());
         std::thread::sleep(Duration::from_millis(1_500));
         let passed = begun.elapsed().as_secs_f64() * rustix::param::clock_ticks_per_second() as f64;
@@ -210,7 +210,7 @@ fn ticks(process: &Process) -> u64 {
 /// The largest share of a core that an idle process may use. A process that polls uses a whole core.
 const IDLE_SHARE_MAX: f64 = 0.02;
 
-/// Returns the lane memory of a process, its own and its peers': the number of mappings and of descriptors.
+/// Returns the numbers of mappings and of descriptors of lane memory that a process holds.
 fn memory_of_lanes(process: &Process) -> (usize, usize) {
     let of_lanes = |name: &str| name.contains("memfd:rebate-lane");
     let folder = format!("/proc/{}", process.id());
@@ -221,7 +221,7 @@ fn memory_of_lanes(process: &Process) -> (usize, usize) {
     (maps.lines().filter(|line| of_lanes(line)).count(), open)
 }
 
-/// Returns the lane memory of a frontend that has one lane and has lost none.
+/// Returns the lane memory (mappings, descriptors) of a frontend that has one lane and has lost none.
 fn memory_of_a_frontend(service: &Service) -> (usize, usize) {
     let ours = frontend(&service.path);
     await_lane(&ours, service);
@@ -261,14 +261,14 @@ fn service_faults(rounds: usize) {
     let wrong = load.stop();
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_flat(&memory);
-    let back = poll_for(PATIENCE, || (memory_of_lanes(&ours) == of_one_lane).then_some(()));
+    let back = poll_for(TIMEOUT, || (memory_of_lanes(&ours) == of_one_lane).then_some(()));
     assert!(back.is_some(), "{:?} for {of_one_lane:?} at first", memory_of_lanes(&ours));
-    let lanes = poll_for(PATIENCE, || (service.lanes() == 1.0).then_some(()));
+    let lanes = poll_for(TIMEOUT, || (service.lanes() == 1.0).then_some(()));
     assert!(lanes.is_some(), "{} lanes for one frontend", service.lanes());
 }
 
-/// Kills `rounds` frontends of one service under load, one after the other. Each is stopped and continued before it is
-/// killed.
+/// Kills `rounds` frontends of one service under load, one after the other. Each frontend is stopped and
+/// continued before it is killed.
 fn frontend_faults(rounds: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let service = Service::start(&folder.path().join("lane"));
@@ -292,7 +292,7 @@ fn frontend_faults(rounds: usize) {
         let wrong = load.stop();
         assert!(wrong.iter().all(|line| !line.starts_with("wrong bytes")), "{wrong:#?}");
         assert_eq!(missed, (0, 0), "errors, and values that were stored and not there");
-        let nothing = poll_for(PATIENCE, || (left() == (0.0, 0.0, (0, 0))).then_some(()));
+        let nothing = poll_for(TIMEOUT, || (left() == (0.0, 0.0, (0, 0))).then_some(()));
         assert!(nothing.is_some(), "lanes, bytes and memory of a dead frontend: {:?}", left());
         memory.push(service.process.rss_bytes().expect("it runs"));
     }
@@ -314,7 +314,7 @@ fn a_frontend_killed_leaves_nothing_with_its_service() {
     frontend_faults(4);
 }
 
-/// Takes about four minutes: `cargo test --release -p rebate-tests --test lane -- --ignored`.
+/// This test takes about four minutes, so it is ignored by default.
 #[test]
 #[ignore = "a hundred kills take minutes: cargo test --release -p rebate-tests --test lane -- \
             --ignored"]
@@ -322,7 +322,7 @@ fn a_service_killed_or_stopped_a_hundred_times_costs_no_value() {
     service_faults(100);
 }
 
-/// Takes minutes: `cargo test --release -p rebate-tests --test lane -- --ignored`.
+/// This test takes minutes, so it is ignored by default.
 #[test]
 #[ignore = "a hundred kills take minutes: cargo test --release -p rebate-tests --test lane -- \
             --ignored"]
@@ -330,6 +330,6 @@ fn a_hundred_frontends_killed_leave_nothing_with_their_service() {
     frontend_faults(100);
 }
 
-/// The memory in which allocators and the 50 keys of each connection may still vary (bytes). A leaked part of a lane is
-/// smaller, but the count of mappings shows it.
+/// The growth of memory that the test allows (bytes), for allocators and the 50 keys of each connection. A
+/// leaked part of a lane may be smaller, but it increases the number of mappings.
 const GROWTH_BYTES_MAX: u64 = 24 << 20;

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use rebate_tests::bystander::Report;
 use rebate_tests::http::page_within;
 use rebate_tests::payload::random;
-use rebate_tests::{Bystander, MemoryWatch, PATIENCE, Server, poll_for};
+use rebate_tests::{Bystander, MemoryWatch, Server, TIMEOUT, poll_for};
 
 const MIB: u64 = 1 << 20;
 
-/// The product's default limits. The other tests have long ones.
+/// The product's default limits. The other tests use longer limits.
 const LIMITS: [&str; 6] = [
     "--set",
     "store.timeout_ms=1000",
@@ -29,11 +29,11 @@ const LIMITS: [&str; 6] = [
     "127.0.0.1:0",
 ];
 
-/// The time for which a bystander is watched. It is long enough that one failed second shows.
+/// The time for which a bystander is watched. It is long enough that one second of failures is visible.
 const WATCHED: Duration = Duration::from_secs(4);
 
-/// A request that waits this long was delayed by another client. An undisturbed request takes well below a millisecond.
-/// The bound is high enough for a machine that takes the cores away for a while.
+/// A request that takes at least this long counts as delayed by another client. An undisturbed request takes
+/// well below a millisecond. The bound allows for a machine whose cores are busy with other work for a while.
 const KEPT: Duration = Duration::from_millis(400);
 
 /// Threads that misbehave until this value is dropped.
@@ -89,7 +89,7 @@ fn set(server: &Server, key: &str, value: &[u8]) {
 
 fn is_healthy(server: &Server) -> bool {
     let admin = server.admin().expect("admin pages are on");
-    let is_ok = |path| page_within(admin, path, PATIENCE).is_some_and(|(status, _)| status == 200);
+    let is_ok = |path| page_within(admin, path, TIMEOUT).is_some_and(|(status, _)| status == 200);
     is_ok("/healthz") && is_ok("/readyz")
 }
 
@@ -219,7 +219,7 @@ fn clients_that_look_polite_do_not_hold_up_others() {
     });
     assert_undisturbed(&report);
     // Disconnected clients occupy their places until their answers fail, so a new client may have to retry.
-    let timeouts = poll_for(PATIENCE, || ours.stat("upstream_timeouts"));
+    let timeouts = poll_for(TIMEOUT, || ours.stat("upstream_timeouts"));
     assert_eq!(timeouts, Some(0), "the server answered all the time");
 }
 
@@ -260,9 +260,9 @@ impl MuteStore {
     }
 }
 
-/// Checks that requests for unknown keys do not delay short exchanges. Any of these keys may have a long value. Most of
-/// the gets must use the connection for long exchanges, so that few long values come where other requests wait behind
-/// them.
+/// Checks that gets of unknown keys do not delay short exchanges, although any of these keys may have a long
+/// value. Most of the gets must use the connection for long exchanges, so that few of them share the
+/// connection of short exchanges.
 #[test]
 fn unknown_clients_take_few_places_among_short_exchanges() {
     const CLIENTS: usize = 300;
@@ -273,7 +273,7 @@ fn unknown_clients_take_few_places_among_short_exchanges() {
     for (index, stream) in clients.iter_mut().enumerate() {
         stream.write_all(format!("get unknown{index}\r\n").as_bytes()).expect("the server reads");
     }
-    let all = poll_for(PATIENCE, || (store.gets().iter().sum::<usize>() == CLIENTS).then_some(()));
+    let all = poll_for(TIMEOUT, || (store.gets().iter().sum::<usize>() == CLIENTS).then_some(()));
     let mut gets = store.gets();
     assert!(all.is_some(), "{gets:?} of {CLIENTS}");
     gets.retain(|count| *count > 0);
@@ -325,7 +325,7 @@ fn ask_and_read_nothing(addr: SocketAddr, connections: usize, line: &'static [u8
     })
 }
 
-/// Requests a value of 141 bytes that inflates to 1 MB, from many clients that never read.
+/// Many clients request a value of 141 stored bytes that inflates to 1 MB, and never read.
 #[test]
 fn clients_that_never_read_hold_no_more_than_the_budget() {
     let budget = [
@@ -344,7 +344,7 @@ fn clients_that_never_read_hold_no_more_than_the_budget() {
     );
     let addr = ours.addr();
     let memory = MemoryWatch::start(ours.id());
-    let before = poll_for(PATIENCE, || Some(memory.peak_bytes()).filter(|bytes| *bytes > 0));
+    let before = poll_for(TIMEOUT, || Some(memory.peak_bytes()).filter(|bytes| *bytes > 0));
     let before = before.expect("/proc tells the memory");
     let report = compare("900 clients that never read", &ours, 200, || {
         ask_and_read_nothing(addr, 900, b"get inflates\r\n")
@@ -354,8 +354,8 @@ fn clients_that_never_read_hold_no_more_than_the_budget() {
     assert!(grown <= 32 + 40, "{grown} MiB more, of a budget of 32 MiB");
 }
 
-/// Repeats the test with values that memcached sends uncompressed. For these the memory is taken before anything
-/// inflates.
+/// Many clients request an incompressible value of memcached, and never read. The memory of such a value is
+/// charged to the budget although nothing is inflated.
 #[test]
 fn unread_store_values_stay_within_the_budget() {
     let store = Server::memcached(&[]);
@@ -365,7 +365,7 @@ fn unread_store_values_stay_within_the_budget() {
     set(&ours, "large", &value);
     let addr = ours.addr();
     let memory = MemoryWatch::start(ours.id());
-    let before = poll_for(PATIENCE, || Some(memory.peak_bytes()).filter(|bytes| *bytes > 0));
+    let before = poll_for(TIMEOUT, || Some(memory.peak_bytes()).filter(|bytes| *bytes > 0));
     let before = before.expect("/proc tells the memory");
     let report = compare("200 clients that read nothing of a store", &ours, 200, || {
         ask_and_read_nothing(addr, 200, b"get large\r\n")
@@ -388,11 +388,11 @@ fn memory_returns_to_the_system_after_a_burst() {
     for stream in &mut clients {
         stream.write_all(&b"get inflates\r\n".repeat(8)).expect("the server reads");
     }
-    let burst = poll_for(PATIENCE, || (resident() > before + 24 * MIB).then_some(()));
+    let burst = poll_for(TIMEOUT, || (resident() > before + 24 * MIB).then_some(()));
     assert!(burst.is_some(), "{} MiB, then {}", before / MIB, resident() / MIB);
     drop(clients);
     // The bound allows for the buffers that a worker keeps, and for fragmentation of the heap.
-    let back = poll_for(PATIENCE, || (resident() < before + 16 * MIB).then_some(()));
+    let back = poll_for(TIMEOUT, || (resident() < before + 16 * MIB).then_some(()));
     assert!(back.is_some(), "{} MiB, then {}", before / MIB, resident() / MIB);
 }
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 
 use rebate_tests::payload::text;
-use rebate_tests::{PATIENCE, Server, poll_for};
+use rebate_tests::{Server, TIMEOUT, poll_for};
 use serde_json::Value;
 use services::{Service, metrics, page};
 
@@ -36,8 +36,8 @@ fn browse(url: &str) -> (String, BTreeSet<String>) {
     (dom, hosts(&log))
 }
 
-/// Returns the hosts of the documents' requests, from the browser's own log. The browser's internal requests have no
-/// origin. They stay on this machine because no name is resolved.
+/// Returns the hosts to which the documents sent requests, from the browser's log. Internal requests of the
+/// browser have no origin and are ignored. They stay on this machine because no name is resolved.
 fn hosts(log: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(log).expect("chromium writes its log");
     let log: Value = serde_json::from_str(&text).expect("the log is JSON");
@@ -52,7 +52,7 @@ fn hosts(log: &Path) -> BTreeSet<String> {
     of_documents.filter_map(host).collect()
 }
 
-/// Serves one document to any client. A browser opens more connections than it sends requests.
+/// Serves one document to any client, with a thread for each connection.
 fn serve(body: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("an address");
@@ -101,7 +101,7 @@ fn the_page_of_the_scheduler_loads_nothing_further() {
         let all = all.iter().filter(|(name, _)| name.starts_with("rebate_scheduler_jobs_total{"));
         all.map(|(_, jobs)| jobs).sum::<f64>()
     };
-    assert!(poll_for(PATIENCE, || (jobs() >= 318.0).then_some(())).is_some(), "{}", jobs());
+    assert!(poll_for(TIMEOUT, || (jobs() >= 318.0).then_some(())).is_some(), "{}", jobs());
 
     let (dom, hosts) = browse(&format!("http://{}/scheduler", scheduler.admin));
     for wanted in [

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use rebate_tests::http::page_within;
-use rebate_tests::{PATIENCE, Server, poll_for, rebate_command};
+use rebate_tests::{Server, TIMEOUT, poll_for, rebate_command};
 
 /// Returns what a command prints.
 fn printed(arguments: &[&str]) -> String {
@@ -82,16 +82,20 @@ fn configuration_keys_are_as_recorded() {
 #[test]
 fn metric_names_are_as_recorded() {
     let store = Server::memcached(&[]);
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = format!("store.file={}", folder.path().join("items").display());
     let common = ["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
     let grpc = ["--grpc-listen", "127.0.0.1:0"];
     let address = store.as_store();
     let mut names = BTreeSet::new();
     // The servers of a ring appear after the first request to them.
-    for (more, last) in [(&[][..], ""), (&["--store", &address], "rebate_upstream_up{")] {
+    for (more, last) in
+        [(&["--set", &file][..], ""), (&["--store", &address], "rebate_upstream_up{")]
+    {
         let server = Server::rebate(&[&common[..], &grpc, more].concat());
         let admin = server.admin().expect("an admin address");
-        let text = poll_for(PATIENCE, || {
-            let (_, text) = page_within(admin, "/metrics", PATIENCE)?;
+        let text = poll_for(TIMEOUT, || {
+            let (_, text) = page_within(admin, "/metrics", TIMEOUT)?;
             text.contains(last).then_some(text)
         });
         let text = text.expect("metrics");

@@ -13,13 +13,13 @@ use api::tonic::{Code, Status};
 use api::v1::scheduler_client::SchedulerClient;
 use api::v1::{ParametersRequest, PathCounts, QueryRequest, QueryResponse, ReportRequest};
 use rebate_tests::payload::text;
-use rebate_tests::{Load, PATIENCE, Port, Server, poll_for};
+use rebate_tests::{Load, Port, Server, TIMEOUT, poll_for};
 use rustix::process::Signal;
 use services::{Service, label, metrics};
 
 type Client = SchedulerClient<api::tonic::transport::Channel>;
 
-/// Makes calls to a scheduler.
+/// A client of a scheduler, with the runtime for its calls.
 struct Caller(tokio::runtime::Runtime, SocketAddr);
 
 impl Caller {
@@ -31,7 +31,7 @@ impl Caller {
     fn call<T, F: Future<Output = T>>(&self, call: impl FnOnce(Client) -> F) -> T {
         self.0.block_on(async {
             let address: api::Address = self.1.to_string().parse().expect("an address");
-            let channel = api::wire::channel(&address, PATIENCE).expect("a channel");
+            let channel = api::wire::channel(&address, TIMEOUT).expect("a channel");
             let client = SchedulerClient::new(channel).max_encoding_message_size(usize::MAX);
             call(client.max_decoding_message_size(usize::MAX)).await
         })
@@ -92,10 +92,10 @@ fn sum(mut one: Totals, other: &Totals) -> Totals {
     one
 }
 
-/// Waits until the scheduler has exactly these counts of the instance. A report that is made while a job is being
-/// counted has only one of its counters. So the classes of a path add up to its jobs only when no job runs.
+/// Waits until the scheduler has exactly these counts of the instance. A report may lack some counters of a
+/// job that is being counted, so the classes of a path add up to its jobs only when no job runs.
 fn await_gathered(scheduler: &Service, instance: &str, wanted: &Totals) {
-    let equal = poll_for(PATIENCE, || (gathered(scheduler, instance) == *wanted).then_some(()));
+    let equal = poll_for(TIMEOUT, || (gathered(scheduler, instance) == *wanted).then_some(()));
     let found = gathered(scheduler, instance);
     assert!(equal.is_some(), "{found:#?}\nis not\n{wanted:#?}\n{}", scheduler.output());
     for path in paths(scheduler, instance) {
@@ -153,7 +153,7 @@ fn what_is_gathered_is_what_the_processes_count() {
     let kept = metrics(admin(&one))["rebate_scheduler_reports_total{result=\"kept\"}"];
     assert!(kept > 0.0, "{kept}");
     // Long after the work, the latest interval has no jobs, but it must still be covered.
-    let idle = poll_for(PATIENCE, || {
+    let idle = poll_for(TIMEOUT, || {
         let query = QueryRequest { last_ms: 300, ..QueryRequest::default() };
         let answer = Caller::new(scheduler.grpc).query(query).instances;
         let covered = answer.iter().all(|of| of.covered_ms > 0 && of.covered_ms <= 400);
@@ -173,13 +173,13 @@ fn a_killed_scheduler_is_missed_by_nobody_and_counts_resume() {
         let name = format!("rebate_scheduler_reports_total{{result=\"{wanted}\"}}");
         metrics(admin(&server))[&name]
     };
-    assert!(poll_for(PATIENCE, || (failed("kept") > 0.0).then_some(())).is_some());
+    assert!(poll_for(TIMEOUT, || (failed("kept") > 0.0).then_some(())).is_some());
     scheduler.kill();
-    assert!(poll_for(PATIENCE, || (failed("failed") > 0.0).then_some(())).is_some());
+    assert!(poll_for(TIMEOUT, || (failed("failed") > 0.0).then_some(())).is_some());
     load.await_good(1_000);
     let scheduler = Service::scheduler(port.number(), &[]);
     let before = failed("kept");
-    assert!(poll_for(PATIENCE, || (failed("kept") > before).then_some(())).is_some());
+    assert!(poll_for(TIMEOUT, || (failed("kept") > before).then_some(())).is_some());
     load.await_good(300);
     assert_eq!(load.stop(), Vec::<String>::new());
     await_gathered(&scheduler, "one", &counted(admin(&server)));
@@ -216,7 +216,7 @@ fn parameters_reach_a_frontend_without_a_restart() {
         let name = format!("rebate_jobs_total{{{path}}}");
         let jobs = || metrics(admin(&server)).get(&name).copied().unwrap_or(0.0);
         let before = jobs();
-        poll_for(PATIENCE, || {
+        poll_for(TIMEOUT, || {
             assert_eq!(client.set("k", &text(5_000)).as_deref(), Ok("STORED"));
             (jobs() > before).then_some(())
         })
@@ -227,11 +227,11 @@ fn parameters_reach_a_frontend_without_a_restart() {
     assert!(await_path("worker", "policy").is_some(), "{}", server.output());
     // The revision changes only after the workers have received the parameters.
     let revision = || metrics(admin(&server))["rebate_scheduler_parameters_revision"];
-    assert!(poll_for(PATIENCE, || (revision() == 2.0).then_some(())).is_some(), "{}", revision());
+    assert!(poll_for(TIMEOUT, || (revision() == 2.0).then_some(())).is_some(), "{}", revision());
     write("policy = \"own\"");
     scheduler.signal(Signal::HUP);
     assert!(await_path("worker", "large").is_some(), "its own policy again");
-    assert!(poll_for(PATIENCE, || (revision() == 3.0).then_some(())).is_some(), "{}", revision());
+    assert!(poll_for(TIMEOUT, || (revision() == 3.0).then_some(())).is_some(), "{}", revision());
     // Invalid parameters are not sent.
     write("policy = \"magic\"");
     scheduler.signal(Signal::HUP);
@@ -316,7 +316,7 @@ fn followers_are_bounded_and_let_go_when_the_scheduler_drains() {
         let refused = follow().await.err().map(|status| status.code());
         assert_eq!(refused, Some(Code::ResourceExhausted));
         drop(two);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut three = follow().await;
         while three.is_err() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -325,8 +325,8 @@ fn followers_are_bounded_and_let_go_when_the_scheduler_drains() {
         assert!(three.is_ok(), "one that left makes room");
         drop(three);
         drained.signal(Signal::TERM);
-        let end = tokio::time::timeout(PATIENCE, one.message()).await.expect("the stream ends");
+        let end = tokio::time::timeout(TIMEOUT, one.message()).await.expect("the stream ends");
         assert!(matches!(end, Ok(None)), "{end:?}");
     });
-    assert!(scheduler.wait_exit(PATIENCE).is_some_and(|status| status.success()));
+    assert!(scheduler.wait_exit(TIMEOUT).is_some_and(|status| status.success()));
 }

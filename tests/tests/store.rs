@@ -7,6 +7,7 @@ mod services;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use api::v1::{
     set_request, set_response,
 };
 use rebate_tests::payload::random;
-use rebate_tests::{Client, Load, PATIENCE, Port, Server, poll_for};
+use rebate_tests::{Client, Load, Port, Server, TIMEOUT, poll_for};
 use rustix::process::Signal;
 use services::Service;
 
@@ -78,8 +79,8 @@ fn talk(client: &mut Client, sent: Vec<u8>, answer_bytes: usize) -> Vec<u8> {
 fn calls_of_one_session_never_meet_in_a_key() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound socket");
-    let (tell, told) = std::sync::mpsc::channel();
-    let _last_first = thread::spawn(move || on_this_thread(last_first(listener, tell)));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let _last_first = thread::spawn(move || on_this_thread(last_first(listener, sender)));
     let ours = frontend(address, &["--threads", "1"]);
     let mut client = ours.client();
     let (mut sent, mut expected) = (String::new(), String::new());
@@ -98,21 +99,21 @@ fn calls_of_one_session_never_meet_in_a_key() {
     }
     let answer = talk(&mut client, sent.into_bytes(), expected.len());
     assert_eq!(String::from_utf8_lossy(&answer), expected);
-    let most = told.try_iter().max();
+    let most = receiver.try_iter().max();
     assert!(most >= Some(3), "calls without a common key go out together, not {most:?}");
 }
 
 /// Runs a store service for sets, gets and deletes. It collects calls until no more arrive, answers the newest first,
-/// and sends the number of collected calls to `tell`.
-async fn last_first(listener: TcpListener, tell: std::sync::mpsc::Sender<usize>) {
+/// and sends the number of collected calls to `sender`.
+async fn last_first(listener: TcpListener, sender: std::sync::mpsc::Sender<usize>) {
     listener.set_nonblocking(true).expect("the listener can be taken over");
     let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
     let (stream, _) = listener.accept().await.expect("a connection");
     let mut connection = h2::server::handshake(stream).await.expect("a handshake");
-    let (hand_over, mut calls) = tokio::sync::mpsc::unbounded_channel();
+    let (calls_sender, mut calls) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(Ok((request, respond))) = connection.accept().await {
-            let hand_over = hand_over.clone();
+            let calls_sender = calls_sender.clone();
             tokio::spawn(async move {
                 let mut body = request.into_body();
                 let mut bytes = Vec::new();
@@ -120,7 +121,7 @@ async fn last_first(listener: TcpListener, tell: std::sync::mpsc::Sender<usize>)
                     bytes.extend(data);
                 }
                 let message = ExecuteRequest::decode(&bytes[5..]).expect("a message");
-                let _ended = hand_over.send((message.parts.concat(), respond));
+                let _ended = calls_sender.send((message.parts.concat(), respond));
             });
         }
     });
@@ -130,7 +131,7 @@ async fn last_first(listener: TcpListener, tell: std::sync::mpsc::Sender<usize>)
         while let Ok(Some(next)) = tokio::time::timeout(QUIET, calls.recv()).await {
             taken.push(next);
         }
-        let _ended = tell.send(taken.len());
+        let _ended = sender.send(taken.len());
         for (command, mut respond) in taken.into_iter().rev() {
             let answer = serve(&mut items, &String::from_utf8(command).expect("text"));
             let response = ExecuteResponse { parts: vec![answer.into_bytes().into()] };
@@ -167,7 +168,7 @@ fn serve(items: &mut HashMap<String, String>, command: &str) -> String {
     }
 }
 
-/// The sender of calls is assumed to wait for answers after no call has come for this time.
+/// If no call arrives for this time, the frontend is assumed to wait for answers.
 const QUIET: Duration = Duration::from_millis(30);
 
 #[test]
@@ -292,7 +293,8 @@ fn a_hanging_store_does_not_stop_the_others() {
     let stores = [Server::memcached(&[]), Server::memcached(&[])];
     let both = format!("{},{}", stores[0].as_store(), stores[1].addr());
     // The frontend and the service have the same timeout. The frontend leaves an eighth of it for the service's error.
-    let limit = ["--set", "store.timeout_ms=16000"];
+    // The server stays in the ring, so that each request waits for it.
+    let limit = ["--set", "store.timeout_ms=16000", "--set", "store.eject_share_max=0"];
     let service = Service::start("store", 0, &[&["--store", &both][..], &limit].concat());
     let ours = frontend(service.grpc, &[&["--threads", "1"][..], &limit].concat());
     let mut client = ours.client();
@@ -326,7 +328,7 @@ fn a_hanging_store_does_not_stop_the_others() {
         }
     }
     stores[1].go_on();
-    let back = poll_for(PATIENCE, || client.get(&lost[0]).ok());
+    let back = poll_for(TIMEOUT, || client.get(&lost[0]).ok());
     assert_eq!(back, Some(Some(b"x".to_vec())));
 }
 
@@ -362,7 +364,7 @@ fn a_service_that_drains_is_followed_by_the_next_one() {
     let load = Load::start(ours.addr());
     load.await_good(100);
     service.signal(Signal::TERM);
-    assert!(service.wait_exit(PATIENCE).is_some_and(|status| status.success()));
+    assert!(service.wait_exit(TIMEOUT).is_some_and(|status| status.success()));
     let _next = Service::start("store", port.number(), &store);
     load.await_good(300);
     let wrong = load.stop();
@@ -401,42 +403,61 @@ fn nonsense() -> Vec<(&'static str, u16, Vec<u8>, &'static str)> {
 fn nonsense_from_a_service_is_only_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound socket");
-    let (tell, told) = std::sync::mpsc::channel::<(u16, Vec<u8>, &'static str)>();
-    let _impostor = thread::spawn(move || impostor(listener, &told));
-    let ours = frontend(address, &[]);
+    let (sender, receiver) = std::sync::mpsc::channel::<Told>();
+    let _impostor = thread::spawn(move || impostor(listener, receiver));
+    // The service stays in the ring, so that it gets every request.
+    let ours = frontend(address, &["--set", "store.eject_share_max=0"]);
     let mut client = ours.client();
     for (what, status, body, grpc_status) in nonsense() {
-        tell.send((status, body, grpc_status)).expect("the impostor lives");
+        sender.send((status, body, grpc_status)).expect("the impostor lives");
         let error = client.get("k").expect_err(what);
         assert!(error.starts_with("SERVER_ERROR the store "), "{what}: {error}");
     }
     let right = b"\0\0\0\0\x07\x0a\x05END\r\n".to_vec();
-    tell.send((200, right, "0")).expect("the impostor lives");
+    sender.send((200, right, "0")).expect("the impostor lives");
     assert_eq!(client.get("k"), Ok(None));
 }
 
-/// Answers each call with the next answer from `told`, on one connection after the other.
-fn impostor(listener: TcpListener, told: &std::sync::mpsc::Receiver<(u16, Vec<u8>, &'static str)>) {
-    on_this_thread(async {
-        listener.set_nonblocking(true).expect("the listener can be taken over");
-        let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-        while let Ok((stream, _)) = listener.accept().await {
-            let mut connection = h2::server::handshake(stream).await.expect("a handshake");
-            while let Some(Ok((request, mut respond))) = connection.accept().await {
-                let (status, body, grpc_status) = told.recv().expect("the test tells");
-                drop(request);
-                let response = h2_response(status);
-                let mut send = respond.send_response(response, false).expect("an open stream");
-                let ends = grpc_status.is_empty();
-                send.send_data(body.into(), ends).expect("an open stream");
-                if !ends {
-                    let mut trailers = api::tonic::codegen::http::HeaderMap::new();
-                    trailers.insert("grpc-status", grpc_status.parse().expect("a header"));
-                    send.send_trailers(trailers).expect("an open stream");
-                }
+/// An answer of the impostor: the HTTP status, the body, and the status of gRPC.
+type Told = (u16, Vec<u8>, &'static str);
+
+/// Answers each call with the next answer from `receiver`, and probes with the right answer.
+fn impostor(listener: TcpListener, receiver: std::sync::mpsc::Receiver<Told>) {
+    let receiver = Arc::new(Mutex::new(receiver));
+    for stream in listener.incoming() {
+        let (stream, receiver) = (stream.expect("a connection"), Arc::clone(&receiver));
+        thread::spawn(move || on_this_thread(pose(stream, &receiver)));
+    }
+}
+
+async fn pose(stream: std::net::TcpStream, receiver: &Mutex<std::sync::mpsc::Receiver<Told>>) {
+    stream.set_nonblocking(true).expect("the stream can be taken over");
+    let stream = tokio::net::TcpStream::from_std(stream).expect("a stream");
+    let mut connection = h2::server::handshake(stream).await.expect("a handshake");
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        let mut asked = request.into_body();
+        // The connection must be driven while the request is read.
+        let asked = std::future::poll_fn(|task| {
+            let read = asked.poll_data(task);
+            if read.is_pending() {
+                let _open = connection.poll_closed(task);
             }
+            read
+        });
+        let asked = asked.await.and_then(Result::ok).unwrap_or_default();
+        let (status, body, grpc_status) = match asked.ends_with(b"mn\r\n") {
+            true => (200, b"\0\0\0\0\x06\x0a\x04MN\r\n".to_vec(), "0"),
+            false => receiver.lock().expect("no panic").recv().expect("the test tells"),
+        };
+        let mut send = respond.send_response(h2_response(status), false).expect("an open stream");
+        let ends = grpc_status.is_empty();
+        send.send_data(body.into(), ends).expect("an open stream");
+        if !ends {
+            let mut trailers = api::tonic::codegen::http::HeaderMap::new();
+            trailers.insert("grpc-status", grpc_status.parse().expect("a header"));
+            send.send_trailers(trailers).expect("an open stream");
         }
-    });
+    }
 }
 
 fn h2_response(status: u16) -> api::tonic::codegen::http::Response<()> {
@@ -464,7 +485,7 @@ fn readiness_follows_the_service() {
     let admin = ours.admin().expect("an admin address");
     // Each check waits half a second for the service.
     let await_page = |wanted| {
-        poll_for(PATIENCE, || {
+        poll_for(TIMEOUT, || {
             let (status, _, body) = services::page(admin, "/readyz");
             (status == wanted).then_some(body)
         })
@@ -601,7 +622,7 @@ async fn execute(store: &mut Store, command: &[u8]) -> Result<Vec<u8>, api::toni
 fn calls(service: SocketAddr, test: impl AsyncFnOnce(Store)) {
     on_this_thread(async {
         let address = api::Address::Tcp(service.to_string());
-        let channel = api::wire::channel(&address, PATIENCE).expect("an address");
+        let channel = api::wire::channel(&address, TIMEOUT).expect("an address");
         test(StoreClient::new(channel)).await;
     });
 }

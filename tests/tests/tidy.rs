@@ -59,7 +59,7 @@ fn check(what: &str, faults: impl Fn(&Source) -> Vec<String>) {
     assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
 }
 
-/// Returns the lines that have a fault, with their place. The fault must fit on one line.
+/// Returns the place and the text of each line that has a fault.
 fn lines_with(source: &Source, fault: impl Fn(&str) -> bool) -> Vec<String> {
     let numbered = source.text.lines().enumerate().filter(|(_, line)| fault(line));
     numbered.map(|(index, line)| format!("{}:{}: {line}", source.path, index + 1)).collect()
@@ -137,7 +137,7 @@ fn no_item_is_called_own() {
     });
 }
 
-/// Checks that papers are named by their key in `docs/references.md`. The word is reserved for random numbers.
+/// Checks that papers are named by their key in `docs/references.md`.
 #[test]
 fn no_paper_is_called_a_seed() {
     let words = [concat!("the se", "ed's"), concat!("The se", "ed's"), concat!("SE", "ED_RATE")];

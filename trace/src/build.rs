@@ -1,7 +1,7 @@
-//! The builder: `seq`, `branch` and `trans` of \[AccelFlow\], and `fork`, `join`, `tail`, `wait`
-//! and `notify`. A [`Block`] is open and a [`Path`] has ended. Only a path makes a trace, so a
-//! missing notify does not compile. The catalog checks what types cannot express (formats, names,
-//! sizes).
+//! Builds traces in code with `seq`, `branch` and `trans` of \[AccelFlow\], and with `fork`,
+//! `join`, `tail`, `wait` and `notify`. Nodes can be added to a [`Block`] but not to a [`Path`].
+//! Only a path makes a trace, so a missing notify does not compile. The catalog checks what types
+//! cannot express (formats, names, sizes).
 
 use units::{Nanos, Op};
 
@@ -10,25 +10,25 @@ use crate::limits::{DEPTH_MAX, GLUE_UNITS_MAX, INVOCATIONS_MAX};
 use crate::payload::{Base, Format};
 use crate::tree::{Branch, End, Fork, Node, Run, Trace};
 
-/// A part of a trace that other nodes follow.
+/// A part of a trace to which more nodes can be added.
 ///
-/// A block stops growing when it is far larger or deeper than a catalog accepts. The catalog
-/// refuses it all the same. So building can neither fill the memory nor overflow a stack.
+/// A block stops growing when it is far larger or deeper than a catalog accepts, so building it can
+/// neither fill the memory nor overflow a stack. The catalog then refuses the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Block(Nodes);
 
-/// A part of a trace that nothing follows. It ends in a notification or in another trace.
+/// A part of a trace that ends in a notification or in another trace. No node can be added to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Path(Nodes);
 
-/// An arm of a branch. It is open or has ended.
+/// An arm of a branch: a [`Block`] or a [`Path`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct BranchArm(Nodes);
 
-/// Nodes with their number, which includes the nodes of arms, and their depth.
+/// A list of nodes, with the number of nodes including those in arms, and the depth of nesting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Nodes {
     all: Vec<Node>,
@@ -130,8 +130,8 @@ impl Block {
         self
     }
 
-    /// Adds a branch to one of two arms. If an arm is open, the nodes that follow continue it. If
-    /// both arms have ended, use [`Block::either`].
+    /// Adds a branch to one of two arms. Nodes that are added later continue each arm that has not
+    /// ended. If both arms have ended, use [`Block::either`].
     pub fn branch(
         mut self,
         condition: Condition,
@@ -148,14 +148,14 @@ impl Block {
         Path(self.0)
     }
 
-    /// Ends the path with several arms that run at once. Each arm ends by itself.
+    /// Ends the path with several arms that run at the same time. Each arm ends by itself.
     pub fn fork(mut self, arms: impl IntoIterator<Item = Path>) -> Path {
         self.fan(arms.into_iter().map(|path| path.0), false);
         Path(self.0)
     }
 
-    /// Adds several arms that run at once. The nodes that follow wait for all arms and continue
-    /// with the payload of the first.
+    /// Adds several arms that run at the same time. The nodes that follow wait for all arms and
+    /// continue with the payload of the first arm.
     pub fn join(mut self, arms: impl IntoIterator<Item = Block>) -> Block {
         self.fan(arms.into_iter().map(|block| block.0), true);
         self
@@ -185,8 +185,8 @@ impl Block {
         self.end(End::Tail(trace.into()))
     }
 
-    /// Ends the path and waits. The named trace continues when the answer to the message that `tcp`
-    /// has just sent arrives.
+    /// Ends the path with a wait for the answer to the message that `tcp` has just sent. The named
+    /// trace continues when the answer arrives.
     pub fn wait(self, trace: impl Into<String>, within: Option<Nanos>) -> Path {
         self.end(End::Await { trace: trace.into(), within })
     }
@@ -197,6 +197,6 @@ impl Block {
     }
 }
 
-/// The most nodes and arms that are built. Each takes a unit of the encoding or is an invocation,
-/// so a catalog refuses a trace of this size.
+/// The maximum number of nodes and arms in a block. A catalog refuses a trace of this size, because
+/// each node and each arm takes a unit of the encoding or is an invocation.
 const COUNT_KEPT: usize = 4 * (INVOCATIONS_MAX + GLUE_UNITS_MAX);

@@ -74,7 +74,7 @@ impl Draft {
         for (index, trace) in self.traces.iter().enumerate() {
             faults.extend(check::check(trace, index, scope).0);
         }
-        faults.extend(circles(&self.traces));
+        faults.extend(cycles(&self.traces));
         if faults.is_empty() {
             for (index, service) in self.services.iter().enumerate() {
                 faults.extend(service::check(service, index, scope));
@@ -133,13 +133,13 @@ fn is_name(name: &str) -> bool {
     starts && goes_on && name.len() <= NAME_BYTES_MAX && !is_reserved(name)
 }
 
-/// Returns a fault for every circle of tails in which no trace waits. Each circle is reported once,
-/// at the tail that closes it.
-fn circles(traces: &[Trace]) -> Vec<Fault> {
+/// Returns a fault for every cycle of traces that continue with each other at once (`tail`). Each
+/// cycle is reported once, at the tail that closes it.
+fn cycles(traces: &[Trace]) -> Vec<Fault> {
     let index: BTreeMap<&str, usize> =
         traces.iter().enumerate().map(|(at, trace)| (trace.name.as_str(), at)).collect();
-    // The traces with which each trace continues at once, and the index of the node that names
-    // each.
+    // The traces with which each trace continues at once, each with the index of the node that
+    // names it.
     let edges: Vec<Vec<(usize, usize)>> = traces
         .iter()
         .map(|trace| {
@@ -170,7 +170,7 @@ fn circles(traces: &[Trace]) -> Vec<Fault> {
             if let Some(first) = path.iter().position(|(on_path, _)| *on_path == target) {
                 let ring = path[first..].iter().map(|(at, _)| traces[*at].name.as_str());
                 let ring: Vec<&str> = ring.chain([traces[target].name.as_str()]).collect();
-                let what = What::Circle(ring.join(" -> "));
+                let what = What::Cycle(ring.join(" -> "));
                 faults.push(Fault { owner: Owner::Trace(from), node: Some(node), what });
             } else if !done[target] {
                 path.push((target, 0));
@@ -219,7 +219,7 @@ impl Catalog {
     /// Returns the encoding of a trace, in the format of docs/format.md.
     ///
     /// # Errors
-    /// Fails if there is no such trace, or if it has no step at the mark.
+    /// Fails if no trace has this name, or if the trace has no step at the position mark of `head`.
     pub fn encode(&self, name: &str, head: Head) -> Result<Vec<u8>, EncodeError> {
         let trace = self.trace(name).ok_or_else(|| {
             let names = self.addresses.keys().map(String::as_str);
@@ -234,8 +234,8 @@ impl Catalog {
     }
 
     /// Returns the trace that these bytes encode, and its head. The trace is checked against the
-    /// fields and traces of this catalog. Circles of tails are found when the trace is added to a
-    /// catalog.
+    /// fields and traces of this catalog, except for cycles of tails. They are found when the
+    /// trace is added to a catalog.
     ///
     /// # Errors
     /// Returns the reason why the bytes are not a valid trace.

@@ -1,5 +1,5 @@
-//! The checks of one trace: the payload at every step, the arms that can be reached, and whether
-//! every path ends. Each node is visited once. Nothing is corrected.
+//! Checks one trace: the payload at every step, the arms that can be reached, and whether every
+//! path ends. Each node is visited once, and the trace is not changed.
 
 use std::collections::BTreeSet;
 
@@ -37,9 +37,9 @@ impl<'a> Scope<'a> {
         found.ok_or_else(|| What::UnknownField { name: name.to_owned(), hint: String::new() })
     }
 
-    /// Adds a hint to the first unknown names: the known name that may have been meant. Not every
-    /// unknown name gets a hint, because each is compared with all known names and a text may hold
-    /// tens of thousands of both.
+    /// Adds a hint to the first `HINTS_MAX` faults about unknown names: the most similar known
+    /// name. The number is limited because each unknown name is compared with all known names, and
+    /// a text may hold tens of thousands of both.
     pub(crate) fn add_hints(&self, faults: &mut [Fault]) {
         let mut left = HINTS_MAX;
         for fault in faults {
@@ -63,9 +63,8 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The formats that the payload may have in front of each node, in the order of the text. An empty
-/// set means that the format is unknown, because of an earlier fault or because no path leads to
-/// the node.
+/// The formats that the payload may have in front of a node. An empty set means that the format is
+/// unknown, because of an earlier fault or because no path leads to the node.
 pub(crate) type Formats = BTreeSet<Format>;
 
 /// Returns the faults of one trace, and the formats in front of each of its nodes.
@@ -405,8 +404,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the last node of a path through these nodes that does not end. Nodes are numbered from
-/// `first` on.
+/// Returns the number of the node at which some path through these nodes stops without an end. The
+/// first node has the number `first`.
 fn open_end(nodes: &[Node], first: usize) -> Option<usize> {
     let (last, before) = nodes.split_last()?;
     let mut at = first;
@@ -446,5 +445,5 @@ fn first_too_many(trace: &Trace) -> Option<usize> {
     found
 }
 
-/// The most hints. Nobody reads more of them.
+/// The maximum number of hints in one list of faults.
 const HINTS_MAX: usize = 20;

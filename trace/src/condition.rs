@@ -83,9 +83,9 @@ impl Condition {
 
     /// Returns the condition that both conditions hold.
     ///
-    /// A condition stops growing when it has far more units or levels than a catalog accepts. The
-    /// larger part then replaces the whole, and the catalog refuses it all the same. So building
-    /// can neither fill the memory nor overflow a stack.
+    /// A condition stops growing when it has far more units or levels than a catalog accepts, so
+    /// building it can neither fill the memory nor overflow a stack. The result is then the larger
+    /// of the two conditions, which the catalog refuses.
     #[must_use]
     pub fn and(self, other: Condition) -> Condition {
         match self.too_large(&other) {
@@ -104,16 +104,15 @@ impl Condition {
         }
     }
 
-    /// Returns the condition that this condition does not hold. Its size is bounded as in
-    /// [`Condition::and`].
+    /// Returns the negation of this condition. Its size is bounded as in [`Condition::and`].
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub fn not(self) -> Condition {
         if self.depth() >= DEPTH_KEPT { self } else { Condition::Not(Box::new(self)) }
     }
 
-    /// Returns the larger of two conditions if they cannot be joined: the deeper one if a condition
-    /// is too deep, or the longer one if both together are too long.
+    /// Returns the deeper condition if one is too deep to be joined, or the longer condition if
+    /// both together are too long. Returns none if they can be joined.
     fn too_large(&self, other: &Condition) -> Option<Condition> {
         let larger =
             |size: usize, other_size: usize| if size >= other_size { self } else { other }.clone();
@@ -139,8 +138,8 @@ impl Condition {
         }
     }
 
-    /// Calls `visit` for every test of a field with the field's name, and with the literal if the
-    /// field is compared.
+    /// Calls `visit` for every test of a field, with the field's name and the literal with which it
+    /// is compared. The literal is none for a flag.
     pub fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a str, Option<u32>)) {
         match self {
             Condition::Flag(field) => visit(field, None),
@@ -165,8 +164,8 @@ impl Condition {
     }
 }
 
-/// Returns the rank of the outermost operator, which rises in the order `or`, `and`, `not`, test. A
-/// higher rank binds tighter.
+/// Returns the precedence of the outermost operator: 0 for `or`, 1 for `and`, 2 for `not`, and 3
+/// for a test. A higher precedence binds tighter.
 const fn rank(condition: &Condition) -> u8 {
     match condition {
         Condition::Or(..) => 0,
@@ -245,17 +244,17 @@ pub(crate) fn satisfiable(conditions: &[(&Condition, bool)]) -> bool {
     })
 }
 
-/// The most levels of logic that are built. Each level takes a unit of the encoding, so a catalog
-/// refuses a condition this deep. A condition in the text form stays below: it nests at most 31
-/// deep and has at most 31 tests.
+/// The maximum number of levels of logic in a condition. Each level takes a unit of the encoding,
+/// so a catalog refuses a condition this deep. A condition in the text form stays below this limit,
+/// because it nests at most 31 deep and has at most 31 tests.
 const DEPTH_KEPT: usize = 64;
-/// The most units that are built. When two conditions together reach this number, the larger one
-/// alone is too long for a catalog. A condition in the text form stays below.
+/// The limit of units in a condition. If two conditions together reach it, the larger one alone is
+/// too long for a catalog. A condition in the text form stays below this limit.
 const UNITS_KEPT: usize = 64 * CONDITION_UNITS_MAX;
 const _: () = assert!(DEPTH_KEPT > 2 * CONDITION_UNITS_MAX);
 
-/// The most combinations that are tried. With this limit, checking a trace of the largest size
-/// takes less than a second.
+/// The maximum number of combinations of field values that are tried. With this limit, checking a
+/// trace of the largest size takes less than a second.
 const TRIALS_MAX: usize = 4_096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Decodes encoded traces. Any bytes are either a trace or refused, and accepted bytes encode to
+//! Decodes encoded traces. Bytes that are not a trace are refused, and a decoded trace encodes to
 //! the same bytes again. Decoding allocates in proportion to its input and recurses no deeper than
 //! the language allows.
 
@@ -44,7 +44,7 @@ pub enum DecodeError {
     Unsound(What),
 }
 
-/// Looks up the names of slots and addresses.
+/// Looks up fields by their slots and traces by their addresses.
 pub(crate) trait Symbols {
     fn field(&self, slot: u8) -> Option<&str>;
     fn trace(&self, address: u16) -> Option<&str>;

@@ -1,6 +1,7 @@
-//! Encodes a trace as words of 64 bits: op codes, side word, units for branches, transforms, forks
-//! and ends, and deadlines. docs/format.md describes every byte. Only checked traces of a catalog
-//! are encoded. [`decode`](crate::decode) reads the encoding.
+//! Encodes a trace as words of 64 bits. The first word has the op codes, and the second is the side
+//! word. Units for branches, transforms, forks and ends follow, and then the deadlines.
+//! docs/format.md describes every byte. Only checked traces of a catalog are encoded.
+//! [`decode`](crate::decode) reads the encoding.
 
 use std::fmt;
 
@@ -72,7 +73,7 @@ pub(crate) fn op_from_code(code: u64) -> Option<Op> {
     (op != Op::Notify).then_some(op)
 }
 
-/// Returns the number of units that these nodes take.
+/// Returns the number of 16-bit units that these nodes take in the encoding.
 pub(crate) fn glue_units(nodes: &[Node]) -> usize {
     let one = |node: &Node| match node {
         Node::Run(_) => 0,
@@ -92,7 +93,7 @@ pub(crate) fn glue_units(nodes: &[Node]) -> usize {
     nodes.iter().map(one).sum()
 }
 
-/// Returns the number of units that a condition takes.
+/// Returns the number of 16-bit units that a condition takes in the encoding.
 pub(crate) fn condition_units(condition: &Condition) -> usize {
     match condition {
         Condition::Flag(_) => 1,
@@ -108,7 +109,7 @@ struct Writer<'a> {
     names: &'a dyn Names,
     ops: u64,
     dues: Vec<u32>,
-    /// The number of steps since the last unit.
+    /// The number of steps since the last unit was written.
     run: u16,
     units: Vec<u16>,
 }
@@ -208,7 +209,8 @@ impl Writer<'_> {
     }
 }
 
-/// Formats bytes as rows. Each row has a word, its bytes and its meaning.
+/// Formats an encoded trace as rows of one word each. A row has the word's offset, its bytes in
+/// hexadecimal and its meaning.
 pub fn dump(bytes: &[u8]) -> String {
     let mut out = String::new();
     let units = bytes.get(WORD_BYTES + 5).copied().map_or(0, usize::from);

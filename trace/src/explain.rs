@@ -24,9 +24,9 @@ pub fn explain(catalog: &Catalog, trace: &Trace) -> String {
         &format!("It invokes {count} ops; {bytes} bytes encoded, at address {address}."),
     );
     let before = catalog.formats(trace);
-    let mut teller = Teller { out, before: &before, node: 0, step: 0 };
-    teller.block(&trace.body, 1);
-    teller.out
+    let mut explainer = Explainer { out, before: &before, node: 0, step: 0 };
+    explainer.block(&trace.body, 1);
+    explainer.out
 }
 
 /// Returns the fewest and the most ops that one run of the trace invokes. The arms of a fork are
@@ -62,26 +62,26 @@ fn lengths(trace: &Trace) -> (usize, usize) {
     (counts.iter().copied().min().unwrap_or(0), counts.iter().copied().max().unwrap_or(0))
 }
 
-/// The most combinations of fields' values that are tried.
+/// The maximum number of combinations of field values that are tried.
 const TRIALS_MAX: usize = 65_536;
 
-struct Teller<'a> {
+struct Explainer<'a> {
     out: String,
     before: &'a [Formats],
     node: usize,
     step: usize,
 }
 
-impl Teller<'_> {
+impl Explainer<'_> {
     fn block(&mut self, nodes: &[Node], indent: usize) {
         for node in nodes {
             let before = self.before.get(self.node).cloned().unwrap_or_default();
             self.node += 1;
-            self.tell(node, &before, indent);
+            self.explain_node(node, &before, indent);
         }
     }
 
-    fn tell(&mut self, node: &Node, before: &Formats, indent: usize) {
+    fn explain_node(&mut self, node: &Node, before: &Formats, indent: usize) {
         match node {
             Node::Run(run) => {
                 self.step += 1;

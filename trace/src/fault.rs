@@ -1,5 +1,5 @@
 //! The faults of traces, with messages that say what to change. A fault names a node by its number.
-//! The code that read the trace from a text knows the node's line.
+//! The module `text` finds the node's line.
 
 use thiserror::Error;
 use units::Op;
@@ -9,8 +9,8 @@ use units::Op;
 pub struct Fault {
     /// The part of the catalog that has the fault.
     pub owner: Owner,
-    /// The number of the trace's node or the service's stage, in the order of the text, from 0.
-    /// None stands for the whole part.
+    /// The number of the node in its trace, or of the stage in its service, in the order of the
+    /// text from 0. It is none if the fault concerns the whole part.
     pub node: Option<usize>,
     /// The kind of the fault.
     pub what: What,
@@ -96,7 +96,7 @@ pub enum What {
     #[error(
         "the traces go round without waiting: {0}; an await or a notify has to break the circle"
     )]
-    Circle(String),
+    Cycle(String),
     #[error("due {due}, before a step that comes earlier: that one is due {earlier}")]
     DueBefore { due: String, earlier: String },
     #[error("{time} does not fit: {valid}")]

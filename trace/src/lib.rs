@@ -1,6 +1,7 @@
-//! The trace language. A trace is a program of ops: sequence, branch on a payload field, transform,
-//! fork, tail to the next trace. This crate builds traces in code or reads them from text. It
-//! checks, encodes, explains and draws them. It runs nothing, measures no time and opens no file.
+//! The trace language. A trace is a program of ops with sequences, branches on payload fields,
+//! transforms, forks and tails to other traces. This crate builds traces in code or reads them from
+//! text. It checks, encodes, explains and draws them. It does not run traces, measure time or open
+//! files.
 //!
 //! ```
 //! use trace::{Base, Block, Condition, Draft, Format, Trace, Wrap, seq, trans};

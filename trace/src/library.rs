@@ -3,7 +3,7 @@
 use crate::catalog::Catalog;
 use crate::text::read;
 
-/// The texts with their names.
+/// The compiled-in files, each with its name and its text.
 pub const ACCELFLOW: [(&str, &str); 2] = [
     ("accelflow.trace", include_str!("../../specs/traces/accelflow.trace")),
     ("social-network.trace", include_str!("../../specs/services/social-network.trace")),

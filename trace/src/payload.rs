@@ -1,6 +1,5 @@
-//! The format of a payload's bytes, and the change that each op makes to it. The format is just
-//! detailed enough to find an op that follows a wrong op. The module knows nothing of the data
-//! itself: no schema and no length.
+//! The format of a payload's bytes, and the change that each op makes to it. A format is just
+//! detailed enough to detect an op in the wrong place. It contains no schema and no length.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,8 +12,8 @@ use units::Op;
 pub enum Base {
     Json = 1,
     Bson = 2,
-    /// Text, or any bytes that a program treats as one value. \[AccelFlow\] listing 1 passes a
-    /// compressed field on in this base.
+    /// Text, or any bytes that a program treats as one value. \[AccelFlow\] listing 1 uses this
+    /// base for a compressed field.
     String = 3,
     Protobuf = 4,
     Bytes = 5,
@@ -83,13 +82,13 @@ impl fmt::Display for Wrap {
 
 /// A payload's layout: a base within at most [`Format::WRAPS_MAX`] wraps, such as `encrypted(message(protobuf))`.
 ///
-/// It has the same bits as its encoding: 4 bits per layer with the outermost layer lowest, and
-/// zeros behind the base.
+/// The 16 bits are those of the encoding: 4 bits per layer with the outermost layer in the lowest
+/// bits, and zeros above the base.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Format(u16);
 
 impl Format {
-    /// The most wraps around a base. Each layer takes 4 bits of 16.
+    /// The maximum number of wraps around a base. Each layer takes 4 of 16 bits.
     pub const WRAPS_MAX: usize = 3;
 
     /// Returns the format of `base` without wraps.
@@ -141,10 +140,10 @@ impl Format {
         !matches!(self.wrap(), Some(Wrap::Encrypted | Wrap::Compressed))
     }
 
-    /// Returns the format behind `op`, if the op gets a payload of this format.
+    /// Returns the format of the output of `op`, for an input of this format.
     ///
     /// # Errors
-    /// Returns a text that names the input that the op needs.
+    /// Returns a text that describes the input that the op needs.
     pub fn after(self, op: Op) -> Result<Format, &'static str> {
         let wrapped = |wrap| self.within(wrap).ok_or("at most three wraps around the data");
         match op {

@@ -1,5 +1,5 @@
-//! A trace as a list of instructions with jumps, for code that runs or simulates it. Such code
-//! needs no tree, and a place in the trace is a number. This module runs nothing.
+//! Compiles a trace to a list of instructions with jumps, for code that runs or simulates it. A
+//! position in the trace is then an index in this list. This module runs nothing.
 
 use units::{Nanos, Op};
 
@@ -25,17 +25,17 @@ pub enum Instruction {
     Branch {
         /// The condition.
         condition: Condition,
-        /// The instruction that follows if the condition does not hold.
+        /// The index of the instruction that follows if the condition does not hold.
         on_false: u16,
     },
-    /// Continues at this instruction.
+    /// Continues at the instruction with this index.
     Jump(u16),
     /// Continues at all arms at once.
     Fork {
-        /// The first instruction of each arm.
+        /// The index of the first instruction of each arm.
         arms: Vec<u16>,
-        /// The instruction that follows with the first arm's payload, once every arm has arrived.
-        /// None means that every arm ends by itself.
+        /// The index of the instruction that follows with the first arm's payload when all arms
+        /// have arrived. It is none if every arm ends by itself.
         join: Option<u16>,
     },
     /// Reports that this arm of the innermost open fork has arrived.
@@ -54,8 +54,8 @@ pub fn compile(trace: &Trace) -> Vec<Instruction> {
     compiler.out
 }
 
-/// Returns the index of the step that a position mark names. Mark 0 is the start. Returns none if
-/// there is no such step.
+/// Returns the index of the instruction at a position mark. Mark 0 is the start of the trace.
+/// Returns none if no step has this mark.
 pub fn at_mark(program: &[Instruction], mark: u8) -> Option<usize> {
     let is_step = |one: &Instruction| matches!(one, Instruction::Run { step, .. } if *step == mark);
     if mark == 0 { Some(0) } else { program.iter().position(is_step) }

@@ -1,5 +1,5 @@
-//! Services as paths through traces: the traces that a request runs, their order, and the places
-//! where a core works in between. A path describes what is common and contains no times.
+//! Describes a service by its path: the traces that most of its requests run, in order, and the
+//! places where a core works in between. A path contains no times.
 
 use crate::check::Scope;
 use crate::fault::{Fault, Owner, What};
@@ -28,7 +28,7 @@ pub enum Stage {
     },
     /// A core works.
     Cpu,
-    /// Several copies of a path run at once.
+    /// Several copies of a path run at the same time.
     Parallel {
         /// The number of copies.
         times: u32,
@@ -123,7 +123,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a trace that the service runs, and returns the traces with which it continues.
+    /// Checks a trace that the service runs, and returns the names of the traces that must run
+    /// next.
     fn run(&mut self, at: usize, name: &str, with: &[String]) -> Vec<String> {
         let Some(trace) = self.scope.trace(name) else {
             self.fault(at, self.scope.unknown_trace(name));

@@ -48,8 +48,8 @@ struct Splitter<'a> {
 }
 
 impl Splitter<'_> {
-    /// Reduces these nodes to at most `budget` invocations. Their payload begins with one of the
-    /// formats in `start`.
+    /// Cuts these nodes to at most `budget` invocations. The payload in front of them has one of
+    /// the formats in `start`.
     fn trim(
         &mut self,
         nodes: &mut Vec<Node>,

@@ -1,5 +1,5 @@
-//! A trace as data. The builder, the text form and the decoder make it, and everything else reads
-//! it. Nothing here is checked: only a trace in a [`Catalog`](crate::Catalog) is checked.
+//! The data types of traces. The builder, the text form and the decoder make traces. Only a trace
+//! in a [`Catalog`](crate::Catalog) has been checked.
 
 use std::fmt;
 
@@ -86,34 +86,34 @@ pub struct Branch {
     pub on_false: Vec<Node>,
 }
 
-/// Several arms that run at once.
+/// Several arms that run at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fork {
     /// The arms, at least two.
     pub arms: Vec<Vec<Node>>,
-    /// Whether the nodes that follow wait for all arms and continue with the payload of the first.
-    /// Otherwise every arm ends by itself.
+    /// Whether the nodes that follow wait for all arms and continue with the payload of the first
+    /// arm. Otherwise every arm ends by itself.
     pub join: bool,
 }
 
 /// The end of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The payload is written to memory, and the core that started the trace is told.
+    /// The payload is written to memory, and the core that started the trace is notified.
     Notify,
-    /// The named trace continues with the payload at once.
+    /// The named trace continues with the payload immediately.
     Tail(String),
-    /// The named trace starts when the answer to the message that `tcp` has just sent arrives.
+    /// `tcp` has just sent a message, and the named trace starts when the answer to it arrives.
     Await {
         /// The trace that receives the answer.
         trace: String,
-        /// The longest wait for the answer. When it is over, the core is told.
+        /// The timeout for the answer. When it expires, the core is notified.
         within: Option<Nanos>,
     },
 }
 
 impl Trace {
-    /// Returns the number of invocations in all arms. The encoding holds all of them.
+    /// Returns the number of invocations in the trace, including those in all arms.
     pub fn invocations(&self) -> usize {
         invocations(&self.body)
     }
@@ -205,7 +205,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// The units of times, with the largest first.
+/// The units of time with their lengths (ns), from the longest to the shortest.
 pub(crate) const TIME_UNITS_NS: [(u64, &str); 4] =
     [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
 

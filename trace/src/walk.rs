@@ -1,5 +1,5 @@
-//! Computes what a trace does for given values of fields: the ops that it invokes and its ends.
-//! This module runs nothing.
+//! Computes which ops a trace invokes and how it ends, for given values of fields. This module runs
+//! nothing.
 
 use units::Op;
 
@@ -8,23 +8,23 @@ use crate::tree::{End, Node, Trace};
 /// The result of a trace for given values of fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Walked<'a> {
-    /// The invoked ops. The arms of a fork follow each other.
+    /// The invoked ops, with the arms of a fork one after the other.
     pub ops: Vec<Op>,
-    /// The work behind each op, in the same order.
+    /// The work after each op, in the order of `ops`.
     pub behind: Vec<Behind>,
     /// The ends of the trace's paths: one end, or one for each arm of a fork.
     pub ends: Vec<&'a End>,
 }
 
-/// The work that an op's dispatcher must do when the op is done. A core does the work in front of
-/// the first op, and in front of the first op behind a join.
+/// The work that an op's dispatcher must do when the op is done. The work before the first op, and
+/// between a join and the next op, is not counted here, because a core does it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behind {
     /// The number of decided branches.
     pub branches: u32,
     /// The number of transforms.
     pub transforms: u32,
-    /// The number of ends. At an end a core is told, or another trace is loaded.
+    /// The number of ends. At an end a core is notified, or another trace is loaded.
     pub ends: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Tests that a picture always has the same text, that everything lies within its frame, and that
-//! nothing is missing.
+//! Tests that the same traces give the same picture, that all boxes are within the frame, and that
+//! no node is missing.
 
 use trace::draw::{dot, svg};
 use trace::{Trace, accelflow, read};

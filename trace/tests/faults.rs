@@ -170,7 +170,7 @@ fn a_field_that_was_unwrapped_anew_may_be_asked_again() {
 }
 
 #[test]
-fn circles_are_shown_whole_and_waiting_breaks_them() {
+fn cycles_are_shown_whole_and_waiting_breaks_them() {
     let ring = |second: &str| {
         format!(
             "trace x takes json {{ tcp tail y }}\n\

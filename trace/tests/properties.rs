@@ -1,6 +1,6 @@
 //! Tests properties of all traces. Text and bytes convert in both directions without a change,
-//! programs do what trees say, split traces do what the whole trace did, and no input makes a
-//! reader panic.
+//! compiled programs and split traces invoke the same ops as the original trace, and no input makes
+//! a reader panic.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn fields(seed: u64) -> impl FnMut(&str) -> u32 {
 }
 
 /// Runs a program and collects the ops that it invokes, with the arms of a fork one after the
-/// other. Returns whether the program ended.
+/// other. Returns true if the program ended, and false if an arm arrived at its join.
 fn run(
     program: &[Instruction],
     mut pc: usize,
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn grown_traces_are_sound_and_encode(choices in vec(any::<u8>(), 0..200),
+    fn grown_traces_are_valid_and_encode(choices in vec(any::<u8>(), 0..200),
                                          tenant: u16, mark in 0_u8..16, seed: u64) {
         let whole = common::grown(&choices, 16);
         let text = print(&whole);
@@ -103,7 +103,7 @@ proptest! {
     fn decoding_is_total_and_canonical(choices in vec(any::<u8>(), 0..200),
                                        flips in vec(any::<u16>(), 1..4),
                                        noise in vec(any::<u8>(), 0..80)) {
-        let catalog = common::grown(&choices, 16).check().expect("sound");
+        let catalog = common::grown(&choices, 16).check().expect("valid");
         let mut bytes = catalog.encode("grown", Head::default()).expect("it is there");
         for flip in flips {
             let bit = usize::from(flip) % (bytes.len() * 8);

@@ -1,4 +1,4 @@
-//! Computes the times at which the requests of an open loop are due. Nothing waits here.
+//! Computes the times at which the requests of an open loop are due. The module itself never waits.
 
 use serde::{Deserialize, Serialize};
 use units::{Nanos, Prng};
@@ -19,8 +19,8 @@ pub enum ArrivalKind {
 pub struct Arrivals {
     kind: ArrivalKind,
     gap_ns: f64,
-    /// The last due time in units of the mean gap. It is a fraction, so that equal gaps of a fractional number of
-    /// nanoseconds do not drift.
+    /// The last due time as a multiple of the mean gap. It is not stored in whole nanoseconds, because the
+    /// rounding errors of equal gaps would add up.
     due_gaps: f64,
 }
 

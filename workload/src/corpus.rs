@@ -1,16 +1,16 @@
-//! Reads a corpus, which is the joined files of a directory. Values are slices of it.
+//! Reads a corpus, which is the concatenated files of a directory. Values are slices of the corpus.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The joined bytes of a directory's files.
+/// The concatenated bytes of a directory's files.
 #[derive(Clone, Debug)]
 pub struct Corpus {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The reason why no corpus could be read from a directory. The operator must act.
+/// The reason why no corpus could be read from a directory. The operator must correct the path or the files.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     /// A file or directory could not be read.
@@ -32,8 +32,9 @@ impl Corpus {
     pub fn read(directory: &Path) -> Result<Self, CorpusError> {
         let mut bytes = Vec::new();
         for path in regular_files(directory)? {
-            let room = CORPUS_BYTES_MAX - bytes.len() as u64;
-            let read = File::open(&path).and_then(|file| file.take(room).read_to_end(&mut bytes));
+            let bytes_left = CORPUS_BYTES_MAX - bytes.len() as u64;
+            let read =
+                File::open(&path).and_then(|file| file.take(bytes_left).read_to_end(&mut bytes));
             read.map_err(|error| CorpusError::Unreadable { path, error })?;
         }
         if bytes.is_empty() {

@@ -1,5 +1,5 @@
-//! A keyed hash of small integers. The sizes, names and offsets of a key are computed from the hash instead of being
-//! stored. It does not protect tables that an adversary fills.
+//! A keyed hash of small integers. The sizes, names and offsets of a key are computed from the hash instead
+//! of being stored. The hash is not safe against an adversary who chooses the keys of a hash table.
 
 /// Returns 64 well mixed bits of `id` under `seed`: two rounds of an odd-multiplier xor-shift finaliser.
 pub(crate) fn mix(seed: u64, id: u64) -> u64 {

@@ -15,8 +15,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Makes names whose lengths follow `sizes`, within memcached's 250 bytes. The first characters hold the id (six
-    /// bits each). If a drawn length is too short for the ids of `count` keys, the name is longer than drawn.
+    /// Makes names whose lengths follow `sizes`, up to memcached's 250 bytes. The first characters hold the
+    /// id (six bits each). If a drawn length is too short for the ids, the name is longer than drawn.
     pub fn new(count: u64, sizes: &SizeDist, seed: u64) -> Result<Self, BadSizes> {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
         let digits = bits.div_ceil(6).max(1) as usize;

@@ -43,7 +43,7 @@ pub struct Sourced<T> {
     pub assumption: Option<String>,
 }
 
-/// The reason why a preset could not be loaded. The caller who named it must act.
+/// The reason why a preset could not be loaded. The caller must correct the name or the file.
 #[derive(Debug, thiserror::Error)]
 pub enum PresetError {
     /// No preset of that name is compiled in.

@@ -27,7 +27,7 @@ pub struct DeviceProfile {
     pub name: String,
     /// A description in one sentence.
     pub about: String,
-    /// How jobs reach the accelerator, and how many jobs it holds. It is none for software on a core, because a job
+    /// The submission path and the capacity of the accelerator. None for software on a core, because a job
     /// then runs on the calling core.
     pub accelerator: Option<Accelerator>,
     /// The base-2 logarithm of the history window with which the device compresses and decompresses (bytes). Every
@@ -35,8 +35,8 @@ pub struct DeviceProfile {
     pub window_log2: Option<Figure<u64>>,
     /// The largest input and the largest output of a job (bytes).
     pub transfer_bytes_max: Figure<u64>,
-    /// The delay after the due time from which a completion is late (ns). It is the difference between the device's
-    /// 99th percentile and its median.
+    /// A completion is late if it comes more than this time after its due time (ns). The value is the
+    /// difference between the device's 99th percentile and its median.
     pub late_after_ns: Figure<u64>,
     /// The Huffman code of the device, which selects the compression curve that is used.
     pub huffman: Option<Figure<Huffman>>,
@@ -82,8 +82,8 @@ pub enum Kind {
     Published,
     /// The number is computed from what the source states.
     Derived,
-    /// The number is fitted to published results, which the assumption names. Agreement with these results proves
-    /// nothing.
+    /// The number is fitted to published results, which the assumption names. Agreement with these results is
+    /// no evidence for the number.
     Calibrated,
     /// No publication states the number.
     Assumed,
@@ -121,7 +121,7 @@ pub enum Variant {
     High,
 }
 
-/// The reason why a profile could not be loaded. The caller who named it must act.
+/// The reason why a profile could not be loaded. The caller must correct the name or the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// No profile of that name is compiled in.
@@ -227,24 +227,24 @@ impl DeviceProfile {
         self.accelerator.is_none()
     }
 
-    /// Returns the calling core's cost of a single submission of `bytes` bytes.
+    /// Returns the calling core's time for a single submission of `bytes` bytes.
     pub fn submit(&self, bytes: u64) -> Nanos {
         self.submit_nth(bytes, 1)
     }
 
-    /// Returns the calling core's cost of the `nth` submission in a batch without polls. `nth` counts from 1.
+    /// Returns the calling core's time for the `nth` submission (from 1) of a batch without polls.
     pub fn submit_nth(&self, bytes: u64, nth: u64) -> Nanos {
         self.accelerator.as_ref().map_or(Nanos(0), |accelerator| accelerator.submit(bytes, nth))
     }
 
-    /// Returns the time after the submission at which the first poll of a typical job pays.
+    /// Returns the time from the submission of a typical job to the earliest poll that is worthwhile.
     pub fn expected_poll(&self) -> Nanos {
         let expected_ns =
             self.accelerator.as_ref().map(|accelerator| accelerator.expected_poll_ns.value);
         Nanos(expected_ns.unwrap_or(0))
     }
 
-    /// Returns the delay after the due time from which a completion is late.
+    /// Returns the time by which a completion may exceed its due time before it counts as late.
     pub fn late_after(&self) -> Nanos {
         Nanos(self.late_after_ns.value)
     }

@@ -72,8 +72,8 @@ pub struct BadSizes {
 pub struct Sizes {
     dist: SizeDist,
     mean_bytes: f64,
-    /// The ends of the grid's cells as (cumulative share of the bytes, uniform number by calls). It is empty if the
-    /// weighting is by calls.
+    /// The end of each cell of the grid, as (cumulative share of the bytes, cumulative share of the calls).
+    /// It is empty if the weighting is by calls.
     by_bytes: Vec<(f64, f64)>,
 }
 
@@ -177,7 +177,7 @@ impl Sizes {
         self.mean_bytes
     }
 
-    /// Converts the position `u` among all bytes to the position of the byte's call among all calls.
+    /// Converts a cumulative share `u` of the bytes into the cumulative share of the calls at the same size.
     fn byte_weighted(&self, u: f64) -> f64 {
         let cells = &self.by_bytes;
         let index = cells.partition_point(|cell| cell.0 <= u).min(cells.len() - 1);
@@ -188,8 +188,8 @@ impl Sizes {
     }
 }
 
-/// Returns the ends of the cells over which sums are taken. The cells have equal widths, but the last cell is halved
-/// again and again, because heavy tails have their bytes there.
+/// Returns (0, end) for each cell of the grid over which sums are taken. The cells have equal widths, but the
+/// last cell is halved repeatedly, because heavy tails have their bytes there.
 fn grid() -> Vec<(f64, f64)> {
     let cell = 1.0 / GRID_CELLS as f64;
     let even = (1..GRID_CELLS).map(|index| index as f64 * cell);
@@ -286,7 +286,7 @@ fn check_parts(parts: &[SizePart]) -> Result<(), BadSizes> {
 /// The number of cells in the even part of the grid. With twice as many cells, sums over the presets change by less
 /// than 0.1 %.
 const GRID_CELLS: usize = 4_096;
-/// The number of times that the last cell is halved. The finest cell stands for one call in four billion.
+/// The number of times that the last cell is halved. The finest cell covers one call in four billion.
 const GRID_HALVINGS: i32 = 20;
 /// The largest size (bytes), which is memcached's largest `-I`. A larger size is a mistake in a file.
 const SIZE_BYTES_MAX: u64 = 1 << 30;

@@ -2,32 +2,43 @@
 //!
 //! A value is a slice of a pool at an offset that follows from (seed, id, version). A value of at least 64 bytes starts
 //! with 16 hexadecimal digits: 8 of the key's hash and 8 of the version. From these a reader learns which version the
-//! value is and that it belongs to its key. A value of one repeated character has no such header, because the header
-//! would add other characters. These values and smaller ones have no versions.
+//! value is and that it belongs to its key. A value of one repeated character and a record have no such header, because
+//! the header would change how they compress. These values and smaller ones have no versions.
 
 use std::sync::Arc;
 
+use crate::generate::{RecordWriter, record};
 use crate::hash::{below, mix, unit};
 use crate::{Corpus, PayloadClass, Sizes};
 
 /// The values of all keys. Clones share the pool.
 #[derive(Clone, Debug)]
 pub struct Values {
-    /// The pool. It is empty for values of one repeated character.
-    pool: Arc<[u8]>,
+    content: Content,
     sizes: Sizes,
     length_max: usize,
     seed: u64,
+}
+
+/// The origin of the values' bytes.
+#[derive(Clone, Debug)]
+enum Content {
+    /// Values are slices of a pool.
+    Pool(Arc<[u8]>),
+    /// A value is one character, repeated.
+    Character,
+    /// A value is a record of its own.
+    Record(RecordWriter),
 }
 
 /// The difference between a value that was read and the value that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Mismatch {
-    /// The length is not that of the value, which all its versions share.
+    /// The length is wrong. All versions of a value have the same length.
     #[error("{got} bytes instead of {expected}")]
     Length { got: usize, expected: usize },
-    /// The value has wrong bytes, of which the first is at `offset`.
+    /// The value has wrong bytes. The first of them is at `offset`.
     #[error("wrong bytes from offset {offset} on")]
     Bytes { offset: usize },
 }
@@ -35,12 +46,17 @@ pub enum Mismatch {
 impl Values {
     /// Makes values of a synthetic class. No value is longer than `length_max`.
     pub fn synthetic(class: PayloadClass, sizes: Sizes, length_max: usize, seed: u64) -> Self {
-        Self { pool: class.pool(POOL_BYTES, mix(seed, 0)).into(), sizes, length_max, seed }
+        let content = match class.record_writer() {
+            Some(writer) => Content::Record(writer),
+            None if class == PayloadClass::Repeat => Content::Character,
+            None => Content::Pool(class.pool(POOL_BYTES, mix(seed, 0)).into()),
+        };
+        Self { content, sizes, length_max, seed }
     }
 
     /// Makes values that are slices of a corpus. A value that is longer than the corpus repeats it.
     pub fn from_corpus(corpus: Corpus, sizes: Sizes, length_max: usize, seed: u64) -> Self {
-        Self { pool: corpus.bytes.into(), sizes, length_max, seed }
+        Self { content: Content::Pool(corpus.bytes.into()), sizes, length_max, seed }
     }
 
     /// Returns the length of the value of key `id` (bytes). All versions have this length.
@@ -51,10 +67,11 @@ impl Values {
     /// Appends version `version` of the value of key `id` to `out`.
     pub fn append_to(&self, id: u64, version: u32, out: &mut Vec<u8>) {
         let length = self.length(id);
-        if self.pool.is_empty() {
-            out.resize(out.len() + length, self.character(id));
-            return;
-        }
+        let pool = match &self.content {
+            Content::Character => return out.resize(out.len() + length, self.character(id)),
+            Content::Record(writer) => return out.extend(self.record(*writer, id, length)),
+            Content::Pool(pool) => pool,
+        };
         let versioned = length >= VERSIONED_BYTES_MIN;
         let body = if versioned {
             out.extend_from_slice(&self.header(id, version));
@@ -63,7 +80,7 @@ impl Values {
             length
         };
         let version = if versioned { version } else { 0 };
-        self.slices(id, version, body, |slice| out.extend_from_slice(slice));
+        self.slices(pool, id, version, body, |slice| out.extend_from_slice(slice));
     }
 
     /// Checks `bytes` as a value of key `id` and returns its version.
@@ -72,38 +89,56 @@ impl Values {
         if got != expected {
             return Err(Mismatch::Length { got, expected });
         }
-        if self.pool.is_empty() {
-            let character = self.character(id);
-            let wrong = bytes.iter().position(|&byte| byte != character);
-            return wrong.map_or(Ok(0), |offset| Err(Mismatch::Bytes { offset }));
-        }
-        let versioned = expected >= VERSIONED_BYTES_MIN;
+        let wrong = match &self.content {
+            Content::Character => {
+                let character = self.character(id);
+                bytes.iter().position(|&byte| byte != character)
+            }
+            Content::Record(writer) => first_difference(bytes, &self.record(*writer, id, expected)),
+            Content::Pool(pool) => return self.check_slices(pool, id, bytes),
+        };
+        wrong.map_or(Ok(0), |offset| Err(Mismatch::Bytes { offset }))
+    }
+
+    fn check_slices(&self, pool: &[u8], id: u64, bytes: &[u8]) -> Result<u32, Mismatch> {
+        let versioned = bytes.len() >= VERSIONED_BYTES_MIN;
         let version = if versioned { version_of(&bytes[..HEADER_BYTES])? } else { 0 };
         if versioned && bytes[..HEADER_BYTES] != self.header(id, version) {
             return Err(Mismatch::Bytes { offset: 0 });
         }
         let mut offset = if versioned { HEADER_BYTES } else { 0 };
         let mut wrong = None;
-        self.slices(id, version, expected - offset, |slice| {
+        self.slices(pool, id, version, bytes.len() - offset, |slice| {
             let part = &bytes[offset..offset + slice.len()];
             if wrong.is_none() && part != slice {
-                wrong = part.iter().zip(slice).position(|(a, b)| a != b).map(|at| offset + at);
+                wrong = first_difference(part, slice).map(|at| offset + at);
             }
             offset += slice.len();
         });
         wrong.map_or(Ok(version), |offset| Err(Mismatch::Bytes { offset }))
     }
 
-    /// Passes the `length` bytes after the header to `take`, in as few slices as the end of the pool allows.
-    fn slices(&self, id: u64, version: u32, length: usize, mut take: impl FnMut(&[u8])) {
+    /// Passes the `length` bytes after the header to `take`, in several slices where the pool wraps around.
+    fn slices(
+        &self,
+        pool: &[u8],
+        id: u64,
+        version: u32,
+        length: usize,
+        mut take: impl FnMut(&[u8]),
+    ) {
         let hash = mix(mix(self.seed ^ OFFSET_STREAM, id), u64::from(version));
-        let mut start = below(hash, self.pool.len() as u64) as usize;
+        let mut start = below(hash, pool.len() as u64) as usize;
         let mut left = length;
         while left > 0 {
-            let end = self.pool.len().min(start + left);
-            take(&self.pool[start..end]);
+            let end = pool.len().min(start + left);
+            take(&pool[start..end]);
             (left, start) = (left - (end - start), 0);
         }
+    }
+
+    fn record(&self, writer: RecordWriter, id: u64, length: usize) -> Vec<u8> {
+        record(writer, length, mix(self.seed ^ RECORD_STREAM, id))
     }
 
     fn header(&self, id: u64, version: u32) -> [u8; HEADER_BYTES] {
@@ -116,6 +151,10 @@ impl Values {
     }
 }
 
+fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
+    left.iter().zip(right).position(|(a, b)| a != b)
+}
+
 /// Returns the version that a header states.
 fn version_of(header: &[u8]) -> Result<u32, Mismatch> {
     let digits = std::str::from_utf8(&header[HEADER_BYTES / 2..]).ok();
@@ -123,8 +162,8 @@ fn version_of(header: &[u8]) -> Result<u32, Mismatch> {
     version.ok_or(Mismatch::Bytes { offset: HEADER_BYTES / 2 })
 }
 
-/// The size of the pool (bytes). It is so large that few values of a run have more than one compression window of bytes
-/// in common.
+/// The size of the pool (bytes). It is large enough that two values of a run rarely share more bytes than one
+/// compression window.
 const POOL_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 16;
 /// The smallest size of a value with a header (bytes). In a smaller value the header would be a large part and would
@@ -133,6 +172,7 @@ const VERSIONED_BYTES_MIN: usize = 64;
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
 const SIZE_STREAM: u64 = 0x5349_5A45;
 const OFFSET_STREAM: u64 = 0x4F46_4653;
+const RECORD_STREAM: u64 = 0x5245_4344;
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ pub struct GetRequest {
     /// base64 (its binary-safe keys). Longer ones are INVALID_ARGUMENT.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
-    /// Codecs that the client reads itself: an item stored in a frame of one of them comes as that frame.
+    /// Codecs that the client reads itself: an item stored in a frame of version 1 of one of them comes as that frame.
     #[prost(enumeration = "Codec", repeated, tag = "2")]
     pub accepted_codecs: ::prost::alloc::vec::Vec<i32>,
 }

@@ -1,4 +1,4 @@
-//! Compares the two sides by medians over runs, as a table and as data: what compression saved and what it cost.
+//! Compares compression off and on by medians over runs, as a table and as data.
 
 use load::LoadSpec;
 use serde::Serialize;
@@ -16,7 +16,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// Returns the value of `--compress`.
+    /// Returns the value of `rebate serve --compress` for this side.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Side::Off => "off",
@@ -25,7 +25,7 @@ impl Side {
     }
 }
 
-/// The numbers of both sides under one workload.
+/// The results with compression off and on under one workload.
 #[derive(Serialize)]
 pub(super) struct Comparison {
     preset: String,
@@ -48,7 +48,7 @@ struct Spread {
     max: f64,
 }
 
-/// The numbers of one side.
+/// The results of one side of the comparison.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Numbers {
     runs: usize,
@@ -67,7 +67,7 @@ struct Numbers {
     generator_was_bottleneck: bool,
 }
 
-/// What compression saved and what it cost.
+/// The savings and the costs of compression.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Saved {
     /// The logical bytes held with compression, divided by those held without.

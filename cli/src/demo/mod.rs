@@ -1,10 +1,10 @@
-//! `rebate demo`: compares compression off and on with the same memory and load, then monolith and microservices, in
-//! software and with a virtual accelerator. It runs on this machine and needs no setup. It starts the servers as
-//! separate processes, so that the system reports the cost of each. It measures and compares. It does not judge the
-//! numbers and stores nothing.
+//! `rebate demo`: compares Rebate with memcached on records, then compression off and on with the same memory and load,
+//! then monolith and microservices, in software and with a virtual accelerator. It runs on this machine and needs no
+//! setup. It starts the servers as separate processes, so that the system reports the cost of each.
 
 mod comparison;
 mod page;
+mod records;
 mod services;
 mod variant;
 
@@ -19,6 +19,7 @@ use workload::{ArrivalKind, Preset, Sizes, Weighting};
 
 use crate::terminal::{CliError, byte_count, print_json, print_line, stop_on_signal, write_file};
 use comparison::{Comparison, Side};
+use experiments::records::RecordComparison;
 use experiments::testbed::Backing;
 use harness::{Progress, memcached_is_here};
 use serde::Serialize;
@@ -30,61 +31,81 @@ const EXAMPLES: &str = "Examples:
   rebate demo --preset cachelib-kvcache-reg,twitter-c53 --memory 128MiB --duration 20s
   rebate demo --runs 5 --json > demo.json
   rebate demo --store embedded --report /tmp/demo.html
+  rebate demo --part records --json
 
-With memcached on the PATH its servers are real memcached behind `rebate serve`; otherwise rebate's embedded store. \
-`rebate load --help` says what presets are; all of them: specs/workloads.";
+If memcached is on the PATH, it stores the items behind `rebate serve`. Otherwise Rebate's embedded store does. \
+Presets are published workloads; the folder specs/workloads has all of them.";
 
 /// The flags of `rebate demo`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Demo {
-    /// The workloads to compare under, by name or file.
+    /// Parts of the demo.
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',',
+          default_values_t = [Part::Records, Part::Presets, Part::Services])]
+    part: Vec<Part>,
+    /// Memory of each cache in the part `records` (1MiB to 64GiB).
+    #[arg(long, default_value = "32MiB", value_name = "SIZE", value_parser = byte_count)]
+    records_memory: ByteCount,
+    /// Workloads of the comparison: names of presets, or files.
     #[arg(long, value_name = "NAME|FILE", value_delimiter = ',',
           default_values_t = [String::from("cachelib-cdn"), String::from("twitter-c12")])]
     preset: Vec<String>,
-    /// The cache's memory, the same for both sides.
+    /// Memory of the cache, the same with compression off and on.
     #[arg(long, default_value = "64MiB", value_parser = byte_count)]
     memory: ByteCount,
-    /// How many times the memory all values together are.
+    /// Size of all values together, as a multiple of --memory.
     #[arg(long, default_value_t = 8.0, value_name = "FACTOR")]
     working_set: f64,
-    /// How long each side is measured.
+    /// Duration of each measurement.
     #[arg(long, default_value = "6s")]
     duration: Nanos,
-    /// How long each side is loaded before it is measured.
+    /// Duration of the load before each measurement.
     #[arg(long, default_value = "3s")]
     warmup: Nanos,
-    /// Requests per second; without it as many as move about 60 MB/s, at most 10000.
+    /// Requests per second. The default moves about 60 MB/s of values, with 500 to 10000 requests per second.
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// How often both sides are measured, in turn; the table has medians.
+    /// Number of measurements with compression off and on, in turn (1 to 100). The table shows medians.
     #[arg(long, default_value_t = 1)]
     runs: usize,
-    /// What holds the items.
+    /// Store of the items.
     #[arg(long, value_enum, default_value_t = Hold::Auto)]
     store: Hold,
-    /// Where the page with the figures goes.
+    /// File for the page with the figures.
     #[arg(long, default_value = "report.html", value_name = "FILE")]
     report: PathBuf,
-    /// The results for programs.
+    /// Print the results as JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// The results of all measurements.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Results {
+    records: Option<RecordComparison>,
     memory: Vec<Comparison>,
     services: Option<Services>,
 }
 
+/// A part of the demo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Rebate and memcached in the same memory, with small values.
+    Records,
+    /// Compression off and on in the same memory, with published workloads.
+    Presets,
+    /// Monolith and microservices, in software and with a virtual accelerator.
+    Services,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Hold {
-    /// memcached if it is on the PATH, else embedded.
+    /// memcached if it is on the PATH, otherwise embedded.
     Auto,
-    /// A memcached process behind each side.
+    /// Separate memcached processes with compression off and on.
     Memcached,
-    /// The store inside the process.
+    /// Rebate's embedded store.
     Embedded,
 }
 
@@ -98,6 +119,12 @@ impl Demo {
         if !(1..=100).contains(&self.runs) {
             return Err(CliError::Usage(format!("--runs is {}; valid is 1 to 100", self.runs)));
         }
+        let valid = ByteCount::mib(1)..=ByteCount::mib(64 << 10);
+        if !valid.contains(&self.records_memory) {
+            let text =
+                format!("--records-memory is {}; valid is 1MiB to 64GiB", self.records_memory);
+            return Err(CliError::Usage(text));
+        }
         let backing = match self.store {
             Hold::Embedded => Backing::Embedded,
             Hold::Memcached => Backing::Memcached,
@@ -107,35 +134,67 @@ impl Demo {
         let specs: Vec<LoadSpec> =
             self.preset.iter().map(|name| self.spec(name)).collect::<Result<_, _>>()?;
         let stop = stop_on_signal()?;
-        let bar = DemoProgress::new(specs.len() * self.runs * 2, Services::STEPS);
-        if !self.json {
-            print_line(backing_sentence(backing));
+        let bar = DemoProgress::new(self.steps(specs.len()));
+        let mut results = Results::default();
+        if self.has(Part::Records) {
+            let step = |name: &str, step: usize, fraction| bar.show_records(name, step, fraction);
+            let records = RecordComparison::measure(self.records_memory, step, &stop);
+            results.records = Some(records.map_err(CliError::Failed)?);
         }
+        if self.has(Part::Presets) && !stop.load(Ordering::Relaxed) {
+            if !self.json {
+                bar.0.suspend(|| print_line(backing_sentence(backing)));
+            }
+            results.memory = self.compare_presets(&specs, backing, &bar, &stop)?;
+        }
+        if self.has(Part::Services) && !stop.load(Ordering::Relaxed) {
+            let step = |what: &str| bar.step(what);
+            results.services = Services::measure(backing, step, &stop).map_err(CliError::Failed)?;
+        }
+        bar.0.end();
+        if stop.load(Ordering::Relaxed) {
+            eprintln!("rebate: stopped; finished comparisons follow");
+        }
+        Ok(results)
+    }
+
+    /// Measures compression off and on with each preset. Once `stop` is set, the result has the finished comparisons.
+    fn compare_presets(
+        &self,
+        specs: &[LoadSpec],
+        backing: Backing,
+        bar: &DemoProgress,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Vec<Comparison>, CliError> {
         let mut comparisons = Vec::new();
-        for spec in &specs {
+        for spec in specs {
             let mut comparison = Comparison::new(spec, backing, self.memory);
             for run in 0..self.runs * 2 {
                 // Off and on alternate, so that drift of the machine affects both.
                 let side = if run % 2 == 0 { Side::Off } else { Side::On };
                 bar.begin(comparison.preset(), side);
-                let sample = self.measure(spec, side, backing, &bar, &stop);
+                let sample = self.measure(spec, side, backing, bar, stop);
                 if stop.load(Ordering::Relaxed) {
                     // Ctrl-C also reaches the servers, so the numbers of this side mean nothing.
-                    bar.0.end();
-                    eprintln!("rebate: stopped; finished comparisons follow");
-                    return Ok(Results { memory: comparisons, services: None });
+                    return Ok(comparisons);
                 }
                 comparison.add(side, sample?);
             }
             comparisons.push(comparison);
         }
-        let step = |what: &str| bar.step(what);
-        let services = Services::measure(backing, step, &stop).map_err(CliError::Failed)?;
-        bar.0.end();
-        if services.is_none() {
-            eprintln!("rebate: stopped; finished comparisons follow");
-        }
-        Ok(Results { memory: comparisons, services })
+        Ok(comparisons)
+    }
+
+    fn has(&self, part: Part) -> bool {
+        self.part.contains(&part)
+    }
+
+    /// Returns the length of the progress bar.
+    fn steps(&self, presets: usize) -> u64 {
+        let part = |part, steps| if self.has(part) { steps } else { 0 };
+        part(Part::Records, RecordComparison::steps() as u64 * STEP_STEPS)
+            + part(Part::Presets, (presets * self.runs * 2) as u64 * SIDE_STEPS)
+            + part(Part::Services, Services::STEPS as u64 * STEP_STEPS)
     }
 
     fn measure(
@@ -189,13 +248,15 @@ impl Demo {
     }
 
     fn show(&self, results: &Results) -> Result<(), CliError> {
-        let html = page::report(&results.memory, results.services.as_ref()).html();
+        let Results { records, memory, services } = results;
+        let html = page::report(records.as_ref(), memory, services.as_ref()).html();
         write_file("--report", &self.report, html)?;
         if self.json {
             print_json(results)?;
         } else {
-            results.memory.iter().for_each(|comparison| print_line(&comparison.table()));
-            results.services.iter().for_each(|services| print_line(&services.table()));
+            records.iter().for_each(|records| print_line(&records::table(records)));
+            memory.iter().for_each(|comparison| print_line(&comparison.table()));
+            services.iter().for_each(|services| print_line(&services.table()));
             print_line(&format!("wrote {}", self.report.display()));
         }
         Ok(())
@@ -209,15 +270,22 @@ const fn backing_sentence(backing: Backing) -> &'static str {
     }
 }
 
-/// A progress bar over all sides of all presets. It appears on stderr and only on a terminal.
+/// A progress bar over the whole demo: every kind of records on every cache, all runs of every preset with compression
+/// off and on, and the comparison of services. It appears on stderr and only on a terminal.
 struct DemoProgress(Progress);
 
 impl DemoProgress {
-    fn new(sides: usize, steps: usize) -> Self {
-        Self(Progress::new((sides as u64 * SIDE_STEPS) + steps as u64 * STEP_STEPS))
+    fn new(steps: u64) -> Self {
+        Self(Progress::new(steps))
     }
 
-    /// Shows that one of the steps after the sides begins.
+    /// Shows how much of a step of the comparison of records is done.
+    fn show_records(&self, name: &str, step: usize, fraction: f64) {
+        self.0.set_part(name.to_owned());
+        self.0.set_position(((step as f64 + fraction) * STEP_STEPS as f64) as u64);
+    }
+
+    /// Shows that a step of the last part, the comparison of services, begins.
     fn step(&self, what: &str) {
         self.0.set_part(what.to_owned());
         self.0.set_message("");
@@ -249,5 +317,5 @@ const BYTES_PER_S: f64 = 60e6;
 
 const SIDE_STEPS: u64 = 1_000;
 
-/// The size of a step of the second part. It takes about a quarter of the time of a side.
+/// The progress of a step of the comparison of records or services, which takes about a quarter of the time of a side.
 const STEP_STEPS: u64 = 250;

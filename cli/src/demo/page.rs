@@ -7,12 +7,19 @@ use report::{
 
 use experiments::testbed::{Compressor, Topology};
 
+use experiments::records::{Cached, RecordComparison, RecordKind};
+
 use super::comparison::Comparison;
 use super::services::{ServicePoint, Services};
 
 /// Builds the page.
-pub(super) fn report(comparisons: &[Comparison], services: Option<&Services>) -> Report {
-    let mut sections: Vec<Section> = comparisons.iter().map(memory).collect();
+pub(super) fn report(
+    records: Option<&RecordComparison>,
+    comparisons: &[Comparison],
+    services: Option<&Services>,
+) -> Report {
+    let mut sections: Vec<Section> = records.into_iter().map(small_values).collect();
+    sections.extend(comparisons.iter().map(memory));
     sections.extend(services.map(configurations));
     Report {
         title: "Rebate on this machine".into(),
@@ -21,6 +28,40 @@ pub(super) fn report(comparisons: &[Comparison], services: Option<&Services>) ->
             .into(),
         facts: experiments::page_facts(),
         sections,
+    }
+}
+
+fn small_values(records: &RecordComparison) -> Section {
+    let panel = |title: &str, unit: &str, value: fn(&Cached) -> f64| {
+        let kinds = records.kinds.iter();
+        let theirs = kinds.clone().filter_map(|kind| kind.memcached.as_ref().map(value));
+        let ours = kinds.clone().map(|kind| value(&kind.rebate));
+        let series = [
+            BarSeries::new("memcached", Origin::Measured, 1, theirs.collect::<Vec<_>>()),
+            BarSeries::new("rebate memcached", Origin::Measured, 0, ours.collect::<Vec<_>>()),
+        ];
+        let has_both = records.kinds.iter().all(|kind| kind.memcached.is_some());
+        let series = series.into_iter().skip(usize::from(!has_both));
+        let name = |kind: &RecordKind| format!("{}, {:.0} B", kind.class, kind.record_bytes);
+        Panel::groups(title, unit, kinds.map(name).map(Category::new), series)
+    };
+    Section {
+        heading: format!("Rebate and memcached in {}: small values", records.memory),
+        prose: vec![
+            "Each record is set once. Gets follow Zipf's law, and a miss is set. Both caches have \
+             one thread and get the same requests."
+                .into(),
+        ],
+        figures: vec![Figure {
+            id: "records".into(),
+            caption: "Items held, hit ratio and CPU time of the server per get.".into(),
+            panels: vec![
+                panel("items held", "items", |cached| cached.items),
+                panel("hit ratio", "hits over gets", |cached| cached.hit_ratio),
+                panel("CPU per get", "us", |cached| cached.cpu_us),
+            ],
+        }],
+        ..Section::default()
     }
 }
 

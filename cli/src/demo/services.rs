@@ -14,7 +14,7 @@ use harness::{Awake, Machine};
 
 use crate::terminal::{WIDTH, numbers, wrapped};
 
-/// The results by size.
+/// The results of all configurations, and the stages, for all value sizes.
 #[derive(Debug, Serialize)]
 pub(super) struct Services {
     pub(super) store: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct Services {
     pub(super) stages: Vec<StagePoint>,
 }
 
-/// The results of one configuration at one size.
+/// The results of one configuration at one value size.
 #[derive(Debug, Serialize)]
 pub(super) struct ServicePoint {
     #[serde(skip)]
@@ -33,7 +33,7 @@ pub(super) struct ServicePoint {
     pub(super) value_bytes: ByteCount,
     pub(super) p50_us: f64,
     pub(super) p90_us: f64,
-    /// The CPU time of all its processes per request (us).
+    /// The CPU time of all processes of the configuration per request (us).
     pub(super) core_us: f64,
     /// The CPU time of the frontend per request (us).
     pub(super) frontend_core_us: f64,
@@ -42,7 +42,7 @@ pub(super) struct ServicePoint {
     pub(super) invalid: Option<String>,
 }
 
-/// The median time of each stage of a get at one size, measured alone (us).
+/// The median time of each stage of a get at one value size (us). Each stage is measured alone.
 #[derive(Debug, Serialize)]
 pub(super) struct StagePoint {
     pub(super) value_bytes: ByteCount,
@@ -53,7 +53,7 @@ pub(super) struct StagePoint {
 }
 
 impl Services {
-    /// Runs the short form. Calls `step` before each of the [`Services::STEPS`] steps, with the step's name.
+    /// Measures the configurations. Calls `step` with a name before each of the [`Services::STEPS`] steps.
     ///
     /// # Errors
     /// A process does not serve, or a value was wrong.
@@ -200,7 +200,7 @@ impl StagePoint {
     }
 }
 
-/// The two configurations of \[CacheTax\], the two that cross them, and the microservice on the same host over a lane.
+/// The two configurations of \[CacheTax\], the two other combinations of their parts, and one with a lane.
 const SHOWN: [(Topology, Compressor); 5] = [
     (Topology::Monolith, Compressor::Software),
     (Topology::Monolith, Compressor::Iaa),

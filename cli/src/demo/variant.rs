@@ -9,7 +9,7 @@ use units::{ByteCount, limits};
 
 use super::comparison::Side;
 use experiments::testbed::Backing;
-use harness::{PATIENCE, Process, start_memcached};
+use harness::{Process, TIMEOUT, start_memcached};
 
 /// A running side of the comparison.
 pub(super) struct Variant {
@@ -42,7 +42,7 @@ pub(super) struct Sample {
     pub(super) was_bottleneck: bool,
 }
 
-/// The bytes per item that the store counts in addition to key and value.
+/// Returns the bytes per item that the store counts in addition to key and value.
 pub(super) const fn item_overhead_bytes(backing: Backing) -> usize {
     match backing {
         Backing::Memcached => limits::ITEM_OVERHEAD_BYTES,
@@ -128,7 +128,7 @@ impl Sample {
 
 fn ask_stats(host_port: &str, page: &str) -> std::io::Result<Vec<(String, f64)>> {
     let mut stream = TcpStream::connect(host_port)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(page.as_bytes())?;
     let mut stats = Vec::new();
     for line in BufReader::new(stream).lines() {

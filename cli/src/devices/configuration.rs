@@ -1,5 +1,5 @@
-//! Loads the configuration that a command examines without serving it. It has the same file, environment and keys as in
-//! `rebate serve`, and the flags that concern devices.
+//! Loads a configuration for commands that only examine it. The file, the environment variables, the keys and
+//! the flags for devices are those of `rebate serve`.
 
 use std::path::PathBuf;
 
@@ -15,31 +15,31 @@ use crate::terminal::warn;
 /// The flags of `rebate serve` that concern devices, and the flags that choose the configuration.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceFlags {
-    /// Compression services to offload to, each a device: HOST:PORT, or lane:/PATH for one on this host.
+    /// Compression services to use as devices: HOST:PORT, or lane:/PATH for a service on this host.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     compression: Vec<String>,
-    /// A device beside software, such as worker or virtual-iaa; may be given again. `rebate devices` lists them.
+    /// Device in addition to software, such as worker or virtual-iaa; can be repeated. See `rebate devices`.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<String>,
-    /// Let devices that only emulate an accelerator serve.
+    /// Allow the use of devices that only emulate an accelerator.
     #[arg(long)]
     allow_virtual: bool,
     #[arg(long, value_name = "POLICY", help = policy_help())]
     policy: Option<String>,
-    /// The server's TOML file; without it, the file that REBATE_CONFIG names.
+    /// Configuration file (TOML) of the server. The default is the file that REBATE_CONFIG names.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Any key of the configuration; may be given again.
+    /// Set any key of the configuration, such as compress.level=high; can be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
-/// The flags that choose a configuration. Without any flag it is the configuration of `rebate serve`.
+/// The flags that choose a configuration. Without flags, the configuration is that of `rebate serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Configuration {
     #[command(flatten)]
     flags: DeviceFlags,
-    /// Where /sys, /proc and /dev are looked for.
+    /// Directory that contains /sys, /proc and /dev.
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
     root: PathBuf,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Configuration {
 fn policy_help() -> String {
     let names = POLICIES.each_ref().map(|policy| policy.name);
     let [names @ .., last] = &names;
-    format!("Where jobs run: auto, {} or {last}", names.join(", "))
+    format!("Policy that decides where jobs run: auto, {} or {last}", names.join(", "))
 }
 
 impl DeviceFlags {

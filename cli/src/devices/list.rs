@@ -26,7 +26,7 @@ use crate::terminal::{CliError, Column, WIDTH, print_json, print_line, table, wr
 pub(crate) struct Devices {
     #[command(flatten)]
     configuration: Configuration,
-    /// For programs.
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Devices {
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
-    /// A description, for devices that only emulate something.
+    /// The description of a device that only emulates an accelerator.
     #[serde(skip_serializing_if = "Option::is_none")]
     about: Option<String>,
     writes: Vec<String>,
@@ -196,8 +196,8 @@ fn qualified(config: &Config, devices: &[Arc<dyn Device>]) -> Vec<Qualified> {
         .iter()
         .filter(|device| ["remote-", "lane-"].iter().any(|kind| device.name().starts_with(kind)));
     let qualify = |device: &Arc<dyn Device>| {
-        let patience = service_timeout(config);
-        let verdict = qualification::qualify_service(device, software, patience);
+        let timeout = service_timeout(config);
+        let verdict = qualification::qualify_service(device, software, timeout);
         let problem = verdict.err().map(|problem| problem.to_string());
         Qualified { device: device.name().to_owned(), problem }
     };
@@ -343,8 +343,7 @@ fn device_table(rows: &[Row]) -> Vec<String> {
     table(&columns, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-/// Lists each codec once. It has a window if the device is bound to it, and no window if the device uses the codec's
-/// full window.
+/// Lists each codec once. The window is shown only for a device that cannot use the codec's full window.
 fn codecs(row: &Row) -> String {
     let once = |dialects: &[String]| {
         let shown = dialects.iter().filter(|dialect| {
@@ -449,5 +448,5 @@ const EXAMPLES: &str = "Examples:
   rebate devices --json
   rebate devices --compression 10.0.0.7:9200,lane:/run/rebate/lane
 
-`deflate/4KiB` is deflate within a window of 4 KiB. `rebate doctor` says what keeps a device from being used, and \
-how to fix it.";
+`deflate/4KiB` means deflate with a window of 4 KiB. `rebate doctor` finds out why a device cannot be used, and how \
+to fix it.";

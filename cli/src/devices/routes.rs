@@ -38,7 +38,7 @@ pub(super) struct Routes {
 /// Returns the routes of every op, for sizes from 64 B to the largest item, but at most 16 MiB.
 ///
 /// # Errors
-/// The generator refuses the sample value.
+/// The sample value cannot be generated.
 pub(super) fn routes(config: &Config, devices: &server::Devices) -> Result<Routes, String> {
     let runtime = &config.runtime;
     let policy = convert::policy(runtime.policy, runtime, devices.all.len(), devices.accelerators);
@@ -96,8 +96,8 @@ fn route(
     }
 }
 
-/// Returns a hint if a device is bound to a window. Such a device gets only values that are written within that window.
-/// By default no value is written so.
+/// Returns a hint if a device reads only streams with a limited window. Such a device gets only values that
+/// were compressed with that window, which is not the default.
 fn bound_to_window(form: &FormPolicy, devices: &server::Devices) -> Option<String> {
     let bound = devices.all.iter().find(|device| {
         let can = device.capabilities();
@@ -211,5 +211,5 @@ const LEARNS: &str = "this policy learns costs from the jobs that it serves; the
 /// A draw with which a policy never probes, because policies probe only on small draws.
 const NO_PROBE: u64 = u64::MAX;
 
-/// The largest size that is tested. Above it only a device's limit changes anything.
+/// The largest size that is tested. At larger sizes, the route can change only at a device's limit.
 const LARGEST: ByteCount = ByteCount::mib(16);

@@ -1,11 +1,11 @@
-//! Generates a value like those in caches, for testing policies and devices. It is HTML that is always the same.
+//! Generates a value like those in caches, for testing policies and devices. It is always the same HTML.
 
 use workload::{PayloadClass, SizeDist, Sizes, Values, Weighting};
 
 /// Generates HTML of this size.
 ///
 /// # Errors
-/// The generator refuses the size.
+/// The size is not valid.
 pub(crate) fn sample(bytes: usize) -> Result<Vec<u8>, String> {
     let sizes = SizeDist::Fixed { bytes: bytes as u64 };
     let sizes = Sizes::new(&sizes, Weighting::Calls).map_err(|error| error.to_string())?;

@@ -34,8 +34,8 @@ pub(super) fn findings(machine: &Machine, wanted: Wanted) -> Vec<Finding> {
     found
 }
 
-/// Reports that there is no IAA. This is a problem if the configuration needs one. Otherwise it is a note, and only if
-/// there is no other accelerator.
+/// Reports that there is no IAA. This is a problem if the configuration needs an IAA. Otherwise it is a note,
+/// which is omitted if there is another accelerator.
 fn none(machine: &Machine, wanted: Wanted) -> Option<Finding> {
     if wanted.iaa {
         let what = "qpl-hardware is configured, and neither the PCI bus nor /sys/bus/dsa has an \
@@ -125,7 +125,7 @@ fn iommu(machine: &Machine, devices: &[&IdxdDevice], wanted: Wanted) -> Option<F
     }))
 }
 
-/// Checks libaccel-config. QPL finds devices through it and opens it by this name.
+/// Checks that libaccel-config is installed. QPL opens it by its file name to find devices.
 fn library(machine: &Machine, wanted: Wanted) -> Option<Finding> {
     (!machine.accel_config).then(|| {
         let what = "libaccel-config.so.1 is missing from the usual folders; QPL finds devices \

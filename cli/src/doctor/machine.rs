@@ -45,7 +45,7 @@ fn memory_lock(machine: &Machine) -> Option<Finding> {
     Some(Finding::new(Severity::Ok, "memlock", what))
 }
 
-/// The kernel's word for a feature, the vendor's word, and the functions that are slow without it.
+/// The kernel's and the vendor's names of processor features, and the functions that are slow without them.
 const FEATURES: [(&str, &str, &str); 4] = [
     ("sse4_2", "SSE4.2", "CRC-32C is"),
     ("pclmulqdq", "PCLMULQDQ", "CRC-64 and AES-GCM are"),

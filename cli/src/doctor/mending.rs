@@ -81,7 +81,7 @@ fn late(device: &str) -> Mend {
     Mend::root(how, vec![KERNEL_LOG.to_owned()])
 }
 
-/// Returns the fix for a fault that no setting fixes.
+/// Returns the advice to report a fault in a driver and to stop using the device.
 fn reported(device: &str, why: &str) -> Mend {
     Mend::text(
         "Whoever configures the server",
@@ -94,7 +94,7 @@ fn reported(device: &str, why: &str) -> Mend {
 
 const KERNEL_LOG: &str = "sudo dmesg | tail -n 50";
 
-/// The beginnings of the names of devices without hardware.
+/// The prefixes of the names of devices without hardware.
 const IN_THIS_PROCESS: [&str; 5] =
     ["software", "worker", "virtual-", "qpl-software", "dpdk-compress_"];
 
@@ -108,7 +108,7 @@ mod tests {
     fn each_kind_of_failure_is_someones_to_mend() {
         let failed = |error| Problem::Failed { op: "compress", error };
         let refused = |reason| Problem::Refused { op: "compress", reason };
-        let late = Problem::Late { op: "compress", patience: Duration::from_secs(2) };
+        let late = Problem::Late { op: "compress", timeout: Duration::from_secs(2) };
         let wrong = Problem::Wrong { what: "compress", how: "zstd", why: String::new() };
         let misconfigured = DeviceError::Misconfigured("no such node".to_owned());
         for (problem, who, how) in [

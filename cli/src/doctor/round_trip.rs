@@ -30,14 +30,14 @@ pub(super) struct RoundTrip {
 /// failure.
 ///
 /// # Errors
-/// There is no value with which the device can be tested.
+/// The value for the test cannot be generated.
 pub(super) fn finding(
     device: &dyn Device,
     severity: Severity,
 ) -> Result<(Finding, Option<RoundTrip>), String> {
     let (name, sample) = (device.name(), Bytes::from(sample(SAMPLE_BYTES)?));
     Ok(match round_trip(device, &sample) {
-        Ok(trip) => (Finding::new(Severity::Ok, name, trip.told()), Some(trip)),
+        Ok(trip) => (Finding::new(Severity::Ok, name, trip.summary()), Some(trip)),
         Err(problem) => {
             let finding = Finding::new(severity, name, problem.to_string());
             (finding.mend(mend(name, &problem)), None)
@@ -46,7 +46,7 @@ pub(super) fn finding(
 }
 
 impl RoundTrip {
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let us = |time: Option<u64>| time.map_or("software".to_owned(), |us| format!("{us} us"));
         let codec = |trip: &CodecTrip| {
             let (there, back) = (us(trip.compress_us), us(trip.decompress_us));
@@ -63,7 +63,7 @@ impl RoundTrip {
 fn round_trip(device: &dyn Device, sample: &Bytes) -> Result<RoundTrip, Problem> {
     let before = device.counters();
     let software = Software::new(drivers::ENGINES);
-    let trip = qualification::round_trip(device, &software, sample, PATIENCE)?;
+    let trip = qualification::round_trip(device, &software, sample, TIMEOUT)?;
     let after = device.counters().into_iter().map(|(name, count)| {
         let earlier =
             before.iter().find(|counter| counter.0 == name).map_or(0, |counter| counter.1);
@@ -80,8 +80,8 @@ fn round_trip(device: &dyn Device, sample: &Bytes) -> Result<RoundTrip, Problem>
 
 const SAMPLE_BYTES: usize = 64 << 10;
 
-/// The time limit of a job. A device of threads may wait for a core for seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time limit of a job. A device that consists of threads may wait for a core for seconds.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

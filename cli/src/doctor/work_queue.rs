@@ -7,7 +7,7 @@ use units::ByteCount;
 use super::Wanted;
 use super::finding::{Finding, Mend, Severity};
 
-/// Returns the findings. If `needed` is set, the configuration does not work without this device.
+/// Returns the findings. If `needed` is set, the configuration requires this device.
 pub(super) fn findings(
     machine: &Machine,
     device: &IdxdDevice,
@@ -180,7 +180,7 @@ fn settings(name: &str, group: u64, size: &str, entries: u64) -> String {
     )
 }
 
-/// The largest transfer (bytes). This is Linux's default and ours.
+/// The largest transfer (bytes). This is the default of Linux and of `runtime.qpl_transfer_bytes_max`.
 const TRANSFER_BYTES: u64 = 2 << 20;
 
 const ENABLED: &str = "enabled";

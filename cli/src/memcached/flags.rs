@@ -1,8 +1,9 @@
-//! Parses memcached's command line into values: what each flag accepts, in the order in which memcached checks it. So
-//! the first wrong flag decides the message and the exit code. Nothing is opened, resolved or started here.
+//! Parses memcached's command line into values. The flags are checked in memcached's order, so the first
+//! wrong flag decides the message and the exit code. The module does not open, resolve or start anything.
 
 use super::getopt::{Options, Spec, Value};
-use super::{Failure, number, suboptions};
+use super::suboptions::{self, Ssl};
+use super::{Failure, number};
 
 /// The action that a command line requests.
 #[derive(Debug, PartialEq)]
@@ -28,10 +29,19 @@ pub(super) struct Flags {
     pub(super) threads: Option<i32>,
     pub(super) requests_per_turn: Option<i32>,
     pub(super) backlog: Option<i32>,
+    /// The protocols of clients: `auto`, `ascii` or `binary`.
+    pub(super) protocol: Option<String>,
     pub(super) item_bytes: Option<i64>,
     pub(super) idle_timeout_s: Option<i32>,
     pub(super) user: Option<String>,
     pub(super) pidfile: Option<String>,
+    pub(super) memory_file: Option<String>,
+    /// The file of users and passwords.
+    pub(super) token_file: Option<String>,
+    /// True if clients use TLS (`-Z`), except at addresses with `notls:`.
+    pub(super) tls: bool,
+    /// The values of the `ssl_` suboptions that have an effect.
+    pub(super) ssl: Ssl,
     pub(super) daemon: bool,
     pub(super) lock_memory: bool,
     pub(super) core_files: bool,
@@ -59,8 +69,15 @@ pub(super) fn parse(args: Vec<String>) -> Result<Request, Failure> {
             _ => flags.set(letter, &value.unwrap_or_default())?,
         }
     }
+    // memcached's text login cannot be combined with the binary protocol.
+    if flags.token_file.is_some() && flags.protocol.as_deref().is_some_and(|name| name != "ascii") {
+        return Err(Failure::new(EX_USAGE, BINARY_WITH_TOKENS.to_owned()));
+    }
     Ok(Request::Serve(Box::new(flags)))
 }
+
+const BINARY_WITH_TOKENS: &str =
+    "ERROR: You cannot allow the BINARY protocol while using ascii authentication tokens.";
 
 impl Flags {
     fn set(&mut self, letter: char, value: &str) -> Result<(), Failure> {
@@ -85,6 +102,9 @@ impl Flags {
             'I' => self.item_bytes = Some(item_bytes(value)),
             'u' => self.user = Some(value.to_owned()),
             'P' => self.pidfile = Some(value.to_owned()),
+            'Y' => self.token_file = Some(value.to_owned()),
+            'e' => self.memory_file = Some(value.to_owned()),
+            'Z' => self.tls = true,
             'd' => self.daemon = true,
             'k' => self.lock_memory = true,
             'r' => self.core_files = true,
@@ -93,6 +113,8 @@ impl Flags {
                 let all = suboptions::check(value).map_err(|text| Failure::new(1, text))?;
                 self.idle.extend(all.idle);
                 self.idle_timeout_s = all.idle_timeout_s.or(self.idle_timeout_s);
+                self.ssl.add(all.ssl);
+                self.warnings.extend(all.warnings);
             }
             _ => return self.set_idle(letter, value),
         }
@@ -107,20 +129,18 @@ impl Flags {
             'U' if number::integer(value) != 0 => {
                 return refuse("UDP is not served: give -U 0, or leave -U out");
             }
-            'B' if value == "binary" => {
-                return refuse("The binary protocol is not served: give -B ascii or -B auto");
-            }
-            'B' if !["ascii", "auto"].contains(&value) => {
+            'B' if !["auto", "ascii", "binary"].contains(&value) => {
                 let text = format!(
-                    "Invalid value for binding protocol: {value}\n -- should be one of auto or ascii"
+                    "Invalid value for binding protocol: {value}\n -- should be one of auto, binary, or ascii"
                 );
                 return refuse(&text);
             }
+            'B' => {
+                self.protocol = Some(value.to_owned());
+                return Ok(());
+            }
             'S' => return refuse("This server is not built with SASL support."),
-            'Y' => return refuse("This server is not built with authentication by token (-Y)."),
-            'Z' => return refuse("This server is not built with TLS support."),
             'F' => return refuse("-F is not supported: flush_all cannot be disabled"),
-            'e' => return refuse("-e is not supported: memory does not outlive the process"),
             'f' if number::float(value) <= 1.0 => {
                 return Err(Failure::new(1, "Factor must be greater than 1".to_owned()));
             }
@@ -129,7 +149,7 @@ impl Flags {
             'D' if value.is_empty() => {
                 return Err(Failure::new(1, "No delimiter specified".to_owned()));
             }
-            'U' | 'B' => return Ok(()),
+            'U' => return Ok(()),
             _ => {}
         }
         self.idle.push(format!("-{letter} has no effect here"));
@@ -159,7 +179,7 @@ impl Flags {
     }
 }
 
-/// sysexits.h: the command was used incorrectly.
+/// The exit code for incorrect use of the command (sysexits.h).
 pub(super) const EX_USAGE: u8 = 64;
 
 /// The number of threads above which memcached warns.
@@ -253,8 +273,11 @@ mod tests {
             item_bytes: Some(2 << 20),
             requests_per_turn: Some(5),
             backlog: Some(6),
+            protocol: Some("ascii".into()),
             user: Some("nobody".into()),
             pidfile: Some("/run/x".into()),
+            memory_file: Some("/run/m".into()),
+            token_file: Some("/run/t".into()),
             unix_mask: Some(0o770),
             unix_socket: Some("/run/s".into()),
             daemon: true,
@@ -264,13 +287,17 @@ mod tests {
             ..Flags::default()
         };
         for line in [
-            "-p 11212 -m 128 -c 10 -t 2 -I 2m -R 5 -b 6 -u nobody -P /run/x -a 770 -s /run/s -d -vv -M -X -U 0",
-            "-p11212 -m128 -c10 -t2 -I2m -R5 -b6 -unobody -P/run/x -a770 -s/run/s -dvvMX -U0 -B auto",
+            "-p 11212 -m 128 -c 10 -t 2 -I 2m -R 5 -b 6 -u nobody -P /run/x -a 770 -s /run/s -d -vv -M -X -U 0 \
+             -B ascii -e /run/m -Y /run/t",
+            "-p11212 -m128 -c10 -t2 -I2m -R5 -b6 -unobody -P/run/x -a770 -s/run/s -dvvMX -U0 -B ascii -e/run/m \
+             -Y/run/t",
             "--port=11212 --memory-limit=128 --conn-limit=10 --threads=2 --max-item-size=2048k \
              --max-reqs-per-event=5 --listen-backlog=6 --user=nobody --pidfile=/run/x --unix-mask=770 \
-             --unix-socket=/run/s --daemon --verbose --verbose --disable-evictions --disable-dumping --udp-port=0",
+             --unix-socket=/run/s --daemon --verbose --verbose --disable-evictions --disable-dumping --udp-port=0 \
+             --protocol=ascii --memory-file=/run/m --auth-file=/run/t",
             "--port 11212 --memory-l 128 --conn 10 --thr 2 --max-item 2m --max-reqs 5 --listen-b 6 --us nobody \
-             --pid /run/x --unix-m 770 --unix-s /run/s --dae -v --verb --disable-e --disable-dump --protocol ascii",
+             --pid /run/x --unix-m 770 --unix-s /run/s --dae -v --verb --disable-e --disable-dump --protocol ascii \
+             --memory-f /run/m --auth-f /run/t",
         ] {
             assert_eq!(serve(line), expected, "{line}");
         }
@@ -293,11 +320,10 @@ mod tests {
             ("-D ", 1, "No delimiter specified"),
             ("-o nonesuch", 1, "Illegal suboption \"nonesuch\""),
             ("-U 11211", 64, "UDP is not served"),
-            ("-B binary", 64, "The binary protocol is not served"),
             ("-B http", 64, "Invalid value for binding protocol: http"),
             ("-S", 64, "This server is not built with SASL support."),
-            ("-Z", 64, "This server is not built with TLS support."),
-            ("-Y f", 64, "This server is not built with authentication"),
+            ("-o ssl_keyformat=DER", 1, "-o ssl_keyformat=DER is not valid; give one of PEM"),
+            ("-Y f -B auto", 64, "ERROR: You cannot allow the BINARY protocol while using ascii"),
             ("-F", 64, "-F is not supported"),
             ("-Q", 1, "rebate memcached: invalid option -- 'Q'\nIllegal argument \"?\""),
             ("-p", 1, "rebate memcached: option requires an argument -- 'p'"),

@@ -5,12 +5,12 @@
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-/// Tells whether an option takes a value.
+/// The rule whether an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     None,
     Required,
-    /// The value may be given, and only as `--long=value`.
+    /// The value is optional and can be given only as `--long=value`.
     Optional,
 }
 

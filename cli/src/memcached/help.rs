@@ -34,20 +34,35 @@ see no difference.
                           (default: 20)
 -b, --listen-backlog=<num>
                           accept queue (default: 1024)
+-B, --protocol=<name>     what clients may speak: ascii, binary, or auto for both, which the
+                          first byte of a connection decides (default: auto)
 -d, --daemon              run in the background
 -u, --user=<user>         become this user (needed when run as root)
 -P, --pidfile=<file>      write the process id to this file
+-e, --memory-file=<file>  keep the items over a restart: save them to this file at the end
+                          (SIGTERM, SIGINT, SIGUSR1), load them at the start
+-Y, --auth-file=<file>    ask for a password: lines user:password, of which the first 8
+                          count; a client's first set logs it in
 -k, --lock-memory         keep all memory from being paged out
 -r, --enable-coredumps    raise the limit on core files
 -v, --verbose             log more (-vv, -vvv: more still)
+-Z, --enable-ssl          TLS at every TCP address but those with the prefix notls:
+                          (-l notls:<addr>); needs -o ssl_chain_cert
 -h, --help                this text
 -i, --license             the license
 -V, --version             the version
 -o, --extended=<list>     memcached's suboptions are accepted; those that tune what does
                           not exist here have no effect (-v says which)
+   - ssl_chain_cert:      certificate chain file in PEM format
+   - ssl_key:             private key in PEM, if it is not in that file
+   - ssl_verify_mode:     certificates of clients: 0 none (default), 1 or 3 request,
+                          2 require
+   - ssl_ca_cert:         file with the authorities of clients' certificates, PEM
+   - ssl_ciphers:         suites of TLS 1.2, by OpenSSL's names (default: all safe ones)
+   - ssl_min_version:     oldest version: 2 TLS 1.2 (default), 3 TLS 1.3
 
 -f, -n, -L, -C, -D, -A, -W and -N are accepted and have no effect (-v says so).
-UDP (-U other than 0), -B binary, -S, -Y, -Z, -F and -e are refused.
+UDP (-U other than 0), -S and -F are refused.
 
 Further settings come from the file that REBATE_CONFIG names and from
 REBATE_SECTION__KEY variables; `rebate serve --print-config` lists them.

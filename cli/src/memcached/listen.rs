@@ -2,18 +2,43 @@
 //! brackets or bare, and the prefixes `tag[..]:` and `proto[..]:`. Names are resolved here, as memcached does at its
 //! start.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
-/// Returns the addresses of `-l`, or every interface if there is none.
+use server::config::TLS_PREFIX;
+
+/// An address to listen on, and whether its clients use TLS.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Listener {
+    pub(super) address: SocketAddr,
+    pub(super) is_tls: bool,
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = if self.is_tls { TLS_PREFIX } else { "" };
+        write!(f, "{prefix}{}", self.address)
+    }
+}
+
+/// Returns the addresses of `-l`, or every interface if there is none. With `tls`, all of them but those with `notls:`
+/// use TLS.
 ///
 /// # Errors
 /// The list is not valid. The error gives the reason.
-pub(super) fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>, String> {
+pub(super) fn addresses(list: Option<&str>, port: u16, tls: bool) -> Result<Vec<Listener>, String> {
     let mut found = Vec::new();
     for text in list.unwrap_or("*").split([',', ';']).filter(|text| !text.is_empty()) {
-        let text = after_prefixes(text)?;
-        let (host, port) = split(text, port)?;
-        found.extend(resolve(host, port)?);
+        let (is_tls, text) = match text.strip_prefix("notls") {
+            Some(_) if !tls => {
+                return Err("'notls' option is valid only when SSL is enabled".to_owned());
+            }
+            Some(rest) => (false, rest.strip_prefix(':').unwrap_or(rest)),
+            None => (tls, text),
+        };
+        let (host, port) = split(after_prefixes(text)?, port)?;
+        let all = resolve(host, port)?.into_iter();
+        found.extend(all.map(|address| Listener { address, is_tls }));
     }
     Ok(found)
 }
@@ -25,9 +50,6 @@ pub(super) fn port(number: i32) -> Result<u16, String> {
 }
 
 fn after_prefixes(mut text: &str) -> Result<&str, String> {
-    if text.starts_with("notls") {
-        return Err("'notls' option is valid only when SSL is enabled".to_owned());
-    }
     for prefix in ["proto[", "tag["] {
         let Some(rest) = text.strip_prefix(prefix) else { continue };
         let invalid = || format!("Invalid listener \"{text}\": give {prefix}NAME]:ADDRESS");
@@ -78,7 +100,7 @@ mod tests {
     use super::*;
 
     fn shown(list: &str) -> Vec<String> {
-        addresses(Some(list), 11211).unwrap().iter().map(ToString::to_string).collect()
+        addresses(Some(list), 11211, false).unwrap().iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -89,7 +111,11 @@ mod tests {
         assert_eq!(shown("[::1]:2,::1"), ["[::1]:2", "[::1]:11211"]);
         assert_eq!(shown("tag[a]:127.0.0.1"), ["127.0.0.1:11211"]);
         assert_eq!(shown("proto[ascii]:127.0.0.1:3"), ["127.0.0.1:3"]);
-        assert!(addresses(None, 5).unwrap().contains(&"0.0.0.0:5".parse().unwrap()));
+        let any = Listener { address: "0.0.0.0:5".parse().unwrap(), is_tls: false };
+        assert!(addresses(None, 5, false).unwrap().contains(&any));
+        let mixed = addresses(Some("127.0.0.1,notls:127.0.0.1:6"), 5, true).unwrap();
+        let mixed: Vec<_> = mixed.iter().map(ToString::to_string).collect();
+        assert_eq!(mixed, ["tls://127.0.0.1:5", "127.0.0.1:6"]);
     }
 
     #[test]
@@ -101,8 +127,8 @@ mod tests {
             ("notls:127.0.0.1", "'notls' option is valid only when SSL is enabled"),
             ("proto[binary]:127.0.0.1", "Protocol \"binary\" is not served, only ascii"),
         ] {
-            assert_eq!(addresses(Some(list), 1).unwrap_err(), problem);
+            assert_eq!(addresses(Some(list), 1, false).unwrap_err(), problem);
         }
-        assert!(addresses(Some("999.1.1.1"), 1).unwrap_err().starts_with("cannot resolve"));
+        assert!(addresses(Some("999.1.1.1"), 1, false).unwrap_err().starts_with("cannot resolve"));
     }
 }

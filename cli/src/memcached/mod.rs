@@ -1,5 +1,5 @@
-//! `rebate memcached`: the server behind memcached's flags, messages and exit codes, so that it can replace a memcached
-//! binary. This module connects the others. `flags` and `settings` know the meaning of the flags.
+//! `rebate memcached`: the server behind memcached's flags, messages and exit codes, so that it can replace a
+//! memcached binary. `flags` and `settings` define the meaning of the flags.
 
 mod flags;
 mod getopt;
@@ -34,9 +34,9 @@ impl Failure {
     }
 }
 
-/// sysexits.h: the user is unknown.
+/// The exit code for an unknown user (sysexits.h).
 const EX_NOUSER: u8 = 67;
-/// sysexits.h: the system refused.
+/// The exit code for an error of the operating system (sysexits.h).
 const EX_OSERR: u8 = 71;
 
 /// Returns the arguments for [`run`] if the command line is memcached's: `rebate memcached ...`, or a link to this
@@ -81,6 +81,7 @@ fn serve(flags: Flags) -> Result<ExitCode, Failure> {
         sources.file = Some(absolute(Path::new(&path))?);
     }
     let loaded = load(&sources)?;
+    server::access::check(&loaded.config).map_err(|problem| Failure::new(1, problem))?;
     let pidfile = flags.pidfile.as_deref().map(|path| absolute(Path::new(path))).transpose()?;
     let port_file = std::env::var_os("MEMCACHED_PORT_FILENAME");
     let port_file = port_file.map(|path| absolute(Path::new(&path))).transpose()?;
@@ -90,6 +91,12 @@ fn serve(flags: Flags) -> Result<ExitCode, Failure> {
     log::start(level, flags.verbose > 1);
     for idle in &flags.idle {
         tracing::info!("{idle}");
+    }
+    if let Some((_, address)) = config::exposed(&loaded.config) {
+        tracing::warn!(
+            "other hosts can reach {address}, and everybody there may read, change and remove every item: -Y FILE \
+             asks for passwords, -l 127.0.0.1 closes the port to other hosts"
+        );
     }
     let handover = Handover { pidfile, remove_pidfile: flags.daemon, port_file };
     match process::serve(loaded, || config::load(&sources), &handover) {

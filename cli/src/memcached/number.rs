@@ -1,5 +1,5 @@
-//! Parses numbers as memcached does (C's `atoi` and `strtol`): leading blanks and a sign, then digits. Anything behind
-//! the digits is ignored. Numbers out of range saturate. C leaves their value undefined.
+//! Parses numbers as memcached does (C's `atoi` and `strtol`): leading blanks and a sign, then digits.
+//! Anything behind the digits is ignored. Numbers out of range saturate; in C their value is undefined.
 
 /// Parses an integer as `atoi` does. Returns zero if there is no number.
 pub(super) fn integer(text: &str) -> i32 {

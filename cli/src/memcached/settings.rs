@@ -1,28 +1,31 @@
-//! Turns memcached's flags into configuration. memcached's defaults are below every other source, and its flags are
-//! above. So a file and the environment may set keys for which memcached has no flag, such as the codec and the admin
-//! address.
+//! Turns memcached's flags into configuration. memcached's defaults have the lowest priority of all sources,
+//! and its flags have the highest. A file and the environment can set keys for which memcached has no flag,
+//! such as the codec and the admin address.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use server::config::{Config, Flag, Sources};
 use units::{ByteCount, limits};
 
 use super::flags::{EX_USAGE, Flags};
+use super::listen::Listener;
+use super::suboptions::Ssl;
 use super::{EX_OSERR, Failure, absolute, listen};
 
 /// Returns the configuration of a memcached without flags.
 pub(super) fn defaults() -> Result<Config, Failure> {
     let mut config = Config::default();
-    config.server.listen = shown(&addresses(None, PORT)?);
+    config.server.listen = shown(&addresses(None, PORT, false)?);
     config.server.threads = THREADS;
+    // Like memcached, it listens everywhere for everybody. It warns about that when it starts.
+    config.server.insecure = true;
     Ok(config)
 }
 
 /// Returns the sources of a server started with `flags`.
 ///
 /// # Errors
-/// memcached refuses a port, or an address cannot be resolved. Ranges are checked when the sources are loaded.
+/// A port is invalid, or an address cannot be resolved. Ranges are checked when the sources are loaded.
 pub(super) fn sources(
     flags: &Flags,
     environment: Vec<(String, String)>,
@@ -39,10 +42,25 @@ pub(super) fn sources(
         // memcached would keep running although no client could connect.
         let text = "-p 0 turns TCP off and there is no -s: no client could connect (-p -1 takes a free port)";
         return Err(Failure::new(EX_USAGE, text.to_owned()));
-    } else if flags.port.is_some() || flags.listen.is_some() {
+    } else if flags.port.is_some() || flags.listen.is_some() || flags.tls {
         let port = flags.port.map_or(Ok(PORT), listen::port);
         let port = port.map_err(|text| Failure::new(EX_USAGE, text))?;
-        push("-l/-p", "server.listen", shown(&addresses(flags.listen.as_deref(), port)?).join(","));
+        let listeners = addresses(flags.listen.as_deref(), port, flags.tls)?;
+        push("-l/-p", "server.listen", shown(&listeners).join(","));
+    }
+    if flags.tls {
+        tls(&flags.ssl, &mut push)?;
+    }
+    if let Some(path) = &flags.memory_file {
+        let path = absolute(Path::new(path))?;
+        push("-e", "store.file", path.to_string_lossy().into_owned());
+    }
+    if let Some(path) = &flags.token_file {
+        let path = absolute(Path::new(path))?;
+        push("-Y", "server.token_file", path.to_string_lossy().into_owned());
+        push("-Y", "server.protocol", "ascii".to_owned());
+    } else if let Some(protocol) = &flags.protocol {
+        push("-B", "server.protocol", protocol.clone());
     }
     let mut number = |name: &str, key: &str, value: Option<i64>| {
         if let Some(value) = value {
@@ -75,8 +93,42 @@ pub(super) fn sources(
     Ok(Sources { defaults, file: None, environment, flags: set })
 }
 
-fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>, Failure> {
-    listen::addresses(list, port).map_err(|problem| {
+/// Turns the suboptions of TLS into configuration.
+fn tls(ssl: &Ssl, push: &mut impl FnMut(&str, &str, String)) -> Result<(), Failure> {
+    for (name, key, path) in [
+        ("-o ssl_chain_cert", "tls.cert_file", &ssl.chain_cert),
+        ("-o ssl_key", "tls.key_file", &ssl.key),
+        ("-o ssl_ca_cert", "tls.ca_file", &ssl.ca_cert),
+    ] {
+        if let Some(path) = path {
+            let path = absolute(Path::new(path))?;
+            push(name, key, path.to_string_lossy().into_owned());
+        }
+    }
+    if ssl.chain_cert.is_none() {
+        let text = "-Z needs a certificate: give -o ssl_chain_cert=FILE";
+        return Err(Failure::new(EX_USAGE, text.to_owned()));
+    }
+    if let Some(mode) = ssl.verify_mode {
+        // There are no later handshakes on a connection, so "once" is the same as "request".
+        let word = ["none", "request", "require", "request"].get(mode as usize).unwrap_or(&"none");
+        push("-o ssl_verify_mode", "tls.client_auth", (*word).to_owned());
+    }
+    if let Some(version) = ssl.min_version {
+        let word = if version == TLS_13 { "1.3" } else { "1.2" };
+        push("-o ssl_min_version", "tls.min_version", word.to_owned());
+    }
+    if let Some(ciphers) = &ssl.ciphers {
+        push("-o ssl_ciphers", "tls.ciphers", ciphers.replace(':', ","));
+    }
+    Ok(())
+}
+
+/// memcached's number for TLS 1.3 in `ssl_min_version`.
+const TLS_13: i32 = 3;
+
+fn addresses(list: Option<&str>, port: u16, tls: bool) -> Result<Vec<Listener>, Failure> {
+    listen::addresses(list, port, tls).map_err(|problem| {
         let place = list.map_or(String::new(), |list| {
             format!("\nfailed to listen on one of interface(s) {list}")
         });
@@ -84,18 +136,18 @@ fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>, Failure> 
     })
 }
 
-fn shown(addresses: &[SocketAddr]) -> Vec<String> {
+fn shown(addresses: &[Listener]) -> Vec<String> {
     addresses.iter().map(ToString::to_string).collect()
 }
 
-/// memcached's port and number of worker threads, if no flag sets them.
+/// memcached's default port. `THREADS` is its default number of worker threads.
 const PORT: u16 = 11211;
 const THREADS: usize = 4;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use server::config::load;
+    use server::config::{ProtocolName, load};
 
     use super::super::flags::{Request, parse};
     use super::*;
@@ -113,8 +165,11 @@ mod tests {
     #[test]
     fn flags_become_configuration() {
         let config = config(
-            "-l 127.0.0.1,127.0.0.2:5 -p 7 -m 256 -c 9 -t 3 -R 8 -b -1 -I 128m -M -X -a 666 -o idle_timeout=9",
+            "-l 127.0.0.1,127.0.0.2:5 -p 7 -m 256 -c 9 -t 3 -R 8 -b -1 -I 128m -M -X -a 666 -o idle_timeout=9 \
+             -e /run/m -B binary",
         );
+        assert_eq!(config.server.protocol, ProtocolName::Binary);
+        assert_eq!(config.store.file.as_deref(), Some("/run/m".as_ref()));
         assert_eq!(config.server.listen, ["127.0.0.1:7", "127.0.0.2:5"]);
         assert_eq!(config.store.memory, ByteCount::mib(256));
         assert_eq!(config.store.item_bytes_max, ByteCount::mib(128));
@@ -135,6 +190,21 @@ mod tests {
     }
 
     #[test]
+    fn tls_has_memcacheds_suboptions() {
+        let config = config(
+            "-Z -l 127.0.0.1,notls:127.0.0.1:5 -o ssl_chain_cert=/c,ssl_key=/k,ssl_ca_cert=/a \
+             -o ssl_verify_mode=2,ssl_min_version=3,ssl_keyformat=PEM,ssl_wbuf_size=16",
+        );
+        assert_eq!(config.server.listen, ["tls://127.0.0.1:11211", "127.0.0.1:5"]);
+        assert_eq!(config.tls.cert_file.as_deref(), Some("/c".as_ref()));
+        assert_eq!(config.tls.key_file.as_deref(), Some("/k".as_ref()));
+        assert_eq!(config.tls.client_auth, server::config::ClientAuthWord::Require);
+        assert_eq!(config.tls.min_version, server::config::TlsVersionWord::Tls13);
+        let failure = sources(&flags("-Z"), Vec::new()).unwrap_err();
+        assert!(failure.text.contains("ssl_chain_cert=FILE"), "{}", failure.text);
+    }
+
+    #[test]
     fn a_unix_socket_turns_tcp_off() {
         let config = config("-s /run/r.sock -p 11211 -l 127.0.0.1");
         assert_eq!(config.server.unix_socket.as_deref(), Some("/run/r.sock".as_ref()));
@@ -148,7 +218,8 @@ mod tests {
             vec![set("REBATE_COMPRESS__CODEC", "lz4"), set("REBATE_SERVER__THREADS", "2")];
         let sources = sources(&flags("-t 3"), environment).unwrap();
         let config = load(&sources).unwrap().config;
-        assert_eq!(config.compress.codec, server::config::CodecName::Lz4);
+        let lz4 = server::config::CodecName::Named(units::Codec::Lz4);
+        assert_eq!(config.compress.codec, lz4);
         assert_eq!(config.server.threads, 3);
     }
 

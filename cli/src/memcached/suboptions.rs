@@ -1,6 +1,7 @@
-//! Checks memcached's `-o` suboptions. Most of them tune slabs, the LRU and threads that do not exist here. They are
-//! checked as memcached checks them and have no effect. Unknown suboptions are refused, and also suboptions whose
-//! absence would surprise. `idle_timeout` has memcached's effect.
+//! Checks memcached's `-o` suboptions. Most of them tune slabs, the LRU and threads that do not exist here.
+//! They are checked as memcached checks them and have no effect. Unknown suboptions are refused, and so are
+//! suboptions that would change the nature of the server. `idle_timeout` and the suboptions of TLS have memcached's
+//! effect.
 
 use super::number;
 
@@ -11,6 +12,46 @@ pub(super) struct Suboptions {
     pub(super) idle: Vec<String>,
     /// The time after which silent clients lose their connections (s).
     pub(super) idle_timeout_s: Option<i32>,
+    /// The suboptions of TLS.
+    pub(super) ssl: Ssl,
+    /// Warnings that the operator should see at once.
+    pub(super) warnings: Vec<String>,
+}
+
+/// The suboptions of TLS that have an effect. They are `None` if they were not given.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Ssl {
+    pub(super) chain_cert: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) ca_cert: Option<String>,
+    pub(super) verify_mode: Option<i32>,
+    pub(super) min_version: Option<i32>,
+    pub(super) ciphers: Option<String>,
+}
+
+impl Ssl {
+    /// Takes over the suboptions of a later `-o`.
+    pub(super) fn add(&mut self, later: Self) {
+        self.chain_cert = later.chain_cert.or(self.chain_cert.take());
+        self.key = later.key.or(self.key.take());
+        self.ca_cert = later.ca_cert.or(self.ca_cert.take());
+        self.verify_mode = later.verify_mode.or(self.verify_mode);
+        self.min_version = later.min_version.or(self.min_version);
+        self.ciphers = later.ciphers.or(self.ciphers.take());
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        let text = || Some(value.to_owned());
+        match name {
+            "ssl_chain_cert" => self.chain_cert = text(),
+            "ssl_key" => self.key = text(),
+            "ssl_ca_cert" => self.ca_cert = text(),
+            "ssl_ciphers" => self.ciphers = text(),
+            "ssl_verify_mode" => self.verify_mode = Some(number::integer(value)),
+            "ssl_min_version" => self.min_version = Some(number::integer(value)),
+            _ => {}
+        }
+    }
 }
 
 /// Checks the suboptions of one `-o`.
@@ -37,11 +78,22 @@ pub(super) fn check(list: &str) -> Result<Suboptions, String> {
             Rule::IdleTimeout => {
                 all.idle_timeout_s = value.map(|value| number::integer(value).max(0));
             }
+            Rule::Tls | Rule::TlsWhole(..) => {
+                let value = value.unwrap_or_default();
+                if name == "ssl_min_version" && number::integer(value) < TLS_12 {
+                    let text = "WARNING: TLS 1.0 and 1.1 are not served; the oldest version is 1.2";
+                    all.warnings.push(text.to_owned());
+                }
+                all.ssl.set(name, value);
+            }
             _ => all.idle.push(format!("-o {name} has no effect here")),
         }
     }
     Ok(all)
 }
+
+/// memcached's number for TLS 1.2 in `ssl_min_version`.
+const TLS_12: i32 = 2;
 
 /// The values that memcached accepts for a suboption.
 enum Rule {
@@ -51,8 +103,12 @@ enum Rule {
     Any,
     /// A value is required, and any value is accepted.
     Given,
-    /// The value begins with a number of seconds. This is the only suboption with an effect.
+    /// The value begins with a number of seconds.
     IdleTimeout,
+    /// A value is required, which TLS uses.
+    Tls,
+    /// The same with a whole number within the range.
+    TlsWhole(i32, i32),
     /// The value is a whole number within the range.
     Whole(i32, i32),
     /// The value is optional. If given, it is a whole number within the range.
@@ -122,16 +178,16 @@ const KNOWN: &[(&str, Rule)] = &[
     ("ext_drop_under", Rule::Given),
     ("ext_max_frag", Rule::Given),
     ("ext_max_sleep", Rule::Given),
-    ("ssl_chain_cert", Rule::Given),
-    ("ssl_key", Rule::Given),
-    ("ssl_keyformat", Rule::Given),
-    ("ssl_verify_mode", Rule::Whole(0, 3)),
-    ("ssl_ciphers", Rule::Given),
-    ("ssl_ca_cert", Rule::Given),
+    ("ssl_chain_cert", Rule::Tls),
+    ("ssl_key", Rule::Tls),
+    ("ssl_keyformat", Rule::Word(&["PEM"])),
+    ("ssl_verify_mode", Rule::TlsWhole(0, 3)),
+    ("ssl_ciphers", Rule::Tls),
+    ("ssl_ca_cert", Rule::Tls),
     ("ssl_wbuf_size", Rule::Unsigned),
     ("ssl_session_cache", Rule::Any),
     ("ssl_kernel_tls", Rule::Any),
-    ("ssl_min_version", Rule::Whole(0, 3)),
+    ("ssl_min_version", Rule::TlsWhole(0, 3)),
 ];
 
 impl Rule {
@@ -145,10 +201,13 @@ impl Rule {
             return if optional { Ok(()) } else { Err(missing()) };
         };
         let (good, valid) = match self {
-            Rule::AsIs | Rule::Any | Rule::Given | Rule::IdleTimeout | Rule::Refused(_) => {
-                (true, String::new())
-            }
-            Rule::Whole(min, max) | Rule::WholeIfGiven(min, max) => {
+            Rule::AsIs
+            | Rule::Any
+            | Rule::Given
+            | Rule::IdleTimeout
+            | Rule::Tls
+            | Rule::Refused(_) => (true, String::new()),
+            Rule::Whole(min, max) | Rule::WholeIfGiven(min, max) | Rule::TlsWhole(min, max) => {
                 let good = (*min..=*max).contains(&number::integer(value));
                 (good, format!("a whole number from {min} to {max}"))
             }

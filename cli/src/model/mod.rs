@@ -19,64 +19,64 @@ use crate::terminal::{CliError, print_line, write_file};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ModelCommand {
-    /// Parameters: TOML, the public Accelerometer program's nine lines, or the name of a spec in specs/profiles.
+    /// Parameters: TOML, the nine lines of Accelerometer's public program, or a name in specs/profiles.
     #[arg(long, value_name = "FILE",
         required_unless_present_any = ["profile", "explain", "scheduler"])]
     file: Option<PathBuf>,
-    /// A CPU profile: the text of `perf script`, folded stacks, or pprof; - reads stdin.
+    /// CPU profile: the text of `perf script`, folded stacks, or pprof; - reads stdin.
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     profile: Option<PathBuf>,
-    /// A live scheduler's gRPC address: parameters fitted from what services report to it, per service and op.
+    /// gRPC address of a live scheduler. The parameters of each service and op are fitted from its reports.
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["file", "profile", "explain"])]
     scheduler: Option<Address>,
-    /// What the scheduler gathered in this last while.
+    /// Length of the last period whose reports are used (with --scheduler).
     #[arg(long, value_name = "TIME", default_value = "60s")]
     last: Nanos,
-    /// Which category of the profile to accelerate.
+    /// Category of the profile to accelerate.
     #[arg(long, value_name = "CATEGORY", requires = "profile")]
     kernel: Option<String>,
-    /// Rules that sort the profile's symbols, tried before our own (specs/rules/tax.toml).
+    /// File of rules that sort the profile's symbols, tried before the built-in rules (specs/rules/tax.toml).
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Say which rules match a symbol, and do nothing else.
+    /// Only print which rules match this symbol.
     #[arg(long, value_name = "SYMBOL", conflicts_with_all = ["file", "profile"])]
     explain: Option<String>,
-    /// How many calls of which size: a bpftrace histogram, a saved page of /metrics (--op says whose), CSV or JSON.
+    /// Calls by size: a bpftrace histogram, a saved /metrics page (--op selects the op), CSV or JSON.
     #[arg(long, value_name = "FILE")]
     sizes: Option<PathBuf>,
-    /// The costs of this device profile (specs/devices, or a .toml file); may be given again. `all` is every one that
-    /// has the op.
+    /// Device profile whose costs are used: a name in specs/devices or a .toml file; can be repeated. `all`
+    /// means every profile that has the op.
     #[arg(long, value_name = "NAME")]
     device: Vec<String>,
-    /// Which of the device's ops; without it compress, what the file says, or all that the scheduler knows.
+    /// Op of the device profile. The default is the op in the file, or compress; with --scheduler, all ops.
     #[arg(long, value_name = "OP")]
     op: Option<String>,
-    /// Host cycles (C) of the time in which the sizes were counted, where the profile has no cycles.
+    /// Host cycles (C) while the sizes were counted, if the profile has no cycles.
     #[arg(long, value_name = "N", requires = "profile")]
     cycles: Option<f64>,
-    /// Calls (n) in that time, if not those that the sizes count.
+    /// Calls (n) while the sizes were counted. The default is the number of calls in the sizes.
     #[arg(long, value_name = "N", requires = "profile")]
     calls: Option<f64>,
-    /// The host's clock, to turn a device's time into cycles; without it C counts as one core's second, unless it is a
-    /// profile's.
+    /// Clock of the host, 0.1 to 10 GHz, which converts a device's time into cycles. Without it, C is taken
+    /// as the cycles of one core in one second, except with --profile.
     #[arg(long, value_name = "GHZ")]
     clock_ghz: Option<f64>,
-    /// How the service would offload: Sync, Sync-OS, Async, Async-distinct or Async-no-response.
+    /// Threading design of the service: Sync, Sync-OS, Async, Async-distinct or Async-no-response.
     #[arg(long, value_name = "DESIGN")]
     threading: Option<String>,
-    /// Where the accelerator would be: on-chip, off-chip or remote.
+    /// Location of the accelerator: on-chip, off-chip or remote.
     #[arg(long, value_name = "WHERE")]
     strategy: Option<String>,
-    /// Which reading of the equations: equations, section-5 or public-program.
+    /// Variant of the equations: equations (as printed), section-5 or public-program.
     #[arg(long, value_name = "READING")]
     variant: Option<String>,
-    /// Of the draws that give the intervals; the same seed gives the same digits.
+    /// Seed of the random draws that give the intervals. The same seed gives the same digits.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// The same as a page with figures, beside what is printed.
+    /// Also write the results to this file, as a page with figures.
     #[arg(long, value_name = "FILE", conflicts_with = "explain")]
     report: Option<PathBuf>,
-    /// For programs.
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }

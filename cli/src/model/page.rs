@@ -1,5 +1,5 @@
-//! Shows the answers as one page that needs no network. It has a figure of the shares of a profile, a figure of the
-//! projected gains with their intervals, and the tables and remarks of the terminal. It computes nothing.
+//! Shows the answers as one page that needs no network. It has a figure of the shares of a profile, a figure
+//! of the projected gains with their intervals, and the tables and remarks that the terminal shows.
 
 use planner::{Answer, Outcome, Ratio};
 use report::{BarSeries, Category, Column, Figure, Origin, Panel, Report, Section, Table};

@@ -9,7 +9,7 @@ use workload::cpu::Table;
 
 use crate::terminal::{WIDTH, table, wrapped};
 
-/// Prints which rules match a symbol.
+/// Returns lines that say which rules match a symbol, as text or as JSON.
 ///
 /// # Errors
 /// The rules are not valid.
@@ -49,13 +49,13 @@ pub(super) fn explain(
     Ok(lines)
 }
 
-/// Returns both tables, each as a title and a list of names with shares.
+/// Returns the leaf functions and the functionalities, each as a title and a list of names with shares.
 pub(super) fn shares(report: &Report) -> [(&'static str, Vec<(String, f64)>); 2] {
     let shares = |rows: &[Row]| rows.iter().map(|row| (row.category.clone(), row.share)).collect();
     [("leaf functions", shares(&report.leaf)), ("functionalities", shares(&report.functionality))]
 }
 
-/// Returns both tables, each as a title and its rows. The columns are the title and [`COLUMNS`].
+/// Returns the tables of leaf functions and functionalities, each as a title and rows (see [`COLUMNS`]).
 pub(super) fn tables(report: &Report) -> [(&'static str, Vec<Vec<String>>); 2] {
     let rows = |rows: &[Row]| rows.iter().map(cells).collect();
     [

@@ -5,7 +5,7 @@ use planner::{Answer, LogCaSizes, Number, ParameterUsed, Ratio, plain};
 
 use crate::terminal::{WIDTH, table, wrapped};
 
-/// The titles and largest widths of the columns, for parameters and for several answers.
+/// The titles and largest widths of the columns of a table of parameters.
 pub(super) const PARAMETER_COLUMNS: [(&str, usize); 7] = [
     ("parameter", 9),
     ("value", 14),
@@ -115,13 +115,13 @@ pub(super) fn estimates(answer: &Answer) -> Vec<Vec<String>> {
         let exact = "its single precision and one thread switch".to_owned();
         rows.push(row("the public program", format!("{program:.4} %"), exact));
     }
-    let told = [
+    let published_rows = [
         ("published speedup", published.and_then(|figures| figures.speedup_percent)),
         ("published ideal speedup", published.and_then(|figures| figures.ideal_speedup_percent)),
         ("published latency", published.and_then(|figures| figures.latency_reduction_percent)),
         ("published measurement", published.and_then(|figures| figures.measured_speedup_percent)),
     ];
-    for (name, value) in told {
+    for (name, value) in published_rows {
         if let Some(value) = value {
             let source = published.and_then(|figures| figures.source.clone()).unwrap_or_default();
             rows.push(row(name, format!("{value:+} %"), source));
@@ -157,7 +157,7 @@ pub(super) fn device(answer: &Answer) -> Vec<String> {
     ]
 }
 
-/// Describes LogCA's second size, at which half of A is reached.
+/// Describes the size from which, according to LogCA, an offload is faster by half of A.
 fn half_of_a(logca: &LogCaSizes) -> String {
     match logca.half_acceleration_bytes {
         Some(bytes) if bytes.is_finite() => format!("half of A from {}", size(bytes)),

@@ -1,4 +1,4 @@
-//! Flags that several commands share, and the values that they stand for.
+//! Flags that several commands of `rebate rpc` share, and the conversion of their values.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
@@ -9,11 +9,11 @@ use crate::terminal::CliError;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Layout {
-    /// One thread: sockets, engine and handler.
+    /// One thread for sockets, engine and handler.
     Inline,
-    /// Two threads: sockets with the engine (NetCore), and the handler (AppCore).
+    /// Two threads: one for sockets and engine (NetCore), one for the handler (AppCore).
     TwoThread,
-    /// Four threads: sockets (NetCore), the engine's halves (RxEngine, TxEngine), and the handler (AppCore).
+    /// Four threads: sockets (NetCore), receiving and sending engine (RxEngine, TxEngine), handler (AppCore).
     FourThread,
 }
 
@@ -30,28 +30,28 @@ impl From<Layout> for RpcLayout {
 /// The flags that choose the mix of requests.
 #[derive(Debug, Args)]
 pub(super) struct MixFlags {
-    /// A workload of the Arcalis paper's table V: calls of a service and their shares.
+    /// Workload in table V of the Arcalis paper, which defines the calls and their shares.
     #[arg(long, value_name = "NAME", default_value = "memc_mid",
           value_parser = PossibleValuesParser::new(MIXES))]
     workload: String,
-    /// The part of the requests that are sets; for the memc_ workloads, in place of their own.
+    /// Fraction of the requests that are sets, instead of that of the workload (memc_ workloads only).
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     set_ratio: Option<f64>,
-    /// Lengths of keys and values (bytes), for the memc_ workloads: k8_v8 is memc_tiny's, k16_v32 the others'.
+    /// Bytes of keys and values, only for memc_ workloads: by default k8_v8 for memc_tiny, otherwise k16_v32.
     #[arg(long, value_name = "kK_vV", value_parser = shape)]
     shape: Option<(usize, usize)>,
-    /// Keys or posts in all.
+    /// Number of keys or posts.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     keys: u64,
-    /// The Zipf exponent of their popularity; 0 is uniform. The paper does not give its own.
+    /// Zipf exponent of the popularity of keys or posts; 0 is uniform. The paper does not state its exponent.
     #[arg(long, value_name = "ALPHA", default_value_t = 0.99, allow_negative_numbers = true)]
     zipf: f64,
-    /// The same seed asks for the same keys.
+    /// Seed of the random draws. The same seed gives the same keys.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 }
 
-/// The flags of [`MixFlags`], for a command that also accepts a file instead of them.
+/// The names of the flags of [`MixFlags`], for a command that refuses them together with a file.
 pub(super) const MIX_FLAGS: [&str; 6] = ["workload", "set_ratio", "shape", "keys", "zipf", "seed"];
 
 impl MixFlags {
@@ -86,7 +86,7 @@ pub(super) fn service(name: &str) -> RpcService {
     }
 }
 
-/// Maps an error to the person who can fix it: the caller or the operator of the machine.
+/// Turns an error of the caller into bad usage, and an error of the machine into a failure.
 pub(super) fn problem_of(error: &RpcError) -> CliError {
     match error {
         RpcError::BadOptions(_) => CliError::usage(error),

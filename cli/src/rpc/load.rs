@@ -12,21 +12,21 @@ use crate::terminal::{CliError, print_json, print_line, stop_on_signal};
 
 #[derive(Debug, Args)]
 pub(super) struct Load {
-    /// Where the service listens.
+    /// Address of the service, HOST:PORT.
     #[arg(value_name = "ADDR")]
     address: String,
-    /// Connections, each with one request under way.
+    /// Number of connections, each with one request in flight.
     #[arg(short, long, value_name = "N", default_value_t = 4)]
     connections: usize,
-    /// For how long.
+    /// Duration of the load.
     #[arg(short, long, value_name = "TIME", default_value = "5s")]
     duration: Nanos,
-    /// End after this many requests, if the time is not over before.
+    /// End after this many requests, or earlier if the duration is over.
     #[arg(long, value_name = "N")]
     requests: Option<u64>,
     #[command(flatten)]
     mix: MixFlags,
-    /// The report for programs.
+    /// Print the report as JSON.
     #[arg(long)]
     json: bool,
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 pub(crate) struct Tally {
     /// The requests that were answered. If answers are compared, these answers were right.
     pub(crate) right: u64,
-    /// The number of the answers in `right` that are refusals of requests that had to be refused.
+    /// The refusals of requests that had to be refused. They are also counted in `right`.
     pub(crate) refused_rightly: u64,
     /// The reads that found nothing although a value was stored.
     pub(crate) misses: u64,
@@ -49,14 +49,14 @@ pub(super) struct Player {
     number: u64,
     /// The requests in flight: the number, the time of sending if it is measured, and the expected answer if it is
     /// compared.
-    under_way: VecDeque<(u64, Option<Instant>, Option<Expected>)>,
+    in_flight: VecDeque<(u64, Option<Instant>, Option<Expected>)>,
     pub(super) tally: Tally,
     /// The times from sending to answer (ns), of some requests.
     pub(super) took_ns: Vec<u32>,
 }
 
 impl Player {
-    /// Starts at the beginning of this recording. Compares answers with the model of its service if `check` is set.
+    /// Creates a player of a recording. If `check` is set, it compares answers with the model of the service.
     pub(super) fn new(recording: Arc<Recording>, check: bool) -> Self {
         let oracle = check.then(|| Oracle::new(recording.service()));
         Self {
@@ -65,7 +65,7 @@ impl Player {
             cursor: 0,
             left: 0,
             number: 0,
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             tally: Tally::default(),
             took_ns: Vec::new(),
         }
@@ -78,11 +78,11 @@ impl Player {
         self.cursor = 0;
     }
 
-    /// Makes the next replay send this many frames. The replay continues at the current frame. After the last frame it
-    /// continues behind the frames that fill the store.
+    /// Makes the next replay send this many frames, from the current frame on. After the last frame, the
+    /// replay continues with the first frame after those that fill the store.
     pub(super) fn send(&mut self, frames: u64) {
         (self.left, self.number) = (frames, 0);
-        self.under_way.clear();
+        self.in_flight.clear();
     }
 
     fn judge(&mut self, expected: Option<&Expected>, answer: &[u8]) {
@@ -116,15 +116,15 @@ impl LoopbackClient for Player {
         let expected = self.oracle.as_mut().map(|oracle| oracle.expect(frame));
         let is_timed = self.number.is_multiple_of(TIMED_EVERY) && self.took_ns.len() < TIMED_MAX;
         if is_timed || expected.is_some() {
-            self.under_way.push_back((self.number, is_timed.then(Instant::now), expected));
+            self.in_flight.push_back((self.number, is_timed.then(Instant::now), expected));
         }
         self.number += 1;
         Some(frame)
     }
 
     fn answered(&mut self, number: u64, answer: &[u8]) {
-        let place = self.under_way.iter().position(|(sent, ..)| *sent == number);
-        let Some((_, begun, expected)) = place.and_then(|place| self.under_way.remove(place))
+        let place = self.in_flight.iter().position(|(sent, ..)| *sent == number);
+        let Some((_, begun, expected)) = place.and_then(|place| self.in_flight.remove(place))
         else {
             // If answers are compared, every request is listed, so this answer belongs to no request.
             return match self.oracle {

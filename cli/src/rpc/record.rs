@@ -10,10 +10,10 @@ use crate::terminal::{CliError, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Record {
-    /// The file, in place of what is there.
+    /// File to write. An existing file is replaced.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Requests, beside those that fill the store first: 1 to 10000000.
+    /// Number of requests, 1 to 10000000, in addition to those that fill the store first.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     requests: usize,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! `rebate rpc replay`: sends recorded packets through layouts in process. All compared layouts get the same number of
-//! cores, so several copies of a layout with fewer threads run at once. The runs of the layouts alternate, and the
-//! medians are shown.
+//! cores, so several copies of a layout with fewer threads run at the same time. The runs of the layouts alternate, and
+//! the medians are shown.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
@@ -23,37 +23,37 @@ use crate::terminal::{CliError, byte_count, print_json, print_line};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Replay {
-    /// A file of `rebate rpc record`; without one the workload's packets are made first.
+    /// Recording from `rebate rpc record`. Without it, the packets of the workload are generated first.
     #[arg(value_name = "FILE", conflicts_with_all = MIX_FLAGS)]
     file: Option<PathBuf>,
-    /// Which threads do it; several are compared.
+    /// Thread layout. Several layouts are compared.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "inline")]
     layout: Vec<Layout>,
-    /// A core for each thread, as many as the largest layout has: a list as 0,2-4; any leaves them to the kernel; auto
-    /// takes the first cores that this process may run on.
+    /// Cores of the threads: a list such as 0,2-4 with a core for each thread of the largest layout; any (the
+    /// kernel chooses); or auto (the first cores that this process may use).
     #[arg(long, value_name = "CORES", default_value = "auto")]
     cores: RpcCores,
-    /// Requests under way at once: 1 to 16. The layout inline has one whatever is asked for.
+    /// Number of requests in flight, 1 to 16. The layout inline always has one.
     #[arg(long, value_name = "N", default_value_t = 16)]
     window: usize,
-    /// Requests of a run, for each copy; what is recorded is sent again as often as needed.
+    /// Number of requests per run and copy. The recording is repeated if it is shorter.
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     requests: u64,
-    /// Runs of each layout: 1 to 1000.
+    /// Number of runs of each layout, 1 to 1000.
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
-    /// Compare every answer with a model of the store. That takes longer than the requests.
+    /// Compare every answer with a model of the store. The comparison takes longer than the requests.
     #[arg(long)]
     check: bool,
-    /// Budget of each copy's store.
+    /// Memory of each copy's store.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = byte_count)]
     memory: ByteCount,
-    /// The longest message, in and out: 1KiB to 64MiB.
+    /// Maximum length of a request or an answer, 1KiB to 64MiB.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = byte_count)]
     message_bytes_max: ByteCount,
     #[command(flatten)]
     mix: MixFlags,
-    /// The report for programs.
+    /// Print the report as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Replays this recording through these layouts, five times each.
+    /// Creates a plan that replays a recording five times through each layout.
     pub(crate) fn new(recording: Arc<Recording>, layouts: Vec<RpcLayout>) -> Self {
         Self {
             recording,
@@ -181,7 +181,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Replayed, CliError> {
     Ok(Replayed::new(plan, layouts, hops))
 }
 
-/// Returns the options of the copies that fill the cores of the largest layout.
+/// Returns the options of the copies of a layout, as many copies as the cores of the largest layout can hold.
 fn copies(
     plan: &Plan,
     layout: RpcLayout,
@@ -198,7 +198,7 @@ fn copies(
     (0..threads / threads_each).map(|copy| plan.options(layout, cores(copy))).collect()
 }
 
-/// The results of copies that ran at once.
+/// The results of copies that ran at the same time.
 pub(super) struct Run {
     pub(super) requests_per_second: f64,
     pub(super) ns_per_request: f64,
@@ -232,8 +232,8 @@ fn once(plan: &Plan, copies: &[RpcOptions]) -> Result<Run, CliError> {
     Ok(sum)
 }
 
-/// Returns the total rate (1/s) of copies with `requests` requests each, from the first copy's start to the last copy's
-/// end. A copy that continues alone is faster than it was while others ran.
+/// Returns the total rate (1/s) of copies with `requests` requests each, from the first copy's start to the
+/// last copy's end. The rates of the copies do not add up, because a copy that continues alone is faster.
 fn rate(requests: u64, times: impl Iterator<Item = [Instant; 2]> + Clone) -> f64 {
     let begun = times.clone().map(|[begun, _]| begun).min();
     let ended = times.clone().map(|[_, ended]| ended).max();
@@ -267,9 +267,9 @@ fn filled(plan: &Plan, options: &RpcOptions, player: &mut Player) -> Result<Loop
     Ok(loopback)
 }
 
-/// The number of round trips per mean. They take some tens of milliseconds.
+/// The number of round trips in one measurement of a hop. They take some tens of milliseconds.
 const HOPS: u64 = 100_000;
-/// The number of packets that are made if no file is given.
+/// The greatest number of packets that are generated if no file is given.
 const RECORDED_MAX: u64 = 100_000;
 const HASH_SEED: u64 = 1;
 
@@ -278,7 +278,7 @@ const EXAMPLES: &str = "Examples:
   rebate rpc replay packets --layout inline,two-thread --runs 9 --json
   rebate rpc replay --workload post_high --layout four-thread --cores any --window 1
 
-Rows are medians over the runs with the least and the most; rates are of all copies together.";
+Rows show the median of the runs, and the least and the greatest value. Rates are sums over all copies.";
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::player::Tally;
 use super::replay::{Plan, Run};
 
-/// All rows, with the settings of the replay.
+/// The results of a replay, with its settings.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Replayed {
     service: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct LayoutRow {
     id: String,
     #[serde(skip)]
     pub(super) layout: RpcLayout,
-    /// The number of copies that run at once.
+    /// The number of copies that run at the same time.
     pub(crate) copies: usize,
     /// The number of threads of all copies. If they are pinned, each has a core.
     pub(crate) threads: usize,
@@ -48,7 +48,7 @@ pub(crate) struct LayoutRow {
     pub(crate) requests_per_second_per_core: f64,
     /// The time per request of one copy (ns).
     pub(crate) ns_per_request: Median,
-    /// The time from a packet's submission to its answer, of every eighth request. The value is the median over runs.
+    /// The median time from a packet's submission to its answer (ns), over every eighth request.
     pub(crate) p50_ns: Median,
     pub(crate) p99_ns: Median,
     pub(crate) answers: Tally,

@@ -15,40 +15,40 @@ use crate::terminal::{CliError, byte_count, print_line, stop_on_signal, warn};
 
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// What to serve.
+    /// Service to run.
     #[arg(long, value_enum)]
     service: Service,
-    /// Where to listen; port 0 is any.
+    /// Address to listen on. With port 0, the system chooses a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090")]
     listen: SocketAddr,
-    /// Which threads do it.
+    /// Thread layout.
     #[arg(long, value_enum, default_value = "inline")]
     layout: Layout,
-    /// A core for each thread: a list as 0,2-4; any leaves them to the kernel; auto does so with one thread, and gives
-    /// several the first cores that this process may run on.
+    /// Cores of the threads: a list such as 0,2-4; any (the kernel chooses); or auto (the kernel chooses for
+    /// one thread, several threads get the first cores that this process may use).
     #[arg(long, value_name = "CORES", default_value = "auto")]
     cores: RpcCores,
-    /// Budget of the store that memcached and post-storage keep things in.
+    /// Memory of the store of the services memcached and post-storage.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = byte_count)]
     memory: ByteCount,
-    /// The longest message, in and out: 1KiB to 64MiB.
+    /// Maximum length of a request or an answer, 1KiB to 64MiB.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = byte_count)]
     message_bytes_max: ByteCount,
-    /// Connections at once; more are closed as they come.
+    /// Maximum number of connections. Further connections are closed at once.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     connections_max: usize,
-    /// Say at the end what network, RPC layer and handler took of the thread's CPU time; with the layout inline.
+    /// Print at the end the thread's time for network, RPC layer and handler. Needs the layout inline.
     #[arg(long)]
     time_stages: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Service {
-    /// Set and Get on our store: rpc/idl/memcached.thrift.
+    /// Set and Get on the embedded store (rpc/idl/memcached.thrift).
     Memcached,
-    /// StorePost, ReadPost and ReadPosts: rpc/idl/post_storage.thrift.
+    /// StorePost, ReadPost and ReadPosts (rpc/idl/post_storage.thrift).
     PostStorage,
-    /// ComposeUniqueId: rpc/idl/unique_id.thrift.
+    /// ComposeUniqueId (rpc/idl/unique_id.thrift).
     UniqueId,
 }
 
@@ -82,7 +82,7 @@ impl Serve {
         print_line(&format!("layout {}", server.placement()));
         print_line(&format!("listening on {}", server.address()));
         while !stop.load(Ordering::Relaxed) && !server.has_ended() {
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(CHECK_EVERY);
         }
         let (counts, layout) = (server.counts(), options.layout.name());
         let stages = server.stop().map_err(|error| failed("the service ended", error))?;
@@ -108,4 +108,4 @@ fn divided(stages: &RpcStages, requests: u64) -> String {
 }
 
 /// The longest time until a signal is noticed.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHECK_EVERY: Duration = Duration::from_millis(50);

@@ -17,23 +17,23 @@ use crate::terminal::{CliError, print_json, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Soak {
-    /// Requests in all, those that fill the stores and those that are broken among them.
+    /// Total number of requests, including those that fill the stores and those that are broken on purpose.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     requests: u64,
-    /// Which threads do it.
+    /// Thread layout.
     #[arg(long, value_enum, default_value = "inline")]
     layout: Layout,
-    /// A core for each thread: a list as 0,2-4; any leaves them to the kernel; auto does so with one thread, and gives
-    /// several the first cores that this process may run on.
+    /// Cores of the threads: a list such as 0,2-4; any (the kernel chooses); or auto (the kernel chooses for
+    /// one thread, several threads get the first cores that this process may use).
     #[arg(long, value_name = "CORES", default_value = "auto")]
     cores: RpcCores,
-    /// Requests under way at once: 1 to 16.
+    /// Number of requests in flight, 1 to 16.
     #[arg(long, value_name = "N", default_value_t = 16)]
     window: usize,
-    /// The same seed asks for the same.
+    /// Seed of the random draws. The same seed gives the same requests.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// The report for programs.
+    /// Print the report as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -168,7 +168,7 @@ fn chunk(mix: &Mix, seed: u64, is_first: bool, most: u64) -> Recording {
     recording
 }
 
-/// Breaks a packet so that it must be refused: by its function, by its end or by its header.
+/// Breaks a packet so that it must be refused: a wrong function, a missing last byte or a wrong kind.
 fn break_frame(frame: &mut Vec<u8>, how: usize) {
     match how % 3 {
         0 => frame[FUNCTION_AT] = b'~',
@@ -181,12 +181,12 @@ fn break_frame(frame: &mut Vec<u8>, how: usize) {
     }
 }
 
-/// The size of the length field at the start of a frame (bytes). Behind it come the version, whose last byte is the
-/// message's kind, the name's length, and the name.
+/// The size of the length field at the start of a frame (bytes). The version, the name's length and the name
+/// follow. The version's last byte is the kind of the message.
 const FRAME_HEAD_BYTES: usize = 4;
 const KIND_AT: usize = 7;
 const FUNCTION_AT: usize = 12;
-/// The number of requests that are made at a time. It keeps their memory small.
+/// The number of requests that are generated at a time. It limits the memory for them.
 const CHUNK: u64 = 20_000;
 const KEYS: u64 = 2_000;
 const BROKEN_EVERY: usize = 89;

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use harness::Progress;
 use serde_json::json;
+use sim::accelflow::Architecture;
+use sim::arcalis::Attachment;
+use sim::relief::Orchestrator;
 use sim::{
     Assignment, BadPlan, Entries, Plan, Recordings, Report, Response, Sweep, System, SystemError,
     sweep,
@@ -30,47 +33,57 @@ use experiments::inputs;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Sim {
-    /// A specification: steady, window, arcalis, arcalis-dagger, relief, or a file of the same form.
+    /// Specification: steady, window, arcalis, arcalis-dagger, relief, or a file in the same form.
     #[arg(long, value_name = "FILE")]
     spec: String,
-    /// Give a key another value.
+    /// Set a key of the specification to another value.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<Assignment>,
-    /// Simulate once for each of these values; with several sweeps, for each combination.
+    /// Simulate once for each of these values of a key. Several sweeps give all combinations.
     #[arg(long, value_name = "KEY=A,B,C")]
     sweep: Vec<Sweep>,
-    /// Which architectures: non-acc, cpu-centric, relief, relief-artifact, cohort, per-type-queues, direct,
-    /// control-flow, accelflow, ideal, or all; without it the five of figure 11. Of arcalis: cpu, near-cache, on-chip,
-    /// upi, pcie. Of relief: relief, accelflow.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', help = architecture_help())]
     architecture: Vec<String>,
-    /// Everything random follows from it.
+    /// Seed of all random draws.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Independent replications, 5 to 100.
+    /// Number of independent replications, 5 to 100.
     #[arg(long, value_name = "N", default_value_t = 10)]
     runs: u32,
-    /// Go on with more replications, up to 20 times --runs, until every interval's half is at most this fraction.
+    /// Add replications, up to 20 times --runs, until half the width of each interval is at most this
+    /// fraction of its value.
     #[arg(long, value_name = "FRACTION")]
     precision: Option<f64>,
-    /// Threads; results do not depend on them [default: all].
+    /// Number of threads, which does not change the results [default: all cores].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// For programs.
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
-    /// Write one row for each number there as well.
+    /// Also write a CSV file with one row for each number.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// With --csv: keep what the file already has and simulate only the rest.
+    /// Keep the complete studies in the file of --csv and simulate only the others.
     #[arg(long, requires = "csv")]
     resume: bool,
-    /// Write a page with figures there as well.
+    /// Also write a page with figures to this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Only list every key with its value and where that comes from.
+    /// Only list every key with its value and the source of the value.
     #[arg(long)]
     sources: bool,
+}
+
+fn architecture_help() -> String {
+    let accelflow = Architecture::ALL.map(Architecture::name).join(", ");
+    let compared = Architecture::COMPARED.map(Architecture::name).join(", ");
+    let arcalis = Attachment::ALL.map(Attachment::name).join(", ");
+    let relief = Orchestrator::ALL.map(Orchestrator::name).join(", ");
+    format!(
+        "Architectures to simulate, or all. For AccelFlow's server (steady, window): {accelflow}; \
+         default: {compared}. For Arcalis: {arcalis}; default: all. For RELIEF's applications: \
+         {relief}; default: all"
+    )
 }
 
 impl From<SystemError> for CliError {
@@ -204,8 +217,8 @@ impl Sim {
         }
     }
 
-    /// Prints the totals. The rates depend on this machine and moment, so they appear only in the output for programs
-    /// and on stderr.
+    /// Writes the page and prints the totals. The rates depend on this machine and moment, so they appear
+    /// only in the output for programs and on stderr.
     fn finish(&self, entries: &Entries, found: Summary, wall: Duration) -> Result<(), CliError> {
         if let Some(path) = &self.report {
             let title = format!("rebate sim: {}", entries.name);
@@ -265,7 +278,7 @@ fn unwritten(path: &Path, error: &std::io::Error) -> String {
     format!("--report {}: {error}", path.display())
 }
 
-/// A point, and those of its architectures that a table already has.
+/// A point, and the architectures whose results at this point a table already has.
 type Kept = (Vec<Assignment>, Vec<&'static str>);
 
 /// The output that is printed at the end.
@@ -273,7 +286,7 @@ type Kept = (Vec<Assignment>, Vec<&'static str>);
 struct Summary {
     shown: Vec<serde_json::Value>,
     rows: Vec<page::Row>,
-    /// The points of which nothing was shown.
+    /// The points whose studies are all in a table already, so that their results are not shown.
     kept: BTreeMap<usize, Kept>,
     /// The number of studies that a table already had.
     kept_count: usize,
@@ -370,7 +383,8 @@ pub(crate) struct StudyKey<'a> {
     pub(crate) point: &'a [Assignment],
     pub(crate) seed: u64,
     pub(crate) runs: u32,
-    /// A hash of everything else that determines the numbers.
+    /// A hash of what determines the study's numbers besides the seed and the number of runs: the value of every key of
+    /// the specification, its recording, the precision, and this build. It is 0 if no table is written.
     pub(crate) inputs: u64,
 }
 
@@ -401,7 +415,7 @@ fn study_name(point: &[Assignment], architecture: &str) -> String {
     format!("{} {architecture}", point.join(" ")).trim().to_owned()
 }
 
-/// The number of replications may reach this many times --runs, to reach a precision.
+/// The greatest number of replications for a requested precision, as a multiple of `--runs`.
 const RUNS_MORE: u32 = 20;
 
 const EXAMPLES: &str = "Examples:

@@ -1,6 +1,6 @@
-//! Shows the results as one page that needs no network: percentiles and means of all response times, and utilisation.
-//! If a swept key has numbers as values, times are lines over the first such key. Otherwise they are bars. Both have
-//! their intervals. This module computes nothing. A value that a run does not support is a gap.
+//! Shows the results as one page that needs no network: percentiles and means of all response times, and
+//! utilisation. If a swept key has numbers as values, times are lines over the first such key. Otherwise they
+//! are bars. Both have intervals. A value that a run does not support is a gap.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct Row {
     refused: Option<String>,
     /// The percentile and the mean (us), for each response and for the mean of all responses.
     times: Vec<(String, [Option<Interval>; 2])>,
-    /// The utilisation of each kind (%).
+    /// The utilisation of each kind of component (%).
     busy: Vec<(String, Option<Interval>)>,
 }
 
@@ -174,7 +174,7 @@ fn times(name: &str, index: usize, key: Option<&str>, rows: &[Row]) -> Section {
     }
 }
 
-/// Shows utilisation, with a panel for each architecture and for each combination of keys that is not on the axis.
+/// Shows utilisation: a panel for each architecture and each combination of values of keys other than `key`.
 fn busy(key: Option<&str>, rows: &[Row]) -> Section {
     let mut alike: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
     for row in rows {

@@ -1,5 +1,5 @@
-//! Formats results for a terminal and for programs. Results that a run does not support are not shown. For an
-//! overloaded architecture it shows the reason, and the suggestion to simulate a window, instead of times.
+//! Formats results for a terminal and for programs. Results that a run does not support are not shown. An
+//! overloaded architecture has a reason and the suggestion to simulate a window, instead of times.
 
 use serde_json::{Value, json};
 use sim::{Extent, Interval, Report, Verdict};
@@ -92,7 +92,8 @@ fn precise(outcome: &Outcome, wanted: f64) -> String {
     format!("{name}: NOT within {wanted} % after {runs} replications: {why}.")
 }
 
-/// Lists the architectures of this point that a table already has, because their results are not shown.
+/// Names the architectures whose results an earlier run has written to the table already. This run neither simulates
+/// nor shows them.
 pub(super) fn kept(architectures: &[&str]) -> Vec<String> {
     if architectures.is_empty() {
         return Vec::new();
@@ -101,7 +102,7 @@ pub(super) fn kept(architectures: &[&str]) -> Vec<String> {
     vec![format!("Kept from before, not shown and in no comparison here: {names}."), String::new()]
 }
 
-/// Describes a point of which nothing is shown, as JSON.
+/// Returns a point whose results are not shown, and its architectures, as JSON.
 pub(super) fn kept_json((point, architectures): &(Vec<Assignment>, Vec<&'static str>)) -> Value {
     json!({ "set": set(point), "architectures": architectures })
 }
@@ -157,7 +158,7 @@ fn order(shown: &[&Outcome], name: &str) -> Option<String> {
     Some(text)
 }
 
-/// Returns by how much AccelFlow's times are below the others'.
+/// Returns a table of the percentages by which AccelFlow's times are below those of the other architectures.
 fn reductions(shown: &[&Outcome]) -> Vec<String> {
     let accelflow = shown.iter().find(|one| one.architecture == ACCELFLOW);
     let Some(accelflow) = accelflow else { return Vec::new() };

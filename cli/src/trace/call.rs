@@ -8,7 +8,7 @@ use clap::Args;
 use device::TenantId;
 use humantime::parse_duration;
 use runtime::trace::{Cause, TraceError};
-use server::traces::{CallError, Secrets, TraceClient};
+use server::programs::{CallError, ProgramClient, Secrets};
 use tokio::task::LocalSet;
 use units::Nanos;
 
@@ -16,25 +16,25 @@ use crate::terminal::{CliError, print};
 
 #[derive(Debug, Args)]
 pub(super) struct Call {
-    /// Where the service listens, HOST:PORT.
+    /// Address of the service, HOST:PORT.
     #[arg(value_name = "ADDR")]
     address: String,
-    /// What is called: echo.
+    /// Function to call: echo.
     #[arg(value_name = "FUNCTION")]
     function: String,
-    /// Its arguments; - reads stdin.
+    /// Arguments of the function as JSON; - reads stdin.
     #[arg(value_name = "JSON")]
     arguments: String,
-    /// The file of lines TENANT SECRET that the service has, or one with this tenant's line.
+    /// File with a line TENANT SECRET for the tenant, such as the file of the service.
     #[arg(long, value_name = "FILE")]
     secrets: PathBuf,
-    /// Whose the request is.
+    /// Tenant that sends the request.
     #[arg(long, value_name = "N", default_value_t = 0)]
     tenant: u16,
-    /// Compress the arguments on their way.
+    /// Send the arguments compressed.
     #[arg(long)]
     compress: bool,
-    /// Wait so long for the connection, and for the answer.
+    /// Time limit for the connection, and for the answer.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     within: std::time::Duration,
 }
@@ -66,7 +66,7 @@ impl Call {
     ) -> Result<bytes::Bytes, CliError> {
         let within_ns = u64::try_from(self.within.as_nanos()).unwrap_or(u64::MAX);
         let connected =
-            TraceClient::connect(self.address.as_str(), tenant, secret, Nanos(within_ns));
+            ProgramClient::connect(self.address.as_str(), tenant, secret, Nanos(within_ns));
         let connected = tokio::time::timeout(self.within, connected).await;
         let at = |why: &dyn std::fmt::Display| CliError::Failed(format!("{}: {why}", self.address));
         let client = match connected {

@@ -1,5 +1,5 @@
-//! One queue and everything around it that checks would otherwise repeat: buffers between canaries, tags, waiting as
-//! the device requires, and an exact account of the jobs in flight.
+//! A test harness for one queue. It makes tagged jobs with buffers between canaries, waits as the device
+//! requires, and tracks every job in flight.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ pub(super) struct Harness {
     pub(super) fill: u8,
     /// The tenant of the jobs.
     pub(super) tenant: TenantId,
-    inside: HashMap<u64, Mark>,
+    in_flight: HashMap<u64, Mark>,
 }
 
-/// The addresses of a job and its input, and its offset. They must be unchanged when the job returns.
+/// The addresses of a job and its input, and the output offset. The job must return with the same values.
 struct Mark {
     job: *const Job,
     input: *const u8,
@@ -53,7 +53,7 @@ impl Harness {
             tag: 0,
             fill: FILL,
             tenant: TenantId::default(),
-            inside: HashMap::new(),
+            in_flight: HashMap::new(),
         }
     }
 
@@ -77,8 +77,8 @@ impl Harness {
             Mark { job: address, input: job.input.as_ptr(), output_offset: job.output_offset };
         let refused = match self.queue.try_submit(job) {
             Ok(()) => {
-                self.inside.insert(tag, mark);
-                let shown = self.queue.inside(tag).map(|job| &raw const *job);
+                self.in_flight.insert(tag, mark);
+                let shown = self.queue.job_in_flight(tag).map(|job| &raw const *job);
                 let shows_it = shown.is_some_and(|shown| std::ptr::eq(shown, address));
                 assert!(shows_it || !self.queue.shows_jobs(), "a job inside is not shown");
                 None
@@ -89,7 +89,7 @@ impl Harness {
                 Some((refused.job, refused.reason))
             }
         };
-        assert_eq!(self.queue.pending(), self.inside.len(), "pending after a submission");
+        assert_eq!(self.queue.pending(), self.in_flight.len(), "pending after a submission");
         refused.map_or(Ok(()), Err)
     }
 
@@ -101,20 +101,20 @@ impl Harness {
         for completion in &mut done {
             self.check_returned(completion);
         }
-        assert_eq!(self.queue.pending(), self.inside.len(), "pending after a poll");
+        assert_eq!(self.queue.pending(), self.in_flight.len(), "pending after a poll");
         done
     }
 
-    /// Waits as the device requires until no job is in flight.
+    /// Waits as the device requires until no job is in flight. Returns all completions.
     pub(super) fn drain(&mut self) -> Vec<Completion> {
         let mut done = Vec::new();
-        let give_up = Instant::now() + PATIENCE;
-        while !self.inside.is_empty() {
+        let give_up = Instant::now() + TIMEOUT;
+        while !self.in_flight.is_empty() {
             let wakes = self.wakes.count.load(Ordering::Acquire);
             let arrived = self.poll();
             let waited = arrived.is_empty();
             done.extend(arrived);
-            assert!(Instant::now() < give_up, "{} jobs never came back", self.inside.len());
+            assert!(Instant::now() < give_up, "{} jobs never came back", self.in_flight.len());
             match self.waiting {
                 Waiting::Inline => assert!(!waited, "an inline device has nothing to wait for"),
                 Waiting::Polled { .. } => thread::yield_now(),
@@ -125,7 +125,7 @@ impl Harness {
         done
     }
 
-    /// Runs one job to its end. After a passing fault or a refusal for a full queue, runs it again.
+    /// Runs one job until it completes. Repeats it after a transient fault or if the queue was full.
     pub(super) fn run(
         &mut self,
         task: &Task,
@@ -148,7 +148,7 @@ impl Harness {
     }
 
     /// Runs a job that must succeed and returns its result.
-    pub(super) fn run_well(&mut self, task: &Task, input: &Bytes, capacity: usize) -> Bytes {
+    pub(super) fn run_ok(&mut self, task: &Task, input: &Bytes, capacity: usize) -> Bytes {
         let (outcome, job) = self.run(task, input, capacity);
         let Outcome::Done { output_bytes } = outcome else {
             panic!("{task:?} of {} bytes: {outcome:?}", input.len());
@@ -164,7 +164,7 @@ impl Harness {
 
     fn check_returned(&mut self, completion: &mut Completion) {
         let job = &mut completion.job;
-        let mark = self.inside.remove(&job.tag).expect("a job comes back once, with its tag");
+        let mark = self.in_flight.remove(&job.tag).expect("a job comes back once, with its tag");
         assert!(std::ptr::eq(mark.job, &raw const **job), "the box is the submitter's own");
         assert_eq!(mark.input, job.input.as_ptr(), "the input is untouched");
         assert_eq!(mark.output_offset, job.output_offset, "the offset is the caller's");
@@ -197,7 +197,7 @@ struct Wakes {
 
 impl Wakes {
     fn wait_after(&self, seen: u64) {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         while self.count.load(Ordering::Acquire) == seen {
             let left = give_up.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "no wake for a job inside");
@@ -217,7 +217,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Memory whose blocks lie between canaries.
+/// Memory that places each block between two canaries.
 struct Guarded {
     id: MemoryId,
     intact: Arc<AtomicBool>,
@@ -274,9 +274,8 @@ const FILL: u8 = 0xA5;
 const CANARY_BYTES: usize = 128;
 const CANARY: u8 = 0x5A;
 
-/// The longest wait for a completion. A job that completes at all completes within this time, however busy the
-/// machine is.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for a completion. It is long enough for any job even on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The most attempts at a job. Faults occur by count, and a fault plan for the suite causes at most two in a row.
+/// The largest number of attempts at a job. A fault plan for the suite causes at most two faults in a row.
 const ATTEMPTS: usize = 16;

@@ -103,7 +103,7 @@ impl Bits<'_> {
     }
 }
 
-/// A canonical prefix code. It has the number of codes of each length, and the symbols in code order.
+/// A canonical prefix code: the number of codes of each length, and the symbols in the order of their codes.
 struct Code {
     counts: [usize; LENGTH_MAX + 1],
     symbols: Vec<usize>,

@@ -1,6 +1,6 @@
-//! The contract of the kernels other than codecs. The checks cover published answers, round trips, damaged input and
-//! small outputs. They also check that a job shows nothing that was in its device or its buffer before. A device is
-//! not tested for kernels that it does not advertise.
+//! The contract of the kernels other than codecs. The checks cover published answers, round trips, damaged
+//! input and small outputs. They also check that a result reveals nothing of earlier jobs of the device or
+//! earlier content of the buffer. Kernels that a device does not advertise are not tested.
 
 use bytes::Bytes;
 
@@ -12,39 +12,39 @@ use crate::codec::{Codec, Dialect, Level};
 use crate::job::{Outcome, Polynomial, Task, TenantId};
 use crate::queue::Device;
 
-/// Checks the published answers: AES-GCM by McGrew and Viega's test cases 13 to 15, CRC-32C by RFC 3720 (B.4), and
-/// CRC-64/XZ by its catalogue's check value.
+/// Checks the kernels against published test vectors: test cases 13 to 15 of McGrew and Viega for AES-GCM,
+/// RFC 3720 (B.4) for CRC-32C, and the catalogue's check value for CRC-64/XZ.
 pub fn gives_the_published_answers(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for (task, input, answer) in published() {
         if device.capabilities().accepts(&task, input.len()) {
-            assert_eq!(harness.run_well(&task, &input, answer.len()), answer, "{task:?}");
+            assert_eq!(harness.run_ok(&task, &input, answer.len()), answer, "{task:?}");
         }
         if let Task::Encrypt { key, nonce } = task {
             let task = Task::Decrypt { key, nonce };
             if device.capabilities().accepts(&task, answer.len()) {
-                assert_eq!(harness.run_well(&task, &answer, input.len()), input);
+                assert_eq!(harness.run_ok(&task, &answer, input.len()), input);
             }
         }
     }
 }
 
-/// Checks every kernel at every size from 0 on, with an exact and with a larger output space, behind header space.
-/// The rest of the buffer must stay unchanged. Checksums must equal those of a bit by bit calculation.
+/// Runs every kernel at several sizes, with exactly enough and with more output space, behind header space.
+/// The rest of the buffer must stay unchanged. Checksums must equal those of a bit-by-bit calculation.
 pub fn runs_every_kernel_at_every_size(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for bytes in SIZES {
         let input = Bytes::from(Payload::Text.bytes(bytes, bytes as u64));
         for task in tasks(device, bytes) {
             let exact = task.output_bytes(bytes).expect("no kernel's result varies in size");
-            for room in [exact, exact + 100] {
-                let result = harness.run_well(&task, &input, room);
+            for capacity in [exact, exact + 100] {
+                let result = harness.run_ok(&task, &input, capacity);
                 assert_eq!(result.len(), exact, "{task:?} of {bytes}");
                 check(&task, &input, &result);
                 if let Task::Encrypt { key, nonce } = &task {
                     let task = Task::Decrypt { key: key.clone(), nonce: *nonce };
                     if device.capabilities().accepts(&task, exact) {
-                        assert_eq!(harness.run_well(&task, &result, room), input);
+                        assert_eq!(harness.run_ok(&task, &result, capacity), input);
                     }
                 }
             }
@@ -52,7 +52,7 @@ pub fn runs_every_kernel_at_every_size(device: &dyn Device) {
     }
 }
 
-/// Checks the result against the CPU's kernels and a bit by bit calculation.
+/// Checks a ciphertext against the CPU's kernel, a checksum bit by bit, and a copy against its input.
 pub(super) fn check(task: &Task, input: &Bytes, result: &Bytes) {
     match task {
         Task::Encrypt { .. } => assert_eq!(result, &sealed(task, input)),
@@ -69,8 +69,8 @@ pub(super) fn check(task: &Task, input: &Bytes, result: &Bytes) {
     }
 }
 
-/// Checks that a changed bit, a wrong key, a wrong nonce and a too short ciphertext are the caller's errors, and that
-/// no plaintext is left in the output.
+/// Checks that ciphertext with a changed bit, a wrong key, a wrong nonce or too few bytes gives the caller's
+/// error and leaves no plaintext in the output.
 pub fn refuses_tampered_ciphertext(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for bytes in [0, 1, 16, 1_000] {
@@ -96,7 +96,7 @@ pub fn refuses_tampered_ciphertext(device: &dyn Device) {
             let task = Task::Decrypt { key, nonce };
             expect_nothing(&mut harness, &task, sealed.clone(), &input);
         }
-        assert_eq!(harness.run_well(&open, &sealed, bytes), input, "opens after errors");
+        assert_eq!(harness.run_ok(&open, &sealed, bytes), input, "opens after errors");
     }
 }
 
@@ -108,17 +108,17 @@ fn expect_nothing(harness: &mut Harness, task: &Task, sealed: Bytes, original: &
     assert!(!shown, "plaintext that failed its tag is in the output");
 }
 
-/// Checks for each kernel that an output space one byte too small is the caller's error.
-pub fn says_that_a_kernel_has_no_room(device: &dyn Device) {
+/// Checks that each kernel returns the caller's error if the output space is too small.
+pub fn says_that_the_output_is_too_small(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for bytes in [1, 4_096] {
         let input = Bytes::from(Payload::Text.bytes(bytes, 6));
         for task in tasks(device, bytes) {
             let exact = task.output_bytes(bytes).expect("no kernel's result varies in size");
-            for room in [0, exact - 1] {
-                expect_invalid(harness.run(&task, &input, room).0, room);
+            for capacity in [0, exact - 1] {
+                expect_invalid(harness.run(&task, &input, capacity).0, capacity);
             }
-            let sealed = harness.run_well(&task, &input, exact);
+            let sealed = harness.run_ok(&task, &input, exact);
             if let Task::Encrypt { key, nonce } = &task {
                 let task = Task::Decrypt { key: key.clone(), nonce: *nonce };
                 if device.capabilities().accepts(&task, exact) {
@@ -129,8 +129,8 @@ pub fn says_that_a_kernel_has_no_room(device: &dyn Device) {
     }
 }
 
-/// Checks that a result reveals nothing that the device did before for another tenant, and nothing that another
-/// tenant left in the buffer. This includes damaged streams, which may make a reader read bytes that it has not
+/// Checks that a result reveals nothing of another tenant's earlier job, neither from the device nor from the
+/// buffer. This includes damaged streams, which may make a decompressor read output bytes that it has not
 /// written.
 pub fn keeps_nothing_of_another_tenants_job(device: &dyn Device) {
     let input = Bytes::from(Payload::Text.bytes(3_000, 7));
@@ -144,8 +144,8 @@ pub fn keeps_nothing_of_another_tenants_job(device: &dyn Device) {
         }
         used.tenant = TenantId(1);
         let (first, second) = (
-            fresh.run_well(&task, &input, bound(input.len())),
-            used.run_well(&task, &input, bound(input.len())),
+            fresh.run_ok(&task, &input, bound(input.len())),
+            used.run_ok(&task, &input, bound(input.len())),
         );
         assert!(first == second, "{task:?} depends on what was done before");
     }
@@ -241,7 +241,7 @@ fn nonce(seed: u8) -> Nonce {
     Nonce([seed; NONCE_BYTES])
 }
 
-/// Returns a reflected checksum, computed bit by bit. All bits are inverted before and after.
+/// Computes a reflected CRC bit by bit. The initial value is all ones, and the result is inverted.
 fn reflected_crc(polynomial: u64, width: u32, bytes: &[u8]) -> u64 {
     let ones = u64::MAX >> (64 - width);
     let step = |crc: u64| (crc >> 1) ^ if crc & 1 == 1 { polynomial } else { 0 };
@@ -285,7 +285,7 @@ fn hex(digits: &str) -> Vec<u8> {
     pairs.map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// Test cases, each with key, nonce, plaintext, and the ciphertext followed by its tag.
+/// AES-GCM test cases, each with key, nonce, plaintext, and the ciphertext followed by its tag (hexadecimal).
 const GCM: [[&str; 4]; 3] = [
     [ZERO_KEY, ZERO_NONCE, "", "530f8afbc74536b9a963b4f1c4cb738b"],
     [
@@ -308,7 +308,7 @@ const GCM: [[&str; 4]; 3] = [
 const ZERO_KEY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 const ZERO_NONCE: &str = "000000000000000000000000";
 
-/// A SCSI read command of iSCSI.
+/// The SCSI Read (10) command of RFC 3720, B.4 (hexadecimal).
 const ISCSI_READ: &str = "01c00000000000000000000000000000140000000000040000000014000000182\
                           8000000000000000200000000000000";
 

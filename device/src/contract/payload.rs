@@ -1,5 +1,5 @@
-//! Test data for devices. Its classes take codecs down different paths. Each class gives any size, and a seed makes
-//! it repeatable.
+//! Repeatable test data for devices, by class, size and seed. The classes exercise different code paths of
+//! codecs.
 
 use units::Prng;
 
@@ -76,5 +76,5 @@ fn numbers(bytes: &mut Vec<u8>, draws: &mut Prng) {
     bytes.extend_from_slice(line.as_bytes());
 }
 
-/// A size that exceeds any piece that a class adds at once (bytes), so that filling allocates once.
+/// An upper bound on the bytes that a class adds at once, so that filling allocates once.
 const LINE_BYTES_MAX: usize = 8_192;

@@ -1,5 +1,5 @@
-//! Lz4 blocks by lz4_flex in its checked, safe form. The library has one effort, so every level writes the same
-//! block.
+//! Lz4 blocks by lz4_flex in its checked, safe form. The library has one compression level, so every
+//! [`Level`] writes the same block.
 
 use lz4_flex::block::{
     CompressTable, DecompressError, compress_into_with_table, decompress_into,
@@ -8,6 +8,7 @@ use lz4_flex::block::{
 
 use crate::codec::{Codec, Dialect, Engine, EngineError, Level};
 use crate::job::DeviceError;
+use crate::plausible::agree;
 
 /// Makes an engine. Its tables are made on first use.
 pub fn engine() -> Box<dyn Engine> {
@@ -23,9 +24,13 @@ struct Lz4 {
 }
 
 impl Lz4 {
-    /// Compresses into scratch space. The library needs an output for the worst case. A caller that uses the result
-    /// only if it is smaller than the input has a smaller output, so the block is made in scratch space first.
-    fn compress_aside(&mut self, input: &[u8], output: &mut [u8]) -> Result<usize, EngineError> {
+    /// Compresses into scratch space and copies the block to `output`. The library needs space for the worst
+    /// case, but a caller that only uses a result smaller than the input provides less.
+    fn compress_via_scratch(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, EngineError> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let bound = get_maximum_output_size(input.len());
         if scratch.len() < bound {
@@ -78,7 +83,7 @@ impl Engine for Lz4 {
         if output.len() >= get_maximum_output_size(input.len()) {
             self.compress_bounded(input, output)
         } else {
-            self.compress_aside(input, output)
+            self.compress_via_scratch(input, output)
         }
     }
 
@@ -94,7 +99,7 @@ impl Engine for Lz4 {
     }
 }
 
-/// The dialect of a block. Its offsets have 16 bits.
+/// The dialect of every block. Match offsets have 16 bits.
 const WRITTEN: Dialect = Dialect { codec: Codec::Lz4, window_log2: Some(16) };
 
 /// The input size from which the library needs its table with 32-bit entries (bytes).
@@ -107,6 +112,30 @@ const INPUT_BYTES_MAX: usize = 1 << 31;
 /// The most scratch space that is stored for reuse (bytes). It is enough for a 1 MiB item. The scratch space of a
 /// larger block returns to the allocator.
 const SCRATCH_BYTES_KEPT: usize = get_maximum_output_size((1 << 20) + (64 << 10));
+
+/// Checks the first literals. A block begins with literals, because nothing precedes it that a match could repeat.
+pub(crate) fn may_be(original: &[u8], stream: &[u8]) -> bool {
+    let Some((token, rest)) = stream.split_first() else { return false };
+    match token >> 4 {
+        0 => false,
+        15 => {
+            // The length continues in bytes of 255, followed by a smaller byte.
+            let more = rest.iter().position(|byte| *byte != 255);
+            let literals = more.and_then(|last| {
+                let bytes = 15 + 255 * last + usize::from(rest[last]);
+                rest.get(last + 1..)?.get(..bytes)
+            });
+            literals.is_some_and(|literals| {
+                literals.len() <= original.len() && agree(original, literals)
+            })
+        }
+        bytes => {
+            let literals =
+                rest.get(..usize::from(bytes)).filter(|bytes| bytes.len() <= original.len());
+            literals.is_some_and(|literals| agree(original, literals))
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

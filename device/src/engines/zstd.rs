@@ -1,11 +1,13 @@
 //! Zstandard by the reference library. The frames have neither a content size nor a checksum, because the frame of
 //! `store` has both.
 
+use units::ZstdFrame;
 use zstd::zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
 
 use crate::codec::{Codec, Dialect, Engine, EngineError, Level};
 use crate::job::DeviceError;
+use crate::plausible::agree;
 
 /// Makes an engine. Its contexts are made on first use.
 pub fn engine() -> Box<dyn Engine> {
@@ -54,11 +56,7 @@ impl Engine for Zstd {
         match reader.decompress(output, input) {
             Ok(bytes) if bytes == output.len() => Ok(()),
             Ok(_) => Err(DeviceError::InvalidInput("zstd frame is shorter than stated")),
-            Err(code) if is(code, ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall) => {
-                Err(DeviceError::InvalidInput("zstd frame is longer than stated"))
-            }
-            Err(code) if is(code, ZSTD_ErrorCode::ZSTD_error_memory_allocation) => Err(NO_MEMORY),
-            Err(_) => Err(DeviceError::InvalidInput("not a zstd frame")),
+            Err(code) => Err(read_error(code)),
         }
     }
 }
@@ -92,13 +90,7 @@ impl Writer {
             if self.context.reset(ResetDirective::SessionOnly).is_err() {
                 self.held = None;
             }
-            if is(code, ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall) {
-                EngineError::DoesNotFit
-            } else if is(code, ZSTD_ErrorCode::ZSTD_error_memory_allocation) {
-                EngineError::Device(NO_MEMORY)
-            } else {
-                EngineError::Device(DeviceError::Fault("zstd did not compress"))
-            }
+            write_error(code)
         })
     }
 
@@ -136,6 +128,28 @@ fn is(code: usize, error: ZSTD_ErrorCode) -> bool {
     code.wrapping_neg() == error as usize
 }
 
+/// Returns the meaning of an error of the decompressor.
+pub(super) fn read_error(code: usize) -> DeviceError {
+    if is(code, ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall) {
+        DeviceError::InvalidInput("zstd frame is longer than stated")
+    } else if is(code, ZSTD_ErrorCode::ZSTD_error_memory_allocation) {
+        NO_MEMORY
+    } else {
+        DeviceError::InvalidInput("not a zstd frame")
+    }
+}
+
+/// Returns the meaning of an error of the compressor.
+pub(super) fn write_error(code: usize) -> EngineError {
+    if is(code, ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall) {
+        EngineError::DoesNotFit
+    } else if is(code, ZSTD_ErrorCode::ZSTD_error_memory_allocation) {
+        EngineError::Device(NO_MEMORY)
+    } else {
+        EngineError::Device(DeviceError::Fault("zstd did not compress"))
+    }
+}
+
 const WRITTEN: Dialect = Dialect { codec: Codec::Zstd, window_log2: Some(WINDOW_LOG2_MIN) };
 
 /// The narrowest window that a zstd frame can state (log2).
@@ -144,18 +158,24 @@ const WINDOW_LOG2_MIN: u8 = 10;
 /// A window that is wider than any window that the levels in use choose by themselves (log2).
 const WINDOW_LOG2_CHOSEN_MAX: u8 = 27;
 
-/// The fast level. Negative levels would save a quarter of the time and lose a fifth of the ratio. lz4 is the better
-/// choice for such a ratio.
+/// The fast level. Negative levels take a quarter less time, at a ratio that is a fifth lower. lz4 is the
+/// better choice for such a ratio.
 const LEVEL_FAST: i32 = 1;
 
-/// The default level. It is the first level with the ratio of zlib level 1 on text from 4 KiB on.
+/// The default level. It is the lowest level with the ratio of zlib level 1 on text of 4 KiB or more.
 const LEVEL_DEFAULT: i32 = 3;
 
 /// The high level. Level 9 takes up to three times as long and improves the ratio by 0 to 10 %.
 const LEVEL_HIGH: i32 = 6;
 
-const NO_MEMORY: DeviceError = DeviceError::Fault("zstd found no memory for its context");
-const REFUSED_PARAMETER: DeviceError = DeviceError::Fault("zstd refused a parameter");
+pub(super) const NO_MEMORY: DeviceError =
+    DeviceError::Fault("zstd found no memory for its context");
+pub(super) const REFUSED_PARAMETER: DeviceError = DeviceError::Fault("zstd refused a parameter");
+
+/// Checks the structure of the frame, and the content of its first block if that holds it as it is.
+pub(crate) fn may_be(original: &[u8], stream: &[u8]) -> bool {
+    ZstdFrame::parse(stream).is_some_and(|frame| agree(original, frame.first_literals))
+}
 
 #[cfg(test)]
 mod tests {

@@ -23,8 +23,8 @@ pub struct VirtualCounters {
     pub preempted: u64,
     /// The time that cores spent on the emulation: hashing, lookup, copying, and making results (ns).
     pub host_ns: u64,
-    /// The part of `host_ns` that exceeded the cost of the submissions, so that hardware would not have taken it from
-    /// the cores (ns).
+    /// The part of `host_ns` beyond the emulated cost of the submissions (ns). With real hardware, the cores
+    /// would not have spent this time.
     pub host_excess_ns: u64,
     /// Jobs refused because the device was full.
     pub refused_full: u64,

@@ -16,7 +16,7 @@ use super::counters::Delay;
 use super::table::{Key, Remembered};
 use super::timeline::Cost;
 use crate::codec::{EngineError, Level};
-use crate::engines::{EngineSet, NO_ROOM_ERROR};
+use crate::engines::{EngineSet, OUTPUT_TOO_SMALL_ERROR};
 use crate::job::{Completion, DeviceError, Job, Outcome, Polynomial, Task};
 use crate::queue::{Queue, Refused, RefusedReason};
 
@@ -25,14 +25,14 @@ use crate::queue::{Queue, Refused, RefusedReason};
 pub(super) struct VirtualQueue {
     shared: Arc<Shared>,
     set: EngineSet,
-    /// The space where results are made. It is stored to reuse its capacity.
+    /// The space where results are made. It is kept so that a later job allocates no memory.
     scratch: Vec<u8>,
-    inside: BinaryHeap<Inside>,
+    in_flight: BinaryHeap<InFlight>,
     submissions: u64,
     /// The number of submissions since the last poll.
     burst: u64,
-    /// The thread's working time at the start of the submission. It is read only if it may be needed, because the
-    /// system call may cost as much as a submission.
+    /// The CPU time of the thread at the start of the submission. It is read only if it may be needed,
+    /// because the system call may cost as much as a submission.
     work_start: Option<Nanos>,
     /// The generator of page faults, if they were requested.
     faults: Option<Prng>,
@@ -42,22 +42,22 @@ impl VirtualQueue {
     pub(super) fn new(shared: Arc<Shared>, set: EngineSet) -> Self {
         let queue = shared.queues.fetch_add(1, atomic::Ordering::Relaxed);
         let faults = shared.page_faults.map(|seed| Prng::new(seed.wrapping_add(queue)));
-        let (scratch, inside) = (Vec::new(), BinaryHeap::new());
-        Self { shared, set, scratch, inside, submissions: 0, burst: 0, work_start: None, faults }
+        let (scratch, in_flight) = (Vec::new(), BinaryHeap::new());
+        Self { shared, set, scratch, in_flight, submissions: 0, burst: 0, work_start: None, faults }
     }
 
-    /// Makes the outcome and writes the result to the job's output. Returns the outcome and the size of the
-    /// compressed side in percent of the uncompressed side. The device owns the buffer until the job is due, so no
-    /// caller can see the result early.
+    /// Computes or looks up the result and writes it to the job's output. Returns the outcome and the size of
+    /// the compressed side in percent of the uncompressed side. The device owns the buffer until the job is
+    /// due, so no caller can see the result early.
     fn outcome(&mut self, job: &mut Job) -> (Outcome, f64) {
         let offset = job.output_offset;
         let transfer_bytes_max = self.shared.transfer_bytes_max();
-        let room = job.output.capacity().saturating_sub(offset).min(transfer_bytes_max);
+        let capacity = job.output.capacity().saturating_sub(offset).min(transfer_bytes_max);
         let key = match job.task {
-            Task::Compress { .. } if room == 0 => return (Outcome::DoesNotFit, INCOMPRESSIBLE),
+            Task::Compress { .. } if capacity == 0 => return (Outcome::DoesNotFit, INCOMPRESSIBLE),
             Task::Compress { .. } => Key::compress(&job.input),
-            Task::Decompress { original_bytes, .. } if original_bytes > room => {
-                return (Outcome::Failed(NO_ROOM_ERROR), INCOMPRESSIBLE);
+            Task::Decompress { original_bytes, .. } if original_bytes > capacity => {
+                return (Outcome::Failed(OUTPUT_TOO_SMALL_ERROR), INCOMPRESSIBLE);
             }
             Task::Decompress { original_bytes, .. } => Key::decompress(&job.input, original_bytes),
             Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
@@ -72,7 +72,7 @@ impl VirtualQueue {
             Err(EngineError::Device(error)) => return (Outcome::Failed(error), INCOMPRESSIBLE),
         };
         let output_percent = output_percent(job, &remembered);
-        (deliver(job, remembered, room), output_percent)
+        (deliver(job, remembered, capacity), output_percent)
     }
 
     /// Returns the remembered result for the job's input, or makes the result now.
@@ -129,7 +129,7 @@ impl VirtualQueue {
         (latency + waited, op.interval_at(bytes, output_percent))
     }
 
-    /// Returns whether the emulation's own work on a job whose result is remembered could make it late.
+    /// Returns whether the emulation's own work could make this job late even if its result is remembered.
     fn is_tight(&self, job: &Job) -> bool {
         let profile = &self.shared.profile;
         let bytes = job.work_bytes() as u64;
@@ -165,7 +165,7 @@ impl Queue for VirtualQueue {
         let bytes = job.work_bytes() as u64;
         let submit = self.shared.profile.submit_nth(bytes, self.burst + 1);
         let arrival = start + submit;
-        let full = self.inside.len() >= self.shared.capabilities.queue_depth
+        let full = self.in_flight.len() >= self.shared.capabilities.queue_depth
             || self.shared.timeline.as_ref().is_some_and(|timeline| !timeline.reserve(arrival));
         if full {
             self.shared.counters.refused_full();
@@ -195,35 +195,35 @@ impl Queue for VirtualQueue {
         self.burst += 1;
         let completion = Completion { job, outcome, service };
         let ready = due.max(worked);
-        self.inside.push(Inside { ready, submission: self.submissions, completion });
+        self.in_flight.push(InFlight { ready, submission: self.submissions, completion });
         Ok(())
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
         self.burst = 0;
-        if self.inside.is_empty() {
+        if self.in_flight.is_empty() {
             return 0;
         }
         let now = self.shared.clock.now();
         let before = done.len();
-        while self.inside.peek().is_some_and(|inside| inside.ready <= now)
-            && let Some(inside) = self.inside.pop()
+        while self.in_flight.peek().is_some_and(|in_flight| in_flight.ready <= now)
+            && let Some(in_flight) = self.in_flight.pop()
         {
-            done.push(inside.completion);
+            done.push(in_flight.completion);
         }
         done.len() - before
     }
 
     fn pending(&self) -> usize {
-        self.inside.len()
+        self.in_flight.len()
     }
 
     fn shows_jobs(&self) -> bool {
         true
     }
 
-    fn inside(&self, tag: u64) -> Option<&Job> {
-        let mut jobs = self.inside.iter().map(|inside| inside.completion.job.as_ref());
+    fn job_in_flight(&self, tag: u64) -> Option<&Job> {
+        let mut jobs = self.in_flight.iter().map(|in_flight| in_flight.completion.job.as_ref());
         jobs.find(|job| job.tag == tag)
     }
 }
@@ -241,12 +241,12 @@ fn op<'a>(profile: &'a DeviceProfile, task: &Task) -> Option<&'a OpProfile> {
     }
 }
 
-/// Writes the remembered result to the job's output, if `room` bytes are enough.
-fn deliver(job: &mut Job, remembered: Remembered, room: usize) -> Outcome {
+/// Writes the remembered result to the job's output, if `capacity` bytes are enough.
+fn deliver(job: &mut Job, remembered: Remembered, capacity: usize) -> Outcome {
     let offset = job.output_offset;
     match remembered {
         Remembered::Invalid(what) => Outcome::Failed(DeviceError::InvalidInput(what)),
-        Remembered::Result(bytes) if bytes.len() > room => Outcome::DoesNotFit,
+        Remembered::Result(bytes) if bytes.len() > capacity => Outcome::DoesNotFit,
         // Hardware writes the result without a core's time, but a copy here would take some.
         Remembered::Result(bytes) if offset == 0 => {
             let output_bytes = bytes.len();
@@ -271,32 +271,32 @@ fn output_percent(job: &Job, remembered: &Remembered) -> f64 {
     100.0 * compressed as f64 / original.max(1) as f64
 }
 
-/// A job and the time when it completes. In the order of this type, the earliest job is the greatest.
-struct Inside {
+/// A job and the time when it completes. The order is reversed: the job that completes first is the greatest.
+struct InFlight {
     ready: Nanos,
     submission: u64,
     completion: Completion,
 }
 
-impl Ord for Inside {
+impl Ord for InFlight {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.ready, other.submission).cmp(&(self.ready, self.submission))
     }
 }
 
-impl PartialOrd for Inside {
+impl PartialOrd for InFlight {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Inside {
+impl PartialEq for InFlight {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Inside {}
+impl Eq for InFlight {}
 
 /// The fixed part of an upper bound on the work of hashing, lookup and copying for a remembered result (ns).
 /// `EMULATION_BYTES_PER_NS` has the part that grows with the size. The example `virtual_cost` measured 2 us for 4 KiB
@@ -307,10 +307,10 @@ const EMULATION_BYTES_PER_NS: u64 = 4;
 /// The ratio of bytes that do not shrink, in percent.
 const INCOMPRESSIBLE: f64 = 100.0;
 
-/// The level whose ratio is nearest to the hardware's only level. Its ratio is that of zlib level 1.
+/// The level of software that stands for the hardware's only level. Both have about the ratio of zlib level 1.
 const LEVEL: Level = Level::Default;
 
-/// Returns the largest stream that any deflate writer makes of `bytes`: stored blocks and an end.
+/// Returns an upper bound on the stream of any deflate writer for an input of `bytes` (bytes).
 const fn stream_bytes_max(bytes: usize) -> usize {
     bytes + bytes / 8 + 1_024
 }

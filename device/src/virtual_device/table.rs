@@ -1,5 +1,5 @@
-//! A table of results by the hash of their input, bounded in bytes. It remembers the results and the errors of the
-//! software codec. It does not remember passing faults.
+//! A table that maps the hash of an input to its result. Its size is bounded. It remembers the results and
+//! the errors of the software codec, but no transient faults.
 
 use bytes::Bytes;
 use quick_cache::sync::{Cache, DefaultLifecycle};

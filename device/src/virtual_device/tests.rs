@@ -22,15 +22,15 @@ crate::device_contract!(virtual_iaa, {
     Arc::new(Virtual::new(&iaa(), &ENGINES, options).expect("a writer and a reader"))
 });
 
-/// The engines. The first compresses an input that fits the window as a whole. The second stores any other input.
+/// The engines. The first compresses inputs that fit the window as a whole. The second stores other inputs.
 const ENGINES: [EngineFactory; 2] = [libdeflate::engine, stored::engine];
 
 fn iaa() -> DeviceProfile {
     DeviceProfile::find("iaa").expect("compiled in")
 }
 
-/// Returns a profile whose submissions take no time and whose engines are its only limit, so that a stopped clock
-/// suffices.
+/// Returns a profile whose submissions take no time and whose jobs are limited only by the number of engines,
+/// so that tests can stop the clock.
 fn unpaced() -> DeviceProfile {
     let mut profile = free_to_submit(iaa());
     let compress = profile.compress.as_mut().and_then(|compress| compress.dynamic.as_mut());
@@ -215,7 +215,7 @@ thread_local! {
 
 const SLOW: Nanos = Nanos::micros(100);
 
-/// The stored writer, slowed down.
+/// An engine whose compression takes [`SLOW`] longer than that of the wrapped engine.
 struct Slow(Box<dyn Engine>);
 
 impl Engine for Slow {

@@ -1,5 +1,5 @@
-//! The time for which the calling thread has run. It measures a virtual device's own work. With it the device can
-//! tell whether the emulation was too slow or the system ran another thread on the core.
+//! The CPU time of the calling thread, which measures a virtual device's own work. It tells whether the
+//! emulation was too slow or the system ran another thread on the core.
 
 use rustix::time::{ClockId, clock_gettime};
 use units::{Clock, Nanos};

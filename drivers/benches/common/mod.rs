@@ -1,4 +1,4 @@
-//! The part that the benches of several drivers share: a waker for the waiting task. It measures nothing.
+//! A waker that the benches of several drivers share. It measures nothing.
 
 use std::sync::Arc;
 use std::task::Wake;

@@ -1,5 +1,5 @@
-//! Makes the arguments with which DPDK's environment abstraction layer (EAL) starts. They are the operator's
-//! arguments, preceded by arguments that keep EAL from doing more than it was asked to. This is a pure function.
+//! Makes the arguments with which DPDK's environment abstraction layer (EAL) starts: the operator's
+//! arguments, preceded by arguments that restrict EAL to what is needed. This is a pure function.
 
 use super::names::{Place, full_address};
 
@@ -76,8 +76,7 @@ fn mentions(given: &[String], device: &str, place: &Place) -> bool {
     parts.any(|part| part == device || is_it(part))
 }
 
-/// The size of EAL's memory without huge pages, which is fixed (MB). Unused parts of it take no memory of the
-/// machine.
+/// The fixed size of EAL's memory when it has no huge pages (MB). Unused parts take no physical memory.
 const MEGABYTES: &str = "256";
 
 #[cfg(test)]

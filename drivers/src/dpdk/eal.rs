@@ -68,7 +68,7 @@ impl Eal {
         self.descriptions().map(|found| name(&found.name)).collect()
     }
 
-    /// Returns whether devices use this process's addresses.
+    /// Returns whether devices use this process's virtual addresses.
     pub(super) fn has_own_addresses(self) -> bool {
         // SAFETY: EAL runs (`Eal` is proof); the call only reads.
         unsafe { sys::rebate_dpdk_iova_is_va() == 1 }
@@ -184,7 +184,7 @@ extern "C" fn on_log(level: u32, text: *const c_char, bytes: usize) {
     }
 }
 
-/// The last errors that DPDK logged. They are reported when EAL fails to start.
+/// The first errors that DPDK logged. They are reported when EAL fails to start.
 static PROBLEMS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn keep_problem(line: &str) {

@@ -1,5 +1,5 @@
-//! Memory that every DPDK device can reach: EAL's own heap, in huge pages if EAL has any. Hardware reads and writes
-//! buffers of a pool over it without a copy. Blocks are initialised. The pool manages their content.
+//! EAL's heap as memory for pools. Every DPDK device can access it, so hardware uses the buffers of such a
+//! pool without a copy. The memory is in huge pages if EAL has any, and each new block is zeroed.
 
 use std::ptr::NonNull;
 use std::slice;

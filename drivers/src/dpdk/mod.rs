@@ -32,10 +32,10 @@ pub const ARGUMENTS_VARIABLE: &str = "REBATE_DPDK_ARGS";
 /// The options of a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DpdkOptions {
-    /// The number of queues that can be open at once, bounded by the device. The default is a little more than one
-    /// per processor. The first open of a device in a process decides.
+    /// The number of queues that can be open at once, bounded by the device. The default is a little more
+    /// than one per processor. Only the first open of a device in a process applies this option.
     pub queue_pairs: Option<NonZeroU16>,
-    /// True if a software device also gets only DPDK's own memory, as hardware requires. Other data is copied.
+    /// True if a software device gets only DPDK's own memory, like hardware. Data in other memory is copied.
     pub registered_only: bool,
 }
 
@@ -80,6 +80,7 @@ impl Dpdk {
             writes: if port.compresses { writes(&port) } else { Vec::new() },
             reads: if port.decompresses { vec![reads(&port)] } else { Vec::new() },
             kernels: Vec::new(),
+            dictionaries: false,
             work_bytes_max,
             queue_depth: QUEUE_DEPTH,
             waiting: Waiting::Polled { expected: if port.hardware { EXPECTED } else { Nanos(0) } },
@@ -135,7 +136,7 @@ fn reads(port: &Port) -> Dialect {
     Dialect { codec: Codec::Deflate, window_log2: window }
 }
 
-/// Returns the size of the longest stream for this much work: deflate's worst case, or one segment.
+/// Returns the size of the longest stream for this much work (bytes), at most one segment without chains.
 fn stream_bytes_max(work_bytes: usize, limits: Limits) -> usize {
     let longest = work_bytes + work_bytes / 8 + 1_024;
     if limits.chains { longest } else { longest.min(SEGMENT_BYTES_MAX.as_usize()) }
@@ -148,10 +149,10 @@ const CHAIN_BYTES_MAX: ByteCount = ByteCount::mib(16);
 const SEGMENT_BYTES_MAX: ByteCount = ByteCount(65_535);
 const SEGMENT_BYTES: usize = 60_000;
 
-/// The segments of one job: its input, its output, and the three that may follow the input.
+/// The number of segments of a small job: its input, its output, and three spill segments behind them.
 const SEGMENTS_OF_A_JOB: usize = 5;
 
-/// The time of a small job on hardware. The published times of QAT are 5 to 27 µs.
+/// The expected time of a small job on hardware. The published times of QAT are 5 to 27 µs.
 const EXPECTED: Nanos = Nanos(5_000);
 
 /// Deflate's own window (log2 bytes).

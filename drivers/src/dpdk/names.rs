@@ -5,15 +5,15 @@
 use std::fs;
 use std::path::Path;
 
-/// How EAL finds a device.
+/// The location at which EAL finds a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// EAL makes the device.
+    /// A virtual device, which EAL creates.
     Virtual,
-    /// The device is on the PCI bus. The address always has its domain. The driver for Mellanox devices must be told
-    /// which functions to use, because otherwise it also takes the network ports.
+    /// A device on the PCI bus. The address always has its domain. The driver of Mellanox devices must be
+    /// restricted to compression, because otherwise it also takes the network ports.
     Pci { address: String, mellanox: bool },
-    /// No known scheme matches the name.
+    /// The name matches no known scheme.
     Unknown,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn full_address(text: &str) -> Option<String> {
     Some(format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"))
 }
 
-/// Returns whether EAL makes the device. The names of DPDK's software compression drivers tell this.
+/// Returns whether EAL creates the device: its name is that of a software compression driver.
 fn is_virtual(device: &str) -> bool {
     ["compress_isal", "compress_zlib"].iter().any(|driver| device.starts_with(driver))
 }
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine with a BlueField.
+    /// Makes the sysfs folder of a machine with a BlueField.
     fn machine() -> tempfile::TempDir {
         let sys = tempfile::tempdir().expect("a folder");
         for (address, vendor) in [("0000:03:00.0", "0x15b3\n"), ("0000:3d:01.0", "0x8086\n")] {

@@ -3,14 +3,14 @@
 
 use device::{DeviceError, Outcome};
 
-/// The request of an operation, with all facts that are needed to check the report.
+/// The facts about a requested operation that are needed to check its report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) direction: Direction,
     /// The size of the input (bytes). The device must consume all of it.
     pub(super) input_bytes: usize,
-    /// True if an error of the device must be the stream's fault. This is so if the device is a program on this core,
-    /// which has no faults of its own to report.
+    /// True if an error of the device means an invalid stream. This is so if the device is a program on this
+    /// core, which has no hardware faults.
     pub(super) blames_the_stream: bool,
     /// The kind of the bytes that followed the stream.
     pub(super) followed_by: Follow,
@@ -21,30 +21,30 @@ pub(super) struct Asked {
 pub(super) enum Follow {
     Nothing,
     Zeros,
-    /// Ones, for a second run of the operation. A whole stream gives the same output as with zeros. If zeros
-    /// completed a code or a stored block, ones give another output.
+    /// Bytes of one bits, for a second run of the operation. A whole stream gives the same output as with
+    /// zeros. A stream whose last code or stored block was completed by zeros gives another output.
     Ones,
 }
 
 /// The direction of the work, and the space for its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// Compression into `room_bytes`.
-    Compress { room_bytes: usize },
+    /// Compression into `capacity_bytes`.
+    Compress { capacity_bytes: usize },
     /// Decompression to exactly `original_bytes`.
     Decompress { original_bytes: usize },
 }
 
 /// Returns the outcome. `status` is an `enum rte_comp_op_status`. `consumed` and `produced` are the bytes that the
 /// device claims to have consumed and produced. Returns none if the device consumed some of the zeros that followed
-/// the stream. Then the device reads ahead, or the stream has no end. A second run with ones shows which of these is
-/// true.
+/// the stream. In that case either the device reads ahead or the stream has no end. To find out which, the caller runs
+/// the job again with bytes of all ones behind the stream.
 pub(super) fn outcome(asked: Asked, status: u32, consumed: u32, produced: u32) -> Option<Outcome> {
     let (consumed, produced) = (consumed as usize, produced as usize);
     Some(match asked.direction {
-        Direction::Compress { room_bytes } => match status {
+        Direction::Compress { capacity_bytes } => match status {
             SUCCESS if consumed != asked.input_bytes => fault("the device read another length"),
-            SUCCESS if produced == 0 || produced > room_bytes => {
+            SUCCESS if produced == 0 || produced > capacity_bytes => {
                 fault("the device states an impossible size of its result")
             }
             SUCCESS => Outcome::Done { output_bytes: produced },
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     const DIRECTIONS: [Direction; 3] = [
-        Direction::Compress { room_bytes: 1_000 },
+        Direction::Compress { capacity_bytes: 1_000 },
         Direction::Decompress { original_bytes: 1_000 },
         Direction::Decompress { original_bytes: 0 },
     ];
@@ -140,9 +140,9 @@ mod tests {
         })
     }
 
-    /// Checks four facts. Only a success is a result. A result fits its space and has the stated size. An outcome
-    /// that belongs to one direction never ends the other direction. Only a whole result whose reader consumed zeros
-    /// leads to a second run.
+    /// Checks four rules. Only a success gives a result. A result fits its space and has the stated size. A
+    /// compression never ends with an outcome of decompression, or the reverse. Only a decompression that
+    /// consumed zeros and gave the whole result runs a second time.
     fn check(asked: Asked, status: u32, consumed: u32, produced: u32) {
         let (read_bytes, written_bytes) = (consumed as usize, produced as usize);
         let judged = outcome(asked, status, consumed, produced);
@@ -154,9 +154,9 @@ mod tests {
             }
             (Direction::Compress { .. }, None) => false,
             (_, Some(Outcome::Done { .. })) if status != SUCCESS => false,
-            (Direction::Compress { room_bytes }, Some(Outcome::Done { output_bytes })) => {
+            (Direction::Compress { capacity_bytes }, Some(Outcome::Done { output_bytes })) => {
                 output_bytes == written_bytes
-                    && (1..=room_bytes).contains(&output_bytes)
+                    && (1..=capacity_bytes).contains(&output_bytes)
                     && read_bytes == asked.input_bytes
             }
             (Direction::Decompress { original_bytes }, Some(Outcome::Done { output_bytes })) => {
@@ -192,15 +192,15 @@ mod tests {
     proptest! {
         #[test]
         fn any_numbers_are_judged(
-            status in 0u32..8, consumed: u32, produced: u32, room_bytes: usize,
+            status in 0u32..8, consumed: u32, produced: u32, capacity_bytes: usize,
         ) {
             let both = [
-                Direction::Compress { room_bytes },
-                Direction::Decompress { original_bytes: room_bytes },
+                Direction::Compress { capacity_bytes },
+                Direction::Decompress { original_bytes: capacity_bytes },
                 Direction::Decompress { original_bytes: produced as usize },
             ];
             for direction in both {
-                for input_bytes in [consumed as usize, room_bytes] {
+                for input_bytes in [consumed as usize, capacity_bytes] {
                     for asked in every(direction, input_bytes) {
                         check(asked, status, consumed, produced);
                     }
@@ -247,7 +247,7 @@ mod tests {
             let asked = Asked { direction, input_bytes: 300, blames_the_stream: true, followed_by };
             outcome(asked, SUCCESS, consumed, produced)
         };
-        for (consumed, produced, said) in [
+        for (consumed, produced, expected) in [
             (300, 1_001, "longer than stated"),
             (301, 1_001, "longer than stated"),
             (300, 999, "shorter than stated"),
@@ -258,7 +258,7 @@ mod tests {
                 else {
                     panic!("{consumed} {produced} is no result");
                 };
-                assert!(error.to_string().contains(said), "{error}");
+                assert!(error.to_string().contains(expected), "{error}");
             }
         }
         let done = Some(Outcome::Done { output_bytes: 1_000 });

@@ -1,6 +1,6 @@
-//! A running compressdev. It is configured and started once per process, and all users of the device share it. All of
-//! its queue pairs are set up at the start, because DPDK cannot add one to a running device. This module lends queue
-//! pairs and takes them back.
+//! A running compressdev. It is configured and started once per process, and all users of the device share
+//! it. All of its queue pairs are set up at the start, because DPDK cannot add one to a running device. This
+//! module assigns the queue pairs to queues.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -28,7 +28,7 @@ pub(super) struct Port {
     pub(super) windows: Windows,
     pub(super) compresses: bool,
     pub(super) decompresses: bool,
-    /// The pool over memory that the device reaches, for copies of data from other memory.
+    /// The pool over memory that the device can access, for copies of data from other memory.
     pub(super) pool: Pool,
     pub(super) counters: Counters,
     dynamic: bool,
@@ -38,7 +38,7 @@ pub(super) struct Port {
     /// The operations of closed queues that the device has not released.
     leftovers: Mutex<Vec<Leftover>>,
     /// The statuses that were already logged.
-    said: Mutex<Vec<u32>>,
+    warned: Mutex<Vec<u32>>,
 }
 
 /// The counters that only this kind of device has.
@@ -49,7 +49,7 @@ pub(super) struct Counters {
     pub(super) abandoned_jobs: AtomicU64,
 }
 
-/// The work of a transform. A decompression has level 0.
+/// The parameters of a transform. A decompression has level 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) level: i32,
@@ -138,15 +138,15 @@ impl Port {
             free_pairs: Mutex::new((0..pairs).rev().collect()),
             shared: Mutex::new(Vec::new()),
             leftovers: Mutex::new(Vec::new()),
-            said: Mutex::new(Vec::new()),
+            warned: Mutex::new(Vec::new()),
         };
         port.compresses = port.can(Kind { level: 1, window_log2: port.windows.max });
         port.decompresses = port.can(Kind { level: 0, window_log2: port.windows.max });
         Ok(port)
     }
 
-    /// Returns whether the device can make such a transform. The driver tries it, because the capabilities do not
-    /// distinguish the directions.
+    /// Returns whether the device can make such a transform. The driver tries it, because the device's
+    /// capabilities do not distinguish compression from decompression.
     fn can(&self, kind: Kind) -> bool {
         let made = self.make(kind);
         if let Some(transform) = made {
@@ -155,22 +155,22 @@ impl Port {
         made.is_some()
     }
 
-    /// Stores the operations of a closed queue that the device still has, until the device releases them.
+    /// Keeps the unfinished operations of a closed queue until the device releases them.
     pub(super) fn keep(&self, leftover: Leftover) {
         lock(&self.leftovers).push(leftover);
     }
 
-    /// Logs the meaning of a status once in the device's life, because outcomes contain no numbers.
-    pub(super) fn say_once(&self, status: u32, what: &DeviceError) {
-        let mut said = lock(&self.said);
-        if said.len() < SAID_MAX && !said.contains(&status) {
-            said.push(status);
+    /// Logs a status and its meaning when it first occurs. Outcomes do not contain the number.
+    pub(super) fn warn_once(&self, status: u32, what: &DeviceError) {
+        let mut warned = lock(&self.warned);
+        if warned.len() < WARNED_MAX && !warned.contains(&status) {
+            warned.push(status);
             tracing::warn!(device = self.name, "{what} (DPDK status {status}); said once");
         }
     }
 
-    /// Returns a queue pair for one thread. This may be the pair of a closed queue whose operations the device has
-    /// released in the meantime.
+    /// Returns a free queue pair for one thread. It may be the pair of a closed queue whose operations the
+    /// device has released in the meantime.
     pub(super) fn take_pair(&self) -> Result<u16, DeviceError> {
         lock(&self.leftovers).retain_mut(|leftover| !leftover.is_over(self));
         lock(&self.free_pairs).pop().ok_or_else(|| {
@@ -247,13 +247,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The most statuses that are logged. DPDK has seven.
-const SAID_MAX: usize = 16;
+const WARNED_MAX: usize = 16;
 
 /// The DPDK drivers that work on the calling core, inside the submission.
 const SOFTWARE: [&str; 2] = ["compress_isal", "compress_zlib"];
 
-/// The most jobs in one queue. They are enough to hide the latency of a device, and they bound the jobs that wait for
-/// a poll.
+/// The largest number of jobs in one queue. It is enough to hide the latency of a device, and bounds the jobs
+/// that wait for a poll.
 pub(super) const QUEUE_DEPTH: usize = 64;
 
 /// The size of a ring. It must be a power of two, and a ring holds one entry less than its size.

@@ -29,20 +29,20 @@ pub(super) struct DpdkQueue {
     raw: Raw,
     transforms: Transforms,
     /// The job of each slot's operation.
-    slots: Vec<Option<Inside>>,
+    slots: Vec<Option<InFlight>>,
     free_slots: Vec<u32>,
     /// Jobs that were completed without the device.
     answered: Vec<Completion>,
 }
 
 /// A job in flight and the resources of its operation.
-struct Inside {
+struct InFlight {
     job: Box<Job>,
     asked: Asked,
     kind: Kind,
-    room_bytes: usize,
+    capacity_bytes: usize,
     transform: Transform,
-    /// Copies of the input and the output, if the device does not reach the job's own bytes.
+    /// Copies of the input and the output, if the device cannot access the job's own bytes.
     input: Option<Buffer>,
     output: Option<Buffer>,
     submitted: Instant,
@@ -52,13 +52,13 @@ struct Inside {
     first_result: Option<u64>,
 }
 
-impl Inside {
+impl InFlight {
     /// Returns all bytes to which the device may have written.
     fn written(&mut self) -> &mut [u8] {
         let start = self.job.output_offset;
         match self.output.as_mut() {
-            Some(copy) => &mut copy.space()[..self.room_bytes.max(1)],
-            None => &mut self.job.output.space()[start..start + self.room_bytes],
+            Some(copy) => &mut copy.space()[..self.capacity_bytes.max(1)],
+            None => &mut self.job.output.space()[start..start + self.capacity_bytes],
         }
     }
 
@@ -79,7 +79,7 @@ enum Plan {
 struct Steps {
     asked: Asked,
     kind: Kind,
-    room_bytes: usize,
+    capacity_bytes: usize,
 }
 
 impl DpdkQueue {
@@ -114,25 +114,27 @@ impl DpdkQueue {
         })
     }
 
-    fn inside(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.slots.len() - self.free_slots.len()
     }
 
     fn plan(&self, job: &Job) -> Plan {
         let invalid = |what| Plan::Answer(Outcome::Failed(DeviceError::InvalidInput(what)));
-        let room_bytes = job.output.capacity().saturating_sub(job.output_offset);
+        let capacity_bytes = job.output.capacity().saturating_sub(job.output_offset);
         let stream_max = stream_bytes_max(self.capabilities.work_bytes_max.as_usize(), self.limits);
         let windows = self.port.windows;
-        let (kind, direction, room_bytes) = match job.task {
-            Task::Compress { .. } if room_bytes == 0 => return Plan::Answer(Outcome::DoesNotFit),
+        let (kind, direction, capacity_bytes) = match job.task {
+            Task::Compress { .. } if capacity_bytes == 0 => {
+                return Plan::Answer(Outcome::DoesNotFit);
+            }
             Task::Compress { dialect, level } => {
                 let window_log2 = windows.within(dialect.window_log2.unwrap_or(windows.max));
                 let kind = Kind { level: level_of(level), window_log2 };
-                let room_bytes = room_bytes.min(stream_max);
-                (kind, Direction::Compress { room_bytes }, room_bytes)
+                let capacity_bytes = capacity_bytes.min(stream_max);
+                (kind, Direction::Compress { capacity_bytes }, capacity_bytes)
             }
             Task::Decompress { original_bytes, .. } => {
-                if original_bytes > room_bytes {
+                if original_bytes > capacity_bytes {
                     return invalid("the output has no room for the original");
                 }
                 let kind = Kind { level: 0, window_log2: windows.max };
@@ -159,26 +161,26 @@ impl DpdkQueue {
         };
         let input_bytes = job.input.len();
         let asked = Asked { direction, input_bytes, blames_the_stream, followed_by };
-        Plan::Run(Steps { asked, kind, room_bytes })
+        Plan::Run(Steps { asked, kind, capacity_bytes })
     }
 
     /// Submits the job's operation, or returns the job with the obstacle.
-    fn run(&mut self, job: Box<Job>, steps: Steps) -> Result<(), (Box<Job>, Obstacle)> {
+    fn run(&mut self, job: Box<Job>, steps: Steps) -> Result<(), (Box<Job>, EnqueueError)> {
         let Some(slot) = self.free_slots.last().copied() else {
-            return Err((job, Obstacle::Full));
+            return Err((job, EnqueueError::Full));
         };
-        let Ok((input, output)) = self.copies(&job, steps.room_bytes) else {
-            return Err((job, Obstacle::NoMemory));
+        let Ok((input, output)) = self.copies(&job, steps.capacity_bytes) else {
+            return Err((job, EnqueueError::NoMemory));
         };
         let Some(transform) = self.transforms.take(steps.kind) else {
-            return Err((job, Obstacle::NoMemory));
+            return Err((job, EnqueueError::NoMemory));
         };
-        let Steps { asked, kind, room_bytes } = steps;
-        let inside = Inside {
+        let Steps { asked, kind, capacity_bytes } = steps;
+        let in_flight = InFlight {
             job,
             asked,
             kind,
-            room_bytes,
+            capacity_bytes,
             transform,
             input,
             output,
@@ -186,58 +188,64 @@ impl DpdkQueue {
             service: None,
             first_result: None,
         };
-        self.slots[slot as usize] = Some(inside);
-        let Err(obstacle) = self.hand_over(slot) else {
+        self.slots[slot as usize] = Some(in_flight);
+        let Err(error) = self.enqueue(slot) else {
             self.free_slots.pop();
             return Ok(());
         };
-        self.transforms.give_back(kind, transform);
+        self.transforms.release(kind, transform);
         let back = self.slots[slot as usize].take().expect("it was put there");
-        Err((back.job, obstacle))
+        Err((back.job, error))
     }
 
-    /// Passes the operation of a slot to the device. The device may accept no operation now, or may never accept this
-    /// one.
-    fn hand_over(&mut self, slot: u32) -> Result<(), Obstacle> {
-        let Some(inside) = self.slots[slot as usize].as_mut() else { return Err(Obstacle::Full) };
-        let from = inside.input.as_deref().unwrap_or(&inside.job.input[..]).as_ptr();
-        let into = inside.written().as_mut_ptr();
+    /// Submits the operation of a slot to the device. The error tells whether the device is full or refuses
+    /// this operation.
+    fn enqueue(&mut self, slot: u32) -> Result<(), EnqueueError> {
+        let Some(in_flight) = self.slots[slot as usize].as_mut() else {
+            return Err(EnqueueError::Full);
+        };
+        let from = in_flight.input.as_deref().unwrap_or(&in_flight.job.input[..]).as_ptr();
+        let into = in_flight.written().as_mut_ptr();
         let request = Request {
-            transform: inside.transform.0.as_ptr(),
+            transform: in_flight.transform.0.as_ptr(),
             input: from.cast(),
             output: into.cast(),
-            input_bytes: inside.asked.input_bytes as u32,
-            output_bytes: inside.room_bytes.max(1) as u32,
+            input_bytes: in_flight.asked.input_bytes as u32,
+            output_bytes: in_flight.capacity_bytes.max(1) as u32,
             slot,
-            spill_bytes: spill_bytes(inside),
-            spill_ones: (inside.asked.followed_by == Follow::Ones).into(),
+            spill_bytes: spill_bytes(in_flight),
+            spill_ones: (in_flight.asked.followed_by == Follow::Ones).into(),
         };
         let start = Instant::now();
         // SAFETY: only this thread uses the queue, and the device does not have the slot's operation. The transform
         // belongs to the device, and no other operation uses it unless it may be shared. `input` has `input_bytes`
         // readable bytes and `output` has `output_bytes` writable bytes (a copy of an empty input has one byte). The
-        // device reaches both. `slots` keeps both unchanged until the operation has completed, or for ever.
+        // device reaches both. `slots` keeps both unchanged until the operation has completed, or forever.
         let taken = unsafe { sys::rebate_dpdk_enqueue(self.raw.0.as_ptr(), &raw const request) };
         match taken {
-            0 => return Err(Obstacle::Full),
+            0 => return Err(EnqueueError::Full),
             ..0 => {
                 let status = taken.unsigned_abs() - 1;
                 let error = outcome::error(status);
-                self.port.say_once(status, &error);
-                return Err(Obstacle::Refused(error));
+                self.port.warn_once(status, &error);
+                return Err(EnqueueError::Refused(error));
             }
             1.. => {}
         }
         if !self.port.hardware {
-            let before = inside.service.map_or(0, |service| service.0);
-            inside.service = Some(Nanos(before + Nanos::from(start.elapsed()).0));
+            let before = in_flight.service.map_or(0, |service| service.0);
+            in_flight.service = Some(Nanos(before + Nanos::from(start.elapsed()).0));
         }
         Ok(())
     }
 
-    /// Makes copies of data that the device does not reach. Also makes an output for an empty result, because the
+    /// Copies data that the device cannot access. Also makes an output for an empty result, because the
     /// device needs an address for it.
-    fn copies(&self, job: &Job, room_bytes: usize) -> Result<(Option<Buffer>, Option<Buffer>), ()> {
+    fn copies(
+        &self,
+        job: &Job,
+        capacity_bytes: usize,
+    ) -> Result<(Option<Buffer>, Option<Buffer>), ()> {
         let registered = self.port.pool.memory();
         let take = |bytes: usize| {
             let buffer = self.port.pool.take(bytes);
@@ -253,26 +261,27 @@ impl DpdkQueue {
                 Some(copy)
             }
         };
-        let output = match reaches(job.output.memory()) && room_bytes > 0 {
+        let output = match reaches(job.output.memory()) && capacity_bytes > 0 {
             true => None,
-            false => Some(take(room_bytes.max(1))?),
+            false => Some(take(capacity_bytes.max(1))?),
         };
         Ok((input, output))
     }
 
     fn finish(&mut self, report: Report) -> Option<Completion> {
-        let inside = self.slots.get_mut(report.slot as usize)?.as_mut()?;
-        let judged = match outcome(inside.asked, report.status, report.consumed, report.produced) {
+        let in_flight = self.slots.get_mut(report.slot as usize)?.as_mut()?;
+        let judged = match outcome(in_flight.asked, report.status, report.consumed, report.produced)
+        {
             Some(Outcome::Done { .. })
-                if inside.first_result.is_some_and(|first| first != inside.fingerprint()) =>
+                if in_flight.first_result.is_some_and(|first| first != in_flight.fingerprint()) =>
             {
                 ends_early()
             }
             Some(judged) => judged,
             None => {
-                inside.first_result = Some(inside.fingerprint());
-                inside.asked.followed_by = Follow::Ones;
-                if self.hand_over(report.slot).is_ok() {
+                in_flight.first_result = Some(in_flight.fingerprint());
+                in_flight.asked.followed_by = Follow::Ones;
+                if self.enqueue(report.slot).is_ok() {
                     return None;
                 }
                 Outcome::Failed(DeviceError::Fault("the device took an operation only once"))
@@ -281,25 +290,27 @@ impl DpdkQueue {
         if let Outcome::Failed(error) = &judged
             && !matches!(error, DeviceError::InvalidInput(_))
         {
-            self.port.say_once(report.status, error);
+            self.port.warn_once(report.status, error);
         }
-        let mut inside = self.slots[report.slot as usize].take()?;
+        let mut in_flight = self.slots[report.slot as usize].take()?;
         self.free_slots.push(report.slot);
-        self.transforms.give_back(inside.kind, inside.transform);
+        self.transforms.release(in_flight.kind, in_flight.transform);
         if let Outcome::Done { output_bytes } = judged {
-            let (start, end) = (inside.job.output_offset, inside.job.output_offset + output_bytes);
-            if let Some(copy) = inside.output.as_mut().filter(|_| output_bytes > 0) {
-                let into = &mut inside.job.output.space()[start..end];
+            let (start, end) =
+                (in_flight.job.output_offset, in_flight.job.output_offset + output_bytes);
+            if let Some(copy) = in_flight.output.as_mut().filter(|_| output_bytes > 0) {
+                let into = &mut in_flight.job.output.space()[start..end];
                 into.copy_from_slice(&copy.space()[..output_bytes]);
                 self.port.count_copy(output_bytes);
             }
-            inside.job.output.set_len(end);
+            in_flight.job.output.set_len(end);
         }
-        let service = inside.service.unwrap_or_else(|| Nanos::from(inside.submitted.elapsed()));
-        Some(Completion { job: inside.job, outcome: judged, service })
+        let service =
+            in_flight.service.unwrap_or_else(|| Nanos::from(in_flight.submitted.elapsed()));
+        Some(Completion { job: in_flight.job, outcome: judged, service })
     }
 
-    /// Moves the jobs of the operations that the device has finished to `done`, up to one burst.
+    /// Moves the jobs of finished operations to `done`, at most one burst.
     fn dequeue(&mut self, done: &mut Vec<Completion>) {
         let mut reports = [Report::default(); BURST];
         for report in self.raw.dequeue(&mut reports) {
@@ -321,11 +332,11 @@ impl Queue for DpdkQueue {
             Plan::Run(_) if job.input.is_empty() => nothing(job),
             Plan::Run(steps) => match self.run(job, steps) {
                 Ok(()) => return Ok(()),
-                Err((job, Obstacle::Full)) => {
+                Err((job, EnqueueError::Full)) => {
                     return Err(Refused { job, reason: RefusedReason::Full });
                 }
-                Err((job, Obstacle::NoMemory)) => (job, Outcome::Failed(DeviceError::Busy)),
-                Err((job, Obstacle::Refused(error))) => (job, Outcome::Failed(error)),
+                Err((job, EnqueueError::NoMemory)) => (job, Outcome::Failed(DeviceError::Busy)),
+                Err((job, EnqueueError::Refused(error))) => (job, Outcome::Failed(error)),
             },
         };
         self.answered.push(Completion { job, outcome, service: Nanos(0) });
@@ -335,20 +346,20 @@ impl Queue for DpdkQueue {
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
         let before = done.len();
         done.append(&mut self.answered);
-        if self.inside() > 0 {
+        if self.in_flight() > 0 {
             self.dequeue(done);
         }
         done.len() - before
     }
 
     fn pending(&self) -> usize {
-        self.inside() + self.answered.len()
+        self.in_flight() + self.answered.len()
     }
 }
 
 impl Drop for DpdkQueue {
-    /// Waits a little for the operations in flight. The device keeps an operation that does not complete in this
-    /// time. The port then stores its buffers, the operations and the queue pair until the operation completes.
+    /// Waits up to [`DRAIN`] for the operations in flight. If some do not complete in time, the port keeps
+    /// the queue pair, the operations and their buffers until they complete.
     fn drop(&mut self) {
         let give_up = Instant::now() + DRAIN;
         let slots = std::mem::take(&mut self.slots);
@@ -396,23 +407,23 @@ impl Raw {
     }
 }
 
-/// The operations of a closed queue that its device still has. No one waits for the jobs any more.
+/// The unfinished operations of a closed queue, with the buffers of their jobs.
 pub(super) struct Leftover {
     pair: u16,
     raw: Raw,
-    slots: Vec<Option<Inside>>,
+    slots: Vec<Option<InFlight>>,
 }
 
 impl Leftover {
-    /// Takes back the operations that the device has finished. Returns true once, after the last operation. Then the
-    /// pair is free again, and this value must not be used any more.
+    /// Collects the operations that the device has finished. Returns true once, after the last operation.
+    /// Then the pair is free again, and this value must not be used any more.
     pub(super) fn is_over(&mut self, port: &Port) -> bool {
         let mut reports = [Report::default(); BURST];
         while let finished @ [_, ..] = self.raw.dequeue(&mut reports) {
             for report in finished {
-                let inside = self.slots.get_mut(report.slot as usize).and_then(Option::take);
-                if let Some(inside) = inside.filter(|_| !port.shareable) {
-                    port.free(inside.transform);
+                let in_flight = self.slots.get_mut(report.slot as usize).and_then(Option::take);
+                if let Some(in_flight) = in_flight.filter(|_| !port.shareable) {
+                    port.free(in_flight.transform);
                 }
             }
         }
@@ -432,28 +443,27 @@ impl std::fmt::Debug for Leftover {
     }
 }
 
-/// Returns the number of bytes behind the stream that a reader may see. DPDK's software drivers accept a stream whose
-/// end is missing. If such a stream has several segments, compress_isal waits for more input for ever. Therefore
-/// bytes follow the stream, enough to fill any output: a symbol of at most 48 bits gives three bytes, and a symbol of
-/// 15 bits gives one.
-fn spill_bytes(inside: &Inside) -> u32 {
-    match inside.asked.followed_by {
+/// Returns the number of bytes to append behind the stream. DPDK's software drivers accept a stream whose end is
+/// missing. If such a stream has several segments, compress_isal waits for more input forever. The appended bytes are
+/// enough to fill any output: a symbol of at most 48 bits gives three bytes, and a symbol of 15 bits gives one.
+fn spill_bytes(in_flight: &InFlight) -> u32 {
+    match in_flight.asked.followed_by {
         Follow::Nothing => 0,
-        Follow::Zeros | Follow::Ones => 2 * inside.room_bytes as u32 + SPILL_BYTES,
+        Follow::Zeros | Follow::Ones => 2 * in_flight.capacity_bytes as u32 + SPILL_BYTES,
     }
 }
 
 /// The reason why an operation was not submitted.
-enum Obstacle {
+enum EnqueueError {
     Full,
     /// The driver refused the operation because of its content.
     Refused(DeviceError),
-    /// No memory that devices reach is left, or no memory for a transform.
+    /// No memory is left that devices can access, or no memory for a transform.
     NoMemory,
 }
 
-/// Answers a compression of an empty input with a last block of the fixed code that contains only its end. Devices
-/// refuse an empty input.
+/// Completes the compression of an empty input without the device, which refuses empty inputs. The result is
+/// a last block of the fixed code that contains only its end.
 fn nothing(mut job: Box<Job>) -> (Box<Job>, Outcome) {
     const EMPTY: [u8; 2] = [0x03, 0x00];
     let (start, end) = (job.output_offset, job.output_offset + EMPTY.len());
@@ -473,12 +483,12 @@ const fn level_of(level: Level) -> i32 {
     }
 }
 
-/// The most completions that one poll takes from the device.
+/// The largest number of completions that one poll takes from the device.
 const BURST: usize = 32;
 
-/// More than the longest header of a dynamic block (bytes).
+/// The spill bytes beyond those that fill the output. They exceed the header of any dynamic block (bytes).
 const SPILL_BYTES: u32 = 4_096;
 
-/// The longest time that a drop waits for operations. The thread has other work too, so it is short. A healthy device
-/// completes a full queue of small operations in less time.
+/// The longest time that a drop waits for operations. It is short, because the thread has other work. A
+/// healthy device completes a full queue of small operations in less time.
 const DRAIN: Duration = Duration::from_millis(5);

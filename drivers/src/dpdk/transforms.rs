@@ -8,8 +8,8 @@ use super::port::{Kind, Port, Transform};
 /// One queue's transforms.
 pub(super) struct Transforms {
     port: Arc<Port>,
-    /// If transforms are shareable, every kind that was requested so far. Otherwise, the transforms that no operation
-    /// uses.
+    /// The transforms of every kind requested so far if they are shareable, and otherwise the idle
+    /// transforms.
     known: Vec<(Kind, Transform)>,
     /// The number of transforms, idle and in use, if they are not shareable.
     owned: usize,
@@ -23,7 +23,7 @@ impl Transforms {
     }
 
     /// Returns a transform for one operation, or none if the device makes no more. The caller must pass it to
-    /// [`Transforms::give_back`] afterwards.
+    /// [`Transforms::release`] afterwards.
     pub(super) fn take(&mut self, kind: Kind) -> Option<Transform> {
         let found = self.known.iter().position(|(known, _)| *known == kind);
         if self.port.shareable {
@@ -47,8 +47,8 @@ impl Transforms {
         Some(transform)
     }
 
-    /// Takes back the transform of a completed operation.
-    pub(super) fn give_back(&mut self, kind: Kind, transform: Transform) {
+    /// Returns the transform of a completed operation to this set, for reuse.
+    pub(super) fn release(&mut self, kind: Kind, transform: Transform) {
         if !self.port.shareable {
             self.known.push((kind, transform));
         }

@@ -1,6 +1,6 @@
-//! The windows of a device's compression, and the choice of a window that keeps a promise. This is a pure function.
+//! The windows that a device can compress with, and the choice of one of them. This is a pure function.
 
-/// The windows of a device's compression, as powers of two.
+/// The windows that a device can compress with (log2 bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Windows {
     pub(super) min: u8,
@@ -9,7 +9,7 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Makes the windows from the device's statement, limited to the windows of deflate.
+    /// Makes the windows from the device's capabilities, limited to the windows of deflate.
     pub(super) fn new(min: u8, max: u8, step: u8) -> Self {
         let max = max.min(DEFLATE_MAX);
         Self { min: min.clamp(WINDOW_MIN, max.max(WINDOW_MIN)), max, step }

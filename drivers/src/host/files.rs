@@ -59,6 +59,6 @@ pub(super) fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// The most bytes that are read of a file. All files but /proc/cpuinfo are shorter, and of that one the first
+/// The largest number of bytes that are read of a file. Only /proc/cpuinfo may be longer, and its first
 /// processors are enough.
 const TEXT_BYTES_MAX: u64 = 64 << 10;

@@ -29,7 +29,7 @@ pub struct Machine {
     pub cpu_flags: Vec<String>,
     /// NUMA nodes that are online and have processors.
     pub numa_nodes: Vec<u16>,
-    /// The socket of each of these nodes, if the kernel states it.
+    /// The socket of each node in `numa_nodes`, if the kernel states it.
     pub sockets: BTreeMap<u16, u64>,
     /// IOMMUs that the kernel has enabled.
     pub iommus: Vec<String>,
@@ -37,17 +37,17 @@ pub struct Machine {
     pub command_line: String,
     /// True if the driver of IAA and DSA is loaded.
     pub idxd_loaded: bool,
-    /// True if the kernel's own user of IAA is loaded. It takes every work queue that it finds.
+    /// True if the kernel's own user of IAA, iaa_crypto, is loaded. It takes every work queue that exists.
     pub iaa_crypto_loaded: bool,
     /// Intel IAA and DSA devices that the driver knows.
     pub idxd: Vec<IdxdDevice>,
     /// Accelerators on the PCI bus, including those in `idxd`.
     pub pci: Vec<PciAccelerator>,
-    /// True if the library through which QPL finds devices is installed.
+    /// True if libaccel-config is installed, the library through which QPL finds devices.
     pub accel_config: bool,
     /// The total size of free huge pages of all page sizes (bytes).
     pub huge_free_bytes: u64,
-    /// The process that reads the files.
+    /// The process that read the files.
     pub process: Process,
 }
 
@@ -132,7 +132,7 @@ fn numa_nodes(files: &Files) -> Vec<u16> {
     nodes
 }
 
-/// Returns each node's socket, which is that of the node's first processor.
+/// Returns the socket of each node, which is that of the node's first processor.
 fn sockets(files: &Files, nodes: &[u16]) -> BTreeMap<u16, u64> {
     let socket = |node: &u16| {
         let list = files.text(&format!("{NODES}/node{node}/cpulist"))?;

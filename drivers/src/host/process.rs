@@ -1,10 +1,9 @@
-//! The process that reads the machine: its user, its rights, and the memory that it may lock. These are the facts
-//! that devices depend on.
+//! This process as devices see it: its user, its rights, and the memory that it may lock.
 
 use super::field;
 use super::files::Files;
 
-/// The process that reads the machine.
+/// The facts about this process that devices depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// The effective user of the process.

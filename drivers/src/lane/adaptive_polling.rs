@@ -1,15 +1,16 @@
-//! Decides whether polling pays. A side without work may poll for a short while before it sleeps. Polling pays if the
-//! other side answers within the time that a sleep and a wake would take. Otherwise it wastes the core and delays
-//! other threads that need the core, which may include the other side. The module measures how long polls take until
-//! they find something, and decides by that. It has values only, no clock and no memory.
+//! Decides whether polling pays. A lane has two sides, the client and the service. A side without work may poll for a
+//! short while before it sleeps. Polling pays if the other side answers within the time that a sleep and a wake would
+//! take. Otherwise it wastes the core and delays other threads that need the core, which may include the other side.
+//! The module measures how long polls take until they find something, and decides by that. It has values only, no clock
+//! and no memory.
 
 use std::time::Duration;
 
-/// The measurements of one side of a lane about the other side.
+/// The measurements of one side of a lane: how soon its polls find something.
 #[derive(Debug, Default)]
 pub(super) struct AdaptivePolling {
-    /// The moving average of the times of polls, until they found something or ended without success (ns). Each later
-    /// poll has an eighth of the weight.
+    /// The moving average of the durations of polls, with or without success (ns). The latest poll has a
+    /// weight of one eighth.
     polls_ns: u64,
     /// The number of sleeps left before the next poll.
     left: u32,
@@ -45,12 +46,14 @@ impl AdaptivePolling {
     }
 }
 
-/// The longest poll. It is the longest time of a sleep and a wake across cores on the measured machines. A side that
-/// polls for this time and then sleeps has spent at most twice the necessary time.
+/// The time after which a poll ends without success. It equals the longest time that a sleep and the wake that ends it
+/// took across cores on the measured machines. A side that polls for this time and then sleeps has spent at most twice
+/// the necessary time.
 pub(super) const POLL_MAX: Duration = Duration::from_micros(50);
 
-/// The longest poll that pays (ns). It is the time that both sides need for a sleep and a wake while cores are awake
-/// (measured as a round trip of 26 us or more).
+/// Polling pays if a poll takes at most this time on average (ns). It is the time that the two sides together need for
+/// a sleep and a wake if the processor's cores are not in an idle state. The measured round trips between two sides
+/// that sleep took 26 us or more.
 const WORTH_NS: u64 = 30_000;
 
 const WEIGHT: u64 = 8;

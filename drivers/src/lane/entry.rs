@@ -2,6 +2,7 @@
 //! entry checks its content: every field must be in its range, and unused words must be zero. It does not depend on
 //! who wrote the entry. The memory checks whether offsets are within a region.
 
+use device::lane::NoResult;
 use device::{Class, Codec, Dialect, Level, Task, TenantId};
 use units::Nanos;
 
@@ -12,12 +13,12 @@ type Words = [u64; ENTRY_WORDS];
 /// A job that the client submits to the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Submission {
-    /// The client's own mark. The answer returns it.
+    /// The client's number for the job, which the answer repeats.
     pub(super) mark: u64,
     pub(super) task: Task,
     pub(super) class: Class,
     pub(super) tenant: TenantId,
-    /// The position and the size of the input in the client's region (bytes).
+    /// The position of the input in the client's region (bytes). `input_bytes` is its size.
     pub(super) offset: u64,
     pub(super) input_bytes: u32,
     /// The size above which a result is of no use (bytes).
@@ -26,33 +27,22 @@ pub(super) struct Submission {
     pub(super) time_left: Option<Nanos>,
 }
 
-/// The outcome of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    Done,
-    DoesNotFit,
-    InvalidInput,
-    /// A device failed the job.
-    Fault,
-    /// There was no capacity for the job.
-    Busy,
-    /// The service could not run this job.
-    Refused,
-}
+/// The outcome of a job: it has a result, or there is a reason why not.
+pub(super) type Answer = Result<(), NoResult>;
 
-/// An answer on its way to the client.
+/// An answer that the service sends to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Completion {
     pub(super) mark: u64,
     pub(super) answer: Answer,
-    /// The position and the size of the result in the service's region (bytes).
+    /// The position of the result in the service's region (bytes). `output_bytes` is its size.
     pub(super) offset: u64,
     pub(super) output_bytes: u32,
     pub(super) service: Nanos,
 }
 
 impl Submission {
-    /// Returns the entry, or none for a task that lanes do not have.
+    /// Returns the entry, or none for a task that lanes do not support.
     pub(super) fn encode(&self) -> Option<Words> {
         let (op, dialect, level) = match self.task {
             Task::Compress { dialect, level } => (OP_COMPRESS, dialect, level_code(level)),
@@ -61,11 +51,7 @@ impl Submission {
                 return None;
             }
         };
-        let codec = match dialect.codec {
-            Codec::Deflate => 1,
-            Codec::Zstd => 2,
-            Codec::Lz4 => 3,
-        };
+        let codec = u64::from(dialect.codec.frame_number());
         // Any wider window contains every value as a whole.
         let window =
             dialect.window_log2.map_or(NO_WINDOW, |log2| u64::from(log2.min(WINDOW_LOG2_MAX)));
@@ -107,25 +93,20 @@ impl Submission {
 impl Completion {
     pub(super) fn encode(&self) -> Words {
         let sizes = u64::from(self.output_bytes);
-        [self.mark, self.answer as u64 + 1, self.offset, sizes, self.service.0, 0, 0, 0]
+        [self.mark, answer_code(self.answer), self.offset, sizes, self.service.0, 0, 0, 0]
     }
 
     /// Reads the entry. Returns none if it is not a valid answer.
     pub(super) fn decode(words: Words) -> Option<Self> {
-        let [mark, answer, offset, sizes, service, rest @ ..] = words;
-        let answer = ANSWERS.get(usize::try_from(answer).ok()?.checked_sub(1)?).copied()?;
+        let [mark, code, offset, sizes, service, rest @ ..] = words;
+        let answer = ANSWERS.into_iter().find(|answer| answer_code(*answer) == code)?;
         let output_bytes = u32::try_from(sizes).ok().filter(|_| rest == [0; 3])?;
         Some(Self { mark, answer, offset, output_bytes, service: Nanos(service) })
     }
 }
 
 fn task(what: u64, output_bytes: usize) -> Option<Task> {
-    let codec = match byte(what, 1) {
-        1 => Codec::Deflate,
-        2 => Codec::Zstd,
-        3 => Codec::Lz4,
-        _ => return None,
-    };
+    let codec = Codec::from_frame_number(byte(what, 1) as u8)?;
     let window_log2 = match byte(what, 2) {
         NO_WINDOW => None,
         log2 if log2 <= u64::from(WINDOW_LOG2_MAX) => Some(log2 as u8),
@@ -156,13 +137,24 @@ const fn level_code(level: Level) -> u64 {
 
 const LEVELS: [Level; 3] = [Level::Default, Level::Fast, Level::High];
 
+const fn answer_code(answer: Answer) -> u64 {
+    match answer {
+        Ok(()) => 1,
+        Err(NoResult::DoesNotFit) => 2,
+        Err(NoResult::InvalidInput) => 3,
+        Err(NoResult::Fault) => 4,
+        Err(NoResult::Busy) => 5,
+        Err(NoResult::Refused) => 6,
+    }
+}
+
 const ANSWERS: [Answer; 6] = [
-    Answer::Done,
-    Answer::DoesNotFit,
-    Answer::InvalidInput,
-    Answer::Fault,
-    Answer::Busy,
-    Answer::Refused,
+    Ok(()),
+    Err(NoResult::DoesNotFit),
+    Err(NoResult::InvalidInput),
+    Err(NoResult::Fault),
+    Err(NoResult::Busy),
+    Err(NoResult::Refused),
 ];
 
 const OP_COMPRESS: u64 = 1;
@@ -179,7 +171,7 @@ mod tests {
     use super::*;
 
     fn any_task() -> impl Strategy<Value = Task> {
-        let codec = prop_oneof![Just(Codec::Deflate), Just(Codec::Zstd), Just(Codec::Lz4)];
+        let codec = proptest::sample::select(Codec::ALL.as_slice());
         let window_log2 = proptest::option::of(0..=WINDOW_LOG2_MAX);
         let level = prop_oneof![Just(Level::Fast), Just(Level::Default), Just(Level::High)];
         (codec, window_log2, proptest::option::of(level), any::<u32>()).prop_map(
@@ -197,10 +189,10 @@ mod tests {
         #[test]
         fn a_submission_is_read_as_it_was_written(
             task in any_task(),
-            (mark, offset, input_bytes, room) in any::<(u64, u64, u32, u32)>(),
+            (mark, offset, input_bytes, capacity) in any::<(u64, u64, u32, u32)>(),
             (tenant, batch, left) in any::<(u16, bool, Option<u64>)>(),
         ) {
-            let output_bytes = task.output_bytes(0).map_or(room, |bytes| bytes as u32);
+            let output_bytes = task.output_bytes(0).map_or(capacity, |bytes| bytes as u32);
             let class = if batch { Class::Batch } else { Class::LatencyCritical };
             let time_left = left.map(|left| Nanos(left.max(1)));
             let tenant = TenantId(tenant);

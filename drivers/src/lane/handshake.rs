@@ -1,6 +1,6 @@
-//! Decides when a side sleeps and when it must be woken. A mistake here would leave a job waiting for ever. The
-//! module touches no memory itself: callers pass the loads, stores and fences, so that the same code runs on shared
-//! memory and in a model.
+//! Decides when a side sleeps and when it must be woken. A mistake here would leave a job waiting forever. The module
+//! touches no memory itself: callers pass the loads, stores and fences, so that the same code runs on shared memory and
+//! in a model.
 //!
 //! The publisher writes and then reads whether the other side sleeps. The sleeper announces its sleep and then reads
 //! whether something was published. Each is a store followed by a load of another word, which a processor may
@@ -11,8 +11,8 @@
 //! Each sleep has a number that is never used again. The publisher rings once per number. Many entries published
 //! during one sleep therefore cost one doorbell, and a doorbell for an earlier sleep never counts for this sleep.
 
-/// Publishes by `store` (a release store of the tail) and returns whether the other side must be woken. `rung` is the
-/// last sleep that was rung for.
+/// Publishes entries by `store` (a release store of the tail) and returns whether the other side must be
+/// woken. `rung` is the number of the last sleep for which the doorbell was rung.
 pub(super) fn publish(
     store: impl FnOnce(),
     fence: impl FnOnce(),
@@ -29,7 +29,7 @@ pub(super) fn publish(
     must_ring
 }
 
-/// Announces by `store` that this side sleeps from now on, and returns whether it may sleep. It may not sleep if
+/// Announces by `store` that this side sleeps, and returns whether it may sleep. It must stay awake if
 /// `is_news` returns true.
 pub(super) fn fall_asleep(
     store: impl FnOnce(),
@@ -41,7 +41,7 @@ pub(super) fn fall_asleep(
     !is_news()
 }
 
-/// The word of a side that needs no doorbell.
+/// The value of the `asleep` word while a side is awake and needs no doorbell.
 pub(super) const AWAKE: u64 = 0;
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     struct Shared {
         tail: AtomicU64,
         asleep: AtomicU64,
-        bell: Mutex<bool>,
+        doorbell: Mutex<bool>,
         rings: Condvar,
     }
 
@@ -65,8 +65,8 @@ mod tests {
     }
 
     /// Publishes `entries` entries one by one to a reader that sleeps whenever it sees nothing, and checks that the
-    /// reader gets all of them. A missed doorbell would leave the reader asleep for ever, which the model reports as
-    /// a deadlock. The model tries all orders, or all orders with at most `preemptions_max` preemptions.
+    /// reader gets all of them. A missed doorbell would leave the reader asleep forever, which the model reports as a
+    /// deadlock. The model tries all orders, or all orders with at most `preemptions_max` preemptions.
     fn nothing_is_missed(entries: u64, preemptions_max: Option<usize>, fence: fn()) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = preemptions_max;
@@ -74,19 +74,19 @@ mod tests {
             let shared = Arc::new(Shared {
                 tail: AtomicU64::new(0),
                 asleep: AtomicU64::new(AWAKE),
-                bell: Mutex::new(false),
+                doorbell: Mutex::new(false),
                 rings: Condvar::new(),
             });
             let theirs = Arc::clone(&shared);
             let publisher = thread::spawn(move || publish_all(&theirs, entries, fence));
             let sleeps = read_all(&shared, entries, fence);
-            let bells = publisher.join().expect("no panic");
-            assert!(bells <= sleeps, "{bells} bells for {sleeps} sleeps");
+            let doorbells = publisher.join().expect("no panic");
+            assert!(doorbells <= sleeps, "{doorbells} bells for {sleeps} sleeps");
         });
     }
 
     fn publish_all(shared: &Shared, entries: u64, fence: fn()) -> u64 {
-        let (mut rung, mut bells) = (AWAKE, 0);
+        let (mut rung, mut doorbells) = (AWAKE, 0);
         for entry in 1..=entries {
             let must_ring = publish(
                 || shared.tail.store(entry, Ordering::Release),
@@ -95,12 +95,12 @@ mod tests {
                 &mut rung,
             );
             if must_ring {
-                bells += 1;
-                *shared.bell.lock().expect("no panic") = true;
+                doorbells += 1;
+                *shared.doorbell.lock().expect("no panic") = true;
                 shared.rings.notify_one();
             }
         }
-        bells
+        doorbells
     }
 
     fn read_all(shared: &Shared, entries: u64, fence: fn()) -> u64 {
@@ -118,11 +118,11 @@ mod tests {
                 || shared.tail.load(Ordering::Relaxed) != seen,
             );
             if may_sleep {
-                let mut bell = shared.bell.lock().expect("no panic");
-                while !*bell {
-                    bell = shared.rings.wait(bell).expect("no panic");
+                let mut doorbell = shared.doorbell.lock().expect("no panic");
+                while !*doorbell {
+                    doorbell = shared.rings.wait(doorbell).expect("no panic");
                 }
-                *bell = false;
+                *doorbell = false;
             }
             shared.asleep.store(AWAKE, Ordering::Relaxed);
         }

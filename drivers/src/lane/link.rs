@@ -1,5 +1,5 @@
-//! The client's end of one lane, which its queue and the watcher of its socket share. It has both halves of the
-//! memory and the socket, and knows whether the service is still connected. It does not reconnect: its end is final.
+//! The client's end of one lane, which its queue and the watcher of its socket share. It has both halves of
+//! the memory and the socket, and knows whether the service is still connected. It never reconnects.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -13,34 +13,34 @@ use units::ByteCount;
 
 use super::handshake::{self, AWAKE};
 use super::memory::{ENTRIES, LocalHalf, PeerHalf, Region, Word};
-use super::socket::{self, Heard, Users};
+use super::socket::{self, SocketState, Users};
 use super::{Counts, Problem};
 
 pub(super) struct Link {
     pub(super) local: LocalHalf,
-    /// The inputs of all lanes to this service.
+    /// The memory for the inputs of all lanes to this service.
     pub(super) region: Arc<Region>,
     socket: Arc<UnixStream>,
     peer: OnceLock<PeerHalf>,
-    gone: AtomicBool,
+    disconnected: AtomicBool,
     /// The lock for reading the socket, because the watcher and the queue's owner may both read it.
     reading: Mutex<()>,
     /// The number of jobs without an answer that were not cancelled.
-    inside: AtomicUsize,
-    /// The last sleep of the service that was rung for.
+    in_flight: AtomicUsize,
+    /// The number of the service's last sleep for which the doorbell was rung.
     rung: Mutex<u64>,
     /// The number of this side's sleeps so far.
     sleeps: AtomicU64,
     /// The value of `sleeps` when doorbells were last read. Earlier sleeps have no unread doorbell.
     sleeps_read: AtomicU64,
-    /// Tells a sleeping watcher that there are jobs to poll for.
+    /// Notifies a sleeping watcher that there are jobs to poll for.
     pub(super) submitted: Notify,
     pub(super) counts: Arc<Counts>,
     name: String,
 }
 
 impl Link {
-    /// Sends the greeting to the service that accepted `socket` or will accept it.
+    /// Opens the client's end and sends the greeting to the service that accepted `socket` or will accept it.
     pub(super) fn open(
         socket: UnixStream,
         region: &Arc<Region>,
@@ -48,7 +48,7 @@ impl Link {
         counts: &Arc<Counts>,
         name: &str,
     ) -> Result<Self, Problem> {
-        Users::here().check(&socket).map_err(Problem::Peer)?;
+        Users::current().check(&socket).map_err(Problem::Peer)?;
         let local = LocalHalf::new().map_err(Problem::Memory)?;
         let greeted = socket::greet(&socket, local.file(), region.file(), work_bytes_max.0);
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
@@ -58,9 +58,9 @@ impl Link {
             region: Arc::clone(region),
             socket: Arc::new(socket),
             peer: OnceLock::new(),
-            gone: AtomicBool::new(false),
+            disconnected: AtomicBool::new(false),
             reading: Mutex::new(()),
-            inside: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             rung: Mutex::new(AWAKE),
             sleeps: AtomicU64::new(0),
             sleeps_read: AtomicU64::new(0),
@@ -79,32 +79,32 @@ impl Link {
         self.peer.get()
     }
 
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+    pub(super) fn is_disconnected(&self) -> bool {
+        self.disconnected.load(Ordering::Acquire)
     }
 
-    pub(super) fn inside(&self) -> usize {
-        self.inside.load(Ordering::Relaxed)
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_inside(&self, jobs: usize) {
-        self.inside.store(jobs, Ordering::Relaxed);
+    pub(super) fn set_in_flight(&self, jobs: usize) {
+        self.in_flight.store(jobs, Ordering::Relaxed);
     }
 
-    /// Shows the service the first `tail` submissions and wakes it if it sleeps.
+    /// Publishes the first `tail` submissions to the service and wakes it if it sleeps.
     pub(super) fn publish(&self, tail: u64) {
         self.local.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
-        self.tell(|| self.local.word(Word::Tail).store(tail, Ordering::Release));
+        self.publish_and_wake(|| self.local.word(Word::Tail).store(tail, Ordering::Release));
     }
 
-    fn tell(&self, store: impl FnOnce()) {
+    fn publish_and_wake(&self, store: impl FnOnce()) {
         let asleep = || self.peer.get().map_or(AWAKE, |peer| peer.word(Word::Asleep));
         let must_ring = {
             let mut rung = self.rung.lock();
             handshake::publish(store, || fence(Ordering::SeqCst), asleep, &mut rung)
         };
         if must_ring {
-            self.counts.bells.fetch_add(1, Ordering::Relaxed);
+            self.counts.doorbells.fetch_add(1, Ordering::Relaxed);
             socket::ring(self.socket.as_fd());
         }
     }
@@ -138,60 +138,60 @@ impl Link {
         self.peer.get().is_none_or(shares_its_core)
     }
 
-    /// Reads the socket like [`Link::listen`], but only occasionally and when the service may be gone. It is for a
-    /// watcher that is notified of every doorbell, whether or not earlier doorbells were read.
-    pub(super) fn drain_doorbells(&self, may_be_gone: bool) -> bool {
+    /// Reads the socket like [`Link::read_socket`], but only if many doorbells may be unread or the service may be
+    /// gone. The calling watcher is notified of every doorbell, even while earlier ones are unread.
+    pub(super) fn drain_doorbells(&self, may_be_disconnected: bool) -> bool {
         let sleeps = self.sleeps.load(Ordering::Relaxed);
         // There is at most one doorbell per sleep.
         let unread_max = sleeps - self.sleeps_read.load(Ordering::Relaxed);
-        if self.peer.get().is_some() && !may_be_gone && unread_max < socket::UNREAD_MAX {
+        if self.peer.get().is_some() && !may_be_disconnected && unread_max < socket::UNREAD_MAX {
             return true;
         }
         self.sleeps_read.store(sleeps, Ordering::Relaxed);
-        self.listen()
+        self.read_socket()
     }
 
     /// Reads the socket: first the greeting, then doorbells, then the end. Returns false at the end.
-    pub(super) fn listen(&self) -> bool {
+    pub(super) fn read_socket(&self) -> bool {
         let _reading = self.reading.lock();
-        if self.is_gone() {
+        if self.is_disconnected() {
             return false;
         }
         if self.peer.get().is_none() {
-            match socket::greeting(self.socket.as_fd()).and_then(|handed| match handed {
-                Some(greeting) => PeerHalf::map(&greeting.handed).map(Some),
+            match socket::greeting(self.socket.as_fd()).and_then(|received| match received {
+                Some(greeting) => PeerHalf::map(&greeting.passed).map(Some),
                 None => Ok(None),
             }) {
                 Ok(None) => {}
                 Ok(Some(peer)) => {
                     let _ = self.peer.set(peer);
                     // Before the greeting the service could not be rung for earlier submissions.
-                    self.tell(|| ());
+                    self.publish_and_wake(|| ());
                 }
                 Err(why) => {
-                    self.lose(&why);
+                    self.disconnect(&why);
                     return false;
                 }
             }
             return true;
         }
-        if socket::listen(self.socket.as_fd()) == Heard::End {
-            self.lose("it hung up");
+        if socket::read_doorbells(self.socket.as_fd()) == SocketState::Closed {
+            self.disconnect("it hung up");
             return false;
         }
         true
     }
 
     /// Ends the lane.
-    pub(super) fn lose(&self, why: &str) {
-        if !self.gone.swap(true, Ordering::AcqRel) {
+    pub(super) fn disconnect(&self, why: &str) {
+        if !self.disconnected.swap(true, Ordering::AcqRel) {
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("{}: {why}", self.name);
-            self.hang_up();
+            self.shut_down();
         }
     }
 
-    pub(super) fn hang_up(&self) {
+    pub(super) fn shut_down(&self) {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 }

@@ -45,13 +45,13 @@ pub(super) enum Word {
 const RING_AT: usize = 4_096;
 const HALF_BYTES: usize = RING_AT + ENTRIES as usize * ENTRY_WORDS * 8;
 
-/// The size of the longest region that is mapped. It exceeds the needs of any lane and limits how much memory a peer
-/// can make this process touch.
+/// The size of the largest region that is mapped (bytes). It exceeds the needs of any lane and limits how
+/// much memory a peer can make this process touch.
 pub(super) const BLOCKS_BYTES_MAX: usize = 256 << 20;
 
 /// The memory that one side passes to the other side.
 #[derive(Debug)]
-pub(super) struct Handed {
+pub(super) struct PassedFiles {
     pub(super) half: OwnedFd,
     pub(super) region: OwnedFd,
 }
@@ -119,7 +119,7 @@ impl Region {
     /// Makes a region with space for values of `bytes` in total.
     pub(super) fn new(bytes: usize) -> io::Result<Arc<Self>> {
         let bytes = bytes.clamp(UNIT_BYTES, BLOCKS_BYTES_MAX) / UNIT_BYTES * UNIT_BYTES;
-        let free = Mutex::new(Free { rooms: BTreeMap::from([(0, bytes)]), bytes });
+        let free = Mutex::new(Free { free_ranges: BTreeMap::from([(0, bytes)]), bytes });
         let sealed = Sealed::new(bytes)?;
         Ok(Arc::new(Self { sealed, id: MemoryId::unique(), free }))
     }
@@ -133,7 +133,7 @@ impl Region {
         self.id
     }
 
-    /// Returns the space for values (bytes).
+    /// Returns the size of the region (bytes).
     pub(super) fn bytes(&self) -> usize {
         self.sealed.map.len()
     }
@@ -170,21 +170,21 @@ pub(super) struct Blocks {
     /// The end of the pool's part of the region.
     end: usize,
     /// The number of bytes that each block has in addition to the requested size.
-    beside: usize,
+    padding_bytes: usize,
 }
 
 impl Blocks {
-    /// Makes a view of the whole region. Each block has `beside` bytes in addition to the requested size.
-    pub(super) fn with_room(region: &Arc<Region>, beside: usize) -> Self {
-        Self { region: Arc::clone(region), end: region.bytes(), beside }
+    /// Makes a view of the whole region. Each block has `padding_bytes` bytes in addition to the requested size.
+    pub(super) fn with_padding(region: &Arc<Region>, padding_bytes: usize) -> Self {
+        Self { region: Arc::clone(region), end: region.bytes(), padding_bytes }
     }
 
-    /// Makes a view of all but a quarter of the region. The users of a pool may keep their blocks for as long as they
-    /// like, for example while a client stalls within a value. The last quarter always has space for the copies of
-    /// jobs.
-    pub(super) fn beside_copies(region: &Arc<Region>) -> Self {
-        let kept_bytes = region.bytes() / KEPT_FOR_COPIES;
-        Self { region: Arc::clone(region), end: region.bytes() - kept_bytes, beside: 0 }
+    /// Makes a view of all but the last quarter of the region. Users of a pool may keep their blocks for any
+    /// time, for example while a client stalls within a value. The last quarter always has space for the
+    /// copies of jobs.
+    pub(super) fn with_copy_reserve(region: &Arc<Region>) -> Self {
+        let kept_bytes = region.bytes() / COPY_RESERVE_DIVISOR;
+        Self { region: Arc::clone(region), end: region.bytes() - kept_bytes, padding_bytes: 0 }
     }
 }
 
@@ -194,7 +194,7 @@ impl Memory for Blocks {
     }
 
     fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>> {
-        let block = self.region.block_within(bytes.checked_add(self.beside)?, self.end)?;
+        let block = self.region.block_within(bytes.checked_add(self.padding_bytes)?, self.end)?;
         Some(Box::new(block))
     }
 
@@ -241,14 +241,14 @@ impl AsMut<[u8]> for LocalBlock {
 
 impl Drop for LocalBlock {
     fn drop(&mut self) {
-        self.region.free.lock().give_back(self.offset, self.bytes);
+        self.region.free.lock().release(self.offset, self.bytes);
     }
 }
 
 /// The free ranges by offset. Adjacent ranges are merged. The lowest range that fits is used, so that a lane with
 /// little work touches little memory.
 struct Free {
-    rooms: BTreeMap<usize, usize>,
+    free_ranges: BTreeMap<usize, usize>,
     /// The number of bytes in all free ranges.
     bytes: usize,
 }
@@ -256,29 +256,30 @@ struct Free {
 impl Free {
     /// Allocates a range within the first `end` bytes.
     fn take(&mut self, bytes: usize, end: usize) -> Option<usize> {
-        let (&offset, &room) = self.rooms.iter().find(|(_, room)| **room >= bytes)?;
+        let (&offset, &range_bytes) =
+            self.free_ranges.iter().find(|(_, range_bytes)| **range_bytes >= bytes)?;
         if offset + bytes > end {
             return None;
         }
         self.bytes -= bytes;
-        self.rooms.remove(&offset);
-        if room > bytes {
-            self.rooms.insert(offset + bytes, room - bytes);
+        self.free_ranges.remove(&offset);
+        if range_bytes > bytes {
+            self.free_ranges.insert(offset + bytes, range_bytes - bytes);
         }
         Some(offset)
     }
 
-    fn give_back(&mut self, mut offset: usize, mut bytes: usize) {
+    fn release(&mut self, mut offset: usize, mut bytes: usize) {
         self.bytes += bytes;
-        if let Some(room) = self.rooms.remove(&(offset + bytes)) {
-            bytes += room;
+        if let Some(range_bytes) = self.free_ranges.remove(&(offset + bytes)) {
+            bytes += range_bytes;
         }
-        if let Some((&before, &room)) = self.rooms.range(..offset).next_back()
-            && before + room == offset
+        if let Some((&before, &range_bytes)) = self.free_ranges.range(..offset).next_back()
+            && before + range_bytes == offset
         {
-            (offset, bytes) = (before, room + bytes);
+            (offset, bytes) = (before, range_bytes + bytes);
         }
-        self.rooms.insert(offset, bytes);
+        self.free_ranges.insert(offset, bytes);
     }
 }
 
@@ -293,13 +294,13 @@ impl PeerHalf {
     ///
     /// # Errors
     /// The memory cannot be used. The text gives the reason.
-    pub(super) fn map(handed: &Handed) -> Result<Self, String> {
-        let half = map_read_only(&handed.half, HALF_BYTES..=HALF_BYTES)?;
-        let region = map_read_only(&handed.region, 1..=BLOCKS_BYTES_MAX)?;
+    pub(super) fn map(passed: &PassedFiles) -> Result<Self, String> {
+        let half = map_read_only(&passed.half, HALF_BYTES..=HALF_BYTES)?;
+        let region = map_read_only(&passed.region, 1..=BLOCKS_BYTES_MAX)?;
         Ok(Self { half, region })
     }
 
-    /// Returns the space for values (bytes).
+    /// Returns the size of the region (bytes).
     pub(super) fn region_bytes(&self) -> usize {
         self.region.len()
     }
@@ -401,12 +402,12 @@ fn entry_at(index: u64) -> usize {
     RING_AT + (index % ENTRIES) as usize * ENTRY_WORDS * 8
 }
 
-/// The file system of memfds without huge pages.
+/// The magic number of the file system of memfds without huge pages.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// The part of an input region that pools leave to copies is one in this many. It has space for at least one of the
-/// largest values, because a region has space for four.
-const KEPT_FOR_COPIES: usize = 4;
+/// The divisor that gives the part of an input region that pools leave to copies. This part has space for at
+/// least one of the largest values, because a region has space for four.
+const COPY_RESERVE_DIVISOR: usize = 4;
 
 /// The alignment of blocks (bytes). Blocks begin and end at cache lines.
 pub(super) const UNIT_BYTES: usize = 64;
@@ -422,8 +423,8 @@ mod tests {
         let (local, region) =
             (LocalHalf::new().expect("memory"), Region::new(1 << 20).expect("memory"));
         let file = |handle: BorrowedFd<'_>| handle.try_clone_to_owned().expect("a descriptor");
-        let handed = Handed { half: file(local.file()), region: file(region.file()) };
-        let peer = PeerHalf::map(&handed).expect("a half and a region");
+        let passed = PassedFiles { half: file(local.file()), region: file(region.file()) };
+        let peer = PeerHalf::map(&passed).expect("a half and a region");
         local.put(300, [1, 2, 3, 4, 5, 6, 7, 8]);
         local.word(Word::Tail).store(9, Ordering::Release);
         assert_eq!((peer.word(Word::Tail), peer.entry(300 - ENTRIES)[7]), (9, 8));
@@ -437,7 +438,7 @@ mod tests {
         for offset in [region.bytes() as u64 - 4, u64::MAX, u64::MAX - 4] {
             assert!(!peer.copy(offset, &mut read), "{offset}");
         }
-        for file in [&handed.half, &handed.region] {
+        for file in [&passed.half, &passed.region] {
             MmapOptions::new().len(4_096).map_raw(file).expect_err("sealed against writers");
             ftruncate(file, 0).expect_err("sealed against shrinking");
         }
@@ -469,8 +470,8 @@ mod tests {
         assert!(map_read_only(&other.into(), any.clone()).is_err());
         let region = Region::new(1 << 20).expect("memory");
         let file = || region.file().try_clone_to_owned().expect("a descriptor");
-        let handed = Handed { half: file(), region: file() };
-        assert!(PeerHalf::map(&handed).is_err_and(|why| why.contains("not 20480")), "no half");
+        let passed = PassedFiles { half: file(), region: file() };
+        assert!(PeerHalf::map(&passed).is_err_and(|why| why.contains("not 20480")), "no half");
     }
 
     #[test]

@@ -53,7 +53,7 @@
 //! | 0 | the job's mark |
 //! | 1 | 1 done, 2 does not fit, 3 invalid input, 4 a device failed it, 5 no capacity, 6 not a job that can be run |
 //! | 2 | the offset of the result in the service's region (bytes) |
-//! | 3 | its size (bytes) |
+//! | 3 | the size of the result (bytes) |
 //! | 4 | the time of the job in the service, waiting included (ns) |
 //! | 5 to 7 | zero |
 //!
@@ -113,11 +113,12 @@ pub struct LaneOptions {
     pub timeout: Duration,
     /// The most jobs in one queue. A lane has space for 256.
     pub queue_depth: usize,
-    /// The largest uncompressed side of a job that the service accepts.
+    /// The size of the largest job that the service accepts. The size of a job is the size of its input, or of its
+    /// result if the job decompresses.
     pub work_bytes_max: ByteCount,
     /// The clock of the jobs' deadlines.
     pub clock: Arc<dyn Clock>,
-    /// With `Signalled`, the lane decides when polling pays. `Polled` is for an owner that always polls.
+    /// The waiting mode. With `Signalled` the lane decides when to poll. With `Polled` its owner polls.
     pub waiting: Waiting,
 }
 
@@ -144,6 +145,7 @@ impl Lane {
             writes: dialects.into_iter().chain([Dialect::IAA]).collect(),
             reads: dialects.to_vec(),
             kernels: Vec::new(),
+            dictionaries: false,
             work_bytes_max: ByteCount(work_bytes_max as u64),
             queue_depth: options.queue_depth.clamp(1, queue::DEPTH_MAX),
             waiting: options.waiting,
@@ -202,16 +204,16 @@ impl Device for Lane {
 
     fn input_memory(&self) -> Option<Arc<dyn Memory>> {
         let region = self.region.as_ref().ok()?;
-        Some(Arc::new(Blocks::beside_copies(region)))
+        Some(Arc::new(Blocks::with_copy_reserve(region)))
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counts { opened, lost, bells, inputs_in_place, inputs, results } = &*self.counts;
+        let Counts { opened, lost, doorbells, inputs_in_place, inputs, results } = &*self.counts;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         vec![
             ("lanes_opened", read(opened)),
             ("lanes_lost", read(lost)),
-            ("bells", read(bells)),
+            ("bells", read(doorbells)),
             ("inputs_in_place", read(inputs_in_place)),
             ("inputs_copied", read(&inputs.copies)),
             ("inputs_copied_bytes", read(&inputs.bytes)),
@@ -226,8 +228,8 @@ impl Device for Lane {
 struct Counts {
     opened: AtomicU64,
     lost: AtomicU64,
-    /// How often the service was woken.
-    bells: AtomicU64,
+    /// The number of times that the service was woken.
+    doorbells: AtomicU64,
     /// Inputs that the service reads in place.
     inputs_in_place: AtomicU64,
     /// Inputs copied to the client's region.
@@ -249,29 +251,34 @@ impl Copied {
     }
 }
 
-/// Returns the size of the results' region of a lane whose jobs have at most this size (bytes). Each result has the
-/// bytes in front of it too.
+/// Returns the size of the result region of a lane whose jobs have at most this size (bytes). Each result
+/// also needs the unused bytes in front of it.
 fn results_bytes(work_bytes_max: ByteCount) -> usize {
     values_bytes(work_bytes_max, UNIT_BYTES)
 }
 
-/// Returns the size of a client's region (bytes). It has space for the values that the client's sessions read from
-/// their sockets and for copies of other inputs.
+/// Returns the size of a client's region (bytes). It has space for the inputs of [`LANES_OF_A_CLIENT`] lanes, but at
+/// most [`BLOCKS_BYTES_MAX`]. Inputs are values that the client's sessions read from their sockets, and copies of other
+/// inputs.
 fn inputs_bytes(work_bytes_max: ByteCount) -> usize {
     (values_bytes(work_bytes_max, 0) * LANES_OF_A_CLIENT).min(BLOCKS_BYTES_MAX)
 }
 
-/// Returns the space for the values of a lane, each with `beside` additional bytes.
-fn values_bytes(work_bytes_max: ByteCount, beside: usize) -> usize {
-    let largest = work_bytes_max.as_usize().saturating_add(beside).saturating_mul(VALUES_MIN);
-    largest.clamp(queue::DEPTH_MAX * (COMMON_BYTES + beside), BLOCKS_BYTES_MAX)
+/// Returns the space that the values of one lane need (bytes). `padding_bytes` is the number of additional bytes per
+/// value.
+fn values_bytes(work_bytes_max: ByteCount, padding_bytes: usize) -> usize {
+    let largest =
+        work_bytes_max.as_usize().saturating_add(padding_bytes).saturating_mul(VALUES_MIN);
+    largest.clamp(queue::DEPTH_MAX * (COMMON_BYTES + padding_bytes), BLOCKS_BYTES_MAX)
 }
 
-/// The number of largest results for which a lane has space.
+/// A lane has space for at least this many values of the largest size at the same time.
 const VALUES_MIN: usize = 4;
 
-/// The number of lanes for whose inputs a region has full space. More lanes share that space.
+/// A client's region has full space for the inputs of this many lanes. If the client has more lanes, all of its lanes
+/// share this space.
 const LANES_OF_A_CLIENT: usize = 4;
 
-/// The value size at which all jobs of a lane have space at the same time (bytes). Unused space takes no memory.
+/// The largest value size at which a lane has space for the values of all of its jobs at the same time (bytes). Unused
+/// space takes no memory.
 const COMMON_BYTES: usize = 64 << 10;

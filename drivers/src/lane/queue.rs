@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
+use device::lane::NoResult;
 use device::{
     Capabilities, Completion, DeviceError, Input, Job, Outcome, Queue, Refused, RefusedReason,
     Task, Waiting,
@@ -17,7 +18,7 @@ use slab::Slab;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use units::{Clock, Nanos};
 
-use super::entry::{self, Answer, Submission};
+use super::entry::{self, Submission};
 use super::link::{Link, fresh};
 use super::memory::{ENTRIES, LocalBlock, Word};
 use super::watch::{self, Watch};
@@ -30,9 +31,9 @@ pub(super) struct LaneQueue {
     /// None if there was no service when the queue was opened.
     link: Option<Arc<Link>>,
     watch: Watch,
-    jobs: Slab<Inside>,
+    jobs: Slab<InFlight>,
     /// The number of jobs in `jobs` that were cancelled.
-    given_up: usize,
+    cancelled: usize,
     finished: Vec<Completion>,
     /// The number of entries written (`submitted`) and the number of answers read (`answered`).
     submitted: u64,
@@ -44,8 +45,8 @@ pub(super) struct LaneQueue {
     waker: Waker,
 }
 
-/// A job that the service has.
-struct Inside {
+/// A job in flight at the service.
+struct InFlight {
     /// None after the job was cancelled.
     job: Option<Box<Job>>,
     generation: u32,
@@ -84,7 +85,7 @@ impl Placed {
 }
 
 impl LaneQueue {
-    /// Makes a queue on a socket that the service accepted or will accept.
+    /// Makes a queue over `link`. Without a link, the queue refuses every job as lost.
     pub(super) fn new(
         capabilities: Arc<Capabilities>,
         options: &LaneOptions,
@@ -92,7 +93,7 @@ impl LaneQueue {
         waker: Waker,
     ) -> Result<Self, Problem> {
         let watch = match &link {
-            Some(link) => watch_over(link, capabilities.waiting, &waker)?,
+            Some(link) => start_watch(link, capabilities.waiting, &waker)?,
             None => Watch::None,
         };
         Ok(Self {
@@ -102,7 +103,7 @@ impl LaneQueue {
             link,
             watch,
             jobs: Slab::new(),
-            given_up: 0,
+            cancelled: 0,
             finished: Vec::new(),
             submitted: 0,
             answered: 0,
@@ -131,8 +132,8 @@ impl LaneQueue {
         let words = submission.encode().expect("the capabilities have no other task");
         link.local.put(self.submitted, words);
         self.submitted = self.submitted.wrapping_add(1);
-        self.jobs.insert(Inside { job: Some(job), generation: self.generation, _placed: placed });
-        link.set_inside(self.waited_for());
+        self.jobs.insert(InFlight { job: Some(job), generation: self.generation, _placed: placed });
+        link.set_in_flight(self.awaited());
         if matches!(self.watch, Watch::Task(_)) {
             // The watcher reads the ring before it sleeps again, so an answer that comes before that needs no
             // doorbell.
@@ -146,22 +147,22 @@ impl LaneQueue {
     fn advance(&mut self) {
         let Some(link) = self.link.clone() else { return };
         // This check comes first, because answers that were sent before the end are still valid.
-        let gone = link.is_gone();
+        let disconnected = link.is_disconnected();
         let before = self.answered;
         if let Err(why) = self.read_answers(&link) {
-            link.lose(why);
+            link.disconnect(why);
         }
         if self.answered != before {
             self.idle_polls = 0;
-        } else if !gone && !self.jobs.is_empty() {
+        } else if !disconnected && !self.jobs.is_empty() {
             self.idle_polls = self.idle_polls.wrapping_add(1);
             // An owner that polls without a watcher learns of the greeting and of the end here.
-            if link.peer().is_none() || self.idle_polls.is_multiple_of(POLLS_PER_LISTEN) {
-                link.listen();
+            if link.peer().is_none() || self.idle_polls.is_multiple_of(POLLS_PER_SOCKET_READ) {
+                link.read_socket();
             }
         }
-        if gone {
-            self.lose_all(&link);
+        if disconnected {
+            self.fail_all(&link);
         }
     }
 
@@ -178,7 +179,7 @@ impl LaneQueue {
             if count != Some(0) {
                 // All copies are made, so the service may reuse the blocks of these results.
                 link.local.word(Word::Head).store(self.answered, Ordering::Release);
-                link.set_inside(self.waited_for());
+                link.set_in_flight(self.awaited());
             }
             // If a thread watches the socket, this side counts as asleep whenever it does not read the ring.
             if !matches!(self.watch, Watch::Thread) || link.fall_asleep() {
@@ -189,11 +190,11 @@ impl LaneQueue {
 
     fn take(&mut self, link: &Link, answer: entry::Completion) -> Result<(), &'static str> {
         let (key, generation) = (answer.mark as u32 as usize, (answer.mark >> 32) as u32);
-        if self.jobs.get(key).is_none_or(|inside| inside.generation != generation) {
+        if self.jobs.get(key).is_none_or(|in_flight| in_flight.generation != generation) {
             return Err("it answers a job that it does not have");
         }
         let Some(mut job) = self.jobs.remove(key).job else {
-            self.given_up -= 1;
+            self.cancelled -= 1;
             return Ok(());
         };
         let outcome = outcome(&mut job, link, &answer);
@@ -202,9 +203,9 @@ impl LaneQueue {
         Ok(())
     }
 
-    /// Reads the answers to cancelled jobs, because an owner that waits for no other job does not poll.
-    fn make_room(&mut self) {
-        if self.given_up > 0 {
+    /// Frees the entries of answered cancelled jobs, because an owner without other jobs does not poll.
+    fn reap_cancelled(&mut self) {
+        if self.cancelled > 0 {
             self.advance();
         }
         if !self.finished.is_empty() {
@@ -218,22 +219,22 @@ impl LaneQueue {
     }
 
     /// Returns the number of unanswered jobs that were not cancelled.
-    fn waited_for(&self) -> usize {
-        self.jobs.len() - self.given_up
+    fn awaited(&self) -> usize {
+        self.jobs.len() - self.cancelled
     }
 
     fn timeout(&self) -> Nanos {
         Nanos(u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    fn lose_all(&mut self, link: &Link) {
-        for inside in self.jobs.drain() {
-            let Some(job) = inside.job else { continue };
+    fn fail_all(&mut self, link: &Link) {
+        for in_flight in self.jobs.drain() {
+            let Some(job) = in_flight.job else { continue };
             let outcome = Outcome::Failed(DeviceError::Lost);
             self.finished.push(Completion { job, outcome, service: Nanos(0) });
         }
-        self.given_up = 0;
-        link.set_inside(0);
+        self.cancelled = 0;
+        link.set_in_flight(0);
     }
 }
 
@@ -243,12 +244,12 @@ impl Queue for LaneQueue {
             return Err(Refused { job, reason: RefusedReason::Unsupported });
         }
         if self.is_full() {
-            self.make_room();
+            self.reap_cancelled();
         }
         if self.is_full() {
             return Err(Refused { job, reason: RefusedReason::Full });
         }
-        let Some(link) = self.link.clone().filter(|link| !link.is_gone()) else {
+        let Some(link) = self.link.clone().filter(|link| !link.is_disconnected()) else {
             return Err(Refused { job, reason: RefusedReason::Lost });
         };
         if let Some(error) = misfit(&job) {
@@ -259,7 +260,7 @@ impl Queue for LaneQueue {
         }
         let mut placed = Placed::new(&job.input, &link);
         if placed.is_none() {
-            self.make_room();
+            self.reap_cancelled();
             placed = Placed::new(&job.input, &link);
         }
         let Some(placed) = placed else {
@@ -277,16 +278,17 @@ impl Queue for LaneQueue {
     }
 
     fn pending(&self) -> usize {
-        self.waited_for() + self.finished.len()
+        self.awaited() + self.finished.len()
     }
 
     fn cancel(&mut self, tag: u64) {
-        let inside = self.jobs.iter_mut().map(|(_, inside)| &mut inside.job);
-        let found = inside.into_iter().find(|job| job.as_ref().is_some_and(|job| job.tag == tag));
+        let in_flight = self.jobs.iter_mut().map(|(_, in_flight)| &mut in_flight.job);
+        let found =
+            in_flight.into_iter().find(|job| job.as_ref().is_some_and(|job| job.tag == tag));
         let Some(job) = found.and_then(Option::take) else { return };
-        self.given_up += 1;
+        self.cancelled += 1;
         if let Some(link) = &self.link {
-            link.set_inside(self.waited_for());
+            link.set_in_flight(self.awaited());
         }
         let outcome = Outcome::Failed(DeviceError::Cancelled);
         self.finished.push(Completion { job, outcome, service: Nanos(0) });
@@ -297,19 +299,19 @@ impl Queue for LaneQueue {
 impl Drop for LaneQueue {
     fn drop(&mut self) {
         if let Some(link) = &self.link {
-            link.hang_up();
+            link.shut_down();
         }
     }
 }
 
-fn watch_over(link: &Arc<Link>, waiting: Waiting, waker: &Waker) -> Result<Watch, Problem> {
+fn start_watch(link: &Arc<Link>, waiting: Waiting, waker: &Waker) -> Result<Watch, Problem> {
     if waiting != Waiting::Signalled {
         return Ok(Watch::None);
     }
-    let here = Handle::try_current();
-    let here =
-        here.ok().filter(|executor| executor.runtime_flavor() == RuntimeFlavor::CurrentThread);
-    let watch = match here {
+    let current = Handle::try_current();
+    let current =
+        current.ok().filter(|executor| executor.runtime_flavor() == RuntimeFlavor::CurrentThread);
+    let watch = match current {
         Some(executor) => watch::in_task(link, waker.clone(), &executor),
         None => {
             link.fall_asleep();
@@ -321,7 +323,8 @@ fn watch_over(link: &Arc<Link>, waiting: Waiting, waker: &Waker) -> Result<Watch
 
 /// Returns the error of a job that no service could complete.
 fn misfit(job: &Job) -> Option<DeviceError> {
-    let misfits = job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > room(job));
+    let misfits =
+        job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > output_capacity(job));
     if misfits {
         return Some(DeviceError::InvalidInput("the output buffer has no room for the result"));
     }
@@ -329,10 +332,10 @@ fn misfit(job: &Job) -> Option<DeviceError> {
     is_long.then_some(DeviceError::Fault("the input is too long for a lane"))
 }
 
-/// Returns the exact size of the result, or the largest size that has space.
+/// Returns the exact size of the result (bytes), or for a compression the largest size that fits.
 fn output_bytes_max(job: &Job, capabilities: &Capabilities) -> u32 {
     let exact = job.task.output_bytes(job.input.len());
-    let most = || room(job).min(capabilities.work_bytes_max.as_usize());
+    let most = || output_capacity(job).min(capabilities.work_bytes_max.as_usize());
     u32::try_from(exact.unwrap_or_else(most)).unwrap_or(u32::MAX)
 }
 
@@ -341,14 +344,14 @@ fn outcome(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
     let fault = |what| Outcome::Failed(DeviceError::Fault(what));
     let is_compress = matches!(job.task, Task::Compress { .. });
     match answer.answer {
-        Answer::Done => copy_out(job, link, answer),
-        Answer::DoesNotFit if is_compress => Outcome::DoesNotFit,
-        Answer::InvalidInput if !is_compress => {
+        Ok(()) => copy_out(job, link, answer),
+        Err(NoResult::DoesNotFit) if is_compress => Outcome::DoesNotFit,
+        Err(NoResult::InvalidInput) if !is_compress => {
             Outcome::Failed(DeviceError::InvalidInput("the service says it is no valid stream"))
         }
-        Answer::Fault => fault("the service failed the job"),
-        Answer::Busy => Outcome::Failed(DeviceError::Busy),
-        Answer::Refused => fault("the service refused the job as invalid"),
+        Err(NoResult::Fault) => fault("the service failed the job"),
+        Err(NoResult::Busy) => Outcome::Failed(DeviceError::Busy),
+        Err(NoResult::Refused) => fault("the service refused the job as invalid"),
         _ => fault("the service gave an outcome that this job cannot have"),
     }
 }
@@ -357,7 +360,7 @@ fn copy_out(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
     let (start, output_bytes) = (job.output_offset, answer.output_bytes as usize);
     let exact = job.task.output_bytes(job.input.len());
     let expected = exact.map_or(output_bytes > 0, |exact| output_bytes == exact);
-    if !expected || output_bytes > room(job) {
+    if !expected || output_bytes > output_capacity(job) {
         return Outcome::Failed(DeviceError::Fault("the service's result has another size"));
     }
     let to = &mut job.output.space()[start..start + output_bytes];
@@ -372,15 +375,15 @@ fn copy_out(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
 }
 
 /// Returns the space for the result (bytes).
-fn room(job: &Job) -> usize {
+fn output_capacity(job: &Job) -> usize {
     job.output.capacity().saturating_sub(job.output_offset)
 }
 
-/// The most jobs of a lane.
+/// The largest number of jobs of a lane.
 pub(super) const DEPTH_MAX: usize = ENTRIES as usize;
 
 /// The number of consecutive unsuccessful polls between two reads of the socket. Each read costs a system call.
-const POLLS_PER_LISTEN: u32 = 1_024;
+const POLLS_PER_SOCKET_READ: u32 = 1_024;
 
 /// Connects without waiting. If the service's backlog of connections is full, the service counts as absent.
 pub(super) fn connect(path: &std::path::Path) -> std::io::Result<UnixStream> {

@@ -23,7 +23,7 @@ use super::entry::{Answer, Completion, Submission};
 use super::handshake::{self, AWAKE};
 use super::link::{cpu, fresh, shares_its_core};
 use super::memory::{Blocks, ENTRIES, LocalHalf, PeerHalf, Region, Word};
-use super::socket::{self, Greeting, Heard, Users};
+use super::socket::{self, Greeting, SocketState, Users};
 use super::{inputs_bytes, results_bytes};
 
 /// One client's lane. It belongs to the thread that serves it.
@@ -36,12 +36,12 @@ pub struct LaneServer {
     results: Pool,
     /// The number of submissions read.
     taken: u64,
-    /// The numbers of answers that were written, that the client was shown, and that the client has read.
+    /// The number of answers written. `published` counts those published, and `read` those that the client read.
     written: u64,
-    shown: u64,
+    published: u64,
     read: u64,
     /// The number of jobs without an answer.
-    inside: u64,
+    in_flight: u64,
     /// The results of answers that the client has not read.
     unread: VecDeque<Option<Buffer>>,
     rung: u64,
@@ -55,15 +55,16 @@ pub struct LaneServer {
 
 struct Polling {
     since: Instant,
-    looks: u32,
+    polls: u32,
 }
 
 impl LaneServer {
-    /// Answers a client's greeting. Returns none if the greeting has not arrived yet. `work_bytes_max` is the largest
-    /// uncompressed side of a job that this service accepts. A client whose jobs may be larger is refused.
-    /// `work_bytes_max` also determines the space for this lane's results and the largest region that the client may
-    /// pass. Both limits are per lane. An honest client passes the same region with all of its lanes. A client that
-    /// makes a new region for each lane is limited only by the number of lanes that it gets.
+    /// Answers a client's greeting. Returns none if the greeting has not arrived yet. `work_bytes_max` is the size of
+    /// the largest job that this service accepts. The size of a job is the size of its input, or of its result if the
+    /// job decompresses. A client whose jobs may be larger is refused. `work_bytes_max` also determines the space for
+    /// this lane's results and the largest region that the client may pass. Both limits are per lane. An honest client
+    /// passes the same region with all of its lanes. A client that makes a new region for each lane is limited only by
+    /// the number of lanes that it gets.
     ///
     /// # Errors
     /// [`Problem`]: the peer cannot be a client of this process.
@@ -71,16 +72,16 @@ impl LaneServer {
         socket: &Arc<UnixStream>,
         work_bytes_max: ByteCount,
     ) -> Result<Option<Self>, Problem> {
-        Users::here().check(socket).map_err(Problem::Peer)?;
+        Users::current().check(socket).map_err(Problem::Peer)?;
         let greeting = socket::greeting(socket).map_err(Problem::Peer)?;
-        let Some(Greeting { handed, work_bytes_max: asked }) = greeting else { return Ok(None) };
+        let Some(Greeting { passed, work_bytes_max: asked }) = greeting else { return Ok(None) };
         if asked > work_bytes_max.0 {
             let (asked, both) = (ByteCount(asked), "give both the same store.item_bytes_max");
             return Err(Problem::Peer(format!(
                 "its values may have {asked}, and this service takes {work_bytes_max}: {both}"
             )));
         }
-        let peer = PeerHalf::map(&handed).map_err(Problem::Peer)?;
+        let peer = PeerHalf::map(&passed).map_err(Problem::Peer)?;
         let (bytes, max) = (peer.region_bytes(), inputs_bytes(work_bytes_max));
         if bytes > max {
             let why = "and may have at most: it is for longer values than this service takes";
@@ -93,7 +94,7 @@ impl LaneServer {
         let greeted = socket::greet(socket, local.file(), region.file(), work_bytes_max.0);
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         // The pool retains nothing, because any other size may need the space of a returned block.
-        let blocks = Blocks::with_room(&region, RESULT_AT);
+        let blocks = Blocks::with_padding(&region, RESULT_AT);
         let results = Pool::registered(Arc::new(blocks), ByteCount(0));
         Ok(Some(Self {
             socket: Arc::clone(socket),
@@ -103,9 +104,9 @@ impl LaneServer {
             results,
             taken: 0,
             written: 0,
-            shown: 0,
+            published: 0,
             read: 0,
-            inside: 0,
+            in_flight: 0,
             unread: VecDeque::new(),
             rung: AWAKE,
             sleeps: 0,
@@ -117,14 +118,14 @@ impl LaneServer {
     }
 
     /// Reads the doorbells that have arrived. Returns false if the client is gone.
-    pub fn listen(&self) -> bool {
-        socket::listen(self.socket.as_fd()) == Heard::Silence
+    pub fn read_doorbells(&self) -> bool {
+        socket::read_doorbells(self.socket.as_fd()) == SocketState::Open
     }
 
-    /// Waits, for a thread that serves only this lane. Returns true when there may be a job or when `limit` has
-    /// passed. Returns false when the client is gone.
+    /// Waits for a job. It is for a thread that serves only this lane. Returns true when there may be a job
+    /// or when `limit` has passed. Returns false when the client is gone.
     pub fn wait(&mut self, limit: Duration) -> bool {
-        while self.pause() == Pause::Look {
+        while self.pause() == Pause::Poll {
             if self.peer.word(Word::Tail) != self.taken {
                 return true;
             }
@@ -134,13 +135,13 @@ impl LaneServer {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         match poll(&mut fds, limit.as_ref()) {
             Ok(0) => true,
-            _ => self.listen(),
+            _ => self.read_doorbells(),
         }
     }
 
     /// Returns the number of jobs that were read and not yet answered.
-    pub fn inside(&self) -> usize {
-        self.inside as usize
+    pub fn in_flight(&self) -> usize {
+        self.in_flight as usize
     }
 
     /// Records the time of a poll that found a job.
@@ -158,7 +159,7 @@ impl LaneServer {
     /// Frees the results that the client has read.
     fn reclaim(&mut self) -> Result<(), Problem> {
         let read = self.peer.word(Word::Head).wrapping_sub(self.read);
-        if read > self.shown.wrapping_sub(self.read) {
+        if read > self.published.wrapping_sub(self.read) {
             return Err(Problem::Peer("it claims to have read answers that there are not".into()));
         }
         self.unread.drain(..read as usize);
@@ -171,11 +172,15 @@ impl LaneServer {
         let entry = Completion { mark: ticket.0, answer, offset, output_bytes, service };
         self.local.put(self.written, entry.encode());
         self.written = self.written.wrapping_add(1);
-        self.inside -= 1;
+        self.in_flight -= 1;
     }
 
     /// Returns a result in the local region and its range in its buffer. Copies the result if it is in other memory.
-    fn at_home(&mut self, output: Buffer, part: Range<usize>) -> Option<(Buffer, Range<usize>)> {
+    fn in_lane_memory(
+        &mut self,
+        output: Buffer,
+        part: Range<usize>,
+    ) -> Option<(Buffer, Range<usize>)> {
         if output.memory() == self.region.id() {
             return Some((output, part));
         }
@@ -193,7 +198,7 @@ impl ServedLane for LaneServer {
         // This comes after the read of the tail. Before the client published a job, it had read enough answers to
         // have space for the job.
         self.reclaim()?;
-        let is_full = self.inside + self.unread.len() as u64 >= ENTRIES;
+        let is_full = self.in_flight + self.unread.len() as u64 >= ENTRIES;
         match fresh {
             Some(0) => return Ok(Taken::Nothing),
             Some(_) if !is_full => {}
@@ -202,7 +207,7 @@ impl ServedLane for LaneServer {
         }
         let words = self.peer.entry(self.taken);
         self.taken = self.taken.wrapping_add(1);
-        self.inside += 1;
+        self.in_flight += 1;
         self.note_work();
         let submission = match Submission::decode(words) {
             Ok(submission) => submission,
@@ -247,35 +252,28 @@ impl ServedLane for LaneServer {
         part: Range<usize>,
         service: Nanos,
     ) -> bool {
-        let Some((result, part)) = self.at_home(output, part) else {
+        let Some((result, part)) = self.in_lane_memory(output, part) else {
             self.fail(ticket, NoResult::Busy, service);
             return false;
         };
         let output_bytes = part.len() as u32;
         let offset = self.region.offset_of(&result[part]);
         let offset = offset.expect("results are in this region");
-        self.write(ticket, Answer::Done, (offset, output_bytes), service);
+        self.write(ticket, Ok(()), (offset, output_bytes), service);
         self.unread.push_back(Some(result));
         true
     }
 
     fn fail(&mut self, ticket: Ticket, why: NoResult, service: Nanos) {
-        let answer = match why {
-            NoResult::DoesNotFit => Answer::DoesNotFit,
-            NoResult::InvalidInput => Answer::InvalidInput,
-            NoResult::Fault => Answer::Fault,
-            NoResult::Busy => Answer::Busy,
-            NoResult::Refused => Answer::Refused,
-        };
-        self.write(ticket, answer, (0, 0), service);
+        self.write(ticket, Err(why), (0, 0), service);
         self.unread.push_back(None);
     }
 
-    fn show(&mut self) {
-        if self.shown == self.written {
+    fn publish(&mut self) {
+        if self.published == self.written {
             return;
         }
-        self.shown = self.written;
+        self.published = self.written;
         self.local.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
         self.local.word(Word::Head).store(self.taken, Ordering::Release);
         let (local, peer, written) = (&self.local, &self.peer, self.written);
@@ -286,7 +284,7 @@ impl ServedLane for LaneServer {
             &mut self.rung,
         );
         if must_ring {
-            self.counters.bells += 1;
+            self.counters.doorbells += 1;
             socket::ring(self.socket.as_fd());
         }
     }
@@ -294,8 +292,8 @@ impl ServedLane for LaneServer {
     fn pause(&mut self) -> Pause {
         let goes_on = match &mut self.polling {
             Some(polling) => {
-                polling.looks = polling.looks.wrapping_add(1);
-                let is_over = polling.looks.is_multiple_of(LOOKS_PER_CLOCK)
+                polling.polls = polling.polls.wrapping_add(1);
+                let is_over = polling.polls.is_multiple_of(POLLS_PER_CLOCK_READ)
                     && polling.since.elapsed() >= POLL_MAX;
                 if is_over {
                     self.adaptive_polling.missed();
@@ -305,10 +303,10 @@ impl ServedLane for LaneServer {
             None => !shares_its_core(&self.peer) && self.adaptive_polling.may_poll(),
         };
         if goes_on {
-            let begin = || Polling { since: Instant::now(), looks: 0 };
+            let begin = || Polling { since: Instant::now(), polls: 0 };
             self.polling.get_or_insert_with(begin);
             self.local.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
-            return Pause::Look;
+            return Pause::Poll;
         }
         self.polling = None;
         self.sleeps += 1;
@@ -319,16 +317,16 @@ impl ServedLane for LaneServer {
             || fence(Ordering::SeqCst),
             || peer.word(Word::Tail) != taken,
         );
-        if may_sleep { Pause::Sleep } else { Pause::Look }
+        if may_sleep { Pause::Sleep } else { Pause::Poll }
     }
 
-    fn drain_doorbells(&mut self, may_be_gone: bool) -> bool {
+    fn drain_doorbells(&mut self, may_be_disconnected: bool) -> bool {
         // There is at most one doorbell per sleep.
-        if !may_be_gone && self.sleeps - self.sleeps_read < socket::UNREAD_MAX {
+        if !may_be_disconnected && self.sleeps - self.sleeps_read < socket::UNREAD_MAX {
             return true;
         }
         self.sleeps_read = self.sleeps;
-        self.listen()
+        self.read_doorbells()
     }
 
     fn take_counters(&mut self) -> LaneCounters {
@@ -336,7 +334,7 @@ impl ServedLane for LaneServer {
     }
 
     fn answers(&self) -> (u64, u64) {
-        (self.shown, self.read)
+        (self.published, self.read)
     }
 
     fn held(&self) -> ByteCount {
@@ -344,5 +342,5 @@ impl ServedLane for LaneServer {
     }
 }
 
-/// The number of reads of the memory per read of the clock, which costs more.
-const LOOKS_PER_CLOCK: u32 = 8;
+/// The number of reads of the memory between two reads of the clock, which cost more.
+const POLLS_PER_CLOCK_READ: u32 = 8;

@@ -2,9 +2,9 @@
 //! its memory. From then on a byte is a doorbell, and the end of the stream means that the peer has ended, whatever
 //! the cause.
 //!
-//! Doorbells are bytes of this socket and not an eventfd, because both holders share the flags of an eventfd. A peer
-//! could make it blocking and fill it, and the next doorbell of this side would never return. A socket accepts a
-//! non-blocking flag per call. With it a side can also wait for doorbell and end at the same time.
+//! Doorbells are bytes of this socket and not an eventfd, because both holders share the flags of an eventfd.
+//! A peer could make it blocking and fill it, and the next doorbell of this side would never return. A socket
+//! accepts a non-blocking flag per call. One wait on it also covers both doorbells and the end.
 
 use std::fs;
 use std::io::{IoSlice, IoSliceMut};
@@ -19,15 +19,15 @@ use rustix::net::{
 };
 use rustix::process::geteuid;
 
-use super::memory::Handed;
+use super::memory::PassedFiles;
 
 /// The result of a read of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum SocketState {
     /// Nothing is left to read now.
-    Silence,
+    Open,
     /// The peer is gone.
-    End,
+    Closed,
 }
 
 /// The users whose processes may be the peer.
@@ -35,29 +35,29 @@ pub(super) enum Heard {
 pub(super) struct Users {
     user: u32,
     root: u32,
-    /// The number that the system uses for all users without a number in this process's user namespace. None if all
-    /// users have a number.
-    strangers: Option<u32>,
+    /// The user id that the system shows for all users without an id in this process's user namespace. None
+    /// if all users have an id.
+    overflow_uid: Option<u32>,
 }
 
 impl Users {
-    pub(super) fn here() -> Self {
+    pub(super) fn current() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let strangers = || {
+        let overflow_uid = || {
             let number = read("/proc/sys/kernel/overflowuid");
             number.trim().parse().unwrap_or(OVERFLOW_UID_DEFAULT)
         };
         let all = maps_all(&read("/proc/self/uid_map"));
-        Self { user: geteuid().as_raw(), root: 0, strangers: (!all).then(strangers) }
+        Self { user: geteuid().as_raw(), root: 0, overflow_uid: (!all).then(overflow_uid) }
     }
 
-    /// Refuses a peer of another user, because lanes are for processes that could read each other's memory anyway.
-    /// The call is nix's: in another container the peer's process id is 0, which rustix's type cannot represent.
+    /// Refuses a peer of another user, because lanes are for processes that could read each other's memory
+    /// anyway. It calls nix, because rustix cannot represent the process id 0 of a peer in another container.
     pub(super) fn check(&self, socket: &impl AsFd) -> Result<(), String> {
         let peer = getsockopt(socket, sockopt::PeerCredentials);
         let theirs = peer.map_err(|error| format!("who it is cannot be told: {error}"))?.uid();
-        let Self { user, root, strangers } = self;
-        if *strangers == Some(theirs) {
+        let Self { user, root, overflow_uid } = self;
+        if *overflow_uid == Some(theirs) {
             return Err(format!(
                 "it runs as user {theirs}, as which the system shows every user that this user \
                  namespace has no number for: run both as another"
@@ -72,8 +72,8 @@ impl Users {
     }
 }
 
-/// Returns whether a user namespace has a number for every user. Each line has the first number inside, the first
-/// number outside, and their count.
+/// Returns whether a user namespace has an id for every user. Each line has the first id inside, the first id
+/// outside, and their count.
 fn maps_all(uid_map: &str) -> bool {
     let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
     uid_map.lines().filter_map(count).sum::<u64>() >= u64::from(u32::MAX)
@@ -84,8 +84,9 @@ const OVERFLOW_UID_DEFAULT: u32 = 65_534;
 /// The message that each peer sends once.
 #[derive(Debug)]
 pub(super) struct Greeting {
-    pub(super) handed: Handed,
-    /// The largest uncompressed side of a job that the peer may send or accepts (bytes).
+    /// The size of the largest job that the peer may send or accepts (bytes). The size of a job is the size of its
+    /// input, or of its result if the job decompresses.
+    pub(super) passed: PassedFiles,
     pub(super) work_bytes_max: u64,
 }
 
@@ -142,35 +143,35 @@ pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Greeting>, String> {
     }
     let [half, region] =
         fds.try_into().map_err(|_| "it sent not the two pieces of memory of a lane")?;
-    let handed = Handed { half, region };
-    Ok(Some(Greeting { handed, work_bytes_max: u64::from_ne_bytes(limit) }))
+    let passed = PassedFiles { half, region };
+    Ok(Some(Greeting { passed, work_bytes_max: u64::from_ne_bytes(limit) }))
 }
 
-/// The most doorbells that may be unread. It is far below the capacity of a socket, because a full socket accepts no
-/// more.
+/// The largest number of doorbells that may be unread. It is far below the capacity of a socket, because a
+/// full socket accepts no more.
 pub(super) const UNREAD_MAX: u64 = 32;
 
 /// Wakes the peer. If the socket is full of doorbells, they have already woken the peer. If the socket is closed, a
 /// later read reports that.
 pub(super) fn ring(socket: impl AsFd) {
-    let _ = send(socket, &[BELL], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    let _ = send(socket, &[DOORBELL], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
 /// Reads all doorbells that have arrived, so that a side that waits for new bytes on the socket misses none. A peer
 /// that rings without end counts as gone.
-pub(super) fn listen(socket: impl AsFd) -> Heard {
-    let mut bytes = [0; BELLS_AT_ONCE];
+pub(super) fn read_doorbells(socket: impl AsFd) -> SocketState {
+    let mut bytes = [0; DOORBELLS_PER_READ];
     for _ in 0..READS_MAX {
         match recv(&socket, &mut bytes[..], RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => return Heard::End,
+            Ok((_, 0)) => return SocketState::Closed,
             // The read emptied the socket, so bytes that come later are new.
-            Ok((_, read)) if read < BELLS_AT_ONCE => return Heard::Silence,
+            Ok((_, read)) if read < DOORBELLS_PER_READ => return SocketState::Open,
             Ok(_) => {}
-            Err(Errno::AGAIN | Errno::INTR) => return Heard::Silence,
-            Err(_) => return Heard::End,
+            Err(Errno::AGAIN | Errno::INTR) => return SocketState::Open,
+            Err(_) => return SocketState::Closed,
         }
     }
-    Heard::End
+    SocketState::Closed
 }
 
 const MAGIC: [u8; 8] = *b"REBALANE";
@@ -178,10 +179,10 @@ const MAGIC: [u8; 8] = *b"REBALANE";
 /// The version of the greeting, the layout and the entries.
 const VERSION: u64 = 3;
 
-const BELL: u8 = b'!';
+const DOORBELL: u8 = b'!';
 
 /// The size of one read (bytes). An honest peer has at most a few doorbells in the socket.
-const BELLS_AT_ONCE: usize = 1_024;
+const DOORBELLS_PER_READ: usize = 1_024;
 
 /// The most reads in a row. Together they exceed the capacity of a socket by far.
 const READS_MAX: usize = 4_096;
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_hands_over_the_memory_and_bells_follow() {
+    fn a_greeting_passes_the_memory_and_doorbells_follow() {
         let (here, there) = pair();
         let (local, region) =
             (LocalHalf::new().expect("memory"), Region::new(1 << 20).expect("memory"));
@@ -208,21 +209,21 @@ mod tests {
         ring(&here);
         let greeting = greeting(&there).expect("a greeting").expect("is there");
         assert_eq!(greeting.work_bytes_max, 12_345);
-        PeerHalf::map(&greeting.handed).expect("a half and a region");
-        assert_eq!(listen(&there), Heard::Silence);
-        assert_eq!(listen(&there), Heard::Silence);
+        PeerHalf::map(&greeting.passed).expect("a half and a region");
+        assert_eq!(read_doorbells(&there), SocketState::Open);
+        assert_eq!(read_doorbells(&there), SocketState::Open);
         drop(here);
-        assert_eq!(listen(&there), Heard::End);
+        assert_eq!(read_doorbells(&there), SocketState::Closed);
         ring(&there);
     }
 
     #[test]
     fn only_this_user_and_root_are_peers() {
         let (here, _there) = pair();
-        Users::here().check(&here).expect("this very process");
+        Users::current().check(&here).expect("this very process");
         let user = geteuid().as_raw();
         let (other, another) = (user + 1, user + 2);
-        let allows = |user, root, strangers| Users { user, root, strangers }.check(&here);
+        let allows = |user, root, overflow_uid| Users { user, root, overflow_uid }.check(&here);
         assert_eq!(allows(user, other, None), Ok(()));
         assert_eq!(allows(other, user, Some(another)), Ok(()));
         let refused = allows(other, another, None).expect_err("another user");
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_does_not_listen_cannot_block_a_bell() {
+    fn a_peer_that_does_not_read_cannot_block_a_doorbell() {
         let (here, _there) = pair();
         for _ in 0..100_000 {
             ring(&here);

@@ -8,7 +8,7 @@ mod ring;
 
 pub use ring::{Receiver, Sender, channel};
 
-/// The primitives of the ring. These are the machine's own, and `modelled` has others.
+/// The synchronisation primitives of the ring, from the standard library. `modelled` replaces them.
 mod primitives {
     pub(super) use std::sync::Arc;
     pub(super) use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -1,7 +1,7 @@
-//! The ring. A message shares a cache line with its number, and the number shows that the message is there. The
-//! receiver reads the line that the sender writes, so the two threads share one line per message. With a separate
-//! index they would share two. The sender reads the receiver's progress only when all slots seem full. The file is
-//! compiled twice: for use, and for a model of threads and memory (`modelled`).
+//! The ring of a mailbox. A message shares a cache line with its number, which shows that the message has
+//! arrived. The receiver reads the line that the sender writes, so the threads share one line per message
+//! instead of two as with a separate index. The sender reads the receiver's progress only when all slots seem
+//! full. The file is compiled twice: for use, and for a model of threads and memory (`modelled`).
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
@@ -52,7 +52,7 @@ struct Slot<T> {
     message: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// The counter that the receiver writes.
+/// The receiver's state, which only the receiver writes.
 #[repr(align(128))]
 struct Reader {
     read: AtomicU64,
@@ -84,7 +84,7 @@ impl<T> Sender<T> {
     /// Sends a message.
     ///
     /// # Errors
-    /// All slots are full, so the message is returned.
+    /// Returns the message if all slots are full.
     #[inline]
     pub fn push(&mut self, message: T) -> Result<(), T> {
         if self.sent - self.read == self.ring.places() {

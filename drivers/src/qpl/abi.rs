@@ -38,7 +38,7 @@ pub(super) struct RawJob {
     last_index_max_value: u32,
     pub(super) sum_value: u32,
     pub(super) numa_id: i32,
-    /// Five pointers to the library's state behind the structure. None is `NULL` after `qpl_init_job`.
+    /// Five pointers to the library's state behind the structure. All are non-null after `qpl_init_job`.
     pub(super) state: [*mut u8; 5],
     pub(super) path: u32,
 }

@@ -52,10 +52,16 @@ impl Api {
             }
         });
         let (file, library) = found.ok_or_else(|| {
-            misconfigured(format!("Intel QPL is not at {}; {MEND}", missing.join("; nor at ")))
+            misconfigured(format!(
+                "Intel QPL is not at {}; {INSTALL_HINT}",
+                missing.join("; nor at ")
+            ))
         })?;
         let api = Self::from_library(&library).map_err(|what| {
-            misconfigured(format!("{} is not Intel QPL 1.x: {what}; {MEND}", file.display()))
+            misconfigured(format!(
+                "{} is not Intel QPL 1.x: {what}; {INSTALL_HINT}",
+                file.display()
+            ))
         })?;
         // The library is never closed. Its functions and its data in this process stay valid for the whole life of
         // the process, whichever job or thread is the last to use them.
@@ -124,7 +130,7 @@ fn files(named: Option<&Path>, variable: Option<OsString>) -> Vec<PathBuf> {
     }
 }
 
-const MEND: &str = "build Intel QPL 1.x with scripts/qpl.sh and set REBATE_QPL_LIBRARY to its \
+const INSTALL_HINT: &str = "build Intel QPL 1.x with scripts/qpl.sh and set REBATE_QPL_LIBRARY to its \
                     libqpl.so (docs/operating/iaa.md)";
 
 #[cfg(test)]

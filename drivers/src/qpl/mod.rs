@@ -45,9 +45,9 @@ pub enum Path {
     Hardware,
     /// The calling core runs the jobs.
     Software,
-    /// The library chooses. This path is only for machines without an IAA. There the calling core runs the job inside
-    /// the submission. With an IAA, QPL 1.6.0 reports a job as over that it ran in software while the device still
-    /// works on it.
+    /// The library chooses. This path is only for machines without an IAA, where the calling core runs each
+    /// job inside its submission. With an IAA it is unsafe: QPL 1.6.0 may report a job as done in software
+    /// while the device still works on it.
     Auto,
 }
 
@@ -139,7 +139,7 @@ pub struct QplOptions {
     /// The library's file. If it is none, [`LIBRARY_VARIABLE`] names the library. If that is unset too, the loader
     /// searches for `libqpl.so`.
     pub library: Option<PathBuf>,
-    /// The devices from which the library chooses.
+    /// The NUMA node whose devices the library may use.
     pub numa: NumaNode,
     /// The Huffman code of compressed streams.
     pub huffman: Huffman,
@@ -244,7 +244,7 @@ struct Shared {
     capabilities: Capabilities,
     counters: Counters,
     /// The statuses that were already logged.
-    said: Mutex<Vec<u32>>,
+    warned: Mutex<Vec<u32>>,
 }
 
 impl Shared {
@@ -266,6 +266,7 @@ impl Shared {
             writes: vec![Dialect::IAA],
             reads: vec![Dialect::IAA],
             kernels,
+            dictionaries: false,
             work_bytes_max,
             queue_depth: options.queue_depth.get(),
             waiting: Waiting::Polled { expected },
@@ -279,15 +280,15 @@ impl Shared {
             transfer_bytes_max: work_bytes_max.as_usize(),
             capabilities,
             counters: Counters::default(),
-            said: Mutex::default(),
+            warned: Mutex::default(),
         }
     }
 
-    /// Logs the meaning of a status once in the device's life, because outcomes contain no numbers.
-    fn say_once(&self, status: u32, what: &str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() < SAID_MAX && !said.contains(&status) {
-            said.push(status);
+    /// Logs a status and its meaning when it first occurs. Outcomes do not contain the number.
+    fn warn_once(&self, status: u32, what: &str) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.len() < WARNED_MAX && !warned.contains(&status) {
+            warned.push(status);
             tracing::warn!("{}: {what}; said once", self.path.device());
         }
     }
@@ -301,8 +302,8 @@ impl Shared {
             && job.input.len() <= self.transfer_bytes_max
     }
 
-    /// Returns the job as a request to the library. Input and output are those of the job. If the job's output has no
-    /// byte of space, the slot's spare byte is the output, because the library accepts no empty output.
+    /// Returns the job as a request to the library, with the job's own input and output. If the result needs
+    /// no space, the output is the slot's spare byte, because the library accepts no empty output.
     fn request(&self, job: &mut Job, slot: &mut Slot, asked: Asked) -> Request {
         let mut request = Request {
             operation: operation::CRC64,
@@ -315,7 +316,7 @@ impl Shared {
             output_bytes: 1,
         };
         let output_bytes = match asked {
-            Asked::Compress { room_bytes } => room_bytes,
+            Asked::Compress { capacity_bytes } => capacity_bytes,
             Asked::Decompress { original_bytes, .. } => original_bytes,
             Asked::Checksum { .. } => 0,
         };
@@ -341,8 +342,8 @@ impl Shared {
         request
     }
 
-    /// Returns the library's level. Hardware has one level. With any other level, the automatic path would run in
-    /// software.
+    /// Returns the library's level. Hardware has only the default level, and another level would make the
+    /// automatic path run in software.
     fn level(&self, asked: Level) -> u32 {
         match (self.path, asked) {
             (Path::Software, Level::High) => level::HIGH,
@@ -361,7 +362,7 @@ impl Shared {
     }
 }
 
-/// Returns the number with 32 bits, as the library counts. `accepts` limits every size to 1 GiB.
+/// Returns the size as a 32-bit number, as the library requires. `accepts` limits every size to 1 GiB.
 fn count(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -458,16 +459,16 @@ fn named(path: Path, error: DeviceError) -> DeviceError {
 /// The flags for a stream that is processed as a whole in one call.
 const WHOLE: u32 = flag::FIRST | flag::LAST;
 
-/// The largest input that the software path may verify (bytes). Above this size, QPL 1.6.0's software path fails the
-/// verification of valid streams. This was measured. It verifies in a buffer of this size and loses its history at
-/// the buffer's end.
+/// The largest input that the software path may verify (bytes). Above this size, QPL 1.6.0's software was
+/// measured to reject valid streams: it verifies in a buffer of this size and loses its history at the
+/// buffer's end.
 const SOFTWARE_VERIFIED_BYTES_MAX: usize = 32 << 10;
 
 /// The time of a 4 KiB job on one device with one job at a time (QPL's own benchmark page; specs/devices/iaa.toml).
 const HARDWARE_EXPECTED: Nanos = Nanos(3_200);
 
 /// The most statuses that are logged.
-const SAID_MAX: usize = 32;
+const WARNED_MAX: usize = 32;
 
 const AUTO_WITH_HARDWARE: &str = "there is an IAA, and with one QPL's automatic path is not safe \
                                   in every release of 1.6.0, nor there before; use qpl-hardware: \
@@ -482,6 +483,6 @@ const KERNELS: [Kernel; 2] = [Kernel::Crc32c, Kernel::Crc64];
 const CHECK_TEXT: &[u8] = b"a rose is a rose is a rose, as the first of devices would have it. ";
 const CHECK_WAIT: Duration = Duration::from_secs(1);
 
-/// The published check values of CRC-32C and CRC-64/XZ.
+/// The published check values of CRC-32C and CRC-64/XZ, which are the checksums of `123456789`.
 const CRC32C_OF_DIGITS: [u8; 4] = 0xE306_9283_u32.to_le_bytes();
 const CRC64_OF_DIGITS: [u8; 8] = 0x995D_C9BB_DF19_39FA_u64.to_le_bytes();

@@ -5,16 +5,16 @@ use device::{DeviceError, Outcome};
 
 use super::abi::status;
 
-/// The request of a job, with all facts that are needed to check the report.
+/// The facts about a requested job that are needed to check its report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// Compression into `room_bytes`.
-    Compress { room_bytes: usize },
+    /// Compression into `capacity_bytes`.
+    Compress { capacity_bytes: usize },
     /// Decompression of all of `input_bytes` to exactly `original_bytes`. If `blames_the_stream` is true, an error is
     /// the stream's fault, because a program on this core runs the job. Otherwise an error may be the device's, and
     /// software must decide.
     Decompress { input_bytes: usize, original_bytes: usize, blames_the_stream: bool },
-    /// A checksum of `result_bytes`.
+    /// A checksum whose size is `result_bytes`.
     Checksum { result_bytes: usize },
 }
 
@@ -33,8 +33,8 @@ pub(super) struct Report {
 pub(super) fn outcome(asked: Asked, report: Report) -> Outcome {
     let written_bytes = report.written_bytes as usize;
     match (asked, report.status) {
-        (Asked::Compress { room_bytes }, status::OK) => match written_bytes {
-            1.. if written_bytes <= room_bytes => Outcome::Done { output_bytes: written_bytes },
+        (Asked::Compress { capacity_bytes }, status::OK) => match written_bytes {
+            1.. if written_bytes <= capacity_bytes => Outcome::Done { output_bytes: written_bytes },
             _ => fault("qpl states an impossible size of its result"),
         },
         (Asked::Compress { .. }, status::MORE_OUTPUT_NEEDED | status::OUTPUT_IS_SHORT) => {
@@ -110,7 +110,7 @@ fn error(code: u32) -> DeviceError {
     }
 }
 
-/// Returns whether the device met a missing page and the library's only repetition did not help.
+/// Returns whether the job failed because a page was missing, even after the library's only retry.
 pub(super) const fn is_page_fault(code: u32) -> bool {
     matches!(
         code,
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     const ASKED: [Asked; 5] = [
-        Asked::Compress { room_bytes: 1_000 },
+        Asked::Compress { capacity_bytes: 1_000 },
         read(1_000, true),
         read(0, true),
         read(1_000, false),
@@ -166,14 +166,14 @@ mod tests {
         Asked::Decompress { input_bytes: 300, original_bytes, blames_the_stream }
     }
 
-    /// Checks three facts. Only a success is a result. A result has the stated size and fits its space. An outcome
-    /// that belongs to one kind of job never ends another kind.
+    /// Checks three rules. Only a success gives a result. A result has the stated size and fits its space. An
+    /// outcome that only one kind of job can have never ends another kind.
     fn check(asked: Asked, report: Report) {
         let written_bytes = report.written_bytes as usize;
         let allowed = match (asked, outcome(asked, report)) {
             (_, Outcome::Done { .. }) if report.status != status::OK => false,
-            (Asked::Compress { room_bytes }, Outcome::Done { output_bytes }) => {
-                output_bytes == written_bytes && (1..=room_bytes).contains(&output_bytes)
+            (Asked::Compress { capacity_bytes }, Outcome::Done { output_bytes }) => {
+                output_bytes == written_bytes && (1..=capacity_bytes).contains(&output_bytes)
             }
             (
                 Asked::Decompress { input_bytes, original_bytes, .. },
@@ -213,12 +213,16 @@ mod tests {
     proptest! {
         #[test]
         fn any_numbers_are_judged(
-            status in 0u32..1_000, read_bytes: u32, written_bytes: u32, room: usize, blames: bool,
+            status in 0u32..1_000,
+            read_bytes: u32,
+            written_bytes: u32,
+            capacity_bytes: usize,
+            blames: bool,
         ) {
             let report = Report { status, read_bytes, written_bytes };
-            check(Asked::Compress { room_bytes: room }, report);
+            check(Asked::Compress { capacity_bytes }, report);
             let (input_bytes, blames_the_stream) = (read_bytes as usize, blames);
-            for original_bytes in [room, written_bytes as usize] {
+            for original_bytes in [capacity_bytes, written_bytes as usize] {
                 check(
                     Asked::Decompress { input_bytes, original_bytes, blames_the_stream },
                     report,

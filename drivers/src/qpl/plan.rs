@@ -17,19 +17,21 @@ pub(super) enum Plan {
 /// Returns the plan for a job whose task is accepted. If the job is over, its result is already in its output.
 /// `blames_the_stream` says whether an error of a decompression can only be the stream's fault.
 pub(super) fn plan(job: &mut Job, transfer_bytes_max: usize, blames_the_stream: bool) -> Plan {
-    let room_bytes = job.output.capacity().saturating_sub(job.output_offset);
+    let capacity_bytes = job.output.capacity().saturating_sub(job.output_offset);
     let input_bytes = job.input.len();
     match job.task {
-        Task::Compress { .. } if input_bytes == 0 && room_bytes >= EMPTY_STREAM.len() => {
+        Task::Compress { .. } if input_bytes == 0 && capacity_bytes >= EMPTY_STREAM.len() => {
             over_with(job, &EMPTY_STREAM)
         }
-        Task::Compress { .. } if input_bytes == 0 || room_bytes == 0 => {
+        Task::Compress { .. } if input_bytes == 0 || capacity_bytes == 0 => {
             Plan::Over(Outcome::DoesNotFit)
         }
         Task::Compress { .. } => {
-            Plan::Run(Asked::Compress { room_bytes: room_bytes.min(transfer_bytes_max) })
+            Plan::Run(Asked::Compress { capacity_bytes: capacity_bytes.min(transfer_bytes_max) })
         }
-        Task::Decompress { original_bytes, .. } if original_bytes > room_bytes => NO_ROOM,
+        Task::Decompress { original_bytes, .. } if original_bytes > capacity_bytes => {
+            OUTPUT_TOO_SMALL
+        }
         Task::Decompress { .. } if input_bytes == 0 => invalid("no deflate stream: it is empty"),
         Task::Decompress { original_bytes, .. } => {
             Plan::Run(Asked::Decompress { input_bytes, original_bytes, blames_the_stream })
@@ -37,7 +39,7 @@ pub(super) fn plan(job: &mut Job, transfer_bytes_max: usize, blames_the_stream: 
         Task::Checksum { polynomial } => {
             let result_bytes = checksum_bytes(polynomial);
             match input_bytes {
-                _ if result_bytes > room_bytes => NO_ROOM,
+                _ if result_bytes > capacity_bytes => OUTPUT_TOO_SMALL,
                 0 => over_with(job, &[0; 8][..result_bytes]),
                 _ => Plan::Run(Asked::Checksum { result_bytes }),
             }
@@ -48,7 +50,7 @@ pub(super) fn plan(job: &mut Job, transfer_bytes_max: usize, blames_the_stream: 
     }
 }
 
-/// Returns the size of a checksum.
+/// Returns the size of a checksum (bytes).
 pub(super) const fn checksum_bytes(polynomial: Polynomial) -> usize {
     match polynomial {
         Polynomial::Crc32c => 4,
@@ -67,7 +69,7 @@ const fn invalid(what: &'static str) -> Plan {
     Plan::Over(Outcome::Failed(DeviceError::InvalidInput(what)))
 }
 
-const NO_ROOM: Plan = invalid("the output buffer has no room for the result");
+const OUTPUT_TOO_SMALL: Plan = invalid("the output buffer has no room for the result");
 
 /// A final block of the fixed code that contains only its end.
 const EMPTY_STREAM: [u8; 2] = [0x03, 0x00];

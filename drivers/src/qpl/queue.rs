@@ -1,6 +1,6 @@
-//! One thread's queue of the library: job structures and the jobs in them. On the software path a job is over when
-//! the submission returns, and the next poll returns it. On the other paths each poll asks the library, whichever
-//! path it chose internally. A job with several steps (statistics, body, verification) advances by one step per poll.
+//! One thread's queue of the library: job structures and the jobs in them. On the software path a job is over
+//! when the submission returns, and the next poll returns it. On the other paths each poll asks the library
+//! for the status. A job with several steps (statistics, body, verification) advances by one step per poll.
 
 use std::hint;
 use std::mem;
@@ -21,12 +21,12 @@ use super::{Path, Shared};
 pub(super) struct QplQueue {
     shared: Arc<Shared>,
     idle: Vec<Slot>,
-    inside: Vec<Inside>,
+    in_flight: Vec<InFlight>,
     finished: Vec<Completion>,
 }
 
-/// A job that the device may be working on. Neither field may be freed before the job is over.
-struct Inside {
+/// A job that the device may be working on. Its slot and buffers must not be freed before the job is over.
+struct InFlight {
     slot: Slot,
     job: Box<Job>,
     asked: Asked,
@@ -38,7 +38,7 @@ impl QplQueue {
     /// The path cannot be used, or cannot be used any more.
     pub(super) fn open(shared: Arc<Shared>) -> Result<Self, DeviceError> {
         let first = shared.slot()?;
-        Ok(Self { shared, idle: vec![first], inside: Vec::new(), finished: Vec::new() })
+        Ok(Self { shared, idle: vec![first], in_flight: Vec::new(), finished: Vec::new() })
     }
 
     /// Returns a free job structure, or makes a new one.
@@ -46,7 +46,7 @@ impl QplQueue {
         self.idle.pop().or_else(|| match self.shared.slot() {
             Ok(slot) => Some(slot),
             Err(error) => {
-                self.shared.say_once(NO_STRUCTURE, &error.to_string());
+                self.shared.warn_once(NO_STRUCTURE, &error.to_string());
                 None
             }
         })
@@ -54,14 +54,14 @@ impl QplQueue {
 
     /// Completes a job that is over. `status` is the library's last status of the job. `taken` says whether a
     /// submission of the job was accepted before.
-    fn finish(&mut self, inside: Inside, status: u32, taken: bool) {
-        let Inside { mut slot, mut job, asked, start } = inside;
+    fn finish(&mut self, in_flight: InFlight, status: u32, taken: bool) {
+        let InFlight { mut slot, mut job, asked, start } = in_flight;
         let outcome = outcome::outcome(asked, slot.report(status));
         let in_software = slot.ran_in_software();
         if let Outcome::Failed(error) = &outcome
             && !matches!(error, DeviceError::InvalidInput(_))
         {
-            self.shared.say_once(status, &format!("{error} (QPL status {status})"));
+            self.shared.warn_once(status, &format!("{error} (QPL status {status})"));
         }
         if let Outcome::Done { output_bytes } = outcome {
             let offset = job.output_offset;
@@ -100,9 +100,9 @@ impl QplQueue {
         let request = self.shared.request(&mut job, &mut slot, asked);
         let start = Instant::now();
         // SAFETY: the request's pointers are to the job's buffers, and `Shared::request` limits the sizes to what
-        // these buffers hold. The job owns the buffers, and nothing touches them while the job is `Inside`. `Inside`
-        // is dropped only after the library said that the job is over; `Drop` leaks the other jobs. The slot was
-        // idle.
+        // these buffers hold. The job owns the buffers, and nothing touches them while the job is `InFlight`.
+        // `InFlight` is dropped only after the library said that the job is over; `Drop` leaks the other jobs. The slot
+        // was idle.
         let status = unsafe { slot.submit(&request) };
         match status {
             status::QUEUES_BUSY => {
@@ -112,9 +112,9 @@ impl QplQueue {
             }
             // If a device may have the job, only the library can say when the device releases it.
             status::OK if self.shared.path != Path::Software => {
-                self.inside.push(Inside { slot, job, asked, start });
+                self.in_flight.push(InFlight { slot, job, asked, start });
             }
-            status => self.finish(Inside { slot, job, asked, start }, status, false),
+            status => self.finish(InFlight { slot, job, asked, start }, status, false),
         }
         Ok(())
     }
@@ -143,12 +143,12 @@ impl Queue for QplQueue {
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
         let mut index = 0;
-        while index < self.inside.len() {
-            match self.inside[index].slot.check() {
+        while index < self.in_flight.len() {
+            match self.in_flight[index].slot.check() {
                 status::BEING_PROCESSED => index += 1,
                 status => {
-                    let inside = self.inside.swap_remove(index);
-                    self.finish(inside, status, true);
+                    let in_flight = self.in_flight.swap_remove(index);
+                    self.finish(in_flight, status, true);
                 }
             }
         }
@@ -158,29 +158,30 @@ impl Queue for QplQueue {
     }
 
     fn pending(&self) -> usize {
-        self.inside.len() + self.finished.len()
+        self.in_flight.len() + self.finished.len()
     }
 }
 
 impl Drop for QplQueue {
-    /// Waits for the jobs in flight, because the device writes to their buffers until it is done, and only a poll
-    /// shows that it is done. A device that takes longer than any healthy device is hung. The jobs of a hung device
-    /// keep their memory for the rest of the process's life. This costs at most one queue of jobs, and the device can
-    /// never write to memory of another owner.
+    /// Waits for the jobs in flight, because the device may write to their buffers until the library reports
+    /// them as over. After [`DETACH_WAIT`] the device counts as hung, and its jobs keep their memory for the
+    /// rest of the process's life. This costs at most one queue of jobs, and the device can never write to
+    /// memory of another owner.
     fn drop(&mut self) {
         let give_up = Instant::now() + DETACH_WAIT;
         loop {
             // Jobs that completed while this thread had no core were in time.
             let over = Instant::now() >= give_up;
-            self.inside.retain_mut(|inside| inside.slot.check() == status::BEING_PROCESSED);
-            if over || self.inside.is_empty() {
+            self.in_flight
+                .retain_mut(|in_flight| in_flight.slot.check() == status::BEING_PROCESSED);
+            if over || self.in_flight.is_empty() {
                 break;
             }
             hint::spin_loop();
         }
-        for inside in self.inside.drain(..) {
+        for in_flight in self.in_flight.drain(..) {
             self.shared.counters.add(Count::Leaked);
-            mem::forget(inside);
+            mem::forget(in_flight);
         }
     }
 }

@@ -54,10 +54,11 @@ impl Slot {
         if slot.is_laid_out_as_known() { Ok(slot) } else { Err(layout_unknown(&api.version)) }
     }
 
-    /// Sets the structure up again, so that the library's state has no trace of an earlier job. QPL 1.6.0 keeps marks
-    /// of a refused second descriptor and of a page fault in that state for ever (qpl_hw_check_job.cpp), and these
-    /// marks would break a later job. If the library's only repetition overcame a page fault, nothing reports it and
-    /// the mark stays. The next fault in this structure then fails its job, which renews the structure.
+    /// Initialises the structure again, without any trace of an earlier job, and returns whether it can be
+    /// used. QPL 1.6.0 never clears its marks of a refused second descriptor and of a page fault
+    /// (qpl_hw_check_job.cpp), which would break a later job. A page fault that the library's only retry
+    /// overcame is not reported, so its mark stays. The next fault then fails its job, which renews the
+    /// structure.
     pub(super) fn renew(&mut self) -> bool {
         self.finish();
         self.initialise() == status::OK && self.is_laid_out_as_known()
@@ -104,7 +105,7 @@ impl Slot {
         unsafe { (self.api.check)(self.memory.as_ptr().cast()) }
     }
 
-    /// Returns the sizes that the library reports.
+    /// Returns the status with the sizes that the library reports.
     pub(super) fn report(&self, status: u32) -> Report {
         let raw = self.raw();
         Report { status, read_bytes: raw.read_bytes, written_bytes: raw.written_bytes }

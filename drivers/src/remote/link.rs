@@ -1,5 +1,4 @@
-//! One HTTP/2 connection to a service, from the connection attempt to its end. It does not reconnect: its end is
-//! final.
+//! One HTTP/2 connection to a service, from the connection attempt to its end. It never reconnects.
 
 use std::future::Future;
 use std::io;
@@ -111,6 +110,12 @@ async fn connect(
             let stream = TcpStream::connect(address);
             let stream = tokio::time::timeout(limit, stream).await.map_err(late)??;
             stream.set_nodelay(true)?;
+            converse(stream, state).await
+        }
+        Address::Tls(address) => {
+            let client = tls::outgoing()?;
+            let stream = client.connect(address, tls::Application::Http2);
+            let stream = tokio::time::timeout(limit, stream).await.map_err(late)??;
             converse(stream, state).await
         }
         Address::Unix(path) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::v1::run_response::Outcome as Answer;
 use api::v1::{self, RunManyRequest, RunRequest, RunResponse};
 use bytes::Bytes;
-use device::{Class, Codec, Completion, DeviceError, Job, Level, Outcome, Task};
+use device::{Class, Completion, DeviceError, Job, Level, Outcome, Task};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Uri;
 use tonic::{Code, Request, Status};
@@ -60,8 +60,8 @@ impl Format {
         self.timed(RunManyRequest { jobs: jobs.map(|job| self.message(job)).collect() })
     }
 
-    /// Returns whether the job may share a call with others. The job must be short, so that the others do not wait
-    /// long for its answer. Its deadline must not be earlier than the timeout of the call.
+    /// Returns whether the job may share a call with other jobs. It must be short, so that the others do not
+    /// wait long for its answer. Its deadline must not be earlier than the timeout of the call.
     pub(super) fn may_share(&self, job: &Job) -> bool {
         job.work_bytes() <= SHARED_WORK_BYTES_MAX && self.less_than_timeout(job).is_none()
     }
@@ -83,7 +83,7 @@ impl Format {
         };
         RunRequest {
             op: op.into(),
-            codec: dialect.map_or(v1::Codec::Unspecified, |dialect| codec(dialect.codec)).into(),
+            codec: dialect.map_or(0, |dialect| dialect.codec.grpc_number()),
             // Any wider window contains every value as a whole.
             window_log2: window_log2.unwrap_or(0).min(WINDOW_LOG2_MAX).into(),
             level: level.into(),
@@ -105,17 +105,19 @@ impl Format {
         self.output_bytes(job) as usize + api::wire::MESSAGE_SLACK_BYTES
     }
 
-    /// Returns the exact size of the result, or the largest size that has space.
+    /// Returns the exact size of the result (bytes), or for a compression the largest size that fits.
     pub(super) fn output_bytes(&self, job: &Job) -> u32 {
         let exact = job.task.output_bytes(job.input.len());
-        let bytes = exact.unwrap_or_else(|| room(job).min(self.work_bytes_max.as_usize()));
+        let bytes =
+            exact.unwrap_or_else(|| output_capacity(job).min(self.work_bytes_max.as_usize()));
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 }
 
 /// Returns the error of a job that no service could complete.
 pub(super) fn misfit(job: &Job) -> Option<DeviceError> {
-    let misfits = job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > room(job));
+    let misfits =
+        job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > output_capacity(job));
     misfits.then_some(DeviceError::InvalidInput("the output buffer has no room for the result"))
 }
 
@@ -182,16 +184,8 @@ fn error(status: &Status) -> DeviceError {
 }
 
 /// Returns the space for the result (bytes).
-fn room(job: &Job) -> usize {
+fn output_capacity(job: &Job) -> usize {
     job.output.capacity().saturating_sub(job.output_offset)
-}
-
-fn codec(codec: Codec) -> v1::Codec {
-    match codec {
-        Codec::Deflate => v1::Codec::Deflate,
-        Codec::Zstd => v1::Codec::Zstd,
-        Codec::Lz4 => v1::Codec::Lz4,
-    }
 }
 
 fn level(level: Level) -> v1::Level {
@@ -202,7 +196,7 @@ fn level(level: Level) -> v1::Level {
     }
 }
 
-/// Returns a timeout with at most eight digits, as gRPC over HTTP/2 requires.
+/// Returns the value of the `grpc-timeout` header, with at most eight digits as gRPC over HTTP/2 requires.
 fn timeout_header(timeout: Duration) -> MetadataValue<Ascii> {
     let text = match timeout.as_micros() {
         micros if micros <= TIMEOUT_COUNT_MAX => format!("{}u", micros.max(1)),
@@ -211,11 +205,28 @@ fn timeout_header(timeout: Duration) -> MetadataValue<Ascii> {
     MetadataValue::try_from(text).expect("digits and a letter are ASCII")
 }
 
-/// The largest side of a job that shares a call (bytes). Such a job takes some tens of microseconds, which is about
-/// the cost of a call of its own.
+/// The largest job that shares a call with other jobs (bytes). The size of a job is the larger of its input and, for a
+/// decompression, its result. A job of this size takes some tens of microseconds, which is about the cost of a call of
+/// its own.
 const SHARED_WORK_BYTES_MAX: usize = 16 << 10;
 
 const TIMEOUT_COUNT_MAX: u128 = 99_999_999;
 
 /// The widest window that may be requested from a service (log2 bytes).
 const WINDOW_LOG2_MAX: u8 = 31;
+
+#[cfg(test)]
+mod tests {
+    use device::Codec;
+
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_codecs_are_those_of_the_interface() {
+        for codec in Codec::ALL {
+            let known = v1::Codec::try_from(codec.grpc_number()).expect("the interface has it");
+            let name = format!("CODEC_{}", codec.name().to_uppercase());
+            assert_eq!(known.as_str_name(), name);
+        }
+    }
+}

@@ -51,7 +51,8 @@ pub struct RemoteOptions {
     pub queue_depth: usize,
     /// The most short jobs that may share a call. The protocol allows [`api::wire::JOBS_PER_CALL_MAX`].
     pub jobs_per_call: usize,
-    /// The largest uncompressed side of a job that the service accepts.
+    /// The size of the largest job that the service accepts. The size of a job is the size of its input, or of its
+    /// result if the job decompresses.
     pub work_bytes_max: ByteCount,
     /// The clock of the jobs' deadlines.
     pub clock: Arc<dyn Clock>,
@@ -152,14 +153,14 @@ impl Device for Remote {
         Ok(Box::new(RemoteQueue::new(capabilities, format, link, thread, waker)))
     }
 
-    /// Returns false while the waiting thread itself serves the connection of some queue.
+    /// Returns false once a queue's connection runs on the thread that opened the queue.
     fn completes_alone(&self) -> bool {
         self.alone.load(Ordering::Relaxed)
     }
 }
 
-/// Returns the capabilities of every build's software. A service with fewer capabilities fails the job, and the job
-/// is done elsewhere.
+/// Returns the capabilities that the software of every build has. A service with fewer capabilities fails the
+/// job, which then runs elsewhere.
 fn capabilities(options: &RemoteOptions) -> Capabilities {
     let dialects = Codec::ALL.map(Dialect::new);
     Capabilities {
@@ -167,6 +168,7 @@ fn capabilities(options: &RemoteOptions) -> Capabilities {
         reads: dialects.to_vec(),
         // The API has compression only.
         kernels: Vec::new(),
+        dictionaries: false,
         work_bytes_max: options.work_bytes_max,
         queue_depth: options.queue_depth.clamp(1, api::wire::CALLS_MAX as usize),
         waiting: Waiting::Signalled,

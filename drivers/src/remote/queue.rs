@@ -26,7 +26,7 @@ pub(super) struct RemoteQueue {
     capabilities: Arc<Capabilities>,
     format: Format,
     calls: FuturesUnordered<Abortable<Call>>,
-    jobs: Slab<Inside>,
+    jobs: Slab<InFlight>,
     /// The short jobs for the next shared call.
     gathered: Vec<Place>,
     /// The most jobs in a shared call. It is one for a service that does not know shared calls.
@@ -54,7 +54,7 @@ enum Ended {
     Many(Vec<Place>, Result<RunManyResponse, Status>),
 }
 
-struct Inside {
+struct InFlight {
     job: Box<Job>,
     number: u64,
     /// None while the job has no call of its own.
@@ -86,9 +86,9 @@ impl RemoteQueue {
 
     /// Starts the call of one job.
     fn call(&mut self, place: Place) {
-        let Some(inside) = self.jobs.get_mut(place.key) else { return };
-        let request = self.format.request(&inside.job);
-        let answer_bytes_max = self.format.answer_bytes_max(&inside.job);
+        let Some(in_flight) = self.jobs.get_mut(place.key) else { return };
+        let request = self.format.request(&in_flight.job);
+        let answer_bytes_max = self.format.answer_bytes_max(&in_flight.job);
         let origin = self.format.origin().clone();
         let wire = self.link.wire();
         let call: Call = Box::pin(async move {
@@ -101,7 +101,7 @@ impl RemoteQueue {
             Ended::One(place, client.run(request).await.map(tonic::Response::into_inner))
         });
         let (handle, registration) = AbortHandle::new_pair();
-        inside.call = Some(handle);
+        in_flight.call = Some(handle);
         self.calls.push(Abortable::new(call, registration));
     }
 
@@ -125,11 +125,11 @@ impl RemoteQueue {
         self.calls.push(Abortable::new(call, registration));
     }
 
-    /// Starts calls for the gathered jobs, as few calls as possible.
+    /// Starts as few calls as possible for the gathered jobs.
     fn send_gathered(&mut self) {
         let mut places = std::mem::take(&mut self.gathered);
         // Some jobs may have been cancelled in the meantime.
-        places.retain(|place| self.is_inside(*place));
+        places.retain(|place| self.is_in_flight(*place));
         let mut batch: Vec<Place> = Vec::new();
         let (mut bytes, mut results) = (0, 0);
         for place in places.drain(..) {
@@ -160,8 +160,8 @@ impl RemoteQueue {
         }
     }
 
-    fn is_inside(&self, place: Place) -> bool {
-        self.jobs.get(place.key).is_some_and(|inside| inside.number == place.number)
+    fn is_in_flight(&self, place: Place) -> bool {
+        self.jobs.get(place.key).is_some_and(|in_flight| in_flight.number == place.number)
     }
 
     /// Moves the jobs of completed calls to `finished`.
@@ -180,9 +180,9 @@ impl RemoteQueue {
     }
 
     fn finish(&mut self, place: Place, answer: Result<RunResponse, Status>) {
-        if self.is_inside(place) {
-            let inside = self.jobs.remove(place.key);
-            self.finished.push(message::completion(inside.job, answer));
+        if self.is_in_flight(place) {
+            let in_flight = self.jobs.remove(place.key);
+            self.finished.push(message::completion(in_flight.job, answer));
         }
     }
 
@@ -199,7 +199,7 @@ impl RemoteQueue {
             Err(status) if status.code() == Code::Unimplemented => {
                 self.jobs_per_call = 1;
                 for place in
-                    places.into_iter().filter(|place| self.is_inside(*place)).collect::<Vec<_>>()
+                    places.into_iter().filter(|place| self.is_in_flight(*place)).collect::<Vec<_>>()
                 {
                     self.call(place);
                 }
@@ -241,7 +241,7 @@ impl Queue for RemoteQueue {
         let shares = self.jobs_per_call > 1 && self.format.may_share(&job);
         self.submitted += 1;
         let number = self.submitted;
-        let key = self.jobs.insert(Inside { job, number, call: None });
+        let key = self.jobs.insert(InFlight { job, number, call: None });
         let place = Place { key, number };
         if shares {
             // The job is sent when the caller has no more jobs to submit, which is at the poll that this wake-up
@@ -267,9 +267,9 @@ impl Queue for RemoteQueue {
     }
 
     fn cancel(&mut self, tag: u64) {
-        let found = self.jobs.iter().find(|(_, inside)| inside.job.tag == tag);
+        let found = self.jobs.iter().find(|(_, in_flight)| in_flight.job.tag == tag);
         let Some(key) = found.map(|(key, _)| key) else { return };
-        let Inside { job, call, .. } = self.jobs.remove(key);
+        let InFlight { job, call, .. } = self.jobs.remove(key);
         if let Some(call) = call {
             call.abort();
         }

@@ -1,7 +1,7 @@
-//! The golden matrix. Every device writes every codec that it has, at every level and in each of its dialects. Every
-//! other device that reads the codec reads these bytes back, and so do the system's zlib, gzip, zstd and lz4. Every
-//! such device also reads what these tools write. Anything that a machine lacks (a tool, QPL, DPDK) is skipped, and
-//! the skip is reported. The contract suite covers damaged streams.
+//! The golden matrix. Every device writes every codec that it has, at every level and in each of its
+//! dialects. Every other device that reads the codec must read these bytes back, and so must the system's
+//! zlib, gzip, zstd and lz4. The devices must also read what these tools write. Anything that a machine lacks
+//! (a tool, QPL, DPDK) is skipped, and the skip is reported. The contract suite covers damaged streams.
 
 #[allow(dead_code, reason = "only honest ones are wanted")]
 #[path = "../lane/service.rs"]
@@ -27,8 +27,8 @@ use device::{
     VirtualOptions, Worker, engines,
 };
 use drivers::qpl::{Huffman, LIBRARY_VARIABLE, Path};
-use drivers::{Lane, LaneOptions, Qpl, QplOptions, Remote, RemoteOptions};
-use support::{ENGINES, PATIENCE, bound, job, open, result, skipped};
+use drivers::{ENGINES, Lane, LaneOptions, Qpl, QplOptions, Remote, RemoteOptions};
+use support::{TIMEOUT, bound, job, open, result, skipped};
 use tools::{Tool, tools};
 use units::ByteCount;
 use workload::DeviceProfile;
@@ -193,11 +193,11 @@ fn run_all(device: &dyn Device, jobs: Vec<(Task, Bytes)>) -> Vec<Result<Bytes, O
     let mut queue = open(device);
     let mut results: Vec<_> = jobs.iter().map(|_| None).collect();
     let mut waiting = jobs.into_iter().zip(0..).map(|((task, input), tag)| {
-        let room = match task {
+        let capacity = match task {
             Task::Decompress { original_bytes, .. } => original_bytes,
             _ => bound(input.len()),
         };
-        let mut job = job(task, input, room);
+        let mut job = job(task, input, capacity);
         job.tag = tag;
         job
     });
@@ -214,7 +214,7 @@ fn run_all(device: &dyn Device, jobs: Vec<(Task, Bytes)>) -> Vec<Result<Bytes, O
             }
         }
         if queue.poll(&mut done) == 0 {
-            assert!(start.elapsed() < PATIENCE, "{}: jobs never came back", device.name());
+            assert!(start.elapsed() < TIMEOUT, "{}: jobs never came back", device.name());
             thread::yield_now();
         }
         for completion in done.drain(..) {
@@ -240,7 +240,7 @@ impl Parties {
         let lane = lane_service::Service::start_at(&socket, lane_service::Manner::Honest);
         let remote = remote_service::Service::start(remote_service::Manner::Honest);
         let work_bytes_max = ByteCount::mib(16);
-        let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
+        let (timeout, connect_timeout) = (TIMEOUT, TIMEOUT);
         let options =
             RemoteOptions { work_bytes_max, timeout, connect_timeout, ..RemoteOptions::default() };
         let far = Remote::new(remote.address.clone(), &options).expect("an address");
@@ -268,8 +268,8 @@ impl Parties {
     }
 }
 
-/// Returns the virtual devices that have a codec. No decompression of the BlueFields is published, so they only
-/// write.
+/// Returns the virtual devices that compress. The BlueFields only compress, because no times of their
+/// decompression are published.
 fn virtuals() -> impl Iterator<Item = (String, Arc<dyn Device>)> {
     let names = ["iaa", "qat-4xxx", "qat-8970", "bluefield2", "bluefield2-arm"];
     names.into_iter().map(|name| {
@@ -332,7 +332,7 @@ fn dpdk() -> Vec<(String, Arc<dyn Device>)> {
     Vec::new()
 }
 
-/// Software with each single engine. An engine that only writes has a reader behind it.
+/// Software with each single engine. An engine that only writes is followed by an engine that reads.
 const EACH: [(&str, &[EngineFactory]); 4] = [
     ("isal", &[drivers::isal::engine, engines::libdeflate::engine]),
     ("libdeflate", &[engines::libdeflate::engine]),

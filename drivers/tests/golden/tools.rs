@@ -26,12 +26,14 @@ pub(crate) struct Tool {
     all_at_once: bool,
 }
 
-/// Returns the installed tools for a codec. Reports the missing tools as skipped.
+/// Returns the installed tools for a codec. None of them reads frames without a magic number. Reports the missing tools
+/// as skipped.
 pub(crate) fn tools(codec: Codec) -> Vec<Tool> {
     let all = match codec {
         Codec::Deflate => vec![ZLIB, GZIP],
         Codec::Zstd => vec![ZSTD],
         Codec::Lz4 => vec![LZ4],
+        Codec::ZstdDictionary => Vec::new(),
     };
     let is_here = |tool: &Tool| {
         let here = pipe(tool.writes, b"").is_ok();
@@ -85,7 +87,7 @@ fn pipe(command: &[&str], input: &[u8]) -> io::Result<Vec<u8>> {
     if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other("it failed")) }
 }
 
-/// Returns the bytes preceded by their length, which is how Python reads and writes several values.
+/// Returns the bytes preceded by their length, as the Python programs read and write values.
 fn behind_length(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_le_bytes(), bytes].concat()
 }

@@ -42,10 +42,10 @@ pub(crate) struct Half(File, File);
 
 impl Half {
     pub(crate) fn new() -> Self {
-        Self::with_room(REGION_BYTES)
+        Self::with_padding(REGION_BYTES)
     }
 
-    pub(crate) fn with_room(region_bytes: u64) -> Self {
+    pub(crate) fn with_padding(region_bytes: u64) -> Self {
         let [half, region] = [HALF_BYTES, region_bytes].map(|bytes| {
             let file = memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
             let file = file.expect("a memfd");
@@ -64,7 +64,7 @@ impl Half {
         self.greet_for(socket, 64 << 10);
     }
 
-    /// Sends a greeting with this limit for the larger side of a job.
+    /// Sends a greeting with this limit on the size of a job's input, or of the result of a decompression (bytes).
     pub(crate) fn greet_for(&self, socket: &UnixStream, work_bytes_max: u64) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -145,15 +145,15 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
                 Err(_) => return,
             }
             answers += 1;
-            assert!(serving.inside() <= ENTRIES as usize);
+            assert!(serving.in_flight() <= ENTRIES as usize);
         }
         // The loop did not end with an error, so the client's claim is allowed.
         unread.drain(..(head - read) as usize);
         read = head;
         assert_eq!(serving.held().0, unread.iter().sum(), "results that nobody will read");
-        serving.show();
-        while serving.pause() == Pause::Look && !draw().is_multiple_of(4) {}
-        if !serving.listen() {
+        serving.publish();
+        while serving.pause() == Pause::Poll && !draw().is_multiple_of(4) {}
+        if !serving.read_doorbells() {
             return;
         }
     }
@@ -208,7 +208,7 @@ pub(crate) fn attack_client(path: &Path, draw: &mut dyn FnMut() -> u64, steps: u
     half.greet(&service);
     let pool = Pool::heap(ByteCount(0));
     let (mut tag, mut tail, mut submitted) = (0, 0, 0_u64);
-    let mut inside = HashSet::new();
+    let mut in_flight = HashSet::new();
     for _ in 0..steps {
         match draw() % 8 {
             0 => half.set(HEAD, number(draw, submitted)),
@@ -224,23 +224,23 @@ pub(crate) fn attack_client(path: &Path, draw: &mut dyn FnMut() -> u64, steps: u
             _ => {
                 tag += 1;
                 if queue.try_submit(job(tag, &pool, draw)).is_ok() {
-                    inside.insert(tag);
+                    in_flight.insert(tag);
                     submitted += 1;
                 }
             }
         }
         let mut done = Vec::new();
         queue.poll(&mut done);
-        done.iter().for_each(|completion| account(&mut inside, completion));
-        assert_eq!(queue.pending(), inside.len());
+        done.iter().for_each(|completion| account(&mut in_flight, completion));
+        assert_eq!(queue.pending(), in_flight.len());
     }
     drop((service, listener));
     let mut done = Vec::new();
     for _ in 0..10_000 {
         queue.poll(&mut done);
     }
-    done.iter().for_each(|completion| account(&mut inside, completion));
-    assert!(inside.is_empty(), "{} jobs never came back", inside.len());
+    done.iter().for_each(|completion| account(&mut in_flight, completion));
+    assert!(in_flight.is_empty(), "{} jobs never came back", in_flight.len());
     drop((queue, done));
     assert_eq!(pool.outstanding(), ByteCount(0));
 }
@@ -258,8 +258,8 @@ fn job(tag: u64, pool: &Pool, draw: &mut dyn FnMut() -> u64) -> Box<Job> {
     Box::new(job)
 }
 
-fn account(inside: &mut HashSet<u64>, completion: &Completion) {
-    assert!(inside.remove(&completion.job.tag), "a job came back twice");
+fn account(in_flight: &mut HashSet<u64>, completion: &Completion) {
+    assert!(in_flight.remove(&completion.job.tag), "a job came back twice");
     if let Outcome::Done { output_bytes } = completion.outcome {
         let job = &completion.job;
         assert_eq!(job.output.len(), job.output_offset + output_bytes);

@@ -18,7 +18,7 @@ use device::{
 };
 use drivers::{Lane, LaneOptions};
 use service::{Manner, Service};
-use support::{PATIENCE, Signal, TEXT, compress, decompress, open, outcomes, pool, wait};
+use support::{Signal, TEXT, TIMEOUT, compress, decompress, open, outcomes, pool, wait};
 use units::{ByteCount, Nanos, Prng};
 
 fn lane(path: &Path) -> Lane {
@@ -104,7 +104,7 @@ fn on_a_current_thread_executor_jobs_wake_their_task() {
             let mut done = Vec::new();
             while done.len() < jobs {
                 if queue.poll(&mut done) == 0 {
-                    let woken = tokio::time::timeout(PATIENCE, signal.0.notified());
+                    let woken = tokio::time::timeout(TIMEOUT, signal.0.notified());
                     woken.await.expect("is woken");
                 }
             }

@@ -19,7 +19,7 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity, set_thread_res_uid
 use units::{ByteCount, Nanos};
 
 use super::hostile::{ASLEEP, CPU, ENTRIES, HEAD, Half, RING, TAIL, greeting, write_job};
-use super::support::{PATIENCE, compress, pool};
+use super::support::{TIMEOUT, compress, pool};
 
 /// A waker that counts its calls.
 #[derive(Default)]
@@ -93,7 +93,7 @@ fn one_job_lane(test: impl AsyncFnOnce(Box<dyn Queue>, Answerer, Arc<Calls>)) {
     });
 }
 
-/// Returns how often the queue requests a poll while no one polls it.
+/// Returns the number of times that the queue calls its waker in 50 ms without a poll.
 async fn calls_in_a_while(calls: &Calls) -> usize {
     let before = calls.0.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -117,7 +117,7 @@ fn a_late_answer_keeps_nobody_busy() {
         service.answer(mark(2));
         let start = Instant::now();
         while calls_in_a_while(&calls).await == 0 {
-            assert!(start.elapsed() < PATIENCE, "an answer that is waited for wakes");
+            assert!(start.elapsed() < TIMEOUT, "an answer that is waited for wakes");
         }
         assert_eq!((queue.poll(&mut done), queue.pending()), (1, 0));
         assert_eq!(done[1].outcome, Outcome::Failed(DeviceError::Busy));
@@ -192,7 +192,7 @@ fn a_client_with_too_many_jobs_is_cut() {
                 serving.fail(request.ticket, NoResult::Busy, Nanos(1));
             }
         }
-        serving.show();
+        serving.publish();
         assert!(matches!(serving.take(), Ok(Taken::Nothing)), "full, and none is submitted");
         if reads {
             half.set(HEAD, 1);
@@ -208,8 +208,8 @@ fn a_client_with_too_many_jobs_is_cut() {
 #[test]
 fn the_service_decides_how_much_memory_it_gives() {
     let most = 64 << 20;
-    assert!(matches!(served(&Half::with_room(most)).1, Ok(Some(_))));
-    let refused = served(&Half::with_room(most + 64)).1.err().expect("too long a region");
+    assert!(matches!(served(&Half::with_padding(most)).1, Ok(Some(_))));
+    let refused = served(&Half::with_padding(most + 64)).1.err().expect("too long a region");
     assert!(refused.to_string().contains("longer values"), "{refused}");
 }
 
@@ -235,7 +235,7 @@ fn a_service_never_polls_for_a_client_on_its_own_core() {
         let mut set = CpuSet::new();
         set.set(here);
         sched_setaffinity(None, &set).expect("it runs there already");
-        for (client, expected) in [(here, Pause::Sleep), (here + 1, Pause::Look)] {
+        for (client, expected) in [(here, Pause::Sleep), (here + 1, Pause::Poll)] {
             let half = Half::new();
             let (_client, serving) = served(&half);
             let mut serving = serving.expect("a client").expect("has greeted");

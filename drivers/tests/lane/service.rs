@@ -15,7 +15,7 @@ use units::ByteCount;
 
 use crate::support;
 
-/// How the service treats jobs.
+/// The service's treatment of jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Manner {
     Honest,
@@ -25,7 +25,7 @@ pub(crate) enum Manner {
     Busy,
 }
 
-/// A service. Dropping it cuts its lanes.
+/// A service. Dropping it disconnects its lanes.
 pub(crate) struct Service {
     pub(crate) path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -75,7 +75,7 @@ fn serve(stream: UnixStream, manner: Manner, stop: &AtomicBool) {
             _ => return,
         }
     };
-    let software = Software::new(support::ENGINES);
+    let software = Software::new(drivers::ENGINES);
     let pool = Pool::heap(ByteCount::mib(4));
     let mut queue = device::Device::open_queue(&software, Waker::noop().clone()).expect("opens");
     let mut kept = Vec::new();
@@ -94,7 +94,7 @@ fn serve(stream: UnixStream, manner: Manner, stop: &AtomicBool) {
             }
             taken += 1;
         }
-        serving.show();
+        serving.publish();
         if taken == 0 && !serving.wait(Duration::from_millis(20)) {
             return;
         }

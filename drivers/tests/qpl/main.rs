@@ -70,11 +70,11 @@ contracts!(
     hands_back_the_job_that_a_full_queue_refuses,
     says_that_a_result_does_not_fit,
     survives_flipped_bits,
-    survives_a_queue_dropped_with_jobs_inside,
+    survives_a_queue_dropped_with_jobs_in_flight,
     serves_many_threads_at_once,
     gives_the_published_answers,
     runs_every_kernel_at_every_size,
-    says_that_a_kernel_has_no_room,
+    says_that_the_output_is_too_small,
     keeps_nothing_of_another_tenants_job,
 );
 
@@ -137,7 +137,7 @@ fn is_invalid(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)))
 }
 
-/// This is the reason why the software path advertises no wider window than the hardware.
+/// Checks that the software path refuses a window above 4 KiB, so that it advertises no wider window.
 #[test]
 fn its_software_too_refuses_a_wider_window() {
     let test = "its_software_too_refuses_a_wider_window";

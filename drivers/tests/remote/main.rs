@@ -17,7 +17,7 @@ use bytes::Bytes;
 use device::{Device, DeviceError, Job, Outcome, Queue, RefusedReason, Waiting};
 use drivers::{Remote, RemoteOptions};
 use service::{Manner, Service};
-use support::{PATIENCE, Signal, TEXT, compress, decompress, open, pool, wait};
+use support::{Signal, TEXT, TIMEOUT, compress, decompress, open, pool, wait};
 use tonic::{Code, Status};
 use units::{ByteCount, ManualClock, Nanos};
 
@@ -25,7 +25,7 @@ use units::{ByteCount, ManualClock, Nanos};
 fn patient() -> RemoteOptions {
     let work_bytes_max = ByteCount::mib(16);
     let timeout = Duration::from_secs(600);
-    RemoteOptions { work_bytes_max, timeout, connect_timeout: PATIENCE, ..RemoteOptions::default() }
+    RemoteOptions { work_bytes_max, timeout, connect_timeout: TIMEOUT, ..RemoteOptions::default() }
 }
 
 fn remote(address: &Address) -> Remote {
@@ -50,7 +50,7 @@ fn outcome_of(manner: Manner, job: Box<Job>) -> Outcome {
 fn poll_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
+        assert!(start.elapsed() < TIMEOUT, "{what}");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -90,7 +90,7 @@ fn on_a_current_thread_executor_everything_happens_there() {
             queue.try_submit(compress(&pool())).expect("room");
             let mut done = Vec::new();
             while queue.poll(&mut done) == 0 {
-                tokio::time::timeout(PATIENCE, signal.0.notified()).await.expect("is woken");
+                tokio::time::timeout(TIMEOUT, signal.0.notified()).await.expect("is woken");
             }
             assert!(matches!(done[0].outcome, Outcome::Done { .. }), "{done:?}");
         }
@@ -142,14 +142,14 @@ fn an_impossible_answer_is_a_fault() {
     let read = || decompress(&pool(), Bytes::from_static(b"x"), 600);
     let write = || compress(&pool());
     let (done, tight) = (Answer::Done as i32, Answer::DoesNotFit as i32);
-    let room = compress(&pool()).output.capacity();
+    let capacity = compress(&pool()).output.capacity();
     for (outcome, bytes, job) in [
         (done, 599, read()),
         (done, 601, read()),
         (done, 0, read()),
         (done, 64 << 20, read()),
         (done, 0, write()),
-        (done, room + 1, write()),
+        (done, capacity + 1, write()),
         (tight, 0, read()),
         (Answer::InvalidInput as i32, 0, write()),
         (Answer::Fault as i32, 0, write()),
@@ -178,7 +178,7 @@ fn the_service_learns_of_a_cancelled_job() {
     }
     poll_until("three calls arrive", || {
         queue.poll(&mut Vec::new());
-        service.inside.load(Ordering::SeqCst) == 3
+        service.in_flight.load(Ordering::SeqCst) == 3
     });
     queue.cancel(2);
     queue.cancel(9);
@@ -186,7 +186,7 @@ fn the_service_learns_of_a_cancelled_job() {
     let done = wait(queue.as_mut(), 1);
     assert_eq!((done[0].job.tag, queue.pending()), (2, 2));
     assert_eq!(done[0].outcome, Outcome::Failed(DeviceError::Cancelled));
-    poll_until("the call ends", || service.inside.load(Ordering::SeqCst) == 2);
+    poll_until("the call ends", || service.in_flight.load(Ordering::SeqCst) == 2);
 }
 
 #[test]
@@ -197,11 +197,11 @@ fn a_dropped_queue_gives_its_buffers_back() {
     queue.try_submit(compress(&pool)).expect("room");
     poll_until("the call arrives", || {
         queue.poll(&mut Vec::new());
-        service.inside.load(Ordering::SeqCst) == 1
+        service.in_flight.load(Ordering::SeqCst) == 1
     });
     drop(queue);
     assert_eq!(pool.outstanding(), ByteCount(0));
-    poll_until("the call ends", || service.inside.load(Ordering::SeqCst) == 0);
+    poll_until("the call ends", || service.in_flight.load(Ordering::SeqCst) == 0);
 }
 
 /// Returns whether a queue without its service refuses a job as lost. The queue may not know yet that the service is
@@ -233,7 +233,7 @@ fn a_new_queue_finds_a_returned_service() {
     }
     poll_until("a call arrives", || {
         queue.poll(&mut Vec::new());
-        service.inside.load(Ordering::SeqCst) > 0
+        service.in_flight.load(Ordering::SeqCst) > 0
     });
     drop(service);
     let done = wait(queue.as_mut(), 5);
@@ -264,7 +264,7 @@ fn a_queue_holds_as_many_jobs_as_it_says() {
     assert_eq!(refused.reason, RefusedReason::Full);
 }
 
-/// Returns texts for jobs that share a call. Their padding makes them different.
+/// Returns this many different texts for jobs that share a call.
 fn texts(count: usize) -> Vec<Bytes> {
     (0..count)
         .map(|number| format!("{number} {}", "rose ".repeat(20)).into_bytes().into())
@@ -317,9 +317,9 @@ fn short_jobs_share_a_call() {
     // space alone exceeds the limit of a call.
     let before = shared();
     let third = api::wire::JOBS_BYTES_MAX / 3;
-    for room in [third, third, third + 2, third, 3 * third + 3, third, third] {
+    for capacity in [third, third, third + 2, third, 3 * third + 3, third, third] {
         let mut job = of_text(&texts(1)[0]);
-        job.output = pool().take(room);
+        job.output = pool().take(capacity);
         queue.try_submit(job).expect("room");
     }
     let done = wait(queue.as_mut(), 7);
@@ -369,8 +369,8 @@ fn jobs_of_a_shared_call_fail_alone() {
     };
     let busy = outcomes(Manner::Refuse(Status::resource_exhausted("full")));
     assert!(busy.iter().all(|outcome| *outcome == Outcome::Failed(DeviceError::Busy)), "{busy:?}");
-    let no_room = RunResponse { outcome: Answer::Busy as i32, ..RunResponse::default() };
-    let busy = outcomes(Manner::Say(no_room));
+    let full = RunResponse { outcome: Answer::Busy as i32, ..RunResponse::default() };
+    let busy = outcomes(Manner::Say(full));
     assert!(busy.iter().all(|outcome| *outcome == Outcome::Failed(DeviceError::Busy)), "{busy:?}");
     let few = outcomes(Manner::OneTooFew);
     let faults =
@@ -397,7 +397,7 @@ fn a_job_of_a_shared_call_can_be_cancelled() {
     cancelled(queue.as_mut(), 2);
     poll_until("the others arrive", || {
         queue.poll(&mut Vec::new());
-        service.inside.load(Ordering::SeqCst) == 2
+        service.in_flight.load(Ordering::SeqCst) == 2
     });
     cancelled(queue.as_mut(), 3);
     // Another job has the same key now, and the answer of the first call must not complete it.

@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 
 use crate::support;
 
-/// How the service treats every call.
+/// The service's treatment of every call.
 #[derive(Clone, Debug)]
 pub(crate) enum Manner {
     Honest,
@@ -40,7 +40,7 @@ pub(crate) enum Manner {
 pub(crate) struct Service {
     pub(crate) address: Address,
     /// The number of jobs in flight.
-    pub(crate) inside: Arc<AtomicUsize>,
+    pub(crate) in_flight: Arc<AtomicUsize>,
     /// The number of calls with several jobs so far.
     pub(crate) shared: Arc<AtomicUsize>,
     end: Option<oneshot::Sender<()>>,
@@ -55,10 +55,10 @@ impl Service {
     pub(crate) fn start_at(address: Address, manner: Manner) -> Self {
         let (up, is_up) = std::sync::mpsc::channel();
         let (end, ended) = oneshot::channel();
-        let inside = Arc::new(AtomicUsize::new(0));
+        let in_flight = Arc::new(AtomicUsize::new(0));
         let shared = Arc::new(AtomicUsize::new(0));
-        let (inside_counter, shared_counter) = (Arc::clone(&inside), Arc::clone(&shared));
-        let service = Answers { manner, inside: inside_counter, shared: shared_counter };
+        let (in_flight_counter, shared_counter) = (Arc::clone(&in_flight), Arc::clone(&shared));
+        let service = Answers { manner, in_flight: in_flight_counter, shared: shared_counter };
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let executor = builder.enable_all().build().expect("an executor");
@@ -70,7 +70,7 @@ impl Service {
             });
         });
         let address = is_up.recv().expect("the service listens");
-        Self { address, inside, shared, end: Some(end), thread: Some(thread) }
+        Self { address, in_flight, shared, end: Some(end), thread: Some(thread) }
     }
 }
 
@@ -95,6 +95,7 @@ async fn serve(address: Address, service: Answers, up: std::sync::mpsc::Sender<A
             let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             server.serve_with_incoming(incoming).await
         }
+        Address::Tls(_) => unreachable!("these tests serve without TLS"),
         Address::Unix(path) => {
             let listener = tokio::net::UnixListener::bind(path).expect("a free path");
             up.send(address.clone()).expect("someone waits");
@@ -106,20 +107,20 @@ async fn serve(address: Address, service: Answers, up: std::sync::mpsc::Sender<A
 
 struct Answers {
     manner: Manner,
-    inside: Arc<AtomicUsize>,
+    in_flight: Arc<AtomicUsize>,
     shared: Arc<AtomicUsize>,
 }
 
-struct Inside(Arc<AtomicUsize>, usize);
+struct InFlight(Arc<AtomicUsize>, usize);
 
-impl Inside {
-    fn count(inside: &Arc<AtomicUsize>, jobs: usize) -> Self {
-        inside.fetch_add(jobs, Ordering::SeqCst);
-        Self(Arc::clone(inside), jobs)
+impl InFlight {
+    fn count(in_flight: &Arc<AtomicUsize>, jobs: usize) -> Self {
+        in_flight.fetch_add(jobs, Ordering::SeqCst);
+        Self(Arc::clone(in_flight), jobs)
     }
 }
 
-impl Drop for Inside {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Ordering::SeqCst);
     }
@@ -128,7 +129,7 @@ impl Drop for Inside {
 #[tonic::async_trait]
 impl Compression for Answers {
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<RunResponse>, Status> {
-        let _inside = Inside::count(&self.inside, 1);
+        let _in_flight = InFlight::count(&self.in_flight, 1);
         assert!(request.metadata().contains_key("grpc-timeout"), "every call has a time limit");
         match &self.manner {
             Manner::Honest | Manner::OneByOne | Manner::OneTooFew => {
@@ -157,7 +158,7 @@ impl Compression for Answers {
         let results: usize = jobs.iter().map(|job| job.output_bytes as usize).sum();
         assert!(results <= api::wire::JOBS_BYTES_MAX, "no service takes such a call");
         self.shared.fetch_add(1, Ordering::SeqCst);
-        let _inside = Inside::count(&self.inside, jobs.len());
+        let _in_flight = InFlight::count(&self.in_flight, jobs.len());
         let mut answers: Vec<RunResponse> = match &self.manner {
             Manner::OneByOne => return Err(Status::unimplemented("RunMany")),
             Manner::Refuse(status) => return Err(status.clone()),
@@ -185,7 +186,7 @@ impl Compression for Answers {
 
 thread_local! {
     static SOFTWARE: RefCell<Box<dyn Queue>> = {
-        let software = Software::new(support::ENGINES);
+        let software = Software::new(drivers::ENGINES);
         RefCell::new(software.open_queue(Waker::noop().clone()).expect("software opens"))
     };
 }

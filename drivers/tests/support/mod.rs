@@ -9,22 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use device::{
-    Codec, Completion, Device, Dialect, EngineFactory, Input, Job, Level, Outcome, Pool, Queue,
-    Task, engines,
-};
+use device::{Codec, Completion, Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task};
 use units::ByteCount;
 
-/// The longest wait. Everything that should happen does so within this time, however busy the machine is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The engines of a server's software.
-pub(crate) const ENGINES: &[EngineFactory] = &[
-    drivers::isal::engine,
-    engines::libdeflate::engine,
-    engines::zstd::engine,
-    engines::lz4::engine,
-];
+/// The longest wait in a test. It is long enough even on a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A value that shrinks.
 pub(crate) const TEXT: &[u8] =
@@ -60,9 +49,9 @@ pub(crate) fn pool() -> Pool {
     Pool::heap(ByteCount(0))
 }
 
-/// Makes a job with `room` bytes of output space.
-pub(crate) fn job(task: Task, input: Bytes, room: usize) -> Box<Job> {
-    Box::new(Job::new(task, Input::heap(input), pool().take(room)))
+/// Makes a job with `capacity` bytes of output space.
+pub(crate) fn job(task: Task, input: Bytes, capacity: usize) -> Box<Job> {
+    Box::new(Job::new(task, Input::heap(input), pool().take(capacity)))
 }
 
 /// Returns a job that compresses [`TEXT`] into memory of that pool.
@@ -77,19 +66,19 @@ pub(crate) fn decompress(pool: &Pool, stream: Bytes, original_bytes: usize) -> B
     Box::new(Job::new(task, Input::heap(stream), pool.take(original_bytes)))
 }
 
-/// Returns the size of any codec's largest output for an input of `bytes`.
+/// Returns an upper bound on the output of any codec for an input of `bytes` (bytes).
 pub(crate) fn bound(bytes: usize) -> usize {
     bytes + bytes / 8 + 1_024
 }
 
-/// Waits for wakes until `count` jobs have completed. If a wake is missed, the wait fails after [`PATIENCE`].
+/// Waits for wakes until `count` jobs have completed. If a wake is missed, the wait fails after [`TIMEOUT`].
 pub(crate) fn wait(queue: &mut dyn Queue, count: usize) -> Vec<Completion> {
     let (mut done, start) = (Vec::new(), Instant::now());
     while done.len() < count {
         queue.poll(&mut done);
-        assert!(start.elapsed() < PATIENCE, "{} of {count} jobs came back", done.len());
+        assert!(start.elapsed() < TIMEOUT, "{} of {count} jobs came back", done.len());
         if done.len() < count {
-            thread::park_timeout(PATIENCE);
+            thread::park_timeout(TIMEOUT);
         }
     }
     done
@@ -105,7 +94,7 @@ pub(crate) fn run(queue: &mut dyn Queue, job: Box<Job>) -> Completion {
     queue.try_submit(job).expect("an idle queue takes a job that it advertises");
     let (mut done, start) = (Vec::new(), Instant::now());
     while queue.poll(&mut done) == 0 {
-        assert!(start.elapsed() < PATIENCE, "the job never came back");
+        assert!(start.elapsed() < TIMEOUT, "the job never came back");
         thread::yield_now();
     }
     done.pop().expect("polled")

@@ -8,24 +8,19 @@ mod service;
 
 use harness::Machine;
 use report::Report;
-use units::Nanos;
 
 use crate::base::rows::{Criterion, Rows};
-use crate::base::{Problem, Session, figures};
+use crate::base::{Measurement, Problem, Session, figures};
 
-/// What is measured, and how long.
+/// The options of the experiment: what is measured, and how long.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(mut_arg("runs", |arg| arg.help("Number of rounds of slices in each A/B case")))]
+#[command(mut_arg("duration", |arg| arg.help("Duration of a slice")))]
 pub struct Options {
-    /// Few points, one short run each: to see that it works.
-    #[arg(long)]
-    pub quick: bool,
-    /// How many rounds of slices each case has.
-    #[arg(long, value_name = "N")]
-    pub runs: Option<usize>,
-    /// How long one slice is.
-    #[arg(long, value_name = "TIME")]
-    pub duration: Option<Nanos>,
-    /// The A/B cases by their ids, such as aes_ni.pages; without it all.
+    /// The flags that every measurement has.
+    #[command(flatten)]
+    pub measurement: Measurement,
+    /// Ids of the A/B cases to run, such as aes_ni.pages. The default is all.
     #[arg(long, value_delimiter = ',', value_name = "ID")]
     pub configurations: Vec<String>,
 }

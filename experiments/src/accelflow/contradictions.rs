@@ -143,8 +143,8 @@ impl Inputs<'_> {
     }
 }
 
-/// Returns the reductions of the mean latency. Section VII-A1 prints them as numbers, and figure 11 draws them as
-/// stars.
+/// Returns the rows of the reductions of the mean latency. Section VII-A1 prints them as numbers, and figure
+/// 11 draws them as stars.
 fn means(published: &Published) -> Vec<Row> {
     let cuts = [("non-acc", 77.2), ("cpu-centric", 53.9), ("relief", 40.7), ("cohort", 37.9)];
     let row = |(other, cut): (&str, f64)| {
@@ -160,7 +160,7 @@ fn means(published: &Published) -> Vec<Row> {
     cuts.into_iter().map(row).collect()
 }
 
-/// Returns the contradictions between other figures, and the cost of a hop between chiplets.
+/// Returns the contradictions of figures 16, 18 and 20 with other printed numbers.
 fn figures(published: &Published) -> Vec<Row> {
     let mut rows = Vec::new();
     for column in ["non-acc", "relief", "accelflow"] {

@@ -1,5 +1,5 @@
-//! The published results that do not follow from the published inputs, and the results of the simulation for them. The
-//! numbers in the sentences come from the rows.
+//! Paragraphs on the published results that do not follow from the published inputs, with the simulated
+//! results. The numbers come from the rows.
 
 use super::row_index::RowIndex;
 

@@ -107,8 +107,8 @@ pub(super) fn load(rows: &RowIndex<'_>) -> Vec<Figure> {
     ]
 }
 
-/// Returns a panel of our numbers and a panel of the published numbers. `ids` returns each load of an architecture with
-/// the id of its row.
+/// Returns two panels: one with the numbers that Rebate obtained, and one with the published numbers. `ids` returns
+/// each load of an architecture with the id of its row.
 fn by_load(
     rows: &RowIndex<'_>,
     label: &str,
@@ -136,20 +136,7 @@ fn by_load(
 fn throughput(rows: &RowIndex<'_>) -> Figure {
     let names = ["non-acc", "cpu-centric", "relief", "cohort", "accelflow", "ideal"];
     let id = |name: &&str| format!("max_throughput.steady.{}", id(name));
-    let series = vec![
-        BarSeries::new(
-            "figure 14",
-            Origin::Published,
-            6,
-            names.iter().map(|name| rows.published_value(&id(name))),
-        ),
-        BarSeries::new(
-            "steady",
-            Origin::Computed,
-            0,
-            names.iter().map(|name| rows.our_value(&id(name))),
-        ),
-    ];
+    let series = published_and_ours(rows, "figure 14", names.iter().map(id));
     Figure {
         id: "throughput".to_owned(),
         caption: "Highest load that keeps every P99 within 5 times figure 1's time. Intervals are in the rows."
@@ -161,20 +148,7 @@ fn throughput(rows: &RowIndex<'_>) -> Figure {
 fn utilisation(rows: &RowIndex<'_>) -> Figure {
     let names = ["tcp", "encryption", "rpc", "serialization", "compression", "load_balance"];
     let id = |name: &&str| format!("utilisation.{name}");
-    let series = vec![
-        BarSeries::new(
-            "section VII-B4",
-            Origin::Published,
-            6,
-            names.iter().map(|name| rows.published_value(&id(name))),
-        ),
-        BarSeries::new(
-            "steady",
-            Origin::Computed,
-            0,
-            names.iter().map(|name| rows.our_value(&id(name))),
-        ),
-    ];
+    let series = published_and_ours(rows, "section VII-B4", names.iter().map(id));
     let shown = ["TCP", "(De)Encr", "RPC", "(De)Ser", "(De)Cmp", "LdB"];
     Figure {
         id: "utilisation".to_owned(),
@@ -242,7 +216,8 @@ pub(super) fn sweeps(rows: &RowIndex<'_>) -> Vec<Figure> {
     ]
 }
 
-/// Returns AccelFlow's throughput divided by RELIEF's for each speed of the PEs: the published ratio and ours.
+/// Returns AccelFlow's throughput divided by RELIEF's for each speed of the PEs: the published ratio and the ratio that
+/// Rebate obtained.
 fn speeds(rows: &RowIndex<'_>) -> Vec<Series> {
     let id = |percent: u32| match percent {
         100 => "max_throughput_ratio.steady.relief".to_owned(),
@@ -309,7 +284,8 @@ fn id(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Returns the point at `x` for a row's published number, or for our number.
+/// Returns the point at `x` for a row's published number, or for the number that Rebate obtained, according to
+/// `origin`.
 fn at(rows: &RowIndex<'_>, origin: Origin, x: f64, id: &str) -> Option<Point> {
     match origin {
         Origin::Published => rows.published_point(x, id),
@@ -326,6 +302,21 @@ fn line(
     let points = points.into_iter().flatten().collect();
     let (name, label) = (name.to_owned(), String::new());
     Series { name, label, origin, style: Style::nth(index), points }
+}
+
+/// Returns the series of the published numbers of these rows, from the named place in the paper, and the series of our
+/// numbers in scenario `steady`.
+fn published_and_ours(
+    rows: &RowIndex<'_>,
+    place: &str,
+    ids: impl Iterator<Item = String> + Clone,
+) -> Vec<BarSeries> {
+    let published = ids.clone().map(|id| rows.published_value(&id));
+    let ours = ids.map(|id| rows.our_value(&id));
+    vec![
+        BarSeries::new(place, Origin::Published, 6, published),
+        BarSeries::new("steady", Origin::Computed, 0, ours),
+    ]
 }
 
 fn bars(title: &str, label: &str, names: &[&str], series: Vec<BarSeries>) -> Panel {

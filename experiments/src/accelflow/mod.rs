@@ -24,27 +24,16 @@ use harness::Machine;
 use sim::Entries;
 
 use crate::base::rows::{Row, Rows};
-use crate::base::{Problem, Session};
+use crate::base::{Problem, Session, Simulation};
 use figures::Service;
 use runner::{Runner, base, number};
-
-/// How much is simulated.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Options {
-    /// Few points, one short run each: to see that it works.
-    #[arg(long)]
-    pub quick: bool,
-    /// How many replications every study has: 5 to 100.
-    #[arg(long, value_name = "N")]
-    pub runs: Option<usize>,
-}
 
 /// Simulates everything and writes `accelflow.json` and `accelflow.html`. If the run is interrupted, it prints which
 /// studies are saved, and the next run continues from them.
 ///
 /// # Errors
 /// The problem says why there are no results.
-pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
+pub fn run(options: &Simulation, session: &Session) -> Result<(), Problem> {
     session.make_folder()?;
     let mut rows = Rows::new("accelflow", &Machine::here(), "simulated: any machine gives this");
     rows.begun = None;

@@ -74,7 +74,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Adds a part of a service's bar in figure 17. The bars' numbers are not printed.
+    /// Adds the row of one part of a service's bar in figure 17. The paper does not print these numbers.
     fn part(&self, part: &Part, service: &str, report: &Report) -> Option<Interval> {
         let share = report.fact(part.fact).map(|share| scaled(share, 100.0));
         let id = format!("{}.unloaded.{}", part.id, service.to_lowercase());
@@ -108,8 +108,8 @@ struct Part {
     kind: Kind,
 }
 
-/// The parts of the bars of figure 17. `costs.occupancy` is derived from the figure's accelerators and cores, so these
-/// two parts are not predictions.
+/// The parts of the bars of figure 17. `costs.occupancy` is derived from the figure's accelerators and cores,
+/// so these two parts are calibrated.
 const PARTS: [Part; 4] = [
     Part {
         id: "overhead.accelflow",

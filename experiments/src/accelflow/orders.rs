@@ -11,7 +11,7 @@ use crate::base::rows::Kind;
 
 /// The architectures in ascending order of their mean P99 in figure 11.
 pub(super) const SORTED: [&str; 5] = ["accelflow", "relief", "cohort", "cpu-centric", "non-acc"];
-/// The text between our order and the published order in a row's reason.
+/// The text in a row's reason between the order that Rebate obtained and the published order.
 pub(super) const BESIDE: &str = "; published: ";
 
 /// The difference between the P99s of a service under two architectures.
@@ -35,8 +35,8 @@ impl P99Gap {
     }
 }
 
-/// Counts comparisons with a published direction: all comparisons, those with the published direction, those that
-/// surely have it, and those that surely do not.
+/// Counts of comparisons of two P99s: all, those in the published direction (`same`), and those whose whole
+/// interval is in this direction (`surely`) or in the opposite direction (`reversed`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Tally {
     all: u32,
@@ -53,8 +53,8 @@ impl Tally {
         self.reversed += u32::from(gap.is_surely_above());
     }
 
-    /// Returns the number of comparisons with the published direction. Its interval extends from those that surely have
-    /// it to those that may have it.
+    /// Returns the number of comparisons in the published direction. Its interval extends from the number of
+    /// certain comparisons to the number of possible ones.
     fn interval(self) -> Interval {
         let most = self.all - self.reversed;
         Interval { value: self.same.into(), ci95: [self.surely.into(), most.into()] }
@@ -95,7 +95,7 @@ impl ScenarioReports<'_> {
         Some(P99Gap { by })
     }
 
-    /// Adds the margin by which the next architecture's P99 exceeds AccelFlow's.
+    /// Adds the difference between the lowest P99 of the other architectures and AccelFlow's P99.
     fn margin(&self, service: &str, best: &mut Tally, reason: Option<String>) {
         let ours = Architecture::AccelFlow;
         let others = || Architecture::COMPARED.into_iter().filter(move |other| *other != ours);

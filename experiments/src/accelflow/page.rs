@@ -65,7 +65,7 @@ fn counts_by_kind(rows: &[Row]) -> String {
     kinds.map(count).join(", ")
 }
 
-/// Returns the section on the order of the architectures, in our results and in the paper's.
+/// Returns the section on the order of the architectures, in the results that Rebate obtained and in the paper's.
 fn order(rows: &RowIndex<'_>, services: &[Service]) -> Section {
     let prose = SCENARIOS.iter().rev().flat_map(|scenario| verdict(rows, scenario));
     Section {

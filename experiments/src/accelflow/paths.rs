@@ -1,6 +1,6 @@
-//! Counts what the committed paths of the services contain: the work of a dispatcher after each op, and the sequences
-//! between two visits to a core that depend on a condition. The counts come from walking the traces, and nothing is
-//! timed.
+//! Counts two things in the committed paths of the services: the dispatcher's work after each op, and the
+//! sequences between two visits to a core that depend on a condition. The module walks the traces and
+//! measures no times.
 
 use trace::{Behind, Catalog, Stage};
 
@@ -48,7 +48,7 @@ pub(super) fn sequences(catalog: &Catalog) -> Sequences {
     sequences
 }
 
-/// Returns what follows every op of one request of each service.
+/// Returns the dispatcher's work after each op, for one request of each service.
 pub(super) fn ops(catalog: &Catalog) -> Vec<Behind> {
     let mut ops = Vec::new();
     for service in catalog.services() {

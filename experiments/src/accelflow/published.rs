@@ -35,7 +35,7 @@ impl Figure {
         self.bars.get(service)?.get(at).copied()
     }
 
-    /// Returns the reduction of one bar below another bar of the same service (%).
+    /// Returns by how much the bar in `column` is lower than the bar in `below`, for the same service (%).
     pub(super) fn cut(&self, service: &str, column: &str, below: &str) -> Option<f64> {
         Some(100.0 * (1.0 - self.bar(service, column)? / self.bar(service, below)?))
     }

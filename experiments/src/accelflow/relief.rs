@@ -19,7 +19,7 @@ const OBJECTIVE: &str =
     "figure 15: highest load within figure 14's objective, AccelFlow over RELIEF";
 /// The width of the bracket at which a search ends, as a share of its upper end.
 const WITHIN: f64 = 0.02;
-/// What an entry of AccelFlow's queues can hold. The first value is the published reading.
+/// The possible contents of an entry of AccelFlow's queues. The paper describes the first value.
 const HOLDS: [&str; 3] = ["pointer", "payload", "arguments"];
 
 impl Runner {
@@ -74,8 +74,8 @@ impl Runner {
         Ok(ratio)
     }
 
-    /// Searches the highest load within the objective, up to 1.1 times the architecture's throughput. The note names
-    /// the last load at which the runs do not show whether the objective is kept.
+    /// Searches the highest load within the objective, up to 1.1 times the architecture's throughput. The
+    /// returned note names the last load at which the runs give no verdict, if there is one.
     fn highest_within(
         &self,
         architecture: &'static str,
@@ -102,8 +102,8 @@ impl Runner {
         Ok((load, note))
     }
 
-    /// Judges whether the objective is kept at a load. If the runs do not show it, they are repeated once with twice
-    /// the length. The inner error says why the verdict is not known.
+    /// Judges whether the objective is kept at a load. If the runs give no verdict, they are repeated once
+    /// with twice the length. The inner error says why there is no verdict.
     fn keeps_at(
         &self,
         architecture: &'static str,
@@ -156,7 +156,7 @@ impl Runner {
         self.published.relief_apps_ratio.bar(application, "accelflow")
     }
 
-    /// Returns the requests per second if work always waits.
+    /// Returns the saturated throughput (requests per second), with work always in the queue.
     fn saturated(
         &self,
         architecture: &'static str,
@@ -173,7 +173,7 @@ impl Runner {
     }
 }
 
-/// Returns the name of a row. It contains the value of `entries_hold`, except for the published reading.
+/// Returns the name of a row. It contains the value of `entries_hold`, except for the value in the paper.
 fn named(what: &str, hold: &str, application: Option<&str>) -> String {
     let reading = if hold == HOLDS[0] { String::new() } else { format!(".entries_hold_{hold}") };
     let application = application.map_or(String::new(), |name| format!(".{name}"));
@@ -186,8 +186,8 @@ fn set(application: &str, more: &[(&'static str, &str)]) -> Vec<(&'static str, S
     chosen.iter().chain(more).map(|(key, value)| (*key, (*value).to_owned())).collect()
 }
 
-/// Judges whether the percentile is within the objective. Under overload the verdict is no. Returns none if the run
-/// does not show it.
+/// Judges whether the percentile is within the objective. Under overload the verdict is no. Returns none if
+/// the run gives no verdict.
 fn keeps(report: &Report, objective_ns: f64) -> Option<Verdict> {
     if let sim::Verdict::Refused { overload, .. } = report.verdict {
         return overload.then_some(Verdict::NO);

@@ -18,31 +18,33 @@ impl<'a> RowIndex<'a> {
         self.0.get(id).copied()
     }
 
-    /// Returns the point at `x` for our number and its interval.
+    /// Returns the point at `x` of a figure for the number that Rebate obtained for the row `id`, with the interval of
+    /// the number. Returns none if there is no such number.
     pub(super) fn our_point(&self, x: f64, id: &str) -> Option<Point> {
         let row = self.row(id)?;
         let [low, high] = ends(row)?;
         Some(Point::with_spread(x, row.ours?, low, high))
     }
 
-    /// Returns the point at `x` for the published number.
+    /// Returns the point at `x` of a figure for the published number of the row `id`. Returns none if there is no such
+    /// number.
     pub(super) fn published_point(&self, x: f64, id: &str) -> Option<Point> {
         let y = self.row(id)?.published?;
         Some(Point { x, y, low: None, high: None })
     }
 
-    /// Returns our number, or NaN if there is none. Bar charts draw NaN as a gap.
+    /// Returns the number that Rebate obtained for the row `id`, or NaN if there is none. Bar charts draw NaN as a gap.
     pub(super) fn our_value(&self, id: &str) -> f64 {
         self.row(id).and_then(|row| row.ours).unwrap_or(f64::NAN)
     }
 
-    /// Returns the published number, or NaN if there is none. Bar charts draw NaN as a gap.
+    /// Returns the published number of the row `id`, or NaN if there is none. Bar charts draw NaN as a gap.
     pub(super) fn published_value(&self, id: &str) -> f64 {
         self.row(id).and_then(|row| row.published).unwrap_or(f64::NAN)
     }
 
-    /// Returns our number as text for a sentence. The text contains the unit and the interval, or the reason why there
-    /// is no number.
+    /// Returns the number that Rebate obtained for the row `id`, as text for a sentence. The text contains the unit and
+    /// the interval, or the reason why there is no number.
     pub(super) fn quote(&self, id: &str) -> String {
         let Some(row) = self.row(id) else { return "not run".to_owned() };
         let Some(ours) = row.ours else {
@@ -63,7 +65,8 @@ impl<'a> RowIndex<'a> {
     }
 }
 
-/// Returns the ends of a row's interval. If our number cannot vary, both ends are the number itself.
+/// Returns the ends of the interval of the number that Rebate obtained for a row. If this number cannot vary, both ends
+/// are the number itself.
 pub(super) fn ends(row: &Row) -> Option<[f64; 2]> {
     row.ci95.or_else(|| row.ours.map(|ours| [ours, ours]))
 }

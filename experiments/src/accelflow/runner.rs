@@ -25,8 +25,8 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Reads the studies that an interrupted run saved in the session's folder. If the session is interrupted, the
-    /// runner stops between two studies.
+    /// Makes a runner, with the studies that an interrupted run saved in the session's folder. If the session
+    /// is interrupted, the runner stops between two studies.
     ///
     /// # Errors
     /// `runs` is out of range, or the saved studies cannot be read.
@@ -96,7 +96,7 @@ impl Runner {
         self.requests / 20
     }
 
-    /// Returns the number of requests for a percentile. It leaves a thousand requests after a warm-up of half the run.
+    /// Returns the number of requests for a percentile. At least a thousand remain after the warm-up.
     pub(super) fn percentiles(&self) -> u32 {
         (self.requests / 16).max(2_400)
     }
@@ -159,7 +159,7 @@ impl Runner {
         Problem::Failed(format!("interrupted: studies kept in {path}: {count}; {rest}"))
     }
 
-    /// Adds a row with our response time and the published response time.
+    /// Adds a row with the response time that Rebate obtained (`ours_ns`) and the published response time.
     pub(super) fn time(
         &self,
         id: &str,
@@ -228,7 +228,7 @@ pub(super) fn unavailable_reason(report: &Report) -> Option<String> {
     }
 }
 
-/// Returns the number that is the value of a key.
+/// Returns the value of a key as a number.
 pub(super) fn number(base: &Entries, key: &str) -> Option<f64> {
     let entry = base.sources().find(|(name, ..)| *name == key);
     entry.and_then(|(_, value, ..)| value.parse().ok())

@@ -1,5 +1,5 @@
-//! Simulates a scenario under every architecture: response times, AccelFlow's reductions below the others, the
-//! ablation, and rare events. The rows belong to figures 11 and 13, and to the counts of section VII-B6.
+//! Simulates a scenario under every architecture: response times, the reductions by AccelFlow, the ablation,
+//! and rare events. The rows belong to figures 11 and 13, and to the counts of section VII-B6.
 
 use sim::accelflow::Architecture;
 use sim::{Entries, Interval, Report};

@@ -7,24 +7,23 @@ use sim::Interval;
 
 use crate::base::Problem;
 
-/// Whether the runs at a load keep an objective.
+/// A verdict on whether the runs at a load keep an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Whether the whole interval keeps the objective.
+    /// True if the whole interval keeps the objective.
     pub(super) surely: bool,
-    /// Whether the estimate keeps the objective.
+    /// True if the estimate keeps the objective.
     pub(super) likely: bool,
-    /// Whether a part of the interval keeps the objective.
+    /// True if a part of the interval keeps the objective.
     pub(super) perhaps: bool,
 }
 
 impl Verdict {
-    /// The objective is certainly kept.
+    /// The verdict that the objective is certainly kept.
     pub(super) const YES: Self = Self { surely: true, likely: true, perhaps: true };
-    /// The objective is certainly not kept.
+    /// The verdict that the objective is certainly not kept.
     pub(super) const NO: Self = Self { surely: false, likely: false, perhaps: false };
-    /// The result is unknown, because no steady state was found although the load does not exceed what the system can
-    /// do.
+    /// The verdict if no steady state was found although the load does not exceed the capacity of the system.
     pub(super) const UNKNOWN: Self = Self { surely: false, likely: false, perhaps: true };
 
     /// Judges whether a number is at most `most`.
@@ -33,7 +32,7 @@ impl Verdict {
         Self { surely: high <= most, likely: number.value <= most, perhaps: low <= most }
     }
 
-    /// Returns the verdict on two objectives together.
+    /// Returns the verdict on keeping both objectives.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             surely: self.surely && other.surely,
@@ -46,17 +45,17 @@ impl Verdict {
 /// The loads that are searched, and the precision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
-    /// The load that is tried first. If it is too high, there is no load that keeps the objective.
+    /// The load that is tried first. If it does not keep the objective, the result is zero.
     pub(super) least: f64,
-    /// A load that no system can carry.
+    /// A load that no system can sustain.
     pub(super) most: f64,
     /// The width of the bracket at which the search ends, as a share of its upper end.
     pub(super) within: f64,
 }
 
-/// Returns the highest load by the estimates. Its interval extends from the highest load that surely keeps the
-/// objective to the lowest load that surely does not. It therefore contains the bracket as well. The load is zero if
-/// the least load is too high.
+/// Returns the highest load at which the estimates keep the objective, or zero if `range.least` is too high.
+/// Its interval extends from the highest load that certainly keeps the objective to the lowest load that
+/// certainly does not, so it contains the bracket of the bisection.
 pub(super) fn highest_load(
     range: Range,
     judge: &mut dyn FnMut(f64) -> Result<Verdict, Problem>,
@@ -91,8 +90,8 @@ mod tests {
 
     const RANGE: Range = Range { least: 500.0, most: 100_000.0, within: 0.02 };
 
-    /// Searches with a percentile that grows with the load and an interval of a tenth on both sides. The objective is
-    /// 1.
+    /// Searches with a percentile that is proportional to the load and has an interval of 10 % on both sides.
+    /// The objective is 1.
     fn search(most_per_s: f64) -> (Interval, usize) {
         let mut tried = Vec::new();
         let load = highest_load(RANGE, &mut |load| {

@@ -66,7 +66,7 @@ impl Runner {
         Ok(points)
     }
 
-    /// Adds the growth of one mean P99 above another.
+    /// Adds the growth from one mean P99 to another (%).
     fn growth(
         &self,
         id: &str,

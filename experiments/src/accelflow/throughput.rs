@@ -17,7 +17,7 @@ use crate::base::rows::Kind;
 #[derive(Clone, Debug)]
 struct HighestLoad {
     per_s: Interval,
-    /// The reason to read the result with care, if there is one.
+    /// The reason why the result is uncertain, or None if it is certain.
     note: Option<String>,
 }
 
@@ -27,7 +27,7 @@ struct Search<'a> {
     base: &'a Entries,
     architecture: Architecture,
     set: Vec<(&'static str, String)>,
-    /// The last load for which the runs give no verdict, with the reason.
+    /// The last load for which the runs give no verdict, and why they give none.
     note: RefCell<Option<String>>,
 }
 
@@ -164,7 +164,7 @@ impl Runner {
 }
 
 impl Search<'_> {
-    /// Finds the highest load that keeps the objective of one service, or of all services without a name.
+    /// Finds the highest load that keeps the objective of `service`, or of all services if it is None.
     fn highest(&self, service: Option<&str>, within: f64) -> Result<HighestLoad, Problem> {
         self.note.take();
         let range = Range { least: LOAD_MIN_PER_S, most: LOAD_MAX_PER_S, within };
@@ -192,8 +192,8 @@ impl Search<'_> {
     }
 }
 
-/// Judges whether the percentile of a service, or of every service, is within its objective. Under overload the verdict
-/// is no. Returns none if the runs do not show it.
+/// Judges whether the percentile of `service` is within its objective, or the percentiles of all services if
+/// it is None. Under overload the verdict is no. Returns none if the runs give no verdict.
 fn keeps(base: &Entries, report: &Report, service: Option<&str>) -> Option<Verdict> {
     if let sim::Verdict::Refused { overload, .. } = &report.verdict {
         return overload.then_some(Verdict::NO);
@@ -210,8 +210,8 @@ fn keeps(base: &Entries, report: &Report, service: Option<&str>) -> Option<Verdi
 }
 
 const LOAD_MIN_PER_S: f64 = 500.0;
-/// The highest load of a search (requests per second). The applications' own work at this load exceeds what 36 cores
-/// can do.
+/// The highest load of a search (requests per second). The application work at this load exceeds the capacity
+/// of 36 cores.
 const LOAD_MAX_PER_S: f64 = 200_000.0;
 /// The width of the bracket at which a search ends, as a share of its upper end.
 const WITHIN: f64 = 0.02;

@@ -37,7 +37,7 @@ fn area() -> [Row; 4] {
     ]
 }
 
-/// Returns the rows on the cycles saved. They are the same measurement as the time of figure 11a.
+/// Returns the rows on the saved cycles. They follow from the speedups of figure 11a.
 fn cycles() -> [Row; 2] {
     let cut = |speedup: f64| 100.0 * (1.0 - 1.0 / speedup);
     let least = SPEEDUPS.into_iter().fold(f64::INFINITY, f64::min);
@@ -49,7 +49,7 @@ fn cycles() -> [Row; 2] {
     ]
 }
 
-/// Returns the rows of printed numbers that other printed numbers exclude.
+/// Returns the rows of printed numbers that other printed numbers contradict.
 fn contradictions() -> Vec<Row> {
     let row = |(id, what, published, ours, unit): &Contradiction| {
         computed(&format!("contradiction.{id}"), what, Some(*published), *ours, unit)

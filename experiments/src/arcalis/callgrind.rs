@@ -16,8 +16,8 @@ pub(super) const EVENTS: [&str; 10] =
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts([u64; EVENTS.len()]);
 
-/// The counts of a thread's functions, by name. The counts of a function include everything that it called, as recorded
-/// at its calls.
+/// The counts of a thread's functions, by name. The counts of a function are the sums over all calls to it. They
+/// include the functions that it called.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Thread(BTreeMap<String, Counts>);
 

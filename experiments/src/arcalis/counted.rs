@@ -1,7 +1,7 @@
-//! Counts under callgrind what a core executes for a request. One count covers everything, if one core does it all. The
-//! other count covers the application core, if the functional engine has another core. The rows are compared with the
-//! reductions of \[Arcalis\]. The paper's engine is hardware and executes no instructions, while ours does the same
-//! work on another core.
+//! Counts the instructions and other events of a request with callgrind. One count is for a core that runs
+//! both the functional engine and the handler. The other count is for the application core if the engine runs
+//! on another core. The rows are compared with the reductions of \[Arcalis\], whose engine is hardware and
+//! executes no instructions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -156,8 +156,8 @@ fn per_thousand(counts: Counts, events: &[&str]) -> f64 {
     1e3 * counts.sum(events) as f64 / counts.sum(&["Ir"]) as f64
 }
 
-/// Counts a workload. It replays a recording once in full and once up to its half. The difference is the second half,
-/// which does not include the start.
+/// Counts a workload by replaying a recording twice: in full and up to the middle. The difference belongs to
+/// the second half and excludes the start of the program.
 fn count_workload(workload: &str, extent: Extent, folder: &Path) -> Result<Counted, String> {
     let recording = folder.join("requests");
     let recording = recording.to_str().ok_or("the folder's name is no text")?;

@@ -17,12 +17,12 @@ mod unreachable;
 use harness::Machine;
 
 use crate::base::rows::{Kind, Row, Rows};
-use crate::base::{Problem, Session};
+use crate::base::{Problem, Session, Simulation};
 use runner::Runner;
 
 const CONDITIONS: &str = "what is simulated any machine gives; timed and counted is this one";
 
-/// Simulates one part and adds its rows.
+/// A function that simulates one part and adds its rows.
 type Part = fn(&Runner, &mut Vec<Row>) -> Result<(), Problem>;
 
 const PARTS: [(&str, Part); 9] = [
@@ -37,23 +37,12 @@ const PARTS: [(&str, Part); 9] = [
     ("attachments", prior::attachments),
 ];
 
-/// How much is simulated.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Options {
-    /// Few points, one short run each: to see that it works.
-    #[arg(long)]
-    pub quick: bool,
-    /// How many replications every study has: 5 to 100.
-    #[arg(long, value_name = "N")]
-    pub runs: Option<usize>,
-}
-
 /// Simulates, times and counts everything and writes `arcalis.json` and `arcalis.html`. If the run is interrupted, it
 /// writes the parts that are done.
 ///
 /// # Errors
 /// The problem says why results are missing.
-pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
+pub fn run(options: &Simulation, session: &Session) -> Result<(), Problem> {
     let runner = Runner::new(options.quick, options.runs, session)?;
     session.make_folder()?;
     let mut rows = Rows::new("arcalis", &Machine::here(), CONDITIONS);
@@ -94,7 +83,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
 
 /// Adds the rows of the functional engine on this machine. Returns the part at which the session was interrupted, or
 /// none.
-fn measure(session: &Session, options: &Options, rows: &mut Vec<Row>) -> Option<&'static str> {
+fn measure(session: &Session, options: &Simulation, rows: &mut Vec<Row>) -> Option<&'static str> {
     session.progress.set_part("timed");
     rows.extend(timed::rows(options.quick, &session.stop));
     if session.is_stopped() {
@@ -105,8 +94,8 @@ fn measure(session: &Session, options: &Options, rows: &mut Vec<Row>) -> Option<
     session.is_stopped().then_some("counted")
 }
 
-/// The numbers of the model's rows: all rows, the rows that are not tuned to published numbers (`free`), the rows with
-/// a published number (`beside`), and those that are both.
+/// The numbers of the model's rows: all rows, the rows that are not tuned to published numbers (`free`), the
+/// rows with a published number (`beside`), and the rows that are both (`free_beside`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     all: usize,
@@ -198,7 +187,7 @@ mod tests {
         assert_eq!(ids.len(), rows.len(), "every row has a unique id");
     }
 
-    /// The rows of orders that follow from fitted numbers.
+    /// The ids of the rows about an order that follows from fitted numbers.
     const FOLLOWING: [&str; 9] = [
         "order.speedup.memc",
         "order.speedup.post",

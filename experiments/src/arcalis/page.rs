@@ -9,7 +9,7 @@ use crate::base::Problem;
 use crate::base::figures::facts;
 use crate::base::rows::{Row, Rows};
 
-/// Returns the parts of a request's time for each workload: what the application core does, and what it waits for.
+/// Returns one table row for each workload, with the parts of a request's time (ns).
 pub(super) fn stages(runner: &Runner) -> Result<Vec<Vec<String>>, Problem> {
     let row = |workload: &str| {
         let case = Case::new(workload);
@@ -114,7 +114,7 @@ const CONTRADICTS: [&str; 9] = [
      15b). So figure 16 has a scenario of its own. Its bytes cost six times as much as figure 15b's.",
     "The abstract's 1.62 times is none of figure 16's ratios (1.67, 1.52, 1.05, 0.98), nor a mean of two of them \
      that is rounded so.",
-    "Listing 1 waits for a frame before it takes the next packet: with one request under way two accesses are on \
+    "Listing 1 waits for a frame before it takes the next packet: with one request in flight two accesses are on \
      every request's way, and 400 ns cost memcached twice what figure 15a has. Section IV-A's several requests in \
      flight fit it.",
     "The opcode is in the low bits of the physical address (IV-A) or of the 64-bit word (IV-B, figure 8); figure \

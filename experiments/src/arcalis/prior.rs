@@ -1,5 +1,5 @@
-//! Figure 16: Arcalis compared with the numbers that Dagger's paper prints. The file also has our engine at the
-//! attachments of other engines. Dagger and RpcNIC themselves are not simulated.
+//! Figure 16: Arcalis compared with the numbers that Dagger's paper prints. The file also simulates our
+//! engine with the attachments of other engines. Dagger and RpcNIC themselves are not simulated.
 
 use sim::arcalis::Attachment;
 
@@ -42,7 +42,7 @@ pub(super) fn dagger(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem
     Ok(())
 }
 
-/// Adds the speedups at the other attachments and their order. Also adds whether there is still a gain at 700 ns.
+/// Adds the speedups at the other attachments, their order, and whether there is still a gain at 700 ns.
 pub(super) fn attachments(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     for attachment in [Attachment::OnChip, Attachment::Upi, Attachment::Pcie] {
         for workload in WORKLOADS {

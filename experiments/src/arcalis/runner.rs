@@ -13,7 +13,7 @@ use crate::base::{Problem, Session, entries, replications, study};
 /// The workloads of figure 11.
 pub(super) const WORKLOADS: [&str; 7] =
     ["memc_low", "memc_mid", "memc_high", "post_low", "post_mid", "post_high", "unique_id"];
-/// The workloads of one service, in ascending order of the share of writes.
+/// The workloads of the service memcached, in ascending order of the share of writes.
 pub(super) const MEMC: [&str; 3] = ["memc_low", "memc_mid", "memc_high"];
 pub(super) const POST: [&str; 3] = ["post_low", "post_mid", "post_high"];
 
@@ -81,13 +81,13 @@ impl Runner {
         format!("{} runs of {} requests each, seed 1", self.replications, self.requests)
     }
 
-    /// Returns a fact of a case.
+    /// Returns the value of the fact `name` in the report of a case.
     pub(super) fn fact(&self, case: &Case, name: &str) -> Result<f64, Problem> {
         let missing = || Problem::Failed(format!("{case:?} has no {name}"));
         Ok(self.report(case)?.fact(name).ok_or_else(missing)?.value)
     }
 
-    /// Returns the requests per second.
+    /// Returns the throughput of a case (requests per second).
     pub(super) fn per_s(&self, case: &Case) -> Result<f64, Problem> {
         self.fact(case, "throughput_per_s")
     }
@@ -97,7 +97,7 @@ impl Runner {
         Ok(100.0 * (self.per_s(base)? / self.per_s(case)? - 1.0))
     }
 
-    /// Returns the throughput divided by the throughput of the services on one core.
+    /// Returns the throughput of a case divided by that of the same services on one core.
     pub(super) fn speedup(&self, case: &Case) -> Result<f64, Problem> {
         Ok(self.per_s(case)? / self.per_s(&case.clone().at(Attachment::Cpu))?)
     }

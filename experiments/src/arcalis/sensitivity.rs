@@ -8,7 +8,7 @@ use super::speed::{ends, ordered};
 use crate::base::Problem;
 use crate::base::rows::{Kind, Row};
 
-/// Adds the rows of figure 15a: 400 and 700 ns compared with 5 ns.
+/// Adds the rows of figure 15a: interconnect latencies of 400 and 700 ns compared with 5 ns.
 pub(super) fn interconnect(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem> {
     let at = |workload: &str, ns: u32| {
         let base = Case::new(workload);
@@ -39,7 +39,7 @@ pub(super) fn interconnect(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), P
         runner.slowdown(&base.clone().with(NEAR, 400), &base)
     };
     let (least, most) = ends(MEMC.map(alone))?;
-    let what = "listing 1 as printed, one request under way: 400 against 5 ns";
+    let what = "listing 1 as printed, one request in flight: 400 against 5 ns";
     add("slowdown.400ns.memc.one_request.least".to_owned(), what, None, least);
     add("slowdown.400ns.memc.one_request.most".to_owned(), what, None, most);
     rows.push(order);

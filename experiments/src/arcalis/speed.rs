@@ -8,8 +8,7 @@ use crate::base::rows::{Kind, Row};
 
 /// The speedups of figure 11a, in the order of the workloads.
 pub(super) const SPEEDUPS: [f64; 7] = [4.16, 3.68, 3.05, 2.58, 2.21, 1.79, 3.33];
-/// Whether the numbers of each workload are calibrated, in the order of [`WORKLOADS`]. Those of `memc_mid` and
-/// `post_mid` are predicted.
+/// For each of the [`WORKLOADS`], true if its numbers are calibrated and false if they are predicted.
 const FITTED: [bool; 7] = [true, false, true, true, false, true, true];
 
 /// Adds the rows of figure 11a and of its order.
@@ -120,8 +119,8 @@ pub(super) fn shares(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Problem
     Ok(())
 }
 
-/// Returns a row with 1 if every pair is ordered as published, and 0 otherwise. Its kind is predicted. The caller
-/// changes the kind if the order follows from fitted numbers.
+/// Returns a row that is 1 if the values are ordered as published, and 0 otherwise. Its kind is predicted.
+/// The caller changes the kind if the order follows from fitted numbers.
 pub(super) fn ordered<const N: usize>(
     id: &str,
     what: &str,

@@ -34,7 +34,7 @@ pub(super) fn rows(quick: bool, stop: &AtomicBool) -> Vec<Row> {
     }
 }
 
-/// Returns the runs of each workload.
+/// Measures each workload several times and returns its runs.
 fn measured(quick: bool, stop: &AtomicBool) -> Result<[Vec<Stages>; 3], String> {
     let (runs, duration) =
         if quick { (1, Nanos(100_000_000)) } else { (RUNS, Nanos(1_000_000_000)) };

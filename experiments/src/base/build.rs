@@ -1,6 +1,6 @@
-//! Identifies the running build of this program. The version stays the same while the code changes, and a change of the
-//! code can change the results of a seed. Code that continues the work of another process compares builds with this
-//! module.
+//! Identifies the running build of this program. A program that continues the work of an earlier process uses it to
+//! check that both have the same code. The version number is not enough for that, because it stays the same while the
+//! code changes.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,6 +1,6 @@
-//! The JSON format of an experiment's results. Each field that all rows share is one line, and each row is one line, so
-//! that a changed number is a changed line. This module does not know rows: it breaks no lines inside the third level
-//! of lists and objects.
+//! The JSON format of an experiment's results. Each field that all rows share is one line, and each row is
+//! one line, so that a changed number is a changed line. The module does not depend on the type of a row: it
+//! breaks no lines inside the third level of lists and objects.
 
 use std::io::{self, Write};
 

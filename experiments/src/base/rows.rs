@@ -1,12 +1,11 @@
-//! Results as rows, which have the same form in every experiment. A row sets the published number beside ours and says
-//! how ours was found.
-
-use std::fmt;
+//! Results as rows, which have the same form in every experiment. A row has the published number, the number that
+//! Rebate obtained, and the origin of the latter.
 
 use report::Column;
 use serde::{Serialize, Serializer};
 
 use harness::{CoreTime, Machine};
+pub(crate) use harness::{Limit, Spread};
 
 /// The results of one experiment.
 #[derive(Debug, Serialize)]
@@ -16,8 +15,8 @@ pub(crate) struct Rows {
     pub(crate) machine: String,
     pub(crate) machine_class: String,
     pub(crate) command: String,
-    /// The times of the cores when the run began, or None if nothing is timed. The JSON instead has the share of the
-    /// cores' time since then in which the host of a virtual machine ran other work.
+    /// The times of the cores when the run began, or None if nothing is timed. The JSON has the steal time
+    /// since then instead, as a share of the cores' time.
     #[serde(
         rename = "stolen",
         serialize_with = "stolen_since",
@@ -50,9 +49,9 @@ pub(crate) struct Criterion {
     /// The number of runs with a value and the number of planned runs, or None if the row is not made from runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runs: Option<[usize; 2]>,
-    /// True if the number keeps to the limit, and None if that is not known. The median decides, if more than half of
-    /// the runs have a number. For `over_scheduler.*` every run decides: one run beyond the limit makes this false;
-    /// otherwise one run without a number makes it None.
+    /// True if the number keeps to the limit, or None if that is not known. The median decides if more than
+    /// half of the runs have a number. For `over_scheduler.*`, the value is false if any run is beyond the
+    /// limit, and otherwise None if any run has no number.
     #[serde(rename = "met")]
     pub(crate) passed: Option<bool>,
 }
@@ -80,38 +79,6 @@ impl Criterion {
     }
 }
 
-/// A limit that a number must keep to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Limit {
-    AtMost(f64),
-    Below(f64),
-    AtLeast(f64),
-    Above(f64),
-}
-
-impl Limit {
-    /// Returns whether a number keeps to the limit.
-    pub(crate) fn holds(self, value: f64) -> bool {
-        match self {
-            Limit::AtMost(most) => value <= most,
-            Limit::Below(end) => value < end,
-            Limit::AtLeast(least) => value >= least,
-            Limit::Above(end) => value > end,
-        }
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Limit::AtMost(most) => write!(f, "<= {most}"),
-            Limit::Below(end) => write!(f, "< {end}"),
-            Limit::AtLeast(least) => write!(f, ">= {least}"),
-            Limit::Above(end) => write!(f, "> {end}"),
-        }
-    }
-}
-
 /// One number of the results.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
@@ -120,7 +87,7 @@ pub(crate) struct Row {
     pub(crate) what: String,
     /// The published number, or None if the source states none.
     pub(crate) published: Option<f64>,
-    /// The median over runs, or None if there is no number.
+    /// The number that Rebate obtained: the median over runs, or None if there is no number.
     pub(crate) ours: Option<f64>,
     pub(crate) unit: &'static str,
     /// The lowest and the highest of at least five runs. An interval of this kind from five runs contains the median in
@@ -246,7 +213,8 @@ impl Row {
         ]
     }
 
-    /// Returns the cells of a table: the id, the published number, ours, the unit, and the kind with its reason.
+    /// Returns the cells of a table: the id, the published number, the number that Rebate obtained, the unit, and the
+    /// kind with its reason.
     pub(crate) fn cells(&self) -> [String; 5] {
         let ours = match (self.ours, self.ci95) {
             (Some(ours), Some([low, high])) => format!("{ours:.3} ±{:.3}", (high - low) / 2.0),
@@ -281,31 +249,7 @@ impl Row {
     }
 }
 
-/// A median and the range over runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    /// The median.
-    pub median: f64,
-    /// The least value.
-    pub low: f64,
-    /// The greatest value.
-    pub high: f64,
-    /// The number of values.
-    pub count: usize,
-}
-
-impl Spread {
-    /// Returns the spread of the finite values, or None if there is no finite value.
-    pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-        values.sort_by(f64::total_cmp);
-        let (low, high) = (*values.first()?, *values.last()?);
-        let (a, b) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(Self { median: f64::midpoint(a, b), low, high, count: values.len() })
-    }
-}
-
-/// The runs behind a criterion: the spread of those with a number, and how many were planned.
+/// The runs of a criterion: the spread of the runs with a number, and the number of planned runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Runs {
     spread: Option<Spread>,
@@ -322,8 +266,7 @@ impl Runs {
         self.spread.map_or(0, |spread| spread.count)
     }
 
-    /// Returns whether more than half of the runs have a number. Fewer may be a chance selection and say nothing about
-    /// all runs.
+    /// Returns whether more than half of the runs have a number. Fewer runs may not be representative.
     fn is_enough(self) -> bool {
         2 * self.valid() > self.planned
     }
@@ -369,8 +312,8 @@ impl Rows {
         self.rows.push(Row::from_values(id, what, unit, values, devices, reason));
     }
 
-    /// Adds a row that must keep to a limit. `runs` are the runs behind the row, if there are any. The row is judged
-    /// only if more than half of the runs have a number.
+    /// Adds a row that must keep to a limit. `runs` are the runs from which the row was computed, if there
+    /// are any. The verdict is known only if more than half of the runs have a number.
     pub(crate) fn judge(&mut self, row: Row, runs: Option<Runs>, limit: Limit) {
         let ours = row.ours.filter(|_| runs.is_none_or(Runs::is_enough));
         self.set(row, runs, limit, ours.map(|ours| limit.holds(ours)));
@@ -407,15 +350,6 @@ pub fn command() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_spread_ignores_values_that_are_not_finite() {
-        let spread =
-            Spread::from_values([3.0, f64::NAN, 1.0, 2.0, f64::INFINITY]).expect("three values");
-        assert_eq!(spread, Spread { median: 2.0, low: 1.0, high: 3.0, count: 3 });
-        assert_eq!(Spread::from_values([1.0, 2.0]).map(|spread| spread.median), Some(1.5));
-        assert_eq!(Spread::from_values([f64::NAN]), None);
-    }
 
     #[test]
     fn the_median_decides_a_criterion() {

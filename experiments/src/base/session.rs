@@ -40,8 +40,8 @@ impl From<SystemError> for Problem {
 }
 
 impl Session {
-    /// Makes a run whose results go to the folder `out`. The folder is created if it does not exist. The run ends early
-    /// and in good order once `stop` is set. `print` receives each line of the summary.
+    /// Makes a run whose results go to the folder `out`. The folder is created if it does not exist. The run
+    /// ends early and cleanly once `stop` is set. `print` receives each line of the summary.
     pub fn new(out: &Path, stop: Arc<AtomicBool>, print: fn(&str)) -> Self {
         Self { out: out.to_owned(), stop, progress: Progress::new(0), print }
     }
@@ -145,8 +145,8 @@ pub(crate) fn study(
     Ok(report?)
 }
 
-/// The share of the cores' time from which on the run prints a note, if the host took that share for other work. Hosts
-/// normally take less.
+/// The greatest share of the cores' time that the host may use for other work (steal time). Above it, the run
+/// prints a note.
 const STOLEN_NOTED: f64 = 0.01;
 
 /// Returns the number of replications of a study: `runs`, or the usual number.

@@ -55,8 +55,9 @@ impl Results {
         }
     }
 
-    /// Adds the mean latency and the mean time of its job under the load itself, and their differences to the monolith
-    /// in software. The codec, the device and the hop do not cause what remains between the two differences.
+    /// Adds three rows: the mean job time under load, the difference between the mean latencies of the configuration
+    /// and of the monolith in software, and the share of this difference that the job times explain. Codec, device and
+    /// hop do not cause the rest.
     pub(super) fn write_in_place(
         &self,
         rows: &mut Rows,
@@ -104,16 +105,17 @@ impl Results {
         rows.add(format!("explained_in_place.{at}"), what, "ratio", ratio, devices(), reason);
     }
 
-    /// Returns whether the configuration does the same work as the monolith in software, in another place or by other
-    /// means, and the monolith was measured too.
+    /// Returns whether the configuration is compared with the monolith in software. It must do the same work with
+    /// another topology or compressor, and the monolith must be measured too.
     fn is_compared(&self, configuration: Configuration) -> bool {
         let is_other = configuration != configuration.base()
             && !matches!(configuration.compressor, Compressor::Best | Compressor::Nothing);
         is_other && self.plan.measures(configuration.base())
     }
 
-    /// Returns the difference of each run and the stages that explain it. Returns None for the monolith in software
-    /// itself, and if the stages are not those of the configuration's work.
+    /// Returns, for each run, the median latency of the configuration minus that of the monolith in software, and the
+    /// sum of the stages that should explain this difference. Returns None for the monolith in software itself, and if
+    /// the stages are not those of the configuration's work.
     pub(super) fn attribution(
         &self,
         configuration: Configuration,
@@ -148,7 +150,8 @@ impl Results {
     }
 }
 
-/// The difference of one run and the sum of the stages that should explain it (us).
+/// For one run, the median latency of a configuration minus that of the monolith in software, and the sum of the stages
+/// that should explain this difference (us).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attribution {
     pub(super) difference_us: f64,

@@ -1,6 +1,7 @@
-//! The criteria for a compression service on the same host, compared with the monolith. They apply at the load of
-//! \[CacheTax\], or at the highest load that all judged configurations carry; at the maximum throughput; and at every
-//! size. Each run has its ratio, and the median of the ratios is compared with the limit. The module measures nothing.
+//! The criteria for a compression service on the same host, compared with the monolith at one fixed load, at
+//! the maximum throughput and at every value size. The fixed load is that of \[CacheTax\], or the highest
+//! load that all compared configurations sustain. The median of the runs' ratios is compared with a limit.
+//! The module measures nothing.
 
 use units::{ByteCount, Op};
 
@@ -21,7 +22,7 @@ pub(super) enum Metric {
     Latency(Quantile),
     /// The CPU time of frontend and compression service together per request.
     HostCpu,
-    /// The requests per second while clients send as fast as answers come.
+    /// The throughput of a closed loop of clients (requests per second).
     Maximum,
 }
 
@@ -56,7 +57,7 @@ impl Metric {
         }
     }
 
-    /// Returns the ops that have separate numbers. A metric without separate numbers returns only the first op.
+    /// Returns one op per criterion. A metric that measures all ops together has one criterion.
     fn ops(self, gets: u32) -> Vec<Op> {
         match self {
             Metric::Latency(_) => ops(gets),
@@ -73,7 +74,7 @@ impl Metric {
 
     fn value(self, sample: &Sample, op: Op) -> f64 {
         match self {
-            // If the configuration does not carry the load, the latency is the length of the queue.
+            // If the configuration does not sustain the load, the latency is the length of the queue.
             Metric::Latency(_) if sample.achieved() < ACHIEVED_MIN => f64::NAN,
             Metric::Latency(quantile) => sample.latency_us(op, quantile),
             Metric::HostCpu => sample.host_us(),
@@ -90,8 +91,7 @@ const OVER_BEST: [(Metric, Limit); 4] = [
     (Metric::HostCpu, Limit::AtMost(1.0)),
 ];
 
-/// The limits for the ratios to the monolith with the same accelerator. They allow the service the cost of a function
-/// call.
+/// The limits for the ratios to the monolith with the same accelerator. The service may cost 15 % more.
 const OVER_SAME: [(Metric, Limit); 3] = [
     (Metric::Latency(Quantile::P50), Limit::AtMost(1.15)),
     (Metric::Latency(Quantile::P90), Limit::AtMost(1.15)),
@@ -372,8 +372,8 @@ impl Results {
     }
 }
 
-/// Returns one line for each criterion at one load. The criteria by size share one line with the number of passed ones,
-/// and each failed or unknown one has a line of its own.
+/// Returns one line for each criterion that does not apply to a value size. The criteria by size have one
+/// common line with the number that passed, and a separate line for each that failed or is unknown.
 pub(super) fn summary(criteria: &[Criterion]) -> Vec<String> {
     let (by_size, others): (Vec<&Criterion>, Vec<&Criterion>) =
         criteria.iter().partition(|criterion| is_by_size(criterion));
@@ -391,7 +391,7 @@ pub(super) fn summary(criteria: &[Criterion]) -> Vec<String> {
     lines
 }
 
-/// Returns whether the criterion is one of those by size.
+/// Returns whether the criterion applies to one value size.
 pub(super) fn is_by_size(criterion: &Criterion) -> bool {
     ["bar.excess.", "bar.faster."].iter().any(|name| criterion.id.starts_with(name))
 }

@@ -24,7 +24,7 @@ pub(super) fn section(results: &Results, rows: &Rows) -> Option<Section> {
         prose: vec![
             "A ratio is made of two samples of one run, taken in turn with all others; the median \
              over runs is held against the bar. Host CPU is that of frontend and compression \
-             service together. A closed loop keeps 32 requests under way."
+             service together. A closed loop keeps 32 requests in flight."
                 .into(),
             "By size: never slower than 1.05 times the monolith in its best software and 5 us \
              more, where the policy may keep a job at home; and quicker from the size on at which \

@@ -1,5 +1,5 @@
-//! The results as a page: the two figures of \[CacheTax\] in their form, each for both routes to the store; the stages
-//! that explain them; the saving through the accelerator; and the loads at which latency explodes, with the reason.
+//! The results as a page: the two figures of \[CacheTax\] for each route to the store, their explanation by
+//! stages, the CPU time that the accelerator saves, and the loads at which latency rises sharply.
 
 use report::{
     Axis, BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Point,
@@ -79,7 +79,7 @@ fn sizes(results: &Results) -> Section {
         prose: vec![
             "The paper gives no operation mix: each mix has its own figure, gets and sets apart, \
              first with memcached behind the gRPC store service in every configuration, as in the \
-             seed, then reached directly."
+             paper, then reached directly."
                 .into(),
             "Everything with the virtual IAA is emulated: its timing is a published profile \
              (specs/devices/iaa.toml), its results are a software codec's, remembered. The \

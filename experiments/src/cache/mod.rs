@@ -14,7 +14,7 @@ use harness::{Awake, Machine, Process, memcached_is_here};
 use units::{ByteCount, Nanos, Op};
 
 use crate::base::rows::Rows;
-use crate::base::{ACHIEVED_MIN, Problem, Session};
+use crate::base::{ACHIEVED_MIN, Measurement, Problem, Session};
 use crate::testbed::{
     Backing, Compressor, Configuration, Deployment, Load, PROCESSES, Probe, Sample, Site,
     StoreRoute, Topology, unavailable_reason,
@@ -23,37 +23,31 @@ use criteria::RATES_PER_S;
 use plan::Plan;
 use results::{Knee, LOAD_BYTES, LOAD_GETS, Point, Results, Stages};
 
-/// What is measured, how often and how long.
+/// The options of the experiment: what is measured, how often and how long.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
-    /// Few points, one short run each: to see that it works.
-    #[arg(long)]
-    pub quick: bool,
-    /// How often every point is measured.
-    #[arg(long, value_name = "N")]
-    pub runs: Option<usize>,
-    /// How long each time.
-    #[arg(long, value_name = "TIME")]
-    pub duration: Option<Nanos>,
-    /// The offered load of the size sweep (1/s); without it the paper's 4000, or 500 on fewer than 8 cores.
+    /// The flags that every measurement has.
+    #[command(flatten)]
+    pub measurement: Measurement,
+    /// Requests per second in the size sweep. The default is the paper's 4000, or 500 on fewer than 8 cores.
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
-    /// The value sizes.
+    /// Value sizes to measure, such as 4KiB,64KiB.
     #[arg(long, value_delimiter = ',', value_name = "SIZE")]
     pub sizes: Vec<ByteCount>,
-    /// The shares of gets (percent).
+    /// Shares of gets to measure (percent).
     #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
     pub gets: Vec<u32>,
-    /// The loads of the load sweep (1/s).
+    /// Loads of the load sweep (requests per second).
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub loads: Vec<f64>,
-    /// The configurations by their ids, such as lane_iaa_direct; without it all.
+    /// Ids of the configurations to measure, such as lane_iaa_direct. The default is all.
     #[arg(long, value_delimiter = ',', value_name = "ID")]
     pub configurations: Vec<String>,
-    /// The parts; without it all.
+    /// Parts of the experiment to run. The default is all parts.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "PART")]
     pub parts: Vec<Part>,
-    /// Intel QPL's library; without it REBATE_QPL_LIBRARY names it.
+    /// Path of Intel QPL's library. The default is the path in REBATE_QPL_LIBRARY.
     #[arg(long, value_name = "FILE")]
     pub qpl_library: Option<PathBuf>,
 }
@@ -61,11 +55,11 @@ pub struct Options {
 /// A part of the experiment that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Latency against size, with the stages of each size.
+    /// Latency by value size, and the time of each stage.
     Sizes,
-    /// Latency against offered load, and the highest load kept up with.
+    /// Latency by load, and the highest load that each configuration carries.
     Loads,
-    /// The lane against the monolith at 64 KiB, at the paper's load and as fast as answers come.
+    /// Comparison of the lane with the monolith at 64 KiB, at the paper's load and in a closed loop.
     #[value(name = "bars")]
     Criteria,
 }
@@ -103,8 +97,8 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     session.write(&rows, "report.html", &figures::report(&results, &rows))
 }
 
-/// Removes from the plan the configurations that this machine cannot run. It prints them at once, because a table does
-/// not show what is absent.
+/// Removes from the plan the configurations that this machine cannot run. It prints each of them with the
+/// reason.
 fn leave_out(plan: &mut Plan, library: Option<&Path>) -> Vec<(Configuration, String)> {
     let mut left_out: Vec<(Configuration, String)> = Vec::new();
     for configuration in &plan.configurations {
@@ -127,7 +121,7 @@ struct Experiment {
     plan: Plan,
     machine: Machine,
     deployments: Vec<Deployment>,
-    /// Keeps the cores awake. It is None if the cores were free to sleep.
+    /// The guard that keeps the cores awake, or None if the cores may sleep.
     awake: Option<Awake>,
     /// The scheduler. It is dropped last, because the other processes report to it.
     _scheduler: Process,
@@ -154,7 +148,7 @@ impl Experiment {
         Ok(Self { plan, machine, deployments, awake, _scheduler: scheduler, session })
     }
 
-    /// Returns the facts about the use of the machine that a reader must know.
+    /// Returns a text that says where the processes run and whether the cores may sleep.
     fn conditions(&self) -> String {
         let place = match self.machine.core(0, PROCESSES) {
             Some(_) => "each process on a core of its own",
@@ -221,8 +215,8 @@ impl Experiment {
             + if_planned(Part::Criteria, criteria)
     }
 
-    /// Measures one size, for each route to the store separately. The first load is that of \[CacheTax\], or the
-    /// highest load that all judged configurations carry. The second load sends as fast as answers come.
+    /// Measures one value size at two loads, for each route to the store. The first load is that of
+    /// \[CacheTax\], or the highest that all compared configurations sustain. The second is a closed loop.
     fn criteria(&self, results: &mut Results, run: usize) -> Result<(), String> {
         for route in StoreRoute::ALL {
             if !self.plan.measures(Configuration::new(Topology::Lane, Compressor::Iaa, route)) {
@@ -257,7 +251,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the highest load of [`RATES_PER_S`] that every judged configuration carries.
+    /// Returns the highest load of [`RATES_PER_S`] that every compared configuration sustains.
     fn carried(&self, route: StoreRoute, gets: u32) -> Result<Option<f64>, String> {
         let judged = |deployment: &&Deployment| {
             deployment.configuration.route == route && is_judged(deployment)
@@ -356,8 +350,8 @@ impl Experiment {
         Ok(stages)
     }
 
-    /// Runs the loads of the sweep on every configuration, in their order. After the first load that a configuration
-    /// does not carry it skips the others, because beyond that load only the queue grows. Then it searches the knee.
+    /// Runs the sweep's loads on every configuration in ascending order, and then searches the knee. After a
+    /// load that is not sustained, the higher loads are skipped, because there only the queue grows.
     fn loads(&self, results: &mut Results, run: usize) -> Result<(), String> {
         for deployment in self.turns(run) {
             let mut search = Search::default();
@@ -377,8 +371,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the highest load that the configuration carries. The search goes on from the sweep's loads in growing
-    /// steps, and then halves the interval.
+    /// Returns the highest load that the configuration sustains. The search continues beyond the sweep's
+    /// loads in growing steps, and then bisects.
     fn knee(&self, deployment: &Deployment, mut search: Search) -> Result<Knee, String> {
         let lowest = self.plan.loads_per_s[0];
         while search.bad.is_none() && search.good < KNEE_PER_S_MAX {
@@ -433,12 +427,12 @@ impl Experiment {
     }
 }
 
-/// Returns whether the configuration carried the load.
+/// Returns whether the configuration sustained the load.
 fn keeps_up(sample: &Sample) -> bool {
     sample.achieved() >= ACHIEVED_MIN && sample.invalid.is_none()
 }
 
-/// Returns whether a criterion judges the deployment.
+/// Returns whether a criterion applies to the deployment.
 fn is_judged(deployment: &Deployment) -> bool {
     let Configuration { topology, compressor, .. } = deployment.configuration;
     matches!(
@@ -448,12 +442,12 @@ fn is_judged(deployment: &Deployment) -> bool {
     )
 }
 
-/// The highest load that was carried (`good`) and the lowest load that was not (`bad`).
+/// The highest load that was sustained (`good`) and the lowest load that was not sustained (`bad`), in 1/s.
 #[derive(Default)]
 struct Search {
     good: f64,
     bad: Option<f64>,
-    /// The reason why the lowest failed load failed, if the configuration was not the reason.
+    /// The reason why the load `bad` failed, if the cause was not the configuration.
     limit: Option<String>,
 }
 
@@ -476,12 +470,12 @@ const LEARNING: u64 = 10;
 /// The number of samples per knee that the progress bar expects.
 const KNEE_SAMPLES: usize = 8;
 
-/// The search ends below the lowest load divided by this number, because the configuration does not serve.
+/// The search ends below the lowest load of the sweep divided by this number.
 const KNEE_GIVE_UP: f64 = 16.0;
 
-/// A rate that no configuration with one core per service reaches.
+/// The upper end of the search for the knee (1/s). No configuration with one core per service reaches it.
 const KNEE_PER_S_MAX: f64 = 200_000.0;
 
-/// The smallest size for which the saving is measured. From this size on the accelerator must save four fifths of the
-/// codec's cost.
+/// The smallest value size for which the saved CPU time is measured. From this size on the accelerator must
+/// save four fifths of the codec's cost.
 const FREED_BYTES_MIN: ByteCount = ByteCount::kib(4);

@@ -35,7 +35,7 @@ impl Plan {
     /// # Errors
     /// An option is out of range; the text names it.
     pub(crate) fn new(options: &Options, machine: &Machine) -> Result<Self, Problem> {
-        let plan = if options.quick { Self::quick() } else { Self::whole(machine) };
+        let plan = if options.measurement.quick { Self::quick() } else { Self::whole(machine) };
         let mut plan = Self {
             configurations: configurations(&options.configurations).map_err(Problem::Usage)?,
             parts: if options.parts.is_empty() { plan.parts } else { options.parts.clone() },
@@ -47,8 +47,8 @@ impl Plan {
                 options.loads.clone()
             },
             rate_per_s: options.rate.unwrap_or(plan.rate_per_s),
-            runs: options.runs.unwrap_or(plan.runs),
-            duration: options.duration.unwrap_or(plan.duration),
+            runs: options.measurement.runs.unwrap_or(plan.runs),
+            duration: options.measurement.duration.unwrap_or(plan.duration),
             ..plan
         };
         plan.check().map_err(Problem::Usage)?;
@@ -109,7 +109,7 @@ impl Plan {
         self.configurations.contains(&configuration)
     }
 
-    /// Returns the mixes that criteria use and that this plan measures.
+    /// Returns the mixes that the criteria use and this plan measures, as shares of gets (percent).
     pub(crate) fn criteria_gets(&self) -> impl Iterator<Item = u32> + '_ {
         CRITERIA_GETS.into_iter().filter(|gets| self.gets.contains(gets))
     }
@@ -153,7 +153,7 @@ fn configurations(ids: &[String]) -> Result<Vec<Configuration>, String> {
     Ok(all.into_iter().filter(is_asked_for).collect())
 }
 
-/// The offered load of \[CacheTax\] in the size sweep (its figure 1).
+/// The offered load of \[CacheTax\] in the size sweep, its figure 1 (1/s).
 pub(super) const PAPER_RATE_PER_S: f64 = 4_000.0;
 
 /// The offered load with few cores (1/s). With fewer cores than services, the paper's load would show only queueing at

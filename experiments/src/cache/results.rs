@@ -19,18 +19,18 @@ pub(super) struct Results {
     pub(super) stages: BTreeMap<(ByteCount, &'static str), Vec<Stages>>,
     /// The knees by configuration.
     pub(super) knees: BTreeMap<String, Vec<Knee>>,
-    /// The load of the criteria by route and mix (1/s): the highest of [`super::criteria::RATES_PER_S`] that all judged
-    /// configurations carried.
+    /// The load of the criteria by route and mix (1/s): the highest of [`super::criteria::RATES_PER_S`] that
+    /// all compared configurations sustained.
     pub(super) carried_per_s: BTreeMap<(StoreRoute, u32), f64>,
     /// The configurations that could not be measured here, with the reasons.
     pub(super) left_out: Vec<(Configuration, String)>,
 }
 
-/// The highest load that the configuration carried in one run.
+/// The highest load that the configuration sustained in one run (1/s).
 #[derive(Clone, Debug)]
 pub(super) struct Knee {
     pub(super) per_s: f64,
-    /// The reason why the configuration did not carry a higher load, if the configuration itself was not the cause.
+    /// The reason why a higher load failed, if the cause was not the configuration.
     pub(super) limit: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Knee {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stages {
     pub(super) software: Stage,
-    /// The software codec on a core that does nothing but these jobs.
+    /// The software codec on a core that runs its jobs back to back.
     pub(super) busy: Stage,
     /// The software codec that is fastest on this machine.
     pub(super) best: Stage,
@@ -50,7 +50,7 @@ pub(super) struct Stages {
 }
 
 impl Stages {
-    /// Returns the time from the frontend to the place of a job and back. It is NaN if it was not measured.
+    /// Returns the time from the frontend to the place of a job and back (us), or NaN if it was not measured.
     pub(super) fn way_us(&self, topology: Topology) -> f64 {
         let way = match topology {
             Topology::Monolith => return 0.0,
@@ -91,12 +91,12 @@ impl Point {
         Self { configuration: configuration.id(), kind }
     }
 
-    /// Makes the point at which the criteria are judged: the highest load that every judged configuration carries.
+    /// Makes the point at the fixed load of the criteria, which every compared configuration sustains.
     pub(super) fn carried(configuration: Configuration, gets: u32) -> Self {
         Self { configuration: configuration.id(), kind: PointKind::Carried { gets } }
     }
 
-    /// Makes the point of the criteria at which clients send as fast as answers come.
+    /// Makes the point of the criteria at the maximum throughput, with clients in a closed loop.
     pub(super) fn maximum(configuration: Configuration, gets: u32) -> Self {
         Self { configuration: configuration.id(), kind: PointKind::Maximum { gets } }
     }
@@ -268,7 +268,7 @@ impl Results {
         wanted.map(|(base, _)| base).collect()
     }
 
-    /// Writes how busy the busiest process is, because this explains latency beyond the stages.
+    /// Writes each process's CPU utilisation and wait for a core, and the share of requests answered in time.
     fn write_utilisation(
         &self,
         rows: &mut Rows,

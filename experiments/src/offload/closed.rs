@@ -1,5 +1,5 @@
-//! The load of \[OffloadSched\]: a number of tasks on one or more cores, each of which makes its requests one after the
-//! other. The module measures one run and does not interpret it.
+//! The load of \[OffloadSched\]: a number of tasks on one or more cores. Each task makes its requests one
+//! after the other. The module measures one run and does not interpret it.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -115,7 +115,7 @@ impl Closed {
     }
 }
 
-/// Makes every result that the emulations will need, and warms the engines.
+/// Runs every job once, so that the emulations have computed all results and the engines are warm.
 ///
 /// # Errors
 /// The errors of [`Closed::run`].
@@ -158,7 +158,7 @@ async fn requests(
     Ok(())
 }
 
-/// The latencies of the requests and the problem of the tasks of one core, if there is one.
+/// The latencies of the requests of one core, and the error of its tasks, if there is one.
 #[derive(Default)]
 struct Log {
     latency_ns: Vec<u64>,
@@ -185,5 +185,5 @@ impl Log {
     }
 }
 
-/// The size of the returned buffers that a task's pool keeps.
+/// The total size of the free buffers that a task's pool keeps.
 const POOL_BYTES: ByteCount = ByteCount::mib(1);

@@ -14,7 +14,7 @@ use super::work::Work;
 use crate::base::figures::table;
 use crate::base::rows::Rows;
 
-/// Measures, adds the rows and lists them.
+/// Measures, adds the rows, and returns the section of the page with their table.
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
@@ -43,7 +43,7 @@ pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     Ok(Section {
         heading: "Two cores".into(),
         prose: vec![
-            "The web server, 100 tasks for each core, two of them under way on each. The core does \
+            "The web server, 100 tasks for each core, two of them in flight on each. The core does \
              most of a request, and two cores ask for less than the device's pace. They need two \
              cores to themselves: where there are no more, whatever else runs is in the ratio."
                 .into(),

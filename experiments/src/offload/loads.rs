@@ -22,7 +22,8 @@ use crate::base::Spread;
 use crate::base::figures::table;
 use crate::base::rows::{Kind, Row, Rows};
 
-/// Measures, adds the rows and draws. An interrupted run has the results of the passes that were complete by then.
+/// Measures, adds the rows, and returns the section of the page with the figures. An interrupted run has the
+/// results of the passes that were complete by then.
 ///
 /// # Errors
 /// A job failed, or the run has to stop before any pass through all loads is complete.

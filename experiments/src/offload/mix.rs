@@ -14,7 +14,7 @@ use super::work::Work;
 use crate::base::figures::table;
 use crate::base::rows::Rows;
 
-/// Measures, adds the rows and lists them.
+/// Measures, adds the rows, and returns the section of the page with their table.
 ///
 /// # Errors
 /// A job failed, or the run has to stop.

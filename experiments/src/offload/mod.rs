@@ -27,15 +27,15 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use harness::Machine;
 use report::{Report, Section};
-use units::{ByteCount, Nanos};
+use units::ByteCount;
 
 use crate::base::rows::{Criterion, Rows};
-use crate::base::{Problem, Session, figures};
+use crate::base::{Measurement, Problem, Session, figures};
 use plan::Plan;
 use platform::Platform;
 use setup::Setup;
 
-/// Measures one part, adds its rows and returns its section of the page.
+/// A function that measures one part, adds its rows and returns its section of the page.
 type Experiment = fn(&Setup, &mut Rows) -> Result<Section, String>;
 
 const EXPERIMENTS: [(Part, Experiment); 7] = [
@@ -48,28 +48,23 @@ const EXPERIMENTS: [(Part, Experiment); 7] = [
     (Part::Mix, mix::run),
 ];
 
-/// What is measured, how often and how long.
+/// The options of the experiment: what is measured, how often and how long.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(mut_arg("duration", |arg| arg.help("Duration of each load")))]
 pub struct Options {
-    /// Few points, one short run each: to see that it works.
-    #[arg(long)]
-    pub quick: bool,
-    /// How often every point is measured.
-    #[arg(long, value_name = "N")]
-    pub runs: Option<usize>,
-    /// How long each load is offered.
-    #[arg(long, value_name = "TIME")]
-    pub duration: Option<Nanos>,
-    /// The value sizes.
+    /// The flags that every measurement has.
+    #[command(flatten)]
+    pub measurement: Measurement,
+    /// Value sizes to measure, such as 4KiB,64KiB.
     #[arg(long, value_delimiter = ',', value_name = "SIZE")]
     pub sizes: Vec<ByteCount>,
-    /// The offered loads (1/s).
+    /// Offered loads (requests per second).
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub loads: Vec<f64>,
-    /// The parts; without it all.
+    /// Parts of the experiment to run. The default is all parts.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "PART")]
     pub parts: Vec<Part>,
-    /// Intel QPL's library; without it REBATE_QPL_LIBRARY names it.
+    /// Path of Intel QPL's library. The default is the path in REBATE_QPL_LIBRARY.
     #[arg(long, value_name = "FILE")]
     pub qpl_library: Option<PathBuf>,
 }
@@ -77,17 +72,17 @@ pub struct Options {
 /// A part of the experiment that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Latency against size.
+    /// Latency by value size.
     Sizes,
-    /// The paper's workloads in every mode.
+    /// Every mode on the paper's workloads.
     Modes,
     /// The paper's web server.
     Web,
-    /// Polling interval and dequeue batch.
+    /// Polling intervals and dequeue batches.
     Polling,
-    /// One core and two.
+    /// Comparison of one core with two cores.
     Cores,
-    /// Latency against offered load.
+    /// Latency by load.
     Loads,
     /// Latency-critical and batch requests on one core.
     Mix,

@@ -1,4 +1,5 @@
-//! The five modes of \[OffloadSched\] and our two policies, with their names in rows. The module only defines them.
+//! The seven modes of the experiment: the five modes of \[OffloadSched\] and our two policies. Each mode has an id,
+//! which row ids contain, and a name. The module only defines the modes.
 
 use std::sync::Arc;
 
@@ -84,8 +85,8 @@ impl Mode {
     }
 }
 
-/// The largest job that the policies may run on the calling core. No job of the workloads is larger, so size alone
-/// keeps no job from the calling core.
+/// The largest job that the policies may run on the calling core. No job of the workloads is larger, so the
+/// limit has no effect.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
 /// The greatest latency that the policy accepts. It is well above that of any job of the workloads on an idle device.

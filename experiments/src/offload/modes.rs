@@ -20,7 +20,7 @@ use crate::base::Spread;
 use crate::base::figures::table;
 use crate::base::rows::{Kind, Row, Rows};
 
-/// Measures, adds the rows and draws.
+/// Measures, adds the rows, and returns the section of the page with the figures.
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
@@ -38,7 +38,7 @@ struct Workload {
     preset: &'static str,
     /// The published throughput in software (1/s).
     software_per_s: f64,
-    /// The published share: more than this share of the requests takes less than 10 us.
+    /// The published lower bound of the share of requests that take less than 10 us.
     under_10us: f64,
 }
 
@@ -300,8 +300,8 @@ impl<'a> Measurements<'a> {
             Panel::lines(workload.name, x, y, lines.collect())
         };
         let caption = match in_flight {
-            ALL => "Latency distributions, all 100 tasks under way, html.".to_owned(),
-            few => format!("Latency distributions, {few} tasks under way at a time, html."),
+            ALL => "Latency distributions, all 100 tasks in flight, html.".to_owned(),
+            few => format!("Latency distributions, {few} tasks in flight at a time, html."),
         };
         figure(id.to_owned(), caption, WORKLOADS.iter().map(panel).collect())
     }
@@ -347,7 +347,7 @@ impl Variant<'_> {
 
     fn name(&self) -> String {
         let (mode, platform) = (self.mode.name(), self.platform.name);
-        format!("{mode}, {platform}, {}, {} under way", self.class, self.in_flight)
+        format!("{mode}, {platform}, {}, {} in flight", self.class, self.in_flight)
     }
 
     fn devices(&self) -> Vec<String> {
@@ -363,7 +363,7 @@ impl Variant<'_> {
         }
         let place = |count: usize| match self.in_flight == count {
             true => "here".to_owned(),
-            false => format!("with {count} under way"),
+            false => format!("with {count} in flight"),
         };
         let (this, other) = (place(in_flight), place(other));
         format!("{what} (to be compared with the paper's {this}, its {other_kind} {other})")
@@ -411,7 +411,7 @@ fn more_than(row: Row, workload: &Workload, variant: &Variant<'_>) -> Row {
     let why = match (met, variant.mode.keeps_core(), variant.in_flight == ALL) {
         (true, ..) => "met to within 10 %",
         (false, false, true) => {
-            "missed: 100 requests under way at that throughput take longer (Little's law)"
+            "missed: 100 requests in flight at that throughput take longer (Little's law)"
         }
         (false, ..) => "missed",
     };
@@ -419,7 +419,7 @@ fn more_than(row: Row, workload: &Workload, variant: &Variant<'_>) -> Row {
     published::with(row, said).beside(least)
 }
 
-/// Marks a row as calibrated, because Cache-1's sizes follow from its throughput compared with that of Feed-1.
+/// Marks a row as calibrated, because the sizes of Cache-1 were derived from published throughputs.
 fn half_input(row: Row) -> Row {
     let reason = "Cache-1's mean size is half of Feed-1's because its throughput is twice Feed-1's";
     Row { reason: Some(reason.to_owned()), ..row.by(Kind::Calibrated) }
@@ -434,7 +434,7 @@ const PROSE: [&str; 4] = [
      the presets `accelerometer-cache1` and `accelerometer-feed1` (specs/workloads), which say how \
      they were derived; nothing here is tuned to the published numbers beside.",
     "The published throughput and the published share under 10 us cannot both hold with 100 \
-     requests under way: at 489,000 a second 10 us leave room for five. With all 100 under way the \
+     requests in flight: at 489,000 a second 10 us leave room for five. With all 100 in flight the \
      throughput is to be compared, with two (as table 4.2 comes to) the latency; both are here.",
     "A request takes the larger of what the core and what the device takes for it: `submit` is the \
      core's part by the profile, `pace` the device's. Where `time_per_request` is near `pace`, the \
@@ -448,7 +448,7 @@ mod tests {
     use super::*;
     use harness::Machine;
 
-    /// Returns recorded throughputs (1/s): that of software, and that of the mode.
+    /// Returns the recorded throughput of a workload in a mode (1/s).
     fn per_s(workload: &Workload, mode: Mode) -> f64 {
         match (workload.id, mode) {
             ("cache1", Mode::Software) => 136_900.0,
@@ -484,10 +484,10 @@ mod tests {
         let row = |id: &str| rows.rows.iter().find(|row| row.id == id).expect(id);
         let ratios = ["throughput_ratio.async.cache1", "throughput_ratio.async.feed1"].map(row);
         assert_eq!(ratios.map(|row| row.published), [Some(3.8), Some(3.4)]);
-        let said = "(to be compared with the paper's here, its latency with 2 under way)";
+        let said = "(to be compared with the paper's here, its latency with 2 in flight)";
         assert!(ratios[0].what.ends_with(said), "{}", ratios[0].what);
         let under = row("under_10us.async.feed1.in_flight_2");
-        let said = "(to be compared with the paper's here, its throughput with 100 under way)";
+        let said = "(to be compared with the paper's here, its throughput with 100 in flight)";
         assert!(under.what.ends_with(said), "{}", under.what);
         assert!(row("under_10us.software.feed1").what.ends_with("requests under 10 us"));
         let off = row("throughput.software.feed1").reason.as_deref().expect("it is off by 40 %");

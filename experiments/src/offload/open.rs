@@ -45,8 +45,8 @@ struct Log {
 }
 
 impl Log {
-    /// Makes a log with space for the expected latencies, up to a bound. It writes to the space, because the first
-    /// access to memory in the middle of a run would hold the core for the time of many requests.
+    /// Makes a log with space for the expected latencies, up to a bound. It writes to the space in advance,
+    /// because a page fault during a run would stall the core for the time of many requests.
     fn with_space_for(rate_per_s: f64, window: Nanos) -> Self {
         let counted_s = window.0 as f64 / 1e9 * (1.0 - 1.0 / WARM_UP as f64);
         let requests = (rate_per_s * counted_s * 1.05) as usize;
@@ -174,8 +174,8 @@ impl Run {
         self.waited(due, now);
     }
 
-    /// Counts a request that is no longer made, with the time that it has waited. Without these requests the tail would
-    /// look short.
+    /// Counts a request that is no longer made, with the time that it has waited. Without these requests the
+    /// tail of the latencies would look too short.
     fn given_up(&self, due: Nanos) {
         self.waited(due, self.now());
     }

@@ -31,17 +31,17 @@ impl Plan {
     /// # Errors
     /// An option is out of range; the text names it.
     pub(super) fn new(options: &Options) -> Result<Self, Problem> {
-        let base = if options.quick { Self::quick() } else { Self::whole() };
+        let base = if options.measurement.quick { Self::quick() } else { Self::whole() };
         let plan = Self {
             parts: if options.parts.is_empty() { base.parts } else { options.parts.clone() },
-            runs: options.runs.unwrap_or(base.runs),
+            runs: options.measurement.runs.unwrap_or(base.runs),
             sizes: if options.sizes.is_empty() { base.sizes } else { options.sizes.clone() },
             loads_per_s: if options.loads.is_empty() {
                 base.loads_per_s
             } else {
                 options.loads.clone()
             },
-            window: options.duration.unwrap_or(base.window),
+            window: options.measurement.duration.unwrap_or(base.window),
             ..base
         };
         plan.check().map_err(Problem::Usage)?;
@@ -98,11 +98,10 @@ impl Plan {
     }
 }
 
-/// The number of threads that the benchmark of \[OffloadSched\] spawns, and the number of requests that each of them
-/// makes.
+/// The number of threads in the benchmark of \[OffloadSched\]. Each thread makes `REQUESTS` requests.
 pub(super) const TASKS: usize = 100;
 const REQUESTS: usize = 100;
 
-/// The offered loads (1/s). They go from idle to more than the device can do of Cache-1.
+/// The offered loads (1/s), from nearly idle to more requests of Cache-1 than the device can serve.
 const LOADS_PER_S: [f64; 12] =
     [10e3, 25e3, 50e3, 75e3, 100e3, 125e3, 150e3, 200e3, 300e3, 400e3, 500e3, 650e3];

@@ -13,7 +13,7 @@ use workload::DeviceProfile;
 
 use super::mode::Mode;
 use drivers::{ENGINES, dpdk_devices};
-use harness::PATIENCE;
+use harness::TIMEOUT;
 
 /// Software on the calling core, and a device. Clones share both.
 #[derive(Clone)]
@@ -74,9 +74,9 @@ impl Platform {
         Ok((Self { id, name, software: own_software(), device }, core))
     }
 
-    /// Makes a platform for each codec of another project that is installed, behind the project's own interface: Intel
-    /// QPL's software path if its library is named, and DPDK's ISA-L in a build with DPDK. Both run on the calling
-    /// core, and nothing is emulated.
+    /// Makes a platform for each installed codec library of another project: Intel QPL's software path if its
+    /// library is named, and DPDK's ISA-L in a build with DPDK. Both run on the calling core, and nothing is
+    /// emulated.
     ///
     /// # Errors
     /// A library is installed and does not open.
@@ -108,8 +108,8 @@ impl Platform {
         used.map(|member| member.device.name().to_owned()).collect()
     }
 
-    /// Returns the name of the device if it is emulated. The device is in the path of the jobs that software did not
-    /// run.
+    /// Returns the name of the device if it is emulated. It is in the path of all jobs that did not run in
+    /// software.
     pub(super) fn virtual_device(&self) -> Vec<String> {
         let emulated = self.device.emulation.is_some();
         emulated.then(|| self.device.device.name().to_owned()).into_iter().collect()
@@ -145,7 +145,7 @@ impl Platform {
             compress: Fallback::Prefer,
             decompress: Fallback::Prefer,
             // Past saturation jobs wait for a long time, and no job is lost here, so the timeout is long.
-            job_timeout: Nanos::from(PATIENCE),
+            job_timeout: Nanos::from(TIMEOUT),
             reprobe_after: Nanos::secs(1),
             clock: Arc::new(SystemClock::new()),
             seed: 1,

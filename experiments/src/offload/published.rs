@@ -6,7 +6,7 @@ use super::mode::Mode;
 use crate::base::Spread;
 use crate::base::rows::{Limit, Row, Rows, Runs};
 
-/// A throughput divided by that of software, which the paper states for two workloads together.
+/// A published throughput relative to software. The paper states two numbers for two workloads together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Range {
     /// Each workload has one of the ends, but the paper does not say which.
@@ -16,7 +16,7 @@ pub(super) enum Range {
 }
 
 impl Range {
-    /// Returns the published range of a mode of the paper. Software has none, because the ratios divide by it.
+    /// Returns the published range of a mode. Software has no range, because it is the denominator.
     pub(super) fn published(mode: Mode) -> Option<Self> {
         match mode {
             Mode::Sync | Mode::LatencyCritical => Some(Self::Between([1.12, 1.6])),
@@ -25,8 +25,9 @@ impl Range {
         }
     }
 
-    /// Returns the published number for each workload, given our ratios. If each workload has one end, it chooses the
-    /// assignment that fits better. If both lie between the ends, each workload gets the nearer end.
+    /// Returns the published number for each of the two workloads, given the ratios that Rebate obtained (`ours`). If
+    /// each workload has one end of the published range, it chooses the assignment that fits better. If both workloads
+    /// lie between the ends, each gets the nearer end.
     pub(super) fn beside(self, ours: [f64; 2]) -> [f64; 2] {
         match self {
             Self::OneEach([low, high]) => {
@@ -59,7 +60,7 @@ impl Range {
         }
     }
 
-    /// Returns a workload's row next to its end of the range.
+    /// Returns a workload's row with its published number and a remark on the deviation.
     pub(super) fn row(self, row: Row, published: f64) -> Row {
         let words = self.words();
         let said = match (self, row.ours) {
@@ -75,8 +76,9 @@ impl Range {
         with(row, said).beside(published)
     }
 
-    /// Judges both workloads together: both must deviate by at most a tenth. The better assignment of the ends counts;
-    /// it is chosen once, from the medians. `row` has the id, and `ratios` has both ratios of each run.
+    /// Adds the criterion that both workloads deviate from the range by at most a tenth. The medians over all runs
+    /// decide which end of the range belongs to which workload, and this holds for every run. `row` has the id, and
+    /// `ratios` has both ratios of each run.
     pub(super) fn judge(self, rows: &mut Rows, row: Row, names: [&str; 2], ratios: [&[f64]; 2]) {
         let planned = ratios.map(<[f64]>::len).into_iter().max().unwrap_or(0);
         let ours = medians(ratios);
@@ -111,8 +113,8 @@ pub(super) fn medians(ratios: [&[f64]; 2]) -> [f64; 2] {
     })
 }
 
-/// Returns a row next to its published number. If the row deviates by more than a tenth, it says so and gives the known
-/// reason.
+/// Returns a row with its published number. If they differ by more than a tenth, the row's remark gives the
+/// deviation and the known cause.
 pub(super) fn beside(row: Row, published: f64, cause: &str) -> Row {
     let off = row.ours.map(|ours| ours / published - 1.0).filter(|off| off.abs() > DEVIATION_MAX);
     let said = off.map(|off| format!("{:+.0} % beside the published number: {cause}", 100.0 * off));

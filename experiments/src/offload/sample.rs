@@ -54,17 +54,17 @@ impl Sample {
         self.achieved >= ACHIEVED_MIN_P99
     }
 
-    /// Returns a quantile of the latency, or NaN if the sample did not keep up (us).
+    /// Returns a quantile of the latency (us), or NaN if the sample did not keep up.
     pub(super) fn quantile_kept_up_us(&self, share: f64) -> f64 {
         if self.kept_up() { self.quantile_us(share) } else { f64::NAN }
     }
 
-    /// Returns the completed requests (1/s).
+    /// Returns the throughput of requests (1/s).
     pub(super) fn per_s(&self) -> f64 {
         self.held(self.count() as f64 / (self.elapsed.0.max(1) as f64 / 1e9))
     }
 
-    /// Returns the completed batch jobs (1/s).
+    /// Returns the throughput of batch jobs (1/s).
     pub(super) fn batch_per_s(&self) -> f64 {
         self.held(self.batch_jobs as f64 / (self.elapsed.0.max(1) as f64 / 1e9))
     }

@@ -6,7 +6,7 @@ use super::platform::Platform;
 use super::work::Stock;
 use crate::base::Session;
 
-/// The plan and everything on which its experiments run.
+/// The plan, the platforms and the data of the experiments.
 pub(super) struct Setup {
     pub(super) plan: Plan,
     /// The machine of \[OffloadSched\], emulated. `own_codec` has our codec with the same device, and `worker` has a

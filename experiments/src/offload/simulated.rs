@@ -28,12 +28,12 @@ pub(super) fn open_loop(
         poll_interval: POLL_INTERVAL,
         place: if mode.policy().uses_costs() { PLACE + WEIGH } else { PLACE },
         emulate: EMULATE,
-        hand_back: HAND_BACK,
+        completion: COMPLETION,
     })
 }
 
-/// Returns the same load with a policy whose choice takes no longer than a stored decision. Returns None if this is
-/// already true of the load's policy.
+/// Returns the same load with a policy that takes no additional time to weigh costs. Returns None if the
+/// load's policy takes no such time.
 pub(super) fn unweighed(plan: &RuntimeModel) -> Option<RuntimeModel> {
     (plan.place > PLACE).then(|| RuntimeModel { place: PLACE, ..plan.clone() })
 }
@@ -45,7 +45,7 @@ pub(super) fn unweighed(plan: &RuntimeModel) -> Option<RuntimeModel> {
 pub(super) fn over_model(platform: &Platform, mode: Mode, work: &Work) -> Option<f64> {
     let plan = open_loop(platform, mode, work, (LOW_PER_S, Nanos::secs(10), Nanos(0)))?;
     let of_software = |bytes| plan.software.compress().map(|op| op.latency(bytes));
-    let of_device = |bytes| plan.device.compress().map(|op| op.latency(bytes) + HAND_BACK);
+    let of_device = |bytes| plan.device.compress().map(|op| op.latency(bytes) + COMPLETION);
     let time_taken = |bytes: u64| match mode {
         Mode::Software => of_software(bytes),
         Mode::Sync => of_device(bytes),
@@ -60,18 +60,18 @@ pub(super) fn over_model(platform: &Platform, mode: Mode, work: &Work) -> Option
     Some(plan.run(1).quantile_us(0.5)? * 1e3 / model.0 as f64)
 }
 
-/// The offered load (1/s). It is a hundredth of what the core can answer, so two requests hardly ever meet.
+/// The offered load (1/s), about 1 % of the core's capacity, so that requests rarely wait for each other.
 const LOW_PER_S: f64 = 1_000.0;
 
 /// The poll interval, which is the default of the core loop.
 const POLL_INTERVAL: Nanos = Nanos::micros(1);
-/// The times of the runtime's own work. They do not come from the open loop but from bench/results/2c/runtime.json
-/// (2026-11-22, class 2c): `PLACE` is a lone job of 64 B in software (`latency.epyc7542.html.64B`, 3,401 ns) less its
-/// time in the profile (2,919 ns); `EMULATE` is `excess_per_request.async.cache1`; `HAND_BACK` is
-/// `completion.bluefield2.html.64B`.
+/// The times of the runtime's own work. They come from bench/results/2c/runtime.json (2026-11-22, class 2c),
+/// but not from its open loop. `PLACE` is the latency of a single job of 64 B in software
+/// (`latency.epyc7542.html.64B`, 3,401 ns) less its time in the profile (2,919 ns). `EMULATE` is
+/// `excess_per_request.async.cache1`, and `COMPLETION` is `completion.bluefield2.html.64B`.
 const PLACE: Nanos = Nanos(482);
 const EMULATE: Nanos = Nanos(336);
-const HAND_BACK: Nanos = Nanos(410);
+const COMPLETION: Nanos = Nanos(410);
 /// The additional time of a policy that weighs costs. It comes from bench/results/2c/offload.json (2026-11-22, class
 /// 2c): `offload.core_loop_weighing_costs.32_outstanding` less `offload.core_loop.32_outstanding`.
 const WEIGH: Nanos = Nanos(72);
@@ -96,8 +96,8 @@ mod tests {
         assert_eq!(over_model(&platform, Mode::LeastLatency, &work), None);
     }
 
-    /// Prints the recorded medians next to those that the simulator finds with the times above. Use it when you change
-    /// one of these times.
+    /// Prints the simulated medians divided by the recorded ones. Run it after a change of `PLACE`,
+    /// `EMULATE`, `COMPLETION` or `WEIGH`.
     #[test]
     #[ignore = "prints a table of what was recorded, asserts only that it is there: cargo test -p experiments --lib \
                 recorded_medians -- --ignored --nocapture"]

@@ -1,7 +1,7 @@
-//! Experiment 1, chapter 2: latency against size, split into setup, device and completion, compared with software, for
-//! four classes of data. It finds the size from which on a device is faster, how little a device depends on the data,
-//! and how on-chip compares with off-chip. The rows also have the codecs of other projects on the calling core, if they
-//! are installed.
+//! Experiment 1, chapter 2: latency against size, split into setup, device and completion, compared with
+//! software, for four classes of data. It finds the size from which on a device is faster, the effect of the
+//! class of data, and the difference between on-chip and off-chip. The rows also have the codecs of other
+//! projects on the calling core, if they are installed.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use super::work::{CLASSES, Work};
 use crate::base::Spread;
 use crate::base::rows::{Kind, Row, Rows};
 
-/// Measures, adds the rows and draws.
+/// Measures, adds the rows, and returns the section of the page with the figures.
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
@@ -226,7 +226,7 @@ impl<'a> Measurements<'a> {
         (0..runs).map(crossing).collect()
     }
 
-    /// Returns a remark on what the measured sizes leave open about a break-even.
+    /// Returns a remark if the break-even size is outside the measured sizes.
     fn open_end(&self, found: &[Crossing]) -> Option<String> {
         let (first, last) = (self.sizes.first()?, self.sizes.last()?);
         let ends = [
@@ -249,7 +249,7 @@ impl<'a> Measurements<'a> {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Returns the reason why two variants that were calibrated to meet at a size do not meet there.
+    /// Returns the reason why two variants differ at the size at which they were calibrated to be equal.
     fn gap(&self, device: &Variant<'_>, software: &Variant<'_>, size: ByteCount) -> String {
         let [device, software] =
             [device, software].map(|variant| self.middle(variant, size, total));
@@ -410,8 +410,8 @@ impl Variant<'_> {
 }
 
 impl Split {
-    /// Splits a job's time. The service time of a published profile includes the submission; that of a worker begins
-    /// when the worker takes the job.
+    /// Splits a job's time. The service time includes the submission if `includes_setup` is set, as for a
+    /// published profile. For a worker, it begins when the worker takes the job.
     fn new(setup_us: f64, service_us: f64, total_us: f64, includes_setup: bool) -> Self {
         let inside = if includes_setup { service_us - setup_us } else { service_us };
         let device_us = inside.clamp(0.0, (total_us - setup_us).max(0.0));
@@ -432,12 +432,12 @@ const PARTS: [(&str, Part); 3] = [
     ("completion", |split| split.completion_us),
 ];
 
-/// The size from which on all savings are above zero.
+/// The break-even size of a device. It is faster than software at every measured size from there on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Crossing {
     /// The break-even size, interpolated between two measured sizes on a logarithmic axis (bytes).
     At(f64),
-    /// The break-even size is the smallest measured size (bytes) or any smaller size.
+    /// The break-even size is at most the smallest measured size, which is the value (bytes).
     Before(f64),
     /// There is no break-even up to the largest measured size.
     Never,
@@ -466,7 +466,7 @@ impl Crossing {
     }
 }
 
-/// The size at which the published profiles meet, at the median of the classes of data.
+/// The size at which the published profiles have the same latency, as the median over the classes of data.
 const CALIBRATED: ByteCount = ByteCount(256);
 
 #[cfg(test)]

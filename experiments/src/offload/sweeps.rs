@@ -15,7 +15,7 @@ use super::setup::Setup;
 use super::work::Work;
 use crate::base::rows::Rows;
 
-/// Measures, adds the rows and draws.
+/// Measures, adds the rows, and returns the section of the page with the figures.
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
@@ -31,7 +31,7 @@ pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     Ok(Section {
         heading: "Polling (the paper's sections 4.3 and 4.4)".into(),
         prose: vec![
-            "Cache-1, Async, with all 100 tasks under way and with two. The interval holds while \
+            "Cache-1, Async, with all 100 tasks in flight and with two. The interval holds while \
              tasks are ready: with none ready our loop polls without pause, since it has nothing \
              better to do, so that a long interval costs less latency than in the paper, and a \
              short one less throughput. The paper has no numbers, only curves: latency rises and \
@@ -46,7 +46,7 @@ pub(super) fn run(setup: &Setup, rows: &mut Rows) -> Result<Section, String> {
     })
 }
 
-/// One setting of the loop.
+/// One setting of the core loop: a polling interval or a dequeue batch.
 #[derive(Clone, Copy)]
 enum Point {
     Interval(Nanos),
@@ -83,7 +83,7 @@ impl Sweep {
             for (in_flight, samples) in IN_FLIGHT.into_iter().zip(samples) {
                 let at = format!("async.cache1.{}.in_flight_{in_flight}", point.id());
                 let mut add = |metric: &str, unit, value: &dyn Fn(&Sample) -> f64| {
-                    let what = format!("Cache-1, Async, {in_flight} under way: {}", point.name());
+                    let what = format!("Cache-1, Async, {in_flight} in flight: {}", point.name());
                     let (id, values) = (format!("{metric}.{at}"), samples.iter().map(value));
                     let devices = setup.published.virtuals(Mode::Async);
                     rows.add(id, what, unit, values.collect::<Vec<_>>(), devices, invalid(samples));
@@ -101,7 +101,7 @@ impl Sweep {
             let at = |(point, samples): &(Point, [Vec<Sample>; 2])| {
                 (point.x(), samples[in_flight].iter().map(value).collect())
             };
-            let name = format!("{name}{} under way", IN_FLIGHT[in_flight]);
+            let name = format!("{name}{} in flight", IN_FLIGHT[in_flight]);
             line(&name, colour, Origin::Emulated, self.points.iter().map(at))
         };
         let latency = |in_flight, colour| {

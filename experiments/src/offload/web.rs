@@ -1,5 +1,5 @@
-//! Experiment 3, section 4.2.2: the synthetic web server, which encrypts and then compresses objects of 8 KiB. The
-//! profiles were calibrated to its software, sync and async rows.
+//! Experiment 3, section 4.2.2: the synthetic web server. It encrypts and then compresses objects of 8 KiB.
+//! The profiles were calibrated to the software, sync and async rows of table 4.2.
 
 use report::Section;
 
@@ -15,7 +15,7 @@ use crate::base::Spread;
 use crate::base::figures::table;
 use crate::base::rows::{Kind, Row, Rows};
 
-/// Measures, adds the rows and lists them.
+/// Measures, adds the rows, and returns the section of the page with their table.
 ///
 /// # Errors
 /// A job failed, or the run has to stop.
@@ -93,7 +93,7 @@ fn section(rows: &[Row]) -> Section {
     Section {
         heading: "The synthetic web server (the paper's table 4.2)".into(),
         prose: vec![
-            "Objects of 8 KiB, encrypted on the core, then compressed, two requests under way. The \
+            "Objects of 8 KiB, encrypted on the core, then compressed, two requests in flight. The \
              rows of Software, Sync and Async are what the profiles were fitted to, and prove \
              nothing; the Custom rows and the 90th percentiles were held out."
                 .into(),
@@ -106,7 +106,8 @@ fn section(rows: &[Row]) -> Section {
     }
 }
 
-/// A published number, whether it is an input of the profiles, and the reason why our number may be off.
+/// A published number, whether it is an input of the profiles, and the reason why the number that Rebate obtained may
+/// deviate from it.
 struct Published {
     value: f64,
     input: bool,
@@ -139,8 +140,8 @@ impl Line {
     /// Describes the time of a request: according to the published numbers, according to the profiles, and as measured
     /// here at the throughput `per_s`.
     fn times(&self, per_s: f64) -> String {
-        let under_way = if self.mode.keeps_core() { 1.0 } else { FEW as f64 };
-        let [by_rate, by_median] = [1e6 / self.per_s, self.p50_us / under_way];
+        let in_flight = if self.mode.keeps_core() { 1.0 } else { FEW as f64 };
+        let [by_rate, by_median] = [1e6 / self.per_s, self.p50_us / in_flight];
         let (fitted, here) = ((by_rate * by_median).sqrt(), 1e6 / per_s);
         format!(
             "by the published throughput a request takes the core {by_rate:.1} us, by the published \

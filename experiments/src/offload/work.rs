@@ -86,7 +86,7 @@ impl Work {
         self.inputs.iter().map(|input| input.len() as u64).collect()
     }
 
-    /// Returns the mean of `value`, which is a function of a compression's size, over all compressions.
+    /// Returns the mean over all compressions of `value`, whose argument is a compression's size (bytes).
     pub(super) fn mean(&self, value: impl Fn(u64) -> f64) -> f64 {
         let tag_bytes = if self.key.is_some() { TAG_BYTES } else { 0 };
         let each = self.inputs.iter().map(|input| value((input.len() + tag_bytes) as u64));
@@ -146,7 +146,7 @@ fn encryption(input: Input, key: &Key, index: usize, pool: &Pool) -> Box<Job> {
     Box::new(Job::new(task, input, output))
 }
 
-/// Returns the size of the result.
+/// Returns the size of the result (bytes).
 ///
 /// # Errors
 /// The job was not done; the text has its outcome.

@@ -1,7 +1,7 @@
-//! Measures every cell of the grid with every variant in turn. It compares the scheduler with the best static policy in
-//! each cell, and with each static policy over all cells. Invalid runs are not compared, and a criterion that includes
-//! an invalid run is not judged. A policy that does not carry a load is worse than any policy that carries it, but
-//! there is no number for how much worse.
+//! Measures every cell of the grid with every variant in turn. It compares the scheduler with the best static
+//! policy in each cell, and with each static policy over all cells. Invalid runs are not compared, and a
+//! criterion that includes an invalid run has no verdict. A policy that does not sustain a load counts as
+//! worse than any policy that sustains it, without a number.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub(super) struct Static {
 }
 
 impl Static {
-    /// Returns every static policy that makes different decisions from the others on these sizes.
+    /// Returns all static policies, without duplicates that make the same decisions on these sizes.
     pub(super) fn all(sizes: &[ByteCount]) -> Vec<Self> {
         let mut all = vec![Self { variant: Variant::Software, from: ByteCount(0) }];
         for variant in [Variant::Offload, Variant::Wait] {
@@ -152,8 +152,8 @@ impl Grid {
         Ok(self)
     }
 
-    /// Returns for each size the most requests per second that any static policy answers and the load generator can
-    /// offer. As a side effect, every virtual device has computed the results of all values.
+    /// Returns, for each size, the highest throughput of a static policy that the load generator can offer
+    /// (1/s). As a side effect, every virtual device computes and remembers the results of all values.
     fn highest(plan: &Plan, variants: &Variants, session: &Session) -> Result<Vec<f64>, String> {
         let highest = |size: &ByteCount| {
             session.progress.set_message(format!("{size}: the highest load"));
@@ -247,9 +247,10 @@ impl Grid {
         Row::from_values(id, what, unit, values, vec![VIRTUAL.to_owned()], self.invalid())
     }
 
-    /// Returns, by static policy and run, the policy's latency divided by the scheduler's: the geometric mean over the
-    /// cells whose load the policy carries. It is zero if the scheduler does not carry the load of one of these cells.
-    /// It is NaN if a run is invalid or the policy carries no load.
+    /// Returns, for each static policy, one ratio per run. In each cell, the policy's latency is divided by the
+    /// scheduler's. The ratio is the geometric mean of these quotients over the cells whose load the policy sustains.
+    /// It is zero if the scheduler does not sustain the load of one of these cells. It is NaN if a run is invalid or
+    /// the policy sustains no load.
     pub(super) fn over_statics(&self) -> Vec<(Static, Vec<f64>)> {
         let ratios = |policy: Static| {
             let over = (0..self.plan.runs).map(|run| {
@@ -258,9 +259,9 @@ impl Grid {
                         cell.samples(variant).get(run).map_or(f64::NAN, Sample::compared_us)
                     })
                 };
-                // In the other cells the policy is worse than a variant that carries the load, but there is no number
-                // for that. These cells do not help the scheduler, which must be better than the policy in the
-                // remaining cells.
+                // In the other cells the policy is worse than a variant that sustains the load, but there is
+                // no number for that. These cells do not help the scheduler, which must be better than the
+                // policy in the remaining cells.
                 let carried = self.cells.iter().map(both).filter(|pair| !pair[1].is_infinite());
                 let logs: Vec<f64> =
                     carried.map(|[scheduler, policy]| (policy / scheduler).ln()).collect();
@@ -271,8 +272,8 @@ impl Grid {
         Static::all(&self.plan.sizes).into_iter().map(ratios).collect()
     }
 
-    /// Returns, by run, the latency of the A/A control divided by that of always offloading: the geometric mean over
-    /// the cells whose load both carry.
+    /// Returns one ratio per run. In each cell, the latency of the A/A control is divided by that of always offloading.
+    /// The ratio is the geometric mean of these quotients over the cells whose load both sustain.
     fn over_control(&self) -> Vec<f64> {
         let of_run = |run: usize| {
             let in_cell = |cell: &Cell| cell.over_offload(Variant::AaControl).get(run).copied();
@@ -282,8 +283,8 @@ impl Grid {
         (0..self.plan.runs).map(of_run).collect()
     }
 
-    /// Returns a remark on the number of cells in which a policy or the scheduler does not carry the load, if there are
-    /// any.
+    /// Returns a remark on the number of cells in which a policy or the scheduler does not sustain the load,
+    /// if there are any.
     fn overloaded(&self, policy: Static) -> Option<String> {
         let count = |variant: &dyn Fn(&Cell) -> Variant| {
             self.cells.iter().filter(|cell| cell.overloaded(variant(cell)).is_some()).count()
@@ -308,16 +309,16 @@ impl Grid {
     pub(super) fn summary(&self) -> String {
         let mut lines = vec![format!(
             "{:>8} {:>5} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8}  in force",
-            "size", "load", "per s", "software", "offload", "twin", "wait", "scheduler", "to best"
+            "size", "load", "per s", "software", "offload", "A/A", "wait", "scheduler", "to best"
         )];
         for cell in &self.cells {
-            let [software, offload, twin, wait, fitted] =
+            let [software, offload, control, wait, fitted] =
                 Variant::ALL.map(|variant| cell.median_us(variant));
             let over = ranked_median(cell.over_best()).unwrap_or(f64::NAN);
             let (size, load, per_s) = (cell.size.to_string(), cell.load, cell.rate_per_s);
             let mark = cell.is_within().map_or('?', |within| if within { ' ' } else { '!' });
             lines.push(format!(
-                "{size:>8} {load:>5} {per_s:>9} {software:>10.1} {offload:>10.1} {twin:>10.1} \
+                "{size:>8} {load:>5} {per_s:>9} {software:>10.1} {offload:>10.1} {control:>10.1} \
                  {wait:>10.1} {fitted:>10.1} {over:>7.3}{mark}  {}{}",
                 cell.active_parameters,
                 cell.invalid().map_or(String::new(), |why| format!(" ({why})"))
@@ -373,13 +374,13 @@ impl Cell {
         self.samples(variant).iter().map(Sample::compared_us).collect()
     }
 
-    /// Returns the median latency of the valid runs. It is infinite if at most half of them carried the load.
+    /// Returns the median latency of the valid runs, or infinity if at most half of them sustained the load.
     fn median_us(&self, variant: Variant) -> f64 {
         let valid = self.latencies_us(variant).into_iter().filter(|latency| !latency.is_nan());
         ranked_median(valid).unwrap_or(f64::INFINITY)
     }
 
-    /// Returns the best static policy of this cell. If any policy carries the load, only policies that do are
+    /// Returns the best static policy of this cell. If any policy sustains the load, only such policies are
     /// considered.
     pub(super) fn best(&self) -> Variant {
         let by_median =
@@ -387,9 +388,9 @@ impl Cell {
         Variant::STATIC.into_iter().min_by(by_median).unwrap_or(Variant::Software)
     }
 
-    /// Returns, by run, the scheduler's latency divided by that of the best static policy. It is zero if only the
-    /// scheduler carries the load, and infinite if only the best policy does. It is NaN if neither carries the load or
-    /// a run is invalid.
+    /// Returns, by run, the scheduler's latency divided by that of the best static policy. It is zero if only
+    /// the scheduler sustains the load, and infinite if only the best policy does. It is NaN if neither
+    /// sustains the load or a run is invalid.
     pub(super) fn over_best(&self) -> Vec<f64> {
         let best = self.latencies_us(self.best());
         self.latencies_us(Variant::Fitted)
@@ -413,7 +414,7 @@ impl Cell {
         median.map(|ratio| ratio <= OVER_BEST_MAX)
     }
 
-    /// Returns a remark that a variant does not carry the load, if a valid run shows it.
+    /// Returns a remark that a variant does not sustain the load, if a valid run shows it.
     fn overloaded(&self, variant: Variant) -> Option<String> {
         let samples = self.samples(variant).iter();
         let overloaded =
@@ -471,7 +472,7 @@ impl Cell {
     }
 }
 
-/// Returns the median, in which infinite values count. Returns None without values or if one value is NaN.
+/// Returns the median, which may be infinite. Returns None without values or if one value is NaN.
 fn ranked_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -482,7 +483,7 @@ fn ranked_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     values.iter().all(|value| !value.is_nan()).then_some(middle)
 }
 
-/// Returns the ratios of two measured latencies, which are the finite ratios above zero.
+/// Returns the ratios that are finite and above zero. Only these are quotients of two measured latencies.
 fn numbers(ratios: &[f64]) -> Vec<f64> {
     ratios.iter().copied().filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect()
 }
@@ -498,8 +499,8 @@ fn percent() -> f64 {
     ((OVER_BEST_MAX - 1.0) * 100.0).round()
 }
 
-/// The least maximum of a frontend (1/s). A frontend that answers less has no core to itself, and its loads would show
-/// nothing.
+/// The least throughput of a saturated frontend (1/s). If it is lower, other work uses the frontend's core,
+/// and the measurement has no meaning.
 const PER_S_MIN: f64 = 100.0;
 
 /// The greatest utilisation of the load generator. A busier load generator may itself limit the measurement.
@@ -509,8 +510,8 @@ const GENERATOR_BUSY_MAX: f64 = 0.75;
 const OFFERS_MAX: usize = 4;
 const OFFER_LESS: f64 = 0.97;
 
-/// The number of first loads, of one second each, in which the scheduler should decide. If it has decided nothing by
-/// then, the measurement begins anyway.
+/// The greatest number of initial loads, of one second each, before the scheduler's first decision. If it has
+/// decided nothing by then, the measurement begins anyway.
 const FIRST_LOADS_MAX: usize = 10;
 
 /// The limit for the scheduler's latency, as a multiple of that of the best static policy.
@@ -644,7 +645,7 @@ mod tests {
             let over = grid.over_statics();
             over.iter().find(|(policy, _)| policy.id() == "wait").expect("there").1[0]
         };
-        // The mean is over the one cell whose load the policy carries.
+        // The mean is over the one cell whose load the policy sustains.
         assert!((wait(&grid) - 0.5).abs() < 1e-9);
         assert_eq!(verdicts(&grid)["over_scheduler.wait"], Some(false));
         overload(&mut grid.cells[1], Variant::Fitted);

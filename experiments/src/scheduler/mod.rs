@@ -1,5 +1,5 @@
-//! Compares the scheduler with every static policy: the compressed cache with a virtual IAA at five loads and five
-//! sizes. The policies themselves are in the product; this experiment only measures and compares.
+//! Compares the scheduler with every static policy, on the compressed cache with a virtual IAA at five loads
+//! and five sizes. The policies are part of the product, and this experiment only measures them.
 
 mod grid;
 mod page;
@@ -8,27 +8,21 @@ mod sample;
 mod variant;
 
 use harness::{Awake, Machine};
-use units::{ByteCount, Nanos};
+use units::ByteCount;
 
 use crate::base::rows::Rows;
-use crate::base::{Problem, Session};
+use crate::base::{Measurement, Problem, Session};
 use grid::Grid;
 use plan::Plan;
 use variant::Variants;
 
-/// What is measured, how often and how long.
+/// The options of the experiment: what is measured, how often and how long.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
-    /// Few points, one short run each: to see that it works.
-    #[arg(long)]
-    pub quick: bool,
-    /// How often every point is measured.
-    #[arg(long, value_name = "N")]
-    pub runs: Option<usize>,
-    /// How long one run is.
-    #[arg(long, value_name = "TIME")]
-    pub duration: Option<Nanos>,
-    /// The value sizes.
+    /// The flags that every measurement has.
+    #[command(flatten)]
+    pub measurement: Measurement,
+    /// Value sizes to measure, such as 4KiB,64KiB.
     #[arg(long, value_delimiter = ',', value_name = "SIZE")]
     pub sizes: Vec<ByteCount>,
 }

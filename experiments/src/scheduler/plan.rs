@@ -19,16 +19,16 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Returns the plan of the options, with the whole grid as default.
+    /// Makes a plan from the options. The default is the whole grid.
     ///
     /// # Errors
     /// An option is out of range.
     pub(super) fn new(options: &Options) -> Result<Self, Problem> {
-        let base = if options.quick { Self::quick() } else { Self::whole() };
+        let base = if options.measurement.quick { Self::quick() } else { Self::whole() };
         let plan = Self {
-            runs: options.runs.unwrap_or(base.runs),
+            runs: options.measurement.runs.unwrap_or(base.runs),
             sizes: if options.sizes.is_empty() { base.sizes } else { options.sizes.clone() },
-            duration: options.duration.unwrap_or(base.duration),
+            duration: options.measurement.duration.unwrap_or(base.duration),
             ..base
         };
         plan.check().map_err(Problem::Usage)?;

@@ -27,8 +27,8 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Returns the latency for comparisons (us). It is NaN if the run is invalid. It is infinite if the frontend did
-    /// not carry the load, because then the latency shows only the length of the queue.
+    /// Returns the latency for comparisons (us). It is NaN if the run is invalid. It is infinite if the
+    /// frontend did not sustain the load, because then the latency shows only the length of the queue.
     pub(super) fn compared_us(&self) -> f64 {
         match &self.invalid {
             Some(_) => f64::NAN,
@@ -59,14 +59,14 @@ impl Load {
         Self { size, pace, warmup: Nanos(0), duration: Nanos::secs(1) }
     }
 
-    /// Returns a load that sends requests as fast as answers come.
+    /// Returns a closed loop, which sends requests as fast as answers arrive.
     pub(super) fn saturating(size: ByteCount) -> Self {
         let pace = Pace::Closed { depth: SATURATING_DEPTH };
         let (warmup, duration) = (Nanos::millis(200), Nanos::millis(500));
         Self { size, pace, warmup, duration }
     }
 
-    /// Returns the answered requests per second.
+    /// Runs the load and returns the answered requests per second.
     ///
     /// # Errors
     /// The load could not be run.

@@ -177,9 +177,11 @@ fn words(text: &str) -> Vec<String> {
 const SCHEDULER: &str = "serve --role scheduler --admin-listen 127.0.0.1:0 --threads 1 \
     --set scheduler.parameters=fitted --set scheduler.report_every_ms=250";
 
-/// The arguments of a frontend. The process has one core, an accelerator, an embedded store, and no pool of workers.
+/// The arguments of a frontend. The process has one core, an accelerator, an embedded store, and no pool of workers. It
+/// keeps no decompressed values, because the jobs that decompress them are what is placed.
 const FRONTEND: &str = "serve --role frontend --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \
-    --threads 1 --workers 0 --store embedded --codec deflate --set compress.readable_by=iaa";
+    --threads 1 --workers 0 --store embedded --codec deflate --set compress.readable_by=iaa \
+    --set values.hot_share=0";
 
 /// The memory of the store. It is large enough that nothing is evicted.
 const MEMORY: ByteCount = ByteCount::mib(64);

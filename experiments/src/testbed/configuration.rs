@@ -1,7 +1,7 @@
 //! The configurations of the experiment: the process that (de)compresses values, the software or device that does it,
 //! and the route to the store.
 
-/// One way to run the cache.
+/// One configuration of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Configuration {
     /// The process in which values are (de)compressed.
@@ -26,7 +26,7 @@ pub enum Topology {
 /// The software or device that (de)compresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compressor {
-    /// Software that does the same as QPL's software path: ISA-L, deflate within 4 KiB, dynamic Huffman codes.
+    /// Software equivalent to QPL's software path: ISA-L deflate, a 4 KiB window and dynamic Huffman codes.
     Software,
     /// The codec and the window that are fastest on this machine for each size.
     Best,
@@ -58,8 +58,8 @@ impl StoreRoute {
 }
 
 impl Configuration {
-    /// The two configurations of \[CacheTax\] and the two that combine their parts, and then later ones. An index never
-    /// changes, because figures take their colours from it.
+    /// All configurations. The first four are the two of \[CacheTax\] and the two that combine their parts.
+    /// An index never changes, because figures take their colours from it.
     const ALL: [(Topology, Compressor); 11] = [
         (Topology::Monolith, Compressor::Software),
         (Topology::Monolith, Compressor::Iaa),

@@ -68,7 +68,9 @@ impl Deployment {
             None => here(configuration.compressor),
             Some(transport) => there(configuration.compressor, transport),
         };
-        let args = words("serve --role frontend --listen 127.0.0.1:0 --threads 1");
+        // The frontend keeps no decompressed values, because the cost of decompression is what is measured.
+        let args = "serve --role frontend --listen 127.0.0.1:0 --threads 1";
+        let args = words(&format!("{args} --set values.hot_share=0"));
         let more = vec![format!("--store={store}"), format!("--memory={MEMORY}")];
         let form = words(form(configuration.compressor));
         let args = [args, more, form, place, site.reporting()].concat();

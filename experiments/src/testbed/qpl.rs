@@ -1,5 +1,5 @@
-//! Checks whether this machine has everything that a configuration with QPL needs. It opens the library and runs a job,
-//! as a server does. Nothing replaces a missing part.
+//! Checks whether this machine has everything that a configuration with QPL needs. It opens the library and
+//! runs a job, as a server does. There is no fallback for a missing part.
 
 use std::path::Path;
 

@@ -57,7 +57,7 @@ pub struct Usage {
 }
 
 impl Load {
-    /// Makes a load at a fixed offered rate, with even gaps.
+    /// Makes a load at a fixed offered rate, with equal gaps between requests.
     pub fn open(value_bytes: ByteCount, get_share: f64, rate_per_s: f64) -> Self {
         let pace = Pace::Open { rate_per_s, arrivals: ArrivalKind::Uniform };
         Self {
@@ -70,8 +70,7 @@ impl Load {
         }
     }
 
-    /// Makes a load that sends as fast as answers come. It keeps enough requests in flight that the frontend never
-    /// waits.
+    /// Makes a closed loop that keeps enough requests in flight that the frontend is always busy.
     pub fn saturating(value_bytes: ByteCount, get_share: f64) -> Self {
         let pace = Pace::Closed { depth: SATURATING_DEPTH };
         Self {

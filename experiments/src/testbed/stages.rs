@@ -18,7 +18,7 @@ use workload::{DeviceProfile, PayloadClass, SizeDist, Sizes, Values, Weighting};
 
 use super::deployment::Transport;
 use drivers::ENGINES;
-use harness::PATIENCE;
+use harness::TIMEOUT;
 
 /// The time of one stage at one size and op.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,7 +77,7 @@ impl Probe {
         Ok(Stage::median(&finished, |times| times.total))
     }
 
-    /// Measures the software codec of \[CacheTax\] on a core that does nothing but these jobs.
+    /// Measures the software codec of \[CacheTax\] on a core that runs its jobs back to back.
     ///
     /// # Errors
     /// A job failed.
@@ -114,13 +114,13 @@ impl Probe {
     pub fn hop(&self, transport: &Transport) -> Result<Stage, String> {
         let device: Arc<dyn Device> = match transport {
             Transport::Grpc(address) => {
-                let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
+                let (timeout, connect_timeout) = (TIMEOUT, TIMEOUT);
                 let options = RemoteOptions { timeout, connect_timeout, ..Default::default() };
                 let remote = Remote::new(address.clone(), &options);
                 Arc::new(remote.map_err(|error| error.to_string())?)
             }
             Transport::Lane(path) => {
-                let options = LaneOptions { timeout: PATIENCE, ..Default::default() };
+                let options = LaneOptions { timeout: TIMEOUT, ..Default::default() };
                 Arc::new(Lane::new(path, &options))
             }
         };
@@ -166,7 +166,7 @@ impl Probe {
             policy,
             compress: fallback,
             decompress: fallback,
-            job_timeout: Nanos::from(PATIENCE),
+            job_timeout: Nanos::from(TIMEOUT),
             reprobe_after: Nanos::secs(1),
             clock: Arc::new(SystemClock::new()),
             seed: 0,
@@ -277,8 +277,8 @@ fn streams(values: &[Bytes], codec: CodecChoice) -> Result<Vec<Bytes>, String> {
     values.iter().map(stream).collect()
 }
 
-/// Waits until a job is due. It stays awake in the last part of the wait, because a service has already worked on the
-/// request when it comes to the job. Otherwise the job would include the time in which a sleeping core wakes up.
+/// Waits until a job is due. It spins in the last part of the wait, because a service is already at work on
+/// the request when it submits the job. Otherwise the job would include the wake-up time of the core.
 fn wait_until(due: Instant) {
     let left = |at: Instant| at.saturating_duration_since(Instant::now());
     std::thread::sleep(left(due).saturating_sub(AT_WORK_BEFORE));

@@ -1,5 +1,4 @@
-//! One call: the request, the answer, and the outcome that the answer means. The module keeps no state and counts
-//! nothing.
+//! One call: the request, the answer, and the outcome that the answer means.
 
 use std::error::Error;
 use std::task::{Context, Poll};
@@ -42,7 +41,7 @@ pub(super) enum Failed {
     /// The server refused the request.
     ByServer(Failure),
     /// No answer arrived.
-    OnTheWay(Failure),
+    InTransit(Failure),
 }
 
 impl Service<http::Request<Body>> for Sender {
@@ -59,15 +58,15 @@ impl Service<http::Request<Body>> for Sender {
     }
 }
 
-/// Creates a client on a connection. The client refuses an answer whose value is longer than any written value before
-/// it allocates memory for it.
+/// Creates a client on a connection. The client refuses a value that is longer than any written value, before
+/// it allocates memory for the value.
 pub(super) fn client(
     address: &Address,
     sender: http2::SendRequest<Body>,
     value_bytes_max: usize,
 ) -> Client {
     let authority = match &address.endpoint {
-        Endpoint::Tcp(place) => place.to_string(),
+        Endpoint::Tcp(place) | Endpoint::Tls { place, .. } => place.to_string(),
         Endpoint::Unix(_) => "localhost".to_owned(),
     };
     let origin = http::Uri::try_from(format!("http://{authority}"));
@@ -94,7 +93,7 @@ pub(super) async fn call(mut client: Client, ask: Ask, timeout: Duration) -> Res
         }
         Ok(Err(_)) | Err(_) => {
             let why = no_answer(Code::DeadlineExceeded, "the request timeout has passed");
-            Err(Failed::OnTheWay(why))
+            Err(Failed::InTransit(why))
         }
     }
 }
@@ -126,7 +125,7 @@ fn read_status(status: &Status) -> Failed {
         Code::Unknown | Code::Cancelled => Code::Unavailable,
         code => code,
     };
-    Failed::OnTheWay(no_answer(code, &root(source)))
+    Failed::InTransit(no_answer(code, &root(source)))
 }
 
 fn no_answer(code: Code, reason: &str) -> Failure {

@@ -20,11 +20,11 @@ use crate::address::{Address, Endpoint};
 /// A connection that is up.
 pub(super) struct Link {
     pub(super) sender: http2::SendRequest<Body>,
-    /// Drives the connection until its end.
+    /// A future that drives the connection until its end.
     pub(super) life: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// The number of bytes of all connections of a thread.
+/// The numbers of bytes that all connections of a thread have written and read.
 #[derive(Default)]
 pub(super) struct Traffic {
     out: AtomicU64,
@@ -44,9 +44,12 @@ pub(super) async fn adopt(
     socket: OwnedFd,
     traffic: &Arc<Traffic>,
 ) -> io::Result<Link> {
-    match address.endpoint {
-        Endpoint::Tcp(_) => shake_hands(TcpStream::from_std(socket.into())?, traffic).await,
-        Endpoint::Unix(_) => shake_hands(UnixStream::from_std(socket.into())?, traffic).await,
+    match &address.endpoint {
+        Endpoint::Tls { host, .. } => {
+            secure(TcpStream::from_std(socket.into())?, host, traffic).await
+        }
+        Endpoint::Tcp(_) => handshake(TcpStream::from_std(socket.into())?, traffic).await,
+        Endpoint::Unix(_) => handshake(UnixStream::from_std(socket.into())?, traffic).await,
     }
 }
 
@@ -56,13 +59,24 @@ pub(super) async fn open(address: &Address, traffic: &Arc<Traffic>) -> io::Resul
         Endpoint::Tcp(place) => {
             let stream = TcpStream::connect(place).await?;
             stream.set_nodelay(true)?;
-            shake_hands(stream, traffic).await
+            handshake(stream, traffic).await
         }
-        Endpoint::Unix(path) => shake_hands(UnixStream::connect(path).await?, traffic).await,
+        Endpoint::Tls { place, host } => {
+            let stream = TcpStream::connect(place).await?;
+            stream.set_nodelay(true)?;
+            secure(stream, host, traffic).await
+        }
+        Endpoint::Unix(path) => handshake(UnixStream::connect(path).await?, traffic).await,
     }
 }
 
-async fn shake_hands<S>(stream: S, traffic: &Arc<Traffic>) -> io::Result<Link>
+async fn secure(stream: TcpStream, host: &str, traffic: &Arc<Traffic>) -> io::Result<Link> {
+    let mut session = tls::outgoing()?.session(host, tls::Application::Http2)?;
+    tls::handshake(&stream, &mut session).await?;
+    handshake(tls::Stream::new(stream, session), traffic).await
+}
+
+async fn handshake<S>(stream: S, traffic: &Arc<Traffic>) -> io::Result<Link>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

@@ -128,7 +128,7 @@ impl<'a> Engine<'a> {
             now = self.now();
             if now >= self.next_housekeeping {
                 self.next_housekeeping = now + HOUSEKEEPING_EVERY;
-                self.keep_house(now);
+                self.run_housekeeping(now);
             }
         }
         (self.work.recorder.bytes_out, self.work.recorder.bytes_in) = self.traffic.read();
@@ -162,10 +162,10 @@ impl<'a> Engine<'a> {
 
     /// Passes the backlog in order to connections with capacity.
     fn send_backlog(&mut self, now: Nanos) {
-        let depth = self.work.shared.limits.pipeline_max;
+        let depth = self.work.shared.spec.pipeline_max;
         while self.work.has_backlog() {
-            let has_room = |index: usize| self.connections[index].has_room(depth);
-            let Some(index) = self.turns.take(self.connections.len(), has_room) else { return };
+            let has_capacity = |index: usize| self.connections[index].has_capacity(depth);
+            let Some(index) = self.turns.take(self.connections.len(), has_capacity) else { return };
             if let Some(request) = self.work.next_waiting() {
                 self.push(index, request, now);
             }
@@ -175,7 +175,7 @@ impl<'a> Engine<'a> {
     /// Fills a connection up to its depth in a closed loop or a populate phase. Does nothing in an open loop.
     fn refill(&mut self, index: usize, now: Nanos) {
         let Some(depth) = self.work.depth() else { return };
-        while self.connections[index].has_room(depth) {
+        while self.connections[index].has_capacity(depth) {
             let Some(request) = self.work.next_now(now) else { return };
             self.push(index, request, now);
         }
@@ -192,7 +192,7 @@ impl<'a> Engine<'a> {
         let out_bytes = ask.value_bytes();
         connection.in_flight += 1;
         connection.out_bytes += out_bytes;
-        let timeout = Duration::from(self.work.shared.limits.request_timeout);
+        let timeout = Duration::from(self.work.shared.spec.request_timeout);
         let (client, events) = (client.clone(), self.sender.clone());
         let clock = self.work.shared.clock.clone();
         tokio::spawn(async move {
@@ -233,7 +233,7 @@ impl<'a> Engine<'a> {
         let outcome = match given {
             Ok(given) => given.outcome(&request, &self.work.shared.content),
             Err(call::Failed::ByServer(why)) => Outcome::Error(why),
-            Err(call::Failed::OnTheWay(why)) => {
+            Err(call::Failed::InTransit(why)) => {
                 self.work.failed(&request, &why);
                 return index;
             }
@@ -245,9 +245,9 @@ impl<'a> Engine<'a> {
         index
     }
 
-    /// Does the work that may be a little late: reconnects and CPU time.
-    fn keep_house(&mut self, now: Nanos) {
-        self.work.keep_house(now);
+    /// Does the periodic work, which may be slightly delayed: reconnects and CPU time.
+    fn run_housekeeping(&mut self, now: Nanos) {
+        self.work.run_housekeeping(now);
         for index in 0..self.connections.len() {
             let connection = &mut self.connections[index];
             if !matches!(connection.state, State::Down { retry_at } if now >= retry_at) {
@@ -293,7 +293,7 @@ impl<'a> Engine<'a> {
 
 impl Connection {
     /// Returns whether the connection is up and can take another call. It may have at most `depth` calls in flight.
-    fn has_room(&self, depth: usize) -> bool {
+    fn has_capacity(&self, depth: usize) -> bool {
         matches!(self.state, State::Up(_))
             && self.in_flight < depth
             && self.out_bytes < OUT_BYTES_ENOUGH

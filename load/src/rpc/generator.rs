@@ -28,7 +28,7 @@ pub struct Generator {
     sequence: i32,
     prng: Prng,
     /// The space for a frame, and for the block of its arguments (bytes).
-    room: usize,
+    capacity_bytes: usize,
     scratch: Vec<u8>,
 }
 
@@ -46,7 +46,7 @@ enum Call {
 impl Generator {
     /// Creates a generator for a mix that passes [`Mix::check`].
     pub fn new(mix: &Mix, seed: u64) -> Self {
-        let room = match mix.calls {
+        let capacity_bytes = match mix.calls {
             Calls::Memcached { key_bytes, value_bytes, .. } => key_bytes + value_bytes + 1024,
             Calls::PostStorage { .. } | Calls::UniqueId => 4096,
         };
@@ -57,8 +57,8 @@ impl Generator {
             warm: 0,
             sequence: 0,
             prng: Prng::new(seed),
-            room,
-            scratch: vec![0; 2 * room],
+            capacity_bytes,
+            scratch: vec![0; 2 * capacity_bytes],
         }
     }
 
@@ -77,7 +77,7 @@ impl Generator {
         true
     }
 
-    /// Makes the next request, as a frame that replaces the content of `frame`. Returns whether it writes.
+    /// Replaces the content of `frame` by the next request. Returns whether the request writes.
     pub fn request(&mut self, frame: &mut Vec<u8>) -> bool {
         let share = self.prng.unit();
         let call = match self.mix.calls {
@@ -104,7 +104,7 @@ impl Generator {
         self.sequence = self.sequence.wrapping_add(1);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut build = Build::new(&mut scratch);
-        frame.resize(self.room, 0);
+        frame.resize(self.capacity_bytes, 0);
         let written = self.args(call, &mut build).and_then(|(function, args)| {
             let args = View::new(&scratch[args]);
             call::write(self.functions, function, self.sequence, args, frame)
@@ -232,7 +232,7 @@ impl Generator {
         Ok(map)
     }
 
-    /// Makes text of ASCII letters, which is valid in every language.
+    /// Makes a text of ASCII letters, which is a valid string in every language.
     fn letters(&mut self, count: usize) -> Vec<u8> {
         let mut letters = vec![0; count];
         self.prng.fill(&mut letters);

@@ -38,7 +38,7 @@ pub enum Calls {
     PostStorage {
         /// The share of `StorePost`, 0 to 1.
         store_ratio: f64,
-        /// The share of `ReadPost`. Both shares add up to at most 1.
+        /// The share of `ReadPost`. It and `store_ratio` add up to at most 1.
         read_ratio: f64,
     },
     /// The call `ComposeUniqueId`.

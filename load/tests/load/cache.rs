@@ -34,7 +34,7 @@ pub(crate) enum Act {
     Stall(Duration),
     /// The server answers a get with a value that this function has changed.
     Spoil(fn(&mut Vec<u8>)),
-    /// The server answers a get with bytes that it calls a frame.
+    /// The server answers a get with bytes that it marks as a frame.
     Frame,
 }
 

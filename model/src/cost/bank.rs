@@ -1,11 +1,14 @@
-//! Fits lines `y = fixed * x1 + slope * x2` side by side under several hypotheses about the number of lanes. The fit is
-//! least squares of the relative error. It forgets old observations and cuts off large residuals. The data are arrays
-//! over the hypotheses, so that one observation takes a few vector operations per array.
+//! Fits a straight line that gives a job's service time for its size, under several hypotheses about the number of
+//! lanes, which is the number of jobs that a device serves at once. The time y of a job from submission to completion
+//! is `y = fixed * x1 + slope * x2`. Here x1 is 1 plus the number of service times for which the job waits, and x2 is
+//! the size of the job plus the sizes for which it waits. The fit is least squares of the relative error. It forgets
+//! old observations and cuts off large residuals. The data are arrays over the hypotheses, so that one observation
+//! takes a few vector operations per array.
 
 use super::curve::turns;
 
-/// The size (bytes) that defines the scale of a line. Weights are relative to the line's shape, so that they do not
-/// depend on the scale.
+/// A line's scale is its value at this size (bytes), and its shape is the line divided by its scale.
+/// Observations are weighted relative to the shape, so that the weights do not depend on the scale.
 const REFERENCE_BYTES: f64 = 4_096.0;
 /// Two sizes (bytes) at which a line keeps its shape as long as no observation contradicts it.
 const ANCHOR_BYTES: [f64; 2] = [64.0, 65_536.0];
@@ -13,13 +16,14 @@ const ANCHOR_BYTES: [f64; 2] = [64.0, 65_536.0];
 /// in memory.
 const ANCHOR_WEIGHT: f64 = 0.25;
 const ANCHOR_SHARE: f64 = 0.002;
-/// A hypothesis replaces the best one when its squared error is less than this fraction of the best one's.
+/// A hypothesis becomes the best one if its squared error is below this fraction of the current best's.
 const TAKE_OVER: f64 = 0.85;
-/// The gain above which all sums are scaled back to a gain of 1. The gain is the weight of a new observation. It grows,
-/// because that is cheaper than to reduce the weight of all old observations.
+/// The gain is the weight of a new observation. The gain grows with time, because that is cheaper than reducing the
+/// weight of all old observations. Above this limit, all sums are divided by the gain, which then becomes 1.
 const GAIN_MAX: f64 = 1e60;
 
-/// The number of jobs served at once, and the line of the service time.
+/// An estimate of the number of jobs that a device serves at once (`lanes`), and of the service time as a straight line
+/// over the size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) lanes: f64,
@@ -28,7 +32,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Returns the time (ns) to wait behind `depth` jobs of `mean_bytes`.
+    /// Returns the time (ns) to wait behind `depth` jobs of `mean_bytes` bytes on average.
     pub(super) fn wait_ns(&self, depth: f64, mean_bytes: f64) -> f64 {
         turns(depth, self.lanes) * self.service_ns(mean_bytes)
     }
@@ -49,16 +53,19 @@ fn smaller(one: f64, other: f64) -> f64 {
     if one < other { one } else { other }
 }
 
-/// The lines of `K` hypotheses.
+/// The state of `K` hypotheses about the number of jobs that a device serves at once (`lanes`). For each hypothesis, a
+/// straight line that gives the service time for a size is fitted to the observed jobs. Each array has one element per
+/// hypothesis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bank<const K: usize> {
     lanes: [f64; K],
-    /// A job waits for `max(0, depth - offset) * rate` services.
+    /// Under a hypothesis, a job waits for `max(0, depth - offset) * rate` service times.
     offset: [f64; K],
     rate: [f64; K],
     fixed_ns: [f64; K],
     ns_per_byte: [f64; K],
-    /// The line divided by its value at the reference size is its shape. The value at the reference size is its scale.
+    /// The shape of each line is `shape_fixed + shape_slope * bytes`. It is the line divided by its value at the
+    /// reference size.
     shape_fixed: [f64; K],
     shape_slope: [f64; K],
     scale_ns: [f64; K],
@@ -109,7 +116,8 @@ impl<const K: usize> Bank<K> {
         bank
     }
 
-    /// Returns the current answer: the jobs served at once, and the line (ns, ns per byte).
+    /// Returns the current estimate: the number of jobs served at once, and the line of the service time (ns, ns per
+    /// byte).
     pub(super) fn answer(&self) -> Answer {
         self.answer
     }
@@ -128,8 +136,9 @@ impl<const K: usize> Bank<K> {
         }
     }
 
-    /// Adds one job. It took `y_ns` from submission to completion, has `bytes`, and found `depth` jobs of `mean_bytes`.
-    /// A relative residual beyond `cut` counts as `cut`. Returns the residual of the best hypothesis after this cut.
+    /// Adds one job of `bytes` bytes, which took `y_ns` from submission to completion and found `depth` jobs
+    /// of `mean_bytes` bytes on average. A relative residual beyond `cut` counts as `cut`. Returns the
+    /// residual of the best hypothesis after this cut.
     pub(super) fn add(
         &mut self,
         y_ns: f64,
@@ -164,7 +173,7 @@ impl<const K: usize> Bank<K> {
         residuals[self.best]
     }
 
-    /// Updates every line, and then selects the best hypothesis.
+    /// Fits the line of every hypothesis again, and then selects the best hypothesis.
     pub(super) fn solve(&mut self) {
         if self.weight <= 0.0 {
             return;
@@ -180,8 +189,8 @@ impl<const K: usize> Bank<K> {
         self.answer = self.between();
     }
 
-    /// Returns a point between the best hypothesis and its better neighbour, because the number of lanes need not be
-    /// one of the hypotheses. It is the minimum of a parabola through the errors.
+    /// Interpolates between the best hypothesis and its better neighbour, because the number of lanes may be
+    /// between two hypotheses. The result is at the minimum of a parabola through their errors.
     fn between(&self) -> Answer {
         let (best, loss) = (self.best, &self.loss);
         let line =
@@ -201,9 +210,9 @@ impl<const K: usize> Bank<K> {
         Answer { lanes, fixed_ns, ns_per_byte }
     }
 
-    /// First fits the scale for the current shape of the line, then the shape, which the anchors hold to the current
-    /// one. So if a device slows down, the estimate also rises for sizes that were not seen since. Observations of
-    /// equal size do not change the shape.
+    /// Fits the line of the hypothesis at `index`: first its scale and then its shape. The sizes [`ANCHOR_BYTES`] hold
+    /// the shape near the current shape. So if a device slows down, the estimate also rises for sizes that were not
+    /// observed since. Observations of equal size do not change the shape.
     fn solve_one(&mut self, index: usize) {
         let (fixed_ns, ns_per_byte) = (self.fixed_ns[index], self.ns_per_byte[index]);
         let (mut s11, mut s12, mut s22) =

@@ -1,5 +1,5 @@
-//! The cost as a function of size and depth. It consists of plain numbers, which policies read and a scheduler may
-//! send.
+//! The cost of a job as a function of its size and of the queue depth. It consists of plain numbers, which
+//! policies read and a scheduler may send.
 
 use crate::break_even::BreakEven;
 use crate::parameters::BadParameter;
@@ -39,9 +39,9 @@ pub struct SizeClass {
     pub from_bytes: u64,
     /// The upper bound of the class, where the next class starts (bytes). The last class continues beyond it.
     pub to_bytes: u64,
-    /// The time of the line at size 0 (ns).
+    /// The time at size 0 of the straight line in this class (ns).
     pub fixed_ns: f64,
-    /// The slope of the line (ns per byte).
+    /// The slope of the straight line in this class (ns per byte).
     pub ns_per_byte: f64,
 }
 
@@ -88,7 +88,7 @@ impl SizeCurve {
         low + (high - low) * along
     }
 
-    /// Returns the line of every size class.
+    /// Returns the straight line of the time over the size in every size class.
     pub fn classes(&self) -> [SizeClass; KNOTS - 1] {
         std::array::from_fn(|class| {
             let (from, to) = (KNOT_BYTES[class], KNOT_BYTES[class + 1]);
@@ -135,13 +135,13 @@ pub struct CostCurve {
     /// The host time of one offload: submission, polling and wake-up. On the calling core it is the whole time of the
     /// job.
     pub host: SizeCurve,
-    /// The number of jobs that the device serves at once, as this queue observes it. With a long queue the device
-    /// completes jobs `lanes` times as fast as one after the other.
+    /// The number of jobs that the device serves at once, as estimated from the jobs of this queue. If the
+    /// queue is long, the device completes `lanes` jobs per service time.
     pub lanes: f64,
-    /// The value at size 0 of the line for the service times of the jobs ahead (ns). `service` is this line with
-    /// corrections per size class.
+    /// The value at size 0 (ns) of the line that estimates the service times of the jobs ahead. `service` is
+    /// the same line with corrections per size class.
     pub(super) ahead_fixed_ns: f64,
-    /// The slope of the line for the jobs ahead (ns per byte).
+    /// The slope (ns per byte) of the line that estimates the service times of the jobs ahead.
     pub(super) ahead_ns_per_byte: f64,
     /// The mean relative error of an estimate for a single job, noise included. It is 1 before the first observation.
     pub spread: f64,
@@ -158,7 +158,8 @@ impl CostCurve {
     }
 
     /// Makes a curve from its parts, for example parts that another process sent: the service and host curves, the
-    /// number of jobs served at once, and the line (ns, ns per byte) of the jobs ahead.
+    /// number of jobs served at once, and the line (ns, ns per byte) that estimates the service times of the jobs
+    /// ahead.
     pub fn new(
         (service, host): (SizeCurve, SizeCurve),
         lanes: f64,
@@ -173,7 +174,7 @@ impl CostCurve {
         Ok(Self { service, host, lanes, ahead_fixed_ns, ahead_ns_per_byte, spread, observations })
     }
 
-    /// Returns the line (ns, ns per byte) of the service times of the jobs ahead.
+    /// Returns the line (ns, ns per byte) that estimates the service times of the jobs ahead.
     pub const fn ahead(&self) -> (f64, f64) {
         (self.ahead_fixed_ns, self.ahead_ns_per_byte)
     }
@@ -184,7 +185,7 @@ impl CostCurve {
         self.service.at(bytes) + self.wait_ns(depth_jobs, backlog_bytes)
     }
 
-    /// Returns the expected time (ns) until a lane starts the next job.
+    /// Returns the expected wait (ns) of a job behind `depth_jobs` jobs with `backlog_bytes` in all.
     pub fn wait_ns(&self, depth_jobs: usize, backlog_bytes: usize) -> f64 {
         let turns = turns(depth_jobs as f64, self.lanes);
         if turns <= 0.0 {
@@ -194,8 +195,7 @@ impl CostCurve {
         turns * (self.ahead_fixed_ns + self.ahead_ns_per_byte * mean_bytes)
     }
 
-    /// Returns the fraction of the device's time that a load takes. The load is in jobs and bytes per second, and the
-    /// capacity is that of all lanes.
+    /// Returns the fraction of the capacity of all lanes that a load of `jobs_per_s` and `bytes_per_s` takes.
     pub fn occupancy(&self, jobs_per_s: f64, bytes_per_s: f64) -> f64 {
         let work_ns = jobs_per_s * self.ahead_fixed_ns + bytes_per_s * self.ahead_ns_per_byte;
         work_ns * 1e-9 / self.lanes
@@ -207,7 +207,7 @@ pub(super) fn turns(depth: f64, lanes: f64) -> f64 {
     (depth - lanes + lanes / (lanes + 1.0)).max(0.0) / lanes
 }
 
-/// Returns the number of jobs ahead up to which a job does not wait, on average. It is above zero.
+/// Returns the mean number of jobs ahead up to which a job does not wait. It is above zero.
 pub(super) fn free_jobs(lanes: f64) -> f64 {
     lanes - lanes / (lanes + 1.0)
 }

@@ -1,6 +1,6 @@
-//! A cost curve that is prepared for one estimate per job. It has a line for each size class and the extra time of a
-//! queue, with all divisions done beforehand. Its estimates equal those of the curve except for rounding. It does not
-//! learn.
+//! A cost curve that is prepared for one estimate per job. For each size class it stores the straight lines of the
+//! service time and the host time over the size. It also stores the extra time of a queue, with all divisions done
+//! beforehand. Its estimates equal those of the curve except for rounding. It does not learn.
 
 use super::curve::{CostCurve, KNOTS, class_of, free_jobs};
 
@@ -16,7 +16,8 @@ pub struct Estimates {
     wait_ns_per_byte: f64,
 }
 
-/// The lines of service and host in one size class, each (ns, ns per byte).
+/// The straight lines of the service time and of the host time over the size in one size class. Each line is (ns, ns
+/// per byte).
 #[derive(Clone, Copy, Debug)]
 struct Class {
     service: [f64; 2],
@@ -54,13 +55,13 @@ impl Estimates {
     #[inline]
     fn wait_ns(&self, depth_jobs: usize, backlog_bytes: usize) -> f64 {
         let depth = real(depth_jobs);
-        let waited_for = depth - self.free_jobs;
+        let jobs_ahead = depth - self.free_jobs;
         // This also holds without jobs ahead, which would have no mean size.
-        if waited_for <= 0.0 {
+        if jobs_ahead <= 0.0 {
             return 0.0;
         }
         let mean_bytes = real(backlog_bytes) / depth;
-        waited_for * (self.wait_ns + self.wait_ns_per_byte * mean_bytes)
+        jobs_ahead * (self.wait_ns + self.wait_ns_per_byte * mean_bytes)
     }
 }
 

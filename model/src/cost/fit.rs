@@ -8,37 +8,37 @@ use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
 
 /// The hypotheses about the number of jobs that a device serves at once.
 const LANES: [f64; 12] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0];
-/// An observation of this age weighs 1/e of a new one.
+/// The age at which an observation weighs 1/e of a new one (ns).
 const MEMORY_NS: f64 = 300e6;
 /// The largest ratio of the weights of two successive observations. So an observation weighs at least 7/8 of the next
 /// one, however rare jobs are.
 const GROWTH_MAX: f64 = 8.0 / 7.0;
-/// The number of observations up to which their number also bounds the memory, so that a wrong start is forgotten.
+/// With fewer observations than this, the memory is also limited in proportion to their number.
 const COLD: u64 = 1_024;
-/// The number of observations up to which the lines are updated after each one. Later they are updated after
-/// `SOLVE_EVERY` observations or after `SOLVE_AFTER`.
+/// Up to this number of observations, the fitted lines of the time over the size are updated after each observation.
+/// Later they are updated after `SOLVE_EVERY` observations or after `SOLVE_AFTER`.
 const SOLVE_ALWAYS: u64 = 64;
 const SOLVE_EVERY: u32 = 32;
 const SOLVE_AFTER: Nanos = Nanos::millis(10);
-/// The mean of about the last eight relative residuals from which the device counts as changed. Then every job is
-/// observed, the memory is as short as possible, and residuals count up to `CUT_CHANGED`.
+/// If the mean of about the last eight relative residuals exceeds this, the device counts as changed. Then
+/// every job is observed, the memory is as short as possible, and residuals count up to `CUT_CHANGED`.
 const BIAS_CHANGED: f64 = 0.18;
 const BIAS_NEW: f64 = 1.0 / 8.0;
 /// The mean residual up to which the device is steady. Above it the device may be about to change.
 const BIAS_STEADY: f64 = BIAS_CHANGED / 2.0;
-/// The most that a residual counts in this mean. Ten jobs in a row then show that the device has changed, but a few
-/// outliers among other jobs do not.
+/// The limit of a single residual in the mean that is compared with `BIAS_CHANGED`. Ten unusual jobs in a row
+/// then show that the device has changed, but a few outliers among other jobs do not.
 const BIAS_CUT: f64 = 0.25;
 const CUT_CHANGED: f64 = 1.0;
-/// The number of observations that a fit weighs after `doubt`.
-const DOUBTED: f64 = 4.0;
+/// The weight of all earlier observations together after a call of `discount`, as a number of observations.
+const WEIGHT_DISCOUNTED: f64 = 4.0;
 /// A residual counts up to this many mean residuals. The limit is at least `CUT_MIN` of the prediction and at most
 /// `CUT_MAX`.
 const CUT_RESIDUALS: f64 = 3.0;
 const CUT_MIN: f64 = 0.25;
 const CUT_MAX: f64 = 30.0;
-/// The number of observations from which on size classes are corrected. The line must be known by then, and the device
-/// must not be changing.
+/// Size classes are corrected from this number of observations on, if the spread is below `CORRECT_SPREAD_MAX` and the
+/// device is not changing. The line through all sizes, from which a correction deviates, must be known first.
 const CORRECT_FROM: u64 = 32;
 const CORRECT_SPREAD_MAX: f64 = 0.5;
 const CORRECTION_GAIN_MIN: f64 = 1.0 / 32.0;
@@ -51,15 +51,15 @@ const SAMPLE_AFTER: Nanos = Nanos::millis(1);
 /// One job that a device completed, and the state of the device when the job was submitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
-    /// The time at which the job completed, on any clock that never goes back.
+    /// The time at which the job completed, on any monotonic clock.
     pub at: Nanos,
     /// The size of the job (bytes).
     pub bytes: usize,
     /// The time from submission to completion.
     pub latency: Nanos,
-    /// The number of other jobs inside the device when the job was submitted.
+    /// The number of other jobs in the device when the job was submitted.
     pub depth_jobs: usize,
-    /// The total size of these other jobs (bytes).
+    /// The total size of the other jobs in the device when the job was submitted (bytes).
     pub backlog_bytes: usize,
     /// The host time that was spent on the job. On the calling core it equals `latency`.
     pub host: Nanos,
@@ -98,14 +98,14 @@ impl CostFit {
         }
     }
 
-    /// Returns the current curve. It lags behind by at most 32 observations or those of 10 ms.
+    /// Returns the curve as of its last update, at most 32 observations or 10 ms behind the newest job.
     pub fn curve(&self) -> &CostCurve {
         &self.curve
     }
 
-    /// Returns whether the job that completes at `now` should be observed. As long as little is known or the device
-    /// changes, every job should be. Later one job in 16 should be, and the first after a millisecond without an
-    /// observation. Call it once per job.
+    /// Returns whether the job that completes at `now` should be observed. Every job should be observed while
+    /// little is known or the device changes. Later, one job in 16 should be, and the first job
+    /// after a millisecond without an observation. Call this function once per job.
     #[inline]
     pub fn due(&mut self, now: Nanos) -> bool {
         if self.until_due == 0 || !self.is_settled || now.since(self.last) >= SAMPLE_AFTER {
@@ -116,8 +116,8 @@ impl CostFit {
         false
     }
 
-    /// Returns whether the cost is steady, so that a smaller sample of jobs is enough. It is steady if the last job
-    /// took the usual time, and the mean of the recent jobs is as expected.
+    /// Returns whether the cost is steady, so that a smaller sample of jobs is enough. The cost is steady if
+    /// the last job took the usual time and the mean of the recent jobs is as expected.
     #[inline]
     pub fn is_steady(&self) -> bool {
         self.is_steady
@@ -125,9 +125,9 @@ impl CostFit {
 
     /// Reduces the weight of all observations so far, because they may no longer hold. Call it for a device that has
     /// done other jobs, or none, for a long time.
-    pub fn doubt(&mut self) {
-        self.latency.doubt();
-        self.host.doubt();
+    pub fn discount(&mut self) {
+        self.latency.discount();
+        self.host.discount();
         self.settle();
     }
 
@@ -140,8 +140,8 @@ impl CostFit {
         self.is_steady = self.is_settled && self.latency.is_steady();
     }
 
-    /// Adds one job that succeeded. Returns whether the curve was updated. Do not add failed, cancelled or timed-out
-    /// jobs, because they tell nothing about cost.
+    /// Adds one job that succeeded. Returns whether the curve was updated. Do not add failed, cancelled or
+    /// timed-out jobs, because their times say nothing about the cost.
     pub fn observe(&mut self, seen: &Observation) -> bool {
         let elapsed =
             if self.curve.observations == 0 { Nanos(0) } else { seen.at.since(self.last) };
@@ -182,7 +182,7 @@ impl CostFit {
     }
 }
 
-/// Returns the weight of a new observation relative to the one before.
+/// Returns the weight of a new observation relative to the previous observation.
 fn growth(elapsed: Nanos, count: u64) -> f64 {
     let by_time = (1.0 + elapsed.0 as f64 / MEMORY_NS).min(GROWTH_MAX);
     if count >= COLD {
@@ -192,11 +192,12 @@ fn growth(elapsed: Nanos, count: u64) -> f64 {
     by_time.max(memory / (memory - 1.0))
 }
 
-/// A line under several hypotheses, and the deviation of each size class from the line.
+/// A straight line that gives the time for a size, fitted under several hypotheses about the number of jobs served at
+/// once, and the deviation of each size class from this line.
 #[derive(Clone, Copy, Debug)]
 struct Fit<const K: usize> {
     bank: Bank<K>,
-    /// The time divided by that of the line, at each bound of the size classes.
+    /// The correction factor at each bound of the size classes: the time divided by the line's time.
     correction: [f64; KNOTS],
     /// The number of observations near each bound, weighted by nearness.
     seen: [f64; KNOTS],
@@ -235,8 +236,8 @@ impl<const K: usize> Fit<K> {
         self.is_usual && self.bias.abs() < BIAS_STEADY
     }
 
-    fn doubt(&mut self) {
-        let growth = (self.weight / DOUBTED).max(1.0);
+    fn discount(&mut self) {
+        let growth = (self.weight / WEIGHT_DISCOUNTED).max(1.0);
         self.bank.forget(growth);
         self.residuals /= growth;
         self.weight /= growth;
@@ -253,7 +254,7 @@ impl<const K: usize> Fit<K> {
         let spread = self.spread();
         let cut = (CUT_RESIDUALS * spread).clamp(CUT_MIN, CUT_MAX);
         let changed = self.has_changed();
-        let open = changed || self.weight <= DOUBTED;
+        let open = changed || self.weight <= WEIGHT_DISCOUNTED;
         let cut = if open { cut.max(CUT_CHANGED) } else { cut };
         let growth = if changed { growth.max(GROWTH_MAX) } else { growth };
         self.bank.forget(growth);

@@ -1,11 +1,11 @@
 //! Makes a cost curve from the mean times of size classes. The means come from reports of other processes, and some may
-//! be far off. A line is fitted by least squares of the relative error, in which a class with an unusually large
-//! residual counts less. Then the deviation of each class from the line is added, as far as there is evidence. The
-//! module is pure: the same means give the same curve.
+//! be far from the true times. A line is fitted by least squares of the relative error, in which a class with an
+//! unusually large residual counts less. Then the deviation of each class from the line is added, as far as there is
+//! evidence. The module is pure: the same means give the same curve.
 
 use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
 
-/// The mean of jobs that have about the same size.
+/// The mean size and the mean time of jobs that have about the same size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
     /// The mean size of the jobs (bytes), which is above 0.
@@ -17,9 +17,9 @@ pub struct Mean {
 }
 
 impl CostCurve {
-    /// Makes a curve through these means. At sizes without means the curve has the shape of the line `ahead` (ns, ns
-    /// per byte): if a device slowed down, it is slower at those sizes too. Returns none if there are no means, or if
-    /// some are not numbers.
+    /// Makes a curve through these means. `ahead` is the line expected before these measurements (ns, ns per byte). It
+    /// is scaled to the means and gives the curve at sizes without means, so a device that slowed down is slower at
+    /// those sizes too. Returns none if there are no means, or if some are not numbers.
     pub fn through_means(means: &[Mean], ahead: (f64, f64)) -> Option<Self> {
         let usable = |mean: &&Mean| {
             [mean.bytes, mean.ns, mean.jobs].iter().all(|v| v.is_finite() && *v > 0.0)
@@ -37,7 +37,7 @@ impl CostCurve {
     }
 }
 
-/// The line `fixed + slope * bytes` (ns).
+/// The straight line of the time over the size of a job: `fixed + slope * bytes` (ns).
 #[derive(Clone, Copy, Debug)]
 struct Line {
     fixed: f64,
@@ -49,7 +49,7 @@ impl Line {
         (self.fixed + self.slope * bytes).max(f64::MIN_POSITIVE)
     }
 
-    /// Fits a line to the means. At two sizes the line is held to the shape of `ahead`.
+    /// Fits a line to the means. Two further points keep the line near the line `ahead`, scaled to the means.
     fn through(means: &[Mean], ahead: Self) -> Option<Self> {
         let ahead =
             if ahead.fixed + ahead.slope > 0.0 { ahead } else { Self { fixed: 1.0, ..ahead } };
@@ -145,8 +145,8 @@ fn median(mut values: Vec<(f64, f64)>) -> Option<f64> {
 const ANCHOR_BYTES: [f64; 2] = [64.0, 65_536.0];
 const ANCHOR_JOBS: f64 = 0.5;
 
-/// The most jobs for which a class counts. With more jobs its deviation from the line comes from its own shape, not
-/// from chance.
+/// The largest weight of a class (jobs). If a class has more jobs, its deviation from the line is not due to
+/// chance.
 const JOBS_MAX: f64 = 64.0;
 
 /// The relative residual up to which a mean has full weight. Above it the weight falls in inverse proportion.

@@ -13,7 +13,7 @@ pub(crate) struct Class {
     pub(crate) ns: f64,
 }
 
-/// The line `fixed + per_byte * bytes`.
+/// The straight line of a job's time over its size: `fixed_ns + ns_per_byte * bytes`.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) fixed_ns: Quantity,

@@ -71,5 +71,5 @@ fn counts(request: &LiveRequest<'_>) -> Result<QueryResponse, String> {
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest answer that is accepted. It is enough for some thousand processes with all of their paths.
+/// The longest answer that is accepted (bytes), enough for some thousand processes with all of their paths.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

@@ -1,7 +1,7 @@
-//! Turns the counts of processes into queries, each for one second. Alpha is the share of cycles that the service
-//! spends on an op in software, or would spend without its devices. The time on a device gives L and A, and the time
-//! for which jobs wait for the device gives Q. The host's cost of an offload, o0, is the mean over the jobs whose host
-//! cost was sampled; without samples it is a range.
+//! Turns the counts of processes into queries. The numbers of a query are for one second. Alpha is the share
+//! of cycles that the service spends on an op in software, or would spend without its devices. The time on a
+//! device gives L and A, and the time for which jobs wait for the device gives Q. The host's cost of an
+//! offload, o0, is the mean over the jobs whose host cost was sampled; without samples it is a range.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ struct Work<'a> {
     devices: BTreeMap<&'a str, Sums>,
 }
 
-/// The sums over the jobs of one op that ran in one place.
+/// The sums over the jobs of one op that ran in software, or on one device.
 #[derive(Default)]
 struct Sums {
     classes: BTreeMap<u32, Counted>,
@@ -115,7 +115,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Describes the process's costs if it had no devices: C, alpha, n and the sizes, per second.
+    /// Describes the process's costs per second if it had no devices: the host cycles (C), the fraction of them in the
+    /// op (alpha), the number of calls (n), and the sizes.
     fn work(
         &self,
         software: &Line,
@@ -170,7 +171,7 @@ impl<'a> Work<'a> {
         classes.map(|class| class.jobs * software.at(class.bytes)).sum()
     }
 
-    /// Describes the same work on a device, with the times that were counted on that device.
+    /// Returns `work` as a query about a device, with the times that were counted on that device.
     fn on(&self, device: &str, sums: &Sums, software: &Line, work: &Query) -> Option<Query> {
         let line = Line::through(&sums.means(|class| class.service_ns))?;
         let ghz = work.clock_ghz.unwrap_or(1.0);
@@ -242,8 +243,9 @@ impl<'a> Work<'a> {
 }
 
 impl Sums {
+    /// Returns the sum over all sizes. Adding zero makes the sum of nothing 0 and not -0.
     fn sum(&self, value: fn(&Counted) -> f64) -> f64 {
-        self.classes.values().map(value).sum()
+        self.classes.values().map(value).sum::<f64>() + 0.0
     }
 
     fn jobs(&self) -> f64 {
@@ -259,7 +261,8 @@ impl Sums {
         self.classes.values().filter(|counted| counted.jobs > 0.0).map(class).collect()
     }
 
-    /// Splits the part of a job's time that does not depend on its size. One part is o0, and the rest belongs to L.
+    /// Splits the part of a job's time that does not depend on its size. One part is the host's setup of the offload
+    /// (o0). The rest belongs to the transfer (L).
     fn host_split(&self, fixed_ns: &Quantity, ghz: f64) -> Split {
         let (jobs, ns) = (self.sum(|class| class.host_jobs), self.sum(|class| class.host_ns));
         let fixed = fixed_ns.stated.max(1.0) * ghz;
@@ -301,7 +304,8 @@ struct Split {
     is_assumed: bool,
 }
 
-/// Returns A, the ratio of both slopes, which is at least 1. Its interval follows from that of the device's slope.
+/// Returns the peak speedup of the device (A), with its interval. It is the time per byte in software divided by that
+/// on the device, and at least 1.
 fn peak(device: &Quantity, software: &Line) -> Quantity {
     use model::Spread::{Interval, Range};
     let most = |per_byte: f64| {
@@ -316,9 +320,9 @@ fn peak(device: &Quantity, software: &Line) -> Quantity {
     }
 }
 
-/// Returns whether a device works on the process's cores. These are its worker threads, and libraries that run in
-/// software whatever they have no hardware for. Hardware behind DPDK is named by its PCI address; every other name
-/// behind DPDK is that of a software driver. QPL's automatic path is only opened if there is no hardware.
+/// Returns whether a device uses the CPU time of the process. Such devices are worker threads, virtual
+/// devices and libraries that run in software. A DPDK device is hardware if its name is a PCI address, and
+/// otherwise a software driver. `qpl-auto` is opened only if there is no hardware.
 fn is_in_process(device: &str) -> bool {
     let is_pci = |name: &str| {
         let (domain, rest) = name.split_once(':').unwrap_or_default();
@@ -360,15 +364,15 @@ const LINE_REACH: f64 = 0.1;
 /// The least number of completions for a query. With fewer completions the intervals are as wide as the numbers.
 const JOBS_MIN: f64 = 200.0;
 
-/// With fewer samples, the host's cost of a job is assumed instead of computed.
+/// The least number of samples of the host's cost of a job. With fewer samples, the cost is assumed.
 const HOST_JOBS_MIN: f64 = 10.0;
-/// The standard deviation of one sample, as a share of the mean.
+/// The standard deviation of one sample of the host's cost, as a share of the mean.
 const HOST_NOISE: f64 = 1.0;
-/// The systematic error of the mean, as a share of it: the cost of returning a completion is partly a constant, not
-/// measured.
+/// The systematic error of the host's mean cost, as a share of the mean. A part of the cost of returning a
+/// completion is a constant and not measured.
 const HOST_BIAS: f64 = 0.1;
 
-/// The largest A. A faster device's time per byte is too short to be measured.
+/// The largest peak speedup (A) of a device. A faster device's time per byte is too short to be measured.
 const FASTER_MAX: f64 = 1e6;
 
 const IN_PROCESS_NOTE: &str =

@@ -1,5 +1,5 @@
-//! Computes how much the existing jobs gain if jobs from a size on are offloaded, and the size with the largest gain.
-//! It reads curves and rates, and stores nothing.
+//! Computes the gain of offloading all jobs of at least a given size, for the current mix of jobs, and the
+//! size with the largest gain. It reads curves and rates, and stores nothing.
 
 use model::cost::{CostCurve, SizeCurve};
 
@@ -9,18 +9,18 @@ use super::curve::CLASSES;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
     pub(super) software: &'a CostCurve,
-    /// The time that the device works.
+    /// The device's service time.
     pub(super) service: &'a CostCurve,
-    /// The time that the device works, plus the time that jobs wait in addition.
+    /// The device's service time plus the queueing time.
     pub(super) latency: &'a CostCurve,
-    /// The time that a job on the device takes of the core, if that was measured. A job in software takes the core for
-    /// its whole time.
+    /// The core time of a job on the device, if it was measured. A software job uses the core for its whole
+    /// time.
     pub(super) host: Option<&'a CostCurve>,
     /// The share of the time for which cores are busy.
     pub(super) busy: f64,
 }
 
-/// The cost of a job of a size in software and on a device: its time, and the time of jobs that wait for the core.
+/// The cost of a job by size, in software and on a device: its time plus the wait of other jobs for the core.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Costs<'a> {
     software: &'a SizeCurve,
@@ -63,16 +63,16 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// Returns the largest of the sizes from 2^`low` to 2^`high` for which the core should wait for the device (bytes).
-/// Returns 0 if there is no such size, or if it is not known how busy cores are.
+/// Returns the largest power of two from 2^`low` to 2^`high` bytes for which the core should wait for the
+/// device. Returns 0 if there is no such size, or if the cores' load is unknown.
 pub(super) fn wait_bytes_max(known: &Known<'_>, (low, high): (usize, usize)) -> u64 {
     let busy = if known.host.is_some() { known.busy.min(BUSY_MAX) } else { 0.0 };
     let pays = |log2: &usize| is_waited_for(known.service.service.at(1 << log2), busy);
     (low..=high).take_while(pays).last().map_or(0, |log2| 1 << log2)
 }
 
-/// Returns whether it is cheaper to hold the core while the device works than to do other work and come back. Holding
-/// costs other jobs their wait, and coming back costs the request a switch.
+/// Returns whether it is cheaper to hold the core while the device works than to release it and resume later.
+/// Holding the core makes other jobs wait, and resuming costs the request a task switch.
 fn is_waited_for(held_ns: f64, busy: f64) -> bool {
     busy > 0.0 && held_ns < WAIT_NS_MAX && held_ns * pressure(busy) < COME_BACK_NS
 }
@@ -84,12 +84,12 @@ fn pressure(busy: f64) -> f64 {
     waiting + waiting * waiting / 2.0
 }
 
-/// The gain for each size from which jobs may be offloaded.
+/// The gains of all candidates for the size from which jobs are offloaded.
 #[derive(Clone, Debug)]
 pub(super) struct BreakEven {
-    /// The size with the largest gain, as a power of two. If no size gains, it is the end of the sizes that occur.
+    /// The size with the largest gain (log2 of bytes), or the upper end of all sizes if no size gains.
     pub(super) best_log2: f64,
-    /// The mean gain over all jobs as a logarithm, for each step downwards from the end.
+    /// The mean gain over all jobs (natural logarithm), for each candidate from the largest size down.
     gains_ln: Vec<f64>,
     end: usize,
 }
@@ -134,21 +134,21 @@ fn log2_of(end: usize, step: usize) -> f64 {
 
 const STEPS_PER_CLASS: usize = 8;
 
-/// The least share that a size counts for. Sizes with hardly any jobs get this share.
+/// The minimum share of the jobs with which a size class counts. Classes with hardly any jobs get this share.
 const RARE: f64 = 1e-4;
 
 /// The largest share of time for which a core counts as busy. Reports are not exact enough to tell how long jobs wait
 /// for a core that is nearly always busy.
 const BUSY_MAX: f64 = 0.9;
 
-/// The cost for a request that releases the core and comes back: waking, switching, and the work that begins meanwhile.
+/// The cost of releasing the core and resuming later (ns): wake-up, task switch, and work begun meanwhile.
 const COME_BACK_NS: f64 = 1_000.0;
 
-/// The longest device time for which the core waits. Other jobs would notice a longer wait.
+/// The maximum device time for which the core waits (ns). Other jobs would notice a longer wait.
 const WAIT_NS_MAX: f64 = 20_000.0;
 
-/// The least gain, over all jobs together, for which the current size changes. A smaller gain is within the error of
-/// the curves.
+/// The minimum gain over all jobs together (natural logarithm) for which the current size changes. A smaller
+/// gain is within the error of the curves.
 const WORTH_LN: f64 = 0.01;
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! A current size that follows a proposed size without oscillating. The proposal is made under the load that the
-//! current size causes, so less offloading makes offloading look better. The size moves only for a difference that
-//! matters and that lasts, by a bounded step. A step back is smaller than the step before and comes after a longer
-//! pause. Steps grow again only if they continue in one direction. If a quantity changes that does not depend on the
-//! decision, the size at once moves quickly.
+//! The control of the offload size: it follows a proposed size without oscillating. The proposal is made
+//! under the load that the current size causes, so less offloading makes offloading look better. The current
+//! size moves only for a significant and lasting difference, by a bounded step. A step in the opposite
+//! direction is smaller than the previous step and comes after a longer pause. Steps grow again only if they
+//! continue in one direction. A change that does not depend on the decision resets step and pause.
 
 use model::cost::CostCurve;
 
 use super::REFERENCE_BYTES;
 
-/// The quantities that do not depend on the decision, as powers of two.
+/// The quantities that do not depend on the decision, as logarithms to base 2.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Levels([f64; 3]);
 
 impl Levels {
-    /// Creates the levels from a device's service time, software's, and the jobs per second.
+    /// Creates the levels from the service times of a device and of software, and from the jobs per second.
     pub(super) fn new(device: &CostCurve, software: &CostCurve, jobs_per_s: f64) -> Self {
         let service = |curve: &CostCurve| curve.service.at(REFERENCE_BYTES).max(1.0);
         Self([service(device), service(software), jobs_per_s.max(1.0)].map(f64::log2))
@@ -24,10 +24,10 @@ impl Levels {
     }
 }
 
-/// The smallest offloaded size, over time.
+/// Controls the smallest size that is offloaded.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
-    /// The current size, as a power of two.
+    /// The current size (log2 of bytes).
     log2: f64,
     /// The size of the last step, as a logarithm to base 2.
     step: f64,
@@ -35,10 +35,10 @@ pub(super) struct Control {
     /// direction.
     went: i8,
     run: u32,
-    /// The direction in which proposals lie. `leant` is the number of ticks for which they have.
-    leans: i8,
-    leant: u32,
-    /// The number of ticks before a step back. `waited` is the number of ticks since the last step.
+    /// The direction from the current size to the proposals, unchanged for `ticks_in_direction` ticks.
+    direction: i8,
+    ticks_in_direction: u32,
+    /// The ticks to wait before a step in the opposite direction. `waited` counts ticks since the last step.
     pause: u32,
     waited: u32,
     levels: Option<Levels>,
@@ -51,15 +51,15 @@ impl Control {
             step: STEP_MAX_LOG2,
             went: 0,
             run: 0,
-            leans: 0,
-            leant: 0,
+            direction: 0,
+            ticks_in_direction: 0,
             pause: 1,
             waited: 0,
             levels: None,
         }
     }
 
-    /// Returns the current size as a power of two.
+    /// Returns the current size (log2 of bytes).
     pub(super) fn log2(&self) -> f64 {
         self.log2
     }
@@ -69,7 +69,7 @@ impl Control {
         self.log2.exp2().round() as u64
     }
 
-    /// Makes one tick, and returns whether the current size moved.
+    /// Advances by one tick. Returns whether the current size moved.
     pub(super) fn follow(&mut self, proposed_log2: f64, levels: Levels) -> bool {
         if self.levels.is_none_or(|known| known.differ(&levels)) {
             self.levels = Some(levels);
@@ -82,10 +82,14 @@ impl Control {
             off if off < -BAND_LOG2 => -1,
             _ => 0,
         };
-        self.leant = if way == self.leans { self.leant.saturating_add(1) } else { 1 };
-        self.leans = way;
+        self.ticks_in_direction =
+            if way == self.direction { self.ticks_in_direction.saturating_add(1) } else { 1 };
+        self.direction = way;
         let is_back = self.went == -way;
-        if way == 0 || self.leant < LEAN_TICKS || (is_back && self.waited < self.pause) {
+        if way == 0
+            || self.ticks_in_direction < CONFIRM_TICKS
+            || (is_back && self.waited < self.pause)
+        {
             return false;
         }
         self.run = if is_back { 1 } else { self.run.saturating_add(1) };
@@ -101,13 +105,13 @@ impl Control {
     }
 }
 
-/// The largest size of jobs for which the calling thread waits, over time.
+/// Controls the largest size of jobs for which the calling thread waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waits {
-    /// The current size. It is 0 if the thread waits for no job.
+    /// The current size (bytes). It is 0 if the thread waits for no job.
     bytes_max: u64,
     /// The number of ticks in a row for which another size was wanted.
-    leant: u32,
+    ticks_wanted: u32,
 }
 
 impl Waits {
@@ -116,17 +120,17 @@ impl Waits {
         self.bytes_max
     }
 
-    /// Makes one tick, and returns whether the current size changed. A size within a factor of about two counts as the
-    /// same.
+    /// Advances by one tick. Returns whether the current size changed. A size within a factor of about two
+    /// counts as the same.
     pub(super) fn follow(&mut self, wanted: u64) -> bool {
         let log2 = |bytes: u64| bytes.checked_ilog2().map_or(-1, |log2| log2 as i32);
         let is_near = (log2(wanted) - log2(self.bytes_max)).abs() <= 1;
         let is_other = if wanted == 0 { self.bytes_max != 0 } else { !is_near };
-        self.leant = if is_other { self.leant.saturating_add(1) } else { 0 };
-        if self.leant < LEAN_TICKS {
+        self.ticks_wanted = if is_other { self.ticks_wanted.saturating_add(1) } else { 0 };
+        if self.ticks_wanted < CONFIRM_TICKS {
             return false;
         }
-        (self.bytes_max, self.leant) = (wanted, 0);
+        (self.bytes_max, self.ticks_wanted) = (wanted, 0);
         true
     }
 }
@@ -134,28 +138,28 @@ impl Waits {
 /// The size at the start: the shipped `runtime.offload_bytes_min`, 1 KiB.
 const START_LOG2: f64 = 10.0;
 
-/// The least difference for which a size is left: a factor of 1.4, which is about the error of a curve.
+/// The minimum difference for which the size moves (log2): a factor of 1.4, about the error of a curve.
 const BAND_LOG2: f64 = 0.5;
 
 /// The number of ticks in a row for which a proposal must lie in one direction, because one report may cover an odd
 /// second.
-const LEAN_TICKS: u32 = 2;
+const CONFIRM_TICKS: u32 = 2;
 
-/// The largest step: eight times larger or smaller. It takes some seconds to get from the smallest size to the largest.
+/// The maximum step (log2): a factor of eight. The size can reach every value within seconds.
 const STEP_MAX_LOG2: f64 = 3.0;
 
-/// The smallest step. A smaller one is within the error of the curves.
+/// The minimum step (log2). Smaller steps are within the error of the curves.
 const STEP_MIN_LOG2: f64 = 0.25;
 
-/// The number of steps in one direction after which steps grow. A size that a step passed is found again in two smaller
-/// steps. A third step in one direction leads to another size.
+/// The number of steps in one direction after which steps grow. If a step passes the right size, two smaller
+/// steps find it again. A third step in one direction therefore means that the right size has changed.
 const RUN_BEFORE_GROWTH: u32 = 2;
 
-/// The most ticks for which the current size stays after steps back and forth. A change that shows only under load is
+/// The maximum pause (ticks), which follows steps back and forth. A change that shows only under load is
 /// found within this time.
 const PAUSE_MAX: u32 = 16;
 
-/// The change of a device, software or the load that counts as another situation: a factor of two.
+/// The change of a level that counts as another situation (log2): a factor of two.
 const REGIME_LOG2: f64 = 1.0;
 
 #[cfg(test)]

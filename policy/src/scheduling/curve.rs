@@ -1,29 +1,30 @@
-//! The cost of one op on one device, from all reporters. For each size, the last report of each reporter counts. The
-//! median of these reports is the agreed value, and the median of the last agreed values is used. The curves go through
-//! these medians. Memory is bounded: of many reporters, those that reported last count.
+//! The cost curves of one op on one device. Reporters are processes that report the times of their jobs. For each size
+//! class, the agreed value is the median over the last report of each reporter. The curves go through the medians of
+//! the last few agreed values. Memory is bounded: only the reporters that reported last are kept.
 
 use model::cost::{CostCurve, Mean};
 use units::Nanos;
 
 use super::{JobReport, SizeSums};
 
-/// The curves, and the reports from which they are made.
+/// The cost curves of one op on one device, and the reports from which they are computed.
 #[derive(Debug)]
 pub(super) struct Curve {
     fits: Fits,
     reporters: Vec<Reporter>,
     recent: [RecentValues; CLASSES],
-    /// The number of reports in a row that were far off. `strange_since` is the time of the first.
-    strange: u32,
-    strange_since: Nanos,
+    /// The number of reports in a row after which the agreed values differed from the curves by the factor
+    /// [`OUTLIER_RATIO`] or more. `outliers_since` is the time of the first of these reports.
+    outliers: u32,
+    outliers_since: Nanos,
     last: Nanos,
     pub(super) jobs: u64,
     pub(super) refused_jobs: u64,
     pub(super) doubted: u64,
 }
 
-/// The curves of the device's service time, of the time from submission to completion, and of the time on the calling
-/// core. The last curve exists if that time is measured.
+/// The curves of the device's service time, of the time from submission to completion, and of the time on the
+/// calling core. The last curve exists only if its time was measured.
 #[derive(Debug)]
 struct Fits {
     service: CostCurve,
@@ -31,7 +32,7 @@ struct Fits {
     host: Option<CostCurve>,
 }
 
-/// The last few values of one class on which reporters agreed.
+/// The last few values of one size class. Each is the median over the processes that report jobs.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentValues {
     last: [Option<Agreed>; RECENT_MAX],
@@ -56,16 +57,16 @@ struct Reporter {
 /// Selects one of a cell's times (ns).
 type TimeOf = fn(&Cell) -> f32;
 
-/// The last report of a reporter on a size class.
+/// The last report of one process on its jobs of one size class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    /// The time until which the report holds.
+    /// The time until which the report is valid.
     until: Nanos,
     jobs_per_s: f32,
     bytes: f32,
     service_ns: f32,
     latency_ns: f32,
-    /// The time on the calling core. It is not a number if the time is not known.
+    /// The time on the calling core (ns). It is NaN if the time is not known.
     host_ns: f32,
 }
 
@@ -76,8 +77,8 @@ impl Curve {
             fits: Fits::starting_from(&nothing),
             reporters: Vec::new(),
             recent: [RecentValues::default(); CLASSES],
-            strange: 0,
-            strange_since: Nanos(0),
+            outliers: 0,
+            outliers_since: Nanos(0),
             last: Nanos(0),
             jobs: 0,
             refused_jobs: 0,
@@ -98,12 +99,12 @@ impl Curve {
         &self.fits.latency
     }
 
-    /// Returns the curve of the time that a job takes of the calling core, if that was measured.
+    /// Returns the curve of a job's time on the calling core, if it was measured.
     pub(super) fn host(&self) -> Option<&CostCurve> {
         self.fits.host.as_ref()
     }
 
-    /// Returns the rate of jobs by size class, over the reports that still hold.
+    /// Returns the jobs per second by size class, over the reports that are still valid.
     pub(super) fn jobs_per_s(&self, now: Nanos) -> [f64; CLASSES] {
         let rate = |class: usize| {
             let cells = self.reporters.iter().map(|reporter| &reporter.classes[class]);
@@ -112,9 +113,9 @@ impl Curve {
         std::array::from_fn(rate)
     }
 
-    /// Updates the curves with a report, and returns the classes that occurred. A report over less than `tick` counts
-    /// as a report over a whole tick. A reporter that claims a shorter time is therefore heard neither more often nor
-    /// with more jobs per second.
+    /// Updates the curves with a report, and returns the classes that occurred. A report over less than
+    /// `tick` counts as a report over a whole tick, so that a reporter gains no weight by claiming a shorter
+    /// time.
     pub(super) fn observe(
         &mut self,
         report: &JobReport<'_>,
@@ -141,7 +142,8 @@ impl Curve {
         occurred.into_iter().map(|(class, _)| class).collect()
     }
 
-    /// Returns the index of a reporter. A new reporter may replace the one that was silent for longest.
+    /// Returns the index of the reporting process `name` in `reporters`. If there is no space, a new process replaces
+    /// the one that was silent for longest.
     fn reporter(&mut self, name: &str, now: Nanos) -> usize {
         let known = self.reporters.iter().position(|reporter| *reporter.name == *name);
         let slot = known.unwrap_or_else(|| {
@@ -159,15 +161,18 @@ impl Curve {
         slot
     }
 
-    /// Adds the values on which reporters agree, and computes the curves again. If the values are far off twice in a
-    /// row, all earlier values are forgotten.
+    /// Adds the agreed values of the size classes in `occurred` after the process at index `slot` has reported, and
+    /// computes the curves again. An agreed value is the median over all reporting processes. Agreed values that differ
+    /// from the curves by the factor [`OUTLIER_RATIO`] or more are outliers. They leave the curves the same until
+    /// [`OUTLIERS_TO_CHANGE`] reports in a row had outliers. Then, if the processes' values are outliers over all sizes
+    /// too, the device has changed, and all values from before these reports are forgotten.
     fn feed(&mut self, occurred: &[(usize, u64)], slot: usize, covered: Nanos, now: Nanos) {
         let mut agreed = Vec::new();
         for (class, jobs) in occurred {
             let reported = self.reporters[slot].classes[*class];
             let Some(cell) = agreed_on(&self.reporters, *class, &self.fits, now) else { continue };
             let apart = (reported.latency_ns / reported.bytes) / (cell.latency_ns / cell.bytes);
-            if !(1.0 / DOUBT..DOUBT).contains(&apart) {
+            if !(1.0 / DOUBT_RATIO..DOUBT_RATIO).contains(&apart) {
                 self.doubted += 1;
             }
             // Many reporters report the same, so an agreed value is added only as often as it is new.
@@ -180,22 +185,22 @@ impl Curve {
         if agreed.is_empty() {
             return;
         }
-        if !is_strange(median(agreed)) {
-            self.strange = 0;
+        if !is_outlier(median(agreed)) {
+            self.outliers = 0;
             return self.draw(covered, now);
         }
-        if self.strange == 0 {
-            self.strange_since = now;
+        if self.outliers == 0 {
+            self.outliers_since = now;
         }
-        self.strange = self.strange.saturating_add(1);
-        if self.strange < STRANGE_FEEDS {
+        self.outliers = self.outliers.saturating_add(1);
+        if self.outliers < OUTLIERS_TO_CHANGE {
             return;
         }
         // A reporter that alone reports some sizes is heard for those sizes, and the curve follows.
-        if is_strange(overall(&self.reporters, &self.fits, now)) {
-            let since = self.strange_since;
+        if is_outlier(overall(&self.reporters, &self.fits, now)) {
+            let since = self.outliers_since;
             self.recent.iter_mut().for_each(|recent| recent.forget_before(since));
-            self.strange = 0;
+            self.outliers = 0;
         }
         self.draw(covered, now);
     }
@@ -237,7 +242,8 @@ impl RecentValues {
             .for_each(|agreed| *agreed = None);
     }
 
-    /// Returns the median of the live values by their distance from the curve, with the number of all their jobs.
+    /// Returns the median ratio of the recent values to the curve, as a time at the size of the last of these values.
+    /// Values older than `age_max` and values without this time are ignored. Returns none if no value is left.
     fn middle(
         &self,
         curve: &CostCurve,
@@ -258,7 +264,7 @@ impl RecentValues {
 }
 
 impl Cell {
-    /// Returns the means of a class. Returns none if no honest process can have counted these sums.
+    /// Returns the class and the mean values of these sums. Returns none if the sums are impossible.
     fn from_sums(sums: &SizeSums, covered: Nanos, now: Nanos) -> Option<(usize, Self)> {
         let class = usize::try_from(sums.log2).ok().filter(|class| *class < CLASSES)?;
         let mean = |sum: u64| sum as f64 / sums.jobs as f64;
@@ -284,8 +290,8 @@ impl Cell {
 }
 
 impl Fits {
-    /// Creates curves with half of the time fixed and half proportional to the size. One size says nothing about other
-    /// sizes, so the ratio of two devices is assumed to be the same there.
+    /// Creates curves from one cell: half of its time is fixed and half is proportional to the size. One size
+    /// says nothing about other sizes, so the ratio of two devices is assumed to be the same for all sizes.
     fn starting_from(cell: &Cell) -> Self {
         let curve = |time_ns: f32| {
             let (half, bytes) = (f64::from(time_ns) / 2.0, f64::from(cell.bytes));
@@ -295,7 +301,7 @@ impl Fits {
         Self { service: curve(cell.service_ns), latency: curve(cell.latency_ns), host: None }
     }
 
-    /// Returns the time of a job by a cell, divided by the currently expected time.
+    /// Returns the latency of a cell divided by the latency that the curve gives.
     fn times_expected(&self, cell: &Cell) -> f64 {
         times_expected(&self.latency, cell, |cell| cell.latency_ns)
     }
@@ -305,11 +311,11 @@ fn times_expected(curve: &CostCurve, cell: &Cell, time_ns: TimeOf) -> f64 {
     f64::from(time_ns(cell)) / curve.service.at(cell.bytes as usize).max(1.0)
 }
 
-fn is_strange(times: f64) -> bool {
-    !(1.0 / STRANGE..STRANGE).contains(&times)
+fn is_outlier(times: f64) -> bool {
+    !(1.0 / OUTLIER_RATIO..OUTLIER_RATIO).contains(&times)
 }
 
-/// Returns the median by weight. It is 1 if there are no values.
+/// Returns the median of values with weights. It is 1 if there are no values.
 fn median(mut values: Vec<(f64, u64)>) -> f64 {
     values.sort_by(|one, other| one.0.total_cmp(&other.0));
     let total: u128 = values.iter().map(|(_, weight)| u128::from(*weight)).sum();
@@ -323,15 +329,17 @@ fn median(mut values: Vec<(f64, u64)>) -> f64 {
     1.0
 }
 
-/// Returns the cell of the reporter in the middle, for a class.
+/// Returns the values of the median process for a size class. Processes are ordered by their latency relative to the
+/// latency that the curve gives. Returns none if no report on the class is valid.
 fn agreed_on(reporters: &[Reporter], class: usize, fits: &Fits, now: Nanos) -> Option<Cell> {
     let cells = reporters.iter().map(|reporter| reporter.classes[class]);
     let live = cells.filter(|cell| cell.until > now);
     middle(live.map(|cell| (fits.times_expected(&cell), cell)).collect()).map(|(_, cell)| cell)
 }
 
-/// Returns the factor by which the median reporter is off, over all of its sizes. Each reporter has one vote, however
-/// many sizes or jobs it reports. Returns 1 if there is no reporter.
+/// Returns the median over the reporting processes of their latency, over all of their sizes, divided by the latency
+/// that the curve gives. Each process has one vote, however many sizes or jobs it reports. Returns 1 if there is no
+/// process.
 fn overall(reporters: &[Reporter], fits: &Fits, now: Nanos) -> f64 {
     let times_off = |reporter: &Reporter| {
         let live = reporter.classes.iter().filter(|cell| cell.until > now);
@@ -343,8 +351,8 @@ fn overall(reporters: &[Reporter], fits: &Fits, now: Nanos) -> f64 {
     middle(reporters.iter().filter_map(times_off).collect()).map_or(1.0, |(times, ())| times)
 }
 
-/// Returns the value in the middle by its factor. Of two values in the middle, it returns the one that is nearer to the
-/// current knowledge.
+/// Returns the value with the median factor. Of two values in the middle, it returns the value whose factor
+/// is nearer to 1.
 fn middle<T>(mut all: Vec<(f64, T)>) -> Option<(f64, T)> {
     let off = |times: f64| times.max(f64::MIN_POSITIVE).ln();
     all.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -356,28 +364,30 @@ fn middle<T>(mut all: Vec<(f64, T)>) -> Option<(f64, T)> {
 /// The number of size classes. They cover sizes up to 2 GiB, which is beyond the largest item.
 pub(super) const CLASSES: usize = 31;
 
-/// The most reporters. Of a larger number, those that reported last are a sample.
+/// The maximum number of reporting processes. If there are more, those that reported last are kept.
 const REPORTERS_MAX: usize = 16;
 
-/// The number of values that are stored per class. Of seven, three may be far off.
+/// The number of values that are stored per class. The median of seven values tolerates three outliers.
 const RECENT_MAX: usize = 7;
 
-/// The number of report intervals after which a value is forgotten, but not before `AGE_MIN`: sizes that are only
-/// probed are rare.
+/// The number of report intervals after which a value is forgotten, but not before [`AGE_MIN`]. Values are
+/// kept for so long because sizes that are only probed are rare.
 const AGE_REPORTS: u64 = 10;
 const AGE_MIN: Nanos = Nanos::secs(10);
 
-/// The bounds on the time for which a report holds. It holds for three of its reporter's intervals, but a first report
-/// may cover hours.
+/// The bounds on the time for which a report is valid. This time is three times the interval that the report
+/// covers, but a first report may cover hours.
 const HOLDS_MIN: Nanos = Nanos::secs(1);
 const HOLDS_MAX: Nanos = Nanos::secs(30);
 
-/// A reporter is doubted if it differs by this factor from the value on which the others agree.
-const DOUBT: f32 = 4.0;
+/// A report counts as doubted if its latency per byte differs by this factor from the value on which the reporting
+/// processes agree.
+const DOUBT_RATIO: f32 = 4.0;
 
-/// The longest latency: an hour. No job waits that long.
+/// The maximum plausible latency (ns): an hour.
 const LATENCY_NS_MAX: f64 = 3.6e12;
 
-/// A device whose values are off by this factor, this many times in a row, has changed.
-const STRANGE: f64 = 2.0;
-const STRANGE_FEEDS: u32 = 2;
+/// A device counts as changed if its reported latencies differ from the curve by this factor in [`OUTLIERS_TO_CHANGE`]
+/// reports in a row.
+const OUTLIER_RATIO: f64 = 2.0;
+const OUTLIERS_TO_CHANGE: u32 = 2;

@@ -1,12 +1,12 @@
-//! The scheduler's logic. The reports of processes on their jobs, by size, become cost curves per op and device
-//! (`curve`). The curves become parameters of [`crate::FittedOffload`]: the size from which a device pays
-//! (`break_even`, `control`), and the share that each device gets. The logic is pure: reports and the time are
-//! arguments. It does not depend on who reports. A reporter that is far from the others is outvoted. A reporter without
-//! others is believed only as fast as the curves follow.
+//! The scheduler's logic. The reports of processes on their jobs, by size, become cost curves per op and
+//! device (`curve`). The curves become parameters of [`crate::FittedOffload`]: the size from which a device
+//! pays (`break_even`, `control`), and the share that each device gets. The logic is pure: reports and the
+//! time are arguments. It does not depend on who reports. A reporter that is far from the others is outvoted.
+//! A single reporter is trusted only as fast as the curves follow.
 //!
-//! It compares two things. The first is the current time of jobs from submission to completion, including a device's
-//! queue and the path to it. The second is the time that a job takes of the calling core: the busier the core is, the
-//! longer others wait for it.
+//! The scheduler compares devices by two times. The first is the current time of jobs from submission to
+//! completion, including a device's queue and the path to it. The second is the time of a job on the calling
+//! core: the busier the core is, the longer other jobs wait for it.
 
 mod break_even;
 mod control;
@@ -47,9 +47,9 @@ pub struct SizeSums {
     pub jobs: u64,
     /// The sum of the jobs' sizes (bytes).
     pub work_bytes: u64,
-    /// The sum of the times that the device worked (ns).
+    /// The sum of the service times of the jobs (ns).
     pub service_ns: u64,
-    /// The sum of the times that jobs waited in addition to the service (ns).
+    /// The sum of the queueing times of the jobs (ns).
     pub queueing_ns: u64,
     /// The number of jobs whose time on the calling core was measured.
     pub host_jobs: u64,
@@ -68,7 +68,7 @@ pub struct Decision {
     pub bytes_min: u64,
     /// The device's share, 1 to [`WEIGHT_MAX`].
     pub weight: u16,
-    /// The largest job for which the calling thread waits (bytes). It is 0 if it waits for none.
+    /// The largest job for which the calling thread waits (bytes). It is 0 if the thread waits for no job.
     pub wait_bytes_max: u64,
 }
 
@@ -79,21 +79,21 @@ pub struct Fitted<'a> {
     pub op: Op,
     /// The device's name.
     pub device: &'a str,
-    /// The curve of the time that the device works.
+    /// The curve of the service time.
     pub service: &'a CostCurve,
     /// The curve of the current time from submission to completion.
     pub latency: &'a CostCurve,
-    /// The curve of the time that a job takes of the calling core. It is none if this was not measured, as in software.
+    /// The curve of a job's time on the calling core, if it was measured. It is none in software.
     pub host: Option<&'a CostCurve>,
     /// The number of jobs from which this was learnt.
     pub jobs: u64,
     /// The number of jobs whose reported values are impossible.
     pub refused_jobs: u64,
-    /// The number of times that a reporter was far from the value on which the others agree.
+    /// The number of times that a process reported a value far from the value on which all reporting processes agree.
     pub doubted: u64,
     /// The sizes of the op that occurred recently (bytes): the start of the smallest class and the end of the largest.
     pub seen_bytes: Option<(u64, u64)>,
-    /// The size from which the device pays by present knowledge (bytes). The decision follows this size.
+    /// The size from which the device pays by the current curves (bytes). The decision follows it.
     pub break_even_bytes: Option<u64>,
     /// The decision about this op and device. It is none for software, or if too little is known.
     pub decision: Option<&'a Decision>,
@@ -102,7 +102,7 @@ pub struct Fitted<'a> {
 /// The time of all jobs in software, divided by their time with offloading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
-    /// The gain by the curves, with each job where the parameters send it.
+    /// The gain according to the curves if each job ran where the decisions send it.
     pub predicted: f64,
     /// The gain of the jobs as they ran.
     pub measured: f64,
@@ -143,8 +143,8 @@ impl Rate {
         }
     }
 
-    /// Returns the number of jobs per probe, so that about one probe happens in [`PROBE_WITHIN_S`]. It stays
-    /// `now_every` unless the new number differs a lot.
+    /// Returns the number of jobs per probe, so that about one probe happens in [`PROBE_WITHIN_S`] seconds. The result
+    /// is `now_every` unless the new number differs from it by more than a factor of 1.7.
     fn probe_every(&self, now_every: u32) -> u32 {
         let (most, least) = (f64::from(PROBE_EVERY), f64::from(PROBE_EVERY_COLD));
         let wanted = (self.jobs_per_s * PROBE_WITHIN_S).clamp(least, most).log2();
@@ -172,7 +172,7 @@ struct DeviceState {
     /// The size that the decision follows, as a power of two.
     proposed_log2: Option<f64>,
     decision: Option<Decision>,
-    /// The reporter that first named the device.
+    /// The name of the process whose report first named the device.
     reporter: Box<str>,
 }
 
@@ -199,7 +199,7 @@ impl Scheduling {
 
     /// Updates the curves with a report.
     pub fn observe(&mut self, report: &JobReport<'_>, now: Nanos) {
-        if !report.sizes.iter().any(|sums| sums.jobs > 0) || !self.has_room(report, now) {
+        if !report.sizes.iter().any(|sums| sums.jobs > 0) || !self.has_capacity(report, now) {
             return;
         }
         self.rate.count(report, self.tick);
@@ -223,7 +223,7 @@ impl Scheduling {
 
     /// Returns whether the report's curve exists or may be created. To make space, this may remove a curve that had no
     /// report for a long time.
-    fn has_room(&mut self, report: &JobReport<'_>, now: Nanos) -> bool {
+    fn has_capacity(&mut self, report: &JobReport<'_>, now: Nanos) -> bool {
         let known = self.ops.get(&report.op);
         if known.is_some_and(|op| op.devices.contains_key(report.device)) {
             return true;
@@ -238,11 +238,11 @@ impl Scheduling {
         let devices = self.ops.iter().flat_map(|(op, state)| {
             state.devices.iter().map(move |(name, device)| (device, *op, name))
         });
-        let may_leave = devices.filter(|(device, ..)| !has_its_part || is_reporters(device));
-        let devices = may_leave.map(|(device, op, name)| (device.curve.last(), op, name));
+        let evictable = devices.filter(|(device, ..)| !has_its_part || is_reporters(device));
+        let devices = evictable.map(|(device, op, name)| (device.curve.last(), op, name));
         let oldest = devices.min_by_key(|(last, ..)| *last);
-        let leaver = oldest.filter(|(last, ..)| now.since(*last) >= STALE);
-        let Some((_, op, name)) = leaver.map(|(last, op, name)| (last, op, name.clone())) else {
+        let evicted = oldest.filter(|(last, ..)| now.since(*last) >= STALE);
+        let Some((_, op, name)) = evicted.map(|(last, op, name)| (last, op, name.clone())) else {
             self.left_out += 1;
             return false;
         };
@@ -278,12 +278,12 @@ impl Scheduling {
         devices.filter_map(|device| device.decision.as_ref())
     }
 
-    /// Returns the number of jobs per probe. A probe runs on another device than the decision says.
+    /// Returns the number of jobs per probe. A probe runs on a device that the decisions do not select.
     pub fn probe_every(&self) -> u32 {
         self.probe_every
     }
 
-    /// Returns the knowledge by op and device.
+    /// Returns the curves, counts and decisions by op and device.
     pub fn fitted(&self, now: Nanos) -> impl Iterator<Item = Fitted<'_>> {
         self.ops.iter().flat_map(move |(op, state)| {
             let seen = state.seen(now);
@@ -303,9 +303,9 @@ impl Scheduling {
         })
     }
 
-    /// Returns the gain of offloading for these jobs of one op. Each job comes with the device on which it ran. Returns
-    /// none if software's cost is not known. For jobs that ran on a device, the time in software is an estimate: the
-    /// curve states the current time of jobs, which may differ from the time when these jobs ran.
+    /// Returns the gain of offloading for these jobs of one op. `ran` has the sums of jobs with the device on
+    /// which they ran. Returns none if software's cost is not known. For jobs that ran on a device, the time
+    /// in software is an estimate from the current curve.
     pub fn gain<'a>(
         &self,
         op: Op,
@@ -415,8 +415,8 @@ impl OpState {
         sums
     }
 
-    /// Gives each device its share, in proportion to its speed. The load does not count: a device with a smaller share
-    /// serves sooner, would get a larger share, and the shares would oscillate.
+    /// Sets each device's share in proportion to its speed, and returns whether a share changed. The load
+    /// does not count, because the shares would then oscillate: a device with a small share responds sooner.
     fn share(&mut self) -> bool {
         let speed = |device: &DeviceState| {
             1.0 / device.curve.service().service.at(REFERENCE_BYTES).max(1.0)
@@ -443,37 +443,38 @@ impl OpState {
 /// The name under which processes report the calling core.
 pub const SOFTWARE: &str = "software";
 
-/// The largest share.
+/// The largest weight of a device, which determines its share of the jobs.
 pub const WEIGHT_MAX: u16 = 100;
 
 /// The size at which devices are compared (bytes).
 const REFERENCE_BYTES: usize = 4_096;
 
-/// The fewest jobs from which a cost is used. With fewer, a single slow job would decide.
+/// The minimum number of jobs from which a cost is used. With fewer jobs, a single slow job would decide.
 pub const JOBS_MIN: u64 = 32;
 
-/// A device without jobs for this long gets no new decision, and may be forgotten.
+/// The time without jobs after which a device gets no new decision and may be forgotten.
 const STALE: Nanos = Nanos::secs(30);
 
-/// Software without jobs for this long is not used for comparison. This is a long time, because a device that takes all
-/// jobs leaves few for software. Software is still the calling core. A scheduler that waited for new jobs in software
-/// would not leave a device that slowed down.
+/// The time without jobs after which software is not used for comparison. It is long, because a device that
+/// takes all jobs leaves few for software, and software is still the calling core. A scheduler that waited
+/// for new jobs in software would keep using a device that slowed down.
 const SOFTWARE_STALE: Nanos = Nanos::secs(600);
 
 /// The time after which a size that did not occur again no longer counts.
 const SEEN: Nanos = Nanos::secs(60);
 
-/// The most curves. Each takes some 20 KiB. Two ops on a hundred devices fit.
+/// The maximum number of curves: two ops on a hundred devices fit. Each curve takes some 20 KiB.
 const CURVES_MAX: usize = 256;
 
-/// The most curves of one reporter: every op on ten devices. A reporter that invents names leaves space for others.
+/// The maximum number of curves that exist because of one process: every op on ten devices. It limits a process that
+/// reports invented names.
 const REPORTER_CURVES_MAX: usize = 64;
 
-/// The time (s) within which every arm is probed about once. With few jobs, a larger share of them probes. The cost per
-/// job is then at most the cost that is accepted while nothing is known.
+/// The time within which every arm is probed about once (s). With few jobs, a larger share of them are
+/// probes. The cost per job is then at most the cost that is accepted while nothing is known.
 const PROBE_WITHIN_S: f64 = 16.0;
 
-/// The share of probes changes only if it is off by more than a factor of 1.7.
+/// The number of jobs per probe changes only if it differs from the computed number by more than a factor of 1.7.
 const PROBE_BAND_LOG2: f64 = 0.75;
 
 /// The number of ticks over which rates are smoothed.
@@ -487,10 +488,11 @@ const PROBE_EVERY: u32 = 256;
 /// thousands of jobs.
 const PROBE_EVERY_COLD: u32 = 32;
 
-/// The time after which more probing does not help to learn what is still unknown.
+/// The time for which a new op is probed at [`PROBE_EVERY_COLD`]. More probes would not help.
 const COLD: Nanos = Nanos::secs(20);
 
-/// Shares change only if they are off by a third or more. A change at most doubles or halves a share.
+/// The weight by which a device gets its share of the jobs changes only if it differs from the computed weight by a
+/// third or more. A change at most doubles or halves a weight.
 const WEIGHT_BAND_LOG2: f64 = 0.4;
 const WEIGHT_STEP: f64 = 2.0;
 

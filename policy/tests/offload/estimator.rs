@@ -4,8 +4,8 @@
 use policy::Placement;
 use units::Nanos;
 
-/// The weight of the newest completion. The second weight is for a completion that is the first in a while: old
-/// experience says little, and probes of an arm that is not chosen are rare.
+/// The weight of the newest completion. [`FIRST_IN_A_WHILE`] is the weight of the first completion in a
+/// while, because old estimates say little and probes of an arm that is not chosen are rare.
 const NEW: f64 = 1.0 / 8.0;
 const FIRST_IN_A_WHILE: f64 = 1.0 / 2.0;
 
@@ -27,7 +27,7 @@ struct Device {
     seen: [u32; CLASSES],
     /// The number of arrivals at the last completion of a class.
     learnt: [u64; CLASSES],
-    /// The time that each job inside the device adds.
+    /// The time that each job in flight on the device adds.
     per_job_ns: f64,
 }
 
@@ -57,10 +57,11 @@ impl Estimator {
         }
     }
 
-    /// Learns from a job that was submitted with `depth` jobs inside. The job was not done at the first of the two
-    /// times after its submission, and was done at the second. Only the part of the expected time outside of these is
-    /// an error, because a core that polls late must not blame the device. The slope gets the part of the error that
-    /// corresponds to the queue, and the base gets the rest.
+    /// Updates the estimates with a job that found `depth` other jobs in the device when it was submitted, and
+    /// completed between the two times `took_ns` after its submission (ns). The error is the distance of the expected
+    /// time from this interval, so that a late poll does not count against the device. The time per job in the device
+    /// (slope) gets the part of the error that corresponds to the queue. The time with an empty queue (base) gets the
+    /// rest.
     pub(crate) fn learn(&mut self, device: usize, bytes: usize, took_ns: (f64, f64), depth: usize) {
         let device = &mut self.devices[device];
         let age = self.arrivals - device.learnt[class(bytes)];
@@ -120,7 +121,8 @@ impl Estimator {
     }
 }
 
-/// The number of jobs inside at which base and slope share an error equally.
+/// An estimate is the time with an empty queue plus a time for each job in the device. An error of the estimate
+/// corrects both. If the device holds this number of jobs, each of the two gets half of the error.
 const DEPTH_OF_EQUAL_PARTS: f64 = 2.0;
 
 fn class(bytes: usize) -> usize {

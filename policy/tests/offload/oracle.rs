@@ -1,7 +1,7 @@
-//! Two references for `LeastLatency`. `Oracle` is the same objective in plain code, without probes or hysteresis. It
-//! runs on a machine that shows it the exact times of the current job. It shows how much the policy loses because it
-//! does not know these times. `hindsight` has no objective: it tries decisions, and the mean latency of the run
-//! decides. It also shows how much the objective loses.
+//! Two references for `LeastLatency`. `Oracle` is the same objective in plain code, without probes or
+//! hysteresis. It sees the exact times of the current job, so it shows the loss from inexact estimates.
+//! `hindsight` uses no objective: it searches for the fixed arms with the least mean latency over a run. It
+//! also shows the loss from the objective.
 
 use policy::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
 
@@ -84,7 +84,7 @@ const PLACES: [(usize, Placement); 3] =
     [(0, Placement::Software), (1, Placement::Sync), (1, Placement::Async)];
 
 /// The number of size classes: one for sizes below 128 B, and one for each power of two from 128 B to 16 KiB.
-/// beyond.
+/// The last class also contains larger sizes.
 const CLASSES: usize = 9;
 
 fn class(bytes: usize) -> usize {

@@ -3,22 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use device::machine::Line;
 use device::{Class, TenantId};
 use policy::scheduling::{Decision, Gain, JobReport, Scheduling, SizeSums};
 use policy::{DeviceState, FittedOffload, JobFacts, Offload, Placement, Policy, Snapshot};
 use units::{Nanos, Op, Prng};
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
-    pub(crate) fixed_ns: f64,
-    pub(crate) ns_per_byte: f64,
-}
-
-impl Line {
-    fn at(&self, bytes: usize) -> f64 {
-        self.fixed_ns + self.ns_per_byte * bytes as f64
-    }
-}
 
 /// The services' cores, which have other work in addition to jobs. A core's load decides how much it costs to hold the
 /// core. That cost decides where jobs go, and thereby the load.
@@ -65,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) line: Line,
     pub(crate) jobs: u64,
     free_ns: f64,
-    inside: Vec<f64>,
+    in_flight: Vec<f64>,
 }
 
 /// The false statements that one of the services makes.
@@ -104,7 +93,7 @@ pub(crate) struct Fleet {
     pub(crate) nonsense: Option<Nonsense>,
     /// The rate of jobs of each service.
     pub(crate) jobs_per_s: f64,
-    /// The cores. It is none if nobody measures them.
+    /// The cores, if their load is measured.
     pub(crate) cores: Option<Cores>,
     /// The number of times that a decision changed.
     pub(crate) changes: u64,
@@ -122,7 +111,7 @@ const QUEUE: usize = 64;
 
 impl Fleet {
     pub(crate) fn new(services: usize, software: Line, devices: &[Line]) -> Self {
-        let shared = |line: &Line| Shared { line: *line, jobs: 0, free_ns: 0.0, inside: vec![] };
+        let shared = |line: &Line| Shared { line: *line, jobs: 0, free_ns: 0.0, in_flight: vec![] };
         let mut fleet = Self {
             software,
             devices: devices.iter().map(shared).collect(),
@@ -199,8 +188,8 @@ impl Fleet {
         let now_ns = self.now_ns;
         let mut states = vec![state(0)];
         for device in &mut self.devices {
-            device.inside.retain(|done_ns| *done_ns > now_ns);
-            states.push(state(device.inside.len()));
+            device.in_flight.retain(|done_ns| *done_ns > now_ns);
+            states.push(state(device.in_flight.len()));
         }
         let facts = JobFacts {
             op: Op::Compress,
@@ -222,7 +211,7 @@ impl Fleet {
             let service_ns = device.line.at(bytes) * noise;
             let start_ns = device.free_ns.max(now_ns);
             device.free_ns = start_ns + service_ns;
-            device.inside.push(device.free_ns);
+            device.in_flight.push(device.free_ns);
             device.jobs += 1;
             (name(choice.device()), service_ns, start_ns - now_ns)
         };
@@ -243,8 +232,8 @@ impl Fleet {
         }
     }
 
-    /// Returns the time that a job waits in addition to its service, including the wait for the core. Also returns the
-    /// time that it takes of the core, if that is measured.
+    /// Returns the time that a job waits in addition to its service, including the wait for the core. Also
+    /// returns the job's core time, if it is measured.
     fn on_core(
         &mut self,
         service: usize,
@@ -269,8 +258,9 @@ impl Fleet {
         let sums = std::mem::take(&mut self.sums[reporter]);
         let mut by_device: BTreeMap<String, Vec<SizeSums>> = BTreeMap::new();
         for ((device, _), size_sums) in sums {
-            let lies = self.nonsense.filter(|_| reporter == 0);
-            let size_sums = lies.map_or(size_sums, |nonsense| nonsense.distort(&device, size_sums));
+            let distortion = self.nonsense.filter(|_| reporter == 0);
+            let size_sums =
+                distortion.map_or(size_sums, |nonsense| nonsense.distort(&device, size_sums));
             by_device.entry(device).or_default().push(size_sums);
         }
         let now = self.now();

@@ -1,18 +1,19 @@
-//! Tests the scheduler's logic with simulated services in virtual time. It finds the sizes that pay within seconds,
-//! from nothing and again when a device changes, and then does not change them. Noise, outliers and a reporter of
-//! nonsense do not move them.
+//! Tests the scheduler's logic with simulated services in virtual time. The scheduler must find the sizes
+//! that pay within seconds, both at the start and after a device changes, and then keep them. Noise, outliers
+//! and a reporter of false values must not move them.
 #![allow(clippy::unwrap_used)]
 
 mod fleet;
 
-use fleet::{Cores, Fleet, Line, Nonsense};
+use device::machine::Line;
+use fleet::{Cores, Fleet, Nonsense};
 use policy::scheduling::{JobReport, Scheduling, SizeSums};
 use units::{Nanos, Op, Prng};
 
 const SOFTWARE: Line = Line { fixed_ns: 1_000.0, ns_per_byte: 4.0 };
 const DEVICE: Line = Line { fixed_ns: 9_000.0, ns_per_byte: 0.5 };
 
-/// The size (bytes) at which the lines cross: 8,000 / 3.5.
+/// The size at which the lines of software and device cross (bytes): 8,000 / 3.5.
 const BREAK_EVEN: f64 = 2_286.0;
 /// A device whose fixed time is ten times as long. Its line crosses software's at 89,000 / 3.5.
 const SLOWER: Line = Line { fixed_ns: 90_000.0, ns_per_byte: 0.5 };
@@ -26,7 +27,7 @@ fn off_by(fleet: &Fleet, bytes: f64) -> f64 {
     (fleet.bytes_min("virtual") as f64 / bytes).log2().abs()
 }
 
-/// The largest distance at which a threshold counts as right: the band in which the control does not move it, and the
+/// The maximum error of a correct threshold (log2): the band in which the control does not move it, and the
 /// error of the curves.
 const NEAR_LOG2: f64 = 0.75;
 
@@ -81,7 +82,7 @@ fn a_device_slower_at_every_size_gets_only_probes() {
     assert!(share < 0.01, "{share}");
 }
 
-/// Software for which the device pays at every size, and a device that is ten times slower at each size.
+/// Software so slow that the device pays at every size. [`TENFOLD`] is ten times slower at each size.
 const DEAR_SOFTWARE: Line = Line { fixed_ns: 20_000.0, ns_per_byte: 40.0 };
 const TENFOLD: Line = Line { fixed_ns: 90_000.0, ns_per_byte: 5.0 };
 

@@ -3,17 +3,18 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
 
-/// A command that is sent behind every request. Its answer marks the end of the request's answer.
+use harness::Process;
+
+/// A command that is sent after every request. Its answer marks the end of the request's answer.
 const SENTINEL: &[u8] = b"mg no_such_item k\r\n";
 const SENTINEL_ANSWER: &[u8] = b"EN kno_such_item\r\n";
 
 /// A running memcached and one connection to it.
 pub(crate) struct Memcached {
-    child: Child,
+    _process: Process,
     port: u16,
     stream: TcpStream,
 }
@@ -22,28 +23,10 @@ impl Memcached {
     /// Starts memcached. Returns none and prints a message if this machine has no memcached 1.6.18.
     /// In CI that is a failure.
     pub(crate) fn start() -> Option<Self> {
-        let version = Command::new("memcached").arg("-V").output();
-        let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-        match version {
-            Ok(version) if version.trim() == "memcached 1.6.18" => {}
-            other => {
-                assert!(std::env::var_os("CI").is_none(), "CI needs memcached 1.6.18: {other:?}");
-                eprintln!("SKIPPED: no memcached 1.6.18 to compare with: {other:?}");
-                return None;
-            }
-        }
-        let directory = tempfile::tempdir().expect("a directory for the port's file");
-        let port_file = directory.path().join("port");
-        let child = Command::new("memcached")
-            .args(["-l", "127.0.0.1", "-p", "-1", "-U", "0", "-u", "root"])
-            .env("MEMCACHED_PORT_FILENAME", &port_file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("memcached starts");
-        let port = wait_for_port(&port_file);
-        Some(Self { child, port, stream: connect(port) })
+        harness::needs_memcached("1.6.18")?;
+        let started = harness::memcached(None, None, Stdio::null(), &[]);
+        let (process, port) = started.expect("memcached starts");
+        Some(Self { _process: process, port, stream: connect(port) })
     }
 
     /// Returns memcached's answer to `bytes`, and whether it closed the connection.
@@ -86,29 +69,9 @@ impl Memcached {
     }
 }
 
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).expect("memcached listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time limit");
     stream.set_nodelay(true).expect("no delay");
     stream
-}
-
-fn wait_for_port(file: &Path) -> u16 {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < deadline {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let port = text.lines().find_map(|line| line.strip_prefix("TCP INET: "));
-        if let Some(port) = port.and_then(|port| port.trim().parse().ok()) {
-            return port;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("memcached told no port within ten seconds");
 }

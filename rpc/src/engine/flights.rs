@@ -1,5 +1,5 @@
-//! The requests between packet and answer, and the loaded services. This module knows which service
-//! answers a token, and with which functions. A token that is not in flight belongs to no request.
+//! The requests in flight and the loaded services. This module finds the request of a token and the
+//! functions of its service. A token that is not in flight belongs to no request.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct Flight {
     pub(super) generation: u32,
     /// The address of the request's packet.
     pub(super) packet: Address,
-    /// The function and the caller's number. They are known once the application has the request.
+    /// The function and the caller's sequence number. They are known once the application has the request.
     pub(super) received: Option<(u32, i32)>,
 }
 
@@ -46,7 +46,7 @@ impl Loaded {
 
 #[derive(Debug)]
 pub(super) struct Flights {
-    /// The flights by place. A token is a serial number times the number of places, plus the place.
+    /// The flights, indexed by place. A token is a serial number times the number of places, plus the place.
     places: Vec<Option<Flight>>,
     free: Vec<usize>,
     serial: u64,
@@ -131,8 +131,8 @@ impl Flights {
         Some((flight, &*loaded.functions))
     }
 
-    /// Adds a request that another engine received. The request keeps the place that it has in the
-    /// other engine, where no other request can hold it. The place is therefore free here as well.
+    /// Adds a request that another engine received, at the same place as in that engine. The place
+    /// is free here, because the other engine gives a place to at most one request at a time.
     /// Returns false if the place is not free, or if the request's functions were never loaded.
     pub(super) fn arrive(&mut self, flight: Flight) -> bool {
         let place = self.place(flight.token);
@@ -148,7 +148,7 @@ impl Flights {
     }
 
     /// Ends a flight, because its request was answered or its packet was not a valid request.
-    pub(super) fn land(&mut self, token: u64) {
+    pub(super) fn remove(&mut self, token: u64) {
         let place = self.place(token);
         let Some(flight) = self.places[place].take_if(|flight| flight.token == token) else {
             return;

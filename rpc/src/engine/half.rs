@@ -37,22 +37,22 @@ pub struct Step {
     pub from: State,
     /// The state after.
     pub to: State,
-    /// The work of this step. It is not empty when a half leaves [`State::Busy`].
+    /// The work of this step. It is zero unless the step leaves [`State::Busy`].
     pub work: Work,
-    /// The buffer that the engine has finished with, when a half leaves [`State::Done`]: the
-    /// packet's buffer or the response's. The buffer of a refused message is not here; the
-    /// completion that reports the refusal names it.
+    /// The packet's or response's buffer that the engine has finished with, when a half leaves
+    /// [`State::Done`]. For a refused message it is `None`, because the completion that reports the
+    /// refusal names the buffer.
     pub released: Option<Address>,
 }
 
 /// The cost of a message, for drivers that simulate time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// The number of bytes loaded from the first buffer.
+    /// The number of bytes loaded from the source buffer.
     pub loaded_bytes: usize,
-    /// The number of bytes stored to the second buffer.
+    /// The number of bytes stored to the destination buffer.
     pub stored_bytes: usize,
-    /// The function, once it is known.
+    /// The number of the function, once it is known.
     pub function: Option<u32>,
 }
 
@@ -76,8 +76,8 @@ impl<J> Machine<J> {
         Step { half, from, to, work: Work::default(), released: None }
     }
 
-    /// Continues after the work, and while draining. It waits until no memory operations are in
-    /// flight.
+    /// Enters [`State::Done`] if no memory operations are in flight, otherwise [`State::Drain`].
+    /// Returns `None` if the half is still draining.
     pub(super) fn settle(&mut self, half: Half, in_flight: usize) -> Option<Step> {
         match (self.state, in_flight) {
             (State::Drain, 1..) => None,
@@ -86,7 +86,8 @@ impl<J> Machine<J> {
         }
     }
 
-    /// Continues after a message, with the next message or with an idle state.
+    /// Leaves [`State::Done`]: enters [`State::IdleResp`] if more work is waiting, otherwise
+    /// [`State::IdleRecv`].
     pub(super) fn finish(&mut self, half: Half, more: bool, released: Option<Address>) -> Step {
         let to = if more { State::IdleResp } else { State::IdleRecv };
         Step { released, ..self.enter(half, to) }

@@ -24,11 +24,11 @@ use tx::TxJob;
 /// The limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most packets, responses and reads that wait, for each of the three. At least 1.
+    /// The capacity of each queue of packets, responses or reads. At least 1.
     pub depth: usize,
-    /// The most requests that the application has not answered yet. At least 1.
+    /// The maximum number of requests that the application has not answered yet. At least 1.
     pub flights: usize,
-    /// The longest string or binary of a request (bytes).
+    /// The maximum length of a string or binary in a request (bytes).
     pub field_bytes_max: usize,
 }
 
@@ -40,12 +40,12 @@ impl Default for Limits {
 
 /// A near-cache RPC engine.
 ///
-/// The halves can also run on two threads. This takes two engines with the same limits and
-/// functions: one only receives (`step_rx`) and the other only responds (`step_tx`). Requests in
-/// flight move between them by [`Engine::hand_over`], [`Engine::take_over`] and [`Engine::landed`].
-/// A refusal is reported at the interface of the core that must learn of it. On either thread the
-/// driver keeps a read at that interface to receive it. New functions are loaded first into the
-/// engine that responds, by [`Engine::load_ahead`].
+/// The halves can also run on two threads, with two engines that have the same limits and functions. One
+/// engine only receives (`step_rx`), and the other only responds (`step_tx`). The driver moves requests in
+/// flight between them with [`Engine::export`], [`Engine::import`] and [`Engine::retire`]. The first
+/// engine reports refused packets at Net.Resp, and the second reports refused responses at App.Recv. The
+/// driver keeps a read at both interfaces to receive these reports. It loads new functions first into the
+/// engine that responds, with [`Engine::load_ahead`].
 #[derive(Debug)]
 pub struct Engine {
     limits: Limits,
@@ -82,13 +82,13 @@ impl Engine {
 
     /// Loads functions into an engine that only responds, as [`Engine::load`] does. Call it before
     /// the engine that receives loads them. The services that were loaded before stay until
-    /// [`Engine::all_arrived`], because their requests may still be handed over.
+    /// [`Engine::all_arrived`], because their requests may still be exported.
     pub fn load_ahead(&mut self, functions: Arc<dyn Functions>) -> u32 {
         self.flights.load_ahead(functions)
     }
 
-    /// Reports that every request received before the last [`Engine::load_ahead`] was taken over.
-    /// That is certain once the engine that receives holds only one service. Services that no
+    /// Reports that every request received before the last [`Engine::load_ahead`] was imported.
+    /// This is certain once the engine that receives holds only one service. Services that no
     /// request needs are dropped.
     pub fn all_arrived(&mut self) {
         self.flights.all_arrived();
@@ -149,8 +149,8 @@ impl Engine {
     }
 
     /// Returns a request that this engine received, for the engine that responds. `token` is in the
-    /// request's record. The request stays in flight here until [`Engine::landed`].
-    pub fn hand_over(&self, token: u64) -> Option<Flight> {
+    /// request's record. The request stays in flight here until [`Engine::retire`].
+    pub fn export(&self, token: u64) -> Option<Flight> {
         let (flight, _) = self.flights.find(token)?;
         flight.received.is_some().then_some(flight)
     }
@@ -158,13 +158,13 @@ impl Engine {
     /// Adds a request that another engine received. Call it before the request's response arrives.
     /// Returns false if there is no place for the request, or if its functions were never loaded
     /// here.
-    pub fn take_over(&mut self, flight: Flight) -> bool {
+    pub fn import(&mut self, flight: Flight) -> bool {
         self.flights.arrive(flight)
     }
 
-    /// Reports that the engine that took this request over has finished with it.
-    pub fn landed(&mut self, token: u64) {
-        self.flights.land(token);
+    /// Ends a request that another engine took over and has finished with.
+    pub fn retire(&mut self, token: u64) {
+        self.flights.remove(token);
     }
 
     /// Returns the state of one half.

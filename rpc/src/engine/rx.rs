@@ -10,7 +10,7 @@ use crate::wire::{MessageKind, Wire};
 use super::side::Ready;
 use super::{Engine, Half, State, Step, Work};
 
-/// A packet and the place of its record.
+/// A packet and the address for its record.
 #[derive(Debug)]
 pub(super) struct RxJob {
     packet: Ready,
@@ -135,7 +135,7 @@ impl Engine {
             }
         }
         if !flies {
-            self.flights.land(token);
+            self.flights.remove(token);
         }
         self.rx.finish(Half::Rx, self.net.waiting() > 0, released)
     }

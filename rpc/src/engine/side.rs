@@ -34,13 +34,14 @@ impl Side {
         }
     }
 
-    /// Returns whether the side accepts no word now. Waiting completions come from words and from
-    /// earlier writes, so there are at most twice as many of them as the depth.
+    /// Returns whether the side refuses words now, because too many reports wait for a read.
+    /// Reports come from words and from earlier writes, so at most twice the depth can wait.
     pub(super) fn takes_no_word(&self) -> bool {
         self.news.len() >= self.depth
     }
 
-    /// Returns whether the side accepts no read now. Results come from reads.
+    /// Returns whether the side refuses reads now: waiting reads and untaken completions together
+    /// have reached twice the depth.
     pub(super) fn takes_no_read(&self) -> bool {
         self.done.len() + self.reads.len() >= 2 * self.depth
     }
@@ -69,13 +70,13 @@ impl Side {
         self.written.pop_front()
     }
 
-    /// Returns a write to the front of the queue, because there was no place for its result.
+    /// Puts a write back at the front of the queue, because there was no buffer for its result.
     pub(super) fn undo(&mut self, ready: Ready) {
         self.written.push_front(ready);
     }
 
-    /// Accepts a read with a buffer for its result. If a completion is waiting, the read reports it
-    /// at once.
+    /// Accepts a read with a buffer for its result. If a report is waiting, the read completes with
+    /// it at once.
     pub(super) fn read(&mut self, buffer: Address) {
         if let Some((code, about)) = self.news.pop_front() {
             self.complete(code, 0, buffer, about);
@@ -95,8 +96,8 @@ impl Side {
         self.reads.pop_front()
     }
 
-    /// Returns a read that was not needed to the front of the queue. If a completion has come up in
-    /// the meantime, the read reports it instead.
+    /// Puts a read that was not needed back at the front of the queue. If a report has arrived in
+    /// the meantime, the read completes with that report instead.
     pub(super) fn unclaim(&mut self, buffer: Address) {
         match self.news.pop_front() {
             Some((code, about)) => self.complete(code, 0, buffer, about),
@@ -104,8 +105,8 @@ impl Side {
         }
     }
 
-    /// Reports a refusal, or the end of a request that needs no answer. The oldest read reports it,
-    /// or else the next read.
+    /// Reports a refusal, or the end of a request that needs no answer. The oldest waiting read
+    /// completes with the report. If no read is waiting, the next read does.
     pub(super) fn tell(&mut self, code: Code, about: Address) {
         match self.claim() {
             Some(buffer) => self.complete(code, 0, buffer, about),

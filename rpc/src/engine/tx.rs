@@ -10,7 +10,7 @@ use crate::wire::{Message, MessageKind, Writer, exception};
 use super::side::Ready;
 use super::{Engine, Half, State, Step, Work};
 
-/// A response and the place of its frame.
+/// A response and the address for its frame.
 #[derive(Debug)]
 pub(super) struct TxJob {
     response: Ready,
@@ -106,7 +106,7 @@ impl Engine {
         match outcome {
             Outcome::Frame { token, packet, length } => {
                 released = Some(response.at);
-                self.flights.land(token);
+                self.flights.remove(token);
                 self.net.complete(Code::Done, length, to, packet);
             }
             Outcome::Refused(code) => {

@@ -1,6 +1,5 @@
-//! Turns a schema into Rust. The output has a view and the slots of each struct, a reader and a
-//! writer of each struct and container, and the service's functions made of them. The output is
-//! made for people to read and needs no formatter.
+//! Turns a schema into Rust. The output contains a view and the slot numbers of each struct, a reader and a
+//! writer of each struct and container, and the service's functions. It is readable and needs no formatter.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -115,10 +114,10 @@ impl Emitter<'_> {
         line!(self, "pub struct {name}<'a>(pub View<'a>);");
         line!(self, "");
         line!(self, "impl<'a> {name}<'a> {{");
-        line!(self, "    /// Slots of its block.");
+        line!(self, "    /// The number of slots in a block of `{name}`.");
         line!(self, "    pub const SLOTS: usize = {};", described.fields.len());
         for (slot, field) in described.fields.iter().enumerate() {
-            line!(self, "    /// The slot of `{}`.", field.name);
+            line!(self, "    /// The number of the slot of field `{}`.", field.name);
             line!(self, "    pub const {}: usize = {slot};", constant(&field.name));
         }
         for (slot, field) in described.fields.iter().enumerate() {
@@ -144,8 +143,8 @@ impl Emitter<'_> {
                 ("View<'a>".into(), format!("get_block({slot})"))
             }
         };
-        let presence = if field.required { ", required" } else { "" };
-        line!(self, "    /// Field {}{presence}.", field.id);
+        let kind = if field.required { "the required field" } else { "field" };
+        line!(self, "    /// Returns {kind} {}, or None if it is absent.", field.id);
         let head = format!("pub fn {}(self) -> Option<{ty}>", method(&field.name));
         self.braced(4, &head, &[format!("self.0.{value}")]);
     }

@@ -1,6 +1,6 @@
-//! A schema that works as functions without generated code: every field is looked up when it
-//! arrives. Generated code is tested against it. It also serves an IDL that was not known at build
-//! time.
+//! Implements the functions of a service from its schema, without generated code. Each field is
+//! looked up in the schema when it is read. Tests compare generated code with this interpreter. It
+//! also serves an IDL that was not known at build time.
 
 use crate::command::Code;
 use crate::flat::{Build, View};

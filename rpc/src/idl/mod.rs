@@ -1,6 +1,6 @@
-//! The supported part of Thrift's IDL: it is read and checked, then turned into code or
-//! interpreted. There are no includes, constants, defaults, unions, inheritance or recursion. An
-//! unsupported construct is refused with its line.
+//! The supported part of Thrift's IDL: it is parsed and checked, then turned into code or
+//! interpreted. Includes, constants, defaults, unions, inheritance and recursion are not supported.
+//! An unsupported construct is an error that names its line.
 
 mod emit;
 mod interpret;
@@ -20,7 +20,7 @@ pub use parse::parse;
 pub struct Schema {
     /// The service's name.
     pub service: String,
-    /// The structs and exceptions, each behind the structs that it uses. They include the arguments
+    /// The structs and exceptions, each after the structs that it uses. They include the arguments
     /// and results of functions.
     pub structs: Vec<Struct>,
     /// The functions in the order of the IDL. A function's number is its index.
@@ -101,15 +101,15 @@ impl Type {
 pub struct Signature {
     /// The name on the wire.
     pub name: String,
-    /// The index of the struct of its arguments.
+    /// The index of the function's arguments in [`Schema::structs`].
     pub args: usize,
-    /// The index of the struct of its result. Its fields are the returned value, if any, and the
-    /// exceptions.
+    /// The index of the function's result in [`Schema::structs`]. The fields of the result are the
+    /// returned value, if any, and the exceptions.
     pub result: usize,
     /// Whether the function returns a value. If it does, exactly one field of the result is
     /// present, otherwise at most one.
     pub returns: bool,
-    /// Whether no answer is awaited.
+    /// Whether the function is `oneway`: the caller expects no answer.
     pub oneway: bool,
 }
 
@@ -123,5 +123,5 @@ pub struct IdlError {
     pub what: String,
 }
 
-/// The most fields of a struct. The head of a struct has a bit for each field.
+/// The maximum number of fields of a struct, because its head has 64 bits, one for each field.
 pub const FIELDS_MAX: usize = 64;

@@ -76,11 +76,11 @@ impl Functions for Memcached {
 pub struct CacheError<'a>(pub View<'a>);
 
 impl<'a> CacheError<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `CacheError`.
     pub const SLOTS: usize = 1;
-    /// The slot of `message`.
+    /// The number of the slot of field `message`.
     pub const MESSAGE: usize = 0;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn message(self) -> Option<&'a [u8]> { self.0.get_string(0) }
 }
 
@@ -108,19 +108,19 @@ fn write_cache_error(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct Found<'a>(pub View<'a>);
 
 impl<'a> Found<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `Found`.
     pub const SLOTS: usize = 3;
-    /// The slot of `hit`.
+    /// The number of the slot of field `hit`.
     pub const HIT: usize = 0;
-    /// The slot of `value`.
+    /// The number of the slot of field `value`.
     pub const VALUE: usize = 1;
-    /// The slot of `flags`.
+    /// The number of the slot of field `flags`.
     pub const FLAGS: usize = 2;
-    /// Field 1, required.
+    /// Returns the required field 1, or None if it is absent.
     pub fn hit(self) -> Option<bool> { self.0.get(0).map(|word| word != 0) }
-    /// Field 2.
+    /// Returns field 2, or None if it is absent.
     pub fn value(self) -> Option<&'a [u8]> { self.0.get_string(1) }
-    /// Field 3.
+    /// Returns field 3, or None if it is absent.
     pub fn flags(self) -> Option<i32> { self.0.get(2).map(|word| word as i32) }
 }
 
@@ -158,23 +158,23 @@ fn write_found(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct SetArgs<'a>(pub View<'a>);
 
 impl<'a> SetArgs<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `SetArgs`.
     pub const SLOTS: usize = 4;
-    /// The slot of `key`.
+    /// The number of the slot of field `key`.
     pub const KEY: usize = 0;
-    /// The slot of `value`.
+    /// The number of the slot of field `value`.
     pub const VALUE: usize = 1;
-    /// The slot of `flags`.
+    /// The number of the slot of field `flags`.
     pub const FLAGS: usize = 2;
-    /// The slot of `expiry_s`.
+    /// The number of the slot of field `expiry_s`.
     pub const EXPIRY_S: usize = 3;
-    /// Field 1, required.
+    /// Returns the required field 1, or None if it is absent.
     pub fn key(self) -> Option<&'a [u8]> { self.0.get_string(0) }
-    /// Field 2, required.
+    /// Returns the required field 2, or None if it is absent.
     pub fn value(self) -> Option<&'a [u8]> { self.0.get_string(1) }
-    /// Field 3.
+    /// Returns field 3, or None if it is absent.
     pub fn flags(self) -> Option<i32> { self.0.get(2).map(|word| word as i32) }
-    /// Field 4.
+    /// Returns field 4, or None if it is absent.
     pub fn expiry_s(self) -> Option<i32> { self.0.get(3).map(|word| word as i32) }
 }
 
@@ -214,11 +214,11 @@ fn call_set(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct SetResult<'a>(pub View<'a>);
 
 impl<'a> SetResult<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `SetResult`.
     pub const SLOTS: usize = 1;
-    /// The slot of `error`.
+    /// The number of the slot of field `error`.
     pub const ERROR: usize = 0;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn error(self) -> Option<CacheError<'a>> { self.0.get_block(0).map(CacheError) }
 }
 
@@ -251,11 +251,11 @@ fn resp_set(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct GetArgs<'a>(pub View<'a>);
 
 impl<'a> GetArgs<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `GetArgs`.
     pub const SLOTS: usize = 1;
-    /// The slot of `key`.
+    /// The number of the slot of field `key`.
     pub const KEY: usize = 0;
-    /// Field 1, required.
+    /// Returns the required field 1, or None if it is absent.
     pub fn key(self) -> Option<&'a [u8]> { self.0.get_string(0) }
 }
 
@@ -289,11 +289,11 @@ fn call_get(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct GetResult<'a>(pub View<'a>);
 
 impl<'a> GetResult<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `GetResult`.
     pub const SLOTS: usize = 1;
-    /// The slot of `success`.
+    /// The number of the slot of field `success`.
     pub const SUCCESS: usize = 0;
-    /// Field 0.
+    /// Returns field 0, or None if it is absent.
     pub fn success(self) -> Option<Found<'a>> { self.0.get_block(0).map(Found) }
 }
 

@@ -84,15 +84,15 @@ impl Functions for PostStorageService {
 pub struct ServiceException<'a>(pub View<'a>);
 
 impl<'a> ServiceException<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `ServiceException`.
     pub const SLOTS: usize = 2;
-    /// The slot of `code`.
+    /// The number of the slot of field `code`.
     pub const CODE: usize = 0;
-    /// The slot of `message`.
+    /// The number of the slot of field `message`.
     pub const MESSAGE: usize = 1;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn code(self) -> Option<i32> { self.0.get(0).map(|word| word as i32) }
-    /// Field 2.
+    /// Returns field 2, or None if it is absent.
     pub fn message(self) -> Option<&'a [u8]> { self.0.get_string(1) }
 }
 
@@ -122,15 +122,15 @@ fn write_service_exception(from: View<'_>, out: &mut Writer<'_>) -> Result<(), C
 pub struct Creator<'a>(pub View<'a>);
 
 impl<'a> Creator<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `Creator`.
     pub const SLOTS: usize = 2;
-    /// The slot of `user_id`.
+    /// The number of the slot of field `user_id`.
     pub const USER_ID: usize = 0;
-    /// The slot of `username`.
+    /// The number of the slot of field `username`.
     pub const USERNAME: usize = 1;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn user_id(self) -> Option<i64> { self.0.get(0).map(|word| word as i64) }
-    /// Field 2.
+    /// Returns field 2, or None if it is absent.
     pub fn username(self) -> Option<&'a [u8]> { self.0.get_string(1) }
 }
 
@@ -160,15 +160,15 @@ fn write_creator(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct Media<'a>(pub View<'a>);
 
 impl<'a> Media<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `Media`.
     pub const SLOTS: usize = 2;
-    /// The slot of `media_id`.
+    /// The number of the slot of field `media_id`.
     pub const MEDIA_ID: usize = 0;
-    /// The slot of `kind`.
+    /// The number of the slot of field `kind`.
     pub const KIND: usize = 1;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn media_id(self) -> Option<i64> { self.0.get(0).map(|word| word as i64) }
-    /// Field 2.
+    /// Returns field 2, or None if it is absent.
     pub fn kind(self) -> Option<i32> { self.0.get(1).map(|word| word as i32) }
 }
 
@@ -198,15 +198,15 @@ fn write_media(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct Url<'a>(pub View<'a>);
 
 impl<'a> Url<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `Url`.
     pub const SLOTS: usize = 2;
-    /// The slot of `shortened`.
+    /// The number of the slot of field `shortened`.
     pub const SHORTENED: usize = 0;
-    /// The slot of `expanded`.
+    /// The number of the slot of field `expanded`.
     pub const EXPANDED: usize = 1;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn shortened(self) -> Option<&'a [u8]> { self.0.get_string(0) }
-    /// Field 2.
+    /// Returns field 2, or None if it is absent.
     pub fn expanded(self) -> Option<&'a [u8]> { self.0.get_string(1) }
 }
 
@@ -236,15 +236,15 @@ fn write_url(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct UserMention<'a>(pub View<'a>);
 
 impl<'a> UserMention<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `UserMention`.
     pub const SLOTS: usize = 2;
-    /// The slot of `user_id`.
+    /// The number of the slot of field `user_id`.
     pub const USER_ID: usize = 0;
-    /// The slot of `username`.
+    /// The number of the slot of field `username`.
     pub const USERNAME: usize = 1;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn user_id(self) -> Option<i64> { self.0.get(0).map(|word| word as i64) }
-    /// Field 2.
+    /// Returns field 2, or None if it is absent.
     pub fn username(self) -> Option<&'a [u8]> { self.0.get_string(1) }
 }
 
@@ -274,43 +274,43 @@ fn write_user_mention(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> 
 pub struct Post<'a>(pub View<'a>);
 
 impl<'a> Post<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `Post`.
     pub const SLOTS: usize = 9;
-    /// The slot of `post_id`.
+    /// The number of the slot of field `post_id`.
     pub const POST_ID: usize = 0;
-    /// The slot of `creator`.
+    /// The number of the slot of field `creator`.
     pub const CREATOR: usize = 1;
-    /// The slot of `req_id`.
+    /// The number of the slot of field `req_id`.
     pub const REQ_ID: usize = 2;
-    /// The slot of `text`.
+    /// The number of the slot of field `text`.
     pub const TEXT: usize = 3;
-    /// The slot of `user_mentions`.
+    /// The number of the slot of field `user_mentions`.
     pub const USER_MENTIONS: usize = 4;
-    /// The slot of `media`.
+    /// The number of the slot of field `media`.
     pub const MEDIA: usize = 5;
-    /// The slot of `urls`.
+    /// The number of the slot of field `urls`.
     pub const URLS: usize = 6;
-    /// The slot of `timestamp`.
+    /// The number of the slot of field `timestamp`.
     pub const TIMESTAMP: usize = 7;
-    /// The slot of `post_type`.
+    /// The number of the slot of field `post_type`.
     pub const POST_TYPE: usize = 8;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn post_id(self) -> Option<i64> { self.0.get(0).map(|word| word as i64) }
-    /// Field 2.
+    /// Returns field 2, or None if it is absent.
     pub fn creator(self) -> Option<Creator<'a>> { self.0.get_block(1).map(Creator) }
-    /// Field 3.
+    /// Returns field 3, or None if it is absent.
     pub fn req_id(self) -> Option<i64> { self.0.get(2).map(|word| word as i64) }
-    /// Field 4.
+    /// Returns field 4, or None if it is absent.
     pub fn text(self) -> Option<&'a [u8]> { self.0.get_string(3) }
-    /// Field 5.
+    /// Returns field 5, or None if it is absent.
     pub fn user_mentions(self) -> Option<View<'a>> { self.0.get_block(4) }
-    /// Field 6.
+    /// Returns field 6, or None if it is absent.
     pub fn media(self) -> Option<View<'a>> { self.0.get_block(5) }
-    /// Field 7.
+    /// Returns field 7, or None if it is absent.
     pub fn urls(self) -> Option<View<'a>> { self.0.get_block(6) }
-    /// Field 8.
+    /// Returns field 8, or None if it is absent.
     pub fn timestamp(self) -> Option<i64> { self.0.get(7).map(|word| word as i64) }
-    /// Field 9.
+    /// Returns field 9, or None if it is absent.
     pub fn post_type(self) -> Option<i32> { self.0.get(8).map(|word| word as i32) }
 }
 
@@ -370,19 +370,19 @@ fn write_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct StorePostArgs<'a>(pub View<'a>);
 
 impl<'a> StorePostArgs<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `StorePostArgs`.
     pub const SLOTS: usize = 3;
-    /// The slot of `req_id`.
+    /// The number of the slot of field `req_id`.
     pub const REQ_ID: usize = 0;
-    /// The slot of `post`.
+    /// The number of the slot of field `post`.
     pub const POST: usize = 1;
-    /// The slot of `carrier`.
+    /// The number of the slot of field `carrier`.
     pub const CARRIER: usize = 2;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn req_id(self) -> Option<i64> { self.0.get(0).map(|word| word as i64) }
-    /// Field 2, required.
+    /// Returns the required field 2, or None if it is absent.
     pub fn post(self) -> Option<Post<'a>> { self.0.get_block(1).map(Post) }
-    /// Field 3.
+    /// Returns field 3, or None if it is absent.
     pub fn carrier(self) -> Option<View<'a>> { self.0.get_block(2) }
 }
 
@@ -428,11 +428,11 @@ fn call_store_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct StorePostResult<'a>(pub View<'a>);
 
 impl<'a> StorePostResult<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `StorePostResult`.
     pub const SLOTS: usize = 1;
-    /// The slot of `error`.
+    /// The number of the slot of field `error`.
     pub const ERROR: usize = 0;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn error(self) -> Option<ServiceException<'a>> { self.0.get_block(0).map(ServiceException) }
 }
 
@@ -465,19 +465,19 @@ fn resp_store_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct ReadPostArgs<'a>(pub View<'a>);
 
 impl<'a> ReadPostArgs<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `ReadPostArgs`.
     pub const SLOTS: usize = 3;
-    /// The slot of `req_id`.
+    /// The number of the slot of field `req_id`.
     pub const REQ_ID: usize = 0;
-    /// The slot of `post_id`.
+    /// The number of the slot of field `post_id`.
     pub const POST_ID: usize = 1;
-    /// The slot of `carrier`.
+    /// The number of the slot of field `carrier`.
     pub const CARRIER: usize = 2;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn req_id(self) -> Option<i64> { self.0.get(0).map(|word| word as i64) }
-    /// Field 2.
+    /// Returns field 2, or None if it is absent.
     pub fn post_id(self) -> Option<i64> { self.0.get(1).map(|word| word as i64) }
-    /// Field 3.
+    /// Returns field 3, or None if it is absent.
     pub fn carrier(self) -> Option<View<'a>> { self.0.get_block(2) }
 }
 
@@ -513,15 +513,15 @@ fn call_read_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct ReadPostResult<'a>(pub View<'a>);
 
 impl<'a> ReadPostResult<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `ReadPostResult`.
     pub const SLOTS: usize = 2;
-    /// The slot of `success`.
+    /// The number of the slot of field `success`.
     pub const SUCCESS: usize = 0;
-    /// The slot of `error`.
+    /// The number of the slot of field `error`.
     pub const ERROR: usize = 1;
-    /// Field 0.
+    /// Returns field 0, or None if it is absent.
     pub fn success(self) -> Option<Post<'a>> { self.0.get_block(0).map(Post) }
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn error(self) -> Option<ServiceException<'a>> { self.0.get_block(1).map(ServiceException) }
 }
 
@@ -560,19 +560,19 @@ fn resp_read_post(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct ReadPostsArgs<'a>(pub View<'a>);
 
 impl<'a> ReadPostsArgs<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `ReadPostsArgs`.
     pub const SLOTS: usize = 3;
-    /// The slot of `req_id`.
+    /// The number of the slot of field `req_id`.
     pub const REQ_ID: usize = 0;
-    /// The slot of `post_ids`.
+    /// The number of the slot of field `post_ids`.
     pub const POST_IDS: usize = 1;
-    /// The slot of `carrier`.
+    /// The number of the slot of field `carrier`.
     pub const CARRIER: usize = 2;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn req_id(self) -> Option<i64> { self.0.get(0).map(|word| word as i64) }
-    /// Field 2.
+    /// Returns field 2, or None if it is absent.
     pub fn post_ids(self) -> Option<View<'a>> { self.0.get_block(1) }
-    /// Field 3.
+    /// Returns field 3, or None if it is absent.
     pub fn carrier(self) -> Option<View<'a>> { self.0.get_block(2) }
 }
 
@@ -612,15 +612,15 @@ fn call_read_posts(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Code> {
 pub struct ReadPostsResult<'a>(pub View<'a>);
 
 impl<'a> ReadPostsResult<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `ReadPostsResult`.
     pub const SLOTS: usize = 2;
-    /// The slot of `success`.
+    /// The number of the slot of field `success`.
     pub const SUCCESS: usize = 0;
-    /// The slot of `error`.
+    /// The number of the slot of field `error`.
     pub const ERROR: usize = 1;
-    /// Field 0.
+    /// Returns field 0, or None if it is absent.
     pub fn success(self) -> Option<View<'a>> { self.0.get_block(0) }
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn error(self) -> Option<ServiceException<'a>> { self.0.get_block(1).map(ServiceException) }
 }
 

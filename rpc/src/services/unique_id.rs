@@ -68,19 +68,19 @@ impl Functions for UniqueIdService {
 pub struct ComposeUniqueIdArgs<'a>(pub View<'a>);
 
 impl<'a> ComposeUniqueIdArgs<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `ComposeUniqueIdArgs`.
     pub const SLOTS: usize = 3;
-    /// The slot of `req_id`.
+    /// The number of the slot of field `req_id`.
     pub const REQ_ID: usize = 0;
-    /// The slot of `post_type`.
+    /// The number of the slot of field `post_type`.
     pub const POST_TYPE: usize = 1;
-    /// The slot of `carrier`.
+    /// The number of the slot of field `carrier`.
     pub const CARRIER: usize = 2;
-    /// Field 1.
+    /// Returns field 1, or None if it is absent.
     pub fn req_id(self) -> Option<i64> { self.0.get(0).map(|word| word as i64) }
-    /// Field 2.
+    /// Returns field 2, or None if it is absent.
     pub fn post_type(self) -> Option<i32> { self.0.get(1).map(|word| word as i32) }
-    /// Field 3.
+    /// Returns field 3, or None if it is absent.
     pub fn carrier(self) -> Option<View<'a>> { self.0.get_block(2) }
 }
 
@@ -116,11 +116,11 @@ fn call_compose_unique_id(from: View<'_>, out: &mut Writer<'_>) -> Result<(), Co
 pub struct ComposeUniqueIdResult<'a>(pub View<'a>);
 
 impl<'a> ComposeUniqueIdResult<'a> {
-    /// Slots of its block.
+    /// The number of slots in a block of `ComposeUniqueIdResult`.
     pub const SLOTS: usize = 1;
-    /// The slot of `success`.
+    /// The number of the slot of field `success`.
     pub const SUCCESS: usize = 0;
-    /// Field 0.
+    /// Returns field 0, or None if it is absent.
     pub fn success(self) -> Option<i64> { self.0.get(0).map(|word| word as i64) }
 }
 

@@ -1,6 +1,6 @@
 //! Converts a message's struct by generated code and by the interpreter of the same schema. Both
-//! must produce the same bytes or refuse with the same code. The tests and the fuzz target use it;
-//! they differ in the source of their messages.
+//! must produce the same bytes or refuse with the same code. The tests and the fuzz target use this
+//! module with messages from different sources.
 
 use rpc::flat::{Build, View};
 use rpc::wire::{Wire, Writer};

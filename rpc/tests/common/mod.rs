@@ -79,7 +79,7 @@ impl Bench {
     }
 }
 
-/// Makes a block of a struct. Chance decides which fields are present.
+/// Makes a block of a struct with random values. Optional fields are present at random.
 pub fn random(schema: &Schema, place: usize, prng: &mut Prng, to: &mut Build<'_>) -> usize {
     let fields = &schema.structs[place].fields;
     let block = to.block(fields.len()).expect("room");

@@ -1,16 +1,15 @@
-//! The common parts of the runtime's benches: a device without latency, a job for it, and the median of several runs.
-//! It measures nothing itself.
+//! The common parts of the runtime's benches: a device without latency, and a job for it.
 #![allow(dead_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
-use std::time::Duration;
 
 use device::{
     Capabilities, Codec, Completion, Device, DeviceError, Dialect, Input, Job, Level, Outcome,
     Pool, Queue, Refused, RefusedReason, Software, Task, Waiting,
 };
+use harness::bench::is_counted;
 use policy::AsyncOffload;
 use runtime::{Fallback, Limits, Reputation, RuntimeConfig};
 use units::{Clock, Nanos, SystemClock};
@@ -21,7 +20,7 @@ pub struct ZeroLatency {
     capabilities: Capabilities,
     /// Whether the device keeps every job and never returns it.
     keeps: bool,
-    /// Whether the device's queues show the jobs inside.
+    /// Whether the device's queues show the jobs in flight.
     shows: bool,
 }
 
@@ -73,12 +72,12 @@ impl Queue for RememberingQueue {
         true
     }
 
-    fn inside(&self, tag: u64) -> Option<&Job> {
-        self.0.inside(tag)
+    fn job_in_flight(&self, tag: u64) -> Option<&Job> {
+        self.0.job_in_flight(tag)
     }
 }
 
-/// Creates a job like [`job`], whose output already contains its stream.
+/// Creates a job like [`job`], whose output already contains the compressed stream.
 pub fn job_with_result(pool: &Pool) -> Box<Job> {
     let mut queue = Software::default().open_queue(Waker::noop().clone()).expect("software opens");
     let mut done = Vec::new();
@@ -92,7 +91,7 @@ impl ZeroLatency {
         Self::build(false, true)
     }
 
-    /// Creates a device whose jobs leave the thread, as far as the runtime can tell.
+    /// Creates a device whose queues do not show their jobs, as if the jobs left the thread.
     pub fn unseen() -> Arc<Self> {
         Self::build(false, false)
     }
@@ -120,14 +119,14 @@ impl Device for ZeroLatency {
 
     fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
         let depth = self.capabilities.queue_depth;
-        let inside = Vec::with_capacity(depth);
-        Ok(Box::new(ZeroLatencyQueue { inside, depth, keeps: self.keeps, shows: self.shows }))
+        let in_flight = Vec::with_capacity(depth);
+        Ok(Box::new(ZeroLatencyQueue { in_flight, depth, keeps: self.keeps, shows: self.shows }))
     }
 }
 
 struct ZeroLatencyQueue {
     #[expect(clippy::vec_box, reason = "jobs come and go in their boxes")]
-    inside: Vec<Box<Job>>,
+    in_flight: Vec<Box<Job>>,
     depth: usize,
     keeps: bool,
     shows: bool,
@@ -135,10 +134,10 @@ struct ZeroLatencyQueue {
 
 impl Queue for ZeroLatencyQueue {
     fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
-        if self.inside.len() >= self.depth {
+        if self.in_flight.len() >= self.depth {
             return Err(Refused { job, reason: RefusedReason::Full });
         }
-        self.inside.push(job);
+        self.in_flight.push(job);
         Ok(())
     }
 
@@ -147,26 +146,25 @@ impl Queue for ZeroLatencyQueue {
             return 0;
         }
         let outcome = || Outcome::Done { output_bytes: 0 };
-        let jobs = self.inside.drain(..);
+        let jobs = self.in_flight.drain(..);
         done.extend(jobs.map(|job| Completion { job, outcome: outcome(), service: Nanos(0) }));
         done.len()
     }
 
     fn pending(&self) -> usize {
-        self.inside.len()
+        self.in_flight.len()
     }
 
     fn shows_jobs(&self) -> bool {
         self.shows
     }
 
-    fn inside(&self, tag: u64) -> Option<&Job> {
-        self.inside.iter().map(Box::as_ref).find(|job| self.shows && job.tag == tag)
+    fn job_in_flight(&self, tag: u64) -> Option<&Job> {
+        self.in_flight.iter().map(Box::as_ref).find(|job| self.shows && job.tag == tag)
     }
 }
 
-/// Creates a compression of 4 KiB like those of a service: input and output are from a pool, and the output has space
-/// for a frame's header.
+/// Creates a compression of 4 KiB with pooled buffers. The output has space for a frame's header.
 pub fn job(pool: &Pool) -> Box<Job> {
     let mut input = pool.take(INPUT_BYTES);
     input.extend(&[7; INPUT_BYTES]);
@@ -176,26 +174,6 @@ pub fn job(pool: &Pool) -> Box<Job> {
     let mut job = Job::new(task, Input::pooled(input, 0..INPUT_BYTES), output);
     job.output_offset = HEADER_BYTES;
     Box::new(job)
-}
-
-/// Whether a tool counts instructions from outside. Then nothing is timed, because the call for the time does not work
-/// under the tool.
-static IS_COUNTED: AtomicBool = AtomicBool::new(false);
-
-/// Returns the processor time of the calling thread. It is the host's cost of the work, whatever else runs on the
-/// machine.
-pub fn thread_time() -> Duration {
-    if IS_COUNTED.load(Ordering::Relaxed) {
-        return Duration::ZERO;
-    }
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Returns the processor time of all threads.
-pub fn process_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Creates the configuration of a runtime over software and the device without latency. Every job is offloaded.
@@ -218,139 +196,23 @@ pub fn config() -> RuntimeConfig {
 }
 
 fn clock() -> Arc<dyn Clock> {
-    match IS_COUNTED.load(Ordering::Relaxed) {
+    match is_counted() {
         true => Arc::new(Steady(AtomicU64::new(0))),
         false => Arc::new(SystemClock::new()),
     }
 }
 
-/// A clock whose readings are as far apart as without the counting tool, so that behaviour that depends on time stays
-/// the same.
+/// A clock that advances at each reading by about as much as in a run without the counting tool, so that
+/// time-dependent behaviour stays the same.
 struct Steady(AtomicU64);
 
 impl Clock for Steady {
     fn now(&self) -> Nanos {
-        Nanos(self.0.fetch_add(LOOKS_APART.0, Ordering::Relaxed))
+        Nanos(self.0.fetch_add(READ_INTERVAL.0, Ordering::Relaxed))
     }
 }
 
-const LOOKS_APART: Nanos = Nanos(900);
-
-/// The options of the command line: `--quick`, `--json`, `--jobs COUNT` and a part of a row's id. Flags of cargo are
-/// ignored.
-pub struct Options {
-    pub quick: bool,
-    /// The number of jobs of each run, to count instructions. If it is set, nothing is timed.
-    pub jobs: Option<usize>,
-    json: bool,
-    only: Option<String>,
-}
-
-impl Options {
-    pub fn from_arguments() -> Self {
-        let has = |flag: &str| std::env::args().any(|argument| argument == flag);
-        let mut arguments = std::env::args().skip(1);
-        let (mut jobs, mut only) = (None, None);
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--jobs" => jobs = arguments.next().and_then(|count| count.parse().ok()),
-                other if other.starts_with("--") => {}
-                _ => only = Some(argument),
-            }
-        }
-        IS_COUNTED.store(jobs.is_some(), Ordering::Relaxed);
-        Self { quick: has("--quick") || jobs.is_some(), jobs, json: has("--json"), only }
-    }
-
-    /// Returns whether this case runs. A word on the command line selects the ids that contain it.
-    pub fn wants(&self, id: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| id.contains(only))
-    }
-
-    pub fn runs(&self) -> std::ops::Range<usize> {
-        0..if self.quick { 3 } else { 7 }
-    }
-}
-
-/// The results, one per line: the median of the runs, the least and the greatest value, and whether the bar is met.
-#[derive(Default)]
-pub struct Rows(Vec<Row>);
-
-struct Row {
-    id: String,
-    unit: &'static str,
-    value: f64,
-    spread: [f64; 2],
-    bar: Option<Bar>,
-}
-
-#[derive(Clone, Copy)]
-pub enum Bar {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-impl Rows {
-    pub fn add(
-        &mut self,
-        id: &str,
-        unit: &'static str,
-        bar: Option<Bar>,
-        runs: impl Iterator<Item = f64>,
-    ) {
-        let mut runs: Vec<f64> = runs.collect();
-        runs.sort_by(f64::total_cmp);
-        let (value, spread) = (runs[runs.len() / 2], [runs[0], runs[runs.len() - 1]]);
-        self.0.push(Row { id: id.to_owned(), unit, value, spread, bar });
-    }
-
-    pub fn print(&self, options: &Options) {
-        let rows: Vec<String> =
-            self.0.iter().map(|row| if options.json { row.json() } else { row.line() }).collect();
-        match options.json {
-            true => println!("[{}]", rows.join(",\n ")),
-            false => println!("{}", rows.join("\n")),
-        }
-    }
-}
-
-impl Row {
-    fn is_met(&self) -> Option<bool> {
-        self.bar.map(|bar| match bar {
-            Bar::AtMost(most) => self.value <= most,
-            Bar::AtLeast(least) => self.value >= least,
-        })
-    }
-
-    fn bar(&self) -> String {
-        match self.bar {
-            Some(Bar::AtMost(most)) => format!("<= {most}"),
-            Some(Bar::AtLeast(least)) => format!(">= {least}"),
-            None => String::new(),
-        }
-    }
-
-    fn line(&self) -> String {
-        let Self { id, unit, value, spread: [least, most], .. } = self;
-        let verdict = match self.is_met() {
-            Some(true) => "met",
-            Some(false) => "MISSED",
-            None => "",
-        };
-        let spread = format!("[{least:.1}, {most:.1}]");
-        format!("{id:<36} {value:>9.1} {unit:<12} {spread:<20} {:<8} {verdict}", self.bar())
-    }
-
-    fn json(&self) -> String {
-        let Self { id, unit, value, spread: [least, most], .. } = self;
-        let ok = self.is_met().map_or("null".to_owned(), |met| met.to_string());
-        let bar = self.bar();
-        format!(
-            "{{\"id\": \"{id}\", \"value\": {value}, \"unit\": \"{unit}\", \"spread\": [{least}, {most}], \
-             \"bar\": \"{bar}\", \"ok\": {ok}}}"
-        )
-    }
-}
+const READ_INTERVAL: Nanos = Nanos(900);
 
 const INPUT_BYTES: usize = 4_096;
 const HEADER_BYTES: usize = 24;

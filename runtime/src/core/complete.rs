@@ -6,19 +6,19 @@ use device::{Completion, DeviceError, Outcome};
 
 use super::fair::leave;
 use super::verify::Verdict;
-use super::{BOOKED, Runtime};
+use super::{HAS_ENTRY, Runtime};
 use crate::entry::{State, Ticket};
 
 impl Runtime {
     pub(super) fn poll_slot(&mut self, device: usize, max: usize) {
-        match self.devices.slots[device].scrutiny.is_on() {
+        match self.devices.slots[device].read_back.is_on() {
             true => self.poll_device::<true>(device, max),
             false => self.poll_device::<false>(device, max),
         }
     }
 
-    /// Delivers the completions of one device. If no results of a device are read back, its jobs do not pay for the
-    /// check.
+    /// Delivers the completions of one device. With `VERIFIED` false, for a device whose results are never
+    /// read back, it skips the check for read-back.
     #[inline(never)]
     fn poll_device<const VERIFIED: bool>(&mut self, device: usize, max: usize) {
         let mut polled = self.polled(device);
@@ -26,13 +26,13 @@ impl Runtime {
         for completion in polled.drain(..taken) {
             let work_bytes = completion.job.work_bytes();
             taken_bytes += work_bytes;
-            match VERIFIED && self.tick_scrutiny(device, &completion) {
+            match VERIFIED && self.tick_read_back(device, &completion) {
                 true => self.complete_drawn(device, completion),
                 false => self.complete(device, completion, work_bytes),
             }
         }
         let slot = &mut self.devices.slots[device];
-        slot.left(taken, taken_bytes);
+        slot.record_delivered(taken, taken_bytes);
         slot.keep(polled);
     }
 
@@ -59,14 +59,14 @@ impl Runtime {
                 let outcome = Outcome::Done { output_bytes };
                 self.finish(Completion { job, outcome, service }, work_bytes);
             }
-            odd => self.complete_oddly(device, odd, Verdict::Unread),
+            other => self.complete_abnormally(device, other, Verdict::Unread),
         }
     }
 
     #[inline(always)]
     pub(super) fn finish(&mut self, completion: Completion, work_bytes: usize) {
         let ticket = Ticket::from_mark(completion.job.tag);
-        let entry = self.jobs.ledger.get_mut(ticket).filter(|entry| !entry.is_finished());
+        let entry = self.jobs.table.get_mut(ticket).filter(|entry| !entry.is_finished());
         let Some(entry) = entry else {
             return self.drop_late(completion);
         };
@@ -90,7 +90,7 @@ impl Runtime {
             self.record(ticket);
         }
         if self.jobs.admission.is_some() || matches!(was, State::Hooked | State::Detached) {
-            self.let_go(ticket, was);
+            self.release_entry(ticket, was);
         }
     }
 
@@ -101,20 +101,20 @@ impl Runtime {
         drop(completion);
     }
 
-    /// Records what a finished job shows: whether it met its deadline, and its cost. Few jobs need this.
+    /// Records the cost of a finished job, and whether it missed its deadline. Few jobs need this.
     #[inline(never)]
     fn record(&mut self, ticket: Ticket) {
-        let entry = self.jobs.ledger.get(ticket).expect(BOOKED);
+        let entry = self.jobs.table.get(ticket).expect(HAS_ENTRY);
         let Some(Completion { job, outcome, service }) = &entry.finished else { return };
         let (now, arrivals) = (self.clock.time.last(), self.decisions.history.arrivals());
         let slot = &mut self.devices.slots[entry.choice.device()];
         // A cancelled job says nothing about the device.
-        let is_given_up = matches!(outcome, Outcome::Failed(DeviceError::Cancelled));
-        if !is_given_up && job.deadline.is_some_and(|deadline| now > deadline) {
+        let is_cancelled = matches!(outcome, Outcome::Failed(DeviceError::Cancelled));
+        if !is_cancelled && job.deadline.is_some_and(|deadline| now > deadline) {
             self.metrics.count_missed(entry.choice.device());
         }
-        let is_well = matches!(outcome, Outcome::Done { .. } | Outcome::DoesNotFit);
-        let records_cost = self.decisions.records_costs && is_well;
+        let has_valid_outcome = matches!(outcome, Outcome::Done { .. } | Outcome::DoesNotFit);
+        let records_cost = self.decisions.records_costs && has_valid_outcome;
         let changes = match &entry.sample {
             Some(sample) => {
                 self.metrics.count_host(entry.choice, job, sample.host);
@@ -130,16 +130,16 @@ impl Runtime {
         }
     }
 
-    /// Does the remaining work for a finished job where there are limits, and for a job that is never claimed.
+    /// Does the remaining work for a finished job that counts against limits or that no task claims.
     #[inline(never)]
-    fn let_go(&mut self, ticket: Ticket, was: State) {
-        let entry = self.jobs.ledger.get_mut(ticket).expect(BOOKED);
+    fn release_entry(&mut self, ticket: Ticket, was: State) {
+        let entry = self.jobs.table.get_mut(ticket).expect(HAS_ENTRY);
         leave(&mut self.jobs.admission, entry);
         match was {
             State::Hooked => self.finished_hooked(ticket),
             State::Detached => {
                 self.jobs.unclaimed -= 1;
-                self.jobs.ledger.close(ticket);
+                self.jobs.table.close(ticket);
             }
             State::Waiting | State::Awaited | State::Finished | State::Free => {}
         }

@@ -1,5 +1,4 @@
-//! A hook that continues jobs within the turn that finished them, without running their owner's task. It wakes no task
-//! and decides nothing.
+//! A hook that handles finished jobs within the turn that finished them, without running a task.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,13 +11,12 @@ use super::{Outstanding, Runtime};
 use crate::entry::{Finished, State, Ticket};
 use crate::slot::Slot;
 
-/// Continues jobs when turns finish them.
+/// Handles finished jobs at the end of the turn that finished them.
 pub(crate) trait CompletionHook {
     /// Returns when the hook must be called even if none of its jobs has returned. Zero means at once.
     fn due(&self) -> Option<Nanos>;
 
-    /// Continues the finished jobs, which [`Runtime::next_hooked`] returns. The runtime calls this at the end of a
-    /// turn.
+    /// Handles the finished jobs from [`Runtime::next_hooked`]. It is called at the end of a turn.
     fn on_completions(&mut self, core: &mut Runtime);
 }
 
@@ -40,8 +38,8 @@ impl Runtime {
     }
 
     /// Assigns the unfinished job to the hook instead of to a task that claims it.
-    pub(crate) fn hand_to_hook(&mut self, ticket: Ticket) {
-        if let Some(entry) = self.jobs.ledger.get_mut(ticket) {
+    pub(crate) fn assign_to_hook(&mut self, ticket: Ticket) {
+        if let Some(entry) = self.jobs.table.get_mut(ticket) {
             entry.state = State::Hooked;
         }
     }
@@ -59,14 +57,14 @@ impl Runtime {
 
     /// Returns the job if it is finished.
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Finished> {
-        let finished = self.jobs.ledger.get_mut(ticket)?.take_finished()?;
+        let finished = self.jobs.table.get_mut(ticket)?.take_finished()?;
         self.jobs.unclaimed -= 1;
-        self.jobs.ledger.close(ticket);
+        self.jobs.table.close(ticket);
         Some(finished)
     }
 
-    /// Returns whether every device other than software that accepts the job is full, and there is at least one.
-    pub(crate) fn is_crowded(&self, job: &Job) -> bool {
+    /// Returns whether devices other than software accept the job and all of these are full.
+    pub(crate) fn is_saturated(&self, job: &Job) -> bool {
         let others = &self.devices.slots[1..];
         if !others.iter().any(Slot::is_full) {
             return false;
@@ -75,11 +73,11 @@ impl Runtime {
             let accepts = slot.capabilities.accepts(&job.task, job.work_bytes());
             slot.retired.is_none() && accepts
         };
-        let mut takers = others.iter().filter(takes).peekable();
-        takers.peek().is_some() && takers.all(Slot::is_full)
+        let mut accepting = others.iter().filter(takes).peekable();
+        accepting.peek().is_some() && accepting.all(Slot::is_full)
     }
 
-    /// Returns the time for one use. The time may be from an earlier reading of the clock.
+    /// Returns the current time. It may be from a recent reading of the clock.
     pub(crate) fn now(&mut self) -> Nanos {
         self.clock.time.now()
     }
@@ -100,7 +98,7 @@ impl Runtime {
         !self.jobs.hooked.finished.is_empty() || self.hook_due().is_some()
     }
 
-    /// Adds the jobs and the time that the hook waits for.
+    /// Adds the hook's jobs and its due time to `outstanding`.
     pub(super) fn with_hooked(&self, mut outstanding: Outstanding) -> Outstanding {
         if !self.jobs.hooked.finished.is_empty() {
             outstanding.jobs += self.jobs.hooked.finished.len();

@@ -33,7 +33,8 @@ pub(super) struct DecisionCache {
     kinds: [[Kind; CLASSES]; OPS],
     /// The number of calls of [`DecisionCache::forget`]. A decision from another epoch is not valid.
     epoch: u64,
-    /// The least and the greatest states of the last validation. They are stored to reuse their memory.
+    /// Space for the least and the greatest state of each device during a validation. It is kept so that a validation
+    /// allocates no memory.
     ends: [Vec<DeviceState>; 2],
 }
 
@@ -61,7 +62,7 @@ struct ValidatedDecision {
     shape: TaskShape,
     /// The number of jobs that had come to the core at the validation.
     validated_at: u64,
-    /// Draws whose lower halves are at least this lead to no probe.
+    /// A draw leads to no probe if its lower 32 bits are at least this number.
     draws_from: u32,
     gap_max: Nanos,
     /// The largest number of jobs that may be inside the chosen device.
@@ -73,7 +74,7 @@ struct ValidatedDecision {
 #[derive(Clone, Copy)]
 pub(super) struct Drawn {
     pub(super) draw: u64,
-    /// The time between jobs, where the policy uses costs.
+    /// The time between jobs, if the policy uses costs.
     pub(super) gap: Option<Nanos>,
 }
 
@@ -153,16 +154,15 @@ impl DecisionCache {
         self.kind_mut(op, work_bytes).last = Some(choice);
     }
 
-    /// Ends all decisions. The last choices stay known.
+    /// Invalidates all decisions. The last choices are kept.
     #[inline]
     pub(super) fn forget(&mut self) {
         self.epoch += 1;
     }
 
-    /// Returns whether the policy should be asked how long its choice stays valid. It is asked once per change, and not
-    /// again within [`JOBS_MIN`] jobs, so that a value that changes with every job is not validated with every job. It
-    /// is not asked if the choice holds the core: then each job takes so long that asking the policy every time costs
-    /// little.
+    /// Returns whether to validate the policy's choice. A choice is validated once per change, and at most
+    /// once per [`JOBS_MIN`] jobs. Only async choices are validated: other jobs hold the core for so long
+    /// that calling the policy for each of them costs little.
     #[inline(always)]
     pub(super) fn needs_validation(&self, fresh: &Fresh<'_>, arrivals: u64) -> bool {
         let &Fresh { facts, shape, choice, .. } = fresh;
@@ -173,12 +173,12 @@ impl DecisionCache {
                 && (last.is_valid || last.choice == choice);
             arrivals <= last.validated_at + if holds { JOBS_MAX } else { JOBS_MIN }
         });
-        let is_calm = facts.class == Class::LatencyCritical && facts.time_left.is_none();
-        is_calm && choice.placement == Placement::Async && !is_recent
+        let is_latency_critical =
+            facts.class == Class::LatencyCritical && facts.time_left.is_none();
+        is_latency_critical && choice.placement == Placement::Async && !is_recent
     }
 
-    /// Validates the choice for all jobs of the kind. Of the queue lengths for which the choice is valid, it stores the
-    /// largest.
+    /// Validates the choice for all jobs of the kind, up to the largest queue depth at which it is valid.
     #[cold]
     #[inline(never)]
     pub(super) fn validate(
@@ -240,7 +240,8 @@ impl DecisionCache {
     }
 }
 
-/// Returns the least and the greatest size of the class. Returns none for the last class, which has no end.
+/// Returns the least and the greatest size of the class that contains `bytes`. Returns none for the last
+/// class, which has no upper bound.
 fn class_ends(bytes: usize) -> Option<[usize; 2]> {
     let least = 1 << class(bytes);
     (class(bytes) < CLASSES - 1).then_some([least & !1, 2 * least - 1])
@@ -253,17 +254,17 @@ fn class(bytes: usize) -> usize {
 
 const CLASSES: usize = 31;
 
-/// The number of jobs after which the policy is asked again. Costs that will be forgotten by then count as forgotten
-/// now.
+/// The number of jobs after which a choice is validated again. Costs that will be forgotten by then already
+/// count as forgotten at the validation.
 const JOBS_MAX: u64 = 1_024;
 
-/// The least number of jobs between two questions to the policy, whatever changed.
+/// The least number of jobs between two validations, even if values change.
 const JOBS_MIN: u64 = 32;
 
-/// The divisor of the gap for its largest growth: the gap may grow by a quarter.
+/// A decision stays valid while the gap between jobs grows by at most a quarter (`gap / GAP_DIVISOR`).
 const GAP_DIVISOR: u64 = 4;
 
-/// The queue depths that are tried one after the other. Each job counts as `MEANS` times the mean size.
+/// The queue depths at which a choice is validated. A queued job counts as `MEANS` times the mean job size.
 const DEPTHS: [usize; 8] = [0, 1, 2, 4, 8, 16, 32, 64];
 const MEANS: usize = 2;
 

@@ -5,7 +5,7 @@ use device::{DeviceError, Job, RefusedReason};
 use policy::{Choice, Placement, Reason};
 use units::Nanos;
 
-use super::{BOOKED, Runtime};
+use super::{HAS_ENTRY, Runtime};
 use crate::admission::{AdmissionQueue, Limits};
 use crate::entry::{Entry, Ticket};
 use crate::slot::JobShape;
@@ -29,17 +29,17 @@ impl Runtime {
     #[inline(never)]
     pub(super) fn admit(&mut self, job: Box<Job>, choice: Choice) {
         if !self.is_limited(choice) {
-            return self.let_in(job, choice);
+            return self.submit_admitted(job, choice);
         }
         // If no job is in flight, no turn would serve the waiting jobs.
         let turns = self.devices.slots.iter().any(|slot| slot.in_flight > 0);
         let device = choice.device();
         let is_full = self.devices.slots[device].is_full();
         let Some(admission) = self.jobs.admission.as_mut().filter(|_| turns) else {
-            return self.let_in(job, choice);
+            return self.submit_admitted(job, choice);
         };
         if !is_full && !admission.is_at_cap(job.tenant) && !admission.has_waiting(device) {
-            return self.let_in(job, choice);
+            return self.submit_admitted(job, choice);
         }
         if let Err(job) = admission.push(device, job) {
             self.refused(job, device, RefusedReason::Full);
@@ -62,7 +62,7 @@ impl Runtime {
     }
 
     fn serve(&mut self, job: Box<Job>, is_lost: bool, now: Nanos) {
-        let entry = self.jobs.ledger.get(Ticket::from_mark(job.tag)).expect(BOOKED);
+        let entry = self.jobs.table.get(Ticket::from_mark(job.tag)).expect(HAS_ENTRY);
         let choice = entry.choice;
         let falls_back = self.decisions.may_fall_back(&job.task);
         if is_lost && falls_back {
@@ -72,7 +72,7 @@ impl Runtime {
         } else if falls_back && self.is_too_late_there(&job, choice.device(), now) {
             self.fall_back(job, Reason::Deadline);
         } else {
-            self.let_in(job, choice);
+            self.submit_admitted(job, choice);
         }
     }
 
@@ -119,16 +119,16 @@ impl Runtime {
     pub(super) fn enter(&mut self, ticket: Ticket) {
         let Some(admission) = &mut self.jobs.admission else { return };
         if let Some(entry) =
-            self.jobs.ledger.get_mut(ticket).filter(|entry| entry.choice.device() != 0)
+            self.jobs.table.get_mut(ticket).filter(|entry| entry.choice.device() != 0)
         {
             entry.is_counted = true;
             admission.enter(entry.again.tenant());
         }
     }
 
-    /// Returns whether the choice may have to wait. A sync job never does. Its thread does nothing else meanwhile, so
-    /// there is at most one, and no turn would serve it. It counts as inside while it runs. A probe of a retired device
-    /// never waits either, because its queue was opened for it.
+    /// Returns whether a job with this choice may have to wait. A sync job never waits, because its thread does nothing
+    /// else and no turn would serve the job. While a sync job runs, it counts as a job inside the device. A probe of a
+    /// retired device never waits, because the queue was opened for it.
     fn is_limited(&self, choice: Choice) -> bool {
         choice.placement == Placement::Async
             && choice.device() != 0
@@ -136,7 +136,7 @@ impl Runtime {
     }
 }
 
-/// Counts a job that leaves its device, or for which the runtime no longer waits there.
+/// Removes a job from its tenant's count, because it left its device or timed out.
 #[inline]
 pub(super) fn leave(admission: &mut Option<Box<AdmissionQueue>>, entry: &mut Entry) {
     if let Some(admission) = admission

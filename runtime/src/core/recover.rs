@@ -7,7 +7,7 @@ use units::Nanos;
 
 use super::fair::leave;
 use super::verify::Verdict;
-use super::{BOOKED, Runtime};
+use super::{HAS_ENTRY, Runtime};
 use crate::breaker::Wrong;
 use crate::entry::{Entry, Ticket};
 
@@ -33,7 +33,7 @@ impl Runtime {
     pub(super) fn fall_back(&mut self, job: Box<Job>, reason: Reason) {
         let choice = Choice::software(reason);
         let ticket = Ticket::from_mark(job.tag);
-        let entry = self.jobs.ledger.get_mut(ticket).expect(BOOKED);
+        let entry = self.jobs.table.get_mut(ticket).expect(HAS_ENTRY);
         leave(&mut self.jobs.admission, entry);
         entry.sample = None;
         let from = std::mem::replace(&mut entry.choice, choice).device();
@@ -50,7 +50,7 @@ impl Runtime {
     fn fall_back_now(&mut self, job: Box<Job>, choice: Choice) {
         self.jobs.fallback_bytes_left =
             self.jobs.fallback_bytes_left.saturating_sub(job.work_bytes().max(1));
-        self.let_in(job, choice);
+        self.submit_admitted(job, choice);
     }
 
     /// Redoes jobs that earlier turns left, up to the limit of one turn.
@@ -59,14 +59,14 @@ impl Runtime {
             && let Some(job) = self.jobs.fallbacks.pop_front()
         {
             let ticket = Ticket::from_mark(job.tag);
-            let entry = self.jobs.ledger.get(ticket).filter(|entry| !entry.is_finished());
+            let entry = self.jobs.table.get(ticket).filter(|entry| !entry.is_finished());
             let Some(entry) = entry else {
                 // The device completed the job after all, and it was counted then.
                 continue;
             };
             if entry.is_detached() {
                 self.devices.slots[0].waiting -= 1;
-                self.jobs.ledger.close(ticket);
+                self.jobs.table.close(ticket);
             } else {
                 let choice = entry.choice;
                 self.fall_back_now(job, choice);
@@ -89,11 +89,11 @@ impl Runtime {
         }
     }
 
-    /// Returns the device to service, because it did a job of its new queue or another runtime's probe passed.
+    /// Returns the device to service after its probe or another runtime's probe has passed.
     pub(super) fn restore(&mut self, device: usize) {
         let slot = &mut self.devices.slots[device];
         slot.retired = None;
-        slot.scrutiny.restart();
+        slot.read_back.restart();
         self.devices.retired -= 1;
         self.decisions.cache.forget();
         self.metrics.count_restored(device);
@@ -101,7 +101,7 @@ impl Runtime {
 
     /// Ends a job that has no result, a job whose result was read back, or any job while a device is retired.
     #[inline(never)]
-    pub(super) fn complete_oddly(
+    pub(super) fn complete_abnormally(
         &mut self,
         device: usize,
         mut completion: Completion,
@@ -111,7 +111,7 @@ impl Runtime {
         // A job that timed out and waits to be redone is late too: its device returns the job that it was told to
         // cancel.
         let is_late = |entry: &Entry| entry.is_finished() || entry.choice.device() != device;
-        if self.jobs.ledger.get(ticket).is_none_or(is_late) {
+        if self.jobs.table.get(ticket).is_none_or(is_late) {
             return self.metrics.count_late();
         }
         let has_passed = match self.devices.slots[device].is_probed() {
@@ -123,10 +123,10 @@ impl Runtime {
         };
         let fault = fault(&completion.outcome);
         // A cancelled job says nothing about the device.
-        let is_given_up = matches!(completion.outcome, Outcome::Failed(DeviceError::Cancelled));
+        let is_cancelled = matches!(completion.outcome, Outcome::Failed(DeviceError::Cancelled));
         match fault {
             Some(Reason::DeviceLost) => self.retire(device),
-            Some(Reason::DeviceFault) if verdict == Verdict::Unread && !is_given_up => {
+            Some(Reason::DeviceFault) if verdict == Verdict::Unread && !is_cancelled => {
                 self.found_wrong(device, Wrong::Failed);
             }
             None if has_passed => {
@@ -136,7 +136,7 @@ impl Runtime {
             }
             None | Some(_) => {}
         }
-        let owned = self.jobs.ledger.get(ticket).is_some_and(|entry| !entry.is_detached());
+        let owned = self.jobs.table.get(ticket).is_some_and(|entry| !entry.is_detached());
         match fault {
             Some(reason)
                 if device != 0 && owned && self.decisions.may_fall_back(&completion.job.task) =>
@@ -147,8 +147,7 @@ impl Runtime {
         }
     }
 
-    /// Returns whether the end of a probe shows that the device works again. Where results are read back, the probe's
-    /// result must be right.
+    /// Returns whether a probe shows that the device works again. With read-back, its result must be right.
     fn has_passed(
         &mut self,
         device: usize,
@@ -160,14 +159,14 @@ impl Runtime {
         }
         let is_done = matches!(completion.outcome, Outcome::Done { .. });
         let slot = &self.devices.slots[device];
-        let needs_proof = slot.is_distrusted() || (slot.scrutiny.is_on() && is_done);
+        let needs_proof = slot.is_distrusted() || (slot.read_back.is_on() && is_done);
         if *verdict == Verdict::Unread && needs_proof && is_done {
             *verdict = self.examine(device, completion);
         }
         !needs_proof || *verdict == Verdict::Right
     }
 
-    /// Fails the result of a device that is out of service for wrong results, unless the result was read back.
+    /// Turns the result of a distrusted device into a failure, unless the result was read back.
     fn refuse_distrusted(&self, device: usize, completion: &mut Completion, verdict: Verdict) {
         let is_result = fault(&completion.outcome).is_none();
         if is_result && self.devices.slots[device].is_distrusted() && verdict == Verdict::Unread {
@@ -194,18 +193,18 @@ impl Runtime {
             Nanos(now.0.saturating_add(self.clock.expiry_check_every().0));
         let timeout = self.clock.job_timeout;
         let overdue = |entry: &Entry| entry.is_in_device() && now.since(entry.submitted) >= timeout;
-        for ticket in self.jobs.ledger.find(overdue) {
+        for ticket in self.jobs.table.find(overdue) {
             self.expire_one(ticket);
         }
     }
 
     pub(super) fn expire_one(&mut self, ticket: Ticket) {
-        let device = self.jobs.ledger.get(ticket).expect(BOOKED).choice.device();
+        let device = self.jobs.table.get(ticket).expect(HAS_ENTRY).choice.device();
         if let Some(job) = self.stop_waiting(device, ticket) {
             // The job never entered a device.
             return self.refused(job, device, RefusedReason::Full);
         }
-        let entry = self.jobs.ledger.get_mut(ticket).expect(BOOKED);
+        let entry = self.jobs.table.get_mut(ticket).expect(HAS_ENTRY);
         leave(&mut self.jobs.admission, entry);
         if let Some(job) = self.devices.slots[device].shown(ticket.mark()) {
             entry.again.keep_shown(job);
@@ -216,7 +215,7 @@ impl Runtime {
         self.retire(device);
         let Some(job) = again else {
             self.devices.slots[device].waiting -= 1;
-            self.jobs.ledger.close(ticket);
+            self.jobs.table.close(ticket);
             return;
         };
         if self.decisions.may_fall_back(&job.task) {
@@ -227,8 +226,8 @@ impl Runtime {
     }
 }
 
-/// The number of bytes that one turn may redo. A lost device returns all its jobs at once. The rest is redone in the
-/// next turns, so that the thread's other work waits for some milliseconds at most.
+/// The number of bytes that one turn may redo. A lost device returns all its jobs at once. Jobs above this
+/// limit are redone in the next turns, so that the thread's other work waits for some milliseconds at most.
 const FALLBACK_BYTES_PER_TURN: usize = 256 << 10;
 
 /// Returns why the job must be redone in software. Returns none if the device is not the cause of the outcome.

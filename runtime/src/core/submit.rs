@@ -12,13 +12,13 @@ use crate::entry::Ticket;
 use crate::slot::{JobShape, Submitted};
 
 impl Runtime {
-    /// Places the job. On a device that completes inline the result is ready for `claim` on return. The owners of
-    /// finished jobs that were not claimed are assumed to wait for the core.
+    /// Places the job. On a device that completes inline the result is ready for `claim` on return. The
+    /// number of tasks that wait for the core is assumed to be the number of finished, unclaimed jobs.
     pub fn submit(&mut self, job: Box<Job>) -> Ticket {
         self.submit_among(job, self.jobs.unclaimed)
     }
 
-    /// Submits like `submit`, for an executor that knows how many others wait for the core.
+    /// Submits like `submit`, for an executor that knows how many tasks wait for the core.
     pub fn submit_among(&mut self, job: Box<Job>, waiting: usize) -> Ticket {
         self.allow_fallbacks();
         let now = self.clock.time.now();
@@ -185,8 +185,8 @@ impl Runtime {
         }
     }
 
-    /// Opens a retired device for a probe that is due and returns its index. The job shows whether the device works
-    /// again.
+    /// Opens a new queue of a retired device whose probe is due, and returns the device's index. The job then
+    /// shows whether the device works again.
     #[cold]
     fn probe(&mut self, job: &Job, now: Nanos) -> Option<usize> {
         let devices = &mut self.devices;
@@ -210,7 +210,7 @@ impl Runtime {
         let ticket = self.open_entry(&mut job, choice, now);
         match self.jobs.admission {
             Some(_) => self.admit(job, choice),
-            None => self.hand_over(job, choice),
+            None => self.submit_to_device(job, choice),
         }
         ticket
     }
@@ -226,13 +226,13 @@ impl Runtime {
 
     #[inline(always)]
     fn open_entry(&mut self, job: &mut Job, choice: Choice, now: Nanos) -> Ticket {
-        let (ticket, entry) = self.jobs.ledger.open();
+        let (ticket, entry) = self.jobs.table.open();
         entry.tag = job.tag;
         entry.submitted = now;
         entry.choice = choice;
         if self.jobs.has_tenants || job.tenant != TenantId::default() {
             self.jobs.has_tenants = true;
-            keep_apart(job, choice);
+            isolate_tenant(job, choice);
         }
         let slot = &mut self.devices.slots[choice.device()];
         slot.waiting += 1;
@@ -245,23 +245,24 @@ impl Runtime {
         ticket
     }
 
-    /// Submits a job that waited or must be redone, and counts it among its tenant's jobs inside devices.
+    /// Submits a job that waited or must be redone, and counts it among its tenant's jobs in flight on devices.
     #[inline(never)]
-    pub(super) fn let_in(&mut self, job: Box<Job>, choice: Choice) {
+    pub(super) fn submit_admitted(&mut self, job: Box<Job>, choice: Choice) {
         self.enter(Ticket::from_mark(job.tag));
-        self.hand_over(job, choice);
+        self.submit_to_device(job, choice);
     }
 
     #[inline(always)]
-    fn hand_over(&mut self, job: Box<Job>, choice: Choice) {
+    fn submit_to_device(&mut self, job: Box<Job>, choice: Choice) {
         let (ticket, device) = (Ticket::from_mark(job.tag), choice.device());
         let may_sample = self.decisions.records_costs || (device != 0 && self.clock.tick_sample());
         let slot = &mut self.devices.slots[device];
-        let handed = match may_sample && slot.tick_sample(job.task.op(), self.clock.time.last()) {
+        let submitted = match may_sample && slot.tick_sample(job.task.op(), self.clock.time.last())
+        {
             true => self.submit_sampled(job, ticket, device),
             false => slot.submit(job),
         };
-        match handed {
+        match submitted {
             Err(Refused { job, reason }) => return self.refused(job, device, reason),
             Ok(Submitted::Done) => {
                 self.clock.time.refresh_once();
@@ -271,7 +272,7 @@ impl Runtime {
             Ok(Submitted::InFlight) => {}
         }
         if choice.placement == Placement::Sync {
-            self.wait_here(device, ticket);
+            self.wait_sync(device, ticket);
         }
     }
 
@@ -286,26 +287,26 @@ impl Runtime {
         let (slot, time) = (&mut self.devices.slots[device], &self.clock.time);
         let mut sample = slot.sample(time.read());
         let submitted = slot.submit(job)?;
-        sample.host = time.read().since(sample.at) + slot.way_back();
-        if let Some(entry) = self.jobs.ledger.get_mut(ticket) {
+        sample.host = time.read().since(sample.at) + slot.completion_cost();
+        if let Some(entry) = self.jobs.table.get_mut(ticket) {
             entry.sample = Some(sample);
         }
         Ok(submitted)
     }
 
-    /// Polls one device until the job is back or overdue, because the calling thread has nothing better to do. The
-    /// ticket was not given to a caller yet, so the job's entry stays.
-    fn wait_here(&mut self, device: usize, ticket: Ticket) {
+    /// Polls the device of a sync job until the job is complete or overdue. The caller does not have the
+    /// ticket yet, so it cannot remove the job's entry.
+    fn wait_sync(&mut self, device: usize, ticket: Ticket) {
         loop {
             let now = self.clock.time.refresh_once();
             self.allow_fallbacks();
             self.serve_fallbacks();
             self.poll_slot(device, self.devices.dequeue_batch);
-            let entry = self.jobs.ledger.get(ticket).filter(|entry| !entry.is_finished());
+            let entry = self.jobs.table.get(ticket).filter(|entry| !entry.is_finished());
             let Some(entry) = entry else { return };
             // A job that its device failed belongs to software. It may wait behind others there, but it is not overdue.
-            let is_inside = entry.choice.device() != 0;
-            if is_inside && now.since(entry.submitted) >= self.clock.job_timeout {
+            let is_on_device = entry.choice.device() != 0;
+            if is_on_device && now.since(entry.submitted) >= self.clock.job_timeout {
                 return self.expire_one(ticket);
             }
             std::hint::spin_loop();
@@ -330,10 +331,10 @@ impl super::Clock {
 
 /// Ensures that a device that reports more bytes than it wrote exposes no other tenant's bytes.
 #[inline(never)]
-fn keep_apart(job: &mut Job, choice: Choice) {
+fn isolate_tenant(job: &mut Job, choice: Choice) {
     match choice.device() {
         0 => job.output.lend_to(job.tenant),
-        _ => job.output.hand_to(job.tenant, job.output_offset),
+        _ => job.output.assign_to(job.tenant, job.output_offset),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::entry::Ticket;
 /// The outcome of reading a result back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The result was not or cannot be read back.
+    /// The result was not read back, or cannot be read back.
     Unread,
     Right,
     Wrong,
@@ -21,34 +21,34 @@ pub(super) enum Verdict {
 impl Runtime {
     /// Counts a result of a device whose results are verified. Returns whether this result should be read back.
     #[inline(never)]
-    pub(super) fn tick_scrutiny(&mut self, device: usize, completion: &Completion) -> bool {
-        let scrutiny = &mut self.devices.slots[device].scrutiny;
+    pub(super) fn tick_read_back(&mut self, device: usize, completion: &Completion) -> bool {
+        let read_back = &mut self.devices.slots[device].read_back;
         !matches!(completion.job.task, Task::Decompress { .. })
             && matches!(completion.outcome, Outcome::Done { .. })
-            && (scrutiny.tick() || is_garbage(completion))
+            && (read_back.tick() || is_garbage(completion))
     }
 
-    /// Reads back the result of a job, unless it is spared, and ends the job.
+    /// Completes a job whose result is due for read-back. The read-back may be skipped for a large result.
     #[cold]
     pub(super) fn complete_drawn(&mut self, device: usize, mut completion: Completion) {
         let slot = &mut self.devices.slots[device];
         let verdict =
-            match slot.scrutiny.spares(completion.job.work_bytes(), &mut self.decisions.draws) {
+            match slot.read_back.skips(completion.job.work_bytes(), &mut self.decisions.draws) {
                 true if !is_garbage(&completion) => {
-                    slot.scrutiny.passed(&mut self.decisions.draws);
+                    slot.read_back.record_good(&mut self.decisions.draws);
                     Verdict::Unread
                 }
                 // A result of a device that is out of service is redone in any case.
                 _ if slot.is_distrusted() && !slot.is_probed() => Verdict::Unread,
                 _ => self.examine(device, &mut completion),
             };
-        self.complete_oddly(device, completion, verdict);
+        self.complete_abnormally(device, completion, verdict);
     }
 
     /// Compares a device's result with software's result. If they differ, the completion becomes a failure.
     pub(super) fn examine(&mut self, device: usize, completion: &mut Completion) -> Verdict {
         let ticket = Ticket::from_mark(completion.job.tag);
-        let Some(entry) = self.jobs.ledger.get(ticket).filter(|entry| !entry.is_finished()) else {
+        let Some(entry) = self.jobs.table.get(ticket).filter(|entry| !entry.is_finished()) else {
             return Verdict::Unread;
         };
         let output_bytes = entry.again.output_bytes();
@@ -57,8 +57,8 @@ impl Runtime {
             Some(true) => {
                 self.metrics.count_verified(device);
                 let slot = &mut self.devices.slots[device];
-                slot.scrutiny.passed(&mut self.decisions.draws);
-                self.devices.reputation.right(device, slot.untold());
+                slot.read_back.record_good(&mut self.decisions.draws);
+                self.devices.reputation.right(device, slot.take_unreported());
                 Verdict::Right
             }
             Some(false) => {
@@ -76,8 +76,8 @@ impl Runtime {
         }
     }
 
-    /// Reports that the device decompressed a stream wrong, although software can read the stream. A caller found this
-    /// by its checksum.
+    /// Reports that the device decompressed a stream incorrectly, although software can read the stream. A
+    /// caller detected this by a checksum.
     pub fn report_misread(&mut self, device: usize) {
         if device != 0 && device < self.devices.slots.len() {
             self.metrics.count_misread(device);
@@ -96,16 +96,15 @@ impl Runtime {
         }
     }
 
-    /// Records that the device was wrong. More of its results are read back again, and it is retired if it was wrong
-    /// too often.
+    /// Records that the device was wrong, verifies it more often, and retires it after too many faults.
     pub(super) fn found_wrong(&mut self, device: usize, how: Wrong) {
         if !self.devices.reputation.is_foreign(device) {
             return;
         }
         let slot = &mut self.devices.slots[device];
-        let (jobs, now) = (slot.untold(), self.clock.time.last());
+        let (jobs, now) = (slot.take_unreported(), self.clock.time.last());
         if how != Wrong::Failed {
-            slot.scrutiny.restart();
+            slot.read_back.restart();
         }
         if self.devices.reputation.wrong(device, how, jobs, now, self.devices.reprobe_after) {
             self.metrics.count_distrusted(device);
@@ -113,8 +112,7 @@ impl Runtime {
         self.follow_reputation();
     }
 
-    /// Applies the process's reputation of the devices, which all runtimes share: retires distrusted devices and
-    /// restores others.
+    /// Applies the process's reputation of the devices: retires distrusted devices and restores others.
     #[cold]
     pub(super) fn follow_reputation(&mut self) {
         self.devices.reputation_seen = self.devices.reputation.changes();
@@ -139,8 +137,7 @@ impl Runtime {
         }
     }
 
-    /// Returns whether software decompresses the stream to the job's input. Returns none if there is no stream or no
-    /// space.
+    /// Returns whether software decompresses the stream to the job's input, or none if that is unknown.
     fn reads_back(&mut self, completion: &Completion) -> Option<bool> {
         let Completion { job, .. } = completion;
         let stream = result(completion)?;
@@ -150,8 +147,9 @@ impl Runtime {
         input.extend(stream);
         let input = Input::pooled(input, 0..stream.len());
         let task = Task::Decompress { dialect, original_bytes };
-        let aside = Job::new(task, input, pool.take(original_bytes));
-        let Completion { job: read, outcome, .. } = self.devices.slots[0].aside(Box::new(aside))?;
+        let check = Job::new(task, input, pool.take(original_bytes));
+        let Completion { job: read, outcome, .. } =
+            self.devices.slots[0].run_untracked(Box::new(check))?;
         let is_done =
             matches!(outcome, Outcome::Done { output_bytes } if output_bytes == original_bytes);
         Some(is_done && read.output.get(..original_bytes)? == &job.input[..])
@@ -161,8 +159,8 @@ impl Runtime {
     fn makes_the_same(&mut self, completion: &Completion) -> Option<bool> {
         let job = &completion.job;
         let output = Pool::heap(ByteCount(0)).take(job.task.output_bytes(job.input.len())?);
-        let aside = Job::new(job.task.clone(), job.input.clone(), output);
-        let again = self.devices.slots[0].aside(Box::new(aside))?;
+        let check = Job::new(job.task.clone(), job.input.clone(), output);
+        let again = self.devices.slots[0].run_untracked(Box::new(check))?;
         Some(result(completion) == Some(result(&again)?))
     }
 }

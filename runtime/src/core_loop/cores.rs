@@ -17,14 +17,15 @@ use crate::config::StartError;
 
 /// The configuration of several loops.
 ///
-/// A task that awaits another task, sent through the [`Spawner`], meanwhile occupies its place on its core. If every
-/// core has begun as many tasks as it may, and all of them wait for tasks that have not begun, no task ever ends. Tasks
-/// of this kind must spawn the tasks that they await to their own core, with [`Core::spawn`], which has no limit.
+/// A task that awaits a task of the [`Spawner`] still counts against the limit of its core. If all cores are
+/// at their limits and all their tasks await tasks that have not begun, the cores deadlock. A task must
+/// therefore spawn the tasks that it awaits on its own core, with [`Core::spawn`], which has no limit.
 pub struct CoresConfig {
     /// The number of loops.
     pub cores: NonZeroUsize,
-    /// The most tasks that a core has begun. Further tasks wait where any core can take them. With too many, a core
-    /// that begins tasks quickly holds work that another core could do. With too few, devices run empty.
+    /// The most unfinished tasks of a core. Further tasks wait in a queue from which any core can take them.
+    /// With a high limit, a core that begins tasks quickly holds work that another core could do. With a low
+    /// limit, devices become idle.
     pub tasks_per_core_max: NonZeroUsize,
     /// The most tasks that wait to begin.
     pub waiting_max: usize,
@@ -131,7 +132,8 @@ impl Spawner {
     /// Adds a task. The core that begins the task calls `task` with a handle to itself.
     ///
     /// # Errors
-    /// [`SpawnError::CoresFull`] if as many tasks wait as may, [`SpawnError::CoresEnded`] if no task begins any more.
+    /// [`SpawnError::CoresFull`] if the limit of waiting tasks is reached, [`SpawnError::CoresEnded`] if the
+    /// cores have ended.
     pub fn spawn<F, T>(&self, task: F) -> Result<(), SpawnError>
     where
         F: FnOnce(Core) -> T + Send + 'static,
@@ -184,7 +186,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Drops the tasks that have not begun. Each may hold a [`Spawner`], which holds all of them.
+    /// Drops the tasks that have not begun. A task's [`Spawner`] would otherwise keep them alive.
     fn drop_waiting(&self) {
         let shares = || self.stealers.iter().map(Stealer::steal).collect();
         loop {
@@ -211,8 +213,7 @@ impl Share {
         self.core.0.tasks.borrow().count() >= self.tasks_max
     }
 
-    /// Takes a task from this core's queue, then from the tasks that are in no core's queue, then from other cores'
-    /// queues.
+    /// Takes a task from this core's queue, or else from the shared queue, or else from another core's queue.
     fn take(&self) -> Option<Start> {
         self.queue.pop().or_else(|| {
             let shared = &self.shared;
@@ -258,7 +259,7 @@ impl Source for Share {
     }
 }
 
-/// Counts the end of a task when it is dropped. It is dropped with its task, whether or not the task ended.
+/// A guard that a task owns. When the task ends or is dropped, the guard counts the end.
 struct Ending(Arc<Shared>);
 
 impl Ending {
@@ -278,7 +279,7 @@ impl Drop for Ending {
 }
 
 fn serve(core_loop: &CoreLoop, mut share: Share) {
-    /// A panic of a task ends its core. The other cores must not wait for the tasks that died with it.
+    /// Stops all cores if a task panics, because the other cores must not wait for lost tasks.
     struct StopOnPanic(Arc<Shared>);
     impl Drop for StopOnPanic {
         fn drop(&mut self) {

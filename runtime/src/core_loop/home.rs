@@ -1,6 +1,7 @@
-//! A loop as seen from other threads: the tasks that they woke, whether a device signalled, and the thread that sleeps
-//! if there is neither. It knows only the index of a task. The file is compiled twice: for use, and for tests of every
-//! order of a few threads' steps (`modelled`).
+//! The part of a loop that other threads use: the queue of tasks that they woke, the flag that a device
+//! signalled, and the loop's thread, which sleeps if there is neither. It contains only the indices of tasks.
+//! The file is compiled twice: for use, and for tests that run a few threads' steps in every order
+//! (`modelled`).
 //!
 //! The queue holds a task at most once, however often it is woken: a flag says that the task is in the queue or is
 //! about to enter it. No wake is lost. The thread that raises the flag queues the task, then unparks the loop. A thread
@@ -60,8 +61,7 @@ impl Home {
         }
     }
 
-    /// Wakes the task that owns this flag. If the thread sleeps after `woken_count` was zero, any later wake unparks
-    /// it.
+    /// Wakes the task of this flag. A wake after the loop read `woken_count` as zero ends its next sleep.
     pub(super) fn wake(&self, queued: &Flag, index: u32) {
         if queued.raise() {
             self.woken.push(index);
@@ -78,19 +78,19 @@ impl Flag {
         Self(AtomicBool::new(false))
     }
 
-    /// Raises the flag and returns whether it was down. If it was, the caller must announce it.
+    /// Raises the flag and returns whether it was lowered before. If it was, the caller must notify the loop.
     fn raise(&self) -> bool {
         !self.0.swap(true, Ordering::Release)
     }
 
-    /// Lowers the flag and returns whether it was up. Later code sees everything that was done before the flag was last
-    /// raised.
+    /// Lowers the flag and returns whether it was raised. Later code sees everything that was done before the
+    /// flag was last raised.
     pub(super) fn lower(&self) -> bool {
         self.0.swap(false, Ordering::Acquire)
     }
 
-    /// Lowers the flag and returns whether it was up, like `lower`. While the flag is down it only loads, for callers
-    /// that call it in every pass.
+    /// Lowers the flag and returns whether it was raised, like `lower`. It writes nothing if the flag is not
+    /// raised, so that a call in every pass is cheap.
     #[inline]
     fn take(&self) -> bool {
         self.0.load(Ordering::Relaxed) && self.lower()

@@ -1,6 +1,7 @@
 //! Our own executor, with one instance per thread. Its tasks are futures that stay on their thread. It polls devices
-//! while jobs are inside, at most as often as configured. A loop without work sleeps until another thread or a device
-//! wakes it. It knows nothing of sockets or timers: loops that need them use tokio, see [`crate::tokio_adapter`].
+//! while jobs are inside them, at most as often as configured. A loop without work sleeps until another thread or a
+//! device wakes it. It knows nothing of sockets or timers: loops that need them use tokio, see
+//! [`crate::tokio_adapter`].
 //!
 //! In one pass the loop polls some ready tasks, takes the tasks that other threads woke, and turns the runtime if it is
 //! time. The number of tasks per pass depends on how long they take, so that the loop reads the clock about once per
@@ -15,8 +16,7 @@ mod sleepers;
 mod tasks;
 mod wake;
 
-/// The primitives for communication between threads. `home` and `sleepers` import them from here, so that a model can
-/// replace them.
+/// The primitives for communication between threads. Tests replace this module with a model.
 mod primitives {
     pub(super) use std::sync::atomic::{AtomicBool, AtomicUsize};
     pub(super) use std::sync::{Mutex, MutexGuard};
@@ -41,7 +41,7 @@ use units::Nanos;
 use crate::config::{RuntimeConfig, StartError};
 use crate::core::{Outstanding, Runtime};
 use crate::metrics::Metrics;
-use crate::run::{Behind, Run};
+use crate::run::{Run, YieldNow};
 pub use cores::{Cores, CoresConfig, SpawnError, Spawner};
 use home::Home;
 pub use join::Join;
@@ -94,7 +94,7 @@ impl CoreLoop {
             places: Cell::default(),
             poll_interval: config.poll_interval,
             next_poll: Cell::new(Nanos(0)),
-            looked: Cell::new(Nanos(0)),
+            last_turn: Cell::new(Nanos(0)),
             burst: Cell::new(BURST_FIRST),
         };
         Ok(Self { core: Core(Rc::new(inner)) })
@@ -184,8 +184,8 @@ impl Core {
 }
 
 /// Lets the other ready tasks run first.
-pub fn yield_now() -> Behind {
-    Behind(false)
+pub fn yield_now() -> YieldNow {
+    YieldNow(false)
 }
 
 struct Inner {
@@ -193,11 +193,11 @@ struct Inner {
     tasks: RefCell<Tasks>,
     home: Arc<Home>,
     ready: Ready,
-    /// The places of the tasks that have been polled. While a task is polled, nothing is borrowed that it may change.
+    /// A copy of the list of task places, from which tasks are polled without a borrow of `tasks`.
     places: Cell<Vec<Rc<Place>>>,
     poll_interval: Nanos,
     next_poll: Cell<Nanos>,
-    looked: Cell<Nanos>,
+    last_turn: Cell<Nanos>,
     /// The number of tasks that a pass polls.
     burst: Cell<u32>,
 }
@@ -271,7 +271,7 @@ impl Inner {
         self.places.set(places);
     }
 
-    /// Makes the tasks ready that other threads woke, and returns whether a device signalled.
+    /// Makes ready the tasks that other threads woke, and returns whether a device signalled.
     fn take_woken(&self) -> bool {
         // The loop takes no more tasks than there are now, because a task may be woken again as soon as it is taken.
         for _ in 0..self.home.woken_count() {
@@ -305,10 +305,9 @@ impl Inner {
         runtime.turn_at(now)
     }
 
-    /// Doubles the number of tasks in the next pass if the clock was read more than once per interval, and halves it
-    /// otherwise.
+    /// Doubles the number of tasks per pass if less than a poll interval elapsed, and otherwise halves it.
     fn adapt_burst(&self, now: Nanos) {
-        let elapsed = now.since(self.looked.replace(now));
+        let elapsed = now.since(self.last_turn.replace(now));
         let burst = self.burst.get();
         let soon = elapsed < self.poll_interval;
         self.burst.set(if soon { (2 * burst).min(BURST_MAX) } else { (burst / 2).max(1) });
@@ -330,7 +329,7 @@ impl Inner {
     }
 }
 
-/// A compromise between latency and the time spent on polls.
+/// The default poll interval, a compromise between latency and the time spent on polls.
 const POLL_INTERVAL: Nanos = Nanos::micros(1);
 
 const DEQUEUE_BATCH: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");

@@ -1,5 +1,5 @@
-//! Tests the communication between threads in every order of their steps. The files in use are compiled against a model
-//! of threads and memory. The queue, which is crossbeam's, is not modelled. Here it is a locked list.
+//! Tests the communication between threads in every order of their steps. `home.rs` and `sleepers.rs` are
+//! compiled against loom's model of threads and memory. A locked list replaces crossbeam's queue.
 
 #[path = "home.rs"]
 #[allow(dead_code, clippy::duplicate_mod)]
@@ -28,8 +28,8 @@ mod primitives {
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 
-    /// A token that is either present or not, like the standard library's. loom's `park` is not used, because a thread
-    /// that waits for a lock would consume its token.
+    /// A thread's park token, as in the standard library. loom's own `park` is not used, because a thread
+    /// that waits for a lock would consume the token.
     #[derive(Clone)]
     pub(super) struct Thread(Arc<Notify>);
 
@@ -80,8 +80,7 @@ mod primitives {
     }
 }
 
-/// Checks all orders with at most `preemptions_max` preemptions. A thread that is never woken is reported as a
-/// deadlock.
+/// Checks all orders with at most `preemptions_max` preemptions. A lost wake is reported as a deadlock.
 fn check(preemptions_max: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions_max);
@@ -89,7 +88,7 @@ fn check(preemptions_max: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// The most steps of one order. Every order that ends takes fewer.
+/// The most steps of one execution. Every execution that ends takes fewer.
 const BRANCHES_MAX: usize = 20_000;
 
 const TASK: u32 = 7;
@@ -228,13 +227,13 @@ impl Cores {
         true
     }
 
-    /// Runs a core like `Inner::run` with a `Share`. With `looks_again` it looks for tasks once more before it sleeps.
-    fn serve(&self, index: usize, looks_again: bool) {
+    /// Runs a core like `Inner::run` with a `Share`. With `rechecks` it looks for tasks once more before it sleeps.
+    fn serve(&self, index: usize, rechecks: bool) {
         while !self.sleepers.is_over() {
             if self.begin() {
                 continue;
             }
-            if self.sleepers.enter(index, true) || !looks_again {
+            if self.sleepers.enter(index, true) || !rechecks {
                 park();
             } else {
                 // A task that is already counted may not be in the queue yet.
@@ -247,12 +246,12 @@ impl Cores {
 }
 
 /// Runs as many tasks as cores. Each task waits for all others to begin, so a task that never begins is a deadlock.
-fn every_task_begins(cores: usize, preemptions_max: usize, looks_again: bool) {
+fn every_task_begins(cores: usize, preemptions_max: usize, rechecks: bool) {
     check(preemptions_max, move || {
         let shared = Cores::new(cores);
         let worker = |index| {
             let shared = Arc::clone(&shared);
-            move || shared.serve(index, looks_again)
+            move || shared.serve(index, rechecks)
         };
         let threads: Vec<_> = (0..cores).map(|index| spawn(worker(index))).collect();
         (0..cores).for_each(|_| assert!(shared.spawn()));

@@ -1,5 +1,5 @@
-//! Knows which of several cores sleep, how many tasks wait to begin, and when the cores end. It holds no tasks. The
-//! file is compiled twice: for use, and for tests of every order of a few threads' steps (`modelled`).
+//! Tracks which cores sleep, how many tasks wait to begin, and when the cores end. It contains no tasks. The
+//! file is compiled twice: for use, and for tests that run a few threads' steps in every order (`modelled`).
 //!
 //! No task waits while a core that could begin it sleeps. A thread makes a task visible if it spawns the task, or if it
 //! takes other tasks and leaves some. It then wakes one sleeper, under the lock of their list. A sleeper that is woken
@@ -17,15 +17,15 @@ pub(super) struct Sleepers {
     asleep: Mutex<Vec<Sleeper>>,
     /// The number of tasks that have not begun.
     waiting: AtomicUsize,
-    /// The number of tasks that have not ended, plus [`ENDING`] and [`STOPPED`]. This is one number, so that a task is
-    /// either accepted before the cores end or not at all.
+    /// The number of tasks that have not ended, combined with the flags [`ENDING`] and [`STOPPED`]. It is one
+    /// word, so that a task is either accepted before the cores end or not at all.
     life: AtomicUsize,
 }
 
-/// The flag that ends the cores with their last task.
+/// The flag that ends the cores as soon as their last task has ended.
 pub(super) const ENDING: usize = 1 << (usize::BITS - 1);
 
-/// The flag that ends the cores now.
+/// The flag that ends the cores at once.
 pub(super) const STOPPED: usize = 1 << (usize::BITS - 2);
 
 fn is_over(life: usize) -> bool {
@@ -35,7 +35,7 @@ fn is_over(life: usize) -> bool {
 struct Sleeper {
     index: usize,
     thread: Thread,
-    /// Whether the core sleeps with fewer tasks than it may have.
+    /// Whether the sleeping core may begin another task.
     may_begin: bool,
 }
 
@@ -50,7 +50,7 @@ impl Sleepers {
         self.asleep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a task that is about to become visible, unless as many tasks wait as may.
+    /// Counts a task that is about to become visible. Returns false if `waiting_max` tasks already wait.
     pub(super) fn one_more_waits(&self, waiting_max: usize) -> bool {
         let is_one_too_many = self.waiting.fetch_add(1, Ordering::Relaxed) >= waiting_max;
         if is_one_too_many {
@@ -63,8 +63,7 @@ impl Sleepers {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Removes a task from the number of waiting tasks, because it was taken and begins. Wakes another core if tasks
-    /// are left.
+    /// Stops counting a task as waiting, because it begins. Wakes another core if tasks are left.
     pub(super) fn one_begins(&self) {
         if self.waiting.fetch_sub(1, Ordering::Relaxed) > 1 {
             self.wake_one();
@@ -96,7 +95,7 @@ impl Sleepers {
         self.asleep().retain(|sleeper| sleeper.index != index);
     }
 
-    /// Ends the cores with their last task ([`ENDING`]), or now ([`STOPPED`]).
+    /// Sets a flag that ends the threads of the cores: [`ENDING`] when their last task has ended, [`STOPPED`] at once.
     pub(super) fn set(&self, flag: usize) {
         self.life.fetch_or(flag, Ordering::SeqCst);
         self.wake_all();

@@ -62,7 +62,7 @@ impl Tasks {
         Arc::clone(&place.flag)
     }
 
-    /// Adds the places that are not in `known` yet. Places stay as long as their loop.
+    /// Adds the missing places to `known`. A place exists as long as its loop.
     #[cold]
     pub(crate) fn add_places(&self, known: &mut Vec<Rc<Place>>) {
         known.extend_from_slice(&self.places[known.len()..]);
@@ -73,7 +73,7 @@ impl Tasks {
         self.free.push(index);
     }
 
-    /// Makes a task ready that another thread woke. Its index was taken from that queue.
+    /// Makes ready the task with this index, which was taken from the queue of tasks that other threads woke.
     pub(crate) fn dequeued(&self, index: u32) {
         self.places[index as usize].flag.dequeued();
     }
@@ -83,7 +83,7 @@ impl Tasks {
         self.places.len() - self.free.len()
     }
 
-    /// Takes all tasks out for the caller to drop, because a task's destructors may use its loop.
+    /// Removes and returns all tasks. The caller drops them, because a task's destructors may use its loop.
     pub(crate) fn give_up(&self) -> Vec<Work> {
         self.places.iter().filter_map(|place| place.work.take()).collect()
     }

@@ -28,8 +28,7 @@ impl TaskWaker {
         Self { home: Arc::clone(home), home_id: home.id, index, is_ready, queued }
     }
 
-    /// Makes a task ready whose index was taken from the queue. It must be called on the home's thread while the loop
-    /// runs.
+    /// Makes a task from the queue ready. Must be called on the home's thread while the loop runs.
     pub(crate) fn dequeued(&self) {
         self.queued.lower();
         self.make_ready();
@@ -45,7 +44,7 @@ impl TaskWaker {
     }
 
     #[cold]
-    fn wake_from_afar(&self) {
+    fn wake_remote(&self) {
         self.home.wake(&self.queued, self.index);
     }
 
@@ -65,7 +64,7 @@ impl Wake for TaskWaker {
         if HERE.with(|here| here.id.get()) == self.home_id {
             self.make_ready();
         } else {
-            self.wake_from_afar();
+            self.wake_remote();
         }
     }
 }
@@ -83,8 +82,8 @@ impl Wake for Signal {
     }
 }
 
-/// The loop that runs on this thread, and its tasks that were woken since it last took the list. Between two runs the
-/// list has no memory. It is never dropped, so an access need not check whether it still exists.
+/// The loop that runs on this thread, and the list of its tasks that were woken since it last took the list.
+/// While no loop runs, the list owns no memory. It is never dropped, so an access needs no check.
 struct Here {
     id: Cell<u64>,
     ready: RefCell<ManuallyDrop<Vec<u32>>>,
@@ -99,14 +98,14 @@ thread_local! {
 
 const NONE: u64 = 0;
 
-/// The tasks that a loop polls next, in the order in which they were woken. Tasks that are woken meanwhile are in a
-/// second list and come after them. To swap two lists costs less than a queue.
+/// The tasks that a loop polls next, in the order in which they were woken. Tasks that are woken meanwhile go
+/// to a second list, which later replaces this list. Swapping two lists costs less than a queue.
 #[derive(Default)]
 pub(crate) struct Ready {
     tasks: RefCell<Vec<u32>>,
-    /// The number of these tasks that were taken.
+    /// The number of entries of `tasks` that were already taken.
     taken: Cell<usize>,
-    /// The memory of the second list, between two runs.
+    /// The second list without entries, kept between two runs for its memory.
     spare: Cell<Vec<u32>>,
 }
 
@@ -115,7 +114,7 @@ impl Ready {
         self.tasks.borrow().len() - self.taken.get()
     }
 
-    /// Replaces the list, all of whose tasks were taken, by the tasks that were woken since.
+    /// Replaces a list whose tasks were all taken with the list of the tasks that were woken since.
     #[inline]
     fn refill(&self, tasks: &mut Vec<u32>) {
         tasks.clear();
@@ -124,11 +123,11 @@ impl Ready {
     }
 }
 
-/// The time for which a loop runs on its thread. Between two runs its tasks are woken as from another thread.
+/// A guard that marks a loop as running. Without it, the loop's tasks are woken as from another thread.
 pub(crate) struct Running<'a>(&'a Ready);
 
 impl<'a> Running<'a> {
-    /// Runs the loop of this home. `ready` stores its ready tasks between two runs.
+    /// Marks the loop of this home as running. `ready` stores the loop's ready tasks between two runs.
     ///
     /// # Panics
     /// Panics if a loop runs on this thread already, or if the loop belongs to another thread.

@@ -1,6 +1,7 @@
-//! Tests the fallback from a failing device before it is needed. One runtime has a device that fails every job, another
-//! has a device that is lost. Both must get the same jobs back from software, unchanged and with the reason recorded.
-//! These runtimes are created for the test and dropped, so none of their jobs is in a server's counters.
+//! Tests the fallback from a failing device before it is needed. One runtime has a device that fails every
+//! job, another has a device that is lost. In both, software must return correct results for all jobs, with
+//! the reason recorded. These runtimes are created for the test and dropped, so none of their jobs is in a
+//! server's counters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +15,14 @@ use policy::{AsyncOffload, Reason};
 use units::{ByteCount, Nanos};
 
 use super::Problem;
-use super::patience::{Patience, PatientClock};
+use super::timeout::{BoundedStepClock, Timeout};
 use super::trip::{Line, fitting, job, task_of};
 use crate::blocking::BlockingRuntime;
 use crate::config::{RuntimeConfig, StartError};
 use crate::entry::Finished;
 
 /// Runs every kind of job that the capabilities name, on a runtime over `software` and `device`. The device is made to
-/// fail, and then to be lost. The test waits for each job at most for `patience`.
+/// fail, and then to be lost. The test waits for each job at most for `timeout`.
 ///
 /// # Errors
 /// The first job that does not return as it should.
@@ -30,10 +31,10 @@ pub fn fallback(
     can: &Capabilities,
     software: &Arc<dyn Device>,
     sample: &Bytes,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Problem> {
-    let mut oracle = Line::open(software.as_ref(), patience)?;
-    let asked = asked(can, software.capabilities(), &mut oracle, &fitting(can, sample))?;
+    let mut oracle = Line::open(software.as_ref(), timeout)?;
+    let cases = cases(can, software.capabilities(), &mut oracle, &fitting(can, sample))?;
     let faults = [
         (FaultPlan { fail_every: 1, ..FaultPlan::default() }, Reason::DeviceFault),
         (FaultPlan { lose_every: 1, ..FaultPlan::default() }, Reason::DeviceLost),
@@ -41,20 +42,20 @@ pub fn fallback(
     for (plan, reason) in faults {
         let failing: Arc<dyn Device> = Arc::new(Faulty::new(Arc::clone(device), plan));
         let devices = vec![Arc::clone(software), failing];
-        let mut runtime = open(devices, patience)?;
-        for one in &asked {
-            let finished = one.run(&mut runtime, patience);
-            one.check(finished, reason, patience, &mut oracle)?;
+        let mut runtime = open(devices, timeout)?;
+        for case in &cases {
+            let finished = case.run(&mut runtime, timeout);
+            case.check(finished, reason, timeout, &mut oracle)?;
         }
     }
     Ok(())
 }
 
-fn open(devices: Vec<Arc<dyn Device>>, patience: Duration) -> Result<BlockingRuntime, Problem> {
+fn open(devices: Vec<Arc<dyn Device>>, timeout: Duration) -> Result<BlockingRuntime, Problem> {
     let policy = Arc::new(AsyncOffload { work_bytes_min: 0 });
-    let clock = Arc::new(PatientClock::new(patience));
+    let clock = Arc::new(BoundedStepClock::new(timeout));
     let config = RuntimeConfig {
-        job_timeout: Nanos::from(patience),
+        job_timeout: Nanos::from(timeout),
         ..RuntimeConfig::new(devices, policy, clock)
     };
     BlockingRuntime::open(config).map_err(|error| match error {
@@ -64,20 +65,20 @@ fn open(devices: Vec<Arc<dyn Device>>, patience: Duration) -> Result<BlockingRun
 }
 
 /// One job and its expected result.
-struct JobShape {
+struct FallbackCase {
     task: Task,
     input: Bytes,
     /// The expected bytes. The stream of a compression must decompress to them.
     expected: Bytes,
 }
 
-/// Returns a job of every kind that the capabilities name and that software does as well.
-fn asked(
+/// Returns a job of every kind that the capabilities name and that software also supports.
+fn cases(
     can: &Capabilities,
     home: &Capabilities,
     oracle: &mut Line,
     sample: &Bytes,
-) -> Result<Vec<JobShape>, Problem> {
+) -> Result<Vec<FallbackCase>, Problem> {
     let both = |task: &Task, bytes: usize| can.accepts(task, bytes) && home.accepts(task, bytes);
     let mut all = Vec::new();
     for dialect in can.writes.iter().chain(&can.reads).copied() {
@@ -88,9 +89,9 @@ fn asked(
         }
         let (stream, _) = oracle.run(compress.clone(), sample.clone())?;
         for (task, input) in [(compress, sample.clone()), (decompress, stream)] {
-            let is_new = all.iter().all(|other: &JobShape| other.task != task);
+            let is_new = all.iter().all(|other: &FallbackCase| other.task != task);
             if is_new && both(&task, sample.len()) {
-                all.push(JobShape { task, input, expected: sample.clone() });
+                all.push(FallbackCase { task, input, expected: sample.clone() });
             }
         }
     }
@@ -98,19 +99,19 @@ fn asked(
         let task = task_of(*kernel);
         if both(&task, sample.len()) {
             let (expected, _) = oracle.run(task.clone(), sample.clone())?;
-            all.push(JobShape { task, input: sample.clone(), expected });
+            all.push(FallbackCase { task, input: sample.clone(), expected });
         }
     }
     Ok(all)
 }
 
-impl JobShape {
+impl FallbackCase {
     fn job(&self) -> Box<Job> {
         job(&Pool::heap(ByteCount(0)), self.task.clone(), self.input.clone())
     }
 
-    fn run(&self, runtime: &mut BlockingRuntime, patience: Duration) -> Finished {
-        let mut left = Patience::new(patience);
+    fn run(&self, runtime: &mut BlockingRuntime, timeout: Duration) -> Finished {
+        let mut left = Timeout::new(timeout);
         loop {
             let finished = runtime.run_blocking(self.job());
             // Another process may fill a shared queue for a while.
@@ -125,14 +126,14 @@ impl JobShape {
         &self,
         finished: Finished,
         reason: Reason,
-        patience: Duration,
+        timeout: Duration,
         oracle: &mut Line,
     ) -> Result<(), Problem> {
         let op = self.task.op().name();
         let Finished { job, outcome, path, .. } = finished;
         // The job did not take the path that is tested.
         match path.reason {
-            Reason::Timeout => return Err(Problem::Late { op, patience }),
+            Reason::Timeout => return Err(Problem::Late { op, timeout }),
             Reason::QueueFull => {
                 return Err(Problem::Refused { op, reason: RefusedReason::Full });
             }

@@ -1,10 +1,10 @@
-//! Qualification finds out whether a device does what it says and whether software can replace it. This happens when a
-//! process starts and not in an incident. Every result is read back. It keeps no counters and decides nothing about a
-//! device that serves. The runtime decides that from the outcomes of jobs.
+//! Qualification finds out whether a device does what it says and whether software can replace it. This
+//! happens when a process starts, not when a device fails. Every result is read back. Qualification has no
+//! counters and does not judge devices in service: the runtime does that from the outcomes of jobs.
 
 mod fallback;
-mod patience;
 mod problem;
+mod timeout;
 mod trip;
 
 use std::sync::Arc;
@@ -20,42 +20,43 @@ pub use problem::Problem;
 pub use trip::{CodecTrip, Trip, round_trip};
 
 /// Runs one round trip of every kind of job on the device. It then runs the same jobs on a failing device, and software
-/// must return them. Each job may take `patience`.
+/// must return them. Each job may take `timeout`.
 ///
 /// # Errors
 /// The reason why the device must not be used, or is not known to work; see [`Problem::disqualifies`].
 pub fn qualify(
     device: &Arc<dyn Device>,
     software: &Arc<dyn Device>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Problem> {
     let sample = sample();
-    round_trip(device.as_ref(), software.as_ref(), &sample, patience)?;
-    fallback(device, device.capabilities(), software, &sample, patience)
+    round_trip(device.as_ref(), software.as_ref(), &sample, timeout)?;
+    fallback(device, device.capabilities(), software, &sample, timeout)
 }
 
-/// Runs the first half of [`qualify`], for a service whose process qualifies the devices behind it.
+/// Runs only the round trips of [`qualify`], for a service that qualifies its devices in its own process.
 ///
 /// # Errors
 /// Fails like [`qualify`].
 pub fn qualify_service(
     service: &Arc<dyn Device>,
     software: &Arc<dyn Device>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Problem> {
-    round_trip(service.as_ref(), software.as_ref(), &sample(), patience).map(|_| ())
+    round_trip(service.as_ref(), software.as_ref(), &sample(), timeout).map(|_| ())
 }
 
-/// Runs the second half of [`qualify`] for a device that must not receive jobs. A failing software device replaces it.
+/// Runs only the fallback test of [`qualify`], for a device that must not receive jobs. A software device
+/// that is made to fail replaces the device.
 ///
 /// # Errors
 /// Fails like [`qualify`].
 pub fn qualify_fallback(
     can: &Capabilities,
     software: &Arc<dyn Device>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Problem> {
-    fallback(software, can, software, &sample(), patience)
+    fallback(software, can, software, &sample(), timeout)
 }
 
 /// Returns a replacement for the device that accepts no job. Its counters say that the device was withdrawn.
@@ -64,6 +65,7 @@ pub fn withdrawn(device: &Arc<dyn Device>) -> Arc<dyn Device> {
         writes: Vec::new(),
         reads: Vec::new(),
         kernels: Vec::new(),
+        dictionaries: false,
         ..device.capabilities().clone()
     };
     Arc::new(Withdrawn { inner: Arc::clone(device), capabilities })
@@ -119,7 +121,8 @@ fn sample() -> Bytes {
     Bytes::from(text)
 }
 
-/// The size of the sample. Many values of a cache have this size, and an accelerator pays from about this size.
+/// The size of the sample. Many cached values have this size, and from about this size on an accelerator is
+/// worthwhile.
 const SAMPLE_BYTES: usize = 4_096;
 
 const WORDS: [&str; 16] = [

@@ -19,12 +19,12 @@ pub enum Problem {
         reason: RefusedReason,
     },
     /// The device did not return a job in time.
-    #[error("{op}: no completion within {patience:?}")]
+    #[error("{op}: no completion within {timeout:?}")]
     Late {
         /// The op of the job.
         op: &'static str,
         /// The time that the job was allowed.
-        patience: Duration,
+        timeout: Duration,
     },
     /// The device failed a job.
     #[error("{op}: {error}")]

@@ -14,12 +14,12 @@ use serde::Serialize;
 use units::ByteCount;
 
 use super::Problem;
-use super::patience::Patience;
+use super::timeout::Timeout;
 
 /// The jobs that a device did, all with correct results.
 #[derive(Clone, Debug)]
 pub struct Trip {
-    /// The size of the input in bytes: the size of the sample, or the largest that the device accepts.
+    /// The size of the input in bytes: the size of the sample, or the device's maximum if that is smaller.
     pub bytes: usize,
     /// The round trips, one for each codec of the device.
     pub codecs: Vec<CodecTrip>,
@@ -41,7 +41,7 @@ pub struct CodecTrip {
 }
 
 /// Runs every kind of job that the device claims to do, with as much of the sample as it accepts. `software` reads
-/// every result back or computes it again. The test waits for each job at most for `patience`.
+/// every result back or computes it again. The test waits for each job at most for `timeout`.
 ///
 /// # Errors
 /// The first job that the device does not do correctly.
@@ -49,12 +49,12 @@ pub fn round_trip(
     device: &dyn Device,
     software: &dyn Device,
     sample: &Bytes,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Trip, Problem> {
     let can = device.capabilities();
     let input = fitting(can, sample);
-    let mut tested = Line::open(device, patience)?;
-    let mut oracle = Line::open(software, patience)?;
+    let mut tested = Line::open(device, timeout)?;
+    let mut oracle = Line::open(software, timeout)?;
     let mut codecs: Vec<CodecTrip> = Vec::new();
     for dialect in can.writes.iter().chain(&can.reads) {
         if codecs.iter().all(|trip| trip.codec != dialect.codec.name()) {
@@ -70,8 +70,8 @@ pub fn round_trip(
 
 /// Returns as much of the sample as a device accepts.
 pub(super) fn fitting(can: &Capabilities, sample: &Bytes) -> Bytes {
-    let room = can.work_bytes_max.as_usize().saturating_sub(ROOM_FOR_TAG);
-    sample.slice(..room.min(sample.len()))
+    let capacity = can.work_bytes_max.as_usize().saturating_sub(TAG_SPACE_BYTES);
+    sample.slice(..capacity.min(sample.len()))
 }
 
 fn codec_trip(
@@ -132,7 +132,7 @@ fn kernel_trip(
     Ok(())
 }
 
-/// Returns a job for the kernel.
+/// Returns a task for the kernel.
 pub(super) fn task_of(kernel: Kernel) -> Task {
     match kernel {
         Kernel::AesGcm => {
@@ -164,15 +164,15 @@ fn wrong(what: &'static str, how: &'static str, why: String) -> Problem {
 pub(super) struct Line {
     queue: Box<dyn Queue>,
     pool: Pool,
-    patience: Duration,
-    left: Patience,
+    timeout: Duration,
+    left: Timeout,
 }
 
 impl Line {
-    pub(super) fn open(device: &dyn Device, patience: Duration) -> Result<Self, Problem> {
+    pub(super) fn open(device: &dyn Device, timeout: Duration) -> Result<Self, Problem> {
         let queue = device.open_queue(Waker::noop().clone()).map_err(Problem::Open)?;
-        let left = Patience::new(patience);
-        Ok(Self { queue, pool: Pool::heap(ByteCount(0)), patience, left })
+        let left = Timeout::new(timeout);
+        Ok(Self { queue, pool: Pool::heap(ByteCount(0)), timeout, left })
     }
 
     /// Runs one job to its end, and returns its result and its time (us).
@@ -188,7 +188,7 @@ impl Line {
                 Err(Refused { job, reason: RefusedReason::Full }) if !over => job,
                 Err(Refused { reason, .. }) => return Err(Problem::Refused { op, reason }),
                 Ok(()) => {
-                    let late = Problem::Late { op, patience: self.patience };
+                    let late = Problem::Late { op, timeout: self.timeout };
                     let completion = self.finished().ok_or(late)?;
                     let us = start.elapsed().as_micros() as u64;
                     match completion.outcome {
@@ -221,10 +221,10 @@ impl Line {
 
 /// Creates a job with space for its result.
 pub(super) fn job(pool: &Pool, task: Task, input: Bytes) -> Box<Job> {
-    let room = task.output_bytes(input.len()).unwrap_or(2 * input.len() + ROOM_FOR_TAG);
-    let output = pool.take(room);
+    let capacity = task.output_bytes(input.len()).unwrap_or(2 * input.len() + TAG_SPACE_BYTES);
+    let output = pool.take(capacity);
     Box::new(Job::new(task, Input::heap(input), output))
 }
 
-/// The space for an encryption's tag, and for the growth of a short input that does not compress.
-const ROOM_FOR_TAG: usize = 64;
+/// The space for an encryption's tag, and for the growth of a short input that does not compress (bytes).
+const TAG_SPACE_BYTES: usize = 64;

@@ -205,18 +205,18 @@ impl Engine {
         job.deadline = deadline(live.started, due, live.input.deadline);
         // Only later steps wait in the overflow area. For the first step the core that begins the trace tries once. For
         // later steps there is no caller that could try again.
-        if live.steps > 0 && self.limits.overflow_max > 0 && core.is_crowded(&job) {
+        if live.steps > 0 && self.limits.overflow_max > 0 && core.is_saturated(&job) {
             if self.overflow.len() < self.limits.overflow_max {
                 self.metrics.up(Counted::Overflowed);
                 return Ok(Flow::Park(State::Overflowed(job)));
             }
             self.metrics.up(Counted::OverflowFull);
         }
-        self.give_to(core, strand, job)
+        self.submit_job(core, strand, job)
     }
 
     /// Submits the job to the runtime. If the job is done at once, its result is used at once.
-    fn give_to(
+    fn submit_job(
         &mut self,
         core: &mut Runtime,
         strand: &mut Strand,
@@ -225,18 +225,23 @@ impl Engine {
         let work_bytes = job.work_bytes();
         let ticket = core.submit(job);
         let Some(finished) = core.take(ticket) else {
-            core.hand_to_hook(ticket);
-            return Ok(Flow::Park(State::Inside(ticket)));
+            core.assign_to_hook(ticket);
+            return Ok(Flow::Park(State::InFlight(ticket)));
         };
         self.spend(work_bytes);
-        self.absorb(core, strand, finished)?;
+        self.use_result(core, strand, finished)?;
         Ok(Flow::On)
     }
 
     /// Submits a job that waited and for which there is space now.
-    pub(super) fn hand_over(&mut self, core: &mut Runtime, mut strand: Box<Strand>, job: Box<Job>) {
+    pub(super) fn submit_overflowed(
+        &mut self,
+        core: &mut Runtime,
+        mut strand: Box<Strand>,
+        job: Box<Job>,
+    ) {
         let op = job.task.op();
-        match self.give_to(core, &mut strand, job) {
+        match self.submit_job(core, &mut strand, job) {
             Ok(Flow::Park(state)) => self.park(strand, state),
             Ok(_) => self.advance(core, strand),
             Err(cause) => self.fail(core, strand, Failure { op: Some(op), cause }),
@@ -251,10 +256,10 @@ impl Engine {
         finished: Finished,
     ) -> Result<(), Failure> {
         let op = finished.job.task.op();
-        self.absorb(core, strand, finished).map_err(|cause| Failure { op: Some(op), cause })
+        self.use_result(core, strand, finished).map_err(|cause| Failure { op: Some(op), cause })
     }
 
-    fn absorb(
+    fn use_result(
         &mut self,
         core: &mut Runtime,
         strand: &mut Strand,
@@ -280,7 +285,7 @@ impl Engine {
         self.done(core, strand, payload, (due, ran))
     }
 
-    /// Ends the step of an op, which returned this payload.
+    /// Completes the step of an op whose result is `payload`.
     fn done(
         &mut self,
         core: &mut Runtime,

@@ -1,7 +1,7 @@
-//! Reads and writes the part of BSON that JSON and our message also have: documents, arrays, doubles, strings,
-//! booleans, null, whole numbers of 32 and 64 bits, and bytes. An element of any other type is refused with the number
-//! of its type, and so is a document that states a wrong length. No memory is allocated for a length that is only
-//! stated.
+//! Reads and writes the part of BSON that JSON and our message also have: documents, arrays, doubles,
+//! strings, booleans, null, whole numbers of 32 and 64 bits, and bytes. An element of any other type is
+//! refused with the number of its type, and so is a document that states a wrong length. A stated length
+//! alone never causes an allocation.
 
 use super::error::Malformed;
 use super::value::{DEPTH_MAX, Kind, List, Map, Member, Value};

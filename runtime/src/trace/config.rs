@@ -15,9 +15,9 @@ pub struct TraceConfig {
     pub limits: TraceLimits,
     /// The port for messages to and from peers.
     pub tcp: Box<dyn Tcp>,
-    /// The port that chooses the core that continues.
+    /// The port that chooses the core that continues a request.
     pub load_balance: Box<dyn LoadBalance>,
-    /// The port that receives the ends of paths, in addition to the caller.
+    /// The port that is told when a path of a trace ends. The caller is told too.
     pub notify: Box<dyn Notify>,
     /// The format that `serialize` writes and `deserialize` reads.
     pub schema: Box<dyn Schema>,
@@ -30,8 +30,8 @@ pub struct TraceConfig {
 }
 
 impl TraceConfig {
-    /// Creates a configuration with these traces and without peers. The calling core continues, documents may have any
-    /// shape, and compression is fast deflate.
+    /// Creates a configuration with these traces and without peers. Requests stay on the calling core,
+    /// documents may have any shape, and compression is fast deflate.
     pub fn new(catalog: Catalog) -> Self {
         Self {
             catalog,
@@ -47,9 +47,9 @@ impl TraceConfig {
     }
 }
 
-/// The limits of one executor. Payloads in flight take at most about `live_max` times three times `payload_bytes_max`:
-/// the input, and the bytes that a step reads and writes. While a kernel runs, its document takes up to about forty
-/// times the bytes from which it is read.
+/// The limits of one executor. Payloads in flight take at most about `3 * live_max * payload_bytes_max`
+/// bytes: each trace has its input, and the bytes that a step reads and writes. The document of a running
+/// kernel takes up to about forty times the size of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceLimits {
     /// The most traces in flight at the same time.
@@ -59,9 +59,9 @@ pub struct TraceLimits {
     pub tenant_live_max: usize,
     /// The largest size of a payload at every step, in bytes.
     pub payload_bytes_max: usize,
-    /// The size of the overflow area. Jobs in the middle of traces wait there while every device that accepts them is
-    /// full. If the area is full, and at the first step of a trace, the policy finds the device full and the job goes
-    /// to software. With zero, no job waits.
+    /// The size of the overflow area, in jobs. A job after the first step of its trace waits there while
+    /// every device that accepts it is full. At the first step, or if the area is full, the policy finds the
+    /// devices full and the job goes to software. With zero, no job waits.
     pub overflow_max: usize,
     /// The longest wait for an answer, if the trace does not state one.
     pub answer_within: Nanos,

@@ -39,13 +39,13 @@ pub(crate) struct Engine {
     /// The strands with their serial numbers. An entry holds no strand while the strand advances.
     strands: Slab<(u32, Option<Box<Strand>>)>,
     pub(super) joins: Slab<Join>,
-    /// The serial number of the next run or strand. Entries are reused, so their index does not identify a run.
+    /// The last serial number. It distinguishes the runs and strands that reuse an entry.
     serial: u32,
     ready: VecDeque<u64>,
     pub(super) overflow: VecDeque<u64>,
     /// Whether the last call stopped before it had checked all of the overflow.
     is_cut_off: bool,
-    /// The time limits of the strands that wait for an answer, one for each of these strands.
+    /// The time limits of the strands that wait for an answer, one per strand.
     timers: BTreeSet<(Nanos, u64)>,
     /// The bytes of work that the current call may still do on the calling core.
     pub(super) bytes_left: usize,
@@ -88,8 +88,7 @@ impl Engine {
         }
     }
 
-    /// Returns the number of traces in flight, plus the traces that ended and whose callers have not read the result
-    /// yet.
+    /// Returns the number of traces in flight or with a result that the caller has not read yet.
     pub(crate) fn live(&self) -> usize {
         self.runs.len()
     }
@@ -147,7 +146,7 @@ impl Engine {
         if bytes <= max { Ok(()) } else { Err(Cause::TooLarge { bytes, max }) }
     }
 
-    /// Returns how the run ended, once, or stores the waker.
+    /// Returns the result of the run once, or stores the waker if there is no result yet.
     pub(crate) fn claim(
         &mut self,
         key: u64,
@@ -179,7 +178,7 @@ impl Engine {
             State::Ready => self.ready.push_back(strand.key),
             State::Overflowed(_) => self.overflow.push_back(strand.key),
             State::Awaiting { until, .. } => drop(self.timers.insert((*until, strand.key))),
-            State::Inside(_) => {}
+            State::InFlight(_) => {}
         }
         strand.state = state;
         let key = strand.key;
@@ -207,7 +206,7 @@ impl Engine {
         }
     }
 
-    /// Closes the strand, which is over.
+    /// Removes a strand that has ended, and ends its run if this was the last strand.
     pub(super) fn close(&mut self, strand: &Strand) {
         self.strands.remove(place_of(strand.key));
         let live = &mut self.runs[strand.run];
@@ -260,7 +259,7 @@ impl Engine {
         for key in keys {
             let Some(strand) = self.unpark(key) else { continue };
             match strand.state {
-                State::Inside(ticket) => core.detach(ticket),
+                State::InFlight(ticket) => core.detach(ticket),
                 State::Overflowed(_) => self.overflow.retain(|other| *other != key),
                 State::Ready | State::Awaiting { .. } => {}
             }
@@ -367,11 +366,11 @@ impl Engine {
                 continue;
             };
             // The devices that accept a job depend on its task and size, so each job is checked.
-            if core.is_crowded(&job) {
+            if core.is_saturated(&job) {
                 self.park(strand, State::Overflowed(job));
                 continue;
             }
-            self.hand_over(core, strand, job);
+            self.submit_overflowed(core, strand, job);
         }
     }
 

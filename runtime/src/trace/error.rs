@@ -69,7 +69,7 @@ pub enum Cause {
     /// The author of the port must act: the port refused the work.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The device's error says who must act. Software failed too, or was not allowed to replace the device.
+    /// A job failed, and software could not or must not replace the device. The error says who must act.
     #[error("{0}")]
     Device(DeviceError),
 }
@@ -147,7 +147,7 @@ impl Malformed {
     }
 }
 
-/// Writes `, step decrypt` for an op, or nothing.
+/// Writes the op, such as `, step decrypt`, or nothing if there is no op.
 struct At(Option<Op>);
 
 impl fmt::Display for At {

@@ -78,8 +78,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates a session with the key with which this side encrypts, and the key with which the peer encrypts. The keys
-    /// must differ, because both sides count their nonces from zero.
+    /// Creates a session. This side encrypts with the key `seals`, and the peer with the key `opens`. The
+    /// keys must differ, because both sides count their nonces from zero.
     ///
     /// # Panics
     /// Panics if the two keys are equal.
@@ -118,9 +118,9 @@ pub struct Ended {
     pub function: String,
     /// The core that `load-balance` picked.
     pub core: Option<usize>,
-    /// The last checksum.
+    /// The result of the last `checksum` op that ran, or none if no such op ran.
     pub checksum: Option<u64>,
-    /// The number of ops that ran, including those of other arms.
+    /// The number of ops that ran, including the ops in all arms of forks.
     pub steps: u32,
     /// The number of ops that software ran because a device did not complete them, or because no device had space.
     pub fallbacks: u32,

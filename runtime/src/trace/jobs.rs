@@ -3,18 +3,17 @@
 //! ciphertext and the tag. This module runs nothing.
 
 use device::cipher::NONCE_BYTES;
-use device::{Codec, Dialect, Input, Job, Level, Outcome, Polynomial, Pool, TAG_BYTES, Task};
+use device::{Dialect, Input, Job, Level, Outcome, Polynomial, Pool, TAG_BYTES, Task};
 use prost::bytes::Bytes;
-use store::frame;
+use store::frame::{Encoding, FrameVersion};
 use store::{Header, Inspected, inspect};
 use units::Op;
-use units::limits::FRAME_HEADER_BYTES;
 
 use super::error::{Cause, Malformed};
 use super::input::Session;
 use crate::entry::Finished;
 
-/// Creates jobs. The fields are their parameters.
+/// Creates jobs with the parameters in its fields.
 pub struct Maker {
     /// The dialect that compression writes.
     pub dialect: Dialect,
@@ -73,7 +72,7 @@ impl Maker {
             }
         };
         let header: &[u8] = match &task {
-            Task::Compress { .. } => &[0; FRAME_HEADER_BYTES],
+            Task::Compress { .. } => &[0; HEADER_BYTES],
             Task::Encrypt { nonce, .. } => &nonce.0.clone(),
             _ => &[],
         };
@@ -115,17 +114,18 @@ impl Maker {
             Inspected::Foreign => return Err(malformed(&"it does not begin as a frame").into()),
             Inspected::Invalid(error) => return Err(malformed(&error).into()),
         };
+        if let Some(id) = header.dictionary_id {
+            return Err(malformed(&format!("it needs dictionary {id}")).into());
+        }
         let stream = payload.slice(range);
         let original_bytes = header.original_bytes as usize;
-        let codec = match header.codec {
-            frame::Codec::Stored => return checked(&header, stream).map(Made::Payload),
-            frame::Codec::SameFilled => {
+        let codec = match header.encoding {
+            Encoding::Stored => return checked(&header, stream).map(Made::Payload),
+            Encoding::SameFilled => {
                 let original = vec![stream[0]; original_bytes];
                 return checked(&header, original.into()).map(Made::Payload);
             }
-            frame::Codec::Deflate => Codec::Deflate,
-            frame::Codec::Zstd => Codec::Zstd,
-            frame::Codec::Lz4 => Codec::Lz4,
+            Encoding::Compressed(codec) => codec,
         };
         let window_log2 = (header.window_log2 != 0).then_some(header.window_log2);
         let dialect = Dialect { window_log2, ..Dialect::new(codec) };
@@ -149,16 +149,11 @@ pub fn given(finished: Finished, frame: Option<Header>) -> Result<Given, Cause> 
     let all = job.output_offset + result_bytes;
     match &job.task {
         Task::Compress { dialect, .. } => {
-            let codec = match dialect.codec {
-                Codec::Deflate => frame::Codec::Deflate,
-                Codec::Zstd => frame::Codec::Zstd,
-                Codec::Lz4 => frame::Codec::Lz4,
-            };
+            let encoding = Encoding::Compressed(dialect.codec);
             let window_log2 = dialect.window_log2.unwrap_or(0);
-            let header = Header::seal(codec, window_log2, &job.input, result_bytes);
-            if let Some(head) = job.output.first_chunk_mut() {
-                header.encode(head);
-            }
+            let header =
+                Header::seal(WRITTEN, encoding, window_log2, NO_KEY, &job.input, result_bytes);
+            header.encode(&mut job.output);
             Ok(Given::Payload(job.output.freeze(0..all)))
         }
         Task::Decompress { .. } => {
@@ -181,19 +176,27 @@ pub fn given(finished: Finished, frame: Option<Header>) -> Result<Given, Cause> 
 
 /// Returns a frame that stores the payload unchanged, because the payload does not shrink.
 fn stored(job: &Job) -> Result<Bytes, Cause> {
-    let header = Header::seal(frame::Codec::Stored, 0, &job.input, job.input.len());
-    let mut framed = vec![0; FRAME_HEADER_BYTES + job.input.len()];
-    if let Some((head, payload)) = framed.split_first_chunk_mut() {
-        header.encode(head);
-        payload.copy_from_slice(&job.input);
-    }
+    let payload_bytes = job.input.len();
+    let header = Header::seal(WRITTEN, Encoding::Stored, 0, NO_KEY, &job.input, payload_bytes);
+    let mut framed = vec![0; HEADER_BYTES + payload_bytes];
+    let header_bytes = header.encode(&mut framed);
+    framed[header_bytes..].copy_from_slice(&job.input);
     Ok(framed.into())
 }
 
 fn checked(header: &Header, original: Bytes) -> Result<Bytes, Cause> {
-    if header.verify(&original) {
+    if header.verify(NO_KEY, &original) {
         return Ok(original);
     }
     let why = "its checksum is another's";
     Err(Malformed::because("a compressed payload", why).into())
 }
+
+/// The version of the frames that programs write. Callers may be older than this process, so it is the first.
+const WRITTEN: FrameVersion = FrameVersion::V1;
+
+/// The length of a frame's header in this version (bytes). It does not depend on the value.
+const HEADER_BYTES: usize = WRITTEN.header_bytes(0, 0);
+
+/// The key of a payload. Payloads of programs are not items, so they have none.
+const NO_KEY: &[u8] = b"";

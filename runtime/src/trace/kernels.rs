@@ -10,8 +10,8 @@ use super::error::Malformed;
 pub use super::fields::read_fields;
 use super::value::{Kind, Value};
 
-/// The format that `serialize` writes and `deserialize` reads. A service that has its messages already uses them
-/// instead of [`Documents`].
+/// The format that `serialize` writes and `deserialize` reads. A service with its own message format
+/// implements this trait instead of using [`Documents`].
 pub trait Schema {
     /// Serializes a document into a message.
     ///
@@ -99,8 +99,8 @@ pub fn deserialize(schema: &dyn Schema, message: &Bytes) -> Result<Bytes, Malfor
     Ok(schema.deserialize(message)?.to_json()?.into())
 }
 
-/// Runs `trans`: returns the payload in another layout. If a document has the member `data`, its string is that member.
-/// The string of any other document is its JSON.
+/// Runs `trans`: returns the payload in another layout. As a string, a document with the member `data`
+/// becomes that member, and any other document becomes its JSON text.
 ///
 /// # Errors
 /// Fails if the payload does not have its layout, or has a part that the other layout cannot hold.

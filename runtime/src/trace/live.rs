@@ -98,8 +98,8 @@ pub(crate) struct Strand {
 pub(crate) enum State {
     /// The strand continues when there is time.
     Ready,
-    /// The strand's job is inside the runtime.
-    Inside(Ticket),
+    /// The strand's job is in flight in the runtime.
+    InFlight(Ticket),
     /// The strand's job waits in the overflow area.
     Overflowed(Box<Job>),
     /// The strand waits for an answer until `until`. `program` then continues with the answer.
@@ -135,15 +135,15 @@ impl Strand {
 pub(crate) struct Fields {
     /// The fields that came with a message.
     pub(crate) received: Vec<(String, u32)>,
-    /// The payload after it was last unwrapped.
+    /// The payload and its format after the last decryption, RPC or deserialization.
     pub(crate) unwrapped: Option<(Bytes, Format)>,
     /// The values of the program's fields in the payload, once they were read.
     pub(crate) values: Option<Vec<Option<u32>>>,
 }
 
 impl Fields {
-    /// Returns whether the condition holds. A field is read from the payload, else from the message's fields, else from
-    /// the fields that the caller gave. A field that none of them has is zero.
+    /// Returns whether the condition holds. A field is taken from the payload, or else from the message's
+    /// fields, or else from the caller's fields. Without any of them it is zero.
     pub(crate) fn hold(
         &self,
         condition: &Condition,

@@ -23,10 +23,11 @@ pub(crate) struct Program {
 pub(crate) enum Step {
     Run {
         op: Op,
-        /// The deadline from the start of the chain: the step's deadline, or the deadline of the next step that has
-        /// one.
+        /// The deadline of this step, counted from the start of the trace, or of the first trace if traces continue
+        /// each other. A step without its own deadline has the first deadline of the ops that follow it, up to the next
+        /// branch, fork or end.
         due: Option<Nanos>,
-        /// Whether this is the first step of its trace. A `tcp` there receives.
+        /// Whether this is the first step of its trace, where a `tcp` op receives instead of sends.
         is_first: bool,
     },
     Trans(Base, Base),
@@ -120,8 +121,8 @@ fn step(catalog: &Catalog, all: &[Instruction], at: usize) -> Step {
     }
 }
 
-/// Returns the first deadline on the straight path from here. If a step is early, the next step gets its slack. If a
-/// step is late, the next step has less time.
+/// Returns the first deadline of the following steps, up to the next branch, fork or end. An early step
+/// leaves its slack to the next step, and a late step leaves less time.
 fn due(from: &[Instruction]) -> Option<Nanos> {
     for instruction in from {
         match instruction {

@@ -1,5 +1,5 @@
-//! The counters of an executor since its start. Only the executor writes them, and any thread may read them. This
-//! module contains no names of pages. The runtime's metrics also count where each job of a trace ran, like for any job.
+//! The counters of an executor since its start. Only the executor writes them, and any thread may read them.
+//! The runtime's metrics also count where each job of a trace ran, like for any job.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,13 +38,15 @@ pub enum Counted {
     Late,
     /// An answer that did not come in time.
     Unanswered,
-    /// A trace that was not started, with the reason.
+    /// A trace that was refused and not started. The field is the cause of the refusal.
     Refused(CauseKind),
-    /// A trace that was started and returned its input, with the reason.
+    /// A trace that was started and failed, so that its caller got the input back. The field is the cause of the
+    /// failure.
     Failed(CauseKind),
-    /// A job that went to software because a device failed, lost or kept it, or because no device had space.
+    /// A job that went to software because a device failed, lost or kept it, or because no device had space. The field
+    /// says which of these happened.
     Fallback(Reason),
-    /// An op that ran, with the place where it ran.
+    /// An op of a trace that ran. The fields are the op and the place where it ran.
     Step(Op, Ran),
 }
 
@@ -172,7 +174,7 @@ const ALONE: [Counted; 8] = [
 const REFUSALS: [CauseKind; 4] =
     [CauseKind::Unknown, CauseKind::TooLarge, CauseKind::TenantFull, CauseKind::Full];
 
-/// The causes for which a started trace gives its input back.
+/// The causes for which a started trace returns its input.
 const FAILURES: [CauseKind; 8] = [
     CauseKind::TooLarge,
     CauseKind::Malformed,
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_are_those_that_have_traces_under_way() {
+    fn tenants_are_those_that_have_traces_in_flight() {
         let metrics = TraceMetrics::default();
         for tenant in [7, 3, 7] {
             metrics.enter(TenantId(tenant));

@@ -8,11 +8,11 @@
 
 mod advance;
 pub mod bson;
-pub mod by_hand;
 mod config;
 mod engine;
 mod error;
 mod fields;
+pub mod in_software;
 mod input;
 pub mod jobs;
 pub mod kernels;
@@ -43,7 +43,7 @@ use crate::tokio_adapter::TokioRuntime;
 use engine::Engine;
 use ports::{Event, Inbox};
 
-/// The executor of traces of one runtime. Its clones share it.
+/// The executor of traces of one runtime. All clones share one executor.
 #[derive(Clone)]
 pub struct Traces {
     core: Rc<RefCell<Runtime>>,
@@ -57,8 +57,8 @@ impl Traces {
     /// # Panics
     /// Panics if the runtime already has an executor of traces.
     pub fn in_tokio(runtime: &TokioRuntime, config: TraceConfig) -> Self {
-        let (core, kick) = runtime.shared();
-        Self::on(core, Box::new(kick), config)
+        let (core, wake) = runtime.shared();
+        Self::on(core, Box::new(wake), config)
     }
 
     /// Creates an executor on a core of our own loop.
@@ -70,8 +70,8 @@ impl Traces {
         Self::on(core.shared(), Box::new(|| {}), config)
     }
 
-    fn on(core: Rc<RefCell<Runtime>>, kick: Box<dyn Fn()>, config: TraceConfig) -> Self {
-        let inbox = Inbox::new(kick);
+    fn on(core: Rc<RefCell<Runtime>>, wake: Box<dyn Fn()>, config: TraceConfig) -> Self {
+        let inbox = Inbox::new(wake);
         let engine = Rc::new(RefCell::new(Engine::new(config, Rc::clone(&inbox))));
         core.borrow_mut().set_completion_hook(Rc::clone(&engine) as _);
         Self { core, engine, inbox }
@@ -83,7 +83,7 @@ impl Traces {
     pub fn run_trace(&self, name: &str, input: TraceInput) -> RunTrace {
         let started = self.engine.borrow_mut().start(&mut self.core.borrow_mut(), name, input);
         if started.is_ok() {
-            self.inbox.kick();
+            self.inbox.wake();
         }
         let state = started.map_err(Some);
         RunTrace { engine: Rc::clone(&self.engine), inbox: Rc::clone(&self.inbox), state }

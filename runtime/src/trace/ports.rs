@@ -55,7 +55,7 @@ pub trait LoadBalance {
     fn pick(&mut self, origin: &Origin<'_>, payload: &Bytes) -> Result<usize, PortError>;
 }
 
-/// The port that receives every path's end, in addition to the caller of `run_trace`.
+/// The port that is told when a path of a trace ends. The caller of `run_trace` is told too.
 pub trait Notify {
     /// Receives the end of a path of the trace.
     fn ended(&mut self, origin: &Origin<'_>, ended: &Ended);
@@ -71,7 +71,7 @@ impl Tcp for NoTcp {
     }
 }
 
-/// A load balancer that lets the core continue that runs the trace.
+/// A load balancer that always picks the core that runs the trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SameCore(
     /// The number of the core.
@@ -135,7 +135,7 @@ pub(crate) struct Inbox {
     /// Whether the executor is gone, so that no event is read any more.
     is_closed: Cell<bool>,
     /// Makes the driver turn the runtime soon.
-    kick: Box<dyn Fn()>,
+    wake: Box<dyn Fn()>,
 }
 
 impl std::fmt::Debug for Inbox {
@@ -157,19 +157,19 @@ pub(crate) struct Received {
 }
 
 impl Inbox {
-    pub(crate) fn new(kick: Box<dyn Fn()>) -> Rc<Self> {
-        Rc::new(Self { events: RefCell::default(), is_closed: Cell::new(false), kick })
+    pub(crate) fn new(wake: Box<dyn Fn()>) -> Rc<Self> {
+        Rc::new(Self { events: RefCell::default(), is_closed: Cell::new(false), wake })
     }
 
     pub(crate) fn put(&self, event: Event) {
         if !self.is_closed.get() {
             self.events.borrow_mut().push_back(event);
-            (self.kick)();
+            (self.wake)();
         }
     }
 
-    pub(crate) fn kick(&self) {
-        (self.kick)();
+    pub(crate) fn wake(&self) {
+        (self.wake)();
     }
 
     pub(crate) fn take(&self) -> Option<Event> {

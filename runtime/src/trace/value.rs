@@ -1,6 +1,6 @@
-//! A document: the common content of JSON, BSON and our protobuf message. Every transformation goes through this form.
-//! The form is the message itself, so that serializing needs no second tree. Nesting is limited where a document is
-//! created, so that every written document can be read again.
+//! A document: the common content of JSON, BSON and our protobuf message. Every transformation goes through
+//! this form. The form is the protobuf message itself, so that serializing needs no second tree. Nesting is
+//! limited where a document is created, so that every written document can be read again.
 
 use std::fmt;
 
@@ -46,7 +46,7 @@ pub enum Kind {
     /// A list.
     #[prost(message, tag = "7")]
     List(List),
-    /// Names and values, in the order in which they came.
+    /// Names and values, in their original order.
     #[prost(message, tag = "8")]
     Map(Map),
 }
@@ -73,7 +73,7 @@ pub struct Member {
     /// The name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The value. It is null if it is missing.
+    /// The member's value. A member without a value is written to JSON with the value null.
     #[prost(message, optional, tag = "2")]
     pub value: Option<Value>,
 }
@@ -90,7 +90,7 @@ impl Value {
         Self::new(Kind::Map(Map { members: members.into_iter().map(member).collect() }))
     }
 
-    /// Returns the member with this name, if the value is a map that has one. Of several members it returns the last.
+    /// Returns the last member with this name, if the value is a map that has one.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let Some(Kind::Map(map)) = &self.kind else { return None };
         map.members.iter().rfind(|member| member.name == name)?.value.as_ref()
@@ -287,8 +287,7 @@ impl<'de> Visitor<'de> for Seed {
 
 const BINARY: &str = "$binary";
 
-/// The deepest nesting of lists and maps, in every layout: a document that is read in one layout can be written and
-/// read in another.
+/// The deepest nesting of lists and maps. It is the same in every layout, so that all can be converted.
 pub const DEPTH_MAX: usize = 30;
 
 #[cfg(test)]

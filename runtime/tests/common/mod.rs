@@ -123,7 +123,7 @@ pub fn original(tag: u64) -> Vec<u8> {
     Payload::Text.bytes(1_000 + (tag as usize * 37) % 3_000, tag)
 }
 
-/// Creates a compression whose payload follows from its tag, with a header already in place.
+/// Creates a compression whose payload follows from its tag. Its output already contains a header.
 pub fn compress(pool: &Pool, tag: u64) -> Box<Job> {
     let dialect = Dialect::new(Codec::ALL[tag as usize % Codec::ALL.len()]);
     let task = Task::Compress { dialect, level: Level::Fast };
@@ -198,7 +198,7 @@ pub struct ScriptState {
     pub opened: usize,
     /// The number of polls since the start.
     pub polls: usize,
-    inside: Vec<(usize, Box<Job>)>,
+    in_flight: Vec<(usize, Box<Job>)>,
     ready: Vec<(usize, Completion)>,
 }
 
@@ -218,19 +218,19 @@ impl Script {
         self.state.lock()
     }
 
-    /// Completes the oldest job inside with software's result.
+    /// Completes the oldest job inside the device with software's result.
     pub fn do_one(&self) {
         let mut state = self.state.lock();
-        let (queue, job) = state.inside.remove(0);
+        let (queue, job) = state.in_flight.remove(0);
         let job = reference(job);
         let outcome = Outcome::Done { output_bytes: job.output.len() - job.output_offset };
         state.ready.push((queue, Completion { job, outcome, service: Nanos(0) }));
     }
 
-    /// Fails the oldest job inside.
+    /// Fails the oldest job inside the device.
     pub fn fail_one(&self, error: DeviceError) {
         let mut state = self.state.lock();
-        let (queue, job) = state.inside.remove(0);
+        let (queue, job) = state.in_flight.remove(0);
         let outcome = Outcome::Failed(error);
         state.ready.push((queue, Completion { job, outcome, service: Nanos(0) }));
     }
@@ -279,7 +279,7 @@ impl Queue for ScriptQueue {
         } else {
             self.pending += 1;
             state.accepted += 1;
-            state.inside.push((self.index, job));
+            state.in_flight.push((self.index, job));
             return Ok(());
         };
         Err(Refused { job, reason })
@@ -305,8 +305,8 @@ impl Queue for ScriptQueue {
         if !state.cancels {
             return;
         }
-        let Some(at) = state.inside.iter().position(is_the_job) else { return };
-        let (queue, job) = state.inside.remove(at);
+        let Some(at) = state.in_flight.iter().position(is_the_job) else { return };
+        let (queue, job) = state.in_flight.remove(at);
         let outcome = Outcome::Failed(DeviceError::Cancelled);
         state.ready.push((queue, Completion { job, outcome, service: Nanos(0) }));
     }
@@ -361,7 +361,7 @@ impl Queue for HungQueue {
         true
     }
 
-    fn inside(&self, tag: u64) -> Option<&Job> {
+    fn job_in_flight(&self, tag: u64) -> Option<&Job> {
         self.0.iter().find(|job| job.tag == tag)
     }
 }
@@ -381,7 +381,7 @@ impl Policy for Always {
 
 pub const TURNS_MAX: usize = 10_000;
 
-/// A device that shows its jobs. It takes as long as the runtime allows a job, and then fails all of them.
+/// A device that shows its jobs. A poll fails all of them and advances the clock by the job timeout.
 pub struct Failing(pub Capabilities, pub ManualClock);
 
 impl Device for Failing {
@@ -427,7 +427,7 @@ impl Queue for FailingQueue {
         true
     }
 
-    fn inside(&self, tag: u64) -> Option<&Job> {
+    fn job_in_flight(&self, tag: u64) -> Option<&Job> {
         self.0.iter().find(|job| job.tag == tag).map(AsRef::as_ref)
     }
 }

@@ -1,6 +1,7 @@
-//! The open loop of `rebate reproduce runtime` in virtual time: our loop, software and the BlueField-2 of
-//! \[OffloadSched\] by their profiles, and the sizes of Cache-1. Every reading of the clock advances it, so that
-//! spinning and polling take time. The machine can also pause at random. A run is a function of its arguments.
+//! The open-loop load of `rebate reproduce runtime` in virtual time, with the sizes of Cache-1. It runs on
+//! our loop, with the device profiles of software and of the BlueField-2 of \[OffloadSched\]. Every reading
+//! of the clock advances it, so that spinning and polling take time. The machine can also pause at random. A
+//! run is a function of its arguments.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -22,17 +23,17 @@ use workload::{
 };
 
 /// The time of a reading of the clock, including the work between two readings.
-const LOOK: Nanos = Nanos(40);
+const READ_TIME: Nanos = Nanos(40);
 
 #[derive(Clone, Default)]
-struct Looked {
+struct SlowClock {
     clock: ManualClock,
     pauses: Arc<Mutex<Option<Pauses>>>,
 }
 
-impl Clock for Looked {
+impl Clock for SlowClock {
     fn now(&self) -> Nanos {
-        self.clock.advance(LOOK);
+        self.clock.advance(READ_TIME);
         if let Some(pauses) = &mut *self.pauses.lock() {
             pauses.take(&self.clock);
         }
@@ -48,7 +49,7 @@ pub(crate) struct Pauses {
 
 impl Pauses {
     /// The pauses per second, by their length (ns), measured over thirty seconds with `what_pauses_the_machine_makes`,
-    /// class 2c, 2026-11-22. Longer pauses, of which there is fewer than one per second, are left out.
+    /// class 2c, 2026-11-22. Longer pauses are left out, because they occur less than once per second.
     pub(crate) const MEASURED: [(f64, Range<u64>); 8] = [
         (70.0, 500..2_000),
         (120.0, 2_000..5_000),
@@ -75,7 +76,7 @@ impl Pauses {
         self.at = now + Nanos((gap_s * 1e9) as u64);
     }
 
-    /// Takes all pauses that have begun by now. Each pause begins after the end of the one before.
+    /// Advances the clock by all pauses that have begun by now.
     fn take(&mut self, clock: &ManualClock) {
         while self.at <= clock.now() {
             let mut left = self.random.unit() * Self::per_second();
@@ -92,8 +93,8 @@ impl Pauses {
 
 struct Run {
     core: Core,
-    clock: Looked,
-    /// The time of a request in addition to its job.
+    clock: SlowClock,
+    /// The time that a request takes in addition to its job.
     takes: Nanos,
     start: Nanos,
     pool: Pool,
@@ -122,15 +123,15 @@ impl Run {
 pub(crate) struct Load {
     pub(crate) per_second: f64,
     pub(crate) jobs: u32,
-    /// The time to place a job, and of all other work of a request that takes the core and does not read the clock.
+    /// The core time to place a job, and for a request's other work that reads no clock.
     pub(crate) takes: Nanos,
     /// Whether the machine pauses.
     pub(crate) pauses: bool,
 }
 
-/// Returns the time from the due time to the answer of each job, in the order of the answers.
+/// Returns, for each job, the time from its due time to its answer, in the order of the answers.
 pub(crate) fn run(policy: Arc<dyn Policy>, load: Load) -> Vec<Nanos> {
-    let (clock, inputs) = (Looked::default(), inputs());
+    let (clock, inputs) = (SlowClock::default(), inputs());
     let devices = ["epyc7542-isal", "bluefield2"].map(|name| emulated(name, &clock)).to_vec();
     // The results are computed in advance. This takes no virtual time, but it takes real time.
     for policy in [Arc::new(AlwaysSoftware) as _, Arc::new(AsyncOffload { work_bytes_min: 0 }) as _]
@@ -184,13 +185,13 @@ async fn source(run: Rc<Run>, inputs: Vec<Bytes>, per_second: f64, jobs: u32) {
     }
 }
 
-fn core_loop(devices: &[Arc<dyn Device>], policy: Arc<dyn Policy>, clock: &Looked) -> CoreLoop {
+fn core_loop(devices: &[Arc<dyn Device>], policy: Arc<dyn Policy>, clock: &SlowClock) -> CoreLoop {
     let mut config = crate::common::config(devices.to_vec(), Arc::new(clock.clone()));
     (config.policy, config.job_timeout) = (policy, Nanos::secs(10));
     CoreLoop::new(CoreConfig::new(config)).expect("the devices open")
 }
 
-fn emulated(name: &str, clock: &Looked) -> Arc<dyn Device> {
+fn emulated(name: &str, clock: &SlowClock) -> Arc<dyn Device> {
     const ENGINES: &[EngineFactory] = &[engines::libdeflate::engine];
     let profile = DeviceProfile::find(name).expect("compiled in");
     let work_clock = Arc::new(ManualClock::default());

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use policy::{AsyncOffload, Choice, JobFacts, Policy, Reason, Snapshot};
 use runtime::trace::jobs::Maker;
 use runtime::trace::kernels::{self, Documents, Layout};
-use runtime::trace::{Cause, CauseKind, Counted, Ran, TraceConfig, TraceInput, by_hand};
+use runtime::trace::{Cause, CauseKind, Counted, Ran, TraceConfig, TraceInput, in_software};
 use trace::Base;
 use units::{ByteCount, ManualClock, Nanos, Op, SystemClock};
 
@@ -24,7 +24,7 @@ fn input_of(rig: &Rig, tenant: u16) -> TraceInput {
 }
 
 #[test]
-fn by_hand_no_payload_grows_beyond_what_one_may_be() {
+fn in_software_no_payload_grows_beyond_what_one_may_be() {
     with(
         catalog(COPIES),
         None,
@@ -43,7 +43,7 @@ fn by_hand_no_payload_grows_beyond_what_one_may_be() {
                     payload_bytes_max,
                 };
                 let run = |job| rig.runtime.run_in_software(job, Reason::Configured);
-                by_hand::receive(run, &maker, &input).await
+                in_software::receive(run, &maker, &input).await
             };
             let (bytes, max) = (json.len(), 1_024);
             assert!(input.payload.len() < max && max < bytes);
@@ -364,10 +364,10 @@ fn a_trace_that_is_given_up_leaves_nothing() {
         Some(script.clone()),
         |_| {},
         |rig| async move {
-            let inside = rig.traces.run_trace("t", rig.input("inside"));
+            let in_flight = rig.traces.run_trace("t", rig.input("inside"));
             let waiting = rig.traces.run_trace("t", rig.input("waiting"));
             assert_eq!(counted(&rig.traces, [Counted::Overflowed]), [1]);
-            drop((inside, waiting));
+            drop((in_flight, waiting));
             rig.settled().await;
             assert_eq!(counted(&rig.traces, [Counted::GivenUp]), [2]);
             assert_eq!(rig.runtime.metrics().detached(), 1);

@@ -176,7 +176,7 @@ fn running_traces_keep_the_programs_they_began_with() {
     );
 }
 
-/// Ports that can refuse to pick a core, and count the ends of which they are notified.
+/// Ports that can refuse to pick a core, and count the notifications of ends.
 #[derive(Clone, Default)]
 struct Ports {
     refuses: Rc<Cell<bool>>,

@@ -131,16 +131,16 @@ fn sum(traces: &Traces, of: fn(&Counted) -> bool) -> u64 {
     Counted::all().filter(of).map(|what| metrics.read(what)).sum()
 }
 
-/// Turns until the condition holds, for as long as a busy machine may take.
+/// Yields until the condition holds. Panics after a time that is long enough for a busy machine.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         tokio::task::yield_now().await;
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The tcp port and the peer behind it.
 #[derive(Clone, Default)]

@@ -17,7 +17,7 @@ use units::{Nanos, Op, SystemClock};
 use crate::common::faulty;
 use crate::rig::{Reply, Rig, counted, failed, fallbacks, until, with};
 
-/// The counts of events that should not happen on a sound device.
+/// The counts of events that should not happen on a device that works.
 #[derive(Debug, PartialEq)]
 struct Counts {
     fallbacks: u64,
@@ -51,7 +51,7 @@ fn on_a_device_that_fails_and_refuses() {
 }
 
 #[test]
-fn on_a_device_that_dies_with_jobs_inside() {
+fn on_a_device_that_dies_with_jobs_in_flight() {
     for (loss, job_timeout) in [(Loss::Reported, Nanos::secs(60)), (Loss::Hang, Nanos::millis(5))] {
         let plan = FaultPlan { lose_after: Some(7), loss, delay_polls: 1, ..FaultPlan::default() };
         let counts = on(faulty(plan), job_timeout);

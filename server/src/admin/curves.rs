@@ -1,5 +1,5 @@
-//! The part of the scheduler's page that shows what was fitted. For each op it has the cost curves by size on
-//! logarithmic axes, the sizes from which devices pay, and the gain as predicted and as measured. It computes no cost.
+//! The section of the scheduler's page with the fitted costs. For each op it shows the cost curves by size on
+//! logarithmic axes, the sizes from which devices pay, and the predicted and measured gain.
 
 use report::{Axis, Figure, Lines, Origin, Panel, Plot, Point, Section, Series, Style, Threshold};
 
@@ -59,7 +59,7 @@ fn rows(ops: &[OpCurves]) -> Vec<Vec<String>> {
     ops.iter().flat_map(of_op).collect()
 }
 
-/// Writes a size. Sizes in force are not round numbers, and three digits are enough.
+/// Formats a size with three significant digits.
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_240 => format!("{bytes} B"),

@@ -1,5 +1,5 @@
-//! Writes Prometheus' text exposition, version 0.0.4. Each family has its description and all its samples in one piece,
-//! and is written once. [`super::metrics`] decides what is shown and under which names.
+//! Writes Prometheus' text exposition format, version 0.0.4. Each metric family is written once, with its
+//! description and all its samples.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -11,7 +11,7 @@ use crate::counters::Histogram;
 /// The media type of the text.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The text that is written so far.
+/// The text written so far.
 #[derive(Default)]
 pub(super) struct Exposition {
     text: String,
@@ -44,8 +44,8 @@ impl Exposition {
         self.text.len()
     }
 
-    /// Repeats the families behind `begin` with `old` in the place of `new` in their names. Each repeated family names
-    /// its new name.
+    /// Repeats the families written after offset `begin`, with `old` in place of `new` in their names. The
+    /// help text of a repeated family names its new name.
     pub(super) fn repeat_as(&mut self, begin: usize, new: &str, old: &str) {
         let text = self.text.split_off(begin);
         self.text.push_str(&text);
@@ -97,8 +97,8 @@ impl Family<'_> {
         self
     }
 
-    /// Adds one distribution of whole numbers by powers of two. For the numbers from 2^n to below 2^(n+1) it has their
-    /// count and their sum.
+    /// Adds one distribution of whole numbers by powers of two. `by_log2` maps n to the count and the sum of
+    /// the numbers from 2^n to below 2^(n+1).
     pub(super) fn sizes(&mut self, labels: &[(&str, &str)], by_log2: &BTreeMap<u32, (u64, u64)>) {
         let last = by_log2.keys().next_back().map_or(0, |log2| (*log2).min(62));
         let mut cumulated = 0;

@@ -1,14 +1,15 @@
-//! The names under which the admin pages answer. A page in a browser can make its own name resolve to this server and
-//! then read the answer, so a name that the operator did not give is refused. Addresses are not names.
+//! Checks the host name in requests to the admin pages. A web page can make its host name resolve to this
+//! server and read the answers (DNS rebinding). Names that are not configured are therefore refused; IP
+//! addresses are accepted.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use hyper::header::HOST;
 use hyper::{Request, StatusCode, Version};
 
-use crate::config::ServerConfig;
+use crate::config::{ServerConfig, split_tls};
 
-/// Checks that the request's host is one of this server's, and returns the answer to send if it is not.
+/// Checks that the request's host name is allowed. The error is the response to send.
 pub(super) fn check<B>(
     request: &Request<B>,
     config: &ServerConfig,
@@ -16,7 +17,7 @@ pub(super) fn check<B>(
     let named = request.headers().get_all(HOST).iter().map(|host| host.to_str().ok());
     let asked = request.uri().authority().map(|authority| Some(authority.as_str()));
     let mut named = named.chain(asked).peekable();
-    // Browsers always name a host. Old probes do not, and HTTP/1.0 lets them.
+    // Browsers always send a host. Old probes use HTTP/1.0, which does not require it.
     if named.peek().is_none() && request.version() > Version::HTTP_10 {
         return Err((StatusCode::BAD_REQUEST, "HTTP/1.1 needs the header Host".to_owned()));
     }
@@ -35,7 +36,7 @@ fn is_known(host: &str, config: &ServerConfig) -> bool {
     let matches = |name: &str| name == "*" || name.eq_ignore_ascii_case(host);
     host.parse::<Ipv4Addr>().is_ok()
         || matches("localhost")
-        || matches(without_port(&config.admin_listen))
+        || matches(without_port(split_tls(&config.admin_listen).1))
         || config.admin_hosts.iter().any(|name| matches(name))
 }
 

@@ -1,5 +1,5 @@
-//! The pages over HTTP/1, with one request per connection, so that a connection lives a few seconds whatever its client
-//! does. The pages share a thread with the acceptors and wait on it only for sockets.
+//! Serves the admin pages over HTTP/1, with one request per connection, so that each connection is short. The
+//! pages share a thread with the acceptors and block it only to wait for sockets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use report::{Column, Link, Report, Section, Table};
+use tls::Application;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tower_service::Service;
@@ -25,8 +27,10 @@ use tower_service::Service;
 use super::hosts;
 use super::{Admin, exposition, metrics, scheduler};
 use crate::accept::AcceptErrors;
+use crate::config::split_tls;
 use crate::scheduler::view::View;
 use crate::supervise::keep;
+use crate::tls::Tls;
 
 /// Serves the pages for as long as the future is polled.
 pub(crate) async fn serve(
@@ -35,14 +39,17 @@ pub(crate) async fn serve(
     errors: Arc<AcceptErrors>,
 ) {
     let mut acceptors = JoinSet::new();
+    let is_tls = split_tls(&admin.plan.config.server.admin_listen).0;
+    let tls = is_tls.then(|| Arc::clone(&admin.plan.tls));
     let pages = pages(admin);
     for listener in listeners {
         match TcpListener::from_std(listener) {
             Ok(listener) => {
-                let (pages, errors) = (pages.clone(), Arc::clone(&errors));
+                let (pages, errors, tls) = (pages.clone(), Arc::clone(&errors), tls.clone());
                 acceptors.spawn(async move {
                     let restarts = &errors.control.restarts_admin;
-                    keep("admin", restarts, || accept(&listener, &pages, &errors)).await;
+                    let accept = || accept(&listener, tls.as_ref(), &pages, &errors);
+                    keep("admin", restarts, accept).await;
                 });
             }
             Err(error) => tracing::error!(%error, "the admin listener could not be taken over"),
@@ -51,9 +58,13 @@ pub(crate) async fn serve(
     while acceptors.join_next().await.is_some() {}
 }
 
-/// Accepts connections. A new connection takes the place of the oldest, so a client that holds many cannot keep a probe
-/// from its answer.
-async fn accept(listener: &TcpListener, pages: &Router, errors: &AcceptErrors) {
+/// Accepts connections. At the limit, a new one replaces the oldest, so that no client can lock out probes.
+async fn accept(
+    listener: &TcpListener,
+    tls: Option<&Arc<Tls>>,
+    pages: &Router,
+    errors: &AcceptErrors,
+) {
     let mut connections = JoinSet::new();
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -66,14 +77,22 @@ async fn accept(listener: &TcpListener, pages: &Router, errors: &AcceptErrors) {
                 {
                     oldest.abort();
                 }
-                oldest_first.push_back(connections.spawn(attend(stream, pages.clone())));
+                let attended = attend(stream, tls.cloned(), pages.clone());
+                oldest_first.push_back(connections.spawn(attended));
             }
             Err(error) => errors.pause(&error).await,
         }
     }
 }
 
-async fn attend(stream: TcpStream, pages: Router) {
+async fn attend(socket: TcpStream, tls: Option<Arc<Tls>>, pages: Router) {
+    let Some(tls) = tls else { return converse(socket, pages).await };
+    if let Some(session) = tls.handshake(&socket, Application::Http1).await {
+        converse(::tls::Stream::new(socket, session), pages).await;
+    }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Router) {
     let service = service_fn(move |request| pages.clone().call(request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -102,7 +121,7 @@ fn pages(admin: Arc<Admin>) -> Router {
         .route(
             "/healthz",
             get(async |State(admin): Admins| {
-                health(admin.plan.vitals.problem().map_or(Ok("ok".to_owned()), Err))
+                health(admin.plan.liveness.problem().map_or(Ok("ok".to_owned()), Err))
             }),
         )
         .route("/readyz", get(async |State(admin): Admins| health(admin.readiness().check().await)))
@@ -114,7 +133,8 @@ fn pages(admin: Arc<Admin>) -> Router {
         .with_state(admin)
 }
 
-/// Refuses requests for hosts that are not this server's, and tells browsers to store, load and guess nothing.
+/// Refuses requests for unknown hosts, and adds headers that keep browsers from caching the page, loading
+/// other resources and guessing the media type.
 async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
     let checked = hosts::check(&request, &admin.config.read().server);
     let mut response = match checked {
@@ -135,7 +155,7 @@ fn health(answer: Result<String, String>) -> (StatusCode, String) {
     }
 }
 
-/// Answers with what the scheduler has collected, if this process has a scheduler.
+/// Returns a page of the scheduler's data, if this process has a scheduler.
 async fn snapshot(
     State(admin): State<Arc<Admin>>,
     RawQuery(query): RawQuery,
@@ -182,14 +202,14 @@ const PAGES: [(&str, &str); 7] = [
     ("/scheduler.json", "the same for programs"),
 ];
 
-/// The content policy of the pages, which load nothing further from any host.
+/// The content security policy of the pages, which forbids loading other resources.
 const NOTHING_BUT_STYLE: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The most connections of a listener: a few scrapers, probers and people.
+/// The maximum number of connections per listener.
 const CONNECTIONS_MAX: usize = 64;
-/// The longest time that a client may take for a request's head, which is a few hundred bytes in one packet.
+/// The timeout for reading the head of a request.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
 const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// The longest time that a connection lives. Prometheus waits 10 s for a scrape by default.
+/// The longest lifetime of a connection, which is Prometheus' default scrape timeout.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(10);

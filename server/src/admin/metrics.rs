@@ -1,5 +1,5 @@
-//! The page of metrics: every counter of the server, summed over its workers, under one prefix and in base units, and
-//! the families that dashboards for memcached's exporter know. No label has values that clients choose.
+//! The metrics page: every counter of the server, summed over its workers, and the families that dashboards
+//! for memcached's exporter use. Names have one prefix and base units. No label has values from clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,16 +7,20 @@ use std::sync::Arc;
 use device::Device;
 use policy::RawReason;
 use store::embedded;
+use store::embedded::snapshot::RestoredItems;
 use units::Nanos;
 
 use super::exposition::{Exposition, Sums, seconds};
-use super::{Admin, Reloads, process, snapshot, traces};
+use super::{Admin, Reloads, process, programs, ring, snapshot};
 use crate::budget::Budget;
 use crate::context::Connections;
 use crate::counters::{
     CommandKind, Control, Counter, Counters, Histogram, LOG_LOSSES, LogLosses, Stage,
 };
+use crate::hot_values::HotStats;
 use crate::readiness::Readiness;
+use crate::restart::{Outcome, Restart};
+use crate::tls::Tls;
 
 /// Returns the page with the current numbers.
 pub(super) fn render(admin: &Admin) -> String {
@@ -31,20 +35,27 @@ pub(super) fn render(admin: &Admin) -> String {
         .sample(&[], plan.connections.max());
     memory(&mut page, admin);
     listeners(&mut page, &plan.connections);
+    if plan.tls.is_used() {
+        tls(&mut page, &plan.tls);
+    }
     clients(&mut page, &workers);
     commands(&mut page, &workers);
     values(&mut page, &workers);
+    dictionaries(&mut page, admin);
     upstream(&mut page, &workers);
+    ring::errors(&mut page, &workers, &plan.members);
     readiness(&mut page, admin.readiness());
+    ring::servers(&mut page, &plan.members);
     tasks(&mut page, &workers, &plan.control, &plan.runtimes.read());
     log(&mut page, &LOG_LOSSES);
     grpc(&mut page, &workers);
+    access(&mut page, &workers, &plan.control);
     lanes(&mut page, &workers);
-    let executors = plan.traces.read();
+    let executors = plan.program_metrics.read();
     if !executors.is_empty() {
         let begin = page.len();
-        traces::conversations(&mut page, &workers);
-        traces::executors(&mut page, &executors);
+        programs::connections(&mut page, &workers);
+        programs::executors(&mut page, &executors);
         page.repeat_as(begin, "rebate_program", "rebate_trace");
     }
     drop(executors);
@@ -53,6 +64,12 @@ pub(super) fn render(admin: &Admin) -> String {
     memcached(&mut page, &workers, plan.clock.now(), plan.connections.max());
     if let Some(stats) = &store {
         items(&mut page, stats);
+    }
+    if let Some(restart) = &plan.restart {
+        restarted(&mut page, restart);
+    }
+    if let Some(hot_values) = &plan.hot_values {
+        hot(&mut page, &hot_values.stats());
     }
     if !plan.config.scheduler.address.is_empty() {
         snapshot::reporting(&mut page, &plan.reporting);
@@ -73,8 +90,7 @@ impl Workers<'_> {
         self.0.iter().map(|worker| counter(worker).read()).sum()
     }
 
-    /// Returns the number of sets without cas. memcached counts cas among the sets; here and in its exporter they are
-    /// separate.
+    /// Returns the number of sets without cas commands, which memcached includes but its exporter does not.
     fn sets(&self) -> u64 {
         let cas = self.sum(|c| &c.commands.cas_hits)
             + self.sum(|c| &c.commands.cas_misses)
@@ -125,6 +141,25 @@ fn memory(page: &mut Exposition, admin: &Admin) {
         .sample(&[("part", "values")], budgets.iter().map(Budget::held).sum::<u64>());
 }
 
+/// Writes the counts of dictionaries and their training. Classes have no metrics, because their names come from
+/// clients.
+fn dictionaries(page: &mut Exposition, admin: &Admin) {
+    let (dictionaries, training) = (&admin.plan.dictionaries, &admin.plan.training);
+    page.gauge("rebate_dictionaries", "Dictionaries that stored values may need.")
+        .sample(&[], dictionaries.all().len() as u64);
+    page.gauge("rebate_dictionary_classes", "Classes of keys.")
+        .sample(&[], dictionaries.classes().len() as u64);
+    page.gauge("rebate_dictionary_memory_bytes", "Memory of dictionaries and samples.")
+        .sample(&[], dictionaries.memory_bytes());
+    page.counter("rebate_dictionary_trials_total", "Trials of forms on samples of a class.")
+        .sample(&[], training.trials.read());
+    page.counter("rebate_dictionaries_trained_total", "Dictionaries trained, used or not.")
+        .sample(&[], training.trained.read());
+    page.counter("rebate_dictionaries_adopted_total", "Dictionaries that a class began to use.")
+        .sample(&[("result", "adopted")], training.adopted.read())
+        .sample(&[("result", "refused")], training.refused.read());
+}
+
 pub(super) fn clients(page: &mut Exposition, workers: &Workers<'_>) {
     page.gauge("rebate_connections", "Client connections, by state.")
         .sample(&[("state", "open")], workers.sum(|c| &c.commands.curr_connections));
@@ -144,8 +179,17 @@ pub(super) fn clients(page: &mut Exposition, workers: &Workers<'_>) {
     page.counter("rebate_client_bytes_total", "Bytes from and to clients.")
         .sample(&[("direction", "read")], workers.sum(|c| &c.commands.bytes_read))
         .sample(&[("direction", "written")], workers.sum(|c| &c.commands.bytes_written));
-    page.counter("rebate_bad_commands_total", "Lines that were no command.")
+    page.counter("rebate_bad_commands_total", "Lines and packets that were no command.")
         .sample(&[], workers.sum(|c| &c.commands.bad_lines));
+    page.counter("rebate_packets_total", "Commands in the binary protocol.")
+        .sample(&[], workers.sum(|c| &c.commands.cmd_binary));
+    page.counter(
+        "rebate_wrong_protocol_total",
+        "Client connections closed because of their protocol, by what they sent.",
+    )
+    .sample(&[("sent", "binary")], workers.sum(|c| &c.commands.refused_binary))
+    .sample(&[("sent", "ascii")], workers.sum(|c| &c.commands.refused_ascii))
+    .sample(&[("sent", "garbage")], workers.sum(|c| &c.commands.bad_magic));
     page.counter(
         "rebate_backpressure_waits_total",
         "Waits of connections because too many bytes of values were in flight.",
@@ -210,6 +254,7 @@ pub(super) fn values(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[("form", "compressed")], workers.sum(|c| &c.values.read_compressed))
         .sample(&[("form", "framed")], workers.sum(|c| &c.values.read_framed))
         .sample(&[("form", "foreign")], workers.sum(|c| &c.values.read_foreign))
+        .sample(&[("form", "hot")], workers.sum(|c| &c.values.read_hot))
         .sample(&[("form", "as_frame")], workers.sum(|c| &c.values.read_as_frame));
     let logical = |direction| [("direction", direction), ("stage", "logical")];
     let stored = |direction| [("direction", direction), ("stage", "stored")];
@@ -224,6 +269,7 @@ pub(super) fn values(page: &mut Exposition, workers: &Workers<'_>) {
     )
     .sample(&[("kind", "invalid")], workers.sum(|c| &c.values.frame_invalid))
     .sample(&[("kind", "corrupt")], workers.sum(|c| &c.values.frame_corrupt))
+    .sample(&[("kind", "dictionary_missing")], workers.sum(|c| &c.values.dictionary_missing))
     .sample(&[("kind", "device_corrupt")], workers.sum(|c| &c.values.device_corrupt))
     .sample(&[("kind", "no_device")], workers.sum(|c| &c.values.no_device))
     .sample(&[("kind", "foreign_refused")], workers.sum(|c| &c.values.foreign_refused));
@@ -262,6 +308,30 @@ fn listeners(page: &mut Exposition, connections: &Connections) {
     }
 }
 
+fn tls(page: &mut Exposition, tls: &Tls) {
+    let counters = &tls.counters;
+    page.counter("rebate_tls_handshakes_total", "TLS handshakes that clients completed.")
+        .sample(&[], counters.handshakes.read());
+    page.counter("rebate_tls_handshakes_failed_total", "TLS handshakes that failed, by reason.")
+        .sample(&[("reason", "timeout")], counters.failed_timeout.read())
+        .sample(&[("reason", "replaced")], counters.failed_replaced.read())
+        .sample(&[("reason", "plain")], counters.failed_plain.read())
+        .sample(&[("reason", "version")], counters.failed_version.read())
+        .sample(&[("reason", "certificate")], counters.failed_certificate.read())
+        .sample(&[("reason", "closed")], counters.failed_closed.read())
+        .sample(&[("reason", "other")], counters.failed_other.read());
+    page.counter("rebate_tls_reloads_total", "Times certificates were loaded again, by result.")
+        .sample(&[("result", "success")], counters.reloads.read())
+        .sample(&[("result", "failure")], counters.reloads_failed.read());
+    if let Some(expires_unix_s) = tls.expires_unix_s() {
+        page.gauge(
+            "rebate_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate of the listeners expires, since the Unix epoch.",
+        )
+        .sample(&[], expires_unix_s);
+    }
+}
+
 fn readiness(page: &mut Exposition, readiness: &Readiness) {
     page.gauge("rebate_ready", "Whether clients should be sent here, as on /readyz.")
         .sample(&[], u8::from(readiness.judge().is_ok()));
@@ -287,14 +357,17 @@ pub(super) fn tasks(
     page.counter("rebate_task_restarts_total", "Tasks that ended and were started again.")
         .sample(&[("task", "link")], workers.sum(|c| &c.tasks.restarts_link))
         .sample(&[("task", "sweep")], workers.sum(|c| &c.tasks.restarts_sweep))
+        .sample(&[("task", "dictionaries")], workers.sum(|c| &c.tasks.restarts_dictionaries))
         .sample(&[("task", "turns")], workers.sum(|c| &c.tasks.restarts_turns))
         .sample(&[("task", "driver")], drivers)
         .sample(&[("task", "acceptor")], control.restarts_acceptor.read())
         .sample(&[("task", "admin")], control.restarts_admin.read())
         .sample(&[("task", "reporter")], control.restarts_reporter.read())
         .sample(&[("task", "readiness")], control.restarts_readiness.read())
+        .sample(&[("task", "members")], control.restarts_members.read())
         .sample(&[("task", "idle memory")], control.restarts_idle_memory.read())
-        .sample(&[("task", "device log")], control.restarts_device_log.read());
+        .sample(&[("task", "device log")], control.restarts_device_log.read())
+        .sample(&[("task", "tls watch")], control.restarts_tls_watch.read());
     page.counter("rebate_connections_failed_total", "Connections that a defect ended.")
         .sample(&[], workers.sum(|c| &c.tasks.connections_failed));
     page.counter("rebate_accept_errors_total", "Connections that could not be accepted.")
@@ -319,7 +392,7 @@ pub(super) fn lanes(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[("result", "busy")], workers.sum(|c| &c.lanes.jobs_busy))
         .sample(&[("result", "refused")], workers.sum(|c| &c.lanes.jobs_refused));
     page.counter("rebate_lane_bells_total", "Times that a lane's frontend was woken.")
-        .sample(&[], workers.sum(|c| &c.lanes.bells));
+        .sample(&[], workers.sum(|c| &c.lanes.doorbells));
     page.counter("rebate_lane_copies_total", "Values copied on account of lanes.")
         .sample(&[], workers.sum(|c| &c.lanes.copies));
     page.counter("rebate_lane_copied_bytes_total", "Bytes of values copied on account of lanes.")
@@ -346,6 +419,32 @@ pub(super) fn grpc(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[("kind", "invalid")], workers.sum(|c| &c.grpc.errors_invalid))
         .sample(&[("kind", "unavailable")], workers.sum(|c| &c.grpc.errors_unavailable))
         .sample(&[("kind", "other")], workers.sum(|c| &c.grpc.errors_other));
+}
+
+pub(super) fn access(page: &mut Exposition, workers: &Workers<'_>, control: &Control) {
+    page.counter("rebate_access_refused_total", "Commands, calls and connections refused, by why.")
+        .sample(
+            &[("reason", "unauthenticated")],
+            workers.sum(|c| &c.access.refused_unauthenticated),
+        )
+        .sample(&[("reason", "rights")], workers.sum(|c| &c.access.refused_rights))
+        .sample(&[("reason", "key")], workers.sum(|c| &c.access.refused_key))
+        .sample(&[("reason", "service")], workers.sum(|c| &c.access.refused_service))
+        .sample(&[("reason", "connections")], workers.sum(|c| &c.access.refused_connections))
+        .sample(&[("reason", "quota")], workers.sum(|c| &c.access.quota_refused));
+    page.counter("rebate_access_quota_waits_total", "Requests that waited for their quota.")
+        .sample(&[], workers.sum(|c| &c.access.quota_waits));
+    page.counter("rebate_logins_total", "Logins with a password.")
+        .sample(&[], workers.sum(|c| &c.commands.auth_cmds));
+    page.counter("rebate_logins_failed_total", "Logins with a wrong password.")
+        .sample(&[], workers.sum(|c| &c.commands.auth_errors));
+    page.counter("rebate_logins_delayed_total", "Logins that failures before them delayed.")
+        .sample(&[], workers.sum(|c| &c.access.logins_delayed));
+    page.counter("rebate_access_reloads_total", "Reloads of the rules about clients, by result.")
+        .sample(&[("result", "success")], control.access_reloads.read())
+        .sample(&[("result", "failure")], control.access_reloads_failed.read());
+    page.counter("rebate_audit_lines_left_out_total", "Lines above the audit log's rate.")
+        .sample(&[], workers.sum(|c| &c.access.audit_lines_left_out));
 }
 
 fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
@@ -408,7 +507,7 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
         .sample(&[], sum(runtime::Metrics::late));
 }
 
-/// Writes how often devices were right and wrong.
+/// Writes the numbers of wrong and verified results of devices, and how often devices were retired for them.
 fn trust(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     let mut corrupt = Sums::by(["device", "op"]);
     let mut verified = Sums::by(["device"]);
@@ -447,7 +546,7 @@ fn job_sizes(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     }
 }
 
-/// Writes the counters that only one kind of device has, such as the emulation of a virtual one.
+/// Writes the counters that are specific to a kind of device, such as a virtual device.
 fn devices(page: &mut Exposition, devices: &[Arc<dyn Device>]) {
     let help = "What a device counts beside its jobs.";
     let mut family = page.counter("rebate_device_counter_total", help);
@@ -458,7 +557,7 @@ fn devices(page: &mut Exposition, devices: &[Arc<dyn Device>]) {
     }
 }
 
-/// Writes the families that memcached's exporter derives from `stats`, where this server counts them.
+/// Writes those families of memcached's exporter that this server counts.
 fn memcached(page: &mut Exposition, workers: &Workers<'_>, uptime: Nanos, connections_max: usize) {
     page.gauge("memcached_up", "Always 1: this page is the server's own.").sample(&[], 1);
     page.counter("memcached_uptime_seconds", "Time since the start.").sample(&[], seconds(uptime));
@@ -479,7 +578,19 @@ fn memcached(page: &mut Exposition, workers: &Workers<'_>, uptime: Nanos, connec
         .sample(&[], workers.sum(|c| &c.commands.bytes_written));
 }
 
-/// Writes the embedded store's numbers under both names. A ring's servers have their own exporters.
+/// Writes the metrics of the logical values that are kept.
+fn hot(page: &mut Exposition, stats: &HotStats) {
+    page.gauge("rebate_hot_items", "Logical values of compressed items that are kept.")
+        .sample(&[], stats.items);
+    page.gauge("rebate_hot_bytes", "Memory of the store that they take.").sample(&[], stats.bytes);
+    page.counter("rebate_hot_admissions_total", "Values that began to be kept.")
+        .sample(&[], stats.admissions);
+    page.counter("rebate_hot_evictions_total", "Kept values that made way for others.")
+        .sample(&[], stats.evictions);
+}
+
+/// Writes the embedded store's metrics under this server's names and under those of memcached's exporter. The
+/// servers of a ring have their own exporters.
 fn items(page: &mut Exposition, stats: &embedded::Stats) {
     page.gauge("rebate_store_items", "Items held.").sample(&[], stats.curr_items);
     page.gauge("rebate_store_bytes", "Bytes held: keys, stored values and overhead.")
@@ -506,4 +617,22 @@ fn items(page: &mut Exposition, stats: &embedded::Stats) {
         .sample(&[], stats.evictions);
     page.counter("memcached_items_reclaimed_total", "Expired items whose memory was reused.")
         .sample(&[], stats.reclaimed);
+}
+
+/// Writes how the store started, if it has a file.
+fn restarted(page: &mut Exposition, restart: &Restart) {
+    let mut outcomes =
+        page.gauge("rebate_restart_outcome", "1 for how the store started, 0 for other ways.");
+    for outcome in Outcome::ALL {
+        let labels = [("outcome", outcome.name())];
+        outcomes.sample(&labels, u64::from(outcome == restart.outcome));
+    }
+    let RestoredItems { loaded, expired, evicted, skipped } = restart.items;
+    page.gauge("rebate_restart_items", "Items of the last process, by what became of them.")
+        .sample(&[("result", "loaded")], loaded)
+        .sample(&[("result", "expired")], expired)
+        .sample(&[("result", "evicted")], evicted)
+        .sample(&[("result", "skipped")], skipped);
+    page.gauge("rebate_restart_duration_seconds", "Time that loading the items took.")
+        .sample(&[], restart.took.as_secs_f64());
 }

@@ -1,5 +1,4 @@
-//! The admin pages. They show what the server counts, whether it is alive and ready, and its configuration, over HTTP
-//! for scrapers, probes and people. No request to them changes how the server serves.
+//! The admin pages over HTTP: metrics, health, readiness and configuration. They never change the server.
 
 mod curves;
 mod exposition;
@@ -7,19 +6,20 @@ mod hosts;
 mod http;
 mod metrics;
 mod process;
+mod programs;
+mod ring;
 mod scheduler;
 mod snapshot;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
-mod traces;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 
-use crate::config::{self, Config, StoreUrl};
+use crate::config::{self, Config};
 use crate::counters::Counter;
 use crate::readiness::Readiness;
 use crate::worker::Plan;
@@ -37,19 +37,14 @@ pub(crate) struct Admin {
 
 impl Admin {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
-        let servers = match &plan.url {
-            StoreUrl::Embedded => Vec::new(),
-            StoreUrl::Grpc(services) => services.iter().map(ToString::to_string).collect(),
-            StoreUrl::Memcached(servers) => servers.iter().map(ToString::to_string).collect(),
-        };
         let reloads = Reloads::default();
         reloads.last_success_unix_s.add(unix_s() as u64);
         Self {
             config: RwLock::new(Arc::clone(&plan.config)),
             readiness: Readiness::new(
-                servers,
+                Arc::clone(&plan.members),
                 plan.config.server.ready_when,
-                Arc::clone(&plan.vitals),
+                Arc::clone(&plan.liveness),
             ),
             reloads,
             process_started_unix_s: process::started_unix_s(),
@@ -61,7 +56,7 @@ impl Admin {
         &self.readiness
     }
 
-    /// Shows the new configuration and counts the reload.
+    /// Replaces the configuration shown and counts the reload.
     pub(crate) fn reloaded(&self, config: Arc<Config>) {
         self.readiness.set_rule(config.server.ready_when);
         *self.config.write() = config;
@@ -75,17 +70,22 @@ impl Admin {
         self.reloads.failed.up();
     }
 
+    /// Returns the configuration in effect.
+    pub(crate) fn current_config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read())
+    }
+
     fn config(&self) -> String {
         config::print_values(&self.config.read())
     }
 }
 
-/// The reloads since the start: how many were applied and how many were refused.
+/// The numbers of reloads since the start, applied and refused.
 #[derive(Default)]
 struct Reloads {
     succeeded: Counter,
     failed: Counter,
-    /// The time of the last success (Unix, s). The start counts as the first success.
+    /// The Unix time of the last successful reload or, before any, of the start (s).
     last_success_unix_s: Counter,
 }
 

@@ -1,5 +1,5 @@
-//! The facts that the kernel has about this process, under the names that every exporter uses. A system without `/proc`
-//! shows only the facts that it has.
+//! Metrics of this process from the kernel, under the usual names of Prometheus exporters. On systems without
+//! `/proc`, only some of them are available.
 
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
@@ -44,7 +44,7 @@ fn clock_s(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The fields of `/proc/self/stat`. proc(5) numbers them from 1; the name in parentheses is the second.
+/// The fields of `/proc/self/stat`, which proc(5) numbers from 1. Field 2 is the name in parentheses.
 #[derive(Debug, PartialEq)]
 struct Stat {
     threads: u64,

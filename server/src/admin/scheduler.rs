@@ -1,5 +1,4 @@
-//! The scheduler's page, and the same numbers as JSON. The browser loads the page again every few seconds. The page
-//! shows the numbers of [`View`] and computes nothing.
+//! The scheduler's page with the numbers of [`View`], as HTML (which reloads every few seconds) and as JSON.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +13,21 @@ use crate::scheduler::view::{
     DeviceRow, InstanceRow, OccupancyRow, OpSizes, PathRow, SizeRow, View,
 };
 
-/// Returns the window that a query such as `window_s=60` requests (ms); 0 means everything that is known.
+/// Returns the window that a query such as `window_s=60` requests (ms). 0 means the whole history.
 pub(super) fn window_ms(query: Option<&str>) -> u64 {
     let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     let asked = pairs.find(|(name, _)| *name == "window_s").and_then(|(_, text)| text.parse().ok());
     asked.map_or(WINDOW_MS, |seconds: u64| seconds.saturating_mul(1_000))
 }
 
-/// Writes the view for programs.
+/// Writes the view as JSON.
 pub(super) fn json(view: &View) -> String {
     let mut text = serde_json::to_string_pretty(view).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// Writes the view for people.
+/// Writes the view as HTML.
 pub(super) fn html(view: &View) -> String {
     let windows = WINDOWS.map(|(window_s, text)| {
         (format!("/scheduler?window_s={window_s}"), text, window_s * 1_000 == view.window_ms)
@@ -189,7 +188,7 @@ fn devices(view: &View) -> Section {
     tabulated("Losses and fallbacks", "None in this window.", table)
 }
 
-/// Returns a section with a table, or with the text `none` if the table is empty.
+/// Returns a section with a table or, if the table is empty, with the text `none`.
 fn tabulated(heading: &str, none: &str, table: Table) -> Section {
     let (prose, tables) = match table.rows.is_empty() {
         true => (vec![none.to_owned()], Vec::new()),
@@ -214,7 +213,7 @@ fn ms(ms: u64) -> String {
     time(u128::from(ms) * 1_000_000)
 }
 
-/// Writes a duration in the unit that suits it. Powers of two of nanoseconds become numbers that are round enough.
+/// Formats a duration in a suitable unit, with one decimal if the number is below 100.
 pub(super) fn time(ns: u128) -> String {
     let (unit_ns, unit) = match ns {
         0 => return "0".to_owned(),
@@ -230,7 +229,7 @@ pub(super) fn time(ns: u128) -> String {
     format!("{amount:.digits$} {unit}")
 }
 
-/// Writes a rate with as many digits as are significant.
+/// Formats a rate, with at most two decimals.
 fn amount(count: f64) -> String {
     match count {
         0.0 => "0".to_owned(),
@@ -240,7 +239,7 @@ fn amount(count: f64) -> String {
     }
 }
 
-/// The default window (ms). It is long enough for rates and short enough to show a change.
+/// The default window (ms).
 const WINDOW_MS: u64 = 60_000;
 
 const WINDOWS: [(u64, &str); 4] =

@@ -1,6 +1,5 @@
-//! The part of the metrics page that shows what the scheduler has collected and what this process reports to its own
-//! scheduler. The number of series is the number of instances that may report (`scheduler.instances_max`) times the
-//! paths of each.
+//! The part of the metrics page with the scheduler's data and with this process's reports to its scheduler.
+//! The number of series is bounded by `scheduler.instances_max` times the paths of an instance.
 
 use units::Nanos;
 
@@ -9,7 +8,7 @@ use crate::scheduler::counts::{self, Key};
 use crate::scheduler::view::CurveRow;
 use crate::scheduler::{Reporting, Scheduler};
 
-/// Writes the outcomes of reports and of parameters.
+/// Writes the numbers of reports and received parameters, by outcome.
 pub(super) fn reporting(page: &mut Exposition, reporting: &Reporting) {
     page.counter("rebate_scheduler_reports_total", "Reports to the scheduler, by what came of it.")
         .sample(&[("result", "kept")], reporting.kept.read())
@@ -22,7 +21,7 @@ pub(super) fn reporting(page: &mut Exposition, reporting: &Reporting) {
         .sample(&[], reporting.revision());
 }
 
-/// Writes what other processes reported to this one.
+/// Writes the counts that other processes reported to this one.
 pub(super) fn history(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
     let totals = scheduler.totals(now);
     page.gauge("rebate_scheduler_instances", "Processes that have reported.")
@@ -84,7 +83,7 @@ pub(super) fn history(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) 
     cpu_ns.write(page.counter("rebate_scheduler_cpu_seconds_total", help), |ns| seconds(Nanos(ns)));
 }
 
-/// Writes what the scheduler has learnt and decided.
+/// Writes the scheduler's fitted curves and parameters.
 pub(super) fn fitted(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
     let ops = scheduler.curves(GAIN_WINDOW_MS, now);
     let mut gains = page.gauge(
@@ -133,7 +132,7 @@ pub(super) fn fitted(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
 
 const GAIN_WINDOW_MS: u64 = 60_000;
 
-/// The name, the help text and the value of a number of a curve.
+/// A metric of a cost curve: its name, its help text and a function that returns its value.
 type OfCurve<T> = (&'static str, &'static str, fn(&CurveRow) -> T);
 
 const FITTED_GAUGES: [OfCurve<Option<u64>>; 4] = [

@@ -1,4 +1,4 @@
-//! Tests the pages as a scraper and a prober see them. The reader of the text form is stricter than theirs.
+//! Tests the pages as a scraper and a prober see them. The parser of the text format is stricter than theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,16 +13,16 @@ use units::Nanos;
 
 use super::exposition::Exposition;
 use super::metrics::{self, Workers};
-use super::traces;
+use super::programs;
 use crate::config::Config;
 use crate::counters::{Control, Counters};
 use crate::{Devices, Server, ServerHandle, StartError};
 
-/// A page of metrics that was read and checked: its samples by name and labels as written.
+/// A parsed and checked metrics page: the value of each sample, by its name and labels as written.
 struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
-    /// Panics on everything that the form does not allow.
+    /// Parses a page. Panics if the format does not allow it.
     fn read(text: &str) -> Self {
         assert!(text.ends_with('\n'), "the last line ends");
         let mut samples = BTreeMap::new();
@@ -109,7 +109,7 @@ fn start(change: impl FnOnce(&mut Config)) -> Result<ServerHandle, StartError> {
 
 fn ask(admin: SocketAddr, request: &str) -> Option<(u16, String, String)> {
     let mut stream = TcpStream::connect(admin).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
@@ -131,7 +131,7 @@ fn scrape(running: &ServerHandle) -> Metrics {
     Metrics::read(&body)
 }
 
-/// Sends commands and reads this many lines back.
+/// Sends commands and reads `lines` lines of replies.
 fn talk(client: &mut TcpStream, commands: &[u8], lines: usize) {
     client.write_all(commands).unwrap();
     let mut reader = BufReader::new(client);
@@ -153,14 +153,14 @@ fn answer_probes(mut stream: TcpStream) {
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !done() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn what_clients_do_is_counted() {
@@ -168,7 +168,7 @@ fn what_clients_do_is_counted() {
     let fresh = scrape(&running);
     assert_eq!(fresh.value("rebate_commands_total{command=\"get\",result=\"hit\"}"), 0.0);
     let mut client = TcpStream::connect(running.addresses()[0]).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     let value = "all work and no play ".repeat(1_000);
     let set = format!("set a 0 0 {}\r\n{value}\r\nset b 0 0 1\r\n7\r\n", value.len());
     talk(&mut client, set.as_bytes(), 2);
@@ -211,9 +211,9 @@ fn every_counter_is_shown_by_its_own_number() {
     let mut numbers = BTreeMap::new();
     let named = counters.commands.named().into_iter().chain(counters.values.named());
     let named = named.chain(counters.grpc.named()).chain(counters.lanes.named());
-    let named = named.chain(counters.traced.named()).chain(counters.tasks.named());
+    let named = named.chain(counters.programs.named()).chain(counters.tasks.named());
     let control = Control::default();
-    let named = named.chain(control.named());
+    let named = named.chain(control.named()).chain(counters.access.named());
     let raw = counters.raw.iter().map(|counter| ("raw", counter));
     for (index, (name, counter)) in named.chain(raw).enumerate() {
         counter.add(1_000_000 + index as u64);
@@ -228,13 +228,14 @@ fn every_counter_is_shown_by_its_own_number() {
     metrics::values(&mut page, &workers);
     metrics::upstream(&mut page, &workers);
     metrics::grpc(&mut page, &workers);
+    metrics::access(&mut page, &workers, &control);
     metrics::lanes(&mut page, &workers);
     metrics::tasks(&mut page, &workers, &control, &[]);
-    traces::conversations(&mut page, &workers);
+    programs::connections(&mut page, &workers);
     assert_shown(page, &numbers);
 }
 
-/// Checks that each number is on the page and that the page can be read.
+/// Checks that the page can be parsed and contains each number.
 fn assert_shown<T: std::fmt::Debug>(page: Exposition, numbers: &BTreeMap<String, T>) {
     let text = page.finish();
     Metrics::read(&text);
@@ -245,7 +246,7 @@ fn assert_shown<T: std::fmt::Debug>(page: Exposition, numbers: &BTreeMap<String,
 }
 
 #[test]
-fn everything_that_traces_count_is_shown_by_its_own_number() {
+fn everything_that_programs_count_is_shown_by_its_own_number() {
     let executor = TraceMetrics::default();
     let mut numbers = BTreeMap::new();
     for (index, what) in Counted::all().enumerate() {
@@ -255,7 +256,7 @@ fn everything_that_traces_count_is_shown_by_its_own_number() {
     }
     let executor = Arc::new(executor);
     let mut page = Exposition::default();
-    traces::executors(&mut page, &[Arc::clone(&executor), executor]);
+    programs::executors(&mut page, &[Arc::clone(&executor), executor]);
     assert_shown(page, &numbers);
 }
 
@@ -346,7 +347,7 @@ fn a_draining_server_says_so_until_its_end() {
     let running = start(|_| {}).unwrap();
     let admin = running.admin_address().unwrap();
     let mut client = TcpStream::connect(running.addresses()[0]).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     // An unfinished command keeps its session from ending, and with it the drain.
     talk(&mut client, b"version\r\n", 1);
     client.write_all(b"set a 0 0 10\r\nabc").unwrap();
@@ -355,7 +356,7 @@ fn a_draining_server_says_so_until_its_end() {
         Metrics::read(&body).value("rebate_client_bytes_total{direction=\"read\"}")
     };
     until("the server reads the command", || metrics() >= 26.0);
-    let draining = std::thread::spawn(move || running.drain(PATIENCE));
+    let draining = std::thread::spawn(move || running.drain(TIMEOUT));
     until("not ready", || {
         let (status, _, body) =
             ask(admin, "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();

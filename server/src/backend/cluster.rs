@@ -1,8 +1,9 @@
-//! A ring of memcached servers as a backend. Requests are composed anew for the server that owns the key, and answers
-//! are read back. Values are passed in their stored form. The session decides what a client sees of them.
+//! A ring of memcached servers as a backend. It composes a new request for the server that owns the key, and
+//! parses the answer. Values are passed in their stored form. `ring_view` says which server that is.
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -12,13 +13,14 @@ use protocol::meta::Meta;
 use protocol::reply::{ItemFacts, MetaOutcome};
 use protocol::{Key, MetaKey, request};
 use smallvec::SmallVec;
-use store::Ring;
-use units::Prng;
+use units::{Prng, limits};
 
+use super::ring_view::{Bound, LinkParts, Route, View};
 use super::{
     Count, Failure, Issue, Item, Items, Life, MetaDebug, MetaItem, Outcome, Seen, Version, Written,
 };
 use crate::budget::Permit;
+use crate::members::RingState;
 use crate::reply_buffer::ReplyBuffer;
 use crate::upstream::{Answer, Expect, Issued, Link, LinkError, Returned, Timing, Traffic, Value};
 use crate::values::Stored;
@@ -28,8 +30,9 @@ use crate::values::Stored;
 pub(crate) struct Cluster(Rc<Shared>);
 
 struct Shared {
-    ring: Ring,
-    links: Vec<Link>,
+    /// The current list of servers. A new version replaces it between two requests.
+    view: RefCell<Rc<View>>,
+    links: LinkParts,
     draws: RefCell<Prng>,
 }
 
@@ -45,21 +48,99 @@ pub(crate) struct Requests {
     owners: SmallVec<[u16; 8]>,
 }
 
-impl Cluster {
-    pub(crate) fn new(ring: Ring, links: Vec<Link>, seed: u64) -> Self {
-        Self(Rc::new(Shared { ring, links, draws: RefCell::new(Prng::new(seed)) }))
+/// The items that a get has found.
+pub(crate) struct Found {
+    pub(crate) items: Items,
+    /// The keys whose server could not answer, and the failure of the first such server.
+    pub(crate) lost: Option<Box<Lost>>,
+}
+
+/// The keys of a get whose servers could not answer.
+pub(crate) struct Lost {
+    pub(crate) failure: Failure,
+    /// Whether each key is lost, in the order of the keys.
+    pub(crate) keys: SmallVec<[bool; 8]>,
+}
+
+impl Found {
+    fn whole(items: Items) -> Self {
+        Self { items, lost: None }
     }
 
-    pub(crate) fn links(&self) -> &[Link] {
-        &self.0.links
+    /// Returns the items if no key is lost.
+    pub(crate) fn all(self) -> Outcome<Items> {
+        match self.lost {
+            None => Ok(self.items),
+            Some(lost) => Err(lost.failure),
+        }
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(state: &Arc<RingState>, links: LinkParts, seed: u64) -> Self {
+        let view = RefCell::new(Rc::new(View::new(state, &links, None)));
+        Self(Rc::new(Shared { view, links, draws: RefCell::new(Prng::new(seed)) }))
+    }
+
+    /// Replaces the list of servers. Requests under way are not affected.
+    pub(crate) fn set_ring(&self, state: &Arc<RingState>) {
+        let old = self.view();
+        let new = View::new(state, &self.0.links, Some(&old));
+        *self.0.view.borrow_mut() = Rc::new(new);
+        old.retire_all_but(&self.view());
+    }
+
+    /// Returns the current list of servers.
+    pub(crate) fn view(&self) -> Rc<View> {
+        Rc::clone(&self.0.view.borrow())
+    }
+
+    /// Returns the links to all servers.
+    pub(crate) fn links(&self) -> Vec<Link> {
+        self.view().links().cloned().collect()
+    }
+
+    /// Returns whether requests take effect in the order in which they are issued.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.view().links().all(Link::keeps_order)
     }
 
     pub(crate) fn set_timing(&self, timing: Timing) {
-        self.links().iter().for_each(|link| link.set_timing(timing));
+        self.0.links.timing.set(timing);
+        self.view().links().for_each(|link| link.set_timing(timing));
     }
 
-    /// Gets items. `granted` is empty in the first attempt. If that fails with [`NoRoom`], the get is sent again with
-    /// one permit per request, in the order of [`NoRoom::wanted`].
+    /// Sends a request about `key` to the server that owns it.
+    #[inline]
+    fn send(
+        &self,
+        key: &[u8],
+        traffic: Traffic,
+        expect: Expect,
+        granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer, Bound),
+    ) -> Issued {
+        let view = self.0.view.borrow();
+        view.request(view.route(key), traffic, expect, granted, compose)
+    }
+
+    /// Sends a request like `send`, whose key is a miss if the operator wants this for servers that cannot answer.
+    #[inline]
+    fn send_get(
+        &self,
+        key: &[u8],
+        traffic: Traffic,
+        expect: Expect,
+        granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer, Bound),
+    ) -> Issued {
+        let mut issued = self.send(key, traffic, expect, granted, compose);
+        issued.may_miss = self.0.view.borrow().may_miss();
+        issued
+    }
+
+    /// Gets items. `granted` is empty in the first attempt. If the attempt fails with [`OverBudget`], the caller
+    /// tries again with one permit per request, in the order of [`OverBudget::wanted`].
     pub(super) fn get(
         &self,
         get: &Get<'_>,
@@ -69,60 +150,61 @@ impl Cluster {
         let mut keys = get.keys;
         if let (Some(key), None) = (keys.next(), keys.next()) {
             let expect = Expect::Values { keys_max: 1 };
-            let request =
-                self.link(&key).request_with_permit(traffic, expect, granted.pop(), |out| {
-                    ask_for(out.text(), get, [key]);
-                });
+            let request = self.send_get(&key, traffic, expect, granted.pop(), |out, bound| {
+                ask_for(out.text(), get, bound, [key]);
+            });
             return SentGet::OfOneKey(request);
         }
-        let servers: SmallVec<[usize; 4]> = get.keys.map(|key| self.0.ring.server(&key)).collect();
-        let mut asked: SmallVec<[usize; 4]> = SmallVec::new();
-        for server in &servers {
-            if !asked.contains(server) {
-                asked.push(*server);
+        let view = self.0.view.borrow();
+        let routes: SmallVec<[Route; 4]> = get.keys.map(|key| view.route(&key)).collect();
+        let mut asked: SmallVec<[Route; 4]> = SmallVec::new();
+        for route in &routes {
+            if !asked.contains(route) {
+                asked.push(*route);
             }
         }
         let mut granted = granted.into_iter();
-        let mut ask = |server: &usize| {
-            let keys = get.keys.zip(&servers).filter(|(_, owner)| *owner == server);
+        let mut ask = |route: &Route| {
+            let keys = get.keys.zip(&routes).filter(|(_, owner)| *owner == route);
             let keys = keys.map(|(key, _)| key);
-            let keys_max = servers.iter().filter(|owner| *owner == server).count();
+            let keys_max = routes.iter().filter(|owner| *owner == route).count();
             let expect = Expect::Values { keys_max };
-            let link = &self.links()[*server];
-            link.request_with_permit(traffic, expect, granted.next(), |out| {
-                ask_for(out.text(), get, keys)
-            })
+            let mut issued = view.request(*route, traffic, expect, granted.next(), |out, bound| {
+                ask_for(out.text(), get, bound, keys)
+            });
+            issued.may_miss = view.may_miss();
+            issued
         };
-        let position = |server: &usize| asked.iter().position(|other| other == server);
-        let owners = servers.iter().map(|server| position(server).unwrap_or(0) as u16).collect();
-        SentGet::OfSeveral(Box::new(Requests {
-            requests: asked.iter().map(&mut ask).collect(),
-            owners,
-        }))
+        let requests = asked.iter().map(&mut ask).collect();
+        let position = |route: &Route| asked.iter().position(|other| other == route);
+        let owners = routes.iter().map(|route| position(route).unwrap_or(0) as u16).collect();
+        SentGet::OfSeveral(Box::new(Requests { requests, owners }))
     }
 
     pub(super) fn store(&self, store: &Store<'_>, value: Stored<'_>, traffic: Traffic) -> Issued {
         let stored = Store { value_bytes: value.as_slice().len(), noreply: false, ..*store };
-        self.link(&store.key).request(traffic, Expect::Written, |out| {
-            request::store(out.text(), &stored);
+        self.send(&store.key, traffic, Expect::Written, None, |out, bound| {
+            let exptime_s = bound.limit(stored.exptime_s);
+            request::store(out.text(), &Store { exptime_s, ..stored });
             append(out, value);
         })
     }
 
     pub(super) fn delete(&self, key: Key<'_>, traffic: Traffic) -> Issued {
-        self.link(&key)
-            .request(traffic, Expect::Found, |out| request::delete(out.text(), key, false))
+        self.send(&key, traffic, Expect::Found, None, |out, _| {
+            request::delete(out.text(), key, false);
+        })
     }
 
     pub(super) fn touch(&self, key: Key<'_>, exptime_s: i32, traffic: Traffic) -> Issued {
-        self.link(&key).request(traffic, Expect::Found, |out| {
-            request::touch(out.text(), key, exptime_s, false);
+        self.send(&key, traffic, Expect::Found, None, |out, bound| {
+            request::touch(out.text(), key, bound.limit(exptime_s), false);
         })
     }
 
     pub(super) async fn count(&self, arithmetic: &Arithmetic<'_>) -> Outcome<Count> {
         let asked = Arithmetic { noreply: false, ..*arithmetic };
-        let issued = self.link(&arithmetic.key).request(SHORT, Expect::Number, |out| {
+        let issued = self.send(&arithmetic.key, SHORT, Expect::Number, None, |out, _| {
             request::arithmetic(out.text(), &asked);
         });
         match issued.await.map_err(Failure::Link)? {
@@ -130,7 +212,7 @@ impl Cluster {
                 Ok(Count::Done { number, created: false, facts: ItemFacts::default() })
             }
             Answer::NotFound => Ok(Count::NotFound),
-            Answer::Error(line) if is_non_numeric(&line) => Ok(Count::NonNumeric),
+            Answer::Error(line) if is_non_numeric(&line.text) => Ok(Count::NonNumeric),
             other => Err(unexpected(other)),
         }
     }
@@ -142,12 +224,13 @@ impl Cluster {
         traffic: Traffic,
         granted: Option<Permit>,
     ) -> Issued {
-        self.link(meta.key.bytes()).request_with_permit(traffic, Expect::Meta, granted, |out| {
+        self.send_get(meta.key.bytes(), traffic, Expect::Meta, granted, |out, bound| {
+            let time_s = |exptime_s: Option<i32>| bound.limit(exptime_s.unwrap_or(0));
             let mut line = request::meta_get(out.text(), &meta.key);
             for (letter, _) in meta.flags.iter() {
                 line = match letter {
-                    b'T' => line.time(b'T', meta.flags.exptime_s.unwrap_or(0)),
-                    b'N' => line.time(b'N', meta.flags.vivify_exptime_s.unwrap_or(0)),
+                    b'T' => line.time(b'T', time_s(meta.flags.exptime_s)),
+                    b'N' => line.time(b'N', time_s(meta.flags.vivify_exptime_s)),
                     b'R' => line.time(b'R', meta.flags.recache_s.unwrap_or(0)),
                     b'c' | b'f' | b't' | b'l' | b'h' | b'k' | b'u' => line.flag(letter),
                     _ => line,
@@ -164,13 +247,13 @@ impl Cluster {
         traffic: Traffic,
     ) -> Issued {
         let flags = &set.meta.flags;
-        self.link(set.meta.key.bytes()).request(traffic, Expect::MetaWritten, |out| {
+        self.send(set.meta.key.bytes(), traffic, Expect::MetaWritten, None, |out, bound| {
             let value_bytes = value.as_slice().len();
             let mut line = request::meta_set(out.text(), &set.meta.key, value_bytes).flag(b'c');
             if flags.client_flags != 0 {
                 line = line.number(b'F', u64::from(flags.client_flags));
             }
-            if let Some(exptime_s) = flags.exptime_s {
+            if let Some(exptime_s) = bound.limit_or_set(flags.exptime_s) {
                 line = line.time(b'T', exptime_s);
             }
             if let Some(cas) = flags.compare {
@@ -187,15 +270,15 @@ impl Cluster {
         })
     }
 
-    pub(super) fn meta_delete(&self, meta: &Meta<'_>) -> Issued {
+    pub(super) fn meta_delete(&self, meta: &Meta<'_>, traffic: Traffic) -> Issued {
         let flags = &meta.flags;
-        self.link(meta.key.bytes()).request(SHORT, Expect::Meta, |out| {
+        self.send(meta.key.bytes(), traffic, Expect::Meta, None, |out, bound| {
             let mut line = request::meta_delete(out.text(), &meta.key);
             if let Some(cas) = flags.compare {
                 line = line.number(b'C', cas);
             }
             if let Some(exptime_s) = flags.exptime_s {
-                line = line.time(b'T', exptime_s);
+                line = line.time(b'T', bound.limit(exptime_s));
             }
             if flags.has(b'I') {
                 line = line.flag(b'I');
@@ -209,7 +292,7 @@ impl Cluster {
         if flags.vivify_exptime_s.is_none() || !flags.is_quiet() {
             return self.meta_count_once(arithmetic, true, false).await;
         }
-        // A quiet client is told when an item was created, and a server does not say whether it created one.
+        // A quiet client gets a reply if the item was created, but servers do not report whether it was.
         match self.meta_count_once(arithmetic, false, false).await? {
             Count::NotFound => self.meta_count_once(arithmetic, true, true).await,
             counted => Ok(counted),
@@ -223,7 +306,8 @@ impl Cluster {
         created: bool,
     ) -> Outcome<Count> {
         let (key, flags) = (&arithmetic.meta.key, &arithmetic.meta.flags);
-        let issued = self.link(key.bytes()).request(SHORT, Expect::Meta, |out| {
+        let issued = self.send(key.bytes(), SHORT, Expect::Meta, None, |out, bound| {
+            let time_s = |exptime_s: Option<i32>| bound.limit(exptime_s.unwrap_or(0));
             let down = arithmetic.direction == Direction::Decrement;
             let mut line = request::meta_arithmetic(out.text(), key)
                 .flag(b'v')
@@ -232,8 +316,8 @@ impl Cluster {
                 .number(b'J', flags.initial);
             for (letter, _) in flags.iter() {
                 line = match letter {
-                    b'N' if vivify => line.time(b'N', flags.vivify_exptime_s.unwrap_or(0)),
-                    b'T' => line.time(b'T', flags.exptime_s.unwrap_or(0)),
+                    b'N' if vivify => line.time(b'N', time_s(flags.vivify_exptime_s)),
+                    b'T' => line.time(b'T', time_s(flags.exptime_s)),
                     b'C' => line.number(b'C', flags.compare.unwrap_or(0)),
                     b't' | b'c' => line.flag(letter),
                     _ => line,
@@ -252,13 +336,13 @@ impl Cluster {
             Answer::Meta { outcome: MetaOutcome::NotFound, .. } => Ok(Count::NotFound),
             Answer::Meta { outcome: MetaOutcome::NotStored, .. } => Ok(Count::NotStored),
             Answer::Meta { outcome: MetaOutcome::Exists, .. } => Ok(Count::Exists),
-            Answer::Error(line) if is_non_numeric(&line) => Ok(Count::NonNumeric),
+            Answer::Error(line) if is_non_numeric(&line.text) => Ok(Count::NonNumeric),
             other => Err(unexpected(other)),
         }
     }
 
     pub(super) async fn meta_debug(&self, key: &MetaKey<'_>) -> Outcome<Option<MetaDebug>> {
-        let issued = self.link(key.bytes()).request(SHORT, Expect::Debug, |out| {
+        let issued = self.send(key.bytes(), SHORT, Expect::Debug, None, |out, _| {
             request::meta_debug(out.text(), key);
         });
         match issued.await.map_err(Failure::Link)? {
@@ -275,11 +359,10 @@ impl Cluster {
         granted: Option<Permit>,
     ) -> Outcome<Option<Version>> {
         let asked = Instant::now();
-        let issued =
-            self.link(key.bytes()).request_with_permit(traffic, Expect::Meta, granted, |out| {
-                let line = request::meta_get(out.text(), key);
-                line.flag(b'v').flag(b'f').flag(b'c').flag(b't').end();
-            });
+        let issued = self.send(key.bytes(), traffic, Expect::Meta, granted, |out, _| {
+            let line = request::meta_get(out.text(), key);
+            line.flag(b'v').flag(b'f').flag(b'c').flag(b't').end();
+        });
         match issued.await.map_err(Failure::Link)? {
             Answer::MetaMiss => Ok(None),
             Answer::Meta { returned, value: Some(value), .. } => Ok(Some(Version {
@@ -306,13 +389,13 @@ impl Cluster {
         traffic: Traffic,
     ) -> Outcome<Written> {
         let kept = self.kept_exptime_s(key, version.life).await?;
-        let issued = self.link(key.bytes()).request(traffic, Expect::MetaWritten, |out| {
+        let issued = self.send(key.bytes(), traffic, Expect::MetaWritten, None, |out, bound| {
             let value_bytes = value.as_slice().len();
             let line = request::meta_set(out.text(), key, value_bytes)
                 .flag(b'c')
                 .number(b'F', u64::from(version.client_flags))
                 .number(b'C', version.cas);
-            match exptime_s.or(kept) {
+            match bound.limit_or_set(exptime_s.or(kept)) {
                 Some(exptime_s) => line.time(b'T', exptime_s).end(),
                 None => line.end(),
             }
@@ -325,7 +408,7 @@ impl Cluster {
         let ask = |link: &Link| {
             link.request(SHORT, Expect::Done, |out| request::flush_all(out.text(), delay_s, false))
         };
-        let issued: Vec<Issued> = self.links().iter().map(ask).collect();
+        let issued: Vec<Issued> = self.view().links().map(ask).collect();
         for request in issued {
             match request.await.map_err(Failure::Link)? {
                 Answer::Done => {}
@@ -335,13 +418,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the servers' statistics. Numbers are summed over the servers; other values are those of the first
-    /// server.
+    /// Returns the servers' statistics. Numbers are summed; other values are the first server's.
     pub(super) async fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
         let ask = |link: &Link| {
             link.request(Traffic::Bulk, Expect::Stats, |out| request::stats(out.text(), page))
         };
-        let issued: Vec<Issued> = self.links().iter().map(ask).collect();
+        let view = self.view();
+        let issued: Vec<Issued> = view.links().map(ask).collect();
         let mut summed: Vec<(String, String)> = Vec::new();
         for request in issued {
             let stats = match request.await {
@@ -360,22 +443,30 @@ impl Cluster {
                 }
             }
         }
-        if self.links().len() > 1 {
-            // Several servers have several clocks, and none of them is the ring's.
+        if view.links().count() > 1 {
+            // Each server has its own clock, so there is no time for the ring.
             summed.retain(|(name, _)| name != "time");
         }
         Some(summed)
     }
 
-    /// Returns the expiry with which a rewritten item ends when it would have ended anyway. A server reports whole
-    /// seconds only, so the time since its report is rounded up with the probability of its fraction of a second. A
-    /// life that is rewritten often therefore neither grows nor shrinks.
+    /// Returns the expiry with which a rewritten item keeps its end of life. Servers report the remaining
+    /// life in whole seconds. The time since the report is therefore rounded at random, up with the
+    /// probability of its fraction, so that repeated rewrites neither extend nor shorten the life on average.
     async fn kept_exptime_s(&self, key: &MetaKey<'_>, life: Life) -> Outcome<Option<i32>> {
         let Life::Left { left_s, asked } = life else { return Ok(None) };
-        // memcached reads a longer time as a date on its own clock.
-        let since_s = if left_s > RELATIVE_MAX_S { self.server_time_s(key).await? } else { 0 };
+        // memcached interprets longer times as dates on its own clock.
+        let since_s = if left_s > limits::EXPTIME_RELATIVE_MAX_S {
+            self.server_time_s(key).await?
+        } else {
+            0
+        };
         let left_s = i64::from(self.still_left_s(left_s, asked));
-        let exptime_s = if left_s > i64::from(RELATIVE_MAX_S) { since_s + left_s } else { left_s };
+        let exptime_s = if left_s > i64::from(limits::EXPTIME_RELATIVE_MAX_S) {
+            since_s + left_s
+        } else {
+            left_s
+        };
         Ok(Some(i32::try_from(exptime_s).unwrap_or(i32::MAX)))
     }
 
@@ -383,13 +474,13 @@ impl Cluster {
         let since_s = asked.elapsed().as_secs_f64();
         let draw = self.0.draws.borrow_mut().unit();
         let passed_s = (since_s + draw).floor() as u32;
-        // Zero would mean never, and this item is in its last second.
+        // At least 1, because 0 would mean that the item never expires.
         left_s.saturating_sub(passed_s).max(1)
     }
 
-    /// Returns the time of the server that has the key (Unix, s). The server's clock may be off, and so may ours.
+    /// Returns the Unix time of the server that owns the key (s). Its clock may differ from this machine's.
     async fn server_time_s(&self, key: &MetaKey<'_>) -> Outcome<i64> {
-        let asked = self.link(key.bytes()).request(Traffic::Bulk, Expect::Stats, |out| {
+        let asked = self.send(key.bytes(), Traffic::Bulk, Expect::Stats, None, |out, _| {
             request::stats(out.text(), "");
         });
         let stats = match asked.await.map_err(Failure::Link)? {
@@ -398,25 +489,24 @@ impl Cluster {
         };
         let time = stats.iter().find(|(name, _)| name == "time");
         let time_s = time.and_then(|(_, value)| value.parse().ok());
-        time_s
-            .ok_or_else(|| Failure::Line(b"SERVER_ERROR the store does not tell its time".to_vec()))
+        time_s.ok_or_else(|| Failure::line(b"SERVER_ERROR the store does not tell its time"))
     }
 
     pub(super) fn mark_stale(&self, key: &MetaKey<'_>, cas: u64) -> Issued {
-        self.link(key.bytes()).request(SHORT, Expect::Meta, |out| {
+        self.send(key.bytes(), SHORT, Expect::Meta, None, |out, _| {
             request::meta_delete(out.text(), key).number(b'C', cas).flag(b'I').end();
         })
     }
 
-    /// Returns what is stored, with a plain get if the key allows it.
-    pub(super) async fn look(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
+    /// Reads a stored value, with a plain get if the key allows it.
+    pub(super) async fn read_stored(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
         let Ok(key) = Key::new(key.bytes()) else {
             return Ok(self.peek(key, Traffic::Bulk, None).await?.map(Seen::from));
         };
-        let issued =
-            self.link(&key).request(Traffic::Bulk, Expect::Values { keys_max: 1 }, |out| {
-                request::get(out.text(), [key], true);
-            });
+        let expect = Expect::Values { keys_max: 1 };
+        let issued = self.send(&key, Traffic::Bulk, expect, None, |out, _| {
+            request::get(out.text(), [key], true);
+        });
         match issued.await.map_err(Failure::Link)? {
             Answer::Values(values) => Ok(values.into_iter().next().map(|value| Seen {
                 value: value.value,
@@ -426,24 +516,29 @@ impl Cluster {
             other => Err(unexpected(other)),
         }
     }
-
-    fn link(&self, key: &[u8]) -> &Link {
-        &self.0.links[self.0.ring.server(key)]
-    }
 }
 
 impl SentGet {
-    pub(crate) async fn items(self, get: &Get<'_>) -> Outcome<Items> {
+    pub(crate) async fn items(self, get: &Get<'_>) -> Outcome<Found> {
         let request = match self {
             SentGet::OfOneKey(request) => request,
             SentGet::OfSeveral(requests) => return Box::pin(requests.items(get)).await,
         };
-        match request.await.map_err(Failure::Link)? {
+        let may_miss = request.may_miss;
+        let answer = match request.await {
+            Ok(answer) => answer,
+            Err(error) if may_miss => {
+                error.count_misses(1);
+                return Ok(Found::whole(Items::from_buf([None])));
+            }
+            Err(error) => return Err(Failure::Link(error)),
+        };
+        match answer {
             Answer::Values(values) => {
                 let key = get.keys.clone().next();
                 let is_asked = |value: &Value| key.is_some_and(|key| value.key[..] == *key);
                 let found = values.into_iter().next().filter(is_asked);
-                Ok(Items::from_buf([found.map(Item::from)]))
+                Ok(Found::whole(Items::from_buf([found.map(Item::from)])))
             }
             other => Err(unexpected(other)),
         }
@@ -451,49 +546,65 @@ impl SentGet {
 }
 
 impl Requests {
-    async fn items(self, get: &Get<'_>) -> Outcome<Items> {
-        let mut answers: SmallVec<[std::iter::Peekable<_>; 4]> = SmallVec::new();
+    async fn items(self, get: &Get<'_>) -> Outcome<Found> {
+        let Self { requests, owners } = self;
+        // The values of each answer. A server that could not answer has none, and its keys are lost or misses.
+        let mut answers: SmallVec<[_; 4]> = SmallVec::new();
+        let mut is_lost: SmallVec<[bool; 4]> = SmallVec::new();
         let mut wanted: SmallVec<[u64; 1]> = SmallVec::new();
-        let mut failure = None;
+        let (mut failure, mut is_over_budget) = (None, false);
         // Waits for all requests, even after one has failed: later requests must not take effect before them.
-        for request in self.requests {
-            let answer = match request.await {
-                Ok(answer) => answer,
-                Err(error) => {
-                    failure.get_or_insert(Failure::Link(error));
+        for (index, request) in (0..).zip(requests) {
+            let may_miss = request.may_miss;
+            let (values, lost_by) = match request.await {
+                Ok(Answer::Values(values)) => (values, None),
+                Ok(Answer::OverBudget { bytes, .. }) => {
+                    is_over_budget = true;
+                    wanted.push(bytes.max(1));
                     continue;
                 }
+                Ok(other) => (SmallVec::new(), Some(unexpected(other))),
+                Err(error) if may_miss => {
+                    error.count_misses(owners.iter().filter(|owner| **owner == index).count());
+                    (SmallVec::new(), None)
+                }
+                Err(error) => (SmallVec::new(), Some(Failure::Link(error))),
             };
-            match answer {
-                Answer::Values(values) => {
-                    wanted.push(room_for(&values));
-                    answers.push(values.into_iter().peekable());
-                }
-                Answer::NoRoom { bytes, .. } => {
-                    wanted.push(bytes.max(1));
-                    answers.clear();
-                }
-                other => _ = failure.get_or_insert(unexpected(other)),
-            }
+            wanted.push(permit_bytes(&values));
+            answers.push(values.into_iter().peekable());
+            is_lost.push(lost_by.is_some());
+            failure = failure.or(lost_by);
         }
-        if let Some(failure) = failure {
-            return Err(failure);
+        if is_over_budget {
+            return Err(Failure::OverBudget(OverBudget { wanted, returned: None }));
         }
-        if wanted.len() != answers.len() {
-            return Err(Failure::NoRoom(NoRoom { wanted, returned: None }));
-        }
-        let mut owners = self.owners.iter();
+        let mut keys_owners = owners.iter();
         let item = |key: Key<'_>| {
-            let owner = owners.next().map_or(0, |owner| usize::from(*owner));
+            let owner = keys_owners.next().map_or(0, |owner| usize::from(*owner));
             answers.get_mut(owner)?.next_if(|value| value.key[..] == *key).map(Item::from)
         };
-        Ok(get.keys.map(item).collect())
+        let items = get.keys.map(item).collect();
+        let lost = failure.map(|failure| {
+            let keys = owners.iter().map(|owner| is_lost[usize::from(*owner)]).collect();
+            Box::new(Lost { failure, keys })
+        });
+        Ok(Found { items, lost })
+    }
+}
+
+impl LinkError {
+    /// Counts keys that are answered as misses.
+    #[cold]
+    fn count_misses(&self, keys: usize) {
+        if let Some(server) = &self.server {
+            server.misses.add(keys as u64);
+        }
     }
 }
 
 impl From<Value> for Item {
     fn from(Value { value, client_flags, cas, .. }: Value) -> Self {
-        Self { value, client_flags, cas }
+        Self { value, hot: None, client_flags, cas }
     }
 }
 
@@ -525,19 +636,27 @@ impl Issue<Option<MetaItem>> {
             Issue::Ready(item) => return Ok(item),
             Issue::Sent(issued) => issued,
         };
-        match issued.await.map_err(Failure::Link)? {
+        let may_miss = issued.may_miss;
+        let answer = match issued.await {
+            Ok(answer) => answer,
+            Err(error) if may_miss => {
+                error.count_misses(1);
+                return Ok(None);
+            }
+            Err(error) => return Err(Failure::Link(error)),
+        };
+        match answer {
             Answer::MetaMiss => Ok(None),
             Answer::Meta { returned, value, .. } => {
                 let facts = facts(&returned, value.as_ref().map_or(0, Bytes::len));
-                Ok(Some(MetaItem { facts, value }))
+                Ok(Some(MetaItem { facts, value, hot: None }))
             }
             other => Err(unexpected(other)),
         }
     }
 }
 
-/// Returns the facts of an item that was requested twice. Facts that the first request changed are taken from its
-/// answer.
+/// Returns an item's facts from two requests. Facts that the first request changes come from `first`.
 pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
     ItemFacts {
         won: first.won,
@@ -549,7 +668,7 @@ pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
     }
 }
 
-/// Returns an item's facts from its return flags.
+/// Converts the return flags of a meta reply to facts.
 fn facts(returned: &Returned, value_bytes: usize) -> ItemFacts {
     ItemFacts {
         value_bytes,
@@ -577,8 +696,8 @@ impl Issue<Outcome<MetaOutcome>> {
     }
 }
 
-/// Returns the bytes of the budget that a request needs when its answer has these values.
-fn room_for(values: &[Value]) -> u64 {
+/// Returns the bytes of the budget that an answer with `values` needs.
+fn permit_bytes(values: &[Value]) -> u64 {
     values.iter().map(|value| value.value.len() as u64 + 2).sum()
 }
 
@@ -600,37 +719,41 @@ fn written(answer: Result<Answer, LinkError>) -> Outcome<Written> {
 
 /// The requests whose answers did not fit into the budget.
 #[derive(Debug)]
-pub(crate) struct NoRoom {
+pub(crate) struct OverBudget {
     /// The bytes that each request needs for its answer.
     pub(crate) wanted: SmallVec<[u64; 1]>,
-    /// The return flags of a meta command. A second request may change them.
+    /// The return flags of a meta command, which a second request may change.
     pub(crate) returned: Option<Returned>,
 }
 
-/// Makes a failure of an answer. An error line is passed on. Any other answer that does not fit is the server's fault.
+/// Converts an unexpected answer to a failure: an error line is passed on, others are server errors.
 fn unexpected(answer: Answer) -> Failure {
     match answer {
         Answer::Error(line) => Failure::Line(line),
-        Answer::NoRoom { bytes, returned } => {
-            Failure::NoRoom(NoRoom { wanted: SmallVec::from_elem(bytes, 1), returned })
+        Answer::OverBudget { bytes, returned } => {
+            Failure::OverBudget(OverBudget { wanted: SmallVec::from_elem(bytes, 1), returned })
         }
-        _ => Failure::Line(b"SERVER_ERROR the memcached server answered another question".to_vec()),
+        _ => Failure::line(b"SERVER_ERROR the memcached server answered another question"),
     }
 }
 
-/// Composes the get's verb for some of its keys.
-fn ask_for<'a>(out: &mut Vec<u8>, get: &Get<'_>, keys: impl IntoIterator<Item = Key<'a>>) {
+/// Composes a request for `keys`, which are some of the keys of `get`.
+fn ask_for<'a>(
+    out: &mut Vec<u8>,
+    get: &Get<'_>,
+    bound: Bound,
+    keys: impl IntoIterator<Item = Key<'a>>,
+) {
     match get.touch_exptime_s {
         None => request::get(out, keys, get.with_cas),
-        Some(exptime_s) => request::get_and_touch(out, exptime_s, keys, get.with_cas),
+        Some(exptime_s) => {
+            request::get_and_touch(out, bound.limit(exptime_s), keys, get.with_cas);
+        }
     }
 }
 
-/// The traffic class of a request that neither requests a value nor sends one.
+/// The traffic class of requests without values in either direction.
 const SHORT: Traffic = Traffic::Interactive;
-
-/// The longest relative expiry (s). memcached reads longer times as dates.
-const RELATIVE_MAX_S: u32 = 60 * 60 * 24 * 30;
 
 fn is_non_numeric(line: &[u8]) -> bool {
     line.starts_with(b"CLIENT_ERROR cannot increment or decrement")

@@ -1,8 +1,8 @@
-//! The embedded store as a backend: every answer is ready at once.
+//! The embedded store as a backend. Its answers are ready at once.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use protocol::MetaKey;
 use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store, StoreVerb};
 use protocol::counter::Direction;
@@ -10,47 +10,97 @@ use protocol::meta::Meta;
 use protocol::reply::{ItemFacts, MetaOutcome};
 use smallvec::SmallVec;
 use store::embedded::{
-    self, CoarseClock, Counted, Delta, Embedded, Fetch, Fetched, Mode, NewItem, Removal, Step,
+    self, CoarseClock, Counted, Delta, Embedded, Fetch, Fetched, Glimpse, Mode, NewItem, Removal,
+    Step,
 };
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::{Count, Failure, Item, Life, MetaDebug, MetaItem, Outcome, Version, Written};
+use crate::hot_values::{HotValue, HotValues};
 use crate::values::Stored;
 
-/// The embedded store, shared by all workers.
+/// One worker's view of the embedded store, which all workers share.
 #[derive(Clone)]
-pub(crate) struct Local {
+pub(crate) struct Local(Rc<Shared>);
+
+struct Shared {
     store: Arc<Embedded>,
     time: CoarseClock,
+    hot: Option<Arc<HotValues>>,
+}
+
+/// The result of a get that may have been answered from the store's memory.
+pub(crate) enum LocalGet {
+    Missing,
+    Answered,
+    Item(Item),
 }
 
 impl Local {
-    pub(crate) fn new(store: Arc<Embedded>, time: CoarseClock) -> Self {
-        Self { store, time }
+    pub(crate) fn new(
+        store: Arc<Embedded>,
+        time: CoarseClock,
+        hot: Option<Arc<HotValues>>,
+    ) -> Self {
+        Self(Rc::new(Shared { store, time, hot }))
+    }
+
+    /// Returns a backend with the same items, which returns no logical values.
+    pub(crate) fn as_stored(&self) -> Self {
+        let Shared { store, time, .. } = &*self.0;
+        Self::new(Arc::clone(store), time.clone(), None)
     }
 
     /// Removes some of the expired items.
     pub(crate) fn sweep(&self) -> usize {
-        self.store.sweep(SWEEP_ITEMS, self.time.now_s())
+        self.0.store.sweep(SWEEP_ITEMS, self.0.time.now_s())
     }
 
     pub(crate) fn time(&self) -> &CoarseClock {
-        &self.time
+        &self.0.time
     }
 
-    /// Begins a walk over all items; none while another walk is in progress.
+    /// Begins a walk over all items. Returns `None` while another walk is in progress.
     pub(crate) fn walk(&self) -> Option<embedded::Walk> {
-        self.store.walk()
+        self.0.store.walk()
     }
 
-    /// Returns the item of one of a get's keys.
+    /// Returns the item of `key`, which is one of the keys of `get`.
     pub(crate) fn get(&self, get: &Get<'_>, key: &[u8]) -> Option<Item> {
-        let now_s = self.time.now_s();
-        let touch = get.touch_exptime_s.map(|exptime_s| [Step::Touch(self.time.expiry(exptime_s))]);
+        match self.get_in_place(get, key, |_| false) {
+            LocalGet::Item(item) => Some(item),
+            LocalGet::Missing | LocalGet::Answered => None,
+        }
+    }
+
+    /// Returns the item of `key`, which is one of the keys of `get`, unless `answer` returns true: it has then answered
+    /// from the store's memory, and the value is not copied twice. It runs under a lock of the store.
+    pub(crate) fn get_in_place(
+        &self,
+        get: &Get<'_>,
+        key: &[u8],
+        mut answer: impl FnMut(&Glimpse<'_>) -> bool,
+    ) -> LocalGet {
+        let now_s = self.0.time.now_s();
+        let touch =
+            get.touch_exptime_s.map(|exptime_s| [Step::Touch(self.0.time.expiry(exptime_s))]);
         let steps = touch.as_ref().map_or(&[][..], |steps| &steps[..]);
-        let fetched = self.store.fetch(key, &Fetch { steps, ..Fetch::GET }, now_s)?;
-        let Fetched { value, flags, cas, .. } = fetched;
-        Some(Item { value, client_flags: flags, cas })
+        let using = |item: &Glimpse<'_>| match answer(item) {
+            true => Some(None),
+            false => self.find_hot(item).map(Some),
+        };
+        let how = Fetch { steps, ..Fetch::GET };
+        match self.0.store.fetch_in_place(key, &how, now_s, using) {
+            None => LocalGet::Missing,
+            Some((_, Some(None))) => LocalGet::Answered,
+            Some((Fetched { value, flags, cas, .. }, used)) => {
+                LocalGet::Item(Item { value, hot: used.flatten(), client_flags: flags, cas })
+            }
+        }
+    }
+
+    fn find_hot(&self, item: &Glimpse<'_>) -> Option<HotValue> {
+        self.0.hot.as_ref()?.find(item)
     }
 
     pub(super) fn store(&self, store: &Store<'_>, value: &Stored<'_>) -> Outcome<Written> {
@@ -61,20 +111,20 @@ impl Local {
             StoreVerb::Set | StoreVerb::Append | StoreVerb::Prepend => Mode::Set,
         };
         let item = NewItem {
-            value: exact(value),
+            value: value.as_slice(),
             flags: store.client_flags,
-            exptime_s: self.time.expiry(store.exptime_s),
+            exptime_s: self.0.time.expiry(store.exptime_s),
             key_is_binary: false,
         };
         self.write(&store.key, item, mode)
     }
 
     pub(super) fn delete(&self, key: &[u8]) -> bool {
-        self.store.delete(key, None, self.time.now_s()) == Removal::Done
+        self.0.store.delete(key, None, self.0.time.now_s()) == Removal::Done
     }
 
     pub(super) fn touch(&self, key: &[u8], exptime_s: i32) -> bool {
-        self.store.touch(key, self.time.expiry(exptime_s), self.time.now_s())
+        self.0.store.touch(key, self.0.time.expiry(exptime_s), self.0.time.now_s())
     }
 
     pub(super) fn count(&self, arithmetic: &Arithmetic<'_>) -> Outcome<Count> {
@@ -86,10 +136,11 @@ impl Local {
     pub(super) fn meta_get(&self, meta: &Meta<'_>) -> Option<MetaItem> {
         let steps = self.steps(meta);
         let how = Fetch { bump: !meta.flags.has(b'u'), meta: true, steps: &steps };
-        let now_s = self.time.now_s();
-        let fetched = self.store.fetch(meta.key.bytes(), &how, now_s)?;
+        let now_s = self.0.time.now_s();
+        let using = |item: &Glimpse<'_>| self.find_hot(item);
+        let (fetched, hot) = self.0.store.fetch_in_place(meta.key.bytes(), &how, now_s, using)?;
         let facts = facts(&fetched, now_s, meta.key.is_binary());
-        Some(MetaItem { facts, value: Some(fetched.value) })
+        Some(MetaItem { facts, value: Some(fetched.value), hot })
     }
 
     pub(super) fn meta_set(&self, set: &MetaSet<'_>, value: &Stored<'_>) -> Outcome<Written> {
@@ -103,21 +154,21 @@ impl Local {
             StoreVerb::Set | StoreVerb::Append | StoreVerb::Prepend => Mode::Set,
         };
         let item = NewItem {
-            value: exact(value),
+            value: value.as_slice(),
             flags: flags.client_flags,
-            exptime_s: flags.exptime_s.map_or(0, |exptime_s| self.time.expiry(exptime_s)),
+            exptime_s: flags.exptime_s.map_or(0, |exptime_s| self.0.time.expiry(exptime_s)),
             key_is_binary: set.meta.key.is_binary(),
         };
         self.write(set.meta.key.bytes(), item, mode)
     }
 
     pub(super) fn meta_delete(&self, meta: &Meta<'_>) -> MetaOutcome {
-        let (key, flags, now_s) = (meta.key.bytes(), &meta.flags, self.time.now_s());
+        let (key, flags, now_s) = (meta.key.bytes(), &meta.flags, self.0.time.now_s());
         let removal = if flags.has(b'I') {
-            let exptime_s = flags.exptime_s.map(|exptime_s| self.time.expiry(exptime_s));
-            self.store.invalidate(key, flags.compare, exptime_s, now_s)
+            let exptime_s = flags.exptime_s.map(|exptime_s| self.0.time.expiry(exptime_s));
+            self.0.store.invalidate(key, flags.compare, exptime_s, now_s)
         } else {
-            self.store.delete(key, flags.compare, now_s)
+            self.0.store.delete(key, flags.compare, now_s)
         };
         match removal {
             Removal::Done => MetaOutcome::Done,
@@ -140,16 +191,16 @@ impl Local {
     }
 
     pub(super) fn meta_debug(&self, key: &MetaKey<'_>) -> Option<MetaDebug> {
-        let now_s = self.time.now_s();
-        let fetched = self.store.fetch(key.bytes(), &Fetch::PEEK, now_s)?;
+        let now_s = self.0.time.now_s();
+        let fetched = self.0.store.fetch(key.bytes(), &Fetch::PEEK, now_s)?;
         let item_bytes = ITEM_OVERHEAD_BYTES + key.bytes().len() + fetched.value.len();
         let facts = facts(&fetched, now_s, key.is_binary());
         Some(MetaDebug::Facts { facts, item_bytes })
     }
 
     pub(super) fn peek(&self, key: &MetaKey<'_>) -> Option<Version> {
-        let now_s = self.time.now_s();
-        let fetched = self.store.fetch(key.bytes(), &Fetch::PEEK, now_s)?;
+        let now_s = self.0.time.now_s();
+        let fetched = self.0.store.fetch(key.bytes(), &Fetch::PEEK, now_s)?;
         Some(Version {
             life: match fetched.exptime_s {
                 0 => Life::Never,
@@ -175,9 +226,9 @@ impl Local {
             Life::Never | Life::Left { .. } => 0,
         };
         let item = NewItem {
-            value: exact(value),
+            value: value.as_slice(),
             flags: version.client_flags,
-            exptime_s: exptime_s.map_or(kept, |exptime_s| self.time.expiry(exptime_s)),
+            exptime_s: exptime_s.map_or(kept, |exptime_s| self.0.time.expiry(exptime_s)),
             key_is_binary: key.is_binary(),
         };
         let cas = version.cas;
@@ -189,13 +240,13 @@ impl Local {
     }
 
     pub(super) fn flush_all(&self, delay_s: i32) {
-        let now_s = self.time.now_s();
-        let at_s = if delay_s <= 0 { now_s } else { self.time.expiry(delay_s) };
-        self.store.flush_all(at_s, now_s);
+        let now_s = self.0.time.now_s();
+        let at_s = if delay_s <= 0 { now_s } else { self.0.time.expiry(delay_s) };
+        self.0.store.flush_all(at_s, now_s);
     }
 
     pub(super) fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
-        let stats = self.store.stats();
+        let stats = self.0.store.stats();
         match page {
             "" => {}
             "items" => return Some(of_class(&stats)),
@@ -216,13 +267,13 @@ impl Local {
             ("get_expired", stats.get_expired),
             ("get_flushed", stats.get_flushed),
         ];
-        let named = named.into_iter().chain([("time", self.time.unix_s())]);
+        let named = named.into_iter().chain([("time", self.0.time.unix_s())]);
         let text = |(name, value): (&str, u64)| (name.to_owned(), value.to_string());
         Some(named.map(text).collect())
     }
 
-    fn write(&self, key: &[u8], item: NewItem, mode: Mode) -> Outcome<Written> {
-        match self.store.store(key, item, mode, self.time.now_s()) {
+    fn write(&self, key: &[u8], item: NewItem<'_>, mode: Mode) -> Outcome<Written> {
+        match self.0.store.store(key, item, mode, self.0.time.now_s()) {
             Ok(embedded::Stored::Stored { cas }) => Ok(Written::Stored { cas }),
             Ok(embedded::Stored::NotStored) => Ok(Written::NotStored),
             Ok(embedded::Stored::Exists) => Ok(Written::Exists),
@@ -232,8 +283,8 @@ impl Local {
     }
 
     fn counted(&self, key: &[u8], delta: &Delta<'_>) -> Outcome<Count> {
-        let now_s = self.time.now_s();
-        match self.store.arithmetic(key, delta, now_s) {
+        let now_s = self.0.time.now_s();
+        match self.0.store.arithmetic(key, delta, now_s) {
             Ok(Counted::Done { number, cas, exptime_s, created }) => {
                 let ttl_s = ttl_s(exptime_s, now_s);
                 let facts = ItemFacts { cas, ttl_s, ..ItemFacts::default() };
@@ -246,15 +297,15 @@ impl Local {
         }
     }
 
-    /// Returns what the flags do to the item's life, in the client's order.
+    /// Returns the steps by which the flags change the item's life, in the client's order.
     fn steps(&self, meta: &Meta<'_>) -> SmallVec<[Step; 4]> {
         let flags = &meta.flags;
         let step = |letter| match letter {
-            b'T' => flags.exptime_s.map(|exptime_s| Step::Touch(self.time.expiry(exptime_s))),
+            b'T' => flags.exptime_s.map(|exptime_s| Step::Touch(self.0.time.expiry(exptime_s))),
             b'N' => {
-                flags.vivify_exptime_s.map(|exptime_s| Step::Vivify(self.time.expiry(exptime_s)))
+                flags.vivify_exptime_s.map(|exptime_s| Step::Vivify(self.0.time.expiry(exptime_s)))
             }
-            b'R' => flags.recache_s.map(|before_s| Step::Recache(self.time.expiry(before_s))),
+            b'R' => flags.recache_s.map(|before_s| Step::Recache(self.0.time.expiry(before_s))),
             b't' => Some(Step::Ttl),
             _ => None,
         };
@@ -262,7 +313,7 @@ impl Local {
     }
 }
 
-/// Returns the numbers of all items as one slab class, without the segments of an LRU; empty if there are no items.
+/// Returns the statistics of all items as those of one slab class, or an empty list if there are no items.
 fn of_class(stats: &embedded::Stats) -> Vec<(String, String)> {
     if stats.curr_items == 0 {
         return Vec::new();
@@ -286,12 +337,6 @@ fn of_slabs(stats: &embedded::Stats) -> Vec<(String, String)> {
     of_class.into_iter().chain(all).map(text).collect()
 }
 
-/// Returns the stored bytes in an allocation of their own size. A slice of a pool buffer would keep the whole buffer
-/// alive.
-fn exact(value: &Stored<'_>) -> Bytes {
-    Bytes::copy_from_slice(value.as_slice())
-}
-
 fn facts(fetched: &Fetched, now_s: u32, binary_key: bool) -> ItemFacts {
     ItemFacts {
         value_bytes: fetched.value.len(),
@@ -307,10 +352,10 @@ fn facts(fetched: &Fetched, now_s: u32, binary_key: bool) -> ItemFacts {
     }
 }
 
-/// Returns the time to live as memcached prints it. For an item whose time has come, the number has wrapped around.
+/// Returns the time to live as memcached prints it (s). For an expired item the number wraps around.
 fn ttl_s(exptime_s: u32, now_s: u32) -> Option<u32> {
     (exptime_s != 0).then(|| exptime_s.wrapping_sub(now_s))
 }
 
-/// The items that one sweep looks at. They take some hundred microseconds, once a second.
+/// The number of items that one sweep examines. It takes some hundred microseconds, once a second.
 const SWEEP_ITEMS: usize = 50_000;

@@ -1,9 +1,10 @@
-//! Operations on *stored* values, in the embedded store or in a ring of memcached servers. The session does not know
-//! which of them it uses. It gets each result at once, or a future of it. Logical values, frames and replies are not
-//! known here.
+//! Operations on *stored* values, in the embedded store or in a ring of memcached servers. Each result is
+//! available at once or as a future. This module knows nothing about frames and replies, and nothing about logical
+//! values, except that the embedded store's items may come with those that are kept.
 
 mod cluster;
 mod local;
+mod ring_view;
 
 use std::fmt;
 use std::time::Instant;
@@ -16,11 +17,13 @@ use protocol::{Key, MetaKey};
 use smallvec::SmallVec;
 
 use crate::budget::Permit;
-use crate::upstream::{Issued, Link, LinkError, Traffic};
+use crate::hot_values::HotValue;
+use crate::upstream::{ErrorLine, Issued, LinkError, Traffic};
 use crate::values::Stored;
 
-pub(crate) use cluster::{Cluster, NoRoom, facts_of_first};
-pub(crate) use local::Local;
+pub(crate) use cluster::{Cluster, OverBudget, facts_of_first};
+pub(crate) use local::{Local, LocalGet};
+pub(crate) use ring_view::{LinkParts, ProbeSlot};
 
 /// The store that has the values.
 #[derive(Clone)]
@@ -39,6 +42,8 @@ pub(crate) enum Issue<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) value: Bytes,
+    /// The logical value, if it is kept. `value` is then empty.
+    pub(crate) hot: Option<HotValue>,
     pub(crate) client_flags: u32,
     pub(crate) cas: u64,
 }
@@ -46,23 +51,25 @@ pub(crate) struct Item {
 /// The items of a get, in the order of its keys.
 pub(crate) type Items = SmallVec<[Option<Item>; 1]>;
 
-/// An item as mg returns it. It has its value if the value was requested.
+/// An item as the command mg returns it. It has a value if the value was requested.
 #[derive(Debug)]
 pub(crate) struct MetaItem {
     pub(crate) facts: ItemFacts,
     pub(crate) value: Option<Bytes>,
+    /// The logical value, if it is kept. `value` is then empty.
+    pub(crate) hot: Option<HotValue>,
 }
 
-/// The facts that a write needs to replace an item without changing anything else about it.
+/// A version of an item, with the facts that are needed to replace only its value.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) value: Bytes,
     pub(crate) client_flags: u32,
     pub(crate) cas: u64,
     pub(crate) life: Life,
-    /// Whether reading the item took the right to refill it, because it was stale. See [`Backend::give_back`].
+    /// True if the item was stale and reading it took the right to refill it. See [`Backend::release_win`].
     pub(crate) won: bool,
-    /// Whether an embedded item keeps its marks when it is replaced in place, as one that is incremented in place does.
+    /// True if a replacement of the item inherits its marks (fetched, stale), as after an increment.
     pub(crate) keeps_marks: bool,
 }
 
@@ -71,7 +78,7 @@ pub(crate) struct Version {
 pub(crate) struct Seen {
     pub(crate) value: Bytes,
     pub(crate) cas: u64,
-    /// Whether reading the value took the right to refill it, as in [`Version::won`].
+    /// True if reading the value took the right to refill the item, as in [`Version::won`].
     pub(crate) won: bool,
 }
 
@@ -86,12 +93,12 @@ impl From<Version> for Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Never,
-    /// A time on the embedded store's clock, with the seconds left until then.
+    /// Expires at a time on the embedded store's clock. `left_s` is the time left until then.
     Until {
         exptime_s: u32,
         left_s: u32,
     },
-    /// The whole seconds that a server reported as left, and the time of its report.
+    /// Expires some whole seconds after a request, as a server reported in its answer.
     Left {
         left_s: u32,
         asked: Instant,
@@ -99,7 +106,7 @@ pub(crate) enum Life {
 }
 
 impl Life {
-    /// Returns the seconds that are left; none means that the item does not expire.
+    /// Returns the seconds left, or `None` if the item does not expire.
     pub(crate) fn left_s(self) -> Option<u32> {
         match self {
             Life::Never => None,
@@ -111,7 +118,7 @@ impl Life {
 /// The result of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// The value was stored. Its version is known where the store reports it.
+    /// The value was stored. The version `cas` is 0 if the store does not report it.
     Stored {
         cas: u64,
     },
@@ -135,12 +142,19 @@ pub(crate) enum Count {
 pub(crate) enum Failure {
     /// The exchange with a memcached server failed.
     Link(LinkError),
-    /// A memcached server refused the operation with this line.
-    Line(Vec<u8>),
+    /// A memcached server, or this process, refused the operation with this line.
+    Line(ErrorLine),
     /// The embedded store is out of memory.
     OutOfMemory,
     /// There is no memory for the values of an answer.
-    NoRoom(NoRoom),
+    OverBudget(OverBudget),
+}
+
+impl Failure {
+    /// Returns a refusal of this process. `line` is the whole error line, without CR LF.
+    pub(crate) fn line(line: &[u8]) -> Self {
+        Failure::Line(line.into())
+    }
 }
 
 impl fmt::Display for Failure {
@@ -148,25 +162,35 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Link(error) => write!(f, "SERVER_ERROR {error}"),
-            Failure::Line(line) => write!(f, "{}", String::from_utf8_lossy(line)),
+            Failure::Line(line) => write!(f, "{}", String::from_utf8_lossy(&line.text)),
             Failure::OutOfMemory => f.write_str("SERVER_ERROR out of memory storing object"),
-            Failure::NoRoom(_) => f.write_str("SERVER_ERROR out of memory writing get response"),
+            Failure::OverBudget(_) => {
+                f.write_str("SERVER_ERROR out of memory writing get response")
+            }
         }
     }
 }
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
-/// A get whose items are here, or whose requests are sent.
+/// A get on the embedded store, or a get whose requests were sent.
 pub(crate) enum GetIssue {
-    /// The items are in the embedded store. Each is fetched when it is answered, so that no more than one is held.
-    Here(Local),
-    /// One request per server that owns any of the keys, and the server of each key.
+    /// The embedded store. Each item is fetched when its reply is composed, so that at most one is held.
+    Local(Local),
+    /// One request was sent to each server that owns any of the keys.
     Sent(cluster::SentGet),
 }
 
 impl Backend {
-    /// Returns whether values are outside this process.
+    /// Returns a backend that returns all values in their stored form.
+    pub(crate) fn as_stored(&self) -> Self {
+        match self {
+            Backend::Local(local) => Backend::Local(local.as_stored()),
+            Backend::Cluster(cluster) => Backend::Cluster(cluster.clone()),
+        }
+    }
+
+    /// Returns whether the store is outside this process.
     pub(crate) fn has_links(&self) -> bool {
         matches!(self, Backend::Cluster(_))
     }
@@ -175,11 +199,11 @@ impl Backend {
     pub(crate) fn keeps_order(&self) -> bool {
         match self {
             Backend::Local(_) => true,
-            Backend::Cluster(cluster) => cluster.links().iter().all(Link::keeps_order),
+            Backend::Cluster(cluster) => cluster.keeps_order(),
         }
     }
 
-    /// Gets items. `granted` are parts of the budget, for answers that failed with [`NoRoom`] before.
+    /// Gets items. `granted` is empty or, after a failure with [`OverBudget`], has the permits for the answers.
     pub(crate) fn get(
         &self,
         get: &Get<'_>,
@@ -187,12 +211,12 @@ impl Backend {
         granted: SmallVec<[Permit; 1]>,
     ) -> GetIssue {
         match self {
-            Backend::Local(local) => GetIssue::Here(local.clone()),
+            Backend::Local(local) => GetIssue::Local(local.clone()),
             Backend::Cluster(cluster) => GetIssue::Sent(cluster.get(get, traffic, granted)),
         }
     }
 
-    /// Stores a value by set, add, replace or cas. It never appends or prepends, which need the logical value.
+    /// Stores a value by set, add, replace or cas (append and prepend need the logical value).
     pub(crate) fn store(
         &self,
         store: &Store<'_>,
@@ -205,7 +229,7 @@ impl Backend {
         }
     }
 
-    /// Deletes an item. The answer says whether the item was there.
+    /// Deletes an item. The result is whether the item existed.
     pub(crate) fn delete(&self, key: Key<'_>, traffic: Traffic) -> Issue<Outcome<bool>> {
         match self {
             Backend::Local(local) => Issue::Ready(Ok(local.delete(&key))),
@@ -213,7 +237,7 @@ impl Backend {
         }
     }
 
-    /// Sets an item's expiry. The answer says whether the item was there.
+    /// Sets an item's expiry. The result is whether the item existed.
     pub(crate) fn touch(
         &self,
         key: Key<'_>,
@@ -233,7 +257,7 @@ impl Backend {
         }
     }
 
-    /// Reads an item with its metadata. `with_value` requests the value even where the client did not.
+    /// Reads an item with its metadata, and with its value if the client or `with_value` requests it.
     pub(crate) fn meta_get(
         &self,
         meta: &Meta<'_>,
@@ -261,10 +285,14 @@ impl Backend {
         }
     }
 
-    pub(crate) fn meta_delete(&self, meta: &Meta<'_>) -> Issue<Outcome<MetaOutcome>> {
+    pub(crate) fn meta_delete(
+        &self,
+        meta: &Meta<'_>,
+        traffic: Traffic,
+    ) -> Issue<Outcome<MetaOutcome>> {
         match self {
             Backend::Local(local) => Issue::Ready(Ok(local.meta_delete(meta))),
-            Backend::Cluster(cluster) => Issue::Sent(cluster.meta_delete(meta)),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.meta_delete(meta, traffic)),
         }
     }
 
@@ -275,7 +303,7 @@ impl Backend {
         }
     }
 
-    /// Returns the facts that me reports about an item; none if there is no item.
+    /// Returns the facts that the command me reports about an item, or `None` if there is no item.
     pub(crate) async fn meta_debug(&self, key: &MetaKey<'_>) -> Outcome<Option<MetaDebug>> {
         match self {
             Backend::Local(local) => Ok(local.meta_debug(key)),
@@ -283,7 +311,7 @@ impl Backend {
         }
     }
 
-    /// Returns the item as it is, and leaves as little mark on it as the store allows.
+    /// Reads an item without touching it, as far as the store allows.
     pub(crate) async fn peek(
         &self,
         key: &MetaKey<'_>,
@@ -296,25 +324,25 @@ impl Backend {
         }
     }
 
-    /// Returns what is stored and leaves no more marks than a plain get does. If a plain get cannot name the key,
-    /// reading a stale item takes the right to refill it.
-    pub(crate) async fn look(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
+    /// Reads a stored value like a plain get. If a plain get cannot express the key and the item is stale,
+    /// the read takes the right to refill it.
+    pub(crate) async fn read_stored(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
         match self {
             Backend::Local(local) => Ok(local.peek(key).map(Seen::from)),
-            Backend::Cluster(cluster) => cluster.look(key).await,
+            Backend::Cluster(cluster) => cluster.read_stored(key).await,
         }
     }
 
-    /// Gives back the right to refill a stale item, if reading the item has `won` it. The version is marked stale
-    /// again, which makes it another version.
-    pub(crate) async fn give_back(&self, key: &MetaKey<'_>, cas: u64, won: bool) {
+    /// Returns the right to refill a stale item, if reading the item has `won` it: the item is marked stale
+    /// again, which changes its version.
+    pub(crate) async fn release_win(&self, key: &MetaKey<'_>, cas: u64, won: bool) {
         if let (Backend::Cluster(cluster), true) = (self, won) {
             let _ = cluster.mark_stale(key, cas).await;
         }
     }
 
-    /// Writes a value in place of the version that was peeked at. The item keeps its flags, and its remaining life
-    /// unless there is a new expiry.
+    /// Replaces the value of `version`, which [`Self::peek`] returned. The item keeps its flags and, unless
+    /// `exptime_s` is given, its remaining life.
     pub(crate) async fn rewrite(
         &self,
         key: &MetaKey<'_>,
@@ -331,7 +359,7 @@ impl Backend {
         }
     }
 
-    /// Flushes the store on all its servers. It fails with the first server that does not confirm.
+    /// Flushes the store on all its servers. Returns the first failure.
     pub(crate) async fn flush_all(&self, delay_s: i32) -> Outcome<()> {
         match self {
             Backend::Local(local) => {
@@ -342,8 +370,7 @@ impl Backend {
         }
     }
 
-    /// Returns the store's counters under memcached's names, summed over servers; none for a page that it does not
-    /// know.
+    /// Returns the store's counters under memcached's names, or `None` if it does not know `page`.
     pub(crate) async fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
         match self {
             Backend::Local(local) => local.stats(page),
@@ -352,13 +379,13 @@ impl Backend {
     }
 }
 
-/// The facts that me reports about an item.
+/// The result of the command me for an item.
 #[derive(Debug)]
 pub(crate) enum MetaDebug {
     Facts {
         facts: ItemFacts,
         item_bytes: usize,
     },
-    /// The line of a memcached server, without `ME `.
+    /// The reply line of a memcached server, without `ME `.
     Line(Vec<u8>),
 }

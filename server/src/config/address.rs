@@ -1,21 +1,31 @@
-//! Addresses as operators write them: `HOST:PORT`, IPv6 in brackets, and the store's URL. This module knows only the
-//! syntax; the code that connects or listens resolves names.
+//! Parses addresses that operators write: `HOST:PORT`, with IPv6 in brackets, and the store's URL with the
+//! entries of a ring. This module does not resolve names.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The port of a memcached server that is named without a port.
+/// The default port of a memcached server.
 const MEMCACHED_PORT: u16 = 11211;
 
-/// A host name or address, and a port. Its display is the form that the standard library resolves.
+/// The beginning of an address whose connections use TLS.
+pub const TLS_PREFIX: &str = "tls://";
+
+/// Returns whether connections at the address use TLS, and the address without [`TLS_PREFIX`].
+pub fn split_tls(text: &str) -> (bool, &str) {
+    text.strip_prefix(TLS_PREFIX).map_or((false, text), |rest| (true, rest))
+}
+
+/// A host name or address, and a port. `Display` writes the form that [`HostPort::parse`] reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPort {
     /// A name, an IPv4 address, or an IPv6 address without its brackets.
     pub host: String,
     /// The TCP port.
     pub port: u16,
+    /// True if connections use TLS.
+    pub is_tls: bool,
 }
 
 /// The reason why a text is not an address.
@@ -24,8 +34,9 @@ pub struct HostPort {
 pub struct NotAnAddress(String);
 
 impl HostPort {
-    /// Reads `HOST:PORT` or, where there is a default port, `HOST`.
+    /// Parses `HOST:PORT` or, if there is a default port, `HOST`. Both may follow [`TLS_PREFIX`].
     pub fn parse(text: &str, port_default: Option<u16>) -> Result<Self, NotAnAddress> {
+        let (is_tls, text) = split_tls(text);
         let fail = |why: &str| NotAnAddress(format!("{text:?} {why}"));
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -54,12 +65,15 @@ impl HostPort {
             (None, Some(port)) => port,
             (None, None) => return Err(fail("has no port")),
         };
-        Ok(Self { host: host.to_owned(), port })
+        Ok(Self { host: host.to_owned(), port, is_tls })
     }
 }
 
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_tls {
+            f.write_str(TLS_PREFIX)?;
+        }
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
@@ -71,9 +85,9 @@ impl fmt::Display for HostPort {
 /// The address of a compression service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompressionAddress {
-    /// The service is on any host, over gRPC.
+    /// A service on any host, reached over gRPC.
     Grpc(api::Address),
-    /// The service is on this host, over shared memory that is set up at this Unix socket.
+    /// A service on this host, reached over shared memory that is set up over this Unix socket.
     Lane(PathBuf),
 }
 
@@ -100,16 +114,145 @@ impl FromStr for CompressionAddress {
 /// The longest path that the system accepts for a Unix socket (bytes).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
+/// One entry in the list of a ring of memcached servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingEntry {
+    /// The server or servers.
+    pub source: RingSource,
+    /// The share of the keys relative to the other servers, from 1 to 65,535. Without it a server weighs 1, or
+    /// what its SRV record says.
+    pub weight: Option<u32>,
+}
+
+/// The servers that an entry of a ring stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RingSource {
+    /// One server.
+    Server(HostPort),
+    /// A server at each address of a name (A and AAAA records), all at the same port.
+    Dns(HostPort),
+    /// A server for each SRV record of a name.
+    Srv(String),
+    /// The nodes that an ElastiCache configuration endpoint lists.
+    ElastiCache(HostPort),
+}
+
+impl RingEntry {
+    fn parse(text: &str) -> Result<Self, NotAnAddress> {
+        if let Some(name) = text.strip_prefix(SRV) {
+            let (name, weight) = match name.split_once(':') {
+                Some((name, weight)) => (name, Some(parse_weight(text, weight)?)),
+                None => (name, None),
+            };
+            let name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            if name.is_empty() || !name.bytes().all(name_byte) {
+                return Err(NotAnAddress(format!("{text:?} has no valid name")));
+            }
+            return Ok(Self { source: RingSource::Srv(name.to_owned()), weight });
+        }
+        let found = [DNS, ELASTICACHE].iter().find_map(|prefix| text.strip_prefix(prefix));
+        let (server, weight) = split_weight(found.unwrap_or(text));
+        let weight = weight.map(|weight| parse_weight(text, weight)).transpose()?;
+        let server = HostPort::parse(server, Some(MEMCACHED_PORT))?;
+        if server.port == 0 {
+            return Err(NotAnAddress(format!("port 0 of {:?} is no server's", server.host)));
+        }
+        let source = match found {
+            None => RingSource::Server(server),
+            Some(_) if text.starts_with(DNS) => RingSource::Dns(server),
+            Some(_) => RingSource::ElastiCache(server),
+        };
+        Ok(Self { source, weight })
+    }
+}
+
+/// Splits `HOST:PORT:WEIGHT` before the weight. IPv6 addresses are in brackets.
+fn split_weight(text: &str) -> (&str, Option<&str>) {
+    let server = split_tls(text).1;
+    let host_end = server.rfind(']').map_or(0, |at| at + 1);
+    let is_weighted = match host_end {
+        0 => server.matches(':').count() == 2 && !server.starts_with(':') && !server.contains("::"),
+        _ => server[host_end..].matches(':').count() == 2,
+    };
+    match text.rsplit_once(':') {
+        Some((server, weight)) if is_weighted => (server, Some(weight)),
+        _ => (text, None),
+    }
+}
+
+fn parse_weight(entry: &str, weight: &str) -> Result<u32, NotAnAddress> {
+    let parsed = weight.parse().ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight));
+    parsed.ok_or_else(|| {
+        NotAnAddress(format!("{entry:?} has the weight {weight:?}; give 1 to {WEIGHT_MAX}"))
+    })
+}
+
+impl RingSource {
+    /// Returns the address in the entry. SRV records have the addresses of their entry.
+    pub fn host_port(&self) -> Option<&HostPort> {
+        match self {
+            RingSource::Server(address)
+            | RingSource::Dns(address)
+            | RingSource::ElastiCache(address) => Some(address),
+            RingSource::Srv(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for RingSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RingSource::Server(server) => write!(f, "{server}"),
+            RingSource::Dns(server) => write!(f, "{DNS}{server}"),
+            RingSource::Srv(name) => write!(f, "{SRV}{name}"),
+            RingSource::ElastiCache(server) => write!(f, "{ELASTICACHE}{server}"),
+        }
+    }
+}
+
+const DNS: &str = "dns+";
+const SRV: &str = "dnssrv+";
+const ELASTICACHE: &str = "elasticache+";
+
+/// The largest weight of a server: that of an SRV record.
+const WEIGHT_MAX: u32 = 65_535;
+
 /// The store that `store.url` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
     /// The store inside this process.
     Embedded,
-    /// A ring of memcached servers, in the order given, at least one.
-    Memcached(Vec<HostPort>),
-    /// A ring of store services, in the order given, at least one.
+    /// A ring of memcached servers: at least one entry, in the order given.
+    Memcached(Vec<RingEntry>),
+    /// A ring of at least one store service, in the order given.
     Grpc(Vec<api::Address>),
 }
+
+impl StoreUrl {
+    /// Returns the number of servers to reserve memory and file descriptors for. It is a guess for entries that
+    /// stand for several servers.
+    pub fn servers_expected(&self) -> usize {
+        match self {
+            StoreUrl::Embedded => 0,
+            StoreUrl::Grpc(services) => services.len(),
+            StoreUrl::Memcached(entries) => {
+                let expected = |entry: &RingEntry| match entry.source {
+                    RingSource::Server(_) => 1,
+                    _ => SERVERS_EXPECTED,
+                };
+                entries.iter().map(expected).sum()
+            }
+        }
+    }
+
+    /// Returns whether a reload may replace this store by `other`, because only the list of servers differs.
+    pub fn is_same_kind(&self, other: &Self) -> bool {
+        *self == *other || std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+/// The number of servers behind a name that memory and file descriptors are reserved for.
+const SERVERS_EXPECTED: usize = 16;
 
 impl FromStr for StoreUrl {
     type Err = NotAnAddress;
@@ -131,16 +274,13 @@ impl FromStr for StoreUrl {
         let servers = text
             .strip_prefix("memcached://")
             .ok_or_else(|| NotAnAddress(format!("{text:?} is no store")))?;
-        let mut list: Vec<HostPort> = Vec::new();
-        for server in servers.split(',') {
-            let server = HostPort::parse(server, Some(MEMCACHED_PORT))?;
-            if server.port == 0 {
-                return Err(NotAnAddress(format!("port 0 of {:?} is no server's", server.host)));
+        let mut list: Vec<RingEntry> = Vec::new();
+        for entry in servers.split(',') {
+            let entry = RingEntry::parse(entry)?;
+            if list.iter().any(|other| other.source == entry.source) {
+                return Err(NotAnAddress(format!("{} is named twice", entry.source)));
             }
-            if list.contains(&server) {
-                return Err(NotAnAddress(format!("{server} is named twice")));
-            }
-            list.push(server);
+            list.push(entry);
         }
         Ok(StoreUrl::Memcached(list))
     }
@@ -153,7 +293,7 @@ mod tests {
 
     #[test]
     fn addresses_round_trip_through_text() {
-        for text in ["127.0.0.1:11211", "[::1]:0", "cache-1.example:65535"] {
+        for text in ["127.0.0.1:11211", "[::1]:0", "cache-1.example:65535", "tls://[::1]:7"] {
             assert_eq!(HostPort::parse(text, None).unwrap().to_string(), text);
         }
     }
@@ -173,9 +313,29 @@ mod tests {
         else {
             panic!("a ring");
         };
-        let shown: Vec<_> = servers.iter().map(ToString::to_string).collect();
+        let shown: Vec<_> = servers.iter().map(|entry| entry.source.to_string()).collect();
         assert_eq!(shown, ["a:11211", "b:1", "[::1]:11211", "[::1]:2"]);
         assert_eq!("embedded".parse(), Ok(StoreUrl::Embedded));
+    }
+
+    #[test]
+    fn entries_of_a_ring_have_sources_and_weights() {
+        for (text, source, weight) in [
+            ("a:1:3", "a:1", Some(3)),
+            ("[::1]:2:65535", "[::1]:2", Some(65_535)),
+            ("[::1]:2", "[::1]:2", None),
+            ("dns+cache.example:1", "dns+cache.example:1", None),
+            ("dns+cache.example", "dns+cache.example:11211", None),
+            (
+                "dnssrv+_memcache._tcp.cache.example:7",
+                "dnssrv+_memcache._tcp.cache.example",
+                Some(7),
+            ),
+            ("elasticache+cfg.example:11211", "elasticache+cfg.example:11211", None),
+        ] {
+            let entry = RingEntry::parse(text).unwrap();
+            assert_eq!((entry.source.to_string().as_str(), entry.weight), (source, weight));
+        }
     }
 
     #[test]
@@ -203,6 +363,14 @@ mod tests {
             "memcached://",
             "memcached://a,,b",
             "memcached://a,a",
+            "memcached://a:1:2,a:1:3",
+            "memcached://a:1:0",
+            "memcached://a:1:65536",
+            "memcached://::1",
+            "memcached://dnssrv+",
+            "memcached://dnssrv+a b",
+            "memcached://dns+:1",
+            "memcached://redis+a",
             "http://a",
             "a:0",
             "grpc://",

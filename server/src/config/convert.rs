@@ -3,20 +3,63 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Codec, Level};
+use device::Level;
+use policy::form::DICTIONARY_VALUE_BYTES_MAX;
 use policy::{FormPolicy, NamedPolicy, Parameters, Policy};
 use runtime::{Fallback, Limits};
+use store::frame::FrameVersion;
 use units::Nanos;
 
 use super::{
-    CodecName, CompressConfig, CompressMode, FallbackName, Foreign, LevelName, PolicyName,
-    ReaderName, RuntimeSection, StoreConfig,
+    CodecName, CompressConfig, CompressMode, Config, FallbackName, Foreign, LevelName, PolicyName,
+    ReaderName, RuntimeSection, Services, StoreConfig, StoreUrl,
 };
 use crate::upstream::Timing;
 use crate::values::Rules;
 
-pub(crate) fn rules(compress: &CompressConfig) -> Rules {
-    Rules { form: form(compress), foreign: compress.foreign }
+pub(crate) fn rules(config: &Config) -> Rules {
+    let Config { compress, .. } = config;
+    let frame_version = frame_version(config);
+    let form = form(compress);
+    let dictionary_value_bytes_max = dictionary_value_bytes_max(config, &form, frame_version);
+    Rules { form, foreign: compress.foreign, frame_version, dictionary_value_bytes_max }
+}
+
+/// Returns the longest value that is stored with a dictionary (bytes), or 0 if none is. Devices cannot read
+/// dictionaries: values that may be offloaded have none.
+fn dictionary_value_bytes_max(config: &Config, form: &FormPolicy, version: FrameVersion) -> usize {
+    let runtime = &config.runtime;
+    let fallbacks = [runtime.fallback_compress, runtime.fallback_decompress];
+    let is_on = config.values.dictionaries
+        && version == FrameVersion::V2
+        && form.compress
+        && form.window_log2.is_none()
+        && !fallbacks.contains(&FallbackName::Require);
+    let has_devices = runtime.devices.iter().any(|device| device != WORKER_DEVICE);
+    match (is_on, has_devices || !runtime.compression.is_empty()) {
+        (false, _) => 0,
+        (true, false) => DICTIONARY_VALUE_BYTES_MAX,
+        (true, true) => {
+            let offloaded_from = runtime.offload_bytes_min.as_usize();
+            DICTIONARY_VALUE_BYTES_MAX.min(offloaded_from.saturating_sub(1))
+        }
+    }
+}
+
+/// The device that is other cores of this process, whose jobs software could do as well.
+const WORKER_DEVICE: &str = "worker";
+
+/// Returns the version of the frames of new values. Without a setting, it is the newest one only if no other process
+/// reads the store, because an older frontend would serve such frames as they are.
+fn frame_version(config: &Config) -> FrameVersion {
+    let is_embedded = matches!(config.store.url.parse(), Ok(StoreUrl::Embedded));
+    let services = Services::from_roles(&config.server.roles);
+    let is_shared = services.store && !config.server.grpc_listen.is_empty();
+    config.values.frame_version.unwrap_or(if is_embedded && !is_shared {
+        FrameVersion::V2
+    } else {
+        FrameVersion::V1
+    })
 }
 
 /// Returns the form in which values are stored under this configuration.
@@ -26,9 +69,7 @@ pub fn form(compress: &CompressConfig) -> FormPolicy {
         compress: compress.mode == CompressMode::On,
         codec: match compress.codec {
             CodecName::Auto => None,
-            CodecName::Deflate => Some(Codec::Deflate),
-            CodecName::Zstd => Some(Codec::Zstd),
-            CodecName::Lz4 => Some(Codec::Lz4),
+            CodecName::Named(codec) => Some(codec),
         },
         level: match compress.level {
             LevelName::Fast => Level::Fast,
@@ -50,7 +91,7 @@ pub(crate) fn fallback(name: FallbackName) -> Fallback {
     }
 }
 
-/// Returns the limits that keep jobs from devices. By default there are no limits, and nothing is checked.
+/// Returns the limits on the jobs of a tenant and on waiting jobs. The default for tenants means no limit.
 pub(crate) fn limits(runtime: &RuntimeSection) -> Limits {
     let is_bound = runtime.tenant_jobs_max < RuntimeSection::default().tenant_jobs_max;
     Limits {
@@ -59,8 +100,8 @@ pub(crate) fn limits(runtime: &RuntimeSection) -> Limits {
     }
 }
 
-/// Returns the policy of this configuration. `accelerators` is the number of devices, the first ones behind software,
-/// to which offloading can pay.
+/// Returns the placement policy `name`. `accelerators` is the number of devices to which offloading can pay;
+/// they come first after software.
 pub fn policy(
     name: PolicyName,
     runtime: &RuntimeSection,
@@ -88,5 +129,5 @@ pub(crate) fn timing(store: &StoreConfig) -> Timing {
     }
 }
 
-/// Intel IAA reads deflate within 4 KiB (QPL documentation, "Limitations").
+/// The log2 of the deflate window that Intel IAA can read: 4 KiB (QPL documentation, "Limitations").
 const IAA_WINDOW_LOG2: u8 = 12;

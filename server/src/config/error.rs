@@ -1,4 +1,4 @@
-//! The errors that a configuration can have, with the source of the wrong value.
+//! Errors in a configuration, with the source of the wrong value.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ pub enum Origin {
     Default,
     /// A configuration file.
     File {
-        /// The file as the user named it.
+        /// The path of the file as the user gave it.
         path: PathBuf,
-        /// The line of the key, where it is known.
+        /// The line number of the key, if it is known.
         line: Option<usize>,
     },
-    /// An environment variable, by its name.
+    /// The environment variable of this name.
     Environment(String),
-    /// A command-line flag, by its name.
+    /// The command-line flag of this name.
     Flag(String),
 }
 
@@ -49,7 +49,7 @@ impl ConfigError {
         Self { key, origin, problem: problem.to_owned() }
     }
 
-    /// Returns the error with the origin of its key.
+    /// Returns the error with the origin that `origin` returns for its key.
     pub(super) fn placed(self, origin: impl Fn(&str) -> Origin) -> Self {
         let origin = self.key.map_or(self.origin, origin);
         Self { origin, ..self }

@@ -1,9 +1,9 @@
-//! The table of configuration keys: the kind and the range of each, and whether a running server can change it. No
-//! other place says so. A test compares the table with the fields of [`super::Config`] and their comments.
+//! The table of configuration keys: the only place with their kinds, their ranges and whether a reload can
+//! change them. A test compares the table with the fields of [`super::Config`] and their comments.
 
 use policy::POLICIES;
 use toml::Value;
-use units::{ByteCount, NotAByteCount, limits};
+use units::{ByteCount, Codec, NotAByteCount, limits};
 
 use super::address::{CompressionAddress, HostPort, StoreUrl};
 use super::source::{NEW_SECTION, OLD_SECTION};
@@ -11,7 +11,7 @@ use super::source::{NEW_SECTION, OLD_SECTION};
 /// One configuration key.
 #[derive(Debug, PartialEq)]
 pub struct Key {
-    /// `section.field`.
+    /// The name, in the form `section.field`.
     pub name: &'static str,
     /// Whether a reload can change the key.
     pub change: Change,
@@ -19,7 +19,7 @@ pub struct Key {
     pub kind: Kind,
 }
 
-/// The action that it takes to change a key.
+/// The action that is needed to change a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A reload.
@@ -33,7 +33,7 @@ pub enum Change {
 pub enum Kind {
     /// A path; absent means unset.
     Path,
-    /// Permission bits, octal.
+    /// Permission bits in octal.
     Mode,
     /// A whole number in a range, ends included.
     Count(i64, i64),
@@ -43,33 +43,33 @@ pub enum Kind {
     Share,
     /// True or false.
     Switch,
-    /// One of these words.
+    /// One of the given words.
     Choice(&'static [&'static str]),
-    /// Any of these words.
+    /// A list of any of the given words.
     Choices(&'static [&'static str]),
-    /// `HOST:PORT`; empty for none.
+    /// An address in the form `HOST:PORT`; empty for none.
     Address,
-    /// A list of `HOST:PORT`.
+    /// A list of addresses in the form `HOST:PORT`.
     Addresses,
     /// A gRPC address; empty for none.
     GrpcAddress,
     /// A list of gRPC addresses.
     GrpcAddresses,
-    /// A list of gRPC addresses and of lanes, see [`CompressionAddress`].
+    /// A list of gRPC addresses and lanes, see [`CompressionAddress`].
     CompressionAddresses,
     /// A name of letters, digits and any of `-_.:/`; empty for none.
     Name,
-    /// A list of such names.
+    /// A list of names of letters, digits and any of `-_.:/`.
     Names,
-    /// A list of names of hosts; `*` for any.
+    /// A list of host names; `*` for any.
     Hosts,
-    /// See [`StoreUrl`].
+    /// A store, in the syntax of [`StoreUrl`].
     StoreUrl,
     /// `socket`, `current`, `any`, or the number of a NUMA node.
     NumaNode,
 }
 
-/// Every key, by section and in the order of the structs' fields.
+/// Every key, in the order of the sections and of the fields of their structs.
 pub const KEYS: &[Key] = &[
     restart("server.roles", Kind::Choices(ROLES)),
     restart("server.listen", Kind::Addresses),
@@ -82,31 +82,50 @@ pub const KEYS: &[Key] = &[
     hot("server.ready_when", Kind::Choice(&["any", "most", "all"])),
     restart("server.threads", Kind::Count(1, THREADS_MAX)),
     hot("server.connections_max", Kind::Count(1, CONNECTIONS_MAX)),
+    restart("server.protocol", Kind::Choice(&["auto", "ascii", "binary"])),
     restart("server.requests_per_turn", Kind::Count(1, TURN_REQUESTS_MAX)),
     restart("server.backlog", Kind::Count(0, BACKLOG_MAX)),
     hot("server.drain_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
     restart("server.idle_timeout_s", Kind::Count(0, i32::MAX as i64)),
     restart("server.memory_max", Kind::Bytes(ByteCount(0), MEMORY_MAX)),
     restart("server.dump", Kind::Switch),
-    restart("store.url", Kind::StoreUrl),
+    restart("server.access_file", Kind::Path),
+    restart("server.token_file", Kind::Path),
+    restart("server.insecure", Kind::Switch),
+    // Only within a kind of store, see `diff_for_reload`.
+    hot("store.url", Kind::StoreUrl),
     restart("store.memory", Kind::Bytes(ByteCount::kib(64), MEMORY_MAX)),
     restart(
         "store.item_bytes_max",
         Kind::Bytes(limits::ITEM_BYTES_MAX_LOWEST, limits::ITEM_BYTES_MAX_HIGHEST),
     ),
     restart("store.evict", Kind::Switch),
+    restart("store.file", Kind::Path),
+    hot("store.save_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
     hot("store.timeout_ms", Kind::Count(1, TIME_MS_MAX)),
     hot("store.connect_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
     hot("store.retry_min_ms", Kind::Count(1, TIME_MS_MAX)),
     hot("store.retry_max_ms", Kind::Count(1, TIME_MS_MAX)),
-    restart("store.ketama_weighted", Kind::Switch),
+    restart("store.distribution", Kind::Choice(&["ketama", "ketama-weighted", "modula"])),
+    hot("store.lost_keys", Kind::Choice(&["error", "miss", "next"])),
+    hot("store.next_ttl_s", Kind::Count(1, NEXT_TTL_S_MAX)),
+    hot("store.eject_share_max", Kind::Share),
+    hot("store.eject_failures", Kind::Count(1, JOBS_MAX)),
+    hot("store.eject_slower", Kind::Count(0, SLOWER_MAX)),
+    hot("store.eject_latency_min_ms", Kind::Count(1, TIME_MS_MAX)),
+    hot("store.resolve_every_s", Kind::Count(1, RESOLVE_S_MAX)),
+    restart("store.resolver", Kind::Address),
     hot("compress.mode", Kind::Choice(&["on", "off", "read-only"])),
-    hot("compress.codec", Kind::Choice(&["auto", "deflate", "zstd", "lz4"])),
+    hot("compress.codec", Kind::Choice(&CODECS)),
     hot("compress.level", Kind::Choice(&["fast", "default", "high"])),
     hot("compress.bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
     hot("compress.saving_min", Kind::Share),
     hot("compress.readable_by", Kind::Choices(&["iaa"])),
     hot("compress.foreign", Kind::Choice(&["serve", "forbid"])),
+    hot("values.frame_version", Kind::Count(1, 2)),
+    hot("values.dictionaries", Kind::Switch),
+    restart("values.classes", Kind::Names),
+    restart("values.hot_share", Kind::Share),
     restart("runtime.devices", Kind::Names),
     restart("runtime.compression", Kind::CompressionAddresses),
     restart("runtime.allow_virtual", Kind::Switch),
@@ -148,24 +167,48 @@ pub const KEYS: &[Key] = &[
     restart("programs.payload_bytes_max", Kind::Bytes(ByteCount::kib(1), PAYLOAD_MAX)),
     restart("programs.overflow_max", Kind::Count(0, JOBS_MAX)),
     restart("programs.due_us", Kind::Count(0, LATENCY_US_MAX)),
+    restart("tls.cert_file", Kind::Path),
+    restart("tls.key_file", Kind::Path),
+    restart("tls.ca_file", Kind::Path),
+    restart("tls.client_auth", Kind::Choice(&["none", "request", "require"])),
+    restart("tls.min_version", Kind::Choice(&["1.2", "1.3"])),
+    restart("tls.ciphers", Kind::Names),
+    restart("tls.handshake_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
+    restart("tls.handshakes_max", Kind::Count(1, HANDSHAKES_MAX)),
+    restart("tls.upstream_ca_file", Kind::Path),
+    restart("tls.upstream_cert_file", Kind::Path),
+    restart("tls.upstream_key_file", Kind::Path),
+    restart("tls.upstream_server_name", Kind::Name),
 ];
 
 const ROLES: &[&str] = &["all", "frontend", "compression", "store", "scheduler", "programs"];
 
 const FALLBACKS: &[&str] = &["prefer", "require", "forbid"];
 
-const POLICIES_AUTO: [&str; POLICIES.len() + 1] = policies("auto");
+const CODECS: [&str; Codec::ALL.len() + 1] = with_first("auto", &Codec::NAMES);
 
-const POLICIES_OWN: [&str; POLICIES.len() + 1] = policies("own");
+const POLICIES_AUTO: [&str; POLICIES.len() + 1] = with_first("auto", &policy_names());
 
-const fn policies(first: &'static str) -> [&'static str; POLICIES.len() + 1] {
-    let mut names = [first; POLICIES.len() + 1];
+const POLICIES_OWN: [&str; POLICIES.len() + 1] = with_first("own", &policy_names());
+
+const fn policy_names() -> [&'static str; POLICIES.len()] {
+    let mut names = [""; POLICIES.len()];
     let mut at = 0;
-    while at < POLICIES.len() {
-        names[at + 1] = POLICIES[at].name;
+    while at < names.len() {
+        names[at] = POLICIES[at].name;
         at += 1;
     }
     names
+}
+
+/// Returns `first`, followed by the `N - 1` elements of `names`.
+const fn with_first<const N: usize>(
+    first: &'static str,
+    names: &[&'static str],
+) -> [&'static str; N] {
+    let mut all = [first; N];
+    all.split_at_mut(1).1.copy_from_slice(names);
+    all
 }
 
 const fn hot(name: &'static str, kind: Kind) -> Key {
@@ -182,7 +225,7 @@ impl Key {
         KEYS.iter().find(|key| key.name == name)
     }
 
-    /// Returns the known key that `name` was most likely meant to be; none if no name is similar.
+    /// Returns the key whose name is most similar to `name`, or `None` if no name is similar.
     pub fn nearest(name: &str) -> Option<&'static Key> {
         let field = name.rsplit('.').next().unwrap_or(name);
         let likeness = |key: &Key| {
@@ -193,7 +236,7 @@ impl Key {
         (likeness(best) >= LIKENESS_MIN).then_some(best)
     }
 
-    /// Returns the table that holds the key.
+    /// Returns the name of the key's section.
     pub fn section(&self) -> &'static str {
         self.name.split_once('.').map_or("", |(section, _)| section)
     }
@@ -203,14 +246,14 @@ impl Key {
         self.name.split_once('.').map_or(self.name, |(_, field)| field)
     }
 
-    /// Returns the value that `text` from the environment or a flag means.
+    /// Parses `text`, which comes from the environment or a flag.
     pub(super) fn read(&self, text: &str) -> Result<Value, String> {
         let refused = || self.refused(&format!("{text:?}"), &Value::from(text));
         let value = self.kind.read(text).ok_or_else(refused)?;
         if self.kind.admits(&value) { Ok(value) } else { Err(refused()) }
     }
 
-    /// Returns advice about a value that the next version will refuse.
+    /// Returns advice if the next version will refuse `value`.
     pub(super) fn advice(&self, value: &Value) -> Option<String> {
         value
             .as_str()
@@ -218,7 +261,7 @@ impl Key {
             .and_then(ByteCount::outdated_unit)
     }
 
-    /// Checks that the value is of the right kind and in range. The error message says what would be valid.
+    /// Checks that `value` has the right kind and is in range. The error describes the valid values.
     pub(super) fn check(&self, value: &Value) -> Result<(), String> {
         if self.kind.admits(value) { Ok(()) } else { Err(self.refused(&value.to_string(), value)) }
     }
@@ -229,7 +272,7 @@ impl Key {
 }
 
 impl Kind {
-    /// Describes the valid values; the text follows "give".
+    /// Describes the valid values, in words that can follow "give".
     pub fn valid(&self) -> String {
         match self {
             Kind::Path => "a path".to_owned(),
@@ -240,9 +283,12 @@ impl Kind {
             Kind::Switch => "true or false".to_owned(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
             Kind::Choices(words) => format!("a list of any of {}", words.join(", ")),
-            Kind::Address => "HOST:PORT, such as 127.0.0.1:9150, or nothing for none".to_owned(),
+            Kind::Address => {
+                "HOST:PORT or tls://HOST:PORT, such as 127.0.0.1:9150, or nothing for none"
+                    .to_owned()
+            }
             Kind::Addresses => {
-                "a list of HOST:PORT, such as 127.0.0.1:11211 or [::1]:11211".to_owned()
+                "a list of HOST:PORT, such as 127.0.0.1:11211 or tls://[::1]:11212".to_owned()
             }
             Kind::GrpcAddress => {
                 "HOST:PORT or the path of a Unix socket, or nothing for none".to_owned()
@@ -254,8 +300,9 @@ impl Kind {
             Kind::Name => "a name of letters, digits and any of -_.:/, or nothing".to_owned(),
             Kind::Names => "a list of names of letters, digits and any of -_.:/".to_owned(),
             Kind::Hosts => "a list of names of hosts without ports, or * for any".to_owned(),
-            Kind::StoreUrl => "embedded, memcached://HOST:PORT,... or grpc://HOST:PORT,... naming \
-                               each server once"
+            Kind::StoreUrl => "embedded, memcached://HOST:PORT[:WEIGHT],... with dns+HOST:PORT, \
+                               dnssrv+NAME and elasticache+HOST:PORT for lists, or \
+                               grpc://HOST:PORT,... naming each server once"
                 .to_owned(),
             Kind::NumaNode => {
                 "socket, current, any, or the number of a NUMA node in quotes".to_owned()
@@ -302,7 +349,7 @@ impl Kind {
         }
     }
 
-    /// Describes what is wrong with a value that is not admitted.
+    /// Describes why a value is not valid.
     fn problem(&self, value: &Value) -> String {
         match (self, byte_count(value)) {
             (Kind::Bytes(min, _), Ok(count)) if count < *min => format!("is below {min}"),
@@ -355,7 +402,7 @@ fn is_numa_node(text: &str) -> bool {
     ["socket", "current", "any"].contains(&text) || text.parse::<u16>().is_ok()
 }
 
-/// Returns the byte count that a value means, or what is wrong with the value.
+/// Converts a value to a byte count. The error describes what is wrong with the value.
 fn byte_count(value: &Value) -> Result<ByteCount, &'static str> {
     match value {
         Value::String(text) => text.parse().map_err(|error: NotAByteCount| error.problem),
@@ -369,36 +416,44 @@ fn share(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
-/// The most worker threads. memcached warns above 64, because more event loops only contend.
+/// The maximum number of worker threads. memcached warns above 64, because more event loops only contend.
 const THREADS_MAX: i64 = 64;
-/// The most connections. The system's limit on open files is far lower and takes effect first.
+/// The maximum number of connections. In practice, the system's limit on open files is reached first.
 const CONNECTIONS_MAX: i64 = i32::MAX as i64;
-/// The most commands in one turn. No client pipelines more, so a higher limit would never take effect.
+/// The maximum number of commands in one turn. Clients do not pipeline more.
 const TURN_REQUESTS_MAX: i64 = 1_000_000;
-/// The longest backlog. The kernel's own type for it is a signed 32-bit integer.
+/// The longest accept queue (connections). The kernel stores the length as a signed 32-bit integer.
 const BACKLOG_MAX: i64 = i32::MAX as i64;
-/// The most jobs. Each job holds buffers, so memory runs out long before this number.
+/// The maximum number of jobs. Each job holds buffers, so memory runs out before this number.
 const JOBS_MAX: i64 = 1_000_000;
-/// The most jobs of QPL per worker thread. A job structure takes up to 831 kB, so more would take gigabytes.
+/// The maximum number of QPL jobs per worker thread. A job structure takes up to 831 kB.
 const QPL_JOBS_MAX: i64 = 1_024;
-/// The longest time: one day. A longer wait is a mistyped unit.
+/// The longest time: one day (ms). A longer time is taken for a mistyped unit.
 const TIME_MS_MAX: i64 = 86_400_000;
-/// The highest limit on a job's latency: one minute. No job may take longer, so a higher limit has no effect.
+/// The most that `store.eject_slower` can be. A server that is slower than this has timed out before.
+const SLOWER_MAX: i64 = 100_000;
+/// The longest interval between two lookups of the ring's names: one day (s).
+const RESOLVE_S_MAX: i64 = 86_400;
+/// The longest life of items on the next server (s). memcached takes longer ones for dates.
+const NEXT_TTL_S_MAX: i64 = limits::EXPTIME_RELATIVE_MAX_S as i64;
+/// The highest latency limit of a job: one minute (us).
 const LATENCY_US_MAX: i64 = 60_000_000;
-/// The longest name (bytes). Every metric shows names.
+/// The longest name (bytes). Names appear in every metric.
 const NAME_BYTES_MAX: usize = 128;
-/// The longest history: one day. A process can keep that much in memory at the steps of reports.
+/// The longest history: one day (s).
 const HISTORY_S_MAX: i64 = 86_400;
-/// The most instances. One page could not show as many, so a larger number is a mistake.
+/// The maximum number of instances that report to a scheduler.
 const INSTANCES_MAX: i64 = 65_536;
-/// The most memory. Machines do not have as much, so a larger number is a mistyped unit.
+/// The largest memory limit: 64 TiB. A larger number is taken for a mistyped unit.
 const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
 
-/// The largest payload. A document takes up to forty times its bytes while it is changed, so a larger payload is not a
-/// valid request.
+/// The maximum number of handshakes under way at a listener. Each has a file descriptor and some KiB of memory.
+const HANDSHAKES_MAX: i64 = 65_536;
+
+/// The largest payload. Processing a document takes up to forty times its size in memory.
 const PAYLOAD_MAX: ByteCount = ByteCount::mib(64);
 
-/// The malus for another section: a field's name there is a little less likely than the same name with a typing error.
+/// The amount by which the likeness of a field's name counts less than the likeness of the whole key.
 const SECTION_MALUS: f64 = 0.1;
-/// The lowest likeness of a suggestion. A suggestion below it would only confuse.
+/// The lowest likeness, from 0 to 1, of a key that is suggested.
 const LIKENESS_MIN: f64 = 0.55;

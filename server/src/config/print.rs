@@ -1,5 +1,5 @@
-//! Prints the effective configuration as TOML that can be loaded again. Each key has its origin and what it takes to
-//! change it.
+//! Prints the effective configuration as TOML that can be loaded again. A comment on each key has its origin
+//! and says whether a reload or a restart changes it.
 
 use std::fmt::Write;
 
@@ -8,12 +8,12 @@ use toml::Value;
 use super::keys::{Change, KEYS, Key, Kind};
 use super::{Config, Loaded, lookup, to_table};
 
-/// Prints the configuration. Each key has its origin and `hot` (a reload changes it) or `restart`.
+/// Returns the configuration as TOML. Each key has a comment with its origin and `hot` or `restart`.
 pub fn print(loaded: &Loaded) -> String {
     render(&loaded.config, |key| format!("{}, {}", loaded.origin(key.name), change(key)))
 }
 
-/// Prints the configuration without origins, for callers that have only the values.
+/// Returns the configuration as TOML without the origins of the values.
 pub fn print_values(config: &Config) -> String {
     render(config, |key| change(key).to_owned())
 }

@@ -1,10 +1,11 @@
-//! The configuration: one struct per concern. Every default has a named reason, and unknown keys are refused. This file
-//! has values only; `source` reads them.
+//! The structs of the configuration and their defaults. Unknown keys are refused. `source` reads the values.
 
 use std::path::PathBuf;
 
+use device::Codec;
 use policy::NamedPolicy;
 use serde::{Deserialize, Serialize};
+use store::frame::FrameVersion;
 use units::{ByteCount, limits};
 
 /// The configuration of `rebate serve`.
@@ -17,57 +18,73 @@ pub struct Config {
     pub store: StoreConfig,
     /// The form in which values are stored.
     pub compress: CompressConfig,
+    /// The frames around stored values, the dictionaries for them, and the values that are kept without frames.
+    pub values: ValuesConfig,
     /// Where (de)compression runs.
     pub runtime: RuntimeSection,
     /// The scheduler to report to, and the parameters that a scheduler sends.
     pub scheduler: SchedulerConfig,
-    /// The example service of programs of ops.
+    /// The example service, which runs each request as a program of several ops.
     pub programs: ProgramsConfig,
+    /// The certificates of this process, and those that it accepts.
+    pub tls: TlsConfig,
 }
 
-/// Where clients connect, and how many may.
+/// The listeners for clients, and the limits of connections, threads and memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
     /// The services of this process: `all`, or any of `frontend`, `compression`, `store`, `scheduler`, `programs`.
     /// (restart)
     pub roles: Vec<RoleName>,
-    /// TCP addresses for memcached clients; port 0 takes a free one. (restart)
+    /// TCP addresses for memcached clients. Port 0 takes a free port. `tls://` before an address means TLS, for all
+    /// addresses of this section. (restart)
     pub listen: Vec<String>,
-    /// Addresses for gRPC, HOST:PORT or the path of a Unix socket; without one there is no gRPC. (restart)
+    /// Addresses for gRPC: HOST:PORT or the path of a Unix socket. Empty turns gRPC off. (restart)
     pub grpc_listen: Vec<String>,
-    /// A Unix socket where frontends on this host set up lanes: the compression service over shared memory. (restart)
+    /// Unix socket on which frontends of this host set up lanes (compression over shared memory). (restart)
     pub lane_listen: Option<PathBuf>,
-    /// A Unix socket for memcached clients; with it, TCP is off unless `listen` is set too. (restart)
+    /// Unix socket for memcached clients. If it is set, TCP is off unless `listen` is set too. (restart)
     pub unix_socket: Option<PathBuf>,
-    /// Permission bits of the Unix sockets, octal, as memcached's `-a`. (restart)
+    /// Permission bits of the Unix sockets, in octal, like memcached's `-a`. (restart)
     pub unix_socket_mode: u32,
-    /// HTTP for /metrics, /healthz, /readyz and /config; empty turns it off. (restart)
+    /// Address of the HTTP server for /metrics, /healthz, /readyz and /config. Empty turns it off. (restart)
     pub admin_listen: String,
-    /// Names under which the admin pages answer besides IP addresses, `localhost` and the host of `admin_listen`; `*`
-    /// for any. (hot)
+    /// Host names that the admin pages accept in addition to IP addresses, `localhost` and the host of
+    /// `admin_listen`. `*` accepts any name. (hot)
     pub admin_hosts: Vec<String>,
-    /// How many servers of the ring must answer each worker for /readyz to be 200: `any` of them, `most`, or `all`.
-    /// (hot)
+    /// Servers of the ring that must answer each worker for /readyz to be 200: `any`, `most` or `all`. (hot)
     pub ready_when: ReadyWhen,
-    /// Worker threads, each an event loop of its own. (restart)
+    /// Number of worker threads. Each runs one event loop. (restart)
     pub threads: usize,
-    /// Client connections at most; above it clients are told and turned away, as by memcached's `maxconns_fast`. (hot)
+    /// Limit of client connections. Further ones get an error and are closed (`maxconns_fast`). (hot)
     pub connections_max: usize,
-    /// Commands of one connection served before the others get their turn (memcached's `-R`). (restart)
+    /// Protocols of memcached clients (memcached's `-B`): `ascii`, `binary`, or `auto` for either, which a
+    /// connection's first byte decides. (restart)
+    pub protocol: ProtocolName,
+    /// Limit of commands of one connection before the others get their turn (memcached's `-R`). (restart)
     pub requests_per_turn: usize,
-    /// The accept queue (memcached's `-b`). (restart)
+    /// Length of the accept queue (connections), like memcached's `-b`. (restart)
     pub backlog: u32,
-    /// Time for requests in flight to finish after SIGTERM; then connections are cut (ms). (hot)
+    /// Time that requests in flight get to finish after SIGTERM, before connections are cut (ms). (hot)
     pub drain_timeout_ms: u64,
-    /// A memcached client on TCP that asks for nothing, or stands still within a value, for this long loses its
-    /// connection; 0 for never (s). (restart)
+    /// Time after which a silent TCP client loses its connection (s). It applies between requests and within
+    /// a value. 0 means never. (restart)
     pub idle_timeout_s: u64,
-    /// Memory of the whole process: items, values in flight, connections and the program itself; 0 for the sum of what
-    /// these have settings for. (restart)
+    /// Memory limit of the whole process: items, values in flight, connections and the program itself. 0
+    /// means the sum of the limits of these parts. (restart)
     pub memory_max: ByteCount,
-    /// Whether clients may list the items (memcached's `-X` says no). (restart)
+    /// If true, clients may list the items. False is memcached's `-X`. (restart)
     pub dump: bool,
+    /// File with the roles, identities and quotas of clients. If neither it nor `token_file` is set, every client may
+    /// do everything. SIGHUP reads the file again. (restart)
+    pub access_file: Option<PathBuf>,
+    /// File with lines `USER:PASSWORD` for the login of memcached's text protocol, like memcached's `-Y`. SIGHUP reads
+    /// the file again. (restart)
+    pub token_file: Option<PathBuf>,
+    /// If true, the server may listen on addresses that other hosts reach although every client may do everything.
+    /// (restart)
+    pub insecure: bool,
 }
 
 impl Default for ServerConfig {
@@ -84,12 +101,16 @@ impl Default for ServerConfig {
             ready_when: ReadyWhen::Any,
             threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4)),
             connections_max: 1_024,
+            protocol: ProtocolName::Auto,
             requests_per_turn: 20,
             backlog: 1_024,
             drain_timeout_ms: 10_000,
             idle_timeout_s: 0,
             memory_max: ByteCount(0),
             dump: true,
+            access_file: None,
+            token_file: None,
+            insecure: false,
         }
     }
 }
@@ -98,25 +119,49 @@ impl Default for ServerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
-    /// `embedded`, `memcached://HOST:PORT[,HOST:PORT...]` for a ketama ring of memcached servers, or `grpc://` and the
-    /// same list for store services. (restart)
+    /// The store: `embedded`; `memcached://HOST:PORT[:WEIGHT],...`, a ring of memcached servers, also by names
+    /// (`dns+HOST:PORT`, `dnssrv+NAME`, `elasticache+HOST:PORT`); or `grpc://HOST:PORT,...`, a ring of store
+    /// services. A reload may change the servers, but not the kind of store. (hot)
     pub url: String,
-    /// Memory for items of the embedded store, keys and bookkeeping included. (restart)
+    /// Memory of the embedded store for items, including keys and bookkeeping. (restart)
     pub memory: ByteCount,
-    /// Largest item, key and memcached's own header included, by its uncompressed size. (restart)
+    /// Largest uncompressed size of an item, including its key and memcached's header. (restart)
     pub item_bytes_max: ByteCount,
-    /// Embedded store: whether a full store evicts; if not, it answers "out of memory" (memcached's `-M`). (restart)
+    /// If true, a full embedded store evicts; else it answers "out of memory" (memcached's `-M`). (restart)
     pub evict: bool,
-    /// An unanswered request to a memcached server fails after this (ms). (hot)
+    /// File to which the embedded store is saved when the process ends, and from which it is loaded. (restart)
+    pub file: Option<PathBuf>,
+    /// Time for saving to `store.file` (ms). After it, the process ends without its items saved. (hot)
+    pub save_timeout_ms: u64,
+    /// Timeout of a request to a memcached server (ms). (hot)
     pub timeout_ms: u64,
-    /// A connection attempt to a memcached server fails after this (ms). (hot)
+    /// Timeout of a connection attempt to a memcached server (ms). (hot)
     pub connect_timeout_ms: u64,
-    /// After a failed attempt the next waits this long, doubled each time up to `retry_max_ms` (ms). (hot)
+    /// Wait after a failed connection attempt (ms). It doubles each time, up to `retry_max_ms`. (hot)
     pub retry_min_ms: u64,
-    /// The longest wait between attempts (ms). (hot)
+    /// The longest wait between connection attempts (ms). (hot)
     pub retry_max_ms: u64,
-    /// Use libmemcached's weighted ketama (160 points a server, as pylibmc's `ketama_weighted`). (restart)
-    pub ketama_weighted: bool,
+    /// The rule of libmemcached that assigns keys to servers: `ketama`, `ketama-weighted` (160 points per server,
+    /// pylibmc's `ketama_weighted`) or `modula`, libmemcached's default. (restart)
+    pub distribution: DistributionName,
+    /// What the keys of a server that cannot answer get: `error`, `miss` for gets, or `next`, the next server of
+    /// the ring while the server is out. (hot)
+    pub lost_keys: LostKeys,
+    /// The longest life of items that `next` writes to the next server (s). (hot)
+    pub next_ttl_s: u32,
+    /// The largest share of the servers that is out of the ring at once. With 0 no server is taken out. (hot)
+    pub eject_share_max: f64,
+    /// Requests in a row that a server fails before it is taken out of the ring. (hot)
+    pub eject_failures: u32,
+    /// A server whose answers take this many times as long as those of the others is taken out of the ring. 0
+    /// means never. (hot)
+    pub eject_slower: u32,
+    /// The shortest time of answers for which a server is taken out as too slow (ms). (hot)
+    pub eject_latency_min_ms: u64,
+    /// The interval at which the names of the ring are resolved again (s). (hot)
+    pub resolve_every_s: u64,
+    /// Address of the DNS server for the names of the ring. Empty means those of the system. (restart)
+    pub resolver: String,
 }
 
 impl Default for StoreConfig {
@@ -126,11 +171,21 @@ impl Default for StoreConfig {
             memory: ByteCount::mib(64),
             item_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
             evict: true,
+            file: None,
+            save_timeout_ms: 60_000,
             timeout_ms: 1_000,
             connect_timeout_ms: 500,
             retry_min_ms: 50,
             retry_max_ms: 1_000,
-            ketama_weighted: false,
+            distribution: DistributionName::Ketama,
+            lost_keys: LostKeys::Error,
+            next_ttl_s: 10,
+            eject_share_max: 0.5,
+            eject_failures: 5,
+            eject_slower: 10,
+            eject_latency_min_ms: 100,
+            resolve_every_s: 10,
+            resolver: String::new(),
         }
     }
 }
@@ -139,19 +194,19 @@ impl Default for StoreConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompressConfig {
-    /// `on`; `read-only` and `off` write values as they came and still read frames. (hot)
+    /// `on` compresses new values, `read-only` and `off` do not. All three read compressed values. (hot)
     pub mode: CompressMode,
-    /// The codec of new values; `auto` picks by size. (hot)
+    /// The codec of new values. `auto` chooses a codec by the size of the value. (hot)
     pub codec: CodecName,
-    /// `fast`, `default` or `high`. (hot)
+    /// Compression effort: `fast`, `default` or `high`. (hot)
     pub level: LevelName,
-    /// Smaller values are stored as they came. (hot)
+    /// Smallest value that is compressed. Smaller values are stored uncompressed. (hot)
     pub bytes_min: ByteCount,
-    /// Share of a value that compression must save, frame header included, or the value is stored as it came. (hot)
+    /// Share of a value that compression must save, frame header included; else it is not compressed. (hot)
     pub saving_min: f64,
-    /// Readers that every new value must suit; `iaa` keeps deflate within a 4 KiB window. (hot)
+    /// Devices that must be able to read every new value. `iaa` limits deflate to a 4 KiB window. (hot)
     pub readable_by: Vec<ReaderName>,
-    /// What to do with stored values that are no frames: `serve` them as they are, or `forbid` (a miss). (hot)
+    /// Treatment of stored values without a frame: `serve` returns them, `forbid` reports a miss. (hot)
     pub foreign: Foreign,
 }
 
@@ -169,54 +224,100 @@ impl Default for CompressConfig {
     }
 }
 
+/// The frames around stored values, the dictionaries for them, and the values that are kept without frames.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ValuesConfig {
+    #[serde(with = "frame_version")]
+    /// Version of the frames of new values, 1 or 2. All versions are read. If unset, it is 2 where only this
+    /// process reaches the store, which is then embedded, and else 1. (hot)
+    pub frame_version: Option<FrameVersion>,
+    /// If true, values of a class of keys are stored with a dictionary that was trained on such values, if that saves
+    /// enough. This needs frames of version 2, and readers without a limit of their window. (hot)
+    pub dictionaries: bool,
+    /// Prefixes of keys that make a class. Other keys belong to classes by their pattern. (restart)
+    pub classes: Vec<String>,
+    /// Share of `store.memory` in which the embedded store keeps the most-read compressed values decompressed, at
+    /// most 0.25. 0 keeps none. (restart)
+    pub hot_share: f64,
+}
+
+impl Default for ValuesConfig {
+    fn default() -> Self {
+        Self { frame_version: None, dictionaries: true, classes: Vec::new(), hot_share: 0.05 }
+    }
+}
+
+mod frame_version {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use store::frame::FrameVersion;
+
+    pub(super) fn serialize<S: Serializer>(
+        version: &Option<FrameVersion>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        version.map(FrameVersion::number).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<FrameVersion>, D::Error> {
+        let Some(number) = Option::<u8>::deserialize(from)? else { return Ok(None) };
+        let unknown = || D::Error::custom(format!("frame version {number} is unknown"));
+        FrameVersion::from_number(number).map(Some).ok_or_else(unknown)
+    }
+}
+
 /// Where (de)compression runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RuntimeSection {
-    /// Devices beside software, by preference: `worker`, and virtual accelerators as `virtual-NAME`. (restart)
+    /// Devices in addition to software, in order of preference: `worker`, and virtual accelerators as
+    /// `virtual-NAME`. (restart)
     pub devices: Vec<String>,
-    /// Compression services, each a device before all others, by preference. (restart)
+    /// Addresses of compression services, in order of preference. They are preferred to `devices`. (restart)
     pub compression: Vec<String>,
-    /// Whether devices that only emulate an accelerator may serve. (restart)
+    /// If true, devices that only emulate an accelerator may be used. (restart)
     pub allow_virtual: bool,
-    /// `auto` offloads to accelerators and compression services where there are any. (restart)
+    /// Placement policy. `auto` offloads to accelerators and compression services if there are any. (restart)
     pub policy: PolicyName,
-    /// Smaller values are not offloaded to accelerators and compression services. (restart)
+    /// Smallest value that is offloaded to an accelerator or a compression service. (restart)
     pub offload_bytes_min: ByteCount,
-    /// Where `least-host-cycles` expects jobs to take longer (us), it sends them elsewhere. (restart)
+    /// `least-host-cycles` avoids devices on which it expects a job to take longer than this (us). (restart)
     pub latency_max_us: u64,
-    /// Whether software may stand in for a device that compresses: `prefer`, `require` (never) or `forbid` (only
-    /// software). (restart)
+    /// Use of software instead of a device that compresses: `prefer` allows it, `require` refuses it,
+    /// `forbid` uses only software. (restart)
     pub fallback_compress: FallbackName,
-    /// The same for decompression. (restart)
+    /// Use of software instead of a device that decompresses, with the same three words. (restart)
     pub fallback_decompress: FallbackName,
-    /// Values above this are (de)compressed by worker threads, so that a session's loop never stalls longer than this
-    /// size takes inline. (restart)
+    /// Largest value that is (de)compressed on the calling core. Worker threads take larger values, so that
+    /// no session stalls the event loop for longer. (restart)
     pub inline_bytes_max: ByteCount,
-    /// Threads of the worker device; 0 leaves every job on the calling core. (restart)
+    /// Number of threads of the worker device. With 0, the calling core runs every job. (restart)
     pub workers: usize,
-    /// A job that a device keeps longer is redone in software (ms). (restart)
+    /// Timeout of a job on a device (ms). After it, software redoes the job. (restart)
     pub job_timeout_ms: u64,
-    /// Bytes of values that one worker thread holds in flight; above it sessions stop reading. (restart)
+    /// Limit of the bytes in flight, per worker thread. At the limit, sessions stop reading. (restart)
     pub inflight_bytes_max: ByteCount,
-    /// Jobs of other processes that one worker thread has under way; above it they are refused. (restart)
+    /// Limit of the jobs of other processes in flight, per worker thread. Further jobs are refused. (restart)
     pub jobs_max: usize,
-    /// Jobs of one tenant inside devices, per worker thread. (restart)
+    /// Limit of the jobs of one tenant inside devices, per worker thread. (restart)
     pub tenant_jobs_max: usize,
-    /// Jobs that wait for room in a device, per worker thread. (restart)
+    /// Limit of the jobs that wait for a full device or at the tenant's limit, per worker thread. (restart)
     pub waiting_max: usize,
-    /// One in so many streams that devices write is read back in software; 0 for none. (restart)
+    /// One in `verify_every` streams that devices write is verified in software; 0 verifies none. (restart)
     pub verify_every: u32,
-    /// Which Intel IAAs QPL takes: those of the calling thread's `socket`, of its `current` NUMA node, `any`, or those
-    /// of the node of this number. (restart)
+    /// The Intel IAAs that QPL uses: those of the calling thread's `socket`, of its `current` NUMA node,
+    /// `any`, or those of the NUMA node with this number. (restart)
     pub qpl_numa: String,
-    /// Larger jobs are not sent to an IAA: the `max_transfer_size` of its work queues. (restart)
+    /// Largest job for an IAA: the `max_transfer_size` of its work queues. (restart)
     pub qpl_transfer_bytes_max: ByteCount,
-    /// Jobs that one worker thread has in a QPL device. (restart)
+    /// Limit of the jobs in a QPL device, per worker thread. (restart)
     pub qpl_queue_depth: usize,
-    /// The code of streams that QPL writes: `dynamic`, made for the data, or `fixed`. (restart)
+    /// Huffman code of the streams that QPL writes: `dynamic` (made for the data) or `fixed`. (restart)
     pub qpl_huffman: HuffmanName,
-    /// Whether an IAA decompresses every stream that it wrote, and compares. (restart)
+    /// If true, an IAA decompresses every stream that it wrote, and compares the result. (restart)
     pub qpl_verify: bool,
 }
 
@@ -252,26 +353,28 @@ impl Default for RuntimeSection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SchedulerConfig {
-    /// The scheduler to report to; empty for none. (restart)
+    /// Address of the scheduler to report to. Empty means none. (restart)
     pub address: String,
-    /// This process's name in its reports; empty takes the host's name and the process id. (restart)
+    /// Name of this process in its reports. Empty means the host name and the process id. (restart)
     pub instance: String,
-    /// A scheduler wants reports this often (ms). (hot)
+    /// Interval at which a scheduler requests reports (ms). (hot)
     pub report_every_ms: u64,
-    /// A scheduler keeps counts for this long, at the steps of reports (s). (restart)
+    /// Time for which a scheduler keeps counts, one step per report interval (s). (restart)
     pub history_s: u64,
-    /// Processes that may report to a scheduler, and follow it; a silent one makes room for a new one. (restart)
+    /// Limit of the processes that report to a scheduler, and of those that follow its parameters. At the
+    /// limit, a new process replaces a silent one. (restart)
     pub instances_max: usize,
-    /// A scheduler's memory for counts; above it the oldest are forgotten first. (restart)
+    /// Memory limit of a scheduler's counts. At the limit, the oldest are dropped. (restart)
     pub history_bytes_max: ByteCount,
-    /// What a scheduler sends: `static`, only what is configured here; `fitted`, with it what it fitted from reports:
-    /// per op and device the size from which offloading pays, and the device's share. (hot)
+    /// Parameters that a scheduler sends. `static` sends only the keys below. `fitted` also sends what was
+    /// fitted from reports: for each op and device the size from which offloading pays, and the device's
+    /// share. (hot)
     pub parameters: ParametersWord,
-    /// The policy that a scheduler sends to those that report; `own` leaves each its own. (hot)
+    /// The policy that a scheduler sends to its followers. With `own`, followers keep theirs. (hot)
     pub policy: PolicyWord,
-    /// The smallest offloaded value that a scheduler sends; unset leaves each its own. (hot)
+    /// `runtime.offload_bytes_min` for all followers of a scheduler. If unset, followers keep theirs. (hot)
     pub offload_bytes_min: Option<ByteCount>,
-    /// The largest value on the calling core that a scheduler sends; unset leaves each its own. (hot)
+    /// `runtime.inline_bytes_max` for all followers of a scheduler. If unset, followers keep theirs. (hot)
     pub inline_bytes_max: Option<ByteCount>,
 }
 
@@ -292,23 +395,23 @@ impl Default for SchedulerConfig {
     }
 }
 
-/// The example service of docs/traces.md, whose requests go through programs of ops.
+/// The example service of docs/traces.md, which runs each request as a program of several ops.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProgramsConfig {
-    /// TCP addresses of the service; without one there is none. (restart)
+    /// TCP addresses of the service. Empty turns it off. (restart)
     pub listen: Vec<String>,
-    /// The tenants that it serves and their secrets: a file of lines `TENANT SECRET`. (restart)
+    /// File with the tenants of the service and their secrets, in lines `TENANT SECRET`. (restart)
     pub secrets_file: Option<PathBuf>,
-    /// Programs under way at once, per worker thread; beyond it requests are done by hand, in software. (restart)
+    /// Limit of the programs in flight, per worker thread. Further requests run in software. (restart)
     pub live_max: usize,
-    /// Of these, one tenant's. (restart)
+    /// Limit of the programs of one tenant in flight, per worker thread. (restart)
     pub tenant_live_max: usize,
-    /// The largest payload, at every step of a program. (restart)
+    /// Largest payload at any step of a program. (restart)
     pub payload_bytes_max: ByteCount,
-    /// Jobs in the middle of programs that wait while every device that would take them is full. (restart)
+    /// Limit of the jobs in the middle of programs that wait for a full device, per worker thread. (restart)
     pub overflow_max: usize,
-    /// How long after its start a program should be done, for policies and to be counted; 0 for none (us). (restart)
+    /// Deadline of a program, for policies and the count of late steps (us from start; 0: none). (restart)
     pub due_us: u64,
 }
 
@@ -327,7 +430,79 @@ impl Default for ProgramsConfig {
     }
 }
 
-/// A service of a process.
+/// The certificates of this process, and those that it accepts. Files are in PEM, and are read again when they change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsConfig {
+    /// File with the certificate and chain of the listeners with `tls://`. (restart)
+    pub cert_file: Option<PathBuf>,
+    /// File with the private key. If unset, the key is in `cert_file`. (restart)
+    pub key_file: Option<PathBuf>,
+    /// File with the authorities that sign certificates of clients. (restart)
+    pub ca_file: Option<PathBuf>,
+    /// Certificates of clients: `none` are asked for, `request` refuses only wrong ones, `require` also refuses
+    /// clients without one. (restart)
+    pub client_auth: ClientAuthWord,
+    /// Oldest version of TLS that clients may speak, `1.2` or `1.3`. (restart)
+    pub min_version: TlsVersionWord,
+    /// Cipher suites of TLS 1.2 that are offered, by OpenSSL's names. Empty means all safe ones. (restart)
+    pub ciphers: Vec<String>,
+    /// Time limit of a handshake (ms). (restart)
+    pub handshake_timeout_ms: u64,
+    /// Limit of the handshakes under way at one listener. At the limit, further clients wait, and replace the oldest
+    /// one if it is slow. (restart)
+    pub handshakes_max: usize,
+    /// File with the authorities that sign certificates of other servers and services, at addresses with `tls://`.
+    /// (restart)
+    pub upstream_ca_file: Option<PathBuf>,
+    /// File with the certificate that this process shows to them. (restart)
+    pub upstream_cert_file: Option<PathBuf>,
+    /// File with the private key for it. If unset, the key is in `upstream_cert_file`. (restart)
+    pub upstream_key_file: Option<PathBuf>,
+    /// Name that their certificates must have. Empty means the host of each address. (restart)
+    pub upstream_server_name: String,
+}
+
+impl Default for TlsConfig {
+    fn default() -> Self {
+        Self {
+            cert_file: None,
+            key_file: None,
+            ca_file: None,
+            client_auth: ClientAuthWord::None,
+            min_version: TlsVersionWord::Tls12,
+            ciphers: Vec::new(),
+            handshake_timeout_ms: 5_000,
+            handshakes_max: 256,
+            upstream_ca_file: None,
+            upstream_cert_file: None,
+            upstream_key_file: None,
+            upstream_server_name: String::new(),
+        }
+    }
+}
+
+/// Whether clients need a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum ClientAuthWord {
+    None,
+    Request,
+    Require,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum TlsVersionWord {
+    #[serde(rename = "1.2")]
+    Tls12,
+    #[serde(rename = "1.3")]
+    Tls13,
+}
+
+/// A service that a process can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -340,7 +515,7 @@ pub enum RoleName {
     Programs,
 }
 
-/// The number of servers of the ring that a ready process must reach.
+/// The share of the ring's servers that a ready process must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -351,7 +526,7 @@ pub enum ReadyWhen {
 }
 
 impl ReadyWhen {
-    /// Returns the word of the configuration.
+    /// Returns the word for this value in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             ReadyWhen::Any => "any",
@@ -360,7 +535,7 @@ impl ReadyWhen {
         }
     }
 
-    /// Returns the number of these servers that must answer.
+    /// Returns how many of `servers` servers must answer.
     pub fn wanted(self, servers: usize) -> usize {
         match self {
             ReadyWhen::Any => servers.min(1),
@@ -370,7 +545,7 @@ impl ReadyWhen {
     }
 }
 
-/// The services of a process.
+/// The services that a process runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Services {
@@ -382,7 +557,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Returns the services of these roles.
+    /// Returns the services that `roles` names.
     pub fn from_roles(roles: &[RoleName]) -> Self {
         let has = |role| roles.contains(&role) || roles.contains(&RoleName::All);
         Self {
@@ -444,7 +619,7 @@ mod named_policy {
     }
 }
 
-/// Whether software may stand in for a device.
+/// The rule for the use of software instead of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -463,7 +638,7 @@ pub enum HuffmanName {
     Fixed,
 }
 
-/// Whether new values are compressed.
+/// The switch for the compression of new values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -479,9 +654,23 @@ pub enum CompressMode {
 #[allow(missing_docs)]
 pub enum CodecName {
     Auto,
-    Deflate,
-    Zstd,
-    Lz4,
+    #[serde(untagged)]
+    Named(#[serde(with = "codec_name")] Codec),
+}
+
+mod codec_name {
+    use device::Codec;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(codec: &Codec, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(codec.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Codec, D::Error> {
+        let name = String::deserialize(from)?;
+        Codec::from_name(&name).ok_or_else(|| D::Error::custom(format!("codec {name} is unknown")))
+    }
 }
 
 /// The effort of compression.
@@ -494,7 +683,7 @@ pub enum LevelName {
     High,
 }
 
-/// A reader that new values must suit.
+/// A device that must be able to read new values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -502,7 +691,37 @@ pub enum ReaderName {
     Iaa,
 }
 
-/// What the server does with stored values that are not frames.
+/// The rule that assigns keys to the servers of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum DistributionName {
+    Ketama,
+    KetamaWeighted,
+    Modula,
+}
+
+/// What the keys of a server that cannot answer get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum LostKeys {
+    Error,
+    Miss,
+    Next,
+}
+
+/// The protocols of memcached clients that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum ProtocolName {
+    Auto,
+    Ascii,
+    Binary,
+}
+
+/// The treatment of stored values that have no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]

@@ -1,5 +1,5 @@
-//! The sources of a configuration, laid over each other. One function per source turns its content into settings of
-//! known keys, and reports what it cannot use.
+//! Reads a configuration from its sources. A later source overrides an earlier one. One function per source turns its
+//! content into settings of known keys, and reports errors.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -14,26 +14,26 @@ use super::keys::{KEYS, Key};
 use super::schema::Config;
 use super::{to_table, validate};
 
-/// The environment variable that names a configuration file; a `--config` flag wins over it.
+/// The environment variable that names a configuration file. A `--config` flag overrides it.
 pub const FILE_VARIABLE: &str = "REBATE_CONFIG";
 
-/// Everything that may set a key. Later fields win over earlier ones.
+/// The sources of values. Later fields override earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The configuration that holds where no source sets a key.
+    /// The values of keys that no other source sets.
     pub defaults: Config,
-    /// The file of `--config`; without it, the file that [`FILE_VARIABLE`] names.
+    /// The file of `--config`. If it is `None`, the file that [`FILE_VARIABLE`] names is read.
     pub file: Option<PathBuf>,
-    /// The process's environment. Only names that start with `REBATE_` are read.
+    /// The environment variables of the process. Only names that start with `REBATE_` are read.
     pub environment: Vec<(String, String)>,
-    /// Flags in the order given; the last one of a key wins.
+    /// The flags in the order given. The last flag for a key wins.
     pub flags: Vec<Flag>,
 }
 
 /// A command-line flag that sets a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flag {
-    /// The flag as the user knows it, for messages: `--listen`.
+    /// The name of the flag in messages, such as `--listen`.
     pub name: String,
     /// The key that the flag sets, such as `server.listen`.
     pub key: String,
@@ -44,21 +44,21 @@ pub struct Flag {
 /// A configuration with the origin of every key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// The effective values, which are valid.
+    /// The effective values, which are validated.
     pub config: Config,
-    /// Descriptions of what works in this version and will be refused in the next, each with its source.
+    /// Warnings about values that the next version will refuse, each with the source of the value.
     pub warnings: Vec<String>,
     origins: BTreeMap<&'static str, Origin>,
 }
 
 impl Loaded {
-    /// Returns where the value of `key` comes from.
+    /// Returns the source of the value of `key`.
     pub fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::Default)
     }
 }
 
-/// Reads every source and lays them over each other. It reports all errors at once.
+/// Reads and combines all sources. Returns all errors at once.
 pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
     let mut errors = Vec::new();
     let mut settings = Vec::new();
@@ -96,7 +96,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
     if errors.is_empty() { Ok(loaded) } else { Err(errors) }
 }
 
-/// Turns TCP off for an operator who names a Unix socket and no TCP address, as memcached does.
+/// Clears `server.listen`. As in memcached, TCP is off if only a Unix socket is configured.
 fn turn_tcp_off(table: &mut Table) {
     if let Some(key) = Key::named("server.listen") {
         insert(table, key, Value::Array(Vec::new()));
@@ -110,12 +110,12 @@ fn insert(table: &mut Table, key: &Key, value: Value) {
     }
 }
 
-/// One key that one source sets, of the right kind and in range.
+/// A valid value of a key from one source.
 struct Setting {
     key: &'static Key,
     value: Value,
     origin: Origin,
-    /// The new name, if the source uses the old one.
+    /// The warning about the old name, if the source uses it.
     warning: Option<String>,
 }
 
@@ -187,7 +187,7 @@ fn from_environment(
                 let name = format!("{section}.{field}");
                 settings.extend(setting(&name, origin, errors, |key| key.read(text)));
             }
-            // Other names are ignored: a cluster sets REBATE_PORT and similar names for a service of this name.
+            // Other names are ignored: Kubernetes sets REBATE_PORT and others for a service named rebate.
             None => {
                 let meant = KEYS.iter().find(|key| key.name.replace('.', "_") == rest);
                 if let Some(key) = meant {
@@ -242,12 +242,12 @@ fn setting(
     }
 }
 
-/// Lets a new name win over the old one in the same source.
+/// Sorts settings so that, within a source, a new name overrides the old name.
 fn prefer_new_names(settings: &mut [Setting]) {
     settings.sort_by_key(|setting| setting.warning.is_none());
 }
 
-/// Replaces the old name of a role in `server.roles`, and returns the new name if the value had the old one.
+/// Replaces the old name of a role in `server.roles`. Returns the new name if the value had the old one.
 fn rename_role(key: &Key, value: &mut Value) -> Option<String> {
     let roles = value.as_array_mut().filter(|_| key.name == "server.roles")?;
     let old = roles.iter_mut().find(|role| role.as_str() == Some(OLD_SECTION))?;
@@ -277,7 +277,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + memchr::memchr_iter(b'\n', before).count()
 }
 
-/// Returns the file's text. A file that is longer than [`FILE_BYTES_MAX`] is not a configuration.
+/// Returns the text of the file. Fails if the file is longer than [`FILE_BYTES_MAX`].
 fn read_bounded(path: &Path) -> Result<String, String> {
     let file = std::fs::File::open(path).map_err(|error| format!("cannot read it: {error}"))?;
     let mut text = String::new();
@@ -290,7 +290,7 @@ fn read_bounded(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// The old name of the section and of the role of programs. It is read for one version more, with a warning.
+/// The old name of the section and role `programs`. It is still accepted in this version, with a warning.
 pub(super) const OLD_SECTION: &str = "traces";
 pub(super) const NEW_SECTION: &str = "programs";
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
+use store::frame::FrameVersion;
 use units::ByteCount;
 
 use super::*;
@@ -161,7 +162,8 @@ fn wrong_values_name_the_key_and_what_is_valid() {
         (
             "[store]\nurl = 'memcached://a:99999'",
             ":2: store.url: \"memcached://a:99999\" is not valid; give embedded, \
-             memcached://HOST:PORT,... or grpc://HOST:PORT,... naming each server once",
+             memcached://HOST:PORT[:WEIGHT],... with dns+HOST:PORT, dnssrv+NAME and \
+             elasticache+HOST:PORT for lists, or grpc://HOST:PORT,... naming each server once",
         ),
     ] {
         let (_file, sources) = sources(text);
@@ -196,6 +198,23 @@ fn values_of_every_kind_are_read_from_text() {
 }
 
 #[test]
+fn new_frames_are_read_by_every_process_that_reaches_the_store() {
+    let version = |texts: &[(&str, &str)]| {
+        let flags = texts.iter().map(|(key, value)| flag("--set", key, value)).collect();
+        let loaded = load(&Sources { flags, ..Sources::default() }).unwrap();
+        convert::rules(&loaded.config).frame_version.number()
+    };
+    let grpc = ("server.grpc_listen", "127.0.0.1:0");
+    assert_eq!(version(&[]), 2);
+    assert_eq!(version(&[("values.frame_version", "1")]), 1);
+    assert_eq!(version(&[("store.url", "memcached://10.0.0.1")]), 1);
+    assert_eq!(version(&[("store.url", "grpc://10.0.0.1:1")]), 1);
+    assert_eq!(version(&[("store.url", "memcached://10.0.0.1"), ("values.frame_version", "2")]), 2);
+    assert_eq!(version(&[grpc]), 1, "the role `all` serves the store");
+    assert_eq!(version(&[grpc, ("server.roles", "frontend")]), 2);
+}
+
+#[test]
 fn files_that_are_no_configuration_are_refused() {
     let missing = Sources { file: Some("/nonexistent/rebate.toml".into()), ..Sources::default() };
     assert!(refusal(&missing).starts_with("/nonexistent/rebate.toml: cannot read it"));
@@ -213,6 +232,14 @@ fn relations_between_keys_are_checked_and_placed() {
     let messages: Vec<_> = load(&sources).unwrap_err().iter().map(ToString::to_string).collect();
     assert!(messages[0].contains(":2: store.memory: 1MiB is too little"), "{messages:?}");
     assert!(messages[1].contains(":3: store.retry_min_ms: 2000 is above"), "{messages:?}");
+}
+
+#[test]
+fn a_share_of_hot_values_leaves_room_for_items() {
+    let (_file, sources) = sources("[values]\nhot_share = 0.5\n");
+    let said = refusal(&sources);
+    let expected = ":2: values.hot_share: 0.5 is above 0.25; give a number from 0 to 0.25";
+    assert!(said.ends_with(expected), "{said}");
 }
 
 #[test]
@@ -292,7 +319,20 @@ fn the_table_of_keys_covers_every_field() {
     let mut config = Config::default();
     config.server.lane_listen = Some("/run/rebate.lane".into());
     config.programs.secrets_file = Some("/run/rebate.secrets".into());
+    config.values.frame_version = Some(FrameVersion::V1);
+    config.server.access_file = Some("/access".into());
+    config.server.token_file = Some("/tokens".into());
     config.server.unix_socket = Some("/run/rebate.sock".into());
+    config.store.file = Some("/var/lib/rebate/items".into());
+    config.tls = TlsConfig {
+        cert_file: Some("/etc/rebate/cert.pem".into()),
+        key_file: Some("/etc/rebate/key.pem".into()),
+        ca_file: Some("/etc/rebate/ca.pem".into()),
+        upstream_ca_file: Some("/etc/rebate/ca.pem".into()),
+        upstream_cert_file: Some("/etc/rebate/cert.pem".into()),
+        upstream_key_file: Some("/etc/rebate/key.pem".into()),
+        ..TlsConfig::default()
+    };
     config.scheduler.offload_bytes_min = Some(ByteCount(0));
     config.scheduler.inline_bytes_max = Some(ByteCount(0));
     let table = to_table(&config).unwrap();
@@ -330,4 +370,18 @@ fn a_reload_changes_all_keys_or_none() {
     assert_eq!(diff_for_reload(&old, &new), Ok(vec!["store.timeout_ms", "compress.mode"]));
     new.server.unix_socket = Some("/run/rebate.sock".into());
     assert_eq!(diff_for_reload(&old, &new), Err(vec!["server.unix_socket"]));
+}
+
+#[test]
+fn a_reload_changes_the_servers_but_not_the_kind_of_store() {
+    let with = |url: &str| Config {
+        store: StoreConfig { url: url.to_owned(), ..StoreConfig::default() },
+        ..Config::default()
+    };
+    let (one, two) = (with("memcached://a"), with("memcached://a:11211:2,dns+b"));
+    assert_eq!(diff_for_reload(&one, &two), Ok(vec!["store.url"]));
+    for other in ["embedded", "grpc://a:1"] {
+        let refused = Err(vec!["store.url (to another kind of store)"]);
+        assert_eq!(diff_for_reload(&one, &with(other)), refused, "{other}");
+    }
 }

@@ -1,13 +1,15 @@
-//! Checks whether a configuration can be served: every key is in its range and the relations between keys hold.
+//! Validates a configuration: the range of every key and the relations between keys.
+
+use std::net::SocketAddr;
 
 use super::error::{ConfigError, Origin};
 use super::keys::KEYS;
-use super::{Config, Services, StoreUrl, lookup, to_table};
+use super::{ClientAuthWord, Config, HostPort, Services, StoreUrl, lookup, split_tls, to_table};
 use units::ByteCount;
 
 use crate::memory::MemoryParts;
 
-/// Returns everything that is wrong with `config`. The origins of its values are not known here.
+/// Returns all errors in `config`. Their origin is always [`Origin::Default`].
 pub fn validate(config: &Config) -> Vec<ConfigError> {
     let table = match to_table(config) {
         Ok(table) => table,
@@ -21,17 +23,19 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
     let mut refuse = |key, problem: String| {
         errors.push(ConfigError::new(Some(key), Origin::Default, &problem));
     };
-    check_doors(config, &mut refuse);
+    check_listeners(config, &mut refuse);
+    check_exposure(config, &mut refuse);
     check_sizes(config, &mut refuse);
     check_memory(config, &mut refuse);
+    check_tls(config, &mut refuse);
     errors
 }
 
-/// A function that takes a key and what is wrong with the key.
+/// A function that records an error: the key and a description of what is wrong with its value.
 type Refuse<'a> = &'a mut dyn FnMut(&'static str, String);
 
 /// Checks that clients can connect to every service of the process.
-fn check_doors(config: &Config, refuse: Refuse<'_>) {
+fn check_listeners(config: &Config, refuse: Refuse<'_>) {
     let (server, programs) = (&config.server, &config.programs);
     let services = Services::from_roles(&server.roles);
     if server.roles.is_empty() {
@@ -74,6 +78,83 @@ fn check_doors(config: &Config, refuse: Refuse<'_>) {
     }
 }
 
+/// Checks that other hosts can reach only a server that knows its clients, unless the operator wants it otherwise.
+fn check_exposure(config: &Config, refuse: Refuse<'_>) {
+    let server = &config.server;
+    if server.access_file.is_some() && server.token_file.is_some() {
+        refuse(
+            "server.token_file",
+            "is set, and so is server.access_file: give only one, and put the users into \
+             server.access_file"
+                .into(),
+        );
+    }
+    if server.insecure {
+        return;
+    }
+    if let Some((key, address)) = exposed(config) {
+        refuse(
+            key,
+            format!(
+                "other hosts can reach {address}, and everybody there could read, change and \
+                 remove every item: set server.access_file (or server.token_file) to say who may \
+                 do what, listen on 127.0.0.1, or accept it with --insecure (server.insecure = \
+                 true)"
+            ),
+        );
+    }
+}
+
+/// Returns the first address that other hosts can reach although every client may do everything, with its key. The
+/// listener for programs is left out, because its callers have secrets, and so are the admin pages, which change
+/// nothing and show no items.
+pub fn exposed(config: &Config) -> Option<(&'static str, &str)> {
+    let server = &config.server;
+    if server.access_file.is_some() || server.token_file.is_some() {
+        return None;
+    }
+    // A listener that requires certificates knows its clients.
+    let is_known =
+        |address: &str| config.tls.client_auth == ClientAuthWord::Require && split_tls(address).0;
+    let is_frontend = Services::from_roles(&server.roles).frontend;
+    let listen = server.listen.iter().filter(|_| is_frontend);
+    let listen = listen.map(|address| ("server.listen", address));
+    let grpc = server.grpc_listen.iter().map(|address| ("server.grpc_listen", address));
+    let mut exposed =
+        listen.chain(grpc).filter(|(_, address)| !is_known(address) && !is_of_this_host(address));
+    exposed.next().map(|(key, address)| (key, address.as_str()))
+}
+
+/// Returns whether only this host can reach an address. Names are not resolved: only `localhost` is known.
+fn is_of_this_host(address: &str) -> bool {
+    if let Ok(api::Address::Unix(_)) = address.parse() {
+        return true;
+    }
+    let Ok(HostPort { host, .. }) = HostPort::parse(address, None) else { return false };
+    let is_loopback = |address: std::net::IpAddr| address.to_canonical().is_loopback();
+    host == "localhost" || host.parse().is_ok_and(is_loopback)
+}
+
+/// Checks that there are certificates for the addresses with TLS.
+fn check_tls(config: &Config, refuse: Refuse<'_>) {
+    let tls = &config.tls;
+    let listener = config.tls_listeners().next();
+    match (listener, &tls.cert_file) {
+        (Some(address), None) => {
+            refuse("tls.cert_file", format!("is unset, and {address} needs a certificate"));
+        }
+        _ if tls.client_auth != ClientAuthWord::None && tls.ca_file.is_none() => {
+            let problem = "is unset, and tls.client_auth needs the authorities of clients";
+            refuse("tls.ca_file", problem.into());
+        }
+        _ => {}
+    }
+    if let (Some(address), None) = (config.tls_upstreams().next(), &tls.upstream_ca_file) {
+        let problem = format!("is unset, and the certificate of {address} could not be verified");
+        refuse("tls.upstream_ca_file", problem);
+    }
+}
+
 /// Checks that each bounded size fits into the size that bounds it.
 fn check_sizes(config: &Config, refuse: Refuse<'_>) {
     let store = &config.store;
@@ -88,6 +169,27 @@ fn check_sizes(config: &Config, refuse: Refuse<'_>) {
                  lower store.item_bytes_max",
                 store.memory
             ),
+        );
+    }
+    if store.file.is_some() && store.url.parse() != Ok(StoreUrl::Embedded) {
+        refuse(
+            "store.file",
+            format!("is set and store.url is {}: only an embedded store can be saved", store.url),
+        );
+    }
+    let hot_share = config.values.hot_share;
+    if hot_share > HOT_SHARE_MAX {
+        refuse(
+            "values.hot_share",
+            format!(
+                "{hot_share} is above {HOT_SHARE_MAX}; give a number from 0 to {HOT_SHARE_MAX}"
+            ),
+        );
+    }
+    if !store.resolver.is_empty() && store.resolver.parse::<SocketAddr>().is_err() {
+        refuse(
+            "store.resolver",
+            format!("{:?} is no IP address with a port, such as 10.0.0.2:53", store.resolver),
         );
     }
     if store.retry_min_ms > store.retry_max_ms {
@@ -119,7 +221,7 @@ fn check_sizes(config: &Config, refuse: Refuse<'_>) {
     }
 }
 
-/// Checks that the parts of the memory fit into the whole.
+/// Checks that the sum of the memory parts is within `server.memory_max`.
 fn check_memory(config: &Config, refuse: Refuse<'_>) {
     let (sum, sum_min) = (config.server.memory_max, MemoryParts::sum_min(config));
     if sum != ByteCount(0) && sum < sum_min {
@@ -143,5 +245,8 @@ fn check_memory(config: &Config, refuse: Refuse<'_>) {
     }
 }
 
-/// memcached's rule: the largest item takes at most half of the memory. Otherwise storing it would evict everything.
+/// Number of items of the largest size that must fit into the memory: 2, as in memcached.
 const ITEMS_IN_MEMORY_MIN: u64 = 2;
+
+/// The largest `values.hot_share`. The largest item and what the store needs to move items must fit beside it.
+const HOT_SHARE_MAX: f64 = 0.25;

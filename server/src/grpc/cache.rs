@@ -1,5 +1,6 @@
-//! The cache over gRPC. It serves logical values, and frames to clients that read frames. It stores and counts as the
-//! sessions of memcached's protocol do. A missing item is an answer, and a store that does not answer is a status.
+//! The cache service over gRPC. It returns logical values, or frames to clients that can read them. It stores
+//! and counts like sessions of memcached's protocol. A miss is a normal response; a store that does not
+//! answer is an error status.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -18,18 +19,20 @@ use protocol::reply::MetaOutcome;
 use protocol::{MetaKey, Parse, request};
 use send_wrapper::SendWrapper;
 use smallvec::SmallVec;
-use store::frame;
+use store::frame::Encoding;
 use tonic::{Request, Response, Status};
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::call::Call;
-use crate::backend::{Failure, GetIssue, Issue, Item, Items, MetaItem, Outcome, Written};
+use crate::access::Rights;
+use crate::backend::{Backend, Failure, GetIssue, Issue, Item, Items, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
 use crate::counters::{CommandKind, Commands};
+use crate::errors::{self, FailedCommand};
 use crate::upstream::{LinkFault, Traffic};
-use crate::values::{Body, Logical};
+use crate::values::{Body, Logical, Reading};
 
-/// The cache service, on its worker's thread.
+/// The cache service of one worker thread.
 pub(super) struct CacheService(SendWrapper<Rc<WorkerContext>>);
 
 impl CacheService {
@@ -43,6 +46,7 @@ impl Cache for CacheService {
     async fn get(&self, mut request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
         let call = Call::from_request(&mut request)?;
         let GetRequest { key, accepted_codecs } = request.into_inner();
+        call.caller.check("Cache/Get", Rights::READ, [&key[..]])?;
         let answer = async move {
             let reader = Reader { context: &self.0, call: &call, codecs: accepted_codecs };
             let mut found = reader.read(&[key]).await?;
@@ -61,6 +65,7 @@ impl Cache for CacheService {
             let count = keys.len();
             return Err(Status::invalid_argument(format!("{count} keys; at most {KEYS_MAX}")));
         }
+        call.caller.check("Cache/MultiGet", Rights::READ, keys.iter().map(|key| &key[..]))?;
         let answer = async move {
             let reader = Reader { context: &self.0, call: &call, codecs: accepted_codecs };
             let mut items = Vec::with_capacity(keys.len());
@@ -75,14 +80,17 @@ impl Cache for CacheService {
     async fn set(&self, mut request: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
         let call = Call::from_request(&mut request)?;
         let request = request.into_inner();
+        call.caller.check("Cache/Set", Rights::WRITE, [&request.key[..]])?;
         SendWrapper::new(async move { set(&self.0, &call, request).await }).await
     }
 
     async fn delete(
         &self,
-        request: Request<DeleteRequest>,
+        mut request: Request<DeleteRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
+        let call = Call::from_request(&mut request)?;
         let request = request.into_inner();
+        call.caller.check("Cache/Delete", Rights::DELETE, [&request.key[..]])?;
         SendWrapper::new(async move { delete(&self.0, &request.key).await }).await
     }
 }
@@ -91,7 +99,7 @@ impl Cache for CacheService {
 struct Reader<'a> {
     context: &'a WorkerContext,
     call: &'a Call,
-    /// The codecs that the client reads, by number. Unknown numbers are skipped.
+    /// The numbers of the codecs that the client can decode. Unknown numbers are ignored.
     codecs: Vec<i32>,
 }
 
@@ -100,7 +108,8 @@ impl Reader<'_> {
         let since = Instant::now();
         let keys: Vec<MetaKey<'_>> =
             keys.iter().map(|bytes| key(bytes)).collect::<Result<_, _>>()?;
-        let items = self.find(&keys).await.map_err(|failure| refused(self.context, &failure))?;
+        let refused = |failure| refused(self.context, FailedCommand::Get, &failure);
+        let items = self.find(&keys).await.map_err(refused)?;
         let mut answers = Vec::with_capacity(items.len());
         for (key, item) in keys.iter().zip(items) {
             let answer = match item {
@@ -114,10 +123,14 @@ impl Reader<'_> {
         Ok(answers)
     }
 
-    /// Returns the items in the order of the keys. One get requests the keys that a text line can hold, and an mg
-    /// requests each of the others. All requests are sent before the first answer is awaited.
+    /// Returns the items in the order of `keys`. Keys that are valid in a text line share one get; each other
+    /// key needs an mg. All requests are sent before the first answer is awaited.
     async fn find(&self, keys: &[MetaKey<'_>]) -> Outcome<Items> {
-        let backend = &self.context.backend;
+        // A client that reads frames gets them as they are stored.
+        let backend = match self.codecs.is_empty() {
+            true => self.context.backend.clone(),
+            false => self.context.backend.as_stored(),
+        };
         let mut line = Vec::new();
         let plain = keys.iter().filter(|key| !key.is_binary());
         let plain = plain.filter_map(|key| protocol::Key::new(key.bytes()).ok());
@@ -130,13 +143,13 @@ impl Reader<'_> {
         };
         let binary = keys.iter().filter(|key| key.is_binary());
         let asked: SmallVec<[Issue<Option<MetaItem>>; 1]> =
-            binary.map(|key| self.ask_by_meta(key)).collect();
+            binary.map(|key| self.ask_by_meta(&backend, key)).collect();
         let mut plain = match get {
             None => Items::new(),
-            Some((get, GetIssue::Here(local))) => {
+            Some((get, GetIssue::Local(local))) => {
                 get.keys.map(|key| local.get(&get, &key)).collect()
             }
-            Some((get, GetIssue::Sent(sent))) => sent.items(&get).await?,
+            Some((get, GetIssue::Sent(sent))) => sent.items(&get).await?.all()?,
         }
         .into_iter();
         let mut asked = asked.into_iter();
@@ -151,30 +164,34 @@ impl Reader<'_> {
         Ok(items)
     }
 
-    fn ask_by_meta(&self, key: &MetaKey<'_>) -> Issue<Option<MetaItem>> {
+    fn ask_by_meta(&self, backend: &Backend, key: &MetaKey<'_>) -> Issue<Option<MetaItem>> {
         let mut line = Vec::new();
         request::meta_get(&mut line, key).flag(b'v').flag(b'f').flag(b'c').end();
         match protocol::parse(&line, &self.context.limits) {
             Parse::Command { command: Command::MetaGet(meta), .. } => {
-                self.context.backend.meta_get(&meta, true, Traffic::Bulk, None)
+                backend.meta_get(&meta, true, Traffic::Bulk, None)
             }
             _ => unreachable!("a line that was composed here"),
         }
     }
 
-    /// Returns the answer for an item; none if its value cannot be served. The memory for the answer is charged before
-    /// the value is decompressed. The stored form belongs to the store and is counted there.
+    /// Returns the response for an item, or `None` if its value is unreadable. The memory of the response
+    /// (not of the stored form) is charged before the value is decompressed.
     async fn answer(&self, key: &MetaKey<'_>, item: Item) -> Result<Option<GetResponse>, Status> {
-        let Item { value: stored, client_flags, cas } = item;
+        let Item { value: stored, hot, client_flags, cas } = item;
         let values = &self.context.values;
         let answer =
             |value, is_frame| Some(GetResponse { found: true, value, is_frame, client_flags, cas });
-        if !self.codecs.is_empty() && values.may_pass(&stored, |codec| self.accepts(codec)) {
+        if !self.codecs.is_empty() && values.may_pass(&stored, |encoding| self.accepts(encoding)) {
             self.call.charge.grow(stored.len())?;
             return Ok(answer(stored, true));
         }
-        self.call.charge.grow(values.logical_bytes(&stored).unwrap_or(0))?;
-        Ok(match values.unpack(stored, self.call.deadline).await {
+        let hot_bytes = hot.as_ref().map(|hot| hot.logical.len());
+        let logical_bytes = hot_bytes.or_else(|| values.logical_bytes(&stored));
+        self.call.charge.grow(logical_bytes.unwrap_or(0))?;
+        let deadline = self.call.deadline;
+        let reading = Reading { deadline, ..Reading::with_version(key.bytes(), cas) };
+        Ok(match values.read(reading, stored, hot).await {
             Logical::Value(value) => answer(value, false),
             Logical::Unreadable => None,
             Logical::Damaged => {
@@ -184,15 +201,13 @@ impl Reader<'_> {
         })
     }
 
-    fn accepts(&self, codec: frame::Codec) -> bool {
-        let number = match codec {
-            frame::Codec::Stored => Codec::Stored,
-            frame::Codec::SameFilled => Codec::SameFilled,
-            frame::Codec::Deflate => Codec::Deflate,
-            frame::Codec::Zstd => Codec::Zstd,
-            frame::Codec::Lz4 => Codec::Lz4,
+    fn accepts(&self, encoding: Encoding) -> bool {
+        let number = match encoding {
+            Encoding::Stored => Codec::Stored.into(),
+            Encoding::SameFilled => Codec::SameFilled.into(),
+            Encoding::Compressed(codec) => codec.grpc_number(),
         };
-        self.codecs.contains(&i32::from(number))
+        self.codecs.contains(&number)
     }
 }
 
@@ -214,7 +229,7 @@ async fn set(
              {item_bytes_max} (store.item_bytes_max)"
         )));
     }
-    // The message is charged already. Its stored form may be held at the same time.
+    // The message is already charged. The value's stored form is held in addition.
     call.charge.grow(value_bytes)?;
     context.counters.commands.cmd_set.up();
     let mut flags = MetaFlags::default();
@@ -226,18 +241,19 @@ async fn set(
         StoreVerb::Replace => Some(b'R'),
         _ => None,
     };
+    let stored = context.values.pack(key.bytes(), Body::Shared(request.value), call.deadline).await;
     let set = MetaSet { meta: Meta { key, flags }, verb, value_bytes };
-    let stored = context.values.pack(Body::Shared(request.value), call.deadline).await;
     let traffic = Traffic::of_request(stored.as_slice().len());
     let written = context.backend.meta_set(&set, stored, traffic).written().await;
     if let (Ok(Written::NotStored), StoreVerb::Add) = (&written, verb) {
-        context.look_after_add(&set.meta.key).await;
+        context.examine_after_add(&set.meta.key).await;
     }
     if verb == StoreVerb::Cas {
         count_cas(&context.counters.commands, &written);
     }
     record(context, CommandKind::Set, since);
-    let outcome = match written.map_err(|failure| refused(context, &failure))? {
+    let refused = |failure| refused(context, FailedCommand::Set, &failure);
+    let outcome = match written.map_err(refused)? {
         Written::Stored { .. } => Came::Stored,
         Written::NotStored => Came::NotStored,
         Written::Exists => Came::Exists,
@@ -249,8 +265,9 @@ async fn set(
 async fn delete(context: &WorkerContext, bytes: &[u8]) -> Result<Response<DeleteResponse>, Status> {
     let since = Instant::now();
     let meta = Meta { key: key(bytes)?, flags: MetaFlags::default() };
-    let outcome = context.backend.meta_delete(&meta).meta_outcome().await;
-    let outcome = outcome.map_err(|failure| refused(context, &failure))?;
+    let deleted = context.backend.meta_delete(&meta, Traffic::Interactive).meta_outcome().await;
+    let refused = |failure| refused(context, FailedCommand::Delete, &failure);
+    let outcome = deleted.map_err(refused)?;
     let found = outcome != MetaOutcome::NotFound;
     let commands = &context.counters.commands;
     if found {
@@ -278,25 +295,31 @@ fn key(bytes: &[u8]) -> Result<MetaKey<'_>, Status> {
     MetaKey::new(bytes).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// Returns the status for an operation that a store did not do.
-pub(super) fn refused(context: &WorkerContext, failure: &Failure) -> Status {
+/// Converts a failure of the store to a status.
+pub(super) fn refused(
+    context: &WorkerContext,
+    command: FailedCommand,
+    failure: &Failure,
+) -> Status {
     let commands = &context.counters.commands;
+    errors::count(&context.counters.errors, command, failure);
     match failure {
         Failure::OutOfMemory => {
             commands.store_no_memory.up();
             Status::resource_exhausted("the store has no memory for the item")
         }
-        Failure::NoRoom(_) => {
+        Failure::OverBudget(_) => {
             commands.store_no_memory.up();
             Status::resource_exhausted("no memory for the answer")
         }
-        // The link has counted this failure, once for each request.
+        // The link has already counted this failure.
         Failure::Link(error) => match error.fault {
             LinkFault::TimedOut(_) => Status::deadline_exceeded(error.to_string()),
             _ => Status::unavailable(error.to_string()),
         },
         Failure::Line(line) => {
             commands.upstream_errors.up();
+            let line = &line.text;
             let words = String::from_utf8_lossy(line).trim_end().to_owned();
             if line.starts_with(b"SERVER_ERROR out of memory") {
                 Status::resource_exhausted(words)
@@ -312,8 +335,9 @@ pub(super) fn refused(context: &WorkerContext, failure: &Failure) -> Status {
 }
 
 fn of_meta(item: MetaItem) -> Item {
-    let MetaItem { facts, value } = item;
-    Item { value: value.unwrap_or_default(), client_flags: facts.client_flags, cas: facts.cas }
+    let MetaItem { facts, value, hot } = item;
+    let value = value.unwrap_or_default();
+    Item { value, hot, client_flags: facts.client_flags, cas: facts.cas }
 }
 
 fn count_get(commands: &Commands, found: bool) {
@@ -334,8 +358,8 @@ fn record(context: &WorkerContext, kind: CommandKind, since: Instant) {
     context.counters.durations[kind as usize].record(since.elapsed().into());
 }
 
-/// The most keys of one call.
+/// The maximum number of keys in one call.
 const KEYS_MAX: usize = 100;
 
-/// The keys that are requested at once. The items that are found are held together.
+/// The number of keys that are requested at once, which bounds the items held in memory.
 const KEYS_AT_ONCE: usize = 16;

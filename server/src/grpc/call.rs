@@ -1,4 +1,4 @@
-//! The facts that a service knows about the call it answers, apart from the message: its memory limit and its deadline.
+//! The properties of a gRPC call other than its message: its memory limit, deadline, tenant and caller.
 
 use std::time::Duration;
 
@@ -7,30 +7,33 @@ use hyper::HeaderMap;
 use tonic::{Request, Status};
 use units::Nanos;
 
+use super::caller::Caller;
 use super::charge::Charge;
 
-/// A call's memory limit, deadline and tenant, which the request's extensions carry.
+/// A call's memory limit, deadline, tenant and caller, which the request's extensions carry.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) charge: Charge,
     /// The deadline on the worker's clock.
     pub(super) deadline: Option<Nanos>,
-    /// The tenant of the connection that brought the call.
+    /// The tenant of the caller's role or else of the connection on which the call arrived.
     pub(super) tenant: TenantId,
+    /// Who makes the call.
+    pub(super) caller: Caller,
 }
 
 impl Call {
-    /// Returns the call that the router made for this request.
+    /// Removes and returns the `Call` that the router attached to the request.
     pub(super) fn from_request<T>(request: &mut Request<T>) -> Result<Self, Status> {
         let call = request.extensions_mut().remove::<Call>();
         call.ok_or_else(|| Status::internal("the call did not come through the router"))
     }
 }
 
-/// Returns the time that the client gives the call (gRPC over HTTP/2, "Timeout").
+/// Parses the client's timeout for the call (gRPC over HTTP/2, "Timeout").
 ///
 /// # Errors
-/// Returns `INVALID_ARGUMENT` for a header that is not a timeout.
+/// Returns `INVALID_ARGUMENT` if the header is not a valid timeout.
 pub(super) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(header) = headers.get("grpc-timeout") else { return Ok(None) };
     let parse = || {
@@ -56,7 +59,7 @@ pub(super) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     parse().map(Some).ok_or_else(bad)
 }
 
-/// The most digits of a timeout, as in the specification.
+/// The maximum number of digits of a timeout, from the specification.
 const DIGITS_MAX: usize = 8;
 
 #[cfg(test)]

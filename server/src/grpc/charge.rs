@@ -1,5 +1,5 @@
-//! The limits on the memory of gRPC calls, per worker and per connection. A call's charge grows before bytes are held
-//! for it. It ends with the last of these bytes, when the answer has been sent or the call is dropped.
+//! The memory limits of gRPC calls, per worker and per connection. A call's charge grows before memory is
+//! used, and shrinks when that memory is freed: when the response was sent or the call was dropped.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -14,25 +14,25 @@ use send_wrapper::SendWrapper;
 use tokio::sync::Notify;
 use tonic::Status;
 
+use super::caller::Caller;
 use crate::budget::Permit;
 use crate::context::WorkerContext;
 
-/// The bytes held by all calls of a connection. They count towards the bytes of its worker.
+/// The bytes that all calls of a connection hold. They also count towards the worker's limit.
 pub(super) struct Meter {
     context: Rc<WorkerContext>,
     held: Cell<u64>,
     max: u64,
-    /// Counts the times that bytes were taken or released. If the count does not change, nothing moves on the
-    /// connection.
+    /// The number of times that bytes were taken or released, which shows whether there is progress.
     moves: Cell<u64>,
     holds: Notify,
 }
 
-/// The bytes that one call holds. Clones share it.
+/// The bytes that one call holds. Clones share the same count.
 #[derive(Clone)]
 pub(super) struct Charge(SendWrapper<Rc<RefCell<Share>>>);
 
-/// A part of the bytes that a connection holds. Dropping it releases exactly this part.
+/// A part of the bytes that a connection holds. Dropping the part releases its bytes.
 struct Share {
     meter: Rc<Meter>,
     permit: Permit,
@@ -48,10 +48,10 @@ impl Meter {
         Rc::new(Self { context, held, max, moves, holds: Notify::new() })
     }
 
-    /// Creates the charge of a call, at first for the call itself and its headers.
+    /// Creates the charge of a call. It begins with the memory of the call itself and its headers.
     ///
     /// # Errors
-    /// The same as [`Charge::grow`].
+    /// Fails like [`Charge::grow`].
     pub(super) fn charge(self: &Rc<Self>, headers: &HeaderMap) -> Result<Charge, Status> {
         let line = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
         let lines: usize = headers.iter().map(|header| line(header) + HEADER_BYTES).sum();
@@ -59,8 +59,8 @@ impl Meter {
         Ok(Charge(SendWrapper::new(Rc::new(RefCell::new(share)))))
     }
 
-    /// Completes when nothing has moved for a while although calls hold bytes here that other connections of the worker
-    /// need.
+    /// Completes when the connection has made no progress for [`STALL_MAX`] and holds memory that other
+    /// connections of the worker need.
     pub(super) async fn stalled(&self) {
         loop {
             if self.held.get() == 0 {
@@ -68,17 +68,17 @@ impl Meter {
             }
             let moves = self.moves.get();
             tokio::time::sleep(STALL_MAX).await;
-            if self.moves.get() == moves && self.is_in_the_way() {
+            if self.moves.get() == moves && self.blocks_others() {
                 self.context.counters.grpc.stalled.up();
                 return;
             }
         }
     }
 
-    /// Returns whether memory is short (more than half of the worker's budget is spent, or others wait for some of it)
-    /// and this connection holds at least the average of the worker's connections. There is always at least one
-    /// connection that does. A connection that holds little, such as a watcher's, does not.
-    fn is_in_the_way(&self) -> bool {
+    /// Returns whether memory is short and this connection holds at least the average of the worker's
+    /// connections. Memory is short if gRPC calls hold more than half of the worker's budget, or if others
+    /// wait for it. At least one connection always holds the average.
+    fn blocks_others(&self) -> bool {
         let held = self.context.grpc_held_bytes.get();
         let connections = self.context.counters.grpc.connections.read().max(1);
         let budget = &self.context.budget;
@@ -94,7 +94,7 @@ impl Meter {
                  {bytes} more"
             ))
         };
-        // Half of the budget, so that gRPC calls never take all of it from clients of memcached's protocol.
+        // gRPC calls get half of the budget, to leave the rest to clients of memcached's protocol.
         let worker_max = (worker_max.0 / 2).max(self.max.min(worker_max.0));
         for (held, max, whose) in
             [(&self.held, self.max, "connection"), (worker, worker_max, "worker")]
@@ -104,7 +104,7 @@ impl Meter {
                 return Err(none(whose, held, max));
             }
         }
-        // Other users of the worker hold bytes of the same budget.
+        // Other users of the worker share the same budget.
         let budget = &self.context.budget;
         let permit = budget.try_grow(bytes);
         let permit = permit.ok_or_else(|| none("worker", budget.held(), budget.max()))?;
@@ -144,10 +144,10 @@ impl Drop for Share {
 }
 
 impl Charge {
-    /// Charges this many more bytes to the call.
+    /// Charges `bytes` more bytes to the call.
     ///
     /// # Errors
-    /// Returns `RESOURCE_EXHAUSTED`, with the bytes that are held and the limit.
+    /// Returns `RESOURCE_EXHAUSTED` with the held bytes and the limit.
     pub(super) fn grow(&self, bytes: usize) -> Result<(), Status> {
         let mut share = self.0.borrow_mut();
         let more = share.meter.take(bytes as u64)?;
@@ -155,7 +155,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Returns whether this many more bytes would fit if no other call held anything.
+    /// Returns whether `bytes` more bytes would fit if no other call held any.
     pub(super) fn may_ever_grow(&self, bytes: usize) -> bool {
         self.0.borrow().bytes().saturating_add(bytes as u64) <= self.bytes_max()
     }
@@ -166,8 +166,8 @@ impl Charge {
         meter.max.min(meter.context.inflight_bytes_max.0)
     }
 
-    /// Returns a part of the answer. Until the part is sent, it holds what the call was charged for it, and at least
-    /// its own size.
+    /// Wraps a part of the response, so that its memory stays charged until the part is sent. Charges more
+    /// bytes if the call holds too few for the part.
     fn attach(&self, data: Bytes) -> Result<Bytes, Status> {
         let bytes = (data.len() + PART_BYTES) as u64;
         let mut share = self.0.borrow_mut();
@@ -182,7 +182,7 @@ impl Charge {
     }
 }
 
-/// A part of an answer on its way to the socket.
+/// A part of a response that is being sent.
 struct Sending {
     data: Bytes,
     _share: SendWrapper<Share>,
@@ -194,10 +194,11 @@ impl AsRef<[u8]> for Sending {
     }
 }
 
-/// A request's body, charged as it arrives.
+/// The body of a request, which is charged as it arrives.
 pub(super) struct Arriving {
     pub(super) body: Incoming,
     pub(super) charge: Charge,
+    pub(super) caller: Caller,
 }
 
 impl Body for Arriving {
@@ -213,6 +214,7 @@ impl Body for Arriving {
             let frame = frame.map_err(|error| Status::from_error(error.into()))?;
             if let Some(data) = frame.data_ref() {
                 self.charge.grow(data.len())?;
+                self.caller.spend_bytes(data.len());
             }
             Ok(frame)
         }))
@@ -227,20 +229,21 @@ impl Body for Arriving {
     }
 }
 
-/// An answer's body, charged until it is sent. When the server drains, a stream that has nothing to send at the moment
-/// ends, and its client calls another server.
+/// The body of a response, which is charged until it is sent. When the server drains, a stream without data
+/// to send is ended, so that the client calls another server.
 pub(super) struct Leaving {
     body: tonic::body::Body,
     charge: Charge,
+    caller: Caller,
     context: SendWrapper<Rc<WorkerContext>>,
     place: Option<usize>,
     ended: bool,
 }
 
 impl Leaving {
-    pub(super) fn new(body: tonic::body::Body, charge: Charge) -> Self {
+    pub(super) fn new(body: tonic::body::Body, charge: Charge, caller: Caller) -> Self {
         let context = SendWrapper::new(charge.context());
-        Self { body, charge, context, place: None, ended: false }
+        Self { body, charge, caller, context, place: None, ended: false }
     }
 
     fn end(&mut self, status: Status) -> Frame<Bytes> {
@@ -281,10 +284,13 @@ impl Body for Leaving {
         }
         let frame = match frame.into_data() {
             Err(trailers) => trailers,
-            Ok(data) => match this.charge.attach(data) {
-                Ok(data) => Frame::data(data),
-                Err(status) => this.end(status),
-            },
+            Ok(data) => {
+                this.caller.spend_bytes(data.len());
+                match this.charge.attach(data) {
+                    Ok(data) => Frame::data(data),
+                    Err(status) => this.end(status),
+                }
+            }
         };
         Poll::Ready(Some(Ok(frame)))
     }
@@ -304,21 +310,21 @@ impl Drop for Leaving {
     }
 }
 
-/// The share of its worker's budget that one connection may have: one part in this many. If one client does not read,
-/// the rest is left to others.
+/// The denominator of the largest share of the worker's budget for one connection (1 in 4). A client that
+/// does not read can therefore not block the others.
 const CONNECTION_SHARE: u64 = 4;
 
-/// The limit of a connection is never less than this many of the largest items, inputs and outputs together.
+/// The minimum limit of a connection, as a number of items of the largest size, inputs and outputs together.
 const ITEMS_HELD_MIN: u64 = 4;
 
-/// The bytes of a call without its messages: its stream, its task and its future.
+/// The memory of a call without its messages (bytes): its stream, its task and its future.
 const CALL_BYTES: usize = 8 << 10;
 
-/// The bytes of a header on top of its name and value, as HTTP/2 counts them.
+/// The overhead of a header in addition to its name and value (bytes), as HTTP/2 counts it.
 const HEADER_BYTES: usize = 32;
 
-/// The memory that sending a part of an answer takes on top of its bytes: its stream and the headers around it.
+/// The overhead of sending a part of a response in addition to its data (bytes).
 const PART_BYTES: usize = 4 << 10;
 
-/// The time without a move after which a connection is cut if it holds what others need. Sessions have the same limit.
+/// The time without progress after which a connection that holds needed memory is closed, as in sessions.
 const STALL_MAX: Duration = Duration::from_secs(2);

@@ -1,6 +1,6 @@
-//! (De)compression for other processes: a call is one or a few jobs of this worker's runtime. The runtime decides which
-//! device runs a job. A request that cannot be a job, or is one too many, is refused before anything is allocated for
-//! it.
+//! The compression service for other processes. A call contains one or several jobs for this worker's
+//! runtime, which chooses the device. Invalid requests, and requests above the limits, are refused before
+//! memory is allocated for them.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use units::ByteCount;
 use super::call::Call;
 use crate::context::WorkerContext;
 
-/// The compression service, on its worker's thread.
+/// The compression service of one worker thread.
 pub(super) struct CompressionService(SendWrapper<Rc<WorkerContext>>);
 
 impl CompressionService {
@@ -92,7 +92,7 @@ async fn run_many(
         let valid = format!("1 to {JOBS_PER_CALL_MAX}");
         return Err(invalid("the number of jobs", jobs.len(), &valid));
     }
-    // All requests are read first, so that no job of a refused call begins.
+    // All requests are checked first, so that no job of a refused call begins.
     let asked = jobs.into_iter().map(|request| Asked::read(&context, request));
     let asked = asked.collect::<Result<Vec<_>, _>>()?;
     let output_bytes: usize = asked.iter().map(|job| job.output_bytes_max).sum();
@@ -112,7 +112,7 @@ async fn run_many(
     Ok(RunManyResponse { answers })
 }
 
-/// A requested job, whose parameters are within their ranges.
+/// A requested job with valid parameters.
 struct Asked {
     task: Task,
     class: Class,
@@ -133,7 +133,7 @@ impl Asked {
         Ok(Self { task, class, output_bytes_max, payload: request.payload })
     }
 
-    /// Begins the job now, or returns why there is no capacity. The returned future completes with the job.
+    /// Begins the job and returns a future of its completion, or an error if there is no capacity.
     fn begin(
         self,
         context: &Rc<WorkerContext>,
@@ -145,7 +145,7 @@ impl Asked {
         let output = context.values.pool().take_heap(output_bytes_max);
         let mut job = Job::new(task, Input::heap(payload), output);
         (job.tenant, job.class, job.deadline) = (call.tenant, class, call.deadline);
-        // A call that is dropped here, by its deadline or its client, detaches the job.
+        // If the call is dropped (deadline or client), the job continues without it.
         let run = context.runtime.run(Box::new(job));
         Ok(async move {
             let finished = run.await;
@@ -154,7 +154,7 @@ impl Asked {
     }
 }
 
-/// The right to run one of the jobs that the worker may run for others.
+/// A permit to run one job of another process. It counts towards `runtime.jobs_max`.
 struct JobPermit(Rc<WorkerContext>);
 
 impl JobPermit {
@@ -215,17 +215,10 @@ fn task(request: &RunRequest) -> Result<Task, Status> {
 }
 
 fn dialect(request: &RunRequest) -> Result<Dialect, Status> {
-    let codec = match v1::Codec::try_from(request.codec) {
-        Ok(v1::Codec::Deflate) => Codec::Deflate,
-        Ok(v1::Codec::Zstd) => Codec::Zstd,
-        Ok(v1::Codec::Lz4) => Codec::Lz4,
-        _ => {
-            let [deflate, zstd, lz4] =
-                [v1::Codec::Deflate, v1::Codec::Zstd, v1::Codec::Lz4].map(|codec| codec as i32);
-            let valid = format!("{deflate} (deflate), {zstd} (zstd) or {lz4} (lz4)");
-            return Err(invalid("codec", request.codec, &valid));
-        }
-    };
+    let codec = Codec::from_grpc_number(request.codec).ok_or_else(|| {
+        let valid = Codec::ALL.map(|codec| format!("{} ({})", codec.grpc_number(), codec.name()));
+        invalid("codec", request.codec, &valid.join(", "))
+    })?;
     let window = u8::try_from(request.window_log2).ok().filter(|log2| *log2 <= WINDOW_LOG2_MAX);
     let window = window.ok_or_else(|| {
         invalid("window_log2", request.window_log2, &format!("0 to {WINDOW_LOG2_MAX}"))
@@ -251,8 +244,8 @@ fn class(request: &RunRequest) -> Result<Class, Status> {
     }
 }
 
-/// Checks the caller's number of the tenant. The number has no effect here: to this process the caller's whole
-/// connection is one tenant.
+/// Checks the range of the tenant id in a request. The id is otherwise ignored, because the whole connection
+/// of the caller is one tenant here.
 fn check_tenant(request: &RunRequest) -> Result<(), Status> {
     match u16::try_from(request.tenant) {
         Ok(_) => Ok(()),
@@ -312,5 +305,5 @@ fn dialect_name(dialect: &Dialect) -> String {
     }
 }
 
-/// The largest window (log2), which holds the largest item twice.
+/// The base-2 logarithm of the largest window, which is twice the size of the largest item.
 const WINDOW_LOG2_MAX: u8 = 31;

@@ -1,5 +1,4 @@
-//! gRPC health and reflection, the same for every connection of the process: whether each service of this process
-//! serves, and what the services are.
+//! gRPC health and reflection, shared by all connections of the process.
 
 use std::sync::Arc;
 
@@ -19,24 +18,24 @@ use super::scheduler::SchedulerService;
 use super::store::StoreService;
 use crate::config::Services;
 
-/// Reports which services serve.
+/// Reports the health status of each service.
 #[derive(Clone)]
 pub(crate) struct Health {
     reporter: HealthReporter,
     offered: Vec<Offered>,
-    /// The last status that each offered service reported. Clients that watch a service are told of changes only.
-    told: Arc<Mutex<Vec<Option<ServingStatus>>>>,
+    /// The last reported status of each offered service, because watchers are notified only of changes.
+    reported: Arc<Mutex<Vec<Option<ServingStatus>>>>,
 }
 
 #[derive(Clone, Copy)]
 struct Offered {
     name: &'static str,
-    /// Whether the service answers from the store.
+    /// True if the service needs the store.
     needs_store: bool,
 }
 
 impl Health {
-    /// Creates the health state of a process with these services, and the routes that answer its clients.
+    /// Creates the health state of a process with these services, and the routes for health and reflection.
     pub(crate) fn new(services: Services) -> (Self, Routes) {
         let (reporter, health) = tonic_health::server::health_reporter();
         let reflection = tonic_reflection::server::Builder::configure()
@@ -49,23 +48,23 @@ impl Health {
             (services.compression, CompressionServer::<CompressionService>::NAME, false),
             (services.store, StoreServer::<StoreService>::NAME, true),
             (services.scheduler, SchedulerServer::<SchedulerService>::NAME, false),
-            // The process as a whole.
+            // The empty name is the process as a whole.
             (true, "", true),
         ];
         let offered = offered.into_iter().filter(|(offered, ..)| *offered);
         let offered: Vec<_> =
             offered.map(|(_, name, needs_store)| Offered { name, needs_store }).collect();
-        let told = Arc::new(Mutex::new(vec![None; offered.len()]));
-        (Self { reporter, offered, told }, Routes::new(health).add_service(reflection))
+        let reported = Arc::new(Mutex::new(vec![None; offered.len()]));
+        (Self { reporter, offered, reported }, Routes::new(health).add_service(reflection))
     }
 
-    /// Sets the status that clients see. A service that needs the store serves if the process is `ready`. Any other
-    /// service serves if the process is `working` at all. The process as a whole has the empty name.
+    /// Sets the status of each service. Services that need the store, and the process as a whole (the empty
+    /// name), serve if the process is `ready`. Other services serve if it is `working`.
     pub(crate) async fn set(&self, ready: bool, working: bool) {
         for (index, offered) in self.offered.iter().enumerate() {
             let serves = if offered.needs_store { ready } else { working };
             let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
-            let last = self.told.lock()[index].replace(status);
+            let last = self.reported.lock()[index].replace(status);
             if last != Some(status) {
                 self.reporter.set_service_status(offered.name, status).await;
             }

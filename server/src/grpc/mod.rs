@@ -1,9 +1,9 @@
-//! gRPC connections: HTTP/2 on the worker's own loop. Each call goes to the service that its path names. This module
-//! charges memory before it is held and keeps the deadlines. The services in the files next to this one define what a
-//! call means.
+//! gRPC connections: HTTP/2 on the worker's event loop. This module charges memory and enforces deadlines,
+//! and passes each call to the service that its path names. The other files have the services.
 
 mod cache;
 mod call;
+mod caller;
 mod charge;
 mod compression;
 mod health;
@@ -20,12 +20,13 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::access::{Client, Origin};
 use crate::context::WorkerContext;
 use crate::session::Open;
 use crate::stream::Stream;
 use crate::worker::ListenerProtocol;
+use caller::Callers;
 use charge::Meter;
 pub(crate) use health::Health;
 use router::Router;
@@ -34,21 +35,21 @@ use router::Router;
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
     let _open = Open::count(&context, ListenerProtocol::Grpc);
     let _counted = context.counters.grpc.connections.during();
-    let ended = match stream {
-        Stream::Tcp(stream) => converse(stream, &context).await,
-        Stream::Unix(stream) => converse(stream, &context).await,
-    };
-    if let Err(error) = ended {
+    let origin = Origin::from_stream(&stream);
+    let Ok(client) = Client::enter(&context, || origin.clone()) else { return };
+    let callers = Callers::new(&context, client, &origin);
+    if let Err(error) = converse(stream, &context, callers).await {
         tracing::debug!(%error, "gRPC connection ended");
     }
 }
 
 async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    stream: Stream,
     context: &Rc<WorkerContext>,
+    callers: Callers,
 ) -> hyper::Result<()> {
     let meter = Meter::of_connection(context);
-    let router = Rc::new(Router::new(context, Rc::clone(&meter)));
+    let router = Rc::new(Router::new(context, Rc::clone(&meter), callers));
     let answer = move |request| Rc::clone(&router).answer(request);
     let mut builder = http2::Builder::new(ThisThread);
     builder
@@ -57,7 +58,7 @@ async fn converse(
         .initial_connection_window_size(api::wire::CONNECTION_WINDOW_BYTES)
         .max_frame_size(api::wire::FRAME_BYTES_MAX)
         .max_concurrent_streams(api::wire::CALLS_MAX)
-        // A frontend that cancels all of its jobs at once is not an attack.
+        // A frontend may cancel all of its jobs at once; this is not an attack.
         .max_pending_accept_reset_streams(Some(api::wire::CALLS_MAX as usize))
         .max_header_list_size(HEADER_BYTES_MAX)
         .keep_alive_interval(KEEP_ALIVE_EVERY)
@@ -66,16 +67,16 @@ async fn converse(
     let mut connection = pin!(connection);
     let mut watch = ShutdownWatch { context, at: None };
     let mut stalled = pin!(meter.stalled());
-    let mut told = false;
+    let mut is_shutting_down = false;
     poll_fn(|task| {
-        if !told && context.is_draining() {
+        if !is_shutting_down && context.is_draining() {
             connection.as_mut().graceful_shutdown();
-            told = true;
-        } else if !told {
+            is_shutting_down = true;
+        } else if !is_shutting_down {
             context.shutdown.watch(&mut watch.at, task.waker());
         }
         match connection.as_mut().poll(task) {
-            // The connection is cut, and its calls are dropped with it.
+            // A stalled connection is closed, and its calls are dropped with it.
             Poll::Pending => stalled.as_mut().poll(task).map(Ok),
             ended => ended,
         }
@@ -83,7 +84,7 @@ async fn converse(
     .await
 }
 
-/// A connection's registration among those that are woken when the server drains.
+/// The registration of a connection to be woken when the server drains.
 struct ShutdownWatch<'a> {
     context: &'a WorkerContext,
     at: Option<usize>,
@@ -105,9 +106,9 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for ThisThread
     }
 }
 
-/// The most bytes of the names and metadata of one call. This is gRPC's default.
+/// The largest headers of one call (bytes). This is gRPC's default.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 
-/// The interval of pings. A client that vanished without a word is detected within this time and the timeout together.
+/// The interval of pings. A client that disappears is detected within this time plus the timeout.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Routes a call by its path to the service that answers it, within the call's deadline. It reads no message.
+//! Routes each call by its path to a service, and enforces the call's deadline. It does not decode messages.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -8,6 +8,7 @@ use api::v1::cache_server::CacheServer;
 use api::v1::compression_server::CompressionServer;
 use api::v1::scheduler_server::SchedulerServer;
 use api::v1::store_server::StoreServer;
+use device::TenantId;
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Request, Response};
 use send_wrapper::SendWrapper;
@@ -20,10 +21,12 @@ use units::Nanos;
 
 use super::cache::CacheService;
 use super::call::{self, Call};
+use super::caller::{Caller, Callers};
 use super::charge::{Arriving, Leaving, Meter};
 use super::compression::CompressionService;
 use super::scheduler::SchedulerService;
 use super::store::StoreService;
+use crate::access::Rights;
 use crate::context::{Peer, WorkerContext};
 use crate::counters::Grpc;
 use crate::scheduler::REPORT_BYTES_MAX;
@@ -33,18 +36,19 @@ pub(super) struct Router {
     context: Rc<WorkerContext>,
     meter: Rc<Meter>,
     peer: Peer,
+    callers: Callers,
     cache: Option<CacheServer<CacheService>>,
     compression: Option<CompressionServer<CompressionService>>,
-    /// The compression service for calls with several jobs. It accepts shorter messages.
+    /// The compression service for calls with several jobs, with a lower limit on the message size.
     many: Option<CompressionServer<CompressionService>>,
     store: Option<StoreServer<StoreService>>,
     scheduler: Option<SchedulerServer<SchedulerService>>,
-    /// Health and reflection, which are called rarely.
+    /// The routes of health and reflection.
     others: Routes,
 }
 
 impl Router {
-    pub(super) fn new(context: &Rc<WorkerContext>, meter: Rc<Meter>) -> Self {
+    pub(super) fn new(context: &Rc<WorkerContext>, meter: Rc<Meter>, callers: Callers) -> Self {
         let offered = context.services;
         let message_bytes_max =
             context.limits.item_bytes_max.as_usize() + api::wire::MESSAGE_SLACK_BYTES;
@@ -71,10 +75,10 @@ impl Router {
         });
         let (peer, others) = (Peer::enter(context), context.grpc_others.clone());
         let context = Rc::clone(context);
-        Self { context, meter, peer, cache, compression, many, store, scheduler, others }
+        Self { context, meter, peer, callers, cache, compression, many, store, scheduler, others }
     }
 
-    /// Answers one call. An error is an answer, too.
+    /// Answers one call. Errors become responses with an error status.
     pub(super) async fn answer(
         self: Rc<Self>,
         request: Request<Incoming>,
@@ -90,11 +94,14 @@ impl Router {
         let charge = self.meter.charge(request.headers())?;
         let clock = &self.context.clock;
         let deadline = limit.map(|limit| Nanos(clock.now().0.saturating_add(Nanos::from(limit).0)));
+        let caller = self.callers.caller(request.headers()).await?;
         let (mut parts, body) = request.into_parts();
-        let tenant = self.peer.tenant();
-        parts.extensions.insert(Call { charge: charge.clone(), deadline, tenant });
-        let body = Arriving { body, charge: charge.clone() };
-        let answer = self.dispatch(Request::from_parts(parts, body));
+        let of_role = caller.client().and_then(|client| client.tenant()).map(TenantId);
+        let tenant = of_role.unwrap_or_else(|| self.peer.tenant());
+        let call = Call { charge: charge.clone(), deadline, tenant, caller: caller.clone() };
+        parts.extensions.insert(call);
+        let body = Arriving { body, charge: charge.clone(), caller: caller.clone() };
+        let answer = self.dispatch(&caller, Request::from_parts(parts, body));
         let response = match limit {
             None => answer.await?,
             Some(limit) => {
@@ -103,19 +110,27 @@ impl Router {
                     Status::deadline_exceeded(format!("no answer within {limit_us} us"))
                 };
                 let response = tokio::time::timeout(limit, answer).await.map_err(|_| late())??;
-                // The timer is coarse, so the clock decides.
+                // The timer is coarse, so the clock is checked as well.
                 if deadline.is_some_and(|deadline| clock.now() > deadline) {
                     return Err(late());
                 }
                 response
             }
         };
-        Ok(response.map(|body| Body::new(Leaving::new(body, charge))))
+        Ok(response.map(|body| Body::new(Leaving::new(body, charge, caller))))
     }
 
-    async fn dispatch(&self, request: Request<Arriving>) -> Result<Response<Body>, Status> {
+    async fn dispatch(
+        &self,
+        caller: &Caller,
+        request: Request<Arriving>,
+    ) -> Result<Response<Body>, Status> {
         let path = request.uri().path();
         let service = path.strip_prefix('/').and_then(|path| path.split('/').next());
+        // Health and reflection are open to everybody.
+        if let Some(needed) = service.and_then(rights_of) {
+            self.callers.admit(caller, path, needed).await?;
+        }
         let counters = &self.context.counters.grpc;
         match service {
             Some(CacheServer::<CacheService>::NAME) => {
@@ -144,7 +159,19 @@ impl Router {
     }
 }
 
-/// Returns the service's answer. A service that this process does not have is not implemented.
+/// Returns the rights that calls of a service need in addition to those of what they do. Returns none for services that
+/// are open to everybody.
+fn rights_of(service: &str) -> Option<Rights> {
+    match service {
+        CacheServer::<CacheService>::NAME => Some(Rights::NONE),
+        CompressionServer::<CompressionService>::NAME => Some(Rights::COMPRESSION_SERVICE),
+        StoreServer::<StoreService>::NAME => Some(Rights::STORE_SERVICE),
+        SchedulerServer::<SchedulerService>::NAME => Some(Rights::SCHEDULER_SERVICE),
+        _ => None,
+    }
+}
+
+/// Calls a service. Returns `UNIMPLEMENTED` if this process does not have it.
 async fn call_of<S>(
     service: Option<&S>,
     request: Request<Arriving>,
@@ -162,7 +189,7 @@ where
 }
 
 impl Grpc {
-    /// Counts the outcome of a call, if these headers contain it.
+    /// Counts the outcome of a call, if `headers` contain its status.
     pub(super) fn ended(&self, headers: &HeaderMap) {
         let Some(code) = headers.get(Status::GRPC_STATUS) else { return };
         match Code::from_bytes(code.as_bytes()) {

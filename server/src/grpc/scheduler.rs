@@ -1,4 +1,4 @@
-//! Receives reports, answers queries and sends parameters. The scheduler decides what is stored and what is sent.
+//! The scheduler service over gRPC. It receives reports, answers queries and sends parameters.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use super::call::Call;
 use crate::context::WorkerContext;
 use crate::scheduler::{Refusal, Scheduler, Watcher};
 
-/// The scheduler service, on its worker's thread.
+/// The scheduler service of one worker thread.
 pub(super) struct SchedulerService(SendWrapper<Rc<WorkerContext>>);
 
 impl SchedulerService {
@@ -70,7 +70,7 @@ impl scheduler_server::Scheduler for SchedulerService {
     }
 }
 
-/// The parameters now and after every change, until the server drains.
+/// A stream of the current parameters and every later change, until the server drains.
 pub(super) struct Following {
     changes: WatchStream<PolicyParameters>,
     _watcher: Watcher,

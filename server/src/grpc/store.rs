@@ -1,5 +1,5 @@
-//! Stored values over gRPC: the same backend, without compression or decompression. The session decides what a command
-//! means.
+//! The store service over gRPC. It reads and writes stored values without compression or decompression. A
+//! session executes the commands.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,18 +20,20 @@ use units::Nanos;
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::call::Call;
+use super::caller::{Caller, denied};
 use super::charge::Charge;
+use crate::access::Rights;
 use crate::backend::{Failure, Issue, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
 use crate::session::{self, NoAnswer};
 use crate::upstream::Traffic;
 use crate::values::Stored;
 
-/// The store service, on its worker's thread.
+/// The store service of one worker thread.
 pub(super) struct StoreService(SendWrapper<Rc<WorkerContext>>);
 
 impl StoreService {
-    /// Creates the service in the context that the worker made for it.
+    /// Creates the service with the context that the worker made for it.
     pub(super) fn new(context: SendWrapper<Rc<WorkerContext>>) -> Self {
         let inner = context.of_store.as_ref().map(Rc::clone);
         Self(inner.map_or(context, SendWrapper::new))
@@ -55,7 +57,7 @@ impl Store for StoreService {
 
     async fn set(&self, request: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
         let context = Rc::clone(&self.0);
-        SendWrapper::new(set(context, request.into_inner())).await.map(Response::new)
+        SendWrapper::new(set(context, request)).await.map(Response::new)
     }
 
     async fn delete(
@@ -63,7 +65,7 @@ impl Store for StoreService {
         request: Request<DeleteRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
         let context = Rc::clone(&self.0);
-        SendWrapper::new(delete(context, request.into_inner())).await.map(Response::new)
+        SendWrapper::new(delete(context, request)).await.map(Response::new)
     }
 
     async fn execute(
@@ -79,21 +81,29 @@ async fn execute(
     context: Rc<WorkerContext>,
     mut request: Request<ExecuteRequest>,
 ) -> Result<ExecuteResponse, Status> {
-    let budget = CallBudget::from_request(&context, &mut request)?;
+    let (budget, caller) = CallBudget::from_request(&context, &mut request)?;
     let parts = request.into_inner().parts;
     if parts.len() > PARTS_MAX {
         let given = parts.len();
         return Err(Status::invalid_argument(format!("{given} parts; at most {PARTS_MAX}")));
     }
-    let parts = match session::execute(&context, parts, budget.clone().for_session()).await {
+    let parts = match session::execute(
+        &context,
+        caller.client(),
+        parts,
+        budget.clone().for_session(),
+    )
+    .await
+    {
         Ok(parts) => parts,
-        Err(NoAnswer::NoRoom) => return Err(budget.exceeded()),
+        Err(NoAnswer::OverBudget) => return Err(budget.exceeded()),
+        Err(NoAnswer::Denied(denial)) => return Err(denied(denial)),
         Err(error) => return Err(Status::invalid_argument(error.to_string())),
     };
     let values_bytes = parts.iter().map(Bytes::len).sum::<usize>();
     let answer = ExecuteResponse { parts };
     let around_bytes = answer.encoded_len() - values_bytes;
-    // RESOURCE_EXHAUSTED is for calls that did nothing, because clients send them again.
+    // Clients retry after RESOURCE_EXHAUSTED, so it is returned only for calls without effect.
     budget.reserve(around_bytes).await.map_err(|_| budget.exceeded())?;
     Ok(answer)
 }
@@ -102,7 +112,8 @@ async fn get(
     context: Rc<WorkerContext>,
     mut request: Request<GetRequest>,
 ) -> Result<GetResponse, Status> {
-    let budget = CallBudget::from_request(&context, &mut request)?;
+    let (budget, caller) = CallBudget::from_request(&context, &mut request)?;
+    caller.check("Store/Get", Rights::READ, [&request.get_ref().key[..]])?;
     let issued = issue_get(&context, &request.get_ref().key)?;
     let item = found(issued.meta_item().await)?;
     budget.reserve(item.value.len()).await?;
@@ -114,12 +125,13 @@ async fn multi_get(
     context: Rc<WorkerContext>,
     mut request: Request<MultiGetRequest>,
 ) -> Result<MultiGetResponse, Status> {
-    let budget = CallBudget::from_request(&context, &mut request)?;
+    let (budget, caller) = CallBudget::from_request(&context, &mut request)?;
     let keys = &request.get_ref().keys;
     if keys.len() > KEYS_MAX {
         let asked = keys.len();
         return Err(Status::invalid_argument(format!("{asked} keys; at most {KEYS_MAX}")));
     }
+    caller.check("Store/MultiGet", Rights::READ, keys.iter().map(|key| &key[..]))?;
     let issued = keys.iter().map(|key| issue_get(&context, key));
     let issued: Vec<_> = issued.collect::<Result<_, _>>()?;
     let mut items = Vec::with_capacity(issued.len());
@@ -131,7 +143,13 @@ async fn multi_get(
     Ok(MultiGetResponse { items })
 }
 
-async fn set(context: Rc<WorkerContext>, request: SetRequest) -> Result<SetResponse, Status> {
+async fn set(
+    context: Rc<WorkerContext>,
+    mut request: Request<SetRequest>,
+) -> Result<SetResponse, Status> {
+    let Call { caller, .. } = Call::from_request(&mut request)?;
+    let request = request.into_inner();
+    caller.check("Store/Set", Rights::WRITE, [&request.key[..]])?;
     let key = key(&request.key)?;
     let mode = match (request.mode(), request.compare_cas) {
         (set_request::Mode::Set, _) => b'S',
@@ -172,7 +190,7 @@ async fn set(context: Rc<WorkerContext>, request: SetRequest) -> Result<SetRespo
         Written::Stored { .. } => set_response::Outcome::Stored,
         Written::NotStored => set_response::Outcome::NotStored,
         Written::Exists => set_response::Outcome::Exists,
-        // memcached gives the same answer to a replace.
+        // memcached answers a replace in the same way.
         Written::NotFound if request.compare_cas == 0 => set_response::Outcome::NotStored,
         Written::NotFound => set_response::Outcome::NotFound,
     };
@@ -181,8 +199,11 @@ async fn set(context: Rc<WorkerContext>, request: SetRequest) -> Result<SetRespo
 
 async fn delete(
     context: Rc<WorkerContext>,
-    request: DeleteRequest,
+    mut request: Request<DeleteRequest>,
 ) -> Result<DeleteResponse, Status> {
+    let Call { caller, .. } = Call::from_request(&mut request)?;
+    let request = request.into_inner();
+    caller.check("Store/Delete", Rights::DELETE, [&request.key[..]])?;
     let key = key(&request.key)?;
     let mut text = Vec::new();
     request::meta_delete(&mut text, &key).end();
@@ -191,7 +212,12 @@ async fn delete(
     else {
         return Err(misread(&text));
     };
-    let outcome = context.backend.meta_delete(&meta).meta_outcome().await.map_err(failed)?;
+    let outcome = context
+        .backend
+        .meta_delete(&meta, Traffic::Interactive)
+        .meta_outcome()
+        .await
+        .map_err(failed)?;
     Ok(DeleteResponse { found: outcome != MetaOutcome::NotFound })
 }
 
@@ -210,7 +236,7 @@ fn issue_get(context: &WorkerContext, bytes: &[u8]) -> Result<Issue<Option<MetaI
 fn found(item: Outcome<Option<MetaItem>>) -> Result<GetResponse, Status> {
     Ok(match item.map_err(failed)? {
         None => GetResponse::default(),
-        Some(MetaItem { facts, value }) => GetResponse {
+        Some(MetaItem { facts, value, .. }) => GetResponse {
             found: true,
             value: value.unwrap_or_default(),
             is_frame: false,
@@ -227,7 +253,7 @@ fn key(bytes: &[u8]) -> Result<MetaKey<'_>, Status> {
 fn failed(failure: Failure) -> Status {
     match failure {
         Failure::Link(_) => Status::unavailable(failure.to_string()),
-        Failure::OutOfMemory | Failure::NoRoom(_) => {
+        Failure::OutOfMemory | Failure::OverBudget(_) => {
             Status::resource_exhausted(failure.to_string())
         }
         Failure::Line(_) => Status::failed_precondition(failure.to_string()),
@@ -238,12 +264,12 @@ fn misread(line: &[u8]) -> Status {
     Status::internal(format!("our own line is misread: {}", line.escape_ascii()))
 }
 
-/// The memory limit for an answer. The call waits for memory, because a refusal would not undo what the call did.
+/// The memory budget for a response. A call waits for memory, because a refusal would not undo the call.
 #[derive(Clone)]
 struct CallBudget {
     context: Rc<WorkerContext>,
     charge: Charge,
-    /// The time on the worker's clock until which the call may wait and still send its answer.
+    /// The latest time to which the call may wait and still answer by its deadline, on the worker's clock.
     until: Option<Nanos>,
 }
 
@@ -251,27 +277,27 @@ impl CallBudget {
     fn from_request<T>(
         context: &Rc<WorkerContext>,
         request: &mut Request<T>,
-    ) -> Result<Self, Status> {
-        let Call { charge, deadline, .. } = Call::from_request(request)?;
+    ) -> Result<(Self, Caller), Status> {
+        let Call { charge, deadline, caller, .. } = Call::from_request(request)?;
         let now = context.clock.now().0;
         let until = deadline.map(|Nanos(deadline)| {
             Nanos(now + deadline.saturating_sub(now) / ANSWER_SHARE * (ANSWER_SHARE - 1))
         });
-        Ok(Self { context: Rc::clone(context), charge, until })
+        Ok((Self { context: Rc::clone(context), charge, until }, caller))
     }
 
-    /// Takes memory for the answer. Returns `OUT_OF_RANGE` at once for bytes that can never be held here, and
-    /// `RESOURCE_EXHAUSTED` if no memory becomes free.
+    /// Takes memory for the response. Returns `OUT_OF_RANGE` at once if the connection's limit is too low for
+    /// `bytes`, or `RESOURCE_EXHAUSTED` if no memory becomes free in time.
     async fn reserve(&self, bytes: usize) -> Result<(), Status> {
         let clock = &self.context.clock;
-        let longest = clock.now().0.saturating_add(Nanos::from(ROOM_WAIT_MAX).0);
+        let longest = clock.now().0.saturating_add(Nanos::from(BUDGET_WAIT_MAX).0);
         let until = self.until.map_or(longest, |until| until.0.min(longest));
         loop {
             match self.charge.grow(bytes) {
                 Ok(()) => return Ok(()),
                 Err(_) if !self.charge.may_ever_grow(bytes) => return Err(self.exceeded()),
                 Err(status) if clock.now().0 >= until => return Err(status),
-                Err(_) => tokio::time::sleep(ROOM_PAUSE).await,
+                Err(_) => tokio::time::sleep(BUDGET_RETRY_AFTER).await,
             }
         }
     }
@@ -291,15 +317,15 @@ impl CallBudget {
     }
 }
 
-/// The most keys of one call, as in cache.proto.
+/// The maximum number of keys in one call, as in cache.proto.
 const KEYS_MAX: usize = 100;
 
-/// The most parts of a command: a line, its value and CR LF, and one to spare. A part costs more memory than its bytes.
+/// The maximum number of parts of a command, which bounds their overhead: line, value, CR LF, plus one.
 const PARTS_MAX: usize = 4;
 
-/// The share of a call's time that is left for its answer: one part in this many.
+/// The denominator of the share of a call's time that is reserved for sending the response: 1 in 4.
 const ANSWER_SHARE: u64 = 4;
 
-/// The longest wait for memory. If others hold theirs for this long, they will not release it soon.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
-const ROOM_PAUSE: Duration = Duration::from_millis(2);
+/// The longest wait for memory.
+const BUDGET_WAIT_MAX: Duration = Duration::from_secs(1);
+const BUDGET_RETRY_AFTER: Duration = Duration::from_millis(2);

@@ -1,6 +1,5 @@
-//! A process's counts as sparse vectors of numbers that only grow: their differences, their sums, and their conversion
-//! from and to the messages of the API. Names and lengths that no honest process sends are refused here, before
-//! anything is stored.
+//! The counts of a process as sparse vectors of monotonic counters: differences, sums, and conversion from
+//! and to the messages of the API. Reports with invalid names or lengths are refused here.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,8 @@ use api::v1::{DeviceCounts, PathCounts, ReportRequest, SizeCounts};
 
 use super::Refusal;
 
-/// The key of counts within an instance: a path, a device, a fallback, or the process itself.
+/// The key of counts within an instance: a path (op, device, placement and reason of jobs), a device, a
+/// fallback, or the process itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Path { op: String, device: String, placement: String, reason: String },
@@ -27,7 +27,7 @@ impl Key {
         }
     }
 
-    /// Returns the memory of the key itself.
+    /// Returns the memory of the key.
     pub(super) fn bytes(&self) -> u64 {
         let text = match self {
             Key::Path { op, device, placement, reason } => {
@@ -41,11 +41,11 @@ impl Key {
     }
 }
 
-/// Numbers by slot, in the order of slots and without zeros.
+/// Counts by slot, sorted by slot and without zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts(Vec<(u16, u64)>);
 
-/// The counts of a process or of several, by key.
+/// The counts of one or several processes, by key.
 pub(crate) type Counted = BTreeMap<Key, Counts>;
 
 impl Counts {
@@ -57,7 +57,7 @@ impl Counts {
         self.0.is_empty()
     }
 
-    /// Returns the counts since `earlier`, or the slot that decreased.
+    /// Returns the difference from `earlier`. The error is a slot that decreased.
     pub(super) fn since(&self, earlier: &Counts) -> Result<Counts, u16> {
         let gone = |(slot, _): &&(u16, u64)| self.get(*slot) == 0;
         if let Some((slot, _)) = earlier.0.iter().find(gone) {
@@ -95,7 +95,7 @@ impl Counts {
         Counts(slots)
     }
 
-    /// Returns the counts of a path whose classes are in range.
+    /// Converts the counts of a path. Its classes must be in range.
     pub(super) fn of_path(path: &PathCounts) -> Self {
         let scalars = [
             (JOBS, path.jobs),
@@ -134,7 +134,7 @@ impl Counts {
         Self::from_slots([(JOBS, jobs)].into_iter())
     }
 
-    /// Returns the classes of sizes that occurred.
+    /// Returns the size classes that have jobs.
     pub(crate) fn sizes(&self) -> Vec<SizeCounts> {
         let size = |log2| {
             let slot = size_slot(log2);
@@ -151,12 +151,12 @@ impl Counts {
         (0..CLASSES as u32).map(size).filter(|size| size.jobs > 0).collect()
     }
 
-    /// Returns the jobs by service time, see [`PathCounts::service_log2_ns`].
+    /// Returns the numbers of jobs by class of service time, see [`PathCounts::service_log2_ns`].
     pub(crate) fn service_classes(&self) -> Vec<u64> {
         self.classes(SERVICE_CLASSES)
     }
 
-    /// Returns the jobs by queueing time in the same classes.
+    /// Returns the numbers of jobs by class of queueing time, in the same classes as service times.
     pub(crate) fn queueing_classes(&self) -> Vec<u64> {
         self.classes(QUEUEING_CLASSES)
     }
@@ -168,10 +168,10 @@ impl Counts {
     }
 }
 
-/// Returns the counts of a report.
+/// Converts a report to counts.
 ///
 /// # Errors
-/// Returns [`Refusal::Invalid`] for names, classes and numbers of entries that no honest process sends.
+/// Returns [`Refusal::Invalid`] for invalid names or classes and for too many entries.
 pub(super) fn read(report: &ReportRequest) -> Result<Counted, Refusal> {
     at_most("paths", report.paths.len(), PATHS_MAX)?;
     at_most("devices", report.devices.len(), DEVICES_MAX)?;
@@ -198,7 +198,7 @@ pub(super) fn read(report: &ReportRequest) -> Result<Counted, Refusal> {
         }
     }
     insert(&mut counted, Key::Process, Counts::of_process(report.cpu_ns))?;
-    // Counts that are all zero take no memory.
+    // Keys without counts are not stored.
     counted.retain(|_, counts| !counts.is_empty());
     Ok(counted)
 }
@@ -253,7 +253,7 @@ pub(crate) fn write(counted: &Counted) -> (Vec<PathCounts>, Vec<DeviceCounts>) {
     (paths, devices.into_iter().map(named).collect())
 }
 
-/// Returns what a slot counts, for messages.
+/// Returns the name of a slot, for messages.
 pub(super) fn slot_name(key: &Key, slot: u16) -> String {
     let names: &[&str] = match key {
         Key::Path { .. } => &PATH_SLOTS,
@@ -271,7 +271,7 @@ pub(super) fn slot_name(key: &Key, slot: u16) -> String {
     }
 }
 
-/// Checks that a name may be stored and shown.
+/// Checks the length of a name and that it has no control characters.
 pub(super) fn name(field: &str, text: &str, bytes_max: usize) -> Result<(), Refusal> {
     let count = text.len();
     if !(1..=bytes_max).contains(&count) {
@@ -342,20 +342,21 @@ const DEVICE_SLOTS: [&str; 4] = ["lost", "timeouts", "probes", "restored"];
 
 pub(crate) const CPU_NS: u16 = 0;
 
-/// The number of classes. A 64-bit number has this many powers of two.
+/// The number of classes: one for each power of two of a 64-bit number.
 const CLASSES: u16 = 64;
 const SIZES: u16 = PATH_SLOTS.len() as u16;
 const SIZE_FIELDS: u16 = 6;
 const SERVICE_CLASSES: u16 = SIZES + CLASSES * SIZE_FIELDS;
 const QUEUEING_CLASSES: u16 = SERVICE_CLASSES + CLASSES;
 
-/// The most paths of a report. Two ops on four devices, with every placement and reason that occurs, have about fifty.
+/// The maximum number of paths in a report, which are combinations of op, device, placement and reason. Two
+/// ops on four devices have about fifty.
 const PATHS_MAX: usize = 256;
 const DEVICES_MAX: usize = 64;
 const FALLBACKS_MAX: usize = 32;
-/// The longest name of a device (bytes). It is the value of a configuration key, which has the same limit.
+/// The longest name of a device (bytes), which is also the limit of the configuration key.
 const DEVICE_BYTES_MAX: usize = 128;
-/// The longest word (bytes). Ops, placements and reasons are words of this project.
+/// The longest name of an op, a placement or a reason (bytes).
 const WORD_BYTES_MAX: usize = 64;
 
 #[cfg(test)]

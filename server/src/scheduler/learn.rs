@@ -1,7 +1,7 @@
-//! Turns the counts that a report adds into job reports for `policy::scheduling`. These are sums over placements and
-//! reasons, for the ops that exist. The times of failed jobs are not honest, so a path on which much failed is left
-//! out. A few jobs take far longer than the others, because a core was late or preempted. Their times are cut to what
-//! is still usual.
+//! Converts the counts that a report adds to job reports for `policy::scheduling`, summed over placements and
+//! reasons. Unknown ops are ignored. The times of failed jobs are not representative, so counts with many
+//! failures are left out. A few jobs take far longer than the others because a core was late or preempted;
+//! their times are capped.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use units::{Nanos, Op};
 use super::counts::{self, Counts, Key};
 use super::history::Step;
 
-/// Learns from the counts that one report adds.
+/// Updates the fitted costs with the counts that one report adds.
 pub(super) fn observe(fitted: &mut Scheduling, report: &ReportRequest, step: &Step, now: Nanos) {
     let busy = busy(step, report.threads);
     let reporter = &report.instance;
@@ -25,8 +25,7 @@ pub(super) fn observe(fitted: &mut Scheduling, report: &ReportRequest, step: &St
     }
 }
 
-/// Returns the share of its threads' time in which a process was at work; 0 if it does not report how many threads it
-/// has.
+/// Returns the CPU utilization of a process's threads (0 to 1), or 0 if their number is not reported.
 fn busy(step: &Step, threads: u32) -> f64 {
     let spent = step.more.iter().find(|(key, _)| **key == Key::Process);
     let spent_ns = spent.map_or(0, |(_, counts)| counts.get(counts::CPU_NS));
@@ -34,10 +33,13 @@ fn busy(step: &Step, threads: u32) -> f64 {
     if all_ns > 0.0 { (spent_ns as f64 / all_ns).min(1.0) } else { 0.0 }
 }
 
-/// The sums of one op on one device, by class of size.
+/// The sums over the jobs of one op on one device, by size class. A key is the binary logarithm of the
+/// smallest size of its class (bytes).
 pub(super) type BySize = BTreeMap<u32, SizeSums>;
 
-/// Returns the sums of paths by op and device. Their times are as reported or, with `is_cut`, cut to what is usual.
+/// Returns, for each op and device, the sums over the counted jobs, by size class. A sum covers all
+/// placements and the reasons for them. Counts of unknown ops and counts with many failed jobs are left out.
+/// If `is_cut` is true, unusually long times are capped.
 pub(super) fn by_device<'a>(
     counted: impl IntoIterator<Item = (&'a Key, &'a Counts)>,
     is_cut: bool,
@@ -62,7 +64,7 @@ pub(super) fn by_device<'a>(
             sum.work_bytes = sum.work_bytes.saturating_add(size.work_bytes);
             let scaled = |ns: u64, share: f64| (ns as f64 * share) as u64;
             sum.service_ns = sum.service_ns.saturating_add(scaled(size.service_ns, service));
-            // In software a job waits only for what was tried elsewhere before.
+            // The waiting time of a job in software is due to an earlier attempt on a device and not counted.
             let queueing = if device == SOFTWARE { 0.0 } else { queueing };
             sum.queueing_ns = sum.queueing_ns.saturating_add(scaled(size.queueing_ns, queueing));
             sum.host_jobs = sum.host_jobs.saturating_add(size.host_jobs);
@@ -72,8 +74,8 @@ pub(super) fn by_device<'a>(
     sums
 }
 
-/// Returns the share that is left of times once those far above the 90th percentile are cut. The times are counted by
-/// powers of two.
+/// Returns the ratio of the capped to the uncapped sum of times. Times far above the 90th percentile are
+/// capped. `log2_ns` counts jobs by the power of two of their time (ns).
 fn usual_share(log2_ns: &[u64]) -> f64 {
     let total: u128 = log2_ns.iter().map(|jobs| u128::from(*jobs)).sum();
     let mut reached = 0;
@@ -92,15 +94,14 @@ fn usual_share(log2_ns: &[u64]) -> f64 {
     left / all
 }
 
-/// Longer times count as the 90th percentile multiplied by this factor.
+/// The cap on times, as a multiple of the 90th percentile.
 const USUAL_TIMES: f64 = 4.0;
 
-/// The longest time that a report may cover (ms). The first report of a process covers all of its life, and a day of it
-/// is as good.
+/// The limit on the covered time of a report (ms). The first report covers a process's whole life.
 const COVERED_MS_MAX: u64 = 86_400_000;
 
-/// Sums in which more than one in this many jobs failed are not used. Fewer failed jobs lower a mean by as little as
-/// the error of the curves.
+/// Paths on which more than one in this many jobs failed are not used. Fewer failures change the mean time by
+/// less than the error of the curves.
 const FAILED_DIVISOR: u64 = 100;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The scheduler of a process that has one, and what every process reports to its scheduler. The scheduler stores
-//! counts ([`history`]), shows them ([`view`]), and sends parameters of the placement policy ([`parameters`]). The
-//! parameters are those of the configuration and, if the configuration says so, those that `policy::scheduling`
-//! computes from the reports ([`learn`]). Nothing here decides their values.
+//! The scheduler, and the reports of a process to its scheduler. The scheduler stores counts ([`history`]),
+//! shows them ([`view`]), and sends parameters of the placement policy ([`parameters`]). The parameters come
+//! from the configuration and, if so configured, from the fit of `policy::scheduling` to the reports
+//! ([`learn`]).
 
 pub(crate) mod counts;
 mod history;
@@ -27,7 +27,7 @@ use history::{Bounds, Filter, History, InstanceSnapshot};
 
 pub(crate) use reporter::{Reporter, Reporting};
 
-/// Collects the reports of processes and sends them parameters. There is one per process, shared by its threads.
+/// Collects reports and sends parameters to followers. The threads of a process share one scheduler.
 pub(crate) struct Scheduler {
     history: Mutex<History>,
     fitted: Mutex<Scheduling>,
@@ -49,13 +49,13 @@ pub(crate) struct Received {
 /// The reason why a report is not stored, or why another watcher is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// The report is one that no honest process sends. The author of the process must act.
+    /// The report is malformed. The author of the reporting program must act.
     #[error("{0}")]
     Invalid(String),
     /// The report contradicts earlier reports. The operator of the reporting process must act.
     #[error("{0}")]
     Back(String),
-    /// There is no capacity. The operator of the scheduler must act.
+    /// A limit of the scheduler is reached. Its operator must act.
     #[error("{0}")]
     Exhausted(String),
 }
@@ -82,10 +82,10 @@ impl Scheduler {
         }
     }
 
-    /// Stores a report, and learns from the counts that it adds.
+    /// Stores a report and updates the fitted costs with it.
     ///
     /// # Errors
-    /// Returns a [`Refusal`]; nothing of the report is stored then.
+    /// Returns a [`Refusal`]. In this case no part of the report is stored.
     pub(crate) fn report(
         &self,
         report: &ReportRequest,
@@ -137,7 +137,7 @@ impl Scheduler {
         self.history.lock().query(&Filter::default(), now)
     }
 
-    /// Returns the memory of what is stored.
+    /// Returns the memory of the stored reports.
     pub(crate) fn bytes(&self) -> ByteCount {
         self.history.lock().bytes()
     }
@@ -151,15 +151,15 @@ impl Scheduler {
         self.watchers.load(Ordering::Relaxed)
     }
 
-    /// Returns the parameters in force.
+    /// Returns the current parameters.
     pub(crate) fn parameters(&self) -> PolicyParameters {
         self.parameters.borrow().clone()
     }
 
-    /// Adds a caller that follows the parameters.
+    /// Subscribes a caller to the parameters.
     ///
     /// # Errors
-    /// Returns [`Refusal::Exhausted`] if as many callers follow as instances may report.
+    /// Returns [`Refusal::Exhausted`] if `scheduler.instances_max` callers already follow.
     pub(crate) fn watch(self: &Arc<Self>) -> Result<Watcher, Refusal> {
         let watcher = Watcher { scheduler: Arc::clone(self), changes: self.parameters.subscribe() };
         let before = self.watchers.fetch_add(1, Ordering::Relaxed);
@@ -171,8 +171,7 @@ impl Scheduler {
         )))
     }
 
-    /// Applies the keys that may change while the server runs. Changed parameters get a new revision and are sent to
-    /// all followers.
+    /// Applies the hot keys of a new configuration, and sends changed parameters with a new revision.
     pub(crate) fn reload(&self, config: &SchedulerConfig) {
         self.report_every_ms.store(config.report_every_ms, Ordering::Relaxed);
         self.fitted.lock().set_tick(tick(config));
@@ -180,7 +179,7 @@ impl Scheduler {
         self.send();
     }
 
-    /// Sends the current parameters, unless they equal those that were sent last.
+    /// Sends the current parameters if they differ from the last ones.
     fn send(&self) {
         let (fitted, config) = (self.fitted.lock(), self.config.lock());
         self.parameters.send_if_modified(|current| {
@@ -194,7 +193,7 @@ impl Scheduler {
     }
 }
 
-/// Returns the time between decisions, which are made at the pace of reports.
+/// Returns the time between decisions, which is the interval of reports.
 fn tick(config: &SchedulerConfig) -> Nanos {
     Nanos::millis(config.report_every_ms)
 }
@@ -211,12 +210,12 @@ impl Drop for Watcher {
     }
 }
 
-/// The longest report (bytes). An honest report with every path that occurs takes some tens of KiB. A longer report is
-/// refused before it is decoded: an empty path takes two bytes on the wire and a hundred times as many in memory.
+/// The longest report (bytes). Real reports take some tens of KiB. Longer reports are refused before they are
+/// decoded, because an empty path takes two bytes on the wire and a hundred times as many in memory.
 pub(crate) const REPORT_BYTES_MAX: usize = 256 << 10;
 
-/// The silence after which an instance may be replaced by a new one, if there is no room for both.
+/// The time without reports after which a new instance may replace an old one at the limit.
 const SILENT_AFTER: Nanos = Nanos::secs(10);
 
-/// The first revision. Processes that follow no parameters yet report revision 0.
+/// The first revision of parameters. Processes without parameters report revision 0.
 const FIRST_REVISION: u64 = 1;

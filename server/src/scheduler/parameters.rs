@@ -1,5 +1,5 @@
-//! The parameters that a scheduler sends, made from its configuration and from what it fitted; and the configuration
-//! that results from them in a process that follows them. Unknown policies and values out of range change nothing.
+//! Computes the parameters that a scheduler sends, and the configuration of a process that follows them.
+//! Parameters with unknown policies or values out of range are refused.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::config::{
     ParametersWord, PolicyName, PolicyWord, RuntimeSection, SchedulerConfig, convert,
 };
 
-/// Returns the parameters that a scheduler with this configuration sends after it has learnt `fitted`.
+/// Returns the parameters that a scheduler sends, from its configuration and its fitted costs.
 pub(super) fn to_send(
     config: &SchedulerConfig,
     fitted: &Scheduling,
@@ -41,11 +41,11 @@ pub(super) fn to_send(
     }
 }
 
-/// Returns the policy under these parameters and the configuration that holds with it. `configured` is the process's
-/// configuration; `devices` are the names of its devices.
+/// Returns the policy and the configuration of a process that follows `sent`. `configured` is the
+/// configuration of the process, and `devices` are the names of its devices.
 ///
 /// # Errors
-/// Describes what is not valid, and what would be valid.
+/// Describes the invalid value and the valid ones.
 pub(super) fn policy(
     sent: &PolicyParameters,
     configured: &RuntimeSection,
@@ -68,7 +68,7 @@ pub(super) fn policy(
     Ok((Arc::new(policy), runtime))
 }
 
-/// Returns the fitted offloads whose devices and ops this process has.
+/// Returns the fitted offloads for the devices and ops of this process.
 fn offloads(sent: &PolicyParameters, devices: &[&str]) -> Result<Vec<Offload>, String> {
     let count = sent.offloads.len();
     if count > OFFLOADS_MAX {
@@ -100,10 +100,10 @@ fn offloads(sent: &PolicyParameters, devices: &[&str]) -> Result<Vec<Offload>, S
     Ok(offloads)
 }
 
-/// Returns the configuration that holds under these parameters. `configured` is the process's configuration.
+/// Returns `configured` with the values that `parameters` override.
 ///
 /// # Errors
-/// Describes what is not valid, and what would be valid.
+/// Describes the invalid value and the valid ones.
 fn followed(
     parameters: &PolicyParameters,
     configured: &RuntimeSection,
@@ -132,12 +132,12 @@ fn followed(
     Ok(runtime)
 }
 
-/// The most offloads that are accepted. No scheduler fits as many.
+/// The maximum number of offloads in received parameters.
 const OFFLOADS_MAX: usize = 1_024;
 
 const WEIGHTS: std::ops::RangeInclusive<u16> = 1..=1_000;
 
-/// The number of characters of a received text that are shown.
+/// The number of characters of a received text that are shown in an error.
 const SHOWN_CHARS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
         let sent = PolicyParameters { inline_bytes_max: Some(u64::MAX), ..<_>::default() };
         assert!(followed(&sent, &configured).unwrap_err().contains("inline_bytes_max"));
     }
-    /// Returns what is learnt when software takes ten times as long as the device at every size.
+    /// Returns the costs learnt if software takes ten times as long as the device at every size.
     fn learnt() -> Scheduling {
         let mut fitted = nothing();
         for second in 1..10 {

@@ -1,6 +1,6 @@
-//! The exchange between a process and its scheduler. The process sends its counts at the pace that the scheduler
-//! requests. It receives parameters of the placement policy and passes them to the workers. A scheduler that is away,
-//! slow or wrong does not change how the process serves.
+//! The exchange between a process and its scheduler. The process sends its counts at the interval that the
+//! scheduler requests, and passes received parameters of the placement policy to its workers. A scheduler
+//! that is unavailable, slow or wrong does not affect clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Reporting {
     pub(crate) kept: Counter,
     /// Reports that the scheduler refused.
     pub(crate) refused: Counter,
-    /// Reports that did not reach the scheduler, or that it did not answer in time.
+    /// Reports that did not reach the scheduler or were not answered in time.
     pub(crate) failed: Counter,
     /// Parameters that were passed to the workers.
     pub(crate) applied: Counter,
@@ -39,12 +39,12 @@ pub(crate) struct Reporting {
 }
 
 impl Reporting {
-    /// Returns the revision of the parameters in use; 0 for none.
+    /// Returns the revision of the parameters in use, or 0 if there are none.
     pub(crate) fn revision(&self) -> u64 {
         self.revision.load(Ordering::Relaxed)
     }
 
-    /// Logs once per outage that the scheduler is away, whichever of the two calls notices it.
+    /// Logs, once per outage, that the scheduler does not take reports.
     fn away(&self, address: &str, status: &Status) {
         if !self.is_away.swap(true, Ordering::Relaxed) {
             let (code, why) = (status.code(), status.message());
@@ -71,10 +71,10 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// Creates the reporter of a process that has a scheduler. It must be called within the control thread's executor.
+    /// Creates the reporter. It must be called on the executor of the control thread.
     ///
     /// # Errors
-    /// Describes an address that is not valid.
+    /// Describes why the scheduler's address is not valid.
     pub(crate) fn new(plan: Arc<Plan>, workers: Arc<[Worker]>) -> Result<Self, String> {
         let config = &plan.config;
         let address = config.scheduler.address.clone();
@@ -158,7 +158,7 @@ impl Reporter {
         }
     }
 
-    /// Passes parameters to the workers. If they are not valid, the workers keep the previous ones.
+    /// Passes received parameters to the workers. Invalid parameters are ignored.
     fn take(&self, sent: &PolicyParameters) {
         let reporting = &self.plan.reporting;
         let (devices, accelerators) = (&self.plan.devices, self.plan.accelerators);
@@ -174,7 +174,7 @@ impl Reporter {
             }
         };
         for worker in self.workers.iter() {
-            worker.tell(WorkerMessage::Policy(Arc::clone(&policy)));
+            worker.send(WorkerMessage::Policy(Arc::clone(&policy)));
         }
         reporting.revision.store(sent.revision, Ordering::Relaxed);
         reporting.applied.up();
@@ -203,8 +203,7 @@ impl Reporter {
         }
     }
 
-    /// Returns the number of threads that serve, including those of the worker device if there is one. The reported CPU
-    /// time covers both.
+    /// Returns the number of threads of workers and of the worker device, which the CPU time includes.
     fn threads(&self) -> u32 {
         let has_device = self.plan.devices.iter().any(|device| device.name() == "worker");
         let of_device = if has_device { self.plan.config.runtime.workers } else { 0 };
@@ -282,7 +281,7 @@ fn message(path: runtime::metrics::PathCount) -> PathCounts {
     }
 }
 
-/// Returns the configured name, or the host's name with the process id.
+/// Returns the configured name or, if none is set, the host name with the process id.
 fn instance(config: &Config) -> String {
     if !config.scheduler.instance.is_empty() {
         return config.scheduler.instance.clone();
@@ -307,13 +306,13 @@ fn role(config: &Config) -> String {
     names.join(",")
 }
 
-/// Returns a number that differs between any two starts of a process on one machine.
+/// Returns a number that is different for each start of a process on a machine.
 fn epoch() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The wait before the next attempt.
+/// The exponential backoff between attempts.
 #[derive(Default)]
 struct Backoff(Option<Duration>);
 
@@ -325,24 +324,23 @@ impl Backoff {
     }
 }
 
-/// The status codes with which a scheduler that is there refuses a report.
+/// The status codes with which a working scheduler refuses a report.
 const REFUSALS: [Code; 4] =
     [Code::InvalidArgument, Code::FailedPrecondition, Code::ResourceExhausted, Code::OutOfRange];
 
-/// The period of reports until the scheduler has named one.
+/// The interval of reports until the scheduler requests another.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// The shortest period, whatever the scheduler requests. A shorter period costs more than its reports are worth.
+/// The shortest interval of reports, even if the scheduler requests a shorter one.
 const REPORT_EVERY_MIN: Duration = Duration::from_millis(10);
 const REPORT_EVERY_MAX: Duration = Duration::from_secs(86_400);
 
-/// The first wait after a failed attempt. Later waits are longer.
+/// The wait after the first failed attempt.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// The longest wait. A scheduler that is back is found within this time. A scheduler that is away costs one attempt per
-/// this time.
+/// The longest wait between attempts.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest name of a host. A label of DNS has at most 63 characters.
+/// The longest host name (characters), from the limit of a DNS label.
 const HOST_CHARS_MAX: usize = 63;

@@ -1,5 +1,5 @@
-//! The numbers that the scheduler's page and its JSON form show for a window of time: rates, means and bounds of
-//! quantiles, by path, size and device. The page decides how to present them.
+//! The numbers on the scheduler's page and in its JSON for a window of time: rates, means and bounds of
+//! quantiles, by size, device and path. A path is a combination of op, device, placement and reason.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use super::history::{Filter, InstanceSnapshot};
 use super::{Scheduler, learn};
 use crate::config::ParametersWord;
 
-/// Everything that the page shows.
+/// All numbers on the scheduler's page.
 #[derive(Debug, Serialize)]
 pub(crate) struct View {
-    /// The length of the window before now (ms); 0 for everything that is known.
+    /// The length of the window that ends now (ms). 0 means the whole history.
     pub(crate) window_ms: u64,
     pub(crate) report_every_ms: u64,
     pub(crate) parameters: Sent,
@@ -33,8 +33,8 @@ pub(crate) struct View {
 #[derive(Debug, Serialize)]
 pub(crate) struct OpCurves {
     pub(crate) op: String,
-    /// The time of the window's jobs in software, divided by their time where they are sent. It is none if the time in
-    /// software is unknown.
+    /// The predicted speedup: the time of the window's jobs in software, divided by their time on the devices
+    /// to which they are sent. `None` if the time in software is unknown.
     pub(crate) predicted_gain: Option<f64>,
     pub(crate) measured_gain: Option<f64>,
     pub(crate) devices: Vec<CurveRow>,
@@ -44,19 +44,18 @@ pub(crate) struct OpCurves {
 #[derive(Debug, Serialize)]
 pub(crate) struct CurveRow {
     pub(crate) device: String,
-    /// The number of jobs that the curve is learnt from.
+    /// The number of jobs from which the curve was fitted.
     pub(crate) jobs: u64,
-    /// The number of jobs whose reports cannot be true.
+    /// The number of jobs whose reports were implausible.
     pub(crate) refused_jobs: u64,
-    /// The number of times that one reporter was far from the others.
+    /// The number of times that a process reported values very different from those of the other processes.
     pub(crate) doubted: u64,
-    /// The size from which the device pays, as far as is known now.
+    /// The current estimate of the size from which the device pays.
     pub(crate) break_even_bytes: Option<u64>,
-    /// The size below which jobs are not offloaded to the device, where parameters are fitted. It follows the
-    /// break-even.
+    /// The fitted size below which jobs are not offloaded to the device. It follows the break-even size.
     pub(crate) bytes_min: Option<u64>,
     pub(crate) weight: Option<u16>,
-    /// The size up to which callers wait for jobs; 0 means that they wait for none.
+    /// The size up to which callers wait for their jobs. 0 means that they never wait.
     pub(crate) wait_bytes_max: Option<u64>,
     pub(crate) points: Vec<CurvePoint>,
 }
@@ -65,19 +64,19 @@ pub(crate) struct CurveRow {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct CurvePoint {
     pub(crate) bytes: u64,
-    /// The time that the device works on the job.
+    /// The time for which the device works on the job.
     pub(crate) service_ns: u64,
-    /// The time from submission to completion as it is observed now. Unusually long times are cut.
+    /// The currently observed time from submission to completion. Unusually long times are capped.
     pub(crate) latency_ns: u64,
-    /// The time on the calling core, where that was measured.
+    /// The time on the calling core, if it was measured.
     pub(crate) host_ns: Option<u64>,
 }
 
-/// The parameters in force. For a parameter that is null, each process uses its own.
+/// The parameters that the scheduler sends. Processes keep their configured value for a `None`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sent {
     pub(crate) revision: u64,
-    /// Whether the fitted parameters are sent.
+    /// True if fitted parameters are sent.
     pub(crate) fitted: bool,
     pub(crate) policy: Option<String>,
     pub(crate) offload_bytes_min: Option<u64>,
@@ -106,13 +105,13 @@ pub(crate) struct PathRow {
     pub(crate) failed: u64,
     pub(crate) did_not_fit: u64,
     pub(crate) jobs_per_s: f64,
-    /// The uncompressed bytes per second.
+    /// The rate of uncompressed bytes per second.
     pub(crate) bytes_per_s: f64,
     pub(crate) service: Times,
     pub(crate) queueing: Times,
 }
 
-/// The mean of a time, and bounds below which a percentage of the jobs was. Each bound is a power of two.
+/// The mean and the percentiles of a time. Each percentile is an upper bound that is a power of two.
 #[derive(Debug, Serialize)]
 pub(crate) struct Times {
     pub(crate) mean_ns: u64,
@@ -121,20 +120,20 @@ pub(crate) struct Times {
     pub(crate) p99_below_ns: u64,
 }
 
-/// The jobs of one op by size.
+/// The jobs of one op, by size class.
 #[derive(Debug, Serialize)]
 pub(crate) struct OpSizes {
     pub(crate) op: String,
     pub(crate) classes: Vec<SizeRow>,
 }
 
-/// The jobs whose uncompressed side has at least `bytes_from` bytes and less than twice as many.
+/// The jobs with an uncompressed size from `bytes_from` to below twice `bytes_from`.
 #[derive(Debug, Serialize)]
 pub(crate) struct SizeRow {
     pub(crate) bytes_from: u64,
     pub(crate) jobs: u64,
     pub(crate) service_mean_ns: u64,
-    /// The jobs by device.
+    /// The number of jobs by device.
     pub(crate) devices: BTreeMap<String, u64>,
 }
 
@@ -143,11 +142,11 @@ pub(crate) struct SizeRow {
 pub(crate) struct OccupancyRow {
     pub(crate) device: String,
     pub(crate) jobs_per_s: f64,
-    /// The average number of jobs in flight, including those in transit and those that wait.
+    /// The average number of jobs in flight, including those that wait or are being transferred.
     pub(crate) inside: f64,
-    /// The part of `inside` that the device works on: busy engines, or busy cores for software.
+    /// The average number of jobs in service: busy engines, or busy cores for software.
     pub(crate) worked_on: f64,
-    /// The mean time that a job takes on the calling core (ns), where it was measured.
+    /// The mean time of a job on the calling core (ns), if it was measured.
     pub(crate) host_mean_ns: Option<u64>,
 }
 
@@ -158,12 +157,12 @@ pub(crate) struct DeviceRow {
     pub(crate) timeouts: u64,
     pub(crate) probes: u64,
     pub(crate) restored: u64,
-    /// The jobs that software repeated, by reason.
+    /// The number of jobs that software repeated, by reason.
     pub(crate) fallbacks: BTreeMap<String, u64>,
 }
 
 impl Scheduler {
-    /// Returns the view of the last `window_ms`; 0 means everything that is known.
+    /// Returns the view of the last `window_ms`. 0 means the whole history.
     pub(crate) fn view(&self, window_ms: u64, now: Nanos) -> View {
         let filter = Filter { last_ms: window_ms, ..Filter::default() };
         let snapshots = self.history.lock().query(&filter, now);
@@ -182,7 +181,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns what was learnt and decided, with the gains of the last `window_ms`.
+    /// Returns the fitted curves and decisions, with the gains in the last `window_ms`.
     pub(crate) fn curves(&self, window_ms: u64, now: Nanos) -> Vec<OpCurves> {
         let filter = Filter { last_ms: window_ms, ..Filter::default() };
         let snapshots = self.history.lock().query(&filter, now);
@@ -258,13 +257,12 @@ struct Sum {
     bytes_per_s: f64,
     /// The average number of jobs in flight.
     inside: f64,
-    /// The average number of jobs that devices work on.
+    /// The average number of jobs in service.
     worked_on: f64,
 }
 
 impl Sum {
-    /// Adds the counts of one instance. Instances may be known for different times, so rates are added and not divided
-    /// again.
+    /// Adds the counts of one instance. Rates are summed, because instances may cover different times.
     fn add(&mut self, counts: &Counts, covered_ms: u64) {
         self.counts.add(counts);
         let work_bytes = counts.sizes().iter().map(|size| size.work_bytes as f64).sum();
@@ -319,7 +317,7 @@ fn path(key: &Key, sum: &Sum) -> Option<PathRow> {
     })
 }
 
-/// Returns the upper end of the class that holds this percentile of the jobs; 0 without jobs.
+/// Returns the upper bound of the class with the percentile `percent` of the jobs, or 0 without jobs.
 fn below_ns(classes: &[u64], percent: u128) -> u64 {
     let total: u128 = classes.iter().map(|count| u128::from(*count)).sum();
     let mut reached = 0;

@@ -1,5 +1,5 @@
-//! The budget of a session's values. The values that a session reads and answers take a part of the worker's budget
-//! before they take memory. Small values are not charged, because a connection's buffers bound what it holds of them.
+//! The budget of a session's values. A session takes a permit from the worker's budget before it allocates
+//! memory for a large value. Small values are not charged, because the connection's buffers bound them.
 
 use std::io;
 
@@ -13,17 +13,18 @@ use tokio::time::timeout;
 use super::Session;
 use super::connection::{INPUT_BYTES, Transport};
 use super::pace::Pace;
-use crate::backend::{Failure, NoRoom, Outcome};
+use crate::backend::{Failure, Outcome, OverBudget};
 use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::context::ADMISSION_MAX;
+use crate::errors::FailedCommand;
+use crate::hot_values::HotValue;
 
-/// The result of reading a body: the value with its end, or none if the budget had no room, and the part of the budget.
+/// The result of reading a body: the value with its CR LF, or `None` if there was no memory; and its permit.
 type Admitted = (Option<Buffer>, Option<Permit>);
 
 impl Session {
-    /// Reads a value, of which `here` has already been read, into a separate pool buffer, with its part of the budget.
-    /// A result without a buffer means that there was no memory and the value was skipped. None means the end of the
-    /// stream.
+    /// Reads a value into a separate pool buffer. `here` is the part of it that has already been read. Returns no
+    /// buffer if there was no memory and the value was skipped, and `None` at the end of the stream.
     pub(super) async fn read_body(
         &mut self,
         here: &[u8],
@@ -34,8 +35,7 @@ impl Session {
             let body = self.receive(here, body_bytes, body_bytes, &mut pace).await?;
             return Ok(body.map(|body| (Some(body), None)));
         }
-        // If memory is short, only a client that has begun to send its value gets memory. A few bytes are no claim to a
-        // whole value.
+        // If memory is short, a client must have sent some of its value before it gets memory for the whole.
         let begun = if self.context.is_short_of_memory() && here.len() < INPUT_BYTES {
             match self.receive(here, INPUT_BYTES.min(body_bytes), INPUT_BYTES, &mut pace).await? {
                 Some(begun) => Some(begun),
@@ -56,8 +56,8 @@ impl Session {
         Ok(body.map(|body| (Some(body), Some(permit))))
     }
 
-    /// Copies `here` into a buffer of `capacity`, and then reads the bytes that follow it, up to `bytes` in total.
-    /// Returns none if the stream ends before.
+    /// Copies `here` into a buffer of `capacity`, and then reads from the stream, up to `bytes` in total.
+    /// Returns `None` if the stream ends before.
     async fn receive(
         &self,
         here: &[u8],
@@ -82,25 +82,28 @@ impl Session {
         Ok(Some(body))
     }
 
-    /// Answers a command for whose value there was no memory.
+    /// Answers a command whose value was skipped for lack of memory.
     pub(super) async fn refuse_body(&mut self, command: &Command<'_>) {
         let key = match command {
             Command::Store(store) if store.verb == StoreVerb::Set => Some(store.key.bytes()),
             Command::MetaSet(set) if set.verb == StoreVerb::Set => Some(set.meta.key.bytes()),
             _ => None,
         };
-        // As with memcached, the old value must not stand for the new one.
+        // As in memcached, the old value is removed, because it is outdated.
         if let Some(key) = key {
             self.unlink(key).await;
         }
+        self.command = FailedCommand::from(command);
         self.fail(Failure::OutOfMemory, false);
     }
 
-    /// Returns the bytes of the budget that an answer takes for a stored value's logical form. A small value takes
-    /// none. A value that is answered as a server sent it takes none either, because it came with its part of the
-    /// budget.
+    /// Returns the bytes that an answer with a value's logical form must take from the budget. `None` for small
+    /// values, and for values that are sent as a server returned them, because those have a permit.
     #[inline]
-    pub(super) fn charged_bytes(&self, stored: &[u8]) -> Option<usize> {
+    pub(super) fn charged_bytes(&self, stored: &[u8], hot: Option<&HotValue>) -> Option<usize> {
+        if let Some(hot) = hot {
+            return Some(hot.logical.len()).filter(|bytes| *bytes > UNCHARGED_BYTES_MAX);
+        }
         if !frame::must_wrap(stored) {
             let is_charged = self.window.is_none() && stored.len() > UNCHARGED_BYTES_MAX;
             return is_charged.then_some(stored.len());
@@ -109,16 +112,16 @@ impl Session {
         (bytes > UNCHARGED_BYTES_MAX).then_some(bytes)
     }
 
-    /// Takes a part of the budget for an answer, for a session that holds none. Returns none if the caller of a command
-    /// in memory has granted the bytes. If the bytes are not free at once, the session first writes the answers so far,
-    /// because they may hold the bytes that it waits for.
+    /// Takes a permit for an answer, for a session that holds none. If the bytes are not free, the session
+    /// first writes its previous answers, which may hold them. Returns `None` for a command in memory, whose
+    /// caller grants the bytes instead.
     #[cold]
     pub(super) async fn charge_reply(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
         let permit = if let Transport::Memory { reply_budget, held_bytes } = &mut self.transport {
             if !reply_budget(bytes).await {
                 self.closing = true;
                 self.out.clear();
-                return Err(no_room(bytes));
+                return Err(over_budget(bytes));
             }
             *held_bytes += bytes;
             None
@@ -126,14 +129,14 @@ impl Session {
             Some(permit)
         } else {
             self.flush_or_close().await;
-            Some(self.context.admit(bytes).await.ok_or_else(|| no_room(bytes))?)
+            Some(self.context.admit(bytes).await.ok_or_else(|| over_budget(bytes))?)
         };
-        // Unpacking the value is the first part of moving it.
+        // Unpacking is part of moving the value.
         self.context.turns.take(bytes).await;
         Ok(permit)
     }
 
-    /// Does the same as `charge_reply`, for a session that holds a part of the budget already.
+    /// Like `charge_reply`, but for a session that already holds a permit.
     #[cold]
     pub(super) async fn charge_more(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
         if let Transport::Memory { .. } = self.transport {
@@ -145,36 +148,36 @@ impl Session {
             None => {
                 self.flush_or_close().await;
                 let grown = timeout(ADMISSION_MAX, budget.grow(bytes as u64)).await;
-                grown.map_err(|_| no_room(bytes))?
+                grown.map_err(|_| over_budget(bytes))?
             }
         };
         self.context.turns.take(bytes).await;
         Ok(Some(permit))
     }
 
-    /// Takes parts of the budget for answers that had none at first.
+    /// Takes the permits for answers that failed with [`OverBudget`].
     pub(super) async fn charge_replies(
         &mut self,
-        no_room: &NoRoom,
+        over_budget: &OverBudget,
     ) -> Outcome<SmallVec<[Permit; 1]>> {
         if let Transport::Stream(_) = self.transport {
             self.flush_or_close().await;
         }
-        let bytes = no_room.wanted.iter().sum::<u64>() as usize;
+        let bytes = over_budget.wanted.iter().sum::<u64>() as usize;
         let none = || {
-            let wanted = no_room.wanted.clone();
-            Failure::NoRoom(NoRoom { wanted, returned: None })
+            let wanted = over_budget.wanted.clone();
+            Failure::OverBudget(OverBudget { wanted, returned: None })
         };
         let mut permit = self.context.admit(bytes).await.ok_or_else(none)?;
-        Ok(no_room.wanted.iter().map(|bytes| permit.split(*bytes)).collect())
+        Ok(over_budget.wanted.iter().map(|bytes| permit.split(*bytes)).collect())
     }
 }
 
-fn no_room(bytes: usize) -> Failure {
-    Failure::NoRoom(NoRoom { wanted: SmallVec::from_elem(bytes as u64, 1), returned: None })
+fn over_budget(bytes: usize) -> Failure {
+    Failure::OverBudget(OverBudget { wanted: SmallVec::from_elem(bytes as u64, 1), returned: None })
 }
 
-/// Attaches a part of the budget to the value of an answer.
+/// Attaches a permit to the value of an answer.
 pub(super) fn charged(value: Bytes, permit: Option<Permit>) -> Bytes {
     match permit {
         Some(permit) => permit.attach(value),

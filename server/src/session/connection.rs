@@ -1,18 +1,22 @@
-//! One client's connection, from its first byte to its end. It holds a read buffer only while there are unread bytes,
-//! so an idle connection costs its task and nothing else.
+//! A client's connection. It holds a read buffer only while there are unread bytes, so that an idle
+//! connection costs only its task.
 
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use device::Buffer;
 use protocol::refusal;
 
-use super::Session;
+use super::dispatch::{Lines, Wire};
 use super::execute::ReplyBudget;
 use super::pace::Pace;
+use super::packets::Packets;
+use super::{Session, Speaks};
+use crate::accept::TOO_MANY;
+use crate::access::{Client, NoPlace, Origin};
 use crate::budget::Permit;
 use crate::context::WorkerContext;
 use crate::counters::Stage;
@@ -23,11 +27,23 @@ use crate::worker::ListenerProtocol;
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
     let _open = Open::count(&context, ListenerProtocol::Memcached);
+    let entered = Client::enter(&context, || Origin::from_stream(&stream));
     let mut session = Session::new(Transport::Stream(stream), Rc::clone(&context));
+    match entered {
+        Ok(client) => session.client = client,
+        Err(NoPlace) => {
+            session.out.text().extend_from_slice(TOO_MANY);
+            session.closing = true;
+        }
+    }
     if let Err(error) = session.run().await {
         tracing::debug!(%error, "connection ended");
     }
 }
+
+/// The time after which a silent client that has not logged in loses its connection. Otherwise silent strangers could
+/// hold all connections.
+const LOGIN_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Counts a connection as open until this value is dropped.
 pub(crate) struct Open<'a>(&'a WorkerContext, ListenerProtocol);
@@ -51,7 +67,7 @@ impl Drop for Open<'_> {
 /// The destination of answers.
 pub(super) enum Transport {
     Stream(Stream),
-    /// The answers to a command given in memory stay in `out`. The budget has granted `held_bytes` of them.
+    /// Answers to a command in memory stay in `out`. `reply_budget` has granted `held_bytes` of them.
     Memory {
         reply_budget: ReplyBudget,
         held_bytes: usize,
@@ -80,21 +96,32 @@ impl Session {
             };
             self.context.counters.commands.bytes_read.add(bytes as u64);
             if bytes == input.capacity() {
-                // The buffer is full of a long value, which sets the size again when it is served, or of input that
-                // needs more space.
+                // The buffer is full. If this is due to a long value, serving the value sets the size again.
                 self.read_bytes = INPUT_BYTES;
             }
             input.set_len(bytes);
-            self.converse(input).await?;
+            if std::mem::take(&mut self.first_bytes) {
+                self.choose_protocol(&input);
+            }
+            match self.protocol {
+                _ if self.closing => break,
+                // The future is boxed, so that sessions that speak text do not reserve memory for it.
+                Speaks::Binary => Box::pin(self.converse::<Packets>(input)).await?,
+                Speaks::Text => self.converse::<Lines>(input).await?,
+            }
         }
         self.flush().await
     }
 
-    /// Waits for bytes. Returns false when the server drains and everything that had arrived before is answered, or
-    /// when the client has been silent for too long. Like memcached, it closes no Unix socket because of silence.
+    /// Waits for bytes. Returns false when the server drains and all earlier requests were answered, or when
+    /// the client has been silent for too long (only TCP clients, as in memcached).
     pub(super) async fn wait_readable(&mut self) -> io::Result<bool> {
-        let is_tcp = matches!(self.transport, Transport::Stream(Stream::Tcp(_)));
-        let Some(limit) = self.context.idle_timeout.filter(|_| is_tcp) else {
+        let is_tcp = matches!(&self.transport, Transport::Stream(stream) if stream.is_remote());
+        let idle = self.context.idle_timeout.filter(|_| is_tcp);
+        // memcached's text login has no time limit.
+        let is_nobody = |client: &Rc<Client>| client.must_log_in() && !client.is_text_only();
+        let login = self.client.as_ref().is_some_and(is_nobody).then_some(LOGIN_SILENCE_MAX);
+        let Some(limit) = idle.into_iter().chain(login).min() else {
             return self.wait_for_bytes().await;
         };
         match tokio::time::timeout(limit, self.wait_for_bytes()).await {
@@ -120,12 +147,12 @@ impl Session {
         .await
     }
 
-    /// Serves commands until no unread byte is left, and then returns the buffer to the pool.
-    pub(super) async fn converse(&mut self, mut input: Buffer) -> io::Result<()> {
+    /// Serves commands until there are no unread bytes, and then returns the buffer to the pool.
+    pub(super) async fn converse<W: Wire>(&mut self, mut input: Buffer) -> io::Result<()> {
         let mut start = 0;
         let mut line: Option<(Permit, Pace)> = None;
         loop {
-            let served = self.serve_buffered(&input, start).await?;
+            let served = self.serve_buffered::<W>(&input, start).await?;
             if served > 0 {
                 line = None;
             }
@@ -136,7 +163,7 @@ impl Session {
             }
             let unread = input.len() - start;
             if unread > INPUT_BYTES / 2 && line.is_none() {
-                // A long line holds more bytes than a connection may hold without a charge.
+                // A long line exceeds the bytes that a connection may hold uncharged.
                 let permit = self.context.admit(LONG_LINE_BYTES).await;
                 line = permit.map(|permit| (permit, Pace::charged(&self.context)));
                 if line.is_none() {
@@ -145,7 +172,7 @@ impl Session {
                     return Ok(());
                 }
             }
-            input = self.make_room(input, start);
+            input = self.grow_input(input, start);
             start = 0;
             let is_more = match &mut line {
                 Some((_, pace)) => self.read_more_paced(&mut input, pace).await?,
@@ -158,8 +185,8 @@ impl Session {
         }
     }
 
-    /// Returns the unread bytes at the front of a buffer that has space behind them.
-    pub(super) fn make_room(&self, input: Buffer, start: usize) -> Buffer {
+    /// Moves the unread bytes to the front of a buffer with space for more.
+    pub(super) fn grow_input(&self, input: Buffer, start: usize) -> Buffer {
         let unread = input.len() - start;
         let capacity = INPUT_BYTES.max(unread * 2).min(LONG_LINE_BYTES);
         let mut next = self.context.values.pool().take_heap(capacity);
@@ -167,8 +194,8 @@ impl Session {
         next
     }
 
-    /// Appends bytes from the client to `input`. Returns false at the end of the stream and when the server drains: an
-    /// incomplete line is not a request, so the drain does not wait for it.
+    /// Appends bytes from the client to `input`. Returns false at the end of the stream and when the server
+    /// drains. A drain does not wait for the rest of an incomplete line.
     pub(super) async fn read_more(&mut self, input: &mut Buffer) -> io::Result<bool> {
         let filled = input.len();
         loop {
@@ -204,7 +231,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the bytes of answers since the last flush.
+    /// Returns the number of bytes of answers since the last flush.
     pub(super) fn unwritten_bytes(&self) -> usize {
         match &self.transport {
             Transport::Stream(_) => self.out.len(),
@@ -220,6 +247,9 @@ impl Session {
             }
             *held_bytes += more;
             return Ok(());
+        }
+        if let Some(client) = &self.client {
+            client.spend_bytes(more);
         }
         let answered = self.answered.take();
         let since = (!self.out.is_empty()).then(|| answered.unwrap_or_else(Instant::now));
@@ -254,18 +284,18 @@ impl Drop for Session {
     }
 }
 
-/// The size of the read buffer of a connection with bytes to read. A pipeline of a hundred small commands fits.
+/// The default size of a read buffer (bytes). A pipeline of a hundred small commands fits.
 pub(super) const INPUT_BYTES: usize = 16 << 10;
 
-/// The size of the read buffer if a long value is likely to come. The buffer holds the value's line, and few bytes of
-/// the value have to be copied out of it.
+/// The size of the read buffer if a long value is likely (bytes). It fits the command line and few bytes of
+/// the value, which must be copied.
 pub(super) const BEGINNING_BYTES: usize = units::limits::LINE_BYTES_MAX;
 
-/// The size of the read buffer of a connection in the middle of a long get line.
+/// The largest size of a read buffer, for a long get line (bytes).
 pub(super) const LONG_LINE_BYTES: usize = units::limits::GET_LINE_BYTES_MAX + INPUT_BYTES;
 
-/// The bytes of replies that are gathered before they are written. One value may exceed them. They are part of what a
-/// connection may hold uncharged.
+/// The number of bytes of replies after which they are written. A single value may exceed it. These bytes are
+/// not charged to the budget.
 pub(super) const OUT_BYTES_MAX: usize = 32 << 10;
 
 const _: () = assert!(INPUT_BYTES > 2 * units::limits::LINE_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Passes each command to the code that serves it, and answers each refused line.
+//! Passes each command to the code that serves it, and answers refused lines.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,74 +14,98 @@ use super::pipeline::{Issued, Load, Pending};
 use super::{Session, edit};
 use crate::backend::Failure;
 use crate::counters::CommandKind;
+use crate::errors::{self, ErrorKind, FailedCommand};
 use crate::values::Body;
 
 /// The next step of a session.
 pub(super) enum Step {
-    /// Continue behind this many bytes.
+    /// The session continues after this many bytes.
     Consumed(usize),
-    /// A command's value has not come yet. It is read into a separate buffer.
+    /// The value of a command has not arrived completely. It must be read into a separate buffer.
     NeedsBody { line_bytes: usize, body_bytes: usize },
-    /// Read more.
+    /// The session must read more bytes.
     Incomplete,
 }
 
+/// A protocol of clients. A connection speaks one from its first byte to its end, so that no command has to ask which.
+pub(super) trait Wire {
+    /// Serves the command at the front of `input`.
+    async fn serve_one<'a>(
+        session: &mut Session,
+        input: &'a [u8],
+        pending: &mut VecDeque<Pending<'a>>,
+    ) -> Step;
+
+    /// Serves the storage command at the front of `input` with its value, which was read into a separate buffer.
+    /// Refuses it if there is no value, because there was no memory for it.
+    async fn serve_read(session: &mut Session, input: &[u8], value: Option<Buffer>);
+}
+
+/// The text and meta commands.
+pub(super) struct Lines;
+
+impl Wire for Lines {
+    async fn serve_one<'a>(
+        session: &mut Session,
+        input: &'a [u8],
+        pending: &mut VecDeque<Pending<'a>>,
+    ) -> Step {
+        session.serve_line(input, pending).await
+    }
+
+    async fn serve_read(session: &mut Session, input: &[u8], value: Option<Buffer>) {
+        let limits = session.context.limits;
+        if let Parse::Command { command, .. } = protocol::parse(input, &limits) {
+            match value {
+                Some(body) => session.serve_body(command, Body::Pooled(body)).await,
+                None => session.refuse_body(&command).await,
+            }
+        }
+    }
+}
+
 impl Session {
-    /// Serves the complete commands of the input from `start`. Returns the number of bytes that are done.
-    pub(super) async fn serve_buffered(
+    /// Serves the complete commands of `input` from `start`. Returns the number of bytes consumed.
+    pub(super) async fn serve_buffered<W: Wire>(
         &mut self,
         input: &Buffer,
         start: usize,
     ) -> io::Result<usize> {
-        let (done, step) = self.serve_batch(&input[start..]).await?;
+        let (done, step) = self.serve_batch::<W>(&input[start..]).await?;
         let Step::NeedsBody { line_bytes, body_bytes } = step else { return Ok(done) };
         if line_bytes + body_bytes > INPUT_BYTES {
             self.read_bytes = BEGINNING_BYTES;
         }
         let line = start + done;
-        // The client may wait for the answers to what it sent before this value.
+        // The client may wait for earlier answers before it sends the value.
         self.flush().await?;
         let Some((body, _permit)) = self.read_body(&input[line + line_bytes..], body_bytes).await?
         else {
             self.closing = true;
             return Ok(done);
         };
-        if let Parse::Command { command, .. } =
-            protocol::parse(&input[line..], &self.context.limits)
-        {
-            match body {
-                Some(body) => self.serve_body(command, Body::Pooled(body)).await,
-                None => self.refuse_body(&command).await,
-            }
-        }
-        // All bytes in the buffer behind the line belonged to the value.
+        W::serve_read(self, &input[line..], body).await;
+        // All bytes after the line were part of the value.
         Ok(input.len() - start)
     }
 
-    pub(super) async fn serve_one<'a>(
+    async fn serve_line<'a>(
         &mut self,
         input: &'a [u8],
         pending: &mut VecDeque<Pending<'a>>,
     ) -> Step {
-        if std::mem::take(&mut self.first_bytes)
-            && let Some(refusal) = protocol::refuse_binary(input)
+        if self.client.is_some()
+            && let Some(step) = Box::pin(self.guard(input, pending)).await
         {
-            self.refuse(refusal).await;
-            return Step::Consumed(input.len());
+            return step;
         }
-        self.yield_sometimes().await;
+        self.yield_periodically().await;
         match protocol::parse(input, &self.context.limits) {
             Parse::Incomplete => Step::Incomplete,
             Parse::Refused { refusal, consumed } => {
                 self.settle_all(pending).await;
                 self.context.counters.commands.bad_lines.up();
-                let swallow = refusal.swallow_bytes;
-                self.refuse(refusal).await;
-                let here = ((input.len() - consumed) as u64).min(swallow);
-                if here < swallow && !self.closing && self.swallow(swallow - here).await.is_err() {
-                    self.closing = true;
-                }
-                Step::Consumed(consumed + here as usize)
+                self.answer_refusal(refusal, consumed, input).await
             }
             Parse::Command { command, consumed } => match command.body_bytes() {
                 None => {
@@ -100,7 +124,17 @@ impl Session {
         }
     }
 
-    /// Serves a storage command whose value is in the read buffer. Plain commands are issued without waiting.
+    /// Skips `swallow` bytes of a refused command: those that are in `rest`, behind `consumed` bytes, and those that
+    /// the client has yet to send.
+    pub(super) async fn skip(&mut self, rest: &[u8], consumed: usize, swallow: u64) -> Step {
+        let here = (rest.len() as u64).min(swallow);
+        if here < swallow && !self.closing && self.swallow(swallow - here).await.is_err() {
+            self.closing = true;
+        }
+        Step::Consumed(consumed + here as usize)
+    }
+
+    /// Serves a storage command whose value is in the read buffer. A plain one is issued without waiting.
     pub(super) async fn store_in_order<'a>(
         &mut self,
         command: Command<'a>,
@@ -122,12 +156,13 @@ impl Session {
         self.push(Pending { since, issued }, pending).await;
     }
 
-    /// Checks the value's end, removes it and serves the command.
+    /// Checks and removes the CR LF at the end of the value, and serves the command.
     pub(super) async fn serve_body(&mut self, command: Command<'_>, body: Body<'_>) {
         if !body.as_slice().ends_with(b"\r\n") {
             let silent = matches!(&command, Command::Store(store) if store.noreply);
             self.context.counters.commands.bad_lines.up();
             if !silent {
+                self.count_refusal(FailedCommand::from(&command));
                 self.out.text().extend_from_slice(refusal::BAD_DATA_CHUNK);
             }
             return;
@@ -147,6 +182,7 @@ impl Session {
     pub(super) async fn serve_value(&mut self, command: Command<'_>, value: Body<'_>) {
         let since = Instant::now();
         self.answered = None;
+        self.command = FailedCommand::from(&command);
         match command {
             Command::Store(store) => self.store(&store, value).await,
             Command::MetaSet(set) => self.meta_set(&set, value).await,
@@ -190,9 +226,10 @@ impl Session {
         self.push(Pending { since, issued }, pending).await;
     }
 
-    /// Serves a command that waits for all commands before it and delays all commands behind it.
+    /// Serves a command that runs after all earlier commands and before all later ones.
     pub(super) async fn serve_alone(&mut self, command: Command<'_>, since: Instant) {
         self.answered = None;
+        self.command = FailedCommand::from(&command);
         match command {
             Command::Get(get) => {
                 self.get_many(get).await;
@@ -202,9 +239,24 @@ impl Session {
             Command::MetaDelete(meta) => self.meta_delete(&meta).await,
             Command::MetaArithmetic(arithmetic) => self.meta_arithmetic(&arithmetic).await,
             Command::MetaDebug { key } => self.meta_debug(&key).await,
-            other => self.inform(other).await,
+            other => {
+                self.audit(&other);
+                self.inform(other).await;
+            }
         }
         self.record(CommandKind::Other, since);
+    }
+
+    /// Refuses the command whose line has the first `consumed` bytes of `input`, and discards its value.
+    pub(super) async fn answer_refusal(
+        &mut self,
+        refusal: Refusal<'_>,
+        consumed: usize,
+        input: &[u8],
+    ) -> Step {
+        let swallow = refusal.swallow_bytes;
+        self.refuse(refusal).await;
+        self.skip(&input[consumed..], consumed, swallow).await
     }
 
     pub(super) async fn refuse(&mut self, refusal: Refusal<'_>) {
@@ -215,13 +267,14 @@ impl Session {
             self.unlink(key).await;
         }
         if !refusal.silent {
+            self.count_refusal(FailedCommand::Other);
             self.out.text().extend_from_slice(refusal.reply);
         }
         self.closing |= refusal.close;
     }
 
-    /// Lets other sessions of this core have their turn after a number of commands.
-    pub(super) async fn yield_sometimes(&mut self) {
+    /// Yields to other sessions of this core after a number of commands.
+    pub(super) async fn yield_periodically(&mut self) {
         self.served += 1;
         if self.served > self.context.requests_per_turn {
             self.served = 0;
@@ -230,21 +283,32 @@ impl Session {
         }
     }
 
-    /// Appends an error line, unless `noreply` is set: a client that expects no line would take it for the reply to
-    /// another command. A lack of memory is reported even then, as memcached does.
+    /// Counts an error answer that the client's request has caused.
+    #[cold]
+    pub(super) fn count_refusal(&self, command: FailedCommand) {
+        self.context.counters.errors.up(command, ErrorKind::Client);
+    }
+
+    /// Appends an error line, unless `noreply` is set, because the client would take it for another reply. As
+    /// in memcached, out-of-memory errors are reported even then.
     pub(super) fn fail(&mut self, failure: Failure, noreply: bool) {
         use std::io::Write;
-        match &failure {
-            Failure::OutOfMemory | Failure::NoRoom(_) => {
-                self.context.counters.commands.store_no_memory.up();
-            }
-            // A link has counted its server's failure, once for each request.
-            Failure::Link(_) => {}
-            Failure::Line(_) => self.context.counters.commands.upstream_errors.up(),
-        }
+        self.count_failure(&failure);
         if !noreply || matches!(failure, Failure::OutOfMemory) {
             let text = self.out.text();
             let _ = write!(text, "{failure}\r\n");
+        }
+    }
+
+    pub(super) fn count_failure(&self, failure: &Failure) {
+        errors::count(&self.context.counters.errors, self.command, failure);
+        match failure {
+            Failure::OutOfMemory | Failure::OverBudget(_) => {
+                self.context.counters.commands.store_no_memory.up();
+            }
+            // The link has already counted this failure.
+            Failure::Link(_) => {}
+            Failure::Line(_) => self.context.counters.commands.upstream_errors.up(),
         }
     }
 
@@ -254,7 +318,27 @@ impl Session {
     }
 }
 
-/// Returns the storage command if it may be in flight with others.
+impl From<&Command<'_>> for FailedCommand {
+    fn from(command: &Command<'_>) -> Self {
+        match command {
+            Command::Get(get) if get.touch_exptime_s.is_some() => FailedCommand::Gat,
+            Command::Get(_) => FailedCommand::Get,
+            Command::Store(_) => FailedCommand::Set,
+            Command::Delete { .. } => FailedCommand::Delete,
+            Command::Touch { .. } => FailedCommand::Touch,
+            Command::Arithmetic(_) => FailedCommand::Incr,
+            Command::MetaGet(_) => FailedCommand::MetaGet,
+            Command::MetaSet(_) => FailedCommand::MetaSet,
+            Command::MetaDelete(_) => FailedCommand::MetaDelete,
+            Command::MetaArithmetic(_) => FailedCommand::MetaArithmetic,
+            Command::MetaDebug { .. } => FailedCommand::MetaDebug,
+            Command::FlushAll { .. } => FailedCommand::FlushAll,
+            _ => FailedCommand::Other,
+        }
+    }
+}
+
+/// Returns the storage command if it may be in flight together with others.
 fn plain_store<'c, 'k>(command: &'c Command<'k>) -> Option<&'c Store<'k>> {
     match command {
         Command::Store(store) if !edit::needs_old_value(store.verb) => Some(store),

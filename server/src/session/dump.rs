@@ -1,6 +1,6 @@
-//! Lists of the stored items, for operators and their tools: `stats cachedump`, `lru_crawler metadump` and `mgdump`.
-//! The embedded store is walked in bounded parts. Lists of memcached servers are passed on. They use separate
-//! connections, because a list may be longer than any other answer of a server.
+//! Lists of the stored items for operators: `stats cachedump`, `lru_crawler metadump` and `mgdump`. The
+//! embedded store is walked in bounded steps. Lists of memcached servers are forwarded over separate
+//! connections, because they may be longer than any other answer.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
@@ -18,32 +18,31 @@ use crate::backend::Backend;
 use crate::context::WorkerContext;
 use crate::stream::Stream;
 
-/// The form of a requested list.
+/// The format of a requested list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// `ITEM key [bytes b; expiry s]`, for at most `items_max` items.
+    /// Lines `ITEM key [bytes b; expiry s]` for at most `items_max` items.
     Cache { items_max: u64 },
-    /// `key=... exp=... la=... cas=... fetch=... cls=... size=...`
+    /// Lines `key=... exp=... la=... cas=... fetch=... cls=... size=...`.
     Meta,
-    /// `mg key`
+    /// Lines `mg key`.
     MetaGet,
 }
 
 /// The reason why a list ends early.
 enum Cut {
-    /// This line replaces the end of the list.
+    /// An error, whose line replaces the end of the list.
     Line(Vec<u8>),
-    /// The client is gone, or receives nothing.
+    /// The client has disconnected or does not read.
     Client,
 }
 
-/// The right to pass on a list of the servers' items, over separate connections to them. Only one list is passed on at
-/// a time.
-struct Passing(Rc<WorkerContext>);
+/// A guard that allows one list of the servers' items at a time per worker.
+struct ForwardingGuard(Rc<WorkerContext>);
 
-impl Drop for Passing {
+impl Drop for ForwardingGuard {
     fn drop(&mut self) {
-        self.0.passes_on.set(false);
+        self.0.is_forwarding.set(false);
     }
 }
 
@@ -68,7 +67,7 @@ impl Session {
         self.list(Form::Cache { items_max }, class == CLASS, &asked).await;
     }
 
-    /// Serves the forms of `lru_crawler` that are lists. Returns false for the other forms, which are not served here.
+    /// Serves the forms of `lru_crawler` that produce lists. Returns false for other forms.
     pub(super) async fn crawl(&mut self, mut arguments: Tokens<'_>) -> bool {
         let (form, name) = match arguments.next() {
             Some(b"metadump") => (Form::Meta, "metadump"),
@@ -103,12 +102,12 @@ impl Session {
                 }
             }
             Backend::Local(_) => Ok(()),
-            Backend::Cluster(_) if self.context.passes_on.replace(true) => {
+            Backend::Cluster(_) if self.context.is_forwarding.replace(true) => {
                 Err(Cut::Line(busy(form).to_vec()))
             }
             Backend::Cluster(_) => {
-                let _passing = Passing(Rc::clone(&self.context));
-                self.pass_on(form, &backend, asked).await
+                let _guard = ForwardingGuard(Rc::clone(&self.context));
+                self.forward_lists(form, &backend, asked).await
             }
         };
         match listed {
@@ -121,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Lists the embedded store. Between two steps the client receives what is gathered, and others have their turn.
+    /// Lists the embedded store. Between steps it flushes the lines to the client and yields to other tasks.
     async fn walk(
         &mut self,
         form: Form,
@@ -131,12 +130,13 @@ impl Session {
         let mut left = form.items_max();
         loop {
             let out = self.out.text();
-            let more = walk.step(time.now_s(), |item| {
-                if left > 0 && form.line(&item, time, out) {
+            let now_s = time.now_s();
+            let more = walk.step(now_s, |item| {
+                if left > 0 && form.line(&item, time, now_s, out) {
                     left -= 1;
                 }
             });
-            self.hand_over().await?;
+            self.flush_within_limit().await?;
             if !more || left == 0 {
                 return Ok(());
             }
@@ -144,19 +144,24 @@ impl Session {
         }
     }
 
-    /// Passes on the list of each server, one after the other.
-    async fn pass_on(&mut self, form: Form, backend: &Backend, asked: &str) -> Result<(), Cut> {
+    /// Forwards the list of each server, one server after the other.
+    async fn forward_lists(
+        &mut self,
+        form: Form,
+        backend: &Backend,
+        asked: &str,
+    ) -> Result<(), Cut> {
         let Backend::Cluster(cluster) = backend else { return Ok(()) };
         let mut left = form.items_max();
         for link in cluster.links() {
             if left == 0 {
                 break;
             }
-            let Some((stream, patience)) = link.dial().await else {
+            let Some((stream, request_timeout)) = link.dial().await else {
                 return Err(Cut::Line(ELSEWHERE.to_vec()));
             };
             let mut lines = match stream {
-                Ok(stream) => Lines { stream, patience, input: Vec::new(), start: 0 },
+                Ok(stream) => Lines { stream, request_timeout, input: Vec::new(), start: 0 },
                 Err(_) => return Err(Cut::Line(DOWN.to_vec())),
             };
             lines.send(asked).await.map_err(|_| Cut::Line(DOWN.to_vec()))?;
@@ -173,15 +178,15 @@ impl Session {
                     return Err(Cut::Line(refused(line)));
                 }
                 if self.out.len() >= OUT_BYTES_MAX {
-                    self.hand_over().await?;
+                    self.flush_within_limit().await?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Writes what is gathered. The list ends if the client does not receive it in time.
-    async fn hand_over(&mut self) -> Result<(), Cut> {
+    /// Flushes the gathered lines. Fails if the client does not receive them within [`STALL_MAX`].
+    async fn flush_within_limit(&mut self) -> Result<(), Cut> {
         match timeout(STALL_MAX, self.flush()).await {
             Ok(Ok(())) => Ok(()),
             _ => Err(Cut::Client),
@@ -212,11 +217,11 @@ impl Form {
         }
     }
 
-    /// Appends an item's line. Returns false if this form has no line for the item.
-    fn line(self, item: &Listed<'_>, time: &CoarseClock, out: &mut Vec<u8>) -> bool {
+    /// Appends an item's line. Returns false if the item cannot be listed in this format.
+    fn line(self, item: &Listed<'_>, time: &CoarseClock, now_s: u32, out: &mut Vec<u8>) -> bool {
         let date = |at_s: u32| if at_s == 0 { 0 } else { time.unix_at(at_s) };
         match self {
-            // An `ITEM` line cannot hold a binary key.
+            // An `ITEM` line cannot contain a binary key.
             Form::Cache { .. } if item.key_is_binary => return false,
             Form::Cache { .. } => {
                 out.extend_from_slice(b"ITEM ");
@@ -232,7 +237,8 @@ impl Form {
                 };
                 let fetch = if item.fetched { "yes" } else { "no" };
                 let size = ITEM_OVERHEAD_BYTES + item.key.len() + item.value_bytes;
-                let (la, cas) = (time.unix_at(item.time_s), item.cas);
+                let la = time.unix_at(now_s).saturating_sub(u64::from(item.idle_s));
+                let cas = item.cas;
                 let _ = writeln!(
                     out,
                     " exp={exp} la={la} cas={cas} fetch={fetch} cls={CLASS} size={size}"
@@ -248,11 +254,11 @@ impl Form {
     }
 }
 
-/// The lines of a server's list.
+/// Reads the lines of a server's list.
 struct Lines {
     stream: Stream,
-    /// The time for which the server may be silent.
-    patience: Duration,
+    /// The timeout of each read from the server and write to it.
+    request_timeout: Duration,
     input: Vec<u8>,
     start: usize,
 }
@@ -261,7 +267,8 @@ impl Lines {
     async fn send(&mut self, line: &str) -> io::Result<()> {
         let mut rest = line.as_bytes();
         while !rest.is_empty() {
-            timeout(self.patience, poll_fn(|task| self.stream.poll_writable(task))).await??;
+            timeout(self.request_timeout, poll_fn(|task| self.stream.poll_writable(task)))
+                .await??;
             match self.stream.try_write(&[IoSlice::new(rest)]) {
                 Ok(bytes) => rest = &rest[bytes..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -271,7 +278,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Returns the next line with its end.
+    /// Returns the next line, including its line break.
     async fn next(&mut self) -> io::Result<&[u8]> {
         loop {
             let unread = &self.input[self.start..];
@@ -291,7 +298,8 @@ impl Lines {
 
     async fn fill(&mut self) -> io::Result<()> {
         loop {
-            timeout(self.patience, poll_fn(|task| self.stream.poll_readable(task))).await??;
+            timeout(self.request_timeout, poll_fn(|task| self.stream.poll_readable(task)))
+                .await??;
             let filled = self.input.len();
             self.input.resize(filled + READ_BYTES, 0);
             let read = self.stream.try_read(&mut self.input[filled..]);
@@ -306,7 +314,7 @@ impl Lines {
     }
 }
 
-/// Returns the server's reason why it lists nothing, or a fixed text if the line is not a known refusal.
+/// Returns the server's refusal, or a fixed text if `line` is not a known refusal.
 fn refused(line: &[u8]) -> Vec<u8> {
     let known: [&[u8]; 5] = [b"BUSY ", b"BADCLASS ", b"ERROR", b"CLIENT_ERROR ", b"SERVER_ERROR "];
     if known.iter().any(|word| line.starts_with(word)) { line.to_vec() } else { NONSENSE.to_vec() }
@@ -319,7 +327,7 @@ const fn busy(form: Form) -> &'static [u8] {
     }
 }
 
-/// Returns whether a list of classes contains the class that exists; none if the text is not a list of classes.
+/// Returns whether a list of classes contains [`CLASS`], or `None` if the text is not a list of classes.
 fn has_our_class(classes: &[u8]) -> Option<bool> {
     if matches!(classes, b"all" | b"hash") {
         return Some(true);
@@ -340,7 +348,7 @@ fn tell(items_max: u64) -> u64 {
     if items_max == u64::MAX { 0 } else { items_max }
 }
 
-/// Writes a key as memcached writes keys in a list: letters, digits and `-._~` as they are.
+/// Writes a key in memcached's URI encoding: letters, digits and `-._~` are not escaped.
 fn uri_encode(key: &[u8], out: &mut Vec<u8>) {
     for byte in key {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
@@ -351,16 +359,16 @@ fn uri_encode(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The only class of the embedded store. Its number is a class of memcached too.
+/// The only slab class of the embedded store. memcached also has a class of this number.
 const CLASS: u32 = super::meta::SLAB_CLASS;
 
-/// memcached's class numbers are below this.
+/// The number of slab classes in memcached.
 const CLASSES: u32 = 64;
 
-/// The time in which a client must receive a part of a list, or lose its connection. No other list is made meanwhile.
+/// The timeout for a client to receive a part of a list. Meanwhile, other lists are refused.
 const STALL_MAX: Duration = Duration::from_secs(10);
 
-/// The longest line (bytes). It has a key of 250 bytes, each of which may be written as three, and some numbers.
+/// The longest line (bytes): a key of 250 bytes, each escaped as three, and some numbers.
 const LINE_BYTES_MAX: usize = 2 << 10;
 const READ_BYTES: usize = 16 << 10;
 

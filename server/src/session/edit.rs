@@ -1,10 +1,11 @@
-//! Commands that need the old logical value: append, prepend, and counting in a value that is stored compressed. They
-//! read, change and write under the item's CAS, and start over when another client was faster.
+//! Commands that need the old logical value: append, prepend, and incr and decr of a compressed value. They
+//! read, change and write the value under the item's CAS, and retry if another client changed the item.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use protocol::MetaKey;
@@ -13,21 +14,21 @@ use protocol::counter::{self, Direction};
 use protocol::reply::ItemFacts;
 use store::frame;
 use tokio::sync::{Mutex, OwnedMutexGuard};
-use units::limits::ITEM_OVERHEAD_BYTES;
+use units::limits::{EXPTIME_RELATIVE_MAX_S, ITEM_OVERHEAD_BYTES};
 
 use super::Session;
 use crate::backend::{Count, Failure, Outcome, Seen, Version, Written};
 use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::upstream::Traffic;
-use crate::values::{Body, Logical};
+use crate::values::{Body, Logical, Reading};
 
-/// Returns whether the verb joins its value with the one that is stored.
+/// Returns whether the verb appends or prepends to the stored value.
 pub(super) const fn needs_old_value(verb: StoreVerb) -> bool {
     matches!(verb, StoreVerb::Append | StoreVerb::Prepend)
 }
 
 impl Session {
-    /// Serves append or prepend. With `compare` it changes only that version.
+    /// Serves append or prepend. With `compare`, changes the item only if it has this version.
     pub(super) async fn extend(
         &mut self,
         key: &MetaKey<'_>,
@@ -47,7 +48,7 @@ impl Session {
             let item_bytes = ITEM_OVERHEAD_BYTES + key.bytes().len() + value_bytes;
             let is_other = compare.is_some_and(|cas| cas != version.cas);
             if is_other || item_bytes as u64 > self.context.limits.item_bytes_max.0 {
-                self.context.backend.give_back(key, version.cas, version.won).await;
+                self.context.backend.release_win(key, version.cas, version.won).await;
                 return Ok(if is_other { Written::Exists } else { Written::NotStored });
             }
             let mut value = self.context.values.pool().take(value_bytes);
@@ -55,7 +56,7 @@ impl Session {
                 if verb == StoreVerb::Append { (&old[..], more) } else { (more, &old[..]) };
             value.extend(first);
             value.extend(second);
-            let stored = self.context.values.pack(Body::Pooled(value), None).await;
+            let stored = self.context.values.pack(key.bytes(), Body::Pooled(value), None).await;
             match self.context.backend.rewrite(key, &version, None, stored, traffic).await? {
                 Written::Exists | Written::NotFound => {}
                 done => return Ok(done),
@@ -64,7 +65,7 @@ impl Session {
         Err(contended())
     }
 
-    /// Serves incr, decr or ma on an item in which the store cannot count. If the item is a number, it is in a frame.
+    /// Serves incr, decr or ma on an item that the store cannot change itself, such as a number in a frame.
     pub(super) async fn count_logical(
         &mut self,
         key: &MetaKey<'_>,
@@ -88,14 +89,14 @@ impl Session {
             let mut text = Vec::new();
             let counted = counter::apply(&old, direction, delta, &mut text);
             let (false, Ok(number)) = (is_other, counted) else {
-                self.context.backend.give_back(key, version.cas, version.won).await;
+                self.context.backend.release_win(key, version.cas, version.won).await;
                 return Ok(if is_other { Count::Exists } else { Count::NonNumeric });
             };
             let version = Version { keeps_marks: text.len() == old.len(), ..version };
-            let stored = self.context.values.pack(Body::Slice(&text), None).await;
+            let stored = self.context.values.pack(key.bytes(), Body::Slice(&text), None).await;
             match self.context.backend.rewrite(key, &version, exptime_s, stored, traffic).await? {
                 Written::Stored { cas } => {
-                    let ttl_s = exptime_s.map_or(version.life.left_s(), told_ttl_s);
+                    let ttl_s = exptime_s.map_or(version.life.left_s(), reported_ttl_s);
                     let facts = ItemFacts { cas, ttl_s, ..ItemFacts::default() };
                     return Ok(Count::Done { number, created: false, facts });
                 }
@@ -105,29 +106,29 @@ impl Session {
         Err(contended())
     }
 
-    /// Returns why the command cannot count; none if the value is a number in a frame. The look does not take the right
-    /// to refill a stale item.
+    /// Returns the outcome of a refused incr or decr, or `None` if the value is a number in a frame. Does not
+    /// take the right to refill a stale item.
     async fn refuse_to_count(
         &mut self,
         key: &MetaKey<'_>,
         compare: Option<u64>,
     ) -> Outcome<Option<Count>> {
         let context = Rc::clone(&self.context);
-        let Some(Seen { value, cas, won }) = context.backend.look(key).await? else {
+        let Some(Seen { value, cas, won }) = context.backend.read_stored(key).await? else {
             return Ok(Some(Count::NonNumeric));
         };
-        context.backend.give_back(key, cas, won).await;
+        context.backend.release_win(key, cas, won).await;
         if !frame::must_wrap(&value) {
             return Ok(Some(Count::NonNumeric));
         }
         if compare.is_some_and(|wanted| wanted != 0 && wanted != cas) {
             return Ok(Some(Count::Exists));
         }
-        let _permit = match self.charged_bytes(&value) {
+        let _permit = match self.charged_bytes(&value, None) {
             None => None,
             Some(bytes) => self.charge_more(bytes).await?,
         };
-        Ok(match context.values.unpack(value, None).await {
+        Ok(match context.values.unpack(Reading::new(key.bytes()), value).await {
             Logical::Value(value) => {
                 let counted = counter::apply(&value, Direction::Increment, 0, &mut Vec::new());
                 counted.err().map(|_| Count::NonNumeric)
@@ -140,12 +141,12 @@ impl Session {
         })
     }
 
-    /// Returns the item as it is. The budget has granted its logical value twice and `more_bytes`.
+    /// Reads the item with a permit for twice its logical value and `more_bytes`, if it is readable.
     async fn old_value(&mut self, key: &MetaKey<'_>, more_bytes: usize) -> Outcome<Option<Old>> {
         let long_bytes = self.context.long_bytes([key.bytes()]);
         let traffic = self.traffic_alone(1, more_bytes + long_bytes);
         let peeked = match self.context.backend.peek(key, traffic, None).await {
-            Err(Failure::NoRoom(wanted)) => {
+            Err(Failure::OverBudget(wanted)) => {
                 let permit = self.charge_replies(&wanted).await?.pop();
                 let won = wanted.returned.is_some_and(|returned| returned.won);
                 let again = self.context.backend.peek(key, Traffic::Bulk, permit).await?;
@@ -161,19 +162,19 @@ impl Session {
             Some(bytes) => match self.charge_more(2 * bytes + more_bytes).await {
                 Ok(permit) => permit,
                 Err(failure) => {
-                    self.context.backend.give_back(key, version.cas, version.won).await;
+                    self.context.backend.release_win(key, version.cas, version.won).await;
                     return Err(failure);
                 }
             },
             None => None,
         };
         let traffic = self.traffic_alone(0, version.value.len() + more_bytes);
-        match self.context.values.unpack(version.value.clone(), None).await {
+        match self.context.values.unpack(Reading::new(key.bytes()), version.value.clone()).await {
             Logical::Value(value) => {
                 return Ok(Some(Old { version, value, traffic, _permit: permit }));
             }
             Logical::Unreadable => {
-                self.context.backend.give_back(key, version.cas, version.won).await;
+                self.context.backend.release_win(key, version.cas, version.won).await;
             }
             Logical::Damaged => self.context.remove_damaged(key).await,
         }
@@ -181,7 +182,7 @@ impl Session {
     }
 }
 
-/// The state that an edit begins with.
+/// The item before an edit.
 struct Old {
     version: Version,
     value: Bytes,
@@ -190,21 +191,31 @@ struct Old {
     _permit: Option<Permit>,
 }
 
-/// Returns the time to live (s) of an item whose expiry a client has just set, or none if it never expires. `exptime_s`
-/// is as the client wrote it: 0 means never, and a negative number means that the item has expired. A number above
-/// thirty days, which memcached reads as a Unix time, is returned as it is.
-fn told_ttl_s(exptime_s: i32) -> Option<u32> {
-    (exptime_s != 0).then(|| u32::try_from(exptime_s).unwrap_or(0))
+/// Returns the time to live (s) after a client has set the expiry `exptime_s`, or `None` if the item never
+/// expires. 0 means never, and a negative number means expired. Numbers above thirty days are Unix times, as in
+/// memcached.
+fn reported_ttl_s(exptime_s: i32) -> Option<u32> {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    ttl_at(exptime_s, unix.as_secs())
 }
 
-/// The edits of this worker's sessions. Only one edit at a time works on a key, so that only other workers and other
-/// clients of the store can be faster.
+fn ttl_at(exptime_s: i32, unix_s: u64) -> Option<u32> {
+    match u32::try_from(exptime_s) {
+        Ok(0) => None,
+        Ok(ttl_s @ ..=EXPTIME_RELATIVE_MAX_S) => Some(ttl_s),
+        Ok(at_s) => Some(u64::from(at_s).saturating_sub(unix_s) as u32),
+        Err(_) => Some(0),
+    }
+}
+
+/// Locks that serialize the edits of each key by this worker's sessions. Edits then conflict only with other
+/// workers and with other clients of the store.
 #[derive(Default)]
 pub(crate) struct Edits(RefCell<HashMap<Box<[u8]>, EditLock>>);
 
 type EditLock = Arc<Mutex<()>>;
 
-/// The right to edit a key. Dropping it passes the right to the next edit.
+/// The lock of a key. Dropping it unlocks the key for the next edit.
 pub(crate) struct Turn<'a> {
     edits: &'a Edits,
     key: Box<[u8]>,
@@ -223,7 +234,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.guard = None;
         let mut edits = self.edits.0.borrow_mut();
-        // An edit that waits for its turn also holds the mutex.
+        // Waiting edits also hold a reference to the mutex.
         if edits.get(&self.key).is_some_and(|mutex| Arc::strong_count(mutex) == 1) {
             edits.remove(&self.key);
         }
@@ -231,9 +242,23 @@ impl Drop for Turn<'_> {
 }
 
 fn contended() -> Failure {
-    Failure::Line(b"SERVER_ERROR the item kept changing; try again".to_vec())
+    Failure::line(b"SERVER_ERROR the item kept changing; try again")
 }
 
-/// The most tries of an edit. Each try loses only to a write that succeeded, so this many in a row mean a key under a
-/// storm of writers.
+/// The maximum number of tries of an edit. A try fails only if another write succeeded.
 const TRIES_MAX: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_as_expiry_time_is_reported_as_the_time_that_is_left() {
+        let unix_s = 1_790_000_000;
+        assert_eq!(ttl_at(0, unix_s), None);
+        assert_eq!(ttl_at(-1, unix_s), Some(0));
+        assert_eq!(ttl_at(2_592_000, unix_s), Some(2_592_000));
+        assert_eq!(ttl_at(2_592_001, unix_s), Some(0));
+        assert_eq!(ttl_at(1_790_000_100, unix_s), Some(100));
+    }
+}

@@ -1,5 +1,5 @@
-//! One command given in memory, as a message carries it. It uses the same session without a connection. A command that
-//! acts on a connection, or waits for more bytes of it, means nothing here.
+//! Executes one command in memory, such as from a gRPC message, in a session without a connection. Commands
+//! that act on a connection are refused.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,13 +11,14 @@ use protocol::command::{AdminVerb, Command};
 
 use super::Session;
 use super::connection::Transport;
+use crate::access::{Client, Denial};
 use crate::context::WorkerContext;
 use crate::values::Body;
 
-/// Requests memory before an answer holds this many more bytes. The result is false if there is no memory for them.
+/// Reserves memory for this many bytes of an answer. The result is false if there is no memory.
 pub(crate) type ReplyBudget = Box<dyn Fn(usize) -> Pin<Box<dyn Future<Output = bool>>>>;
 
-/// The reason why the bytes have no answer. The caller must act.
+/// The reason why a command was not answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
     #[error("{0} bytes hold no whole command")]
@@ -28,13 +29,16 @@ pub(crate) enum NoAnswer {
     Meaningless(String),
     /// There is no memory for the answer. The command has already taken effect.
     #[error("there is no room for the answer")]
-    NoRoom,
+    OverBudget,
+    #[error("{0}")]
+    Denied(Denial),
 }
 
-/// Serves the command that the parts form, and returns everything that memcached would write, with large values as
-/// separate parts.
+/// Executes the command in `parts` for `client`, which has no limits if it is none. Returns memcached's reply, with
+/// large values as separate parts.
 pub(crate) async fn execute(
     context: &Rc<WorkerContext>,
+    client: Option<Rc<Client>>,
     mut parts: Vec<Bytes>,
     reply_budget: ReplyBudget,
 ) -> Result<Vec<Bytes>, NoAnswer> {
@@ -47,6 +51,7 @@ pub(crate) async fn execute(
     let all = parts.iter().map(Bytes::len).sum::<usize>();
     let mut session =
         Session::new(Transport::Memory { reply_budget, held_bytes: 0 }, Rc::clone(context));
+    session.client = client;
     match protocol::parse(head, &limits) {
         Parse::Incomplete => return Err(NoAnswer::Incomplete(all)),
         Parse::Refused { refusal, .. } if refusal.close => {
@@ -55,6 +60,7 @@ pub(crate) async fn execute(
         Parse::Refused { refusal, consumed } => {
             let swallow = usize::try_from(refusal.swallow_bytes).unwrap_or(usize::MAX);
             is_one(all, consumed.saturating_add(swallow))?;
+            session.check_refusal(&refusal).map_err(NoAnswer::Denied)?;
             session.context.counters.commands.bad_lines.up();
             session.refuse(refusal).await;
         }
@@ -64,6 +70,7 @@ pub(crate) async fn execute(
         Parse::Command { command, consumed } => {
             let body_bytes = command.body_bytes();
             is_one(all, consumed + body_bytes.unwrap_or(0))?;
+            session.check_rights(&command).map_err(NoAnswer::Denied)?;
             match body_bytes {
                 None => session.serve_lone(command).await,
                 Some(_) => session.serve_with(command, &head[consumed..], rest).await,
@@ -71,7 +78,7 @@ pub(crate) async fn execute(
         }
     }
     if session.closing || session.flush().await.is_err() {
-        return Err(NoAnswer::NoRoom);
+        return Err(NoAnswer::OverBudget);
     }
     Ok(std::mem::take(&mut session.out).into_parts())
 }
@@ -83,11 +90,11 @@ impl Session {
         self.settle_all(&mut pending).await;
     }
 
-    /// Serves a storage command with its value and CR LF, which are the end of the first part and all other parts.
+    /// Serves a storage command. Its value and CR LF are `here` (the end of the first part) and `rest`.
     async fn serve_with(&mut self, command: Command<'_>, here: &[u8], rest: &[Bytes]) {
         match (here, rest) {
             (_, []) => self.serve_body(command, Body::Slice(here)).await,
-            // A link sends a large value in this form, and the value is not copied.
+            // Links send large values in this form, which avoids a copy.
             ([], [value, end]) if end == "\r\n" => {
                 self.serve_value(command, Body::Shared(value.clone())).await;
             }
@@ -119,5 +126,5 @@ fn excerpt(line: &[u8]) -> String {
     line[..line.len().min(EXCERPT_BYTES)].trim_ascii_end().escape_ascii().to_string()
 }
 
-/// The number of bytes of an unserved line that its error repeats.
+/// The number of bytes of a refused line that its error repeats.
 const EXCERPT_BYTES: usize = 64;

@@ -1,10 +1,13 @@
 //! Commands about the server: version, stats, verbosity, flush_all and commands for operators.
 
+use std::sync::Arc;
+
 use protocol::command::{Admin, AdminVerb, Command};
 use protocol::reply::{self, Reply};
 use protocol::{Tokens, refusal};
 
 use super::Session;
+use crate::backend::Outcome;
 
 impl Session {
     pub(super) async fn inform(&mut self, command: Command<'_>) {
@@ -22,14 +25,24 @@ impl Session {
             Command::Admin(admin)
                 if admin.verb == AdminVerb::LruCrawler
                     && Box::pin(self.crawl(admin.arguments)).await => {}
+            Command::Admin(admin) if admin.verb == AdminVerb::RefreshCerts => {
+                self.refresh_certs().await;
+            }
             Command::Admin(admin) => self.admin(&admin),
             _ => self.out.text().extend_from_slice(refusal::ERROR),
         }
     }
 
-    async fn flush_all(&mut self, delay_s: i32, noreply: bool) {
+    pub(super) async fn flush_items(&self, delay_s: i32) -> Outcome<()> {
         self.context.counters.commands.cmd_flush.up();
-        match self.context.backend.flush_all(delay_s).await {
+        let flushed = self.context.backend.flush_all(delay_s).await;
+        // Values that are written from now on need the dictionaries, which the flush has removed.
+        self.context.values.dictionaries().keep_soon();
+        flushed
+    }
+
+    async fn flush_all(&mut self, delay_s: i32, noreply: bool) {
+        match self.flush_items(delay_s).await {
             Err(failure) => self.fail(failure, noreply),
             Ok(()) if noreply => {}
             Ok(()) => self.line(Reply::Ok),
@@ -48,26 +61,49 @@ impl Session {
             _ => {}
         }
         let page = String::from_utf8_lossy(page).into_owned();
-        let stored = match &page[..] {
-            // Only this server has these pages. A memcached server's page of the same name would only confuse.
-            "settings" | "rebate" => Some(Vec::new()),
-            // These pages are lists of STAT lines. Other pages have other forms.
-            "" | "items" | "slabs" | "sizes" | "conns" | "extstore" => {
-                self.context.backend.stats(&page).await
-            }
-            _ => None,
-        };
-        let Some(stored) = stored else {
+        let Some(lines) = self.stats_page(&page).await else {
             return self.out.text().extend_from_slice(refusal::ERROR);
         };
-        for (name, value) in self.context.stats.page(&page, &stored) {
+        for (name, value) in lines {
             reply::stat(self.out.text(), &name, &value);
         }
         self.line(Reply::End);
     }
 
-    /// Serves `stats detail`. Statistics by key prefix are not kept, but a command to start, stop or show them is not
-    /// an error.
+    /// Returns the names and values of a page of statistics, or `None` if there is no such page.
+    pub(super) async fn stats_page(&self, page: &str) -> Option<Vec<(String, String)>> {
+        let stored = match page {
+            // These pages are about this server; pages of memcached servers with the same name are not added.
+            "settings" | "rebate" | "dictionaries" => Some(Vec::new()),
+            // These pages are lists of STAT lines.
+            "" | "items" | "slabs" | "sizes" | "conns" | "extstore" => {
+                self.context.backend.stats(page).await
+            }
+            _ => None,
+        };
+        stored.map(|stored| self.context.stats.page(page, &stored))
+    }
+
+    /// Loads the certificates again. As in a memcached without TLS, the command is unknown if there are none.
+    async fn refresh_certs(&mut self) {
+        let tls = Arc::clone(&self.context.tls);
+        if !tls.is_used() {
+            return self.out.text().extend_from_slice(refusal::ERROR);
+        }
+        // The files may be on a disk that hangs.
+        match tokio::task::spawn_blocking(move || tls.reload()).await {
+            Ok(Ok(())) => self.line(Reply::Ok),
+            Ok(Err(problem)) => {
+                let problem = problem.replace(['\r', '\n'], " ");
+                self.out.text().extend_from_slice(format!("ERROR {problem}\r\n").as_bytes());
+            }
+            Err(_) => {
+                self.out.text().extend_from_slice(b"SERVER_ERROR a defect ended the reload\r\n")
+            }
+        }
+    }
+
+    /// Serves `stats detail`. It accepts memcached's arguments, but there are no statistics by key prefix.
     fn stats_detail(&mut self, what: &[u8]) {
         match what {
             b"on" | b"off" => self.line(Reply::Ok),
@@ -82,7 +118,7 @@ impl Session {
     fn admin(&mut self, admin: &Admin<'_>) {
         let out = self.out.text();
         match admin.verb {
-            // Only memcached has slabs and LRU segments. `OK` is true here, because nothing had to be done.
+            // This server has no slabs or LRU segments, so there is nothing to do.
             AdminVerb::Lru | AdminVerb::LruCrawler | AdminVerb::Slabs if !admin.noreply => {
                 out.extend_from_slice(Reply::Ok.line());
             }
@@ -92,10 +128,12 @@ impl Session {
             ),
             AdminVerb::Shutdown => out.extend_from_slice(b"ERROR: shutdown not enabled\r\n"),
             AdminVerb::Watch => out.extend_from_slice(b"ERROR watch is not supported\r\n"),
+            // `inform` serves certificates.
             AdminVerb::Extstore | AdminVerb::RefreshCerts => out.extend_from_slice(refusal::ERROR),
         }
     }
 }
 
-/// The answer to `version`: the version of the memcached whose behaviour this is, then the version of this server.
-const VERSION: &str = concat!("1.6.18-rebate-", env!("CARGO_PKG_VERSION"));
+/// The answer to `version`: the version of memcached that this server emulates. Some clients read the last three
+/// numbers of the answer and others the first three, so it has no others. `stats` has this server's version.
+pub(crate) const VERSION: &str = "1.6.18";

@@ -1,9 +1,9 @@
-//! The meta commands on items.
+//! Serves the meta commands on items.
 
 use protocol::command::{MetaArithmetic, MetaSet, StoreVerb};
 use protocol::counter::Direction;
 use protocol::meta::Meta;
-use protocol::reply::{self, MetaOutcome, Reply};
+use protocol::reply::{self, ItemFacts, MetaOutcome, Reply};
 use protocol::{MetaKey, refusal};
 
 use bytes::Bytes;
@@ -12,10 +12,12 @@ use super::budget::charged;
 use super::pipeline::Issued;
 use super::text::count_cas;
 use super::{Session, edit};
-use crate::backend::{self, Count, Failure, Issue, MetaDebug, MetaItem, NoRoom, Outcome, Written};
+use crate::backend::{
+    self, Count, Failure, Issue, MetaDebug, MetaItem, Outcome, OverBudget, Written,
+};
 use crate::budget::Permit;
 use crate::upstream::Traffic;
-use crate::values::{Body, Logical};
+use crate::values::{Body, Logical, Reading};
 
 impl Session {
     pub(super) fn issue_meta_get<'a>(&self, meta: Meta<'a>, traffic: Traffic) -> Issued<'a> {
@@ -29,85 +31,96 @@ impl Session {
         traffic: Traffic,
         permit: Option<Permit>,
     ) -> Issue<Option<MetaItem>> {
-        // The logical size of a frame is in its header, so `s` needs the value too.
+        // The flag `s` needs the value too, because the logical size is in the frame's header.
         let with_value = meta.flags.wants_value() || meta.flags.has(b's');
         self.context.backend.meta_get(meta, with_value, traffic, permit)
     }
 
-    /// Takes memory for the item of an mg that had none, and requests the item again. The facts of the first answer
-    /// hold.
+    /// Repeats an mg that failed for lack of memory, with a permit. Returns the facts of the first answer.
     #[cold]
     async fn meta_item_again(
         &mut self,
         meta: &Meta<'_>,
-        no_room: NoRoom,
+        over_budget: OverBudget,
     ) -> Outcome<Option<MetaItem>> {
-        let bytes = no_room.wanted.iter().sum::<u64>();
-        let permit = self.charge_replies(&no_room).await?.pop();
+        let bytes = over_budget.wanted.iter().sum::<u64>();
+        let permit = self.charge_replies(&over_budget).await?.pop();
         let traffic = self.traffic_alone(1, bytes as usize);
         let item = self.ask_meta_get(meta, traffic, permit).meta_item().await?;
-        Ok(item.map(|MetaItem { facts, value }| {
-            let told = no_room.returned.as_ref();
-            let facts = match told {
-                Some(told) => backend::facts_of_first(told, facts),
+        Ok(item.map(|MetaItem { facts, value, hot }| {
+            let returned = over_budget.returned.as_ref();
+            let facts = match returned {
+                Some(returned) => backend::facts_of_first(returned, facts),
                 None => facts,
             };
-            MetaItem { facts, value }
+            MetaItem { facts, value, hot }
         }))
     }
 
     pub(super) async fn reply_meta_get(&mut self, meta: &Meta<'_>, issue: Issue<Option<MetaItem>>) {
         self.context.counters.commands.cmd_meta.up();
         let touched = meta.flags.exptime_s.is_some();
-        let item = match issue.meta_item().await {
-            Err(Failure::NoRoom(no_room)) => self.meta_item_again(meta, no_room).await,
-            item => item,
-        };
-        let item = match item {
-            Err(failure) => return self.fail(failure, false),
+        match self.logical_item(meta, issue).await {
+            Err(failure) => self.fail(failure, false),
             Ok(None) => {
-                self.count_get(false, touched);
-                return reply::meta_miss(self.out.text(), meta);
+                self.count_get(false, touched, true);
+                reply::meta_miss(self.out.text(), meta);
             }
-            Ok(Some(item)) => item,
+            Ok(Some((facts, value))) => {
+                self.count_get(true, touched, true);
+                reply::meta_hit(self.out.text(), meta, &facts);
+                if meta.flags.wants_value() {
+                    self.value(value);
+                }
+            }
+        }
+    }
+
+    /// Returns the facts that a meta get has found and, if it wants the value, the logical value. An item whose value
+    /// is unreadable counts as missing.
+    pub(super) async fn logical_item(
+        &mut self,
+        meta: &Meta<'_>,
+        issue: Issue<Option<MetaItem>>,
+    ) -> Outcome<Option<(ItemFacts, Bytes)>> {
+        let item = match issue.meta_item().await {
+            Err(Failure::OverBudget(over_budget)) => {
+                self.meta_item_again(meta, over_budget).await?
+            }
+            item => item?,
         };
-        let MetaItem { mut facts, value } = item;
+        let Some(MetaItem { mut facts, value, hot }) = item else { return Ok(None) };
         self.learn(1, value.as_ref().map_or(0, Bytes::len));
         self.note_length(meta.key.bytes(), value.as_ref().map_or(0, Bytes::len));
         if !meta.flags.wants_value() {
-            let value = value.unwrap_or_default();
-            let Some(value_bytes) = self.context.values.logical_bytes(&value) else {
-                if self.context.values.is_damaged(value).await {
+            // A touch asks a server for no value at all.
+            let Some(value) = value else { return Ok(Some((facts, Bytes::new()))) };
+            let hot_bytes = hot.map(|hot| hot.logical.len());
+            let bytes = hot_bytes.or_else(|| self.context.values.logical_bytes(&value));
+            let Some(value_bytes) = bytes else {
+                if self.context.values.is_damaged(meta.key.bytes(), value).await {
                     self.context.remove_damaged(&meta.key).await;
                 }
-                self.count_get(false, touched);
-                return reply::meta_miss(self.out.text(), meta);
+                return Ok(None);
             };
             facts.value_bytes = value_bytes;
-            self.count_get(true, touched);
-            return reply::meta_hit(self.out.text(), meta, &facts);
+            return Ok(Some((facts, Bytes::new())));
         }
         let stored = value.unwrap_or_default();
-        let permit = match self.charged_bytes(&stored) {
+        let permit = match self.charged_bytes(&stored, hot.as_ref()) {
             None => None,
-            Some(bytes) => match self.charge_more(bytes).await {
-                Ok(permit) => permit,
-                Err(failure) => return self.fail(failure, false),
-            },
+            Some(bytes) => self.charge_more(bytes).await?,
         };
-        match self.context.values.unpack(stored, None).await {
-            unread @ (Logical::Unreadable | Logical::Damaged) => {
-                if matches!(unread, Logical::Damaged) {
-                    self.context.remove_damaged(&meta.key).await;
-                }
-                self.count_get(false, touched);
-                reply::meta_miss(self.out.text(), meta);
-            }
+        let reading = Reading::with_version(meta.key.bytes(), facts.cas);
+        match self.context.values.read(reading, stored, hot).await {
             Logical::Value(value) => {
-                self.count_get(true, touched);
                 facts.value_bytes = value.len();
-                reply::meta_hit(self.out.text(), meta, &facts);
-                self.value(charged(value, permit));
+                Ok(Some((facts, charged(value, permit))))
+            }
+            Logical::Unreadable => Ok(None),
+            Logical::Damaged => {
+                self.context.remove_damaged(&meta.key).await;
+                Ok(None)
             }
         }
     }
@@ -121,12 +134,12 @@ impl Session {
             self.extend(&set.meta.key, set.verb, compare, value.as_slice()).await
         } else {
             let traffic = self.traffic_alone(0, value.as_slice().len());
-            let stored = self.context.values.pack(value, None).await;
+            let stored = self.context.values.pack(set.meta.key.bytes(), value, None).await;
             self.note_length(set.meta.key.bytes(), stored.as_slice().len());
             self.context.backend.meta_set(set, stored, traffic).written().await
         };
         if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, set.verb) {
-            self.context.look_after_add(&set.meta.key).await;
+            self.context.examine_after_add(&set.meta.key).await;
         }
         if set.verb == StoreVerb::Cas {
             count_cas(&self.context.counters.commands, &outcome);
@@ -144,7 +157,7 @@ impl Session {
     pub(super) async fn meta_delete(&mut self, meta: &Meta<'_>) {
         let commands = &self.context.counters.commands;
         commands.cmd_meta.up();
-        match self.context.backend.meta_delete(meta).meta_outcome().await {
+        match self.context.backend.meta_delete(meta, Traffic::Interactive).meta_outcome().await {
             Err(failure) => self.fail(failure, false),
             Ok(outcome) => {
                 match outcome {
@@ -171,7 +184,10 @@ impl Session {
         let out = self.out.text();
         match outcome {
             Err(failure) => self.fail(failure, false),
-            Ok(Count::NonNumeric) => out.extend_from_slice(refusal::NON_NUMERIC),
+            Ok(Count::NonNumeric) => {
+                out.extend_from_slice(refusal::NON_NUMERIC);
+                self.count_refusal(self.command);
+            }
             Ok(Count::Done { number, created, facts }) => {
                 reply::meta_number(out, meta, number, created, &facts);
             }
@@ -212,5 +228,5 @@ impl Session {
     }
 }
 
-/// The slab class of all items, because the embedded store has no slab classes. memcached numbers its classes from 1.
+/// The slab class that is reported for all items. memcached numbers its classes from 1.
 pub(super) const SLAB_CLASS: u32 = 1;

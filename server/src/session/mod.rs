@@ -1,6 +1,8 @@
-//! Serves clients: reads bytes, serves commands in order and writes replies. `connection` reads and writes, `pipeline`
-//! has the requests in flight, `dispatch` passes each command to `text`, `meta`, `info` or `dump`, and `edit` has the
-//! commands that need the old value. `execute` serves a command that is given in memory.
+//! Serves clients: reads bytes, serves commands in order and writes replies. `connection` reads and writes,
+//! `pipeline` manages requests in flight, `dispatch` passes each command to `text`, `meta`, `info` or `dump`, and
+//! `edit` has the commands that need the old value. `packets` serves the binary protocol through the same paths, and
+//! `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights. `execute` serves a command
+//! in memory.
 
 mod budget;
 mod connection;
@@ -8,64 +10,89 @@ mod dispatch;
 mod dump;
 mod edit;
 mod execute;
+mod guard;
+mod guard_packets;
 mod info;
 mod meta;
 mod order;
 mod pace;
+mod packets;
 mod pipeline;
 mod text;
 mod window;
+mod wrong_protocol;
 
 pub(crate) use connection::{Open, serve};
 pub(crate) use edit::Edits;
 pub(crate) use execute::{NoAnswer, ReplyBudget, execute};
+pub(crate) use info::VERSION;
 
 use std::rc::Rc;
 use std::time::Instant;
 
+use crate::access::Client;
 use crate::context::WorkerContext;
+use crate::errors::FailedCommand;
 use crate::reply_buffer::ReplyBuffer;
 use connection::{INPUT_BYTES, Transport};
-use order::UnderWay;
+use order::InFlightKeys;
 use window::Window;
 
-/// The session of one client, or of one command in memory. All files of this module share it.
+/// The session of one client, or of one command in memory.
 struct Session {
     transport: Transport,
     context: Rc<WorkerContext>,
     out: ReplyBuffer,
-    /// The requests in flight, if the store does not keep their order.
-    under_way: Option<UnderWay>,
-    /// The limit on what may be in flight on the links, if there are links to stores.
+    /// The keys of requests in flight, if the store does not keep the order of requests.
+    in_flight: Option<InFlightKeys>,
+    /// The limit on requests in flight, if there are links to stores.
     window: Option<Window>,
-    /// The time at which the last command was answered, until its answer is written.
+    /// The time at which the last command was answered, if the answer is not yet written.
     answered: Option<Instant>,
-    /// The number of commands served since other sessions had their turn.
+    /// The command that is being answered, for the count of its error.
+    command: FailedCommand,
+    /// The number of commands served since the session last yielded.
     served: usize,
-    /// The space for the next read. It is smaller behind a long value, because the next value is likely to be long too,
-    /// and the part of it that is read here is copied.
+    /// The buffer size of the next read (bytes). It is smaller after a long value, because the next value is
+    /// likely to be long too, and the part of it in this buffer must be copied.
     read_bytes: usize,
     first_bytes: bool,
+    protocol: Speaks,
     closing: bool,
-    /// The place where the worker finds this session's waker when it drains.
+    /// The client and its rights, if there are rules about them.
+    client: Option<Rc<Client>>,
+    /// The number of answers since the last write to a client that is not logged in.
+    login_answers: usize,
+    /// The index of this session's waker in the shutdown signal.
     place: Option<usize>,
+}
+
+/// The protocol of a connection, which its first byte decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speaks {
+    Text,
+    Binary,
 }
 
 impl Session {
     fn new(transport: Transport, context: Rc<WorkerContext>) -> Self {
-        let under_way = (!context.backend.keeps_order()).then(UnderWay::default);
+        let in_flight = (!context.backend.keeps_order()).then(InFlightKeys::default);
         let window = context.backend.has_links().then(Window::default);
         Self {
             transport,
             context,
             out: ReplyBuffer::default(),
-            under_way,
+            in_flight,
             window,
             answered: None,
+            command: FailedCommand::default(),
             served: 0,
             read_bytes: INPUT_BYTES,
             first_bytes: true,
+            protocol: Speaks::Text,
             closing: false,
+            client: None,
+            login_answers: 0,
             place: None,
         }
     }

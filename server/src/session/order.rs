@@ -1,5 +1,5 @@
-//! Keeps order where the store does not keep it: requests of one session that are in flight together must not use the
-//! same key. Two requests that only read may.
+//! Orders requests if the store does not: requests of a session with the same key must not be in flight
+//! together, unless they only read.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,21 +8,20 @@ use protocol::Key;
 use protocol::command::Command;
 use smallvec::SmallVec;
 
-/// The keys of a session's requests in flight, by their hashes. Two keys with the same hash wait for each other as
-/// well.
+/// The hashes of the keys of a session's requests in flight. Keys with equal hashes count as one.
 #[derive(Default)]
-pub(super) struct UnderWay(HashMap<u64, Effect>);
+pub(super) struct InFlightKeys(HashMap<u64, Effect>);
 
 /// The effect of a request on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
-    /// The request has no effect that another reading request could notice.
+pub(super) enum Effect {
+    /// The request has no effect that another read can observe.
     Reads,
     Changes,
 }
 
-impl UnderWay {
-    /// Adds the keys of a command that may be in flight with others. Returns the same as `add`.
+impl InFlightKeys {
+    /// Adds the keys of a command. Returns false and adds nothing if any must wait for a request in flight.
     pub(super) fn add_command(&mut self, command: &Command<'_>) -> bool {
         let key = match command {
             Command::Get(get) => {
@@ -32,15 +31,19 @@ impl UnderWay {
             }
             Command::Store(store) => store.key.bytes(),
             Command::Delete { key, .. } | Command::Touch { key, .. } => key.bytes(),
-            // A meta get can tell when the item was last requested, and whether it was requested before.
+            // A meta get can change and report the time of the last access and whether the item was fetched.
             Command::MetaGet(meta) => meta.key.bytes(),
             _ => unreachable!("a command that is served alone"),
         };
         self.add([key], Effect::Changes)
     }
 
-    /// Adds a request's keys. Returns false and adds nothing if one of the keys has to wait for a request in flight.
-    fn add<'a>(&mut self, keys: impl IntoIterator<Item = &'a [u8]>, effect: Effect) -> bool {
+    /// Adds the keys of a request. Returns false and adds nothing if any must wait for a request in flight.
+    pub(super) fn add<'a>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'a [u8]>,
+        effect: Effect,
+    ) -> bool {
         let hashes: SmallVec<[u64; 1]> = keys.into_iter().map(hash).collect();
         let meets = |other: &Effect| effect == Effect::Changes || *other == Effect::Changes;
         if hashes.iter().any(|hash| self.0.get(hash).is_some_and(meets)) {
@@ -50,7 +53,7 @@ impl UnderWay {
         true
     }
 
-    /// Removes all keys, because all requests are answered.
+    /// Removes all keys, after all requests were answered.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -69,15 +72,15 @@ mod tests {
     #[test]
     fn a_change_waits_for_its_key() {
         let (a, b): (&[u8], &[u8]) = (b"a", b"b");
-        let mut under_way = UnderWay::default();
-        assert!(under_way.add([a, b], Effect::Reads));
-        assert!(under_way.add([a], Effect::Reads));
-        assert!(!under_way.add([a], Effect::Changes));
-        assert!(!under_way.add([b], Effect::Changes));
-        under_way.clear();
-        assert!(under_way.add([a], Effect::Changes));
-        assert!(!under_way.add([b, a], Effect::Reads));
-        assert!(under_way.add([b], Effect::Changes), "a refused request leaves nothing behind");
-        assert!(!under_way.add([a], Effect::Changes));
+        let mut in_flight = InFlightKeys::default();
+        assert!(in_flight.add([a, b], Effect::Reads));
+        assert!(in_flight.add([a], Effect::Reads));
+        assert!(!in_flight.add([a], Effect::Changes));
+        assert!(!in_flight.add([b], Effect::Changes));
+        in_flight.clear();
+        assert!(in_flight.add([a], Effect::Changes));
+        assert!(!in_flight.add([b, a], Effect::Reads));
+        assert!(in_flight.add([b], Effect::Changes), "a refused request leaves nothing behind");
+        assert!(!in_flight.add([a], Effect::Changes));
     }
 }

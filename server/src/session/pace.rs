@@ -1,6 +1,6 @@
-//! The pace at which a client must receive its answers and send a value that it has begun, because memory is held
-//! meanwhile. A slow client soon loses its connection if others wait for that memory. Otherwise it loses the connection
-//! only if it almost stands still.
+//! The minimum transfer rate of a client that sends a value or receives answers and so holds memory. If
+//! others wait for that memory, a slow client soon loses its connection. Otherwise it loses the connection
+//! only if it almost stops.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,26 +15,26 @@ use super::connection::{OUT_BYTES_MAX, Transport};
 use crate::context::WorkerContext;
 use crate::reply_buffer::CALL_BYTES_MAX;
 
-/// The pace of one transfer: the bytes that have moved since its start, and the time of the last move.
+/// The progress of one transfer: its start, the bytes moved since then, and the time of the last move.
 pub(super) struct Pace {
     since: Instant,
     moved: Instant,
     bytes: u64,
-    /// The time without a byte after which the client loses its connection in any case.
+    /// The time without progress after which the client loses its connection in any case.
     idle_max: Duration,
-    /// Whether the client holds memory that others may wait for.
+    /// True if the client holds memory of the budget, for which others may wait.
     is_charged: bool,
 }
 
 impl Pace {
-    /// Starts the pace of a value that is read into memory of the connection's buffers.
+    /// Starts a transfer that uses only the connection's buffers.
     pub(super) fn uncharged(context: &WorkerContext) -> Self {
         let now = Instant::now();
         let idle_max = context.idle_timeout.map_or(STANDSTILL_MAX, |idle| idle.min(STANDSTILL_MAX));
         Self { since: now, moved: now, bytes: 0, idle_max, is_charged: false }
     }
 
-    /// Starts the pace of a value that has its part of the budget.
+    /// Starts a transfer of a value that is charged to the budget.
     pub(super) fn charged(context: &WorkerContext) -> Self {
         Self { is_charged: true, ..Self::uncharged(context) }
     }
@@ -44,14 +44,14 @@ impl Pace {
         self.bytes += bytes as u64;
     }
 
-    /// Returns the time at which the client becomes too slow unless more bytes move. The client has `grace` at first.
+    /// Returns the time at which the client is too slow if no more bytes move, with an initial `grace`.
     fn due(&self, grace: Duration) -> Instant {
         self.since + grace + Duration::from_micros(self.bytes * MICROS_PER_KIB / 1024)
     }
 }
 
 impl Session {
-    /// Reads a part of a value. Returns zero at the end of the stream.
+    /// Reads a part of a value at the required rate. Returns 0 at the end of the stream.
     pub(super) async fn read_paced(&self, space: &mut [u8], pace: &mut Pace) -> io::Result<usize> {
         let stream = self.stream()?;
         loop {
@@ -90,7 +90,7 @@ impl Session {
         }
     }
 
-    /// Appends more bytes of a long line to `input`. Returns false at the end of the stream.
+    /// Appends bytes of a long line to `input` at the required rate. Returns false at the end of the stream.
     pub(super) async fn read_more_paced(
         &self,
         input: &mut Buffer,
@@ -102,7 +102,7 @@ impl Session {
         Ok(bytes > 0)
     }
 
-    /// Writes the answers to a client that does not receive them at once.
+    /// Writes all answers to a client that does not accept them at once, at the required rate.
     pub(super) async fn write_paced(&mut self) -> io::Result<()> {
         let mut due = Instant::now() + GRACE_WANTED;
         let context = Rc::clone(&self.context);
@@ -143,7 +143,7 @@ impl Session {
     }
 }
 
-/// Completes once others wait for memory, and not before `due`.
+/// Completes when others wait for memory, but not before `due`.
 async fn wanted_after(due: Instant, context: &WorkerContext) {
     sleep_until(due).await;
     context.budget.wanted().await;
@@ -153,16 +153,14 @@ fn too_slow(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("{what} too slowly"))
 }
 
-/// The slowest pace of a client that holds memory for which others wait: 64 KiB per second. A client on the other side
-/// of the world is faster.
+/// The time per KiB at the minimum rate of a client that holds memory others need: 64 KiB per second (us).
 const MICROS_PER_KIB: u64 = 1_000_000 / 64;
 
-/// The initial time if others wait for the memory. It is enough for a client that reads and writes at all.
+/// The initial grace time if others wait for the memory.
 const GRACE_WANTED: Duration = Duration::from_millis(100);
 
-/// The initial time if nobody waits for the memory. A client may pause for long, but its value must still come at the
-/// slowest pace.
+/// The initial grace time if no others wait for the memory. It allows long pauses.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The time without a byte after which a client that has begun a value counts as gone.
+/// The longest pause within a value.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);

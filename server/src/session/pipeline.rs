@@ -1,10 +1,11 @@
-//! The requests of one session that are in flight together: which requests these may be, which connection to the stores
-//! they take, and how their replies keep the commands' order.
+//! The requests of a session that are in flight together: which requests may be, which connection to the
+//! stores they use, and how replies keep the order of commands.
 
 use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
+use protocol::binary::Head;
 use protocol::command::{Command, Get, Keys};
 use protocol::meta::Meta;
 use protocol::reply::Reply;
@@ -12,14 +13,17 @@ use protocol::{Key, MetaKey};
 
 use super::Session;
 use super::connection::OUT_BYTES_MAX;
-use super::dispatch::Step;
+use super::dispatch::{Step, Wire};
+use super::order::Effect;
+use super::packets::PacketIssue;
 use super::text::{self, count_cas, count_hit};
 use crate::backend::{GetIssue, Issue, MetaItem, Outcome, Written};
 use crate::counters::CommandKind;
+use crate::errors::FailedCommand;
 use crate::long_keys::LONG_BYTES;
 use crate::upstream::Traffic;
 
-/// A command that was issued and whose reply is still to be written. Replies keep the commands' order.
+/// An issued command whose reply is not yet written.
 pub(super) struct Pending<'a> {
     pub(super) since: Instant,
     pub(super) issued: Issued<'a>,
@@ -31,7 +35,7 @@ pub(super) enum Issued<'a> {
         issue: Issue<Outcome<Written>>,
         is_cas: bool,
         noreply: bool,
-        /// The key of an add.
+        /// The key, if the command is an add.
         added: Option<Key<'a>>,
     },
     Delete {
@@ -43,6 +47,8 @@ pub(super) enum Issued<'a> {
         noreply: bool,
     },
     MetaGet(Meta<'a>, Issue<Option<MetaItem>>),
+    /// A request of the binary protocol.
+    Packet(Head, PacketIssue<'a>),
 }
 
 /// The load that a command puts on the connection to a store.
@@ -50,7 +56,7 @@ pub(super) enum Issued<'a> {
 pub(super) struct Load {
     /// The number of keys whose values are requested.
     pub(super) keys: usize,
-    /// The bytes of a request that requests no value.
+    /// The size of a request that requests no value (bytes).
     request_bytes: usize,
 }
 
@@ -64,17 +70,40 @@ impl Load {
         };
         Self { keys, request_bytes: 0 }
     }
+
+    /// Returns the load of a command on one item.
+    pub(super) const fn of_item(is_value_wanted: bool, value_bytes: Option<usize>) -> Self {
+        let request_bytes = match value_bytes {
+            Some(bytes) => bytes,
+            None if is_value_wanted => 0,
+            None => LINE_BYTES,
+        };
+        Self { keys: is_value_wanted as usize, request_bytes }
+    }
 }
 
 impl Issued<'_> {
     const fn is_ready(&self) -> bool {
         match self {
-            Issued::Get(_, issue) => matches!(issue, GetIssue::Here(_)),
+            Issued::Get(_, issue) => matches!(issue, GetIssue::Local(_)),
             Issued::Store { issue, .. } => matches!(issue, Issue::Ready(_)),
             Issued::Delete { issue, .. } | Issued::Touch { issue, .. } => {
                 matches!(issue, Issue::Ready(_))
             }
             Issued::MetaGet(_, issue) => matches!(issue, Issue::Ready(_)),
+            Issued::Packet(_, issue) => issue.is_ready(),
+        }
+    }
+
+    const fn command(&self) -> FailedCommand {
+        match self {
+            Issued::Get(get, _) if get.touch_exptime_s.is_some() => FailedCommand::Gat,
+            Issued::Get(..) => FailedCommand::Get,
+            Issued::MetaGet(..) => FailedCommand::MetaGet,
+            Issued::Store { .. } => FailedCommand::Set,
+            Issued::Delete { .. } => FailedCommand::Delete,
+            Issued::Touch { .. } => FailedCommand::Touch,
+            Issued::Packet(_, issue) => issue.command(),
         }
     }
 
@@ -83,20 +112,21 @@ impl Issued<'_> {
             Issued::Get(..) | Issued::MetaGet(..) => CommandKind::Get,
             Issued::Store { .. } => CommandKind::Set,
             Issued::Delete { .. } | Issued::Touch { .. } => CommandKind::Other,
+            Issued::Packet(_, issue) => issue.kind(),
         }
     }
 }
 
 impl Session {
-    /// Issues commands as they come and settles them in order.
-    pub(super) async fn serve_batch(&mut self, input: &[u8]) -> io::Result<(usize, Step)> {
+    /// Issues the commands of `input` and writes their replies in order.
+    pub(super) async fn serve_batch<W: Wire>(&mut self, input: &[u8]) -> io::Result<(usize, Step)> {
         let mut pending: VecDeque<Pending<'_>> = VecDeque::new();
         let mut position = 0;
         let step = loop {
             if position == input.len() || self.closing {
                 break Step::Consumed(position);
             }
-            match self.serve_one(&input[position..], &mut pending).await {
+            match W::serve_one(self, &input[position..], &mut pending).await {
                 Step::Consumed(bytes) => position += bytes,
                 other => break other,
             }
@@ -109,13 +139,13 @@ impl Session {
         Ok((position, step))
     }
 
-    /// Returns the number of requests that may be in flight. It is one if slow clients have used up the worker's budget
-    /// by not receiving answers. One connection can then make the server hold only one value.
+    /// Returns the number of requests that may be in flight. It is 1 if memory is short, so that a client
+    /// that does not read its answers makes the server hold only one value.
     pub(super) fn pending_max(&self) -> usize {
         if self.context.is_short_of_memory() { 1 } else { PENDING_MAX }
     }
 
-    /// Settles a command at once if it is ready and nothing is before it. Otherwise the command waits its turn.
+    /// Settles a command at once if it is ready and the first. Otherwise queues it.
     pub(super) async fn push<'a>(
         &mut self,
         next: Pending<'a>,
@@ -132,18 +162,18 @@ impl Session {
         while let Some(next) = pending.pop_front() {
             self.settle_one(next).await;
         }
-        if let Some(under_way) = &mut self.under_way {
-            under_way.clear();
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.clear();
         }
     }
 
-    /// Returns the connection to the stores for a command. None means that everything in flight has to be settled
-    /// first, because it must take effect first or because there is no room beside it.
+    /// Returns the connection to the stores for a command. `None` means that everything in flight must be
+    /// settled first, for the order of effects or for the limit.
     pub(super) fn admit(
         &mut self,
         command: &Command<'_>,
         Load { keys, request_bytes }: Load,
-        nothing_under_way: bool,
+        is_idle: bool,
     ) -> Option<Traffic> {
         let traffic = match &mut self.window {
             None => Traffic::Interactive,
@@ -154,22 +184,40 @@ impl Session {
                     _ => 0,
                 };
                 let request_bytes = request_bytes + long_bytes;
-                window.admit(
-                    keys,
-                    request_bytes,
-                    nothing_under_way,
-                    &self.context.interactive_load,
-                )?
+                window.admit(keys, request_bytes, is_idle, &self.context.interactive_load)?
             }
         };
-        let is_in_order = match &mut self.under_way {
-            Some(under_way) => under_way.add_command(command),
+        let is_in_order = match &mut self.in_flight {
+            Some(in_flight) => in_flight.add_command(command),
             None => true,
         };
         is_in_order.then_some(traffic)
     }
 
-    /// Does the same as `admit`, after settling everything in flight.
+    /// Like `admit`, for a command on one item.
+    pub(super) fn admit_item(
+        &mut self,
+        key: &[u8],
+        effect: Effect,
+        Load { keys, request_bytes }: Load,
+        is_idle: bool,
+    ) -> Option<Traffic> {
+        let traffic = match &mut self.window {
+            None => Traffic::Interactive,
+            Some(window) => {
+                let long_bytes = if keys > 0 { self.context.long_bytes([key]) } else { 0 };
+                let request_bytes = request_bytes + long_bytes;
+                window.admit(keys, request_bytes, is_idle, &self.context.interactive_load)?
+            }
+        };
+        let is_in_order = match &mut self.in_flight {
+            Some(in_flight) => in_flight.add([key], effect),
+            None => true,
+        };
+        is_in_order.then_some(traffic)
+    }
+
+    /// Settles everything in flight and then admits the command like `admit`.
     #[cold]
     pub(super) async fn admit_after(
         &mut self,
@@ -181,15 +229,15 @@ impl Session {
         self.admit(command, load, true).unwrap_or(Traffic::Bulk)
     }
 
-    /// Returns the connection to the stores for a request while nothing else is in flight. `keys` is the number of
-    /// values that the request asks for, and `request_bytes` is what it sends.
+    /// Returns the connection to the stores for a request while nothing else is in flight. `keys` is the
+    /// number of requested values, and `request_bytes` is the size of the request.
     pub(super) fn traffic_alone(&mut self, keys: usize, request_bytes: usize) -> Traffic {
         let window = self.window.as_mut();
         let load = &self.context.interactive_load;
         window.map_or(Traffic::Interactive, |window| window.alone(keys, request_bytes, load))
     }
 
-    /// Records that an answer came for `keys`, with values of this many bytes.
+    /// Records an answer for `keys` keys with values of `bytes` in total.
     pub(super) fn learn(&mut self, keys: usize, bytes: usize) {
         if let Some(window) = &mut self.window {
             window.learn(keys, bytes, &self.context.interactive_load);
@@ -205,8 +253,8 @@ impl Session {
         }
     }
 
-    /// Returns the number of the next keys of a get that may be requested at once. It is small if the value of one of
-    /// them is known to be long.
+    /// Returns how many of the next keys of a get may be requested at once: few if a value is known to be
+    /// long.
     pub(super) fn keys_at_once(&self, keys: Keys<'_>) -> usize {
         let Some(window) = &self.window else { return text::KEYS_AT_ONCE };
         let keys_max = window.keys_max();
@@ -217,6 +265,7 @@ impl Session {
 
     pub(super) async fn settle_one(&mut self, pending: Pending<'_>) {
         self.answered = None;
+        self.command = pending.issued.command();
         let kind = pending.issued.kind();
         self.settle(pending.issued).await;
         self.record(kind, pending.since);
@@ -232,10 +281,12 @@ impl Session {
         match issued {
             Issued::Get(get, issue) => self.reply_get(&get, issue).await,
             Issued::MetaGet(meta, issue) => self.reply_meta_get(&meta, issue).await,
+            // The future is boxed, so that sessions that speak text do not reserve memory for it.
+            Issued::Packet(head, issue) => Box::pin(self.settle_packet(head, issue)).await,
             Issued::Store { issue, is_cas, noreply, added } => {
                 let outcome = issue.written().await;
                 if let (Ok(Written::NotStored), Some(key)) = (&outcome, added) {
-                    self.context.look_after_add(&MetaKey::from(key)).await;
+                    self.context.examine_after_add(&MetaKey::from(key)).await;
                 }
                 if is_cas {
                     count_cas(&self.context.counters.commands, &outcome);
@@ -259,11 +310,11 @@ impl Session {
     }
 }
 
-/// The number of keys of one get that are requested at once if one of them has a long value.
+/// The number of keys of a get that are requested at once if any has a long value.
 const LONG_AT_ONCE: usize = 4;
 
-/// The most requests of one connection that are in flight to the stores at once.
+/// The maximum number of requests of one connection in flight to the stores.
 const PENDING_MAX: usize = 64;
 
-/// The expected bytes of a request without a value and of its answer.
+/// The expected size of a request without a value and its answer (bytes).
 const LINE_BYTES: usize = 256;

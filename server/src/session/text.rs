@@ -1,4 +1,4 @@
-//! The text commands on items.
+//! Serves the text commands on items.
 
 use protocol::command::{Arithmetic, Get, Store, StoreVerb};
 use protocol::reply::{self, Reply};
@@ -10,12 +10,14 @@ use super::budget::charged;
 use super::connection::OUT_BYTES_MAX;
 use super::pipeline::Issued;
 use super::{Session, edit};
-use crate::backend::{Count, Failure, GetIssue, Item, Items, Local, NoRoom, Outcome, Written};
+use crate::backend::{
+    Count, Failure, GetIssue, Item, Items, Local, LocalGet, Outcome, OverBudget, Written,
+};
 use crate::budget::Permit;
 use crate::counters::Commands;
 use crate::long_keys::LONG_BYTES;
 use crate::upstream::Traffic;
-use crate::values::{Body, Logical};
+use crate::values::{Body, Logical, Reading};
 
 impl Session {
     pub(super) fn issue_get<'a>(&self, get: Get<'a>, traffic: Traffic) -> Issued<'a> {
@@ -29,7 +31,7 @@ impl Session {
         traffic: Traffic,
     ) -> Issued<'k> {
         self.context.counters.commands.cmd_set.up();
-        let stored = self.context.values.pack(value, None).await;
+        let stored = self.context.values.pack(&store.key, value, None).await;
         self.note_length(&store.key, stored.as_slice().len());
         let issue = self.context.backend.store(store, stored, traffic);
         let added = (store.verb == StoreVerb::Add).then_some(store.key);
@@ -37,7 +39,7 @@ impl Session {
         Issued::Store { issue, is_cas, noreply, added }
     }
 
-    /// Serves a storage command that nothing may overtake.
+    /// Serves a storage command that later commands must wait for.
     pub(super) async fn store(&mut self, store: &Store<'_>, value: Body<'_>) {
         if edit::needs_old_value(store.verb) {
             self.context.counters.commands.cmd_set.up();
@@ -63,7 +65,10 @@ impl Session {
         match outcome {
             Err(failure) => self.fail(failure, arithmetic.noreply),
             Ok(_) if arithmetic.noreply => {}
-            Ok(Count::NonNumeric) => self.out.text().extend_from_slice(refusal::NON_NUMERIC),
+            Ok(Count::NonNumeric) => {
+                self.count_refusal(self.command);
+                self.out.text().extend_from_slice(refusal::NON_NUMERIC);
+            }
             Ok(Count::Done { number, .. }) => reply::number(self.out.text(), number),
             Ok(_) => self.line(Reply::NotFound),
         }
@@ -72,7 +77,8 @@ impl Session {
     pub(super) async fn unlink(&self, key: &[u8]) {
         if let Ok(key) = MetaKey::new(key) {
             let meta = Meta { key, flags: MetaFlags::default() };
-            let _ = self.context.backend.meta_delete(&meta).meta_outcome().await;
+            let _ =
+                self.context.backend.meta_delete(&meta, Traffic::Interactive).meta_outcome().await;
         }
     }
 
@@ -81,79 +87,141 @@ impl Session {
     }
 
     pub(super) async fn reply_get(&mut self, get: &Get<'_>, issue: GetIssue) {
-        match self.reply_items(get, issue).await {
-            Ok(()) => self.line(Reply::End),
-            Err(failure) => self.fail(failure, false),
+        match self.reply_items(get, &ValueLines { with_cas: get.with_cas }, issue).await {
+            Ok(Replied { lost: None, .. }) => self.line(Reply::End),
+            Ok(Replied { lost: Some(failure), .. }) | Err(failure) => self.fail(failure, false),
         }
     }
 
-    /// Serves a get of many keys. It requests some keys at a time, and writes what is found before it requests the
-    /// next.
+    /// Serves a get of many keys in parts: it writes the values of some keys before it requests more.
     pub(super) async fn get_many(&mut self, get: Get<'_>) {
         let mut keys = get.keys;
+        let mut lost = None;
         loop {
             let (some, rest) = keys.split_at(self.keys_at_once(keys));
             let part = Get { keys: some, ..get };
             let long_bytes = self.context.long_bytes(some.map(Key::bytes));
             let traffic = self.traffic_alone(some.count(), long_bytes);
             let issue = self.context.backend.get(&part, traffic, SmallVec::new());
-            if let Err(failure) = self.reply_items(&part, issue).await {
-                return self.fail(failure, false);
+            let form = ValueLines { with_cas: get.with_cas };
+            match self.reply_items(&part, &form, issue).await {
+                Ok(replied) => lost = lost.or(replied.lost),
+                // The keys of other servers are still answered.
+                Err(failure @ Failure::Link(_)) => lost = lost.or(Some(failure)),
+                Err(failure) => return self.fail(failure, false),
             }
             if self.closing {
                 return;
             }
-            // This many keys take as long a turn as this many commands.
+            // Each key counts as a command towards the turn.
             tokio::task::yield_now().await;
-            match rest {
-                Some(rest) => keys = rest,
-                None => return self.line(Reply::End),
+            match (rest, lost.take()) {
+                (Some(rest), failure) => (keys, lost) = (rest, failure),
+                (None, None) => return self.line(Reply::End),
+                (None, Some(failure)) => return self.fail(failure, false),
             }
         }
     }
 
-    async fn reply_items(&mut self, get: &Get<'_>, issue: GetIssue) -> Outcome<()> {
+    /// Answers the items of a get in a form. The failure of a server, if some keys could not be answered, is for the
+    /// end of the reply, behind the items of the other keys.
+    pub(super) async fn reply_items<F: ValueForm>(
+        &mut self,
+        get: &Get<'_>,
+        form: &F,
+        issue: GetIssue,
+    ) -> Outcome<Replied> {
+        let mut lost = None;
+        let mut items_found = 0;
         let mut source = match issue {
-            GetIssue::Here(local) => Source::Store(local),
+            GetIssue::Local(local) => Source::Store(local),
             GetIssue::Sent(sent) => match sent.items(get).await {
-                Ok(items) => self.source(get, items),
-                Err(Failure::NoRoom(no_room)) => {
-                    match Box::pin(self.source_without_room(get, no_room)).await? {
-                        Some(source) => source,
-                        None => return Ok(()),
+                Ok(found) => {
+                    lost = found.lost;
+                    self.source(get, found.items)
+                }
+                Err(Failure::OverBudget(over_budget)) => {
+                    match Box::pin(self.source_over_budget(get, form, over_budget)).await? {
+                        Ok(source) => source,
+                        Err(replied) => return Ok(replied),
                     }
                 }
                 Err(failure) => return Err(failure),
             },
         };
-        for key in get.keys {
-            let mut item = source.next(get, &key);
-            let mut permit = None;
-            if let Some(bytes) = item.as_ref().and_then(|item| self.charged_bytes(&item.value)) {
-                permit = match &source {
-                    Source::Items(_) => self.charge_more(bytes).await?,
-                    Source::Store(local) => {
-                        // If the item were evicted meanwhile, no budget would count its memory.
-                        drop(item);
-                        let permit = self.charge_reply(bytes).await?;
-                        item = local.get(get, &key);
-                        permit
-                    }
-                };
+        for (index, key) in get.keys.enumerate() {
+            let next = self.next_item(&mut source, get, form, &key);
+            if lost.as_ref().is_some_and(|lost| lost.keys[index]) {
+                continue;
             }
-            let found = match item {
-                Some(item) => self.reply_item(&key, item, permit, get.with_cas).await,
-                None => false,
+            let found = match next {
+                LocalGet::Answered => true,
+                LocalGet::Missing => false,
+                LocalGet::Item(item) => self.reply_charged(&source, get, form, &key, item).await?,
             };
-            self.count_get(found, get.touch_exptime_s.is_some());
+            items_found += usize::from(found);
+            self.count_get(found, get.touch_exptime_s.is_some(), F::GAT_IS_GET);
             if self.unwritten_bytes() >= OUT_BYTES_MAX && !self.flush_or_close().await {
                 break;
             }
         }
-        Ok(())
+        Ok(Replied { items_found, lost: lost.map(|lost| lost.failure) })
     }
 
-    /// Returns the items of a get that servers answered.
+    /// Returns the next item of a get. Short values of the embedded store are answered here, if they have no frame.
+    fn next_item<F: ValueForm>(
+        &mut self,
+        source: &mut Source,
+        get: &Get<'_>,
+        form: &F,
+        key: &[u8],
+    ) -> LocalGet {
+        let local = match source {
+            Source::Store(local) => local,
+            Source::Items(items) => {
+                return items.next().flatten().map_or(LocalGet::Missing, LocalGet::Item);
+            }
+        };
+        let (text, values) = (self.out.text(), &self.context.values);
+        local.get_in_place(get, key, |item| {
+            let is_plain = |stored: &&[u8]| values.read_in_place(key, stored);
+            let Some(value) = item.value.filter(is_plain) else { return false };
+            form.header(text, key, item.flags, value.len(), item.cas);
+            text.extend_from_slice(value);
+            text.extend_from_slice(F::TAIL);
+            true
+        })
+    }
+
+    /// Charges an item to the budget, if it is long, and writes it. Returns false if it has no readable value.
+    async fn reply_charged<F: ValueForm>(
+        &mut self,
+        source: &Source,
+        get: &Get<'_>,
+        form: &F,
+        key: &[u8],
+        mut item: Item,
+    ) -> Outcome<bool> {
+        let mut permit = None;
+        if let Some(bytes) = self.charged_bytes(&item.value, item.hot.as_ref()) {
+            permit = match source {
+                Source::Items(_) => self.charge_more(bytes).await?,
+                Source::Store(local) => {
+                    // The item is released meanwhile: after an eviction, its memory would not be counted.
+                    drop(item);
+                    let permit = self.charge_reply(bytes).await?;
+                    match local.get(get, key) {
+                        Some(again) => item = again,
+                        None => return Ok(false),
+                    }
+                    permit
+                }
+            };
+        }
+        Ok(self.reply_item(key, item, permit, form).await)
+    }
+
+    /// Records the answers of servers to a get and returns the source of its items.
     fn source(&mut self, get: &Get<'_>, items: Items) -> Source {
         let bytes = items.iter().flatten().map(|item| item.value.len()).sum();
         self.learn(items.len(), bytes);
@@ -172,59 +240,68 @@ impl Session {
         }
     }
 
-    /// Returns the items of a get for which there was no memory; none if they have been answered one after the other.
+    /// Repeats a get that failed for lack of memory. Returns an inner error if its items were answered one by one.
     #[cold]
-    async fn source_without_room(
+    async fn source_over_budget<F: ValueForm>(
         &mut self,
         get: &Get<'_>,
-        no_room: NoRoom,
-    ) -> Outcome<Option<Source>> {
+        form: &F,
+        over_budget: OverBudget,
+    ) -> Outcome<Result<Source, Replied>> {
         if let (Some(key), true) = (get.keys.clone().next(), get.keys.is_one()) {
-            self.note_length(&key, no_room.wanted.iter().sum::<u64>() as usize);
-            let items = self.items_again(get, no_room).await?;
-            return Ok(Some(self.source(get, items)));
+            self.note_length(&key, over_budget.wanted.iter().sum::<u64>() as usize);
+            let items = self.items_again(get, over_budget).await?;
+            return Ok(Ok(self.source(get, items)));
         }
-        let bytes = no_room.wanted.iter().sum::<u64>() as usize;
+        let bytes = over_budget.wanted.iter().sum::<u64>() as usize;
         self.learn(get.keys.count(), bytes);
-        self.reply_each(get).await?;
-        Ok(None)
+        Ok(Err(self.reply_each(get, form).await?))
     }
 
-    /// Answers the items of a get one after the other, because there was no memory for all of them together.
-    async fn reply_each(&mut self, get: &Get<'_>) -> Outcome<()> {
+    /// Answers the items of a get one by one, because there is no memory for all of them together.
+    async fn reply_each<F: ValueForm>(&mut self, get: &Get<'_>, form: &F) -> Outcome<Replied> {
         let mut keys = get.keys;
+        let mut all = Replied::default();
         loop {
             let (one, rest) = keys.split_at(1);
             let part = Get { keys: one, ..*get };
             let traffic = self.traffic_alone(1, LONG_BYTES);
             let issue = self.context.backend.get(&part, traffic, SmallVec::new());
-            self.reply_items(&part, issue).await?;
+            match self.reply_items(&part, form, issue).await {
+                Ok(replied) => {
+                    all.items_found += replied.items_found;
+                    all.lost = all.lost.or(replied.lost);
+                }
+                Err(failure @ Failure::Link(_)) => all.lost = all.lost.or(Some(failure)),
+                Err(failure) => return Err(failure),
+            }
             match rest {
                 Some(rest) if !self.closing => keys = rest,
-                _ => return Ok(()),
+                _ => return Ok(all),
             }
         }
     }
 
-    /// Takes memory for the items of a get that had none, and requests them again.
-    async fn items_again(&mut self, get: &Get<'_>, mut no_room: NoRoom) -> Outcome<Items> {
+    /// Takes permits for the items of a get that failed for lack of memory, and requests them again.
+    async fn items_again(&mut self, get: &Get<'_>, mut over_budget: OverBudget) -> Outcome<Items> {
         for _ in 0..TRIES_MAX {
-            let bytes = no_room.wanted.iter().sum::<u64>();
-            let permits = self.charge_replies(&no_room).await?;
+            let bytes = over_budget.wanted.iter().sum::<u64>();
+            let permits = self.charge_replies(&over_budget).await?;
             let traffic = self.traffic_alone(1, bytes as usize);
             let GetIssue::Sent(sent) = self.context.backend.get(get, traffic, permits) else {
                 break;
             };
             match sent.items(get).await {
-                // A value has grown in the meantime.
-                Err(Failure::NoRoom(more)) => no_room = more,
-                done => return done,
+                // A value has grown since the first request.
+                Err(Failure::OverBudget(more)) => over_budget = more,
+                Err(failure) => return Err(failure),
+                Ok(found) => return found.all(),
             }
         }
-        Err(Failure::NoRoom(no_room))
+        Err(Failure::OverBudget(over_budget))
     }
 
-    /// Writes what is gathered. Returns false and ends the connection if the client receives nothing any more.
+    /// Flushes the answers. If this fails, ends the connection and returns false.
     pub(super) async fn flush_or_close(&mut self) -> bool {
         let is_written = self.flush().await.is_ok();
         if !is_written {
@@ -234,15 +311,16 @@ impl Session {
         is_written
     }
 
-    /// Writes an item. Returns false if its value cannot be served.
-    async fn reply_item(
+    /// Writes an item. Returns false if its value is unreadable.
+    async fn reply_item<F: ValueForm>(
         &mut self,
         key: &[u8],
         item: Item,
         permit: Option<Permit>,
-        with_cas: bool,
+        form: &F,
     ) -> bool {
-        let value = match self.context.values.unpack(item.value, None).await {
+        let reading = Reading::with_version(key, item.cas);
+        let value = match self.context.values.read(reading, item.value, item.hot).await {
             Logical::Value(value) => value,
             Logical::Unreadable => return false,
             Logical::Damaged => {
@@ -252,11 +330,11 @@ impl Session {
                 return false;
             }
         };
-        let cas = with_cas.then_some(item.cas);
-        reply::value_header(self.out.text(), key, item.client_flags, value.len(), cas);
-        // A long value takes as much of a turn as many commands.
+        form.header(self.out.text(), key, item.client_flags, value.len(), item.cas);
+        // A long value counts as several commands towards the turn.
         self.served += value.len() / BYTES_PER_COMMAND;
-        self.value(charged(value, permit));
+        self.out.value(charged(value, permit));
+        self.out.text().extend_from_slice(F::TAIL);
         true
     }
 
@@ -282,14 +360,17 @@ impl Session {
         }
     }
 
-    pub(super) fn count_get(&self, found: bool, touched: bool) {
+    /// Counts a key of a retrieval command. If it is also `touched`, it counts as a get only if `gat_is_get`.
+    pub(super) fn count_get(&self, found: bool, touched: bool, gat_is_get: bool) {
         let commands = &self.context.counters.commands;
-        commands.cmd_get.up();
-        if found {
-            commands.get_hits.up()
-        } else {
-            commands.get_misses.up()
-        };
+        if gat_is_get || !touched {
+            commands.cmd_get.up();
+            if found {
+                commands.get_hits.up()
+            } else {
+                commands.get_misses.up()
+            };
+        }
         if touched {
             commands.cmd_touch.up();
             if found {
@@ -301,29 +382,54 @@ impl Session {
     }
 }
 
+/// What the answer of a get has.
+#[derive(Default)]
+pub(super) struct Replied {
+    pub(super) items_found: usize,
+    /// The failure of a server whose keys could not be answered.
+    pub(super) lost: Option<Failure>,
+}
+
+/// The form in which a protocol answers the items of a get.
+pub(super) trait ValueForm {
+    /// The bytes behind each value.
+    const TAIL: &'static [u8];
+    /// Whether a gat counts as a get and not only as a touch, as memcached does in one of its protocols.
+    const GAT_IS_GET: bool;
+
+    /// Appends the bytes in front of a value.
+    fn header(&self, out: &mut Vec<u8>, key: &[u8], client_flags: u32, bytes: usize, cas: u64);
+}
+
+/// The lines of get, gets, gat and gats.
+struct ValueLines {
+    with_cas: bool,
+}
+
+impl ValueForm for ValueLines {
+    const TAIL: &'static [u8] = b"\r\n";
+    const GAT_IS_GET: bool = true;
+
+    #[inline]
+    fn header(&self, out: &mut Vec<u8>, key: &[u8], client_flags: u32, bytes: usize, cas: u64) {
+        reply::value_header(out, key, client_flags, bytes, self.with_cas.then_some(cas));
+    }
+}
+
 /// The source of a get's items, in the order of its keys.
 enum Source {
-    /// Each is fetched when it is answered, so that no more than one is held.
+    /// Each item is fetched when it is answered, so that at most one is held.
     Store(Local),
     Items(smallvec::IntoIter<[Option<Item>; 1]>),
 }
 
-impl Source {
-    fn next(&mut self, get: &Get<'_>, key: &[u8]) -> Option<Item> {
-        match self {
-            Source::Store(local) => local.get(get, key),
-            Source::Items(items) => items.next().flatten(),
-        }
-    }
-}
-
-/// The keys of one get of the embedded store that are served between turns of others.
+/// The number of keys of one get that are served in a turn, with the embedded store.
 pub(super) const KEYS_AT_ONCE: usize = 64;
 
-/// The most requests for a value that grows while memory for it is granted.
+/// The maximum number of requests for a value that keeps growing.
 const TRIES_MAX: usize = 3;
 
-/// The bytes whose move takes about as long as a short command.
+/// The number of bytes that take about as long to move as a short command takes.
 const BYTES_PER_COMMAND: usize = 8 << 10;
 
 pub(super) fn count_hit(

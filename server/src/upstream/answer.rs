@@ -1,6 +1,7 @@
-//! The owned answer of a memcached server, or the fault that occurred instead.
+//! The parsed answer of a memcached server, or the fault that occurred instead.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,11 +9,12 @@ use protocol::reply::MetaOutcome;
 use smallvec::SmallVec;
 
 use super::reader::Unreadable;
+use crate::members::Member;
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// VALUE lines and END, in the order of the request's keys.
+    /// The items of VALUE lines before END, in the order of the request's keys.
     Values(SmallVec<[Value; 1]>),
     /// `STORED`
     Stored,
@@ -34,14 +36,29 @@ pub(crate) enum Answer {
     MetaDebug(Vec<u8>),
     /// STAT lines and END.
     Stats(Vec<(String, String)>),
-    /// The bytes of the values for which there was no memory. A meta command also has its return flags here, because a
-    /// second request may change them.
-    NoRoom { bytes: u64, returned: Option<Returned> },
-    /// A whole error line, without CR LF.
-    Error(Vec<u8>),
+    /// The values did not fit into memory. `bytes` is their size. `returned` has the return flags of a meta
+    /// command, because a second request may change them.
+    OverBudget { bytes: u64, returned: Option<Returned> },
+    /// A whole error line.
+    Error(ErrorLine),
 }
 
-/// One VALUE.
+/// An error line, and the server that sent it.
+#[derive(Debug)]
+pub(crate) struct ErrorLine {
+    /// The whole line, without CR LF.
+    pub(crate) text: Vec<u8>,
+    /// The server of the ring, or `None` if this process wrote the line.
+    pub(crate) server: Option<Arc<Member>>,
+}
+
+impl From<&[u8]> for ErrorLine {
+    fn from(text: &[u8]) -> Self {
+        Self { text: text.to_vec(), server: None }
+    }
+}
+
+/// An item from a VALUE line.
 #[derive(Debug)]
 pub(crate) struct Value {
     pub(crate) key: SmallVec<[u8; 32]>,
@@ -55,21 +72,23 @@ pub(crate) struct Value {
 pub(crate) struct Returned {
     pub(crate) cas: u64,
     pub(crate) client_flags: u32,
-    /// The seconds that are left; none for never.
+    /// The time to live (s); `None` for never.
     pub(crate) ttl_s: Option<u32>,
     pub(crate) idle_s: u32,
     pub(crate) fetched: bool,
     pub(crate) won: bool,
     pub(crate) stale: bool,
     pub(crate) already_won: bool,
-    /// Whether the server sent the key in base64.
+    /// True if the server sent the key in base64.
     pub(crate) binary_key: bool,
 }
 
-/// The reason why there is no answer. Its text is for the client. The log has the server and its words.
+/// The reason why there is no answer. `Display` writes a text for clients; the log has the details.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkError {
     pub(crate) fault: LinkFault,
+    /// The server of the ring, or `None` if the ring has no server.
+    pub(crate) server: Option<Arc<Member>>,
 }
 
 /// A fault of the server or of the connection to it.
@@ -83,16 +102,18 @@ pub(crate) enum LinkFault {
     TimedOut(Duration),
     /// The server's answer is not memcached's protocol.
     Malformed(String),
-    /// The server has as many clients as it accepts, and did not read the request.
+    /// The server has reached its connection limit and did not read the request.
     TooManyClients,
-    /// A store service refused the call, with these words.
+    /// A store service refused the call with this message.
     Refused(String),
+    /// The server is out of the ring, so nothing was sent.
+    Out,
 }
 
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.fault {
-            LinkFault::Down(_) => f.write_str("the store is down"),
+            LinkFault::Down(_) | LinkFault::Out => f.write_str("the store is down"),
             LinkFault::Lost(_) => f.write_str("the store went away"),
             LinkFault::TimedOut(limit) => {
                 write!(f, "the store gave no answer within {} ms", limit.as_millis())
@@ -105,10 +126,11 @@ impl fmt::Display for LinkError {
 }
 
 impl fmt::Display for LinkFault {
-    /// Writes everything that is known, for the log.
+    /// Writes all details, for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LinkFault::Down(why) => write!(f, "is down: {why}"),
+            LinkFault::Out => f.write_str("is out of the ring"),
             LinkFault::Lost(why) => write!(f, "went away: {why}"),
             LinkFault::TimedOut(limit) => {
                 write!(f, "gave no answer within {} ms", limit.as_millis())

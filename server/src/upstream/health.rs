@@ -1,5 +1,5 @@
-//! Knows whether requests to a store are worth sending. A store that was found dead gets none for a while, longer each
-//! time.
+//! Tracks the health of a store. After a failure, requests fail at once for a while (exponential backoff). Also
+//! counts what decides whether the store is taken out of the ring: failures in a row, and times of answers.
 
 #[cfg(test)]
 use std::cell::RefMut;
@@ -17,15 +17,37 @@ pub(super) struct Health {
     /// The time at which the store last answered anything.
     answered: Cell<Option<Nanos>>,
     answers: Cell<u64>,
-    /// The time until which no further failed requests are logged.
+    /// The requests failed since the last answer to a request that was no probe.
+    failures_in_row: Cell<u32>,
+    /// The time until which further failed requests are not logged.
     silent_until: Cell<Nanos>,
+}
+
+/// The times of the answers on one connection, since they were last taken.
+#[derive(Default)]
+pub(super) struct AnswerTimes {
+    sum: Cell<Nanos>,
+    answers: Cell<u64>,
+}
+
+impl AnswerTimes {
+    #[inline]
+    pub(super) fn record(&self, time: Nanos) {
+        self.sum.set(self.sum.get() + time);
+        self.answers.set(self.answers.get() + 1);
+    }
+
+    /// Returns the sum of the times and their number, and begins again.
+    pub(super) fn take(&self) -> (Nanos, u64) {
+        (self.sum.take(), self.answers.take())
+    }
 }
 
 #[derive(Default)]
 enum State {
     #[default]
     Untried,
-    /// The store has answered since it was last found in another state.
+    /// The store has answered since it was last down.
     Up,
     Down {
         until: Nanos,
@@ -35,7 +57,7 @@ enum State {
 }
 
 impl Health {
-    /// Returns the reason why requests currently fail without being sent, if they do.
+    /// Returns the reason why requests fail without being sent, if they currently do.
     pub(super) fn down(&self, now: Nanos) -> Option<String> {
         match &*self.state.borrow() {
             State::Down { until, why, .. } if now < *until => Some(why.clone()),
@@ -51,12 +73,27 @@ impl Health {
         }
     }
 
-    /// Returns whether the store has answered anything within the last `limit`.
+    /// Records that a request that was no probe got an answer.
+    #[inline]
+    pub(super) fn record_success(&self) {
+        self.failures_in_row.set(0);
+    }
+
+    pub(super) fn record_failures(&self, requests: usize) {
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX);
+        self.failures_in_row.set(self.failures_in_row.get().saturating_add(requests));
+    }
+
+    pub(super) fn failures_in_row(&self) -> u32 {
+        self.failures_in_row.get()
+    }
+
+    /// Returns whether the store has answered any request within the last `limit`.
     pub(super) fn has_answered(&self, now: Nanos, limit: Duration) -> bool {
         self.answered.get().is_some_and(|answered| now < answered + limit.into())
     }
 
-    /// Returns the number of answers so far. More answers are a sign of life.
+    /// Returns the number of answers so far.
     pub(super) fn answers(&self) -> u64 {
         self.answers.get()
     }
@@ -70,7 +107,7 @@ impl Health {
         *state = State::Down { until: now + backoff, backoff, why };
     }
 
-    /// Returns whether another failed request may be logged. This is so once per second.
+    /// Returns whether a failed request may be logged, which is at most once per second.
     pub(super) fn may_report(&self, now: Nanos) -> bool {
         let may = now >= self.silent_until.get();
         if may {
@@ -83,12 +120,12 @@ impl Health {
         matches!(&*self.state.borrow(), State::Up)
     }
 
-    /// Returns whether the store was found dead and has not answered since.
+    /// Returns whether the store is down and has not answered since it failed.
     pub(super) fn is_down(&self) -> bool {
         matches!(&*self.state.borrow(), State::Down { .. })
     }
 
-    /// Makes the next failed request panic while the returned value is held.
+    /// Makes failed requests panic while the returned value is held.
     #[cfg(test)]
     pub(super) fn seize(&self) -> Seized<'_> {
         Seized(self.state.borrow_mut())

@@ -1,10 +1,8 @@
-//! Links to stores. Each worker has one link per store, and all sessions of the worker share it. A link reaches a
-//! memcached server over sockets and a store service over gRPC. Requests and answers are memcached's in both cases. The
-//! backend knows what a request means, and the ring decides which store gets it.
+//! Links to stores. Each worker has one link per store, which all its sessions share. A link reaches a
+//! memcached server over sockets, or a store service over gRPC. Both use memcached's format.
 //!
-//! A memcached server answers a connection's requests in their order, so a long answer delays all answers behind it. A
-//! link therefore has two connections to a server: one for short exchanges, and one for long exchanges, which wait only
-//! for each other.
+//! A memcached server answers the requests of a connection in order, so a long answer delays all later ones.
+//! A link therefore has two connections to a server: one for short requests, and one for long transfers.
 
 mod answer;
 mod health;
@@ -26,20 +24,21 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use device::Pool;
-use units::{ByteCount, Clock};
+use units::{ByteCount, Clock, Nanos};
 
-pub(crate) use answer::{Answer, LinkError, LinkFault, Returned, Value};
+pub(crate) use answer::{Answer, ErrorLine, LinkError, LinkFault, Returned, Value};
 pub(crate) use interactive::InteractiveLoad;
 
 use crate::budget::{Budget, Permit};
 use crate::counters::Counters;
+use crate::members::{Member, MemberAddress};
 use crate::reply_buffer::ReplyBuffer;
 use crate::stream::Stream;
-use health::Health;
+use health::{AnswerTimes, Health};
 use service::Service;
 use socket::Socket;
 
-/// A worker's link to one store. Clones share it.
+/// A worker's link to one store. Clones share the same link.
 #[derive(Clone)]
 pub(crate) enum Link {
     Server(Rc<Server>),
@@ -50,33 +49,46 @@ pub(crate) enum Link {
 pub(crate) struct Server {
     interactive: Rc<Socket>,
     bulk: Rc<Socket>,
+    /// The health of the server, which both connections update.
+    health: Rc<Health>,
+    times: Rc<AnswerTimes>,
 }
 
-/// The kind of connection that carries a request to a server. Requests on one connection take effect in their order.
-/// Requests on different connections take effect in any order.
+/// What a link has seen of its store since it was last asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// The requests failed since the last one that was answered, whenever they were.
+    pub(crate) failures_in_row: u32,
+    /// The sum of the times of answers to short requests, and their number.
+    pub(crate) latency_sum: Nanos,
+    pub(crate) answers: u64,
+}
+
+/// The connection to a server that a request uses. Requests on one connection take effect in order; requests
+/// on different connections take effect in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// Short requests with answers that are expected to be short.
+    /// The connection for short requests with answers that are expected to be short.
     #[default]
     Interactive,
-    /// Everything else.
+    /// The connection for all other requests.
     Bulk,
 }
 
-/// The limits on the memory of answers, their counters, and the clock that decides whether a server is down or late.
+/// The memory limits of answers, and the counters and the clock of a link.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) pool: Pool,
-    /// The budget for long values. A long value that gets no part of it is refused.
+    /// The budget for long values. A long value that gets no permit is refused.
     pub(crate) budget: Budget,
     pub(crate) counters: Arc<Counters>,
     pub(crate) value_bytes_max: usize,
-    /// The bytes that an answer without values, or a message of a store service, may hold.
+    /// The limit on the memory of an answer without values, or of a message of a store service.
     pub(crate) held_bytes_max: ByteCount,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// The limits on the time that a link waits for a server.
+/// The timeouts of a link and its waits between connection attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
     pub(crate) request: Duration,
@@ -85,14 +97,14 @@ pub(crate) struct Timing {
     pub(crate) retry_max: Duration,
 }
 
-/// The answers that a request may have. An error line may answer any request. An answer of another kind means that
-/// requests and answers are out of step, and ends the connection.
+/// The kind of answer that a request expects. Any request may get an error line. An answer of another kind
+/// means that requests and answers are out of step, and ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// VALUE lines, at most one per key, and END.
     Values { keys_max: usize },
-    /// `STORED`, `NOT_STORED`, `EXISTS` or `NOT_FOUND`. A bare `ERROR` is not a valid answer, neither here nor to `ms`.
-    /// A server that did not know the command takes the value behind it for the next command.
+    /// `STORED`, `NOT_STORED`, `EXISTS` or `NOT_FOUND`. A bare `ERROR` is not valid here or for `ms`: a
+    /// server that does not know the command interprets the value as the next command.
     Written,
     /// `HD`, `NS`, `EX` or `NF`.
     MetaWritten,
@@ -113,8 +125,7 @@ pub(crate) enum Expect {
 }
 
 impl Server {
-    /// Returns the connection for a request. While the server has no room for that connection, it returns the other
-    /// one.
+    /// Returns the connection for a request. If the server refuses that connection, returns the other one.
     #[inline]
     fn socket(&self, traffic: Traffic) -> &Socket {
         let (first, other) = match traffic {
@@ -126,7 +137,7 @@ impl Server {
 }
 
 impl Expect {
-    /// Returns the most values that the answer may contain.
+    /// Returns the maximum number of values in the answer.
     const fn values_max(self) -> usize {
         match self {
             Expect::Values { keys_max } => keys_max,
@@ -137,14 +148,14 @@ impl Expect {
 }
 
 impl Traffic {
-    /// Returns the traffic class of a request that sends this many bytes and requests no value.
+    /// Returns the traffic class of a request that sends `bytes` bytes and requests no value.
     pub(crate) const fn of_request(bytes: usize) -> Self {
         if bytes <= INTERACTIVE_BYTES_MAX { Traffic::Interactive } else { Traffic::Bulk }
     }
 }
 
-/// The most bytes that one session's requests and answers may be expected to have on the connection for short
-/// exchanges, where others wait behind them. 32 KiB take some tens of microseconds.
+/// The limit on what one session may have in flight on the connection for short requests: its requests and the answers
+/// that it expects (bytes).
 pub(crate) const INTERACTIVE_BYTES_MAX: usize = 32 << 10;
 
 impl fmt::Display for Expect {
@@ -164,27 +175,38 @@ impl fmt::Display for Expect {
     }
 }
 impl Link {
-    /// Creates a link to the memcached server at `address` (host:port, or a path for a Unix socket). It connects with
-    /// the first request.
-    pub(crate) fn to_server(
-        address: String,
+    /// Creates a link to a server of the ring. It connects with the first request.
+    pub(crate) fn new(
+        member: &Arc<Member>,
         timing: Timing,
         limits: Limits,
         load: &Rc<InteractiveLoad>,
     ) -> Self {
-        let health = Rc::<Health>::default();
-        let start =
-            |load| Socket::start(address.clone(), Rc::clone(&health), timing, limits.clone(), load);
-        // The load on the connection for long exchanges is never read.
-        let (interactive, bulk) = (start(Rc::clone(load)), start(Rc::default()));
+        if let MemberAddress::Service(address) = &member.address {
+            let service = Service::new(address.clone(), Arc::clone(member), timing, limits);
+            return Self::Service(Rc::new(service));
+        }
+        let (health, times) = (Rc::<Health>::default(), Rc::<AnswerTimes>::default());
+        let start = |times, load| {
+            let health = (Rc::clone(&health), times);
+            Socket::start(Arc::clone(member), health, timing, limits.clone(), load)
+        };
+        // The load and the times of the connection for long transfers are not used.
+        let interactive = start(Rc::clone(&times), Rc::clone(load));
+        let bulk = start(Rc::default(), Rc::default());
         interactive.set_other(&bulk);
         bulk.set_other(&interactive);
-        Self::Server(Rc::new(Server { interactive, bulk }))
+        Self::Server(Rc::new(Server { interactive, bulk, health, times }))
     }
 
-    /// Creates a link to the store service at `address`. It connects with the first request.
-    pub(crate) fn to_service(address: api::Address, timing: Timing, limits: Limits) -> Self {
-        Self::Service(Rc::new(Service::new(address, timing, limits)))
+    /// Ends the link to a server that is no longer in the ring, once the requests under way have their answers.
+    pub(crate) fn retire(&self) {
+        // Calls to a store service end by themselves.
+        if let Link::Server(server) = self {
+            for socket in [&server.interactive, &server.bulk] {
+                tokio::task::spawn_local(Rc::clone(socket).retire());
+            }
+        }
     }
 
     pub(crate) fn set_timing(&self, timing: Timing) {
@@ -202,20 +224,20 @@ impl Link {
         matches!(self, Link::Server(_))
     }
 
-    /// Opens a separate connection to a memcached server and returns it with the longest silence that the server may
-    /// keep. Returns none for a store service.
+    /// Opens a separate connection to a memcached server, and returns it with the request timeout. Returns
+    /// `None` for a store service.
     pub(crate) async fn dial(&self) -> Option<(std::io::Result<Stream>, Duration)> {
         match self {
             Link::Server(server) => {
                 let socket = &server.interactive;
-                Some((socket.connect().await, socket.patience()))
+                Some((socket.connect().await, socket.request_timeout()))
             }
             Link::Service(_) => None,
         }
     }
 
-    /// Sends a request that `compose` writes, and returns a future of its answer. The request fails at once if the
-    /// store was found dead a moment ago.
+    /// Sends a request that `compose` writes, and returns a future of its answer. The request fails at once
+    /// while the store is considered down.
     pub(crate) fn request(
         &self,
         traffic: Traffic,
@@ -225,7 +247,7 @@ impl Link {
         self.request_with_permit(traffic, expect, None, compose)
     }
 
-    /// Does the same as `request`, with a part of the budget for the values of the answer.
+    /// Like `request`, with a permit for the values of the answer.
     #[inline]
     pub(crate) fn request_with_permit(
         &self,
@@ -234,7 +256,7 @@ impl Link {
         granted: Option<Permit>,
         compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Issued {
-        Issued(match self {
+        Issued::new(match self {
             Link::Server(server) => server.socket(traffic).request(expect, granted, compose),
             Link::Service(service) => service.request(expect, granted, compose),
         })
@@ -242,9 +264,9 @@ impl Link {
 }
 
 impl Link {
-    /// Sends a probe to the store, even if the store was found dead a moment ago.
+    /// Sends a probe to the store, even while the store is considered down.
     pub(crate) fn probe(&self) -> Issued {
-        Issued(match self {
+        Issued::new(match self {
             Link::Server(server) => server.socket(Traffic::Interactive).probe(),
             Link::Service(service) => service.probe(),
         })
@@ -252,26 +274,61 @@ impl Link {
 
     /// Returns the number of answers of the store so far.
     pub(crate) fn answers(&self) -> u64 {
+        self.health().answers()
+    }
+
+    /// Returns what the link has seen since the last call.
+    pub(crate) fn take_seen(&self) -> Seen {
+        let (latency_sum, answers) = match self {
+            Link::Server(server) => server.times.take(),
+            Link::Service(service) => service.times().take(),
+        };
+        Seen { failures_in_row: self.health().failures_in_row(), latency_sum, answers }
+    }
+
+    /// Forgets the failures of a store that comes back into the ring.
+    pub(crate) fn forget_failures(&self) {
+        self.health().record_success();
+    }
+
+    fn health(&self) -> &Health {
         match self {
-            Link::Server(server) => server.interactive.answers(),
-            Link::Service(service) => service.answers(),
+            Link::Server(server) => &server.health,
+            Link::Service(service) => service.health(),
         }
     }
 }
 
-/// Composes the cheapest request that every memcached with meta commands answers, to probe a server.
+/// Composes a probe: the cheapest request that every memcached with meta commands answers.
 fn compose_probe(out: &mut ReplyBuffer) {
     out.text().extend_from_slice(b"mn\r\n");
 }
 
-/// The future of one request's answer. If it is dropped, the request is still answered, and the answer is discarded.
-pub(crate) struct Issued(Slot);
+/// The future of one request's answer. Dropping it does not cancel the request; the answer is discarded.
+pub(crate) struct Issued {
+    slot: Slot,
+    /// True if the keys of the request are misses if the server cannot answer.
+    pub(crate) may_miss: bool,
+}
+
+impl Issued {
+    #[inline]
+    fn new(slot: Slot) -> Self {
+        Self { slot, may_miss: false }
+    }
+
+    /// Returns a request that was not sent.
+    #[cold]
+    pub(crate) fn failed(error: LinkError) -> Self {
+        Self::new(Slot::answered(Err(error)))
+    }
+}
 
 impl Future for Issued {
     type Output = Result<Answer, LinkError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.0.0.borrow_mut();
+        let mut state = self.slot.0.borrow_mut();
         match std::mem::replace(&mut *state, SlotState::Taken) {
             SlotState::Answered(answer) => Poll::Ready(*answer),
             SlotState::Open(_) => {

@@ -1,6 +1,6 @@
-//! Turns the bytes of a memcached server into answers. A large value is read into a separate pool buffer, straight from
-//! the socket. A value that is too long, or for which there is no memory, is skipped and fails only its own request.
-//! Bytes that no memcached would send are an error before anything is allocated.
+//! Parses the bytes of a memcached server into answers. A large value is read from the socket into a separate
+//! pool buffer. A value that is too long, or for which there is no memory, is skipped and fails only its own
+//! request. Invalid bytes are an error before memory is allocated.
 
 use std::sync::Arc;
 
@@ -23,31 +23,30 @@ pub(super) struct Reader {
     input: Vec<u8>,
     start: usize,
     end: usize,
-    /// A value that is not complete yet.
+    /// The value that is being read, if any.
     body: Option<Body>,
-    /// Whether the last value was so long that a separate read of the beginning of the next costs less than copying it.
+    /// True if the last value was long. The next read is then short, to copy little of the next value.
     is_long: bool,
     /// The number of VALUE lines of the answer so far.
     value_lines: usize,
     values: SmallVec<[Value; 1]>,
     stats: Vec<(String, String)>,
-    /// The bytes that the answer so far holds without a part of the budget.
+    /// The number of bytes that the answer so far holds uncharged.
     uncharged_bytes: usize,
     /// The reason why the answer cannot be stored. The rest of the answer is skipped.
     refusal: Option<Refusal>,
-    /// The bytes of all values of the answer that need a part of the budget, if the answer is refused for lack of
-    /// memory.
+    /// The total size of the answer's values that need a permit, for a refusal for lack of memory (bytes).
     wanted_bytes: u64,
     value_bytes_max: usize,
     stats_bytes_max: ByteCount,
 }
 
-/// The reason why the bytes are not an answer. The connection cannot be used any more.
+/// The reason why the bytes are not an answer. The connection must be closed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// The bytes are nothing that a memcached server sends.
+    /// The bytes are not memcached's protocol.
     Nonsense(String),
-    /// The server has no room for this connection. It says so and closes the connection without reading any request.
+    /// The server has reached its connection limit. It closes the connection without reading any request.
     TooManyClients,
 }
 
@@ -63,7 +62,7 @@ impl From<&str> for Unreadable {
     }
 }
 
-/// The bytes after a value's line, CR LF included.
+/// The bytes of a value after its line, including CR LF.
 enum Body {
     Kept { buffer: Buffer, filled: usize, needed: usize, header: Header, permit: Option<Permit> },
     Skipped { left: usize, header: Header },
@@ -78,7 +77,7 @@ enum Header {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     TooLarge,
-    NoRoom,
+    OverBudget,
 }
 
 enum Step {
@@ -89,7 +88,7 @@ enum Step {
 }
 
 impl Reader {
-    /// Creates a reader that stores nothing beyond the limits.
+    /// Creates a reader with the given limits.
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
             pool: limits.pool.clone(),
@@ -111,7 +110,7 @@ impl Reader {
         }
     }
 
-    /// Returns the space for the next bytes.
+    /// Returns the buffer for the next bytes.
     pub(super) fn space(&mut self) -> &mut [u8] {
         if let Some(Body::Kept { buffer, filled, needed, .. }) = &mut self.body {
             return &mut buffer.space()[*filled..*needed];
@@ -128,7 +127,7 @@ impl Reader {
         &mut self.input[self.end..]
     }
 
-    /// Records that `bytes` were written into the space.
+    /// Records that `bytes` bytes were written into [`Self::space`].
     pub(super) fn filled(&mut self, bytes: usize) {
         match &mut self.body {
             Some(Body::Kept { filled, .. }) => *filled += bytes,
@@ -136,8 +135,8 @@ impl Reader {
         }
     }
 
-    /// Returns the next complete answer to a request that expects `expect`; none until more bytes are there. `granted`
-    /// is the part of the budget that the request took in advance.
+    /// Returns the next complete answer to a request that expects `expect`, or `None` if more bytes are
+    /// needed. `granted` is the permit that the request took in advance.
     pub(super) fn next(
         &mut self,
         expect: Option<Expect>,
@@ -196,7 +195,7 @@ impl Reader {
             (Expect::Stats, Response::Stat { name, value }) => {
                 self.uncharged_bytes += line_bytes + size_of::<(String, String)>();
                 if self.uncharged_bytes as u64 > self.stats_bytes_max.0 {
-                    self.refusal = Some(Refusal::NoRoom);
+                    self.refusal = Some(Refusal::OverBudget);
                     self.stats = Vec::new();
                 } else {
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -221,7 +220,7 @@ impl Reader {
         Ok(step)
     }
 
-    /// Begins a value with its line and with the part of it that is already here.
+    /// Begins a value after its line, with the bytes that were already read.
     fn begin(
         &mut self,
         line_bytes: usize,
@@ -255,7 +254,7 @@ impl Reader {
             self.counters.values.stored_copied_bytes.add(here as u64);
         }
         if small {
-            // A small value does not justify a whole pool buffer for its lifetime.
+            // A small value is copied, so that it does not keep a whole pool buffer.
             let value = input.strip_suffix(b"\r\n").map(Bytes::copy_from_slice).ok_or(UNENDED)?;
             return Ok(self.keep(
                 header,
@@ -271,8 +270,8 @@ impl Reader {
         Ok(Step::Next)
     }
 
-    /// Takes a value's part of the budget; none for a small value in a small answer. Refuses the answer if the value is
-    /// too long or there is no memory for it.
+    /// Takes the permit for a value. Returns `None` for a small value in a small answer, and if the answer is
+    /// refused because the value is too long or there is no memory.
     fn charge(&mut self, needed: usize, granted: &mut Option<Permit>) -> Option<Permit> {
         if needed - 2 > self.value_bytes_max {
             self.refusal = Some(Refusal::TooLarge);
@@ -289,7 +288,7 @@ impl Reader {
             |granted: &mut Permit| (granted.bytes() >= bytes).then(|| granted.split(bytes));
         let permit = granted.as_mut().and_then(has_enough).or_else(|| self.budget.try_begin(bytes));
         if permit.is_none() {
-            self.refusal = self.refusal.or(Some(Refusal::NoRoom));
+            self.refusal = self.refusal.or(Some(Refusal::OverBudget));
         }
         permit
     }
@@ -347,7 +346,7 @@ impl Reader {
         }
     }
 
-    /// Clears the state of this answer, so that nothing of it is left for the next.
+    /// Clears the state of the answer, in preparation for the next one.
     fn finish(&mut self, answer: Answer) -> Answer {
         if !matches!(answer, Answer::Values(_) | Answer::Stats(_)) {
             self.values.clear();
@@ -357,15 +356,15 @@ impl Reader {
         let bytes = std::mem::take(&mut self.wanted_bytes);
         match (self.refusal.take(), answer) {
             (None, answer) => answer,
-            (Some(Refusal::TooLarge), _) => Answer::Error(TOO_LARGE.as_bytes().to_vec()),
-            // The memory was missing for something other than values.
-            (Some(Refusal::NoRoom), _) if bytes == 0 => {
-                Answer::Error(OUT_OF_MEMORY.as_bytes().to_vec())
+            (Some(Refusal::TooLarge), _) => Answer::Error(TOO_LARGE.as_bytes().into()),
+            // The lack of memory concerns something other than values.
+            (Some(Refusal::OverBudget), _) if bytes == 0 => {
+                Answer::Error(OUT_OF_MEMORY.as_bytes().into())
             }
-            (Some(Refusal::NoRoom), Answer::Meta { returned, .. }) => {
-                Answer::NoRoom { bytes, returned: Some(returned) }
+            (Some(Refusal::OverBudget), Answer::Meta { returned, .. }) => {
+                Answer::OverBudget { bytes, returned: Some(returned) }
             }
-            (Some(Refusal::NoRoom), _) => Answer::NoRoom { bytes, returned: None },
+            (Some(Refusal::OverBudget), _) => Answer::OverBudget { bytes, returned: None },
         }
     }
 }
@@ -403,16 +402,16 @@ fn returned(flags: protocol::Flags<'_>) -> Returned {
     returned
 }
 
-/// Returns the answer that a line without a value gives to a request; none if the line does not answer it.
+/// Returns the answer in a line without a value, or `None` if the line is not a valid answer to the request.
 fn answer_of(expect: Expect, response: &Response<'_>) -> Option<Answer> {
     use Expect as E;
     use Response as R;
     Some(match (expect, response) {
-        // A server that does not know the command takes the value behind it for commands too.
+        // A server that does not know the command interprets its value as commands.
         (E::Written | E::MetaWritten | E::Noop, R::Error { kind: ErrorKind::Unknown, .. }) => {
             return None;
         }
-        (_, R::Error { kind, message }) => Answer::Error(error_line(*kind, message)),
+        (_, R::Error { kind, message }) => Answer::Error(error_line(*kind, message)[..].into()),
         (E::Written, R::Stored) => Answer::Stored,
         (E::Written, R::NotStored) => Answer::NotStored,
         (E::Written, R::Exists) => Answer::Exists,
@@ -438,30 +437,29 @@ fn error_line(kind: ErrorKind, message: &[u8]) -> Vec<u8> {
     [name, message].concat()
 }
 
-/// The bytes of one read of a busy connection.
+/// The buffer size of one read of a busy connection (bytes).
 const INPUT_BYTES: usize = 64 << 10;
 
-/// The space for a value's line with its longest key. A few more bytes cost next to nothing to copy.
+/// The buffer size for the line of a value with the longest key (bytes).
 const BEGINNING_BYTES: usize = 512;
 
-/// The bytes from which a value is long. A copy of as many bytes takes about as long as another system call.
+/// The size from which a value is long (bytes). Copying it takes about as long as a system call.
 const LONG_BYTES: usize = 24 << 10;
 
-/// Values up to this size are copied out of the input once they are complete there. Larger values are read into pool
-/// buffers. The smallest pool block is half a KiB.
+/// The largest value that is copied out of the input (bytes). Larger values are read into pool buffers.
 const COPY_BYTES_MAX: usize = 2 << 10;
 
-/// The length from which a value is absurd. No memcached holds a value this long (`-I` ends at 1 GiB). If a line
-/// announces one, lines and values are mixed up.
+/// The length from which a value is invalid (bytes). No memcached has such values (`-I` is at most 1 GiB), so
+/// the parser must have misinterpreted data as a line.
 const ABSURD_BYTES: u64 = 1 << 30;
 
 /// The number of bytes of an unexpected line that its error repeats.
 const EXCERPT_BYTES: usize = 64;
 
-/// The bytes that one answer may hold without a part of the budget.
+/// The number of bytes that one answer may hold uncharged.
 const ANSWER_UNCHARGED_BYTES_MAX: usize = 32 << 10;
 
-/// memcached's text after `ERROR ` for a client that it has no room for.
+/// memcached's text after `ERROR ` for a client above the connection limit.
 const TOO_MANY_CLIENTS: &[u8] = b"Too many open connections";
 
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
@@ -510,7 +508,7 @@ mod tests {
     }
 
     fn line(text: &str) -> String {
-        format!("{:?}", Answer::Error(text.as_bytes().to_vec()))
+        format!("{:?}", Answer::Error(text.as_bytes().into()))
     }
 
     fn value(bytes: usize) -> Vec<u8> {
@@ -610,7 +608,7 @@ mod tests {
             for step in [7, usize::MAX] {
                 let answers =
                     feed_holding(held_bytes_max, &stream, step, &expects).expect("a valid stream");
-                assert!(answers[0].starts_with("NoRoom"), "{}", answers[0]);
+                assert!(answers[0].starts_with("OverBudget"), "{}", answers[0]);
                 assert!(answers[1].contains("client_flags"), "{}", answers[1]);
             }
         }

@@ -1,6 +1,6 @@
-//! Handles a connection for which the server has no room, while the worker's other connection to that server is open.
-//! The other connection takes the requests, and the refused connection is tried again from time to time. It is used
-//! again only at a moment when nothing is in flight on the other connection, so that requests keep their order.
+//! Handles a connection that the server refuses while the worker's other connection to it is open. The other
+//! connection carries all requests, and the refused one is retried periodically. To keep the order of
+//! requests, it is used again only when the other connection has none in flight.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -13,12 +13,12 @@ use super::socket::Socket;
 use crate::stream::Stream;
 
 impl Socket {
-    /// Names the connection that takes the requests while the server has no room for this one.
+    /// Sets the connection that carries the requests while the server refuses this one.
     pub(super) fn set_other(&self, other: &Rc<Self>) {
         *self.other.borrow_mut() = Rc::downgrade(other);
     }
 
-    /// Returns whether requests should take the other connection.
+    /// Returns whether requests should use the other connection.
     #[inline]
     pub(super) fn is_refused(&self) -> bool {
         self.refused.get() && self.open_other().is_some()
@@ -30,8 +30,8 @@ impl Socket {
         self.other.borrow().upgrade().filter(|other| other.stream.borrow().is_some())
     }
 
-    /// Notes that the server has refused this connection, for the reason `why`. Requests then take the other connection
-    /// until [`Socket::come_back`] ends.
+    /// Records that the server has refused this connection, for the reason `why`. Requests then use the other
+    /// connection until [`Socket::come_back`] ends.
     pub(super) fn refuse(&self, why: &str) {
         if !self.refused.replace(true) {
             let server = &self.address;
@@ -43,19 +43,19 @@ impl Socket {
         }
     }
 
-    /// Waits until the server has room for this connection, and returns it. None means that the other connection is
-    /// gone, so that this one has to be used.
+    /// Waits until the server accepts this connection, and returns it. Returns `None` if the other connection
+    /// is closed, so that this one must be used.
     pub(super) async fn come_back(&self) -> Option<Stream> {
         let stream = loop {
             let retry_after = self.timing.get().retry_max;
             tokio::select! {
                 () = sleep(retry_after) => {}
-                // A request came here although this connection is closed, so the other one is closed, too.
+                // A request for this connection means that the other one is closed, too.
                 () = poll_fn(|task| self.work.poll(task)) => {}
             }
             let Some(other) = self.open_other() else { break None };
             if !self.waiting.borrow().is_empty() {
-                self.hand_over(&other);
+                self.move_waiting_to(&other);
             }
             let Some(stream) = self.greet().await else { continue };
             while !other.waiting.borrow().is_empty() {
@@ -68,7 +68,7 @@ impl Socket {
         stream
     }
 
-    /// Opens a connection on which the server has answered; none if the server refuses it.
+    /// Opens a connection and waits for an answer on it. Returns `None` if the server refuses it.
     async fn greet(&self) -> Option<Stream> {
         let limit = self.timing.get().connect;
         let greeting = async {
@@ -85,12 +85,12 @@ impl Socket {
                     Err(_) => return None,
                 }
             }
-            // An old memcached answers that it does not know the command.
+            // An old memcached does not know the command, but answers.
             (!line.starts_with(b"ERROR Too many")).then_some(stream)
         };
         timeout(limit, greeting).await.ok()?
     }
 }
 
-/// The time between two checks whether nothing is in flight on the other connection.
+/// The interval of checks whether the other connection has no requests in flight.
 const ORDER_PAUSE: Duration = Duration::from_millis(1);

@@ -1,8 +1,9 @@
-//! The link to one store service. Each request is a separate call, and all calls share one HTTP/2 connection. Calls in
-//! flight together take effect in any order, so a request that needs the effect of another waits for it first.
+//! The link to one store service. Each request is a separate call, and all calls share one HTTP/2 connection.
+//! Calls in flight take effect in any order, so a request that depends on another must wait for it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::v1::ExecuteRequest;
@@ -13,26 +14,30 @@ use tokio::sync::Mutex;
 use tonic::{Code, Request, Status};
 
 use super::answer::{Answer, LinkError, LinkFault};
-use super::health::Health;
+use super::health::{AnswerTimes, Health};
 use super::reader::{Reader, Unreadable};
 use super::{Expect, Limits, Slot, Timing};
 use crate::budget::Permit;
 use crate::counters::Stage;
+use crate::members::Member;
 use crate::reply_buffer::ReplyBuffer;
 
 /// A worker's calls to one store service.
 pub(crate) struct Service {
     address: Address,
+    /// The server of the ring, for errors.
+    member: Arc<Member>,
     name: String,
     client: RefCell<Option<Client>>,
-    /// The number of connections so far.
+    /// The number of connections opened so far.
     opened: Cell<u64>,
     /// Allows one attempt to connect at a time.
     connecting: Mutex<()>,
     health: Health,
+    times: AnswerTimes,
     timing: Cell<Timing>,
     limits: Limits,
-    /// The reader of answers. It reads one answer at a time, and never waits within an answer.
+    /// The parser of answers. It always gets complete answers.
     reader: RefCell<Reader>,
 }
 
@@ -47,14 +52,21 @@ struct Client {
 }
 
 impl Service {
-    pub(super) fn new(address: Address, timing: Timing, limits: Limits) -> Self {
+    pub(super) fn new(
+        address: Address,
+        member: Arc<Member>,
+        timing: Timing,
+        limits: Limits,
+    ) -> Self {
         Self {
+            member,
             name: format!("grpc://{address}"),
             address,
             client: RefCell::default(),
             opened: Cell::new(0),
             connecting: Mutex::default(),
             health: Health::default(),
+            times: AnswerTimes::default(),
             timing: Cell::new(timing),
             reader: RefCell::new(Reader::new(&limits)),
             limits,
@@ -72,18 +84,27 @@ impl Service {
         compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
         if let Some(why) = self.health.down(self.limits.clock.now()) {
-            return Slot::answered(Err(LinkError { fault: LinkFault::Down(why) }));
+            return Slot::answered(Err(self.error(LinkFault::Down(why))));
         }
         self.send(expect, false, granted, compose)
     }
 
-    /// Sends a probe to the service, even while requests are not sent because the service is down.
+    /// Sends a probe to the service, even while the service is considered down.
     pub(super) fn probe(self: &Rc<Self>) -> Slot {
         self.send(Expect::Noop, true, None, super::compose_probe)
     }
 
-    pub(super) fn answers(&self) -> u64 {
-        self.health.answers()
+    pub(super) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    pub(super) fn times(&self) -> &AnswerTimes {
+        &self.times
+    }
+
+    #[cold]
+    fn error(&self, fault: LinkFault) -> LinkError {
+        LinkError { fault, server: Some(Arc::clone(&self.member)) }
     }
 
     fn send(
@@ -105,7 +126,7 @@ impl Service {
         slot
     }
 
-    /// Makes one call, connecting if necessary, within the time that a request may take.
+    /// Makes one call within the request timeout, and connects first if necessary.
     async fn ask(
         &self,
         expect: Expect,
@@ -121,8 +142,12 @@ impl Service {
         match called {
             Ok(Ok(parts)) => {
                 self.health.mark_up(self.limits.clock.now());
-                let stages = &self.limits.counters.stages;
-                stages[Stage::Store as usize].record(begun.elapsed().into());
+                let (time, stages) = (begun.elapsed().into(), &self.limits.counters.stages);
+                stages[Stage::Store as usize].record(time);
+                self.times.record(time);
+                if !is_probe {
+                    self.health.record_success();
+                }
                 self.read(expect, granted, parts)
             }
             Ok(Err(status)) if status.code() != Code::DeadlineExceeded => {
@@ -141,8 +166,7 @@ impl Service {
         }
     }
 
-    /// Makes a call. A service that has no memory for a call does nothing of it, so the call is repeated while there is
-    /// time.
+    /// Makes a call. Retries it until `due` if the service is out of memory: the call then had no effect.
     async fn call(
         &self,
         client: &Client,
@@ -170,7 +194,7 @@ impl Service {
         }
     }
 
-    /// Returns the open connection, or a new one if it opens before the call is due.
+    /// Returns the open connection, or opens a new one before `due`.
     async fn client(&self, due: Instant, is_probe: bool) -> Result<Client, LinkFault> {
         if let Some(client) = self.open() {
             return Ok(client);
@@ -210,11 +234,10 @@ impl Service {
         self.client.borrow().as_ref().filter(|client| !client.connection.is_closed()).cloned()
     }
 
-    /// Drops the connection if it has ended. With a reason it drops the connection in any case and marks the service
-    /// down.
+    /// Drops the connection if it has ended. With `why`, drops it in any case and marks the service down.
     fn give_up(&self, client: &Client, why: Option<String>) {
         let mut current = self.client.borrow_mut();
-        // A connection that was already dropped needs no second report.
+        // The connection was already dropped and reported.
         if current.as_ref().is_none_or(|current| current.number != client.number) {
             return;
         }
@@ -235,7 +258,7 @@ impl Service {
         self.health.mark_down(why, self.timing.get(), self.limits.clock.now());
     }
 
-    /// Returns the one answer that the parts form.
+    /// Parses the parts of a response into one answer.
     fn read(
         &self,
         expect: Expect,
@@ -247,7 +270,11 @@ impl Service {
         if answer.is_err() {
             *reader = Reader::new(&self.limits);
         }
-        answer.map_err(LinkFault::from)
+        let mut answer = answer.map_err(LinkFault::from)?;
+        if let Answer::Error(line) = &mut answer {
+            line.server = Some(Arc::clone(&self.member));
+        }
+        Ok(answer)
     }
 }
 
@@ -266,7 +293,7 @@ fn read(
             space[..bytes].copy_from_slice(&rest[..bytes]);
             rest = &rest[bytes..];
             reader.filled(bytes);
-            // Nothing is expected behind an answer.
+            // No bytes are expected after the answer.
             let expect = if answer.is_none() { Some(expect) } else { None };
             answer = reader.next(expect, granted)?.or(answer);
         }
@@ -287,12 +314,12 @@ fn fault(client: &Client, status: &Status) -> LinkFault {
     LinkFault::Lost(message.to_owned())
 }
 
-/// Returns whether the status comes from the service and not from this end of the connection.
+/// Returns whether the status was sent by the service, and not created at this end of the connection.
 fn is_its_own(client: &Client, status: &Status) -> bool {
     std::error::Error::source(status).is_none() && !client.connection.is_closed()
 }
 
-/// The answer that a session waits for. The session gets an answer even if there is a defect here.
+/// The obligation to answer a session. Dropping it, such as in a panic, answers with an error.
 struct Owed {
     service: Rc<Service>,
     slot: Option<Slot>,
@@ -318,19 +345,20 @@ impl Drop for Owed {
 impl Service {
     fn failed(&self, fault: LinkFault) -> LinkError {
         self.limits.counters.commands.upstream_errors.up();
-        // A service that is down has been reported already.
+        self.health.record_failures(1);
+        // That the service is down was already logged.
         if !matches!(fault, LinkFault::Down(_)) && self.health.may_report(self.limits.clock.now()) {
             tracing::warn!(service = self.name, error = %fault, "a request to the store service failed");
         }
-        LinkError { fault }
+        self.error(fault)
     }
 }
 
-/// The share of a call's time that is left for the service's message that the time was too short: one part in this
-/// many. A caller that gets the message knows that the service lives.
+/// The denominator of the share of a call's time that is reserved for the service's timeout response (1 in
+/// 8). That response shows that the service works.
 const WORD_SHARE: u32 = 8;
 
-/// The first pause before a service that is out of memory is called again. Later pauses are longer.
+/// The first pause before a retry after the service was out of memory. Each later pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// The longest of these pauses.
+/// The longest pause before a retry after the service was out of memory.
 const PAUSE_MAX: Duration = Duration::from_millis(50);

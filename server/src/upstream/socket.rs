@@ -1,26 +1,29 @@
-//! One pipelined connection to a memcached server. Requests are sent in one write per turn of the event loop, and
-//! answers come in order. The connection does not know what requests mean. A server has time for an answer as long as
-//! it keeps sending it: a connection times out when nothing moves on it.
+//! A pipelined connection to a memcached server. Requests are sent in one write per turn of the event loop,
+//! and answers arrive in order. The timeout of an answer is extended while bytes of it arrive.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use units::Nanos;
 
-use super::answer::{LinkError, LinkFault};
-use super::health::Health;
+use super::answer::{Answer, LinkError, LinkFault};
+use super::health::{AnswerTimes, Health};
 use super::interactive::InteractiveLoad;
 use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
 use crate::budget::Permit;
+use crate::config::split_tls;
 use crate::counters::Stage;
+use crate::members::Member;
 use crate::reply_buffer::ReplyBuffer;
 use crate::stream::Stream;
 use crate::supervise::keep;
@@ -28,37 +31,42 @@ use crate::supervise::keep;
 /// A worker's connection to one server.
 pub(crate) struct Socket {
     pub(super) address: String,
+    /// The server of the ring, for errors.
+    member: Arc<Member>,
     /// The open connection, if there is one.
     pub(super) stream: RefCell<Option<Rc<Stream>>>,
     pub(super) out: RefCell<ReplyBuffer>,
     pub(super) waiting: RefCell<VecDeque<Waiting>>,
     pub(super) work: Signal,
-    /// The other connection to the server.
+    /// The worker's other connection to the same server.
     pub(super) other: RefCell<Weak<Socket>>,
-    /// Whether the server has no room for this connection and the other one takes the requests.
+    /// True while the server refuses this connection and the other one carries the requests.
     pub(super) refused: Cell<bool>,
-    /// Whether the server has answered on this connection since it was opened.
+    /// True if the server has answered on this connection since it was opened.
     has_answered: Cell<bool>,
-    /// The health of the server, which both connections report to.
+    /// The health of the server, which both connections update.
     pub(super) health: Rc<Health>,
-    /// The time at which the request that is answered next became the first in the queue.
+    times: Rc<AnswerTimes>,
+    /// The time at which the oldest unanswered request became the first in the queue.
     head_since: Cell<Nanos>,
-    /// The bytes that have come since `head_since`.
+    /// The number of bytes that have arrived since `head_since`.
     head_bytes: Cell<u64>,
     pub(super) timing: Cell<Timing>,
     limits: Limits,
     /// Counts the values in flight on this connection.
     load: Rc<InteractiveLoad>,
+    /// The task that serves the connection.
+    task: OnceCell<AbortHandle>,
 }
 
 /// The result of a read.
 enum Read {
     All,
-    /// There may be more to read.
+    /// There may be more bytes to read.
     Some,
 }
 
-/// Tells the link's task that a session queued something.
+/// Notifies the link's task that a session queued a request.
 #[derive(Default)]
 pub(super) struct Signal {
     raised: Cell<bool>,
@@ -95,14 +103,15 @@ pub(super) struct Waiting {
 
 impl Socket {
     pub(super) fn start(
-        address: String,
-        health: Rc<Health>,
+        member: Arc<Member>,
+        (health, times): (Rc<Health>, Rc<AnswerTimes>),
         timing: Timing,
         limits: Limits,
         load: Rc<InteractiveLoad>,
     ) -> Rc<Self> {
         let socket = Rc::new(Self {
-            address,
+            address: member.name.clone(),
+            member,
             stream: RefCell::default(),
             out: RefCell::default(),
             waiting: RefCell::default(),
@@ -111,21 +120,36 @@ impl Socket {
             refused: Cell::default(),
             has_answered: Cell::default(),
             health,
+            times,
             head_since: Cell::default(),
             head_bytes: Cell::default(),
             timing: Cell::new(timing),
             limits,
             load,
+            task: OnceCell::new(),
         });
-        tokio::task::spawn_local(Rc::clone(&socket).keep_running());
+        let task = tokio::task::spawn_local(Rc::clone(&socket).keep_running());
+        let _ = socket.task.set(task.abort_handle());
         socket
+    }
+
+    /// Ends the connection once the requests under way have their answers. Nobody may send a request later.
+    pub(super) async fn retire(self: Rc<Self>) {
+        while !self.waiting.borrow().is_empty() {
+            tokio::time::sleep(RETIRE_PAUSE).await;
+        }
+        if let Some(task) = self.task.get() {
+            // Without a stream, the other connection to the server moves no requests here.
+            *self.stream.borrow_mut() = None;
+            task.abort();
+        }
     }
 
     pub(super) fn set_timing(&self, timing: Timing) {
         self.timing.set(timing);
     }
 
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn request_timeout(&self) -> Duration {
         self.timing.get().request
     }
 
@@ -137,18 +161,14 @@ impl Socket {
     ) -> Slot {
         let now = self.now();
         if let Some(why) = self.health.down(now) {
-            return Slot::answered(Err(LinkError { fault: LinkFault::Down(why) }));
+            return Slot::answered(Err(self.error(LinkFault::Down(why))));
         }
         self.send(now, expect, granted, compose)
     }
 
-    /// Sends a probe to the server, even while requests are not sent because the server is down.
+    /// Sends a probe to the server, even while the server is considered down.
     pub(super) fn probe(&self) -> Slot {
         self.send(self.now(), Expect::Noop, None, super::compose_probe)
-    }
-
-    pub(super) fn answers(&self) -> u64 {
-        self.health.answers()
     }
 
     #[inline]
@@ -160,20 +180,20 @@ impl Socket {
         compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
         let slot = Slot::default();
-        let nothing_under_way = self.waiting.borrow().is_empty();
+        let is_idle = self.waiting.borrow().is_empty();
         compose(&mut self.out.borrow_mut());
         let mut waiting = self.waiting.borrow_mut();
         waiting.push_back(Waiting { slot: slot.clone(), expect, granted, since: now });
         drop(waiting);
         self.load.add(expect.values_max());
-        // A lone request is sent now. Others wait for the link's turn, which sends all of them in one call.
-        if !(nothing_under_way && self.write_now()) {
+        // A lone request is sent at once. Others are sent together by the link's task.
+        if !(is_idle && self.write_now()) {
             self.work.raise();
         }
         slot
     }
 
-    /// Restarts `run` after a defect. A defect fails the requests in flight, but no later ones.
+    /// Restarts `run` after a panic. A panic fails the requests in flight, but not later ones.
     async fn keep_running(self: Rc<Self>) {
         let defect = Cell::new(None);
         let run = || {
@@ -189,7 +209,7 @@ impl Socket {
         keep("link", &self.limits.counters.tasks.restarts_link, run).await;
     }
 
-    /// Connects when there is work, serves until the connection ends, and starts over.
+    /// Connects when there are requests, serves until the connection ends, and repeats this.
     async fn run(&self) {
         *self.stream.borrow_mut() = None;
         loop {
@@ -217,7 +237,7 @@ impl Socket {
                 Err(error) => match self.open_other() {
                     Some(other) => {
                         self.refuse(&error.to_string());
-                        self.hand_over(&other);
+                        self.move_waiting_to(&other);
                         continue;
                     }
                     None => LinkFault::Down(error.to_string()),
@@ -236,11 +256,14 @@ impl Socket {
                 LinkFault::TimedOut(limit) => {
                     self.mark_down(format!("no answer within {} ms", limit.as_millis()));
                 }
-                LinkFault::Lost(_) | LinkFault::Malformed(_) | LinkFault::Refused(_) => {
+                LinkFault::Lost(_)
+                | LinkFault::Malformed(_)
+                | LinkFault::Refused(_)
+                | LinkFault::Out => {
                     self.report(&fault);
                 }
             }
-            // If the server closed an idle connection, no request fails.
+            // If the server closed an idle connection, there are no requests to fail.
             self.fail_all(&fault);
         }
     }
@@ -249,6 +272,10 @@ impl Socket {
         let attempt = async {
             if self.address.starts_with('/') {
                 return UnixStream::connect(&self.address).await.map(Stream::Unix);
+            }
+            if let (true, address) = split_tls(&self.address) {
+                let stream = tls::outgoing()?.connect(address, tls::Application::Plain).await?;
+                return Ok(Stream::Tls(Box::new(stream)));
             }
             let stream = TcpStream::connect(&self.address).await?;
             stream.set_nodelay(true)?;
@@ -268,16 +295,23 @@ impl Socket {
         self.health.mark_down(why, self.timing.get(), self.now());
     }
 
-    /// Logs that a connection ended with requests in flight. Clients learn only the kind of the fault.
+    /// Logs that a connection ended with requests in flight. Clients get only the kind of fault.
     fn report(&self, fault: &LinkFault) {
         if !self.waiting.borrow().is_empty() && self.health.may_report(self.now()) {
             tracing::warn!(server = self.address, error = %fault, "requests to memcached failed");
         }
     }
 
+    #[cold]
+    fn error(&self, fault: LinkFault) -> LinkError {
+        LinkError { fault, server: Some(Arc::clone(&self.member)) }
+    }
+
     fn fail_all(&self, fault: &LinkFault) {
         self.out.borrow_mut().clear();
         let waiting = self.take_waiting();
+        let is_request = |request: &&Waiting| request.expect != Expect::Noop;
+        self.health.record_failures(waiting.iter().filter(is_request).count());
         self.limits.counters.commands.upstream_errors.add(waiting.len() as u64);
         let now = self.now();
         for request in waiting {
@@ -287,21 +321,21 @@ impl Socket {
                 }
                 fault => fault.clone(),
             };
-            request.slot.answer(Err(LinkError { fault }));
+            request.slot.answer(Err(self.error(fault)));
         }
     }
 
-    /// Takes the requests that wait for an answer. No answer to them will come on this connection.
+    /// Removes and returns the requests that wait for an answer on this connection.
     fn take_waiting(&self) -> VecDeque<Waiting> {
         let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
         self.load.remove(values_max(&waiting));
         waiting
     }
 
-    /// Sends the waiting requests over the other connection. None of them has been sent yet.
-    pub(super) fn hand_over(&self, other: &Self) {
+    /// Moves the waiting requests to the connection `other`. None of them may have been sent.
+    pub(super) fn move_waiting_to(&self, other: &Self) {
         if other.waiting.borrow().is_empty() {
-            // The other connection is not to blame for the time that these requests have waited here.
+            // The time that these requests have waited here does not count on the other connection.
             other.begin_head();
         }
         other.out.borrow_mut().append(std::mem::take(&mut *self.out.borrow_mut()));
@@ -315,15 +349,14 @@ impl Socket {
         self.limits.clock.now()
     }
 
-    /// Writes the queued requests and returns their answers to the sessions, until the connection ends. Returns why it
-    /// ended.
+    /// Writes requests and delivers answers until the connection ends. Returns the reason for the end.
     async fn serve(&self, stream: &Stream) -> LinkFault {
         let mut reader = Reader::new(&self.limits);
         let timer = tokio::time::sleep(self.timing.get().request);
         tokio::pin!(timer);
         loop {
             if let Err(error) = self.write(stream) {
-                // The server's words before it closed the connection tell more.
+                // The server may have sent an error before it closed the connection.
                 let said = self.read(stream, &mut reader).err();
                 return match said {
                     Some(fault @ LinkFault::TooManyClients) => fault,
@@ -344,8 +377,7 @@ impl Socket {
                 if self.work.poll(task).is_ready() {
                     return Poll::Ready(Ok(()));
                 }
-                // The timer also runs with nothing in flight, because a session may send a request outside of the
-                // link's turn.
+                // The timer also runs without requests, because a session may send one without this task.
                 while timer.as_mut().poll(task).is_ready() {
                     let now = self.now();
                     let due = self.due(limit).unwrap_or(now + limit.into());
@@ -367,14 +399,14 @@ impl Socket {
         }
     }
 
-    /// Starts the time for the next answer.
+    /// Starts the timeout of the next answer.
     pub(super) fn begin_head(&self) {
         self.head_bytes.set(0);
         self.head_since.set(self.now());
     }
 
-    /// Returns when the connection times out if no more bytes arrive, or none if nothing is in flight. An answer has
-    /// the time `limit`, and each byte that arrives extends it, so that a long answer may take longer.
+    /// Returns the time at which the connection times out, or `None` if no requests are in flight. The
+    /// timeout of an answer is `limit`, and each byte that arrives extends it.
     fn due(&self, limit: Duration) -> Option<Nanos> {
         let waiting = self.waiting.borrow();
         let since = waiting.front()?.since.max(self.head_since.get());
@@ -382,7 +414,7 @@ impl Socket {
         Some(since + limit.into() + earned)
     }
 
-    /// Writes the queued requests in a session's turn. Returns false if the link has to continue.
+    /// Writes the queued requests from a session's task. Returns false if the link's task must continue.
     fn write_now(&self) -> bool {
         let stream = self.stream.borrow();
         let written = stream.as_ref().is_some_and(|stream| self.write(stream).is_ok());
@@ -430,7 +462,7 @@ impl Socket {
                 Some(request) => reader.next(Some(request.expect), &mut request.granted),
                 None => reader.next(None, &mut None),
             };
-            let Some(answer) = answer.map_err(LinkFault::from)? else { break };
+            let Some(mut answer) = answer.map_err(LinkFault::from)? else { break };
             let now = self.now();
             self.health.mark_up(now);
             self.head_since.set(now);
@@ -439,8 +471,16 @@ impl Socket {
             let request = self.waiting.borrow_mut().pop_front();
             if let Some(request) = request {
                 self.load.remove(request.expect.values_max());
+                let time = now.since(request.since);
+                self.times.record(time);
+                if request.expect != Expect::Noop {
+                    self.health.record_success();
+                }
+                if let Answer::Error(line) = &mut answer {
+                    line.server = Some(Arc::clone(&self.member));
+                }
                 let stages = &self.limits.counters.stages;
-                stages[Stage::Store as usize].record(now.since(request.since));
+                stages[Stage::Store as usize].record(time);
                 request.slot.answer(Ok(answer));
             }
         }
@@ -452,9 +492,11 @@ fn values_max(waiting: &VecDeque<Waiting>) -> usize {
     waiting.iter().map(|request| request.expect.values_max()).sum()
 }
 
-/// The longest time per byte. A server that sends less than 128 KiB per second (7.6 us per byte) times out like a
-/// silent server.
+/// The extension of the timeout per byte that arrives (ns), which requires at least 128 KiB per second.
 const NANOS_PER_BYTE_MAX: u64 = 1_000_000_000 / (128 << 10);
 
-/// The bytes that a server may send before the event loop serves others. They take some tens of microseconds.
+/// The interval at which a connection that is to end checks for requests under way.
+const RETIRE_PAUSE: Duration = Duration::from_millis(20);
+
+/// The number of bytes to read before other tasks run. They take some tens of microseconds.
 const READ_BYTES_PER_TURN: usize = 192 << 10;

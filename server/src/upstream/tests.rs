@@ -1,4 +1,4 @@
-//! Tests a link against a server that the test plays, on a clock that the test controls.
+//! Tests a link against a server that the test simulates, with a clock that the test controls.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tokio::task::LocalSet;
 use units::{ByteCount, ManualClock};
 
 use super::*;
+use crate::config::HostPort;
 
 struct Fixture {
     listener: TcpListener,
@@ -21,7 +22,7 @@ impl Fixture {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket").to_string();
         let clock = ManualClock::default();
-        let link = Link::to_server(address, TIMING, limits(&clock), &Rc::default());
+        let link = Link::new(&member(&address), TIMING, limits(&clock), &Rc::default());
         Self { listener, link, clock }
     }
 
@@ -39,7 +40,7 @@ impl Fixture {
         self.clock.advance(time.into());
     }
 
-    /// Returns the connection for one kind of traffic, after a first request and its answer.
+    /// Returns the connection for a traffic class, after a first request and its answer.
     async fn connected(&self, traffic: Traffic) -> TcpStream {
         let first = self.ask_on(traffic);
         let mut stream = self.accept(1).await;
@@ -48,12 +49,17 @@ impl Fixture {
         stream
     }
 
-    /// Accepts the next connection and reads this many requests from it.
+    /// Accepts the next connection and reads `requests` requests from it.
     async fn accept(&self, requests: usize) -> TcpStream {
         let (mut stream, _) = self.listener.accept().await.expect("a connection");
         read_requests(&mut stream, requests).await;
         stream
     }
+}
+
+fn member(address: &str) -> Arc<Member> {
+    let server = HostPort::parse(address, None).expect("an address");
+    Arc::new(Member::new(MemberAddress::Memcached(server)))
 }
 
 fn limits(clock: &ManualClock) -> Limits {
@@ -139,7 +145,7 @@ async fn an_answer_that_keeps_coming_is_waited_for() {
         answer(&mut stream, b"VALUE k 0 400000\r\n").await;
         for _ in 0..40 {
             answer(&mut stream, &[b'x'; 10_000]).await;
-            // The link reads the bytes that have come before the clock advances.
+            // The link reads the arrived bytes before the clock advances.
             tokio::time::sleep(Duration::from_millis(1)).await;
             fixture.pass(TIMING.request / 2);
         }

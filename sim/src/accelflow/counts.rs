@@ -15,13 +15,13 @@ pub(super) struct Counts {
     pub(super) overflows: u64,
     /// The fallbacks to cores, by accelerator.
     pub(super) fallbacks: ByKind<u64>,
-    /// The ops that took their payload from the scratchpad where it was produced.
+    /// The number of ops that took their payload from the scratchpad where it was produced.
     pub(super) forwards: u64,
     pub(super) wipes: u64,
     pub(super) tlb_misses: u64,
     pub(super) page_faults: u64,
     pub(super) timeouts: u64,
-    /// The requests that ended without an answer.
+    /// The number of requests that ended without an answer.
     pub(super) failed: u64,
     pub(super) missed: u64,
     pub(super) dispatches: u64,
@@ -36,7 +36,7 @@ pub(super) struct Counts {
     /// The time from the end of an op to the decision about what follows. It includes waiting, except waiting for a
     /// core.
     pub(super) deciding: Picos,
-    /// The time from that decision until the data has landed or a core is notified.
+    /// The time from the decision about what follows an op until the data has arrived or a core is notified.
     pub(super) moving: Picos,
 }
 

@@ -1,5 +1,5 @@
-//! The average demand of the offered load on cores, manager and accelerators. It is known without a run: nothing is
-//! drawn and no queue is simulated. Only a run shows how long ops wait.
+//! Computes the average demand of the offered load on cores, manager and accelerators, without a simulation.
+//! Only a run shows how long ops wait.
 
 use super::AccelFlow;
 use super::ids::{ByKind, KINDS, Kind};
@@ -8,18 +8,18 @@ use super::program::{OpStep, Step};
 use super::queues::Discipline;
 use super::spec::Hardware;
 
-/// The work that arrives per unit of time, in the same unit of time.
+/// The work (ps) that arrives per picosecond for each component.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Demand {
     pub(super) cores: f64,
     pub(super) manager: f64,
     pub(super) accelerators: ByKind<f64>,
-    /// The demand on cores if they did the work of each accelerator.
+    /// The demand on cores if cores did the ops of each accelerator.
     pub(super) instead: ByKind<f64>,
 }
 
 impl Demand {
-    /// Returns why no steady state can exist under a discipline, or none if one can.
+    /// Returns the reason why the model has no steady state under a discipline, or none if it may have one.
     pub(super) fn overload<D: Discipline>(model: &AccelFlow) -> Option<String> {
         let mut demand = Self::default();
         for (program, arrivals) in model.programs.iter().zip(&model.arrivals) {
@@ -31,21 +31,21 @@ impl Demand {
         D::overloaded(&demand, &model.spec.hardware)
     }
 
-    /// Returns a text if the cores or the manager get more work than they can do. `fallen` is work of accelerators that
-    /// the cores have to do in addition.
+    /// Returns an error text if the cores or the manager are overloaded. `fallen` is the demand of the ops
+    /// that fall back from accelerators to cores.
     pub(super) fn over_servers(&self, fallen: f64, hardware: &Hardware) -> Option<String> {
         over("cores", (self.cores + fallen) / f64::from(hardware.cores))
             .or_else(|| over("the manager", self.manager))
     }
 
-    /// Returns a text that names an accelerator with more work than it can do, if there is one.
+    /// Returns an error text that names an overloaded accelerator, if there is one.
     pub(super) fn over_accelerators(&self, hardware: &Hardware) -> Option<String> {
         let pes = f64::from(hardware.pes);
         let mut loads = self.accelerators.iter().zip(KINDS);
         loads.find_map(|(load, kind)| over(kind.name(), load / pes))
     }
 
-    /// Adds the demand of a step that is made `per_ps` times per picosecond, where accelerators do the ops.
+    /// Adds the demand of a step on a server with accelerators, for `per_ps` executions per picosecond.
     pub(super) fn add_accelerated(&mut self, model: &AccelFlow, step: &Step, per_ps: f64) {
         match step {
             Step::Core { ps, submits_ps } => self.cores += per_ps * (ps + submits_ps),
@@ -54,8 +54,8 @@ impl Demand {
         }
     }
 
-    /// Adds the demand of an op that is made `per_ps` times per picosecond. `large` is the share of its payloads that
-    /// do not fit an entry.
+    /// Adds the demand of an op that is executed `per_ps` times per picosecond. `large` is the share of its
+    /// payloads that do not fit an entry.
     fn op(&mut self, op: &OpStep, per_ps: f64, large: f64) {
         self.accelerators[op.kind] += per_ps * op.pe.0 as f64;
         self.instead[op.kind] += per_ps * op.cpu_ps;
@@ -70,7 +70,7 @@ impl Demand {
     }
 }
 
-/// Returns a text if the load is one or more.
+/// Returns an error text if the load is one or more.
 fn over(name: &str, load: f64) -> Option<String> {
     (load >= 1.0).then(|| format!("{name}: {load:.2} times what can be done is asked for"))
 }

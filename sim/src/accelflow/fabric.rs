@@ -1,13 +1,13 @@
-//! The fabric that moves payloads: A-DMA engines, the network between chiplets, and memory. The time at which each of
-//! them is free is known in advance, so a move needs no event. A mesh link is as fast as an engine, so it has no
-//! separate queue.
+//! The fabric that moves payloads: A-DMA engines, the network between chiplets, and memory. The time at which
+//! each part of the fabric becomes free is known in advance, so a move needs no event. A mesh link is as fast
+//! as an engine, so it has no separate queue.
 
 use super::ids::Site;
 use super::spec::Spec;
 use super::topology::Topology;
 use crate::Picos;
 
-/// A payload with its place and the time from which it is there.
+/// The place of a payload, and the time from which the payload is there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Payload {
     pub(super) site: Site,
@@ -25,9 +25,9 @@ pub(super) struct Fabric {
     memory_latency: Picos,
     memory_pace: Pace,
     ways: [[Way; Site::COUNT]; Site::COUNT],
-    /// The time for which engines were busy.
+    /// The total time for which engines were busy.
     pub(super) engines_busy: Picos,
-    /// The time for which links between chiplets were busy.
+    /// The total time for which links between chiplets were busy.
     pub(super) links_busy: Picos,
 }
 
@@ -39,7 +39,7 @@ struct Way {
     link: Option<u8>,
 }
 
-/// The time per byte, as a whole number of parts of a picosecond.
+/// The time per byte, in units of 2^-20 ps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace(u64);
 
@@ -65,7 +65,7 @@ impl Fabric {
         }
     }
 
-    /// Moves `bytes` of a payload and returns when they have landed. The engine that is free first moves them.
+    /// Moves `bytes` of a payload with the engine that becomes free first. Returns the time at which they arrive.
     #[inline(always)]
     pub(super) fn carry(&mut self, payload: Payload, to: Site, bytes: u32) -> Picos {
         let Payload { site, ready } = payload;
@@ -75,8 +75,8 @@ impl Fabric {
         let engine = &mut self.engines[first];
         let start = ready.max(*engine);
         let hold = self.setup + self.engine.time(bytes);
-        let mut landed = start + hold;
-        *engine = landed;
+        let mut arrived = start + hold;
+        *engine = arrived;
         self.engines_busy += hold;
         let way = self.ways[site.index()][to.index()];
         if let Some(link) = way.link {
@@ -84,20 +84,20 @@ impl Fabric {
             let sending = self.link.time(bytes);
             *link = start.max(*link) + sending;
             self.links_busy += sending;
-            landed = landed.max(*link);
+            arrived = arrived.max(*link);
         }
-        landed + way.latency
+        arrived + way.latency
     }
 
-    /// Returns the engine that is free first, if all are busy.
+    /// Returns the index of the engine that becomes free first.
     #[inline(never)]
     fn first_free(&self) -> usize {
         let first = self.engines.iter().enumerate().min_by_key(|(_, free)| **free);
         first.map_or(0, |(index, _)| index)
     }
 
-    /// Reads `bytes` from memory from `start` on and returns when they are there. `start` is `now` or later. A read
-    /// that starts later does not delay other reads before its start.
+    /// Reads `bytes` from memory. The read begins at `start`, which is `now` or later. Returns the time at
+    /// which the bytes are there. A read that begins later does not delay other reads before its start.
     pub(super) fn read(&mut self, bytes: u32, now: Picos, start: Picos) -> Picos {
         let time = self.memory_pace.time(bytes);
         self.memory = now.max(self.memory) + time;
@@ -118,7 +118,7 @@ impl Pace {
     }
 }
 
-/// The number of parts of a picosecond, as a power of two.
+/// The binary logarithm of the number of [`Pace`] units in a picosecond.
 const PARTS_LOG2: u32 = 20;
 
 #[cfg(test)]

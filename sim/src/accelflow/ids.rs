@@ -29,7 +29,7 @@ pub(super) struct ByKind<T>([T; KINDS.len()]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Site(u8);
 
-/// The number of a PE among those of its accelerator.
+/// The number of a PE among the PEs of its accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PeId(pub(super) u8);
 

@@ -59,16 +59,16 @@ pub struct AccelFlow {
     programs: Vec<Program>,
     /// The steps of all programs, concatenated.
     steps: Vec<Step>,
-    /// The first step of each service.
+    /// The index of the first step of each service.
     starts: Vec<u16>,
     arrivals: Vec<Arrivals>,
     sizes: ByKind<SizeTable>,
     topology: Topology,
-    /// The distribution of a core's time in nanoseconds, with a mean of one millisecond. It is none if the time does
+    /// The distribution of a core's time, scaled to a mean of one millisecond. It is none if the time does
     /// not vary.
     app: Option<Durations>,
     notify: Picos,
-    /// The manager's time per interrupt of a DMA.
+    /// The manager's time to handle an interrupt by DMA.
     manager_dma: Picos,
     /// The response time that the objective allows, for each service.
     due: Vec<Picos>,
@@ -78,7 +78,7 @@ impl AccelFlow {
     /// Returns the model of `spec` under `architecture`, with the services of `catalog`.
     ///
     /// # Errors
-    /// The reason why a service cannot be simulated.
+    /// Returns the reason why a service cannot be simulated.
     pub fn new(spec: &Spec, architecture: Architecture, catalog: &Catalog) -> Result<Self, String> {
         let orchestrator = architecture.orchestrator();
         let programs = spec.services.iter().map(|service| {
@@ -112,8 +112,8 @@ impl AccelFlow {
         })
     }
 
-    /// Returns the number of windows in one replication. They suffice for a 99th percentile of every service. There are
-    /// fewer if their requests would be more than can be stored.
+    /// Returns the number of windows in one replication. It is large enough for a 99th percentile of every
+    /// service, unless the requests of so many windows cannot be stored.
     fn windows(&self, window: Picos) -> u32 {
         let rarest = self.arrivals.iter().map(Arrivals::mean_gap_ns).fold(0.0, f64::max);
         let expected = window.as_ns() / rarest;
@@ -131,7 +131,7 @@ impl Simulate for AccelFlow {
         }
     }
 
-    /// Returns a text if more work arrives than can be done and none of it can go elsewhere.
+    /// Returns the reason why the model has no steady state, or none if it may have one.
     fn overload(&self) -> Option<String> {
         self.queues.overload(self)
     }
@@ -185,13 +185,13 @@ fn flat(programs: &[Program]) -> Result<(Vec<Step>, Vec<u16>), String> {
     Ok((steps, starts))
 }
 
-/// The mean in nanoseconds with which a core's varying time is drawn.
+/// The mean of the draws of a core's time (ns).
 const APP_NS: f64 = 1e6;
-/// The expected number of a service's requests in a replication of windows. The percentile needs a thousand.
+/// The expected number of requests of the rarest service in a replication. Its 99th percentile needs 1,000.
 const KEPT_WINDOW: f64 = 1_300.0;
 const WINDOWS_MAX: f64 = 10_000.0;
-/// The highest expected number of requests in a replication of windows. It is half of what can be stored, because more
-/// may arrive.
+/// The highest expected number of requests in a replication of windows. It is half of what can be stored,
+/// because more than the expected number may arrive.
 const EXPECTED_MAX: f64 = (REQUESTS_MAX / 2) as f64;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The path of a service as a flat list of steps. It says what a request does, how long each step takes, and which
-//! component handles what stands between the steps. It is made once from the traces. The flags of the path decide the
-//! branches here, and the model counts their cost.
+//! Compiles the path of a service to a flat list of steps. A step says what a request does, how long this
+//! takes, and which component does the work before the next step. The flags of the path decide the branches
+//! at compile time, so the list has no branches. The model adds the cost of the branches.
 
 use trace::{Catalog, End, Instruction, Stage, compile};
 use units::Op;
@@ -14,19 +14,19 @@ use crate::Picos;
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) steps: Vec<Step>,
-    /// The number of times that a request makes each step.
+    /// The number of times that a request executes each step.
     pub(super) times: Vec<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// A core's own work, and the time that its submissions take afterwards.
+    /// Application work on a core, and the time in which the core then submits ops.
     Core { ps: f64, submits_ps: f64 },
     /// An op of an accelerator.
     Op(OpStep),
     /// Parts of the request begin at the steps `arms`. When all parts have arrived, the request continues at `join`.
     Fork { arms: Vec<u16>, join: u16 },
-    /// Notifies a core. It is an arm of a fork that does nothing else.
+    /// Notifies a core. This step is an arm of a fork that contains no op.
     Notify,
     /// A part of the request is done.
     Arrive,
@@ -44,11 +44,11 @@ pub(super) struct OpStep {
     pub(super) cpu_ps: f64,
     /// The time for which the op occupies a PE.
     pub(super) pe: Picos,
-    /// The accelerator that gets the op's payload, if one follows.
+    /// The accelerator that gets the op's output, if an op follows.
     pub(super) next: Option<Kind>,
     /// The deadline of the op, relative to the request's start.
     pub(super) due: Picos,
-    /// The handoff to what follows. The first is for a payload that fits an entry, and the second for a larger one.
+    /// The handoffs to what follows, first for a payload that fits an entry and then for a larger payload.
     pub(super) after: [Handoff; 2],
     branches: u32,
     transforms: u32,
@@ -70,7 +70,7 @@ struct Compiler<'a> {
     catalog: &'a Catalog,
     steps: Vec<Step>,
     times: Vec<f64>,
-    /// The number of times that a request makes the step that is being added.
+    /// The number of times that a request executes the step that is being added.
     parallel: f64,
     /// The index of the first step of the innermost fork arm. Ops before it do not belong to the arm.
     arm: usize,
@@ -79,8 +79,8 @@ struct Compiler<'a> {
 /// Returns the program of `service`.
 ///
 /// # Errors
-/// The reason why there is no program: an op has no accelerator, or a trace waits for a trace that the path does not
-/// run.
+/// Returns the reason why there is no program: an op has no accelerator, or a trace waits for a trace that
+/// the path does not run.
 pub(super) fn program(
     service: &Service,
     spec: &Spec,
@@ -263,8 +263,8 @@ impl Compiler<'_> {
         })))
     }
 
-    /// Changes the op `last`. Without a `last` it changes nothing, because a branch before the first op belongs to a
-    /// core.
+    /// Applies `change` to the op `last`. Without a `last` it does nothing, because a core does the work
+    /// before the first op.
     fn last(&mut self, last: Option<usize>, change: impl FnOnce(&mut OpStep)) {
         if let Some(Step::Op(op)) = last.and_then(|last| self.steps.get_mut(last)) {
             change(op);
@@ -284,8 +284,8 @@ impl Step {
 }
 
 impl Program {
-    /// Spreads the time of each category evenly over its steps. Divides the objective of the response time over the
-    /// ops, in proportion to the time that passes up to the end of each op.
+    /// Spreads the time of each category evenly over the category's steps. The deadline of an op is the
+    /// objective of the response time, times the fraction of the request's time up to the op's end.
     fn spread(&mut self, service: &Service, spec: &Spec) {
         let mut counts = [0.0; APP + 1];
         for (step, times) in self.steps.iter().zip(&self.times) {
@@ -354,7 +354,7 @@ impl Program {
         }
     }
 
-    /// Returns the accelerator that gets the payload of the op at `step`, if one follows.
+    /// Returns the accelerator that gets the output of the op at `step`, if an op follows.
     fn kind_behind(&self, step: usize) -> Option<Kind> {
         match (&self.steps[step], self.steps.get(step + 1)) {
             (Step::Op(OpStep { continuation: Continuation::Next, .. }), Some(Step::Op(next))) => {

@@ -1,6 +1,6 @@
-//! One run: requests arrive, make the steps of their programs, and end. The discipline decides which op gets a PE and
-//! when, and the run decides what happens next. An op costs one event if its dispatcher passes the payload on, and two
-//! if a manager or a core does.
+//! Simulates one run: requests arrive, execute the steps of their programs, and end. The discipline decides
+//! which op gets a PE and when, and the run decides what happens next. An op costs one event if its
+//! dispatcher passes the payload on, and two if a manager or a core does.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -27,8 +27,8 @@ mod traces;
 pub(super) enum Event<E> {
     /// The next request of a service arrives.
     Arrive { service: u16 },
-    /// A PE is done, or another event of the discipline happens to it. No variant is larger than this one, because the
-    /// event queue copies events.
+    /// A PE is done, or another event of the discipline concerns a PE. No variant is larger than this one,
+    /// because the event queue copies events.
     Pe { event: E, unit: Unit, token: TokenId },
     /// A core is done.
     Core { what: What, token: TokenId },
@@ -240,7 +240,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         }
     }
 
-    /// Executes the token's current step. Returns when an output entry that held its payload is clear.
+    /// Executes the token's current step. Returns the time at which its payload's output entry is clear.
     pub(super) fn advance(
         &mut self,
         token: TokenId,
@@ -259,7 +259,7 @@ impl<'a, D: Discipline> Run<'a, D> {
     }
 
     /// Executes the token's current step on a server with accelerators. Cores do the application's work, and
-    /// accelerators do the ops. Returns when an output entry that held its payload is clear.
+    /// accelerators do the ops. Returns the time at which the payload's output entry is clear.
     #[inline(always)]
     pub(super) fn accelerated_step(
         &mut self,
@@ -287,7 +287,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         payload.ready
     }
 
-    /// Starts the parts of the token. Returns when an output entry that held their payload is clear.
+    /// Starts the parts of the token. Returns the time at which the output entry of their payload is clear.
     fn fork(
         &mut self,
         token: TokenId,
@@ -332,7 +332,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         }
     }
 
-    /// Returns the payload size for the token's current step or the next step. The size is drawn once.
+    /// Returns the payload size for the op at step `at`: the token's current or next step. It is drawn once.
     #[inline(always)]
     pub(super) fn drawn(&mut self, token: TokenId, at: u16, kind: Kind) -> SizePoint {
         let state = &mut self.tokens[token];
@@ -343,8 +343,8 @@ impl<'a, D: Discipline> Run<'a, D> {
         state.last_draw.point
     }
 
-    /// Submits the payload of `op`, which comes from a core, a message or an accelerator. Returns when an output entry
-    /// that held it is clear.
+    /// Submits the payload of `op`, which comes from a core, a message or an accelerator. Returns the time at
+    /// which the payload's output entry is clear.
     #[inline(always)]
     fn submit(
         &mut self,
@@ -369,8 +369,8 @@ impl<'a, D: Discipline> Run<'a, D> {
         ready
     }
 
-    /// Returns the time span for which a PE works on an entry. From the landing of the entry's data on, the PE first
-    /// loads and then computes.
+    /// Returns the time span in which a PE serves an entry. The PE begins when the data has arrived. It first
+    /// loads the data and then computes.
     #[inline(always)]
     pub(super) fn service(&mut self, op: &OpStep, entry: Waiting, now: Picos) -> Span {
         let hardware = &self.model.spec.hardware;
@@ -387,8 +387,8 @@ impl<'a, D: Discipline> Run<'a, D> {
         Span { start, end }
     }
 
-    /// Assigns the entry to the PE for `span` and returns the end. A change of tenant, a TLB miss or a page fault makes
-    /// the span longer.
+    /// Assigns the entry to the PE for `span` and returns the end of the service. A change of tenant, a TLB
+    /// miss or a page fault makes the span longer.
     #[inline(always)]
     pub(super) fn occupy(&mut self, unit: Unit, entry: Waiting, span: Span) -> Picos {
         let hardware = &self.model.spec.hardware;
@@ -409,8 +409,8 @@ impl<'a, D: Discipline> Run<'a, D> {
         end
     }
 
-    /// Counts what a PE has done. This is certain only at the end of the service. Returns false if the op was displaced
-    /// from the PE before its start.
+    /// Counts the service that a PE has ended. Returns false if no service has ended, because the op was
+    /// displaced from the PE before its start.
     #[inline(always)]
     pub(super) fn ends_service(
         &mut self,
@@ -449,10 +449,10 @@ impl<'a, D: Discipline> Run<'a, D> {
         &op.after[usize::from(self.carries_large(token, op))]
     }
 
-    /// Lets a dispatcher, the manager or a core decide what follows the token's op. The op's output is in its entry
-    /// from `deposit` on. Returns when the entry is clear.
+    /// Lets a dispatcher, the manager or a core decide what follows the token's op. The op's output is in an
+    /// output entry from `deposit` on. Returns the time at which the entry is clear.
     #[inline(always)]
-    pub(super) fn hand_over(
+    pub(super) fn decide_next(
         &mut self,
         kind: Kind,
         token: TokenId,
@@ -492,7 +492,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         }
     }
 
-    /// Gives the manager work of length `time` that can start at `ready`. Returns when the manager has done it.
+    /// Gives the manager work of length `time` that can start at `ready`. Returns the end of this work.
     #[inline(always)]
     pub(super) fn interrupt_manager(&mut self, time: Picos, ready: Picos, now: Picos) -> Picos {
         self.manager_free = self.manager_free.max(ready) + time;
@@ -512,7 +512,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         carried.bytes > self.model.spec.hardware.inline_bytes
     }
 
-    /// Executes what follows the op at the token's current step. Returns when the output entry is clear.
+    /// Executes what follows the token's op. Returns the time at which the output entry is clear.
     pub(super) fn after_op(
         &mut self,
         token: TokenId,
@@ -539,7 +539,7 @@ impl<'a, D: Discipline> Run<'a, D> {
         }
     }
 
-    /// Moves the payload from an accelerator to memory and notifies a core. Returns when the output entry is clear.
+    /// Moves the payload to memory and notifies a core. Returns the time at which the output entry is clear.
     fn notify(
         &mut self,
         token: TokenId,
@@ -550,10 +550,10 @@ impl<'a, D: Discipline> Run<'a, D> {
         let bytes = self.drawn(token, self.tokens[token].at, from).bytes;
         let inline = bytes.min(self.model.spec.hardware.inline_bytes);
         let payload = Payload { site: from.into(), ready };
-        let landed = self.fabric.carry(payload, Site::CORES, inline) + self.model.notify;
-        self.counts.moving += landed.since(ready);
-        agenda.at(landed, Event::Notified { token });
-        landed
+        let arrived = self.fabric.carry(payload, Site::CORES, inline) + self.model.notify;
+        self.counts.moving += arrived.since(ready);
+        agenda.at(arrived, Event::Notified { token });
+        arrived
     }
 
     /// Ends a part of a request. After the last part the request continues, or it fails if a part has failed.

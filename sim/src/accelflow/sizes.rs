@@ -23,7 +23,7 @@ pub(super) struct SizeTable(Box<[SizePoint; POINTS]>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SizePoint {
     pub(super) bytes: u32,
-    /// The factor in parts of [`ONE`].
+    /// The factor, in units of 1 / [`ONE`].
     factor: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Defines the meaning of a specification's keys: hardware, costs, work, load and the length of the simulation. Each
-//! key is taken with its range, and an unknown key is refused. The files give the source of each value.
+//! Defines the keys of a specification: hardware, costs, work, load and the length of the simulation. Each
+//! key has a valid range, and unknown keys are refused. The files give the source of each value.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Spec {
     pub about: String,
     /// The length of a replication.
     pub extent: Extent,
-    /// The most requests and parts of requests that may be in flight.
+    /// The maximum number of requests and parts of requests in flight.
     pub tokens_max: usize,
     pub(super) hardware: Hardware,
     pub(super) dispatcher: Dispatcher,
@@ -61,7 +61,7 @@ pub(super) struct Hardware {
     pub(super) page_fault: Picos,
 }
 
-/// A share of all hashes: those whose lower half is below this number. The upper bits draw sizes.
+/// A share of all hashes: those whose lower 32 bits are below this number. The upper bits select sizes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share(u64);
 
@@ -100,7 +100,7 @@ pub(super) struct Costs {
 #[derive(Clone, Debug)]
 pub(super) struct Tenants {
     pub(super) count: u32,
-    /// The most live traces of a tenant, or none without a limit.
+    /// The maximum number of live traces of a tenant, or none without a limit.
     pub(super) traces_max: Option<u32>,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct Service {
 /// The categories of figure 1.
 const CATEGORIES: [&str; 7] =
     ["tcp", "encryption", "rpc", "serialization", "compression", "load_balance", "app"];
-/// The category of a core's own work.
+/// The index of the category of application work.
 pub(super) const APP: usize = 6;
 
 /// Returns the category to which an op's time belongs.
@@ -168,10 +168,10 @@ pub(super) fn category(op: Op) -> usize {
 }
 
 impl Spec {
-    /// Reads a specification and takes every key of `entries`. The services must be in `catalog`.
+    /// Reads a specification from `entries` and refuses unknown keys. The services must be in `catalog`.
     ///
     /// # Errors
-    /// The first value that cannot be used, with its place and the valid values.
+    /// Returns the first value that cannot be used, with its place and the valid values.
     pub fn read(entries: &Entries, catalog: &Catalog) -> Result<Self, SpecError> {
         let mut from = entries.clone();
         let cycle_ns = 1.0 / from.number("hardware.clock_ghz", 0.01, 100.0)?;
@@ -251,7 +251,7 @@ fn extent(from: &mut Entries) -> Result<Extent, SpecError> {
 }
 
 impl Share {
-    /// Makes the share `share` of all hashes.
+    /// Makes the share of all hashes that has this size.
     fn new(share: f64) -> Self {
         Self((share * (1u64 << 32) as f64).ceil() as u64)
     }
@@ -420,7 +420,7 @@ fn services(from: &mut Entries, catalog: &Catalog) -> Result<Vec<Service>, SpecE
 }
 
 const NS_MAX: f64 = 1e12;
-/// The longest run. The clock counts up to 1.8e7 s.
+/// The longest run (s). The clock counts up to 1.8e7 s.
 const RUN_S_MAX: f64 = 1e6;
 const PER_S_MIN: f64 = 1e-3;
 /// The smallest rate of a transfer (GB/s).

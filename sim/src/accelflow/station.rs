@@ -2,10 +2,10 @@
 //! behind the output queue. The station decides which entries wait, which entry is next, and when a PE must wait for an
 //! output entry. The caller decides how long an op takes.
 //!
-//! An entry is allocated when it is pushed, and it is ready when its data has landed. PEs take ready entries in the
-//! order of allocation. A handoff needs no event of its own: a free PE is assigned to an entry whose data is on the
-//! way, from the landing on. The entry loses the PE again to an entry whose data lands earlier. The PE counts as free
-//! until the landing, and an entry with an assigned PE takes no space in the queue.
+//! An entry is allocated when it is pushed and ready when its data has arrived. PEs take ready entries in the order of
+//! allocation. A handoff needs no event of its own: a free PE is assigned to an entry whose data is on the way, and
+//! serves it from the arrival on. If the data of another entry arrives earlier, that entry gets the PE. The PE counts
+//! as free until the data arrives, and an entry with a PE takes no space in the queue.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub(super) struct Waiting {
     pub(super) token: TokenId,
     /// The entry's number in the order of allocation.
     pub(super) turn: u32,
-    /// The time at which its data has landed.
+    /// The time at which the entry's data has arrived.
     pub(super) ready: Picos,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Span {
 pub(super) enum Taken {
     /// A free PE takes the entry.
     Pe(PeId),
-    /// A PE takes the entry instead of an entry whose data lands later. The caller puts the later entry back.
+    /// A PE takes the entry instead of an entry whose data arrives later. The caller puts the later entry back.
     Instead(PeId),
     /// The entry waits.
     Waits,
@@ -129,7 +129,7 @@ impl Station {
         }
     }
 
-    /// Returns the next turn in the order of allocation.
+    /// Returns the next number in the order of allocation.
     #[inline(always)]
     pub(super) fn allocate(&mut self) -> u32 {
         // The number wraps only after more ops than a run may have.
@@ -146,7 +146,7 @@ impl Station {
         }
         if self.overflow.is_empty() && self.waiting() + self.asleep < self.entries {
             if entry.ready < self.latest_start
-                && let Some(pe) = self.landing_after(entry.ready)
+                && let Some(pe) = self.arriving_after(entry.ready)
             {
                 return Taken::Instead(pe);
             }
@@ -160,15 +160,15 @@ impl Station {
         Taken::Overflows
     }
 
-    /// Returns the PE whose entry lands last, if that landing is later than `ready`. `ready` is not before the current
+    /// Returns the PE whose entry arrives last, if it arrives later than `ready`. `ready` is not before the current
     /// time.
     #[inline(never)]
-    fn landing_after(&self, ready: Picos) -> Option<PeId> {
+    fn arriving_after(&self, ready: Picos) -> Option<PeId> {
         let (pe, last) = (0..).zip(&self.pes).max_by_key(|(_, pe)| pe.start)?;
         (last.start > ready).then_some(PeId(pe))
     }
 
-    /// Removes the op that a PE is assigned to, before its start.
+    /// Takes the assigned op away from a PE, before the service starts.
     pub(super) fn displace(&mut self, pe: PeId) -> Waiting {
         let served = &mut self.pes[pe.index()];
         served.tenant = served.tenant_before;
@@ -196,14 +196,14 @@ impl Station {
         self.latest_start = self.latest_start.max(start);
     }
 
-    /// Frees `pe` at `now` and returns the entry that it takes next. That is the first ready entry, or the entry that
-    /// lands first if none is ready. An entry from the overflow area moves into the queue.
+    /// Frees `pe` at `now` and returns the entry that it takes next: the first ready entry, or the entry that
+    /// arrives first if none is ready. The head of the overflow area then moves into the queue.
     #[inline(always)]
     pub(super) fn release(&mut self, pe: PeId, now: Picos) -> Option<Waiting> {
         let next = match &mut self.queue {
             Queue::InOrder(queue) => match queue.front() {
                 Some(first) if first.ready <= now => queue.pop_front(),
-                Some(_) => first_landed(queue, now),
+                Some(_) => first_arrived(queue, now),
                 None => None,
             },
             Queue::Ranked(queue, passed) => first_ranked(queue, passed, now),
@@ -217,7 +217,7 @@ impl Station {
         next
     }
 
-    /// Takes a free PE for an op in a queue of the manager, if there is one.
+    /// Takes a free PE, if there is one, for an op from a list of the manager.
     pub(super) fn take(&mut self) -> Option<PeId> {
         self.free.pop()
     }
@@ -260,7 +260,7 @@ impl Station {
         }
     }
 
-    /// Returns when an entry of the output queue is free for a PE that is done at `now`.
+    /// Returns the time at which an entry of the output queue is available to a PE that is done at `now`.
     #[inline]
     pub(super) fn deposit(&self, now: Picos) -> Picos {
         // The new entry replaces the oldest one and waits until that one is cleared.
@@ -270,7 +270,7 @@ impl Station {
         }
     }
 
-    /// Records the time at which the entry deposited last is cleared.
+    /// Records the time at which the most recent entry of the output queue is cleared.
     pub(super) fn cleared(&mut self, time: Picos) {
         if self.leaves.len() < self.output_entries {
             self.leaves.push(time);
@@ -295,15 +295,15 @@ impl Pe {
     };
 }
 
-/// Removes the first ready entry, or the entry that lands first if none is ready.
+/// Removes the first ready entry, or the entry that arrives first if none is ready.
 #[inline(never)]
-fn first_landed(queue: &mut VecDeque<Waiting>, by: Picos) -> Option<Waiting> {
+fn first_arrived(queue: &mut VecDeque<Waiting>, by: Picos) -> Option<Waiting> {
     let ready = queue.iter().position(|entry| entry.ready <= by);
-    let lands = || (0..queue.len()).min_by_key(|at| queue[*at].ready);
-    ready.or_else(lands).and_then(|at| queue.remove(at))
+    let arrives = || (0..queue.len()).min_by_key(|at| queue[*at].ready);
+    ready.or_else(arrives).and_then(|at| queue.remove(at))
 }
 
-/// Removes the ready entry of the lowest rank, or the entry that lands first if none is ready.
+/// Removes the ready entry of the lowest rank, or the entry that arrives first if none is ready.
 fn first_ranked(
     queue: &mut FourAry<Waiting>,
     passed: &mut Vec<(u128, Waiting)>,
@@ -333,10 +333,10 @@ mod tests {
         Shape { pes: 1, entries: 2, overflow_max: 1, output_entries: 2, ranked: false };
 
     fn entry(token: u32) -> Waiting {
-        landing(token, 0)
+        arriving(token, 0)
     }
 
-    fn landing(token: u32, ready: u64) -> Waiting {
+    fn arriving(token: u32, ready: u64) -> Waiting {
         Waiting { token: TokenId(token), turn: token, ready: Picos(ready) }
     }
 
@@ -382,7 +382,7 @@ mod tests {
             station.offer(entry(0), 0, true);
             begin(&mut station, PeId(0), entry(0));
             for (token, ready) in [(1, 500), (2, 90), (3, 80), (4, 300)] {
-                assert_eq!(station.offer(landing(token, ready), 0, true), Taken::Waits);
+                assert_eq!(station.offer(arriving(token, ready), 0, true), Taken::Waits);
             }
             let order = [100, 200, 250, 260].map(|now| next(&mut station, PeId(0), now));
             assert_eq!(order, [Some(2), Some(3), Some(4), Some(1)], "ranked: {ranked}");
@@ -393,22 +393,22 @@ mod tests {
     fn a_pe_is_free_until_the_data_has_landed() {
         let mut station = Station::new(Shape { pes: 2, entries: 8, ..SHAPE });
         for (token, ready) in [(1, 500), (2, 400)] {
-            let Taken::Pe(pe) = station.offer(landing(token, ready), 0, true) else {
+            let Taken::Pe(pe) = station.offer(arriving(token, ready), 0, true) else {
                 panic!("a PE is free")
             };
-            begin(&mut station, pe, landing(token, ready));
+            begin(&mut station, pe, arriving(token, ready));
         }
-        assert_eq!(station.offer(landing(3, 600), 0, true), Taken::Waits, "it lands last");
-        // An entry that lands earlier takes the PE of the entry that lands last. The displaced entry goes first among
+        assert_eq!(station.offer(arriving(3, 600), 0, true), Taken::Waits, "it arrives last");
+        // An entry that arrives earlier takes the PE of the entry that arrives last. The displaced one goes first among
         // the waiting entries.
-        let Taken::Instead(pe) = station.offer(landing(4, 450), 0, true) else {
+        let Taken::Instead(pe) = station.offer(arriving(4, 450), 0, true) else {
             panic!("the first one's PE is free until 500")
         };
         let displaced = station.displace(pe);
-        assert_eq!(displaced, landing(1, 500));
+        assert_eq!(displaced, arriving(1, 500));
         station.put_back(0, displaced);
-        begin(&mut station, pe, landing(4, 450));
-        assert_eq!(station.offer(landing(5, 450), 0, true), Taken::Waits);
+        begin(&mut station, pe, arriving(4, 450));
+        assert_eq!(station.offer(arriving(5, 450), 0, true), Taken::Waits);
         assert_eq!(next(&mut station, pe, 550), Some(1));
         assert_eq!(next(&mut station, PeId(1 - pe.0), 560), Some(5), "it was ready before 3");
     }

@@ -10,16 +10,16 @@ use crate::Picos;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     pub(super) born: Picos,
-    /// The key of its draws, which is the same for all architectures.
+    /// The key of the token's random draws, which is the same for all architectures.
     pub(super) key: u64,
-    /// A core's time as a multiple of the mean.
+    /// The time that a core takes for this token, as a multiple of the mean.
     pub(super) app: f64,
     /// The request to which this part belongs, if the token is a part.
     pub(super) parent: TokenId,
-    /// The number of parts in flight.
+    /// The number of this token's parts in flight.
     pub(super) parts: u32,
     pub(super) at: u16,
-    /// The step of the last draw.
+    /// The step for which a size was drawn last.
     pub(super) drawn: u16,
     pub(super) last_draw: Draw,
     pub(super) service: u16,
@@ -103,5 +103,5 @@ impl IndexMut<TokenId> for Tokens {
 /// The step number of a token without a draw.
 pub(super) const NOT_DRAWN: u16 = u16::MAX;
 const CAPACITY: usize = 1_024;
-/// The distance of the draws of two steps. It is odd, so that different steps have different draws.
+/// The difference between the hash inputs of successive steps. It is odd, so that the steps' draws differ.
 const STEP_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;

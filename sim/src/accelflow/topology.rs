@@ -3,8 +3,8 @@
 
 use super::ids::Site;
 
-/// The chiplet of each place, for 1 to 6 chiplets. Section VII-C1 gives the organisations for 1, 2, 3, 4 and 6. For 5
-/// chiplets this project puts (De)Ser on the chiplet of RPC. LdB is always with the cores.
+/// The chiplet of each place, for 1 to 6 chiplets. \[AccelFlow\] section VII-C1 gives the organisations for
+/// 1, 2, 3, 4 and 6. For 5, this project puts (De)Ser on the chiplet of RPC. LdB is always with the cores.
 const CHIPLETS: [[u8; Site::COUNT]; 6] = [
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     [1, 1, 1, 1, 1, 1, 1, 1, 0, 0],
@@ -14,10 +14,10 @@ const CHIPLETS: [[u8; Site::COUNT]; 6] = [
     [1, 2, 2, 3, 4, 4, 5, 5, 0, 0],
 ];
 
-/// The (row, column) of each accelerator in the mesh of their chiplet, from figure 6. The free position is taken as the
-/// exit.
+/// The (row, column) of each accelerator in the mesh of its chiplet, from figure 6. The unused position of
+/// the figure is taken as the exit of the mesh.
 const PLACE: [(i32, i32); 8] = [(0, 0), (0, 1), (1, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 2)];
-const WAY_OUT: (i32, i32) = (2, 1);
+const MESH_EXIT: (i32, i32) = (2, 1);
 
 /// The paths between places.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub(super) struct Topology {
     pub(super) links: usize,
 }
 
-/// The costs of the distances.
+/// The parameters from which latencies are computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Distances {
     pub(super) chiplets: u32,
@@ -40,14 +40,14 @@ pub(super) struct Distances {
 }
 
 impl Topology {
-    /// Returns the paths of an organisation into 1 to 6 chiplets.
+    /// Returns the paths for an organisation into 1 to 6 chiplets.
     pub(super) fn new(distances: &Distances) -> Self {
         let chiplet = CHIPLETS[distances.chiplets as usize - 1];
-        let hops_out = |place: usize| match PLACE.get(place) {
-            Some(at) => hops(*at, WAY_OUT),
+        let hops_to_exit = |place: usize| match PLACE.get(place) {
+            Some(at) => hops(*at, MESH_EXIT),
             None => distances.core_hops,
         };
-        let mut ways = Self {
+        let mut topology = Self {
             latency_ns: [[0.0; Site::COUNT]; Site::COUNT],
             link: [[None; Site::COUNT]; Site::COUNT],
             links: (distances.chiplets * distances.chiplets) as usize,
@@ -58,18 +58,18 @@ impl Topology {
                 let mesh = match (PLACE.get(from), PLACE.get(to)) {
                     (Some(a), Some(b)) if chiplet[from] == chiplet[to] => hops(*a, *b),
                     _ if beside => distances.core_hops,
-                    _ => hops_out(from) + hops_out(to),
+                    _ => hops_to_exit(from) + hops_to_exit(to),
                 };
                 let mut latency_ns = mesh * distances.hop_ns;
                 if chiplet[from] != chiplet[to] {
                     latency_ns += distances.inter_chiplet_ns;
                     let link = u32::from(chiplet[from]) * distances.chiplets;
-                    ways.link[from][to] = Some(link as u8 + chiplet[to]);
+                    topology.link[from][to] = Some(link as u8 + chiplet[to]);
                 }
-                ways.latency_ns[from][to] = latency_ns;
+                topology.latency_ns[from][to] = latency_ns;
             }
         }
-        ways
+        topology
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::super::ids::Kind;
     use super::*;
 
-    fn ways(chiplets: u32) -> Topology {
+    fn topology(chiplets: u32) -> Topology {
         let distances =
             Distances { chiplets, hop_ns: 1.25, core_hops: 6.0, inter_chiplet_ns: 25.0 };
         Topology::new(&distances)
@@ -94,25 +94,25 @@ mod tests {
     fn more_chiplets_are_longer_ways() {
         let at = |op| Kind::from_op(op).expect("an accelerator").index();
         let (tcp, decrypt, balance) = (at(Op::Tcp), at(Op::Decrypt), at(Op::LoadBalance));
-        assert_eq!(ways(2).latency_ns[tcp][decrypt], 2.5);
-        assert_eq!(ways(2).link[tcp][decrypt], None);
-        assert!(ways(6).latency_ns[tcp][decrypt] > 25.0);
+        assert_eq!(topology(2).latency_ns[tcp][decrypt], 2.5);
+        assert_eq!(topology(2).link[tcp][decrypt], None);
+        assert!(topology(6).latency_ns[tcp][decrypt] > 25.0);
         assert!(
-            ways(2).latency_ns[tcp][Site::CORES.index()] > 25.0
-                && ways(1).latency_ns[tcp][Site::CORES.index()] < 25.0
+            topology(2).latency_ns[tcp][Site::CORES.index()] > 25.0
+                && topology(1).latency_ns[tcp][Site::CORES.index()] < 25.0
         );
         for chiplets in 1..=6 {
             assert_eq!(
-                ways(chiplets).link[balance][Site::CORES.index()],
+                topology(chiplets).link[balance][Site::CORES.index()],
                 None,
                 "LdB is with the cores"
             );
-            let total = |ways: Topology| ways.latency_ns.concat().iter().sum::<f64>();
+            let total = |topology: Topology| topology.latency_ns.concat().iter().sum::<f64>();
             if chiplets > 1 {
-                assert!(total(ways(chiplets)) > total(ways(chiplets - 1)));
+                assert!(total(topology(chiplets)) > total(topology(chiplets - 1)));
             }
-            let links = ways(chiplets).links;
-            let highest = ways(chiplets).link.concat().into_iter().flatten().max();
+            let links = topology(chiplets).links;
+            let highest = topology(chiplets).link.concat().into_iter().flatten().max();
             assert!(highest.is_none_or(|link| usize::from(link) < links));
         }
         assert_eq!(Kind::from_op(Op::Copy), None);

@@ -1,6 +1,6 @@
-//! The buffers of the four interfaces in one address space of pages, as the engine sees them: which pages are mapped,
-//! what its TLB and its cache contain, and how many of its operations are in flight. The arena counts operations and
-//! charges no time for them.
+//! The memory as the engine sees it: the buffers of the four interfaces in one address space of pages. The
+//! arena records which pages are mapped, what the engine's TLB and cache contain, and how many memory
+//! operations are in flight. It counts operations and charges no time for them.
 
 use rpc::{Address, Interface, Memory, Unmapped, Work};
 
@@ -17,16 +17,16 @@ pub(super) struct Arena {
     /// The pages in the TLB. The most recently used page is last.
     tlb: Vec<usize>,
     tlb_entries: usize,
-    /// For each line, whether the engine has ever touched it.
+    /// Whether the engine has ever touched a line, for each line.
     touched: Vec<bool>,
     lines: usize,
     cache_bytes: f64,
-    /// The number of accesses in flight, by half.
+    /// The number of accesses in flight, by engine half.
     pub(super) in_flight: [usize; 2],
     last: [Access; 2],
 }
 
-/// The addresses of a half's last accesses.
+/// The addresses of the last load and the last store of an engine half, and its page walks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Access {
     from: usize,
@@ -34,7 +34,7 @@ struct Access {
     walks: u32,
 }
 
-/// The demand of an engine's work on the memory.
+/// The memory accesses of an engine's work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reached {
     pub(super) walks: u32,
@@ -107,7 +107,7 @@ impl Arena {
         self.mapped[page] = true;
     }
 
-    /// Returns the demand of a half's work on the memory.
+    /// Returns the memory accesses of an engine half's work.
     pub(super) fn reached(&mut self, half: usize, work: &Work) -> Reached {
         let Access { from, to, walks } = std::mem::take(&mut self.last[half]);
         for (at, bytes) in [(from, work.loaded_bytes), (to, work.stored_bytes)] {
@@ -170,18 +170,18 @@ impl Memory for Port<'_> {
         let source = source.ok_or(Unmapped::From)?;
         let target = arena.place(to).filter(|at| at / stride != source / stride);
         let target = target.ok_or(Unmapped::To)?;
-        let room = stride - target % stride;
+        let page_bytes_left = stride - target % stride;
         arena.translate(half, source, length).ok_or(Unmapped::From)?;
-        arena.translate(half, target, room).ok_or(Unmapped::To)?;
+        arena.translate(half, target, page_bytes_left).ok_or(Unmapped::To)?;
         arena.in_flight[half] = 1;
         let access = &mut arena.last[half];
         (access.from, access.to) = (source, target);
         if source < target {
             let (low, high) = arena.bytes.split_at_mut(target);
-            Ok((&low[source..source + length], &mut high[..room]))
+            Ok((&low[source..source + length], &mut high[..page_bytes_left]))
         } else {
             let (low, high) = arena.bytes.split_at_mut(source);
-            Ok((&high[..length], &mut low[target..target + room]))
+            Ok((&high[..length], &mut low[target..target + page_bytes_left]))
         }
     }
 
@@ -191,7 +191,7 @@ impl Memory for Port<'_> {
 }
 
 const INTERFACES: usize = 4;
-/// The address of the first buffer. Any multiple of the largest page would do.
+/// The address of the first buffer. It can be any multiple of the largest page size.
 const BASE: u64 = 1 << 32;
 const LINE_BYTES: usize = 64;
 const WORD: usize = 8;

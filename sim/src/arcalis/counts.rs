@@ -74,7 +74,7 @@ pub(super) struct Counts {
     times_ps: [u128; STAGES.len()],
 }
 
-/// Returns the names of the facts: first the times per request, then the others.
+/// Returns the names of the facts. The times per request come first.
 pub(super) fn names() -> Vec<String> {
     STAGES.iter().map(|(_, name)| *name).chain(OTHERS).map(str::to_owned).collect()
 }

@@ -1,5 +1,5 @@
-//! The messages of the workloads: one packet and one result per function. The generated code that the engine runs also
-//! makes them. Their bytes are real, so the engine's loads and stores are too. Their contents never vary.
+//! The messages of the workloads: one packet and one result per function. The same generated code that the
+//! engine runs makes them, so the engine loads and stores real bytes. Their contents never vary.
 
 use std::sync::Arc;
 
@@ -116,7 +116,7 @@ impl Messages {
     /// Makes the messages of `function`.
     ///
     /// # Errors
-    /// A message does not fit a buffer.
+    /// Fails if a message does not fit a buffer.
     pub(super) fn new(
         function: Function,
         shapes: &Shapes,
@@ -296,7 +296,7 @@ fn carrier(shapes: &Shapes, to: &mut Build<'_>) -> Result<usize, Code> {
     Ok(map)
 }
 
-/// The caller's number of every request. Nothing depends on it.
+/// The sequence number that the caller gives every request. It does not affect the results.
 const SEQUENCE: i32 = 1;
 const NAME: &[u8] = b"somebody";
 

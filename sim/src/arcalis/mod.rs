@@ -1,6 +1,6 @@
-//! Arcalis: the near-cache RPC engine between a network core and an application core. The engine is the one of `rpc`,
-//! so its commands, states and messages are those of the functional version, and this module adds the times. The module
-//! also simulates the same services on one core without an engine. It contains no second state machine and reads no
+//! Simulates Arcalis: the near-cache RPC engine between a network core and an application core. The engine is
+//! that of the crate `rpc`, so its commands, states and messages are those of the functional version. This
+//! module adds the times. It also simulates the same services on one core without an engine. It reads no
 //! files.
 //!
 //! ```text
@@ -8,9 +8,9 @@
 //!    ^------ NetCore <-- Net.Resp -- Tx <-- command interface <-- words ----'
 //! ```
 //!
-//! A word reaches the command interface half an access after it left its core. The result of a load reaches the core
-//! half an access after it left the interface. An engine half is BUSY with a header, drains while its memory operations
-//! and the work on their bytes take time, and is DONE while it notifies a core.
+//! A word takes half an access time from its core to the command interface. The result of a load takes half
+//! an access time from the interface to its core. An engine half is BUSY while it handles a header, drains
+//! while its memory operations and the work on their bytes take time, and is DONE while it notifies a core.
 
 mod arena;
 mod baseline;
@@ -36,7 +36,7 @@ const BUILTIN: [(&str, &str); 2] = [
 /// The scenarios that are compiled in.
 pub const SCENARIOS: [&str; 2] = ["arcalis", "arcalis-dagger"];
 
-/// The number of bytes of a Set's packet in addition to its key and its value.
+/// The size of a Set's packet without the key and the value (bytes).
 pub const SET_OVERHEAD_BYTES: usize = 48;
 
 /// Returns the text of a compiled-in specification, by the name of its file or scenario.
@@ -98,7 +98,7 @@ impl Arcalis {
     /// Returns the model of `spec` with the engine at `attachment`.
     ///
     /// # Errors
-    /// The message that cannot be simulated.
+    /// Returns a text that names a message that does not fit a buffer.
     pub fn new(spec: &Spec, attachment: Attachment) -> Result<Self, String> {
         let buffer_bytes = spec.memory.buffer_bytes;
         let messages = spec.mix.iter().map(|share| {
@@ -117,10 +117,10 @@ impl Arcalis {
         })
     }
 
-    /// Runs this many requests once. Also returns what the engine saw: its words, its states and its frames.
+    /// Runs this many requests once. Also returns the words, states and frames of the engine.
     ///
     /// # Errors
-    /// The reason why the run could not be finished.
+    /// Returns the reason why the run could not be finished.
     pub fn observe(&self, streams: &Streams, requests: u64) -> Result<(Sample, Seen), RunError> {
         let mut run = run::Run::new(self, streams, Extent::Requests(requests));
         run.watch();

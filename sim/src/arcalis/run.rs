@@ -22,7 +22,7 @@ pub(super) struct Run<'a> {
     arena: Arena,
     net: Servers<NetJob>,
     command: Servers<Item>,
-    /// For each half, whether an event is scheduled that continues it.
+    /// For each half of the engine: whether an event that continues it is scheduled.
     pending: [bool; 2],
     /// The free buffers of each interface, used in turn. The index is the interface's number minus one.
     free: [VecDeque<usize>; 4],
@@ -30,12 +30,12 @@ pub(super) struct Run<'a> {
     requests: Vec<Request>,
     /// The number of bytes in each buffer of App.Resp.
     written: Vec<usize>,
-    /// The time from which the application core waits for its read.
+    /// The time at which the application core began to wait for its read.
     waits: Picos,
     /// The record of the request that the application core answers.
     record: Vec<u8>,
     came: u64,
-    /// Half of the time of an access.
+    /// Half of the access time: the time of a word or a result between core and command interface.
     crossing: Picos,
     mix: Draws,
     faults: Draws,
@@ -46,8 +46,8 @@ pub(super) struct Run<'a> {
     pub(super) fault: Option<RunError>,
 }
 
-/// What the engine saw in a run: the packets, the application's results, the words by interface (the index is the
-/// number minus one), the states by half (Rx first), and the frames that it sent.
+/// A record of what the engine received, did and sent in a run. `words` is indexed by the interface's number
+/// minus one, and `states` by half (Rx first).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The packets that arrived, in order.
@@ -77,12 +77,12 @@ pub(super) enum Event {
     Word(Interface, u64),
     /// The command interface has handled an item.
     Command(Item),
-    /// A half leaves its state.
+    /// An engine half leaves its state.
     Step(usize),
     /// The memory operations of an engine half have completed.
     Back(usize),
     /// The result of a load arrives at its core.
-    Told(Interface, Completion),
+    Loaded(Interface, Completion),
     /// The application core has done a job.
     App(AppJob),
 }
@@ -108,7 +108,7 @@ pub(super) enum AppJob {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item {
     Word(Interface, u64),
-    Told(Interface, Completion),
+    Loaded(Interface, Completion),
 }
 
 impl<'a> Run<'a> {
@@ -169,7 +169,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets the next request arrive, if the extent has another one.
+    /// Lets the next request arrive, unless the extent has no further request.
     fn arrive(&mut self, agenda: &mut Agenda<Event>) {
         let more = match self.extent {
             Extent::Requests(count) => self.came < count,
@@ -185,7 +185,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the time in which this many words leave a core.
+    /// Returns the time that a core takes to issue this many words.
     fn words(&self, count: u32) -> Picos {
         Picos::from_ns(self.model.spec.core.command_ns * f64::from(count))
     }
@@ -200,8 +200,8 @@ impl<'a> Run<'a> {
         self.free[interface as usize - 1].push_back(self.arena.buffer(at));
     }
 
-    /// Returns the address of a buffer as a core sends it to the engine. For a share of the addresses the page is not
-    /// mapped.
+    /// Returns the address of a buffer for a command to the engine. Unmaps the page of a random share of
+    /// these addresses.
     fn hand_out(&mut self, interface: Interface, buffer: usize) -> Address {
         let at = self.arena.address(interface, buffer);
         if self.faults.unit() < self.model.spec.memory.fault_share {
@@ -291,7 +291,7 @@ impl<'a> Run<'a> {
     }
 
     /// Handles the result of the network core's read.
-    fn net_told(&mut self, done: Completion, agenda: &mut Agenda<Event>) {
+    fn net_loaded(&mut self, done: Completion, agenda: &mut Agenda<Event>) {
         match done.code {
             Code::Done => {
                 let frame = self.arena.bytes(done.buffer, done.length);
@@ -317,7 +317,7 @@ impl<'a> Run<'a> {
     }
 
     /// Handles the result of the application core's read.
-    fn app_told(&mut self, done: Completion, agenda: &mut Agenda<Event>) {
+    fn app_loaded(&mut self, done: Completion, agenda: &mut Agenda<Event>) {
         self.counts.add(Stage::AppWait, agenda.now().since(self.waits));
         let words = self.words(3);
         match done.code {
@@ -386,8 +386,8 @@ impl<'a> Run<'a> {
             agenda.after(service, Event::Command(next));
         }
         match item {
-            Item::Told(interface, done) => {
-                agenda.after(self.crossing, Event::Told(interface, done));
+            Item::Loaded(interface, done) => {
+                agenda.after(self.crossing, Event::Loaded(interface, done));
             }
             Item::Word(interface, word) => {
                 if let Some(seen) = &mut self.seen {
@@ -408,7 +408,7 @@ impl<'a> Run<'a> {
         }
         for interface in [Interface::AppRecv, Interface::NetResp] {
             while let Some(done) = self.engine.take(interface) {
-                self.command(Item::Told(interface, done), agenda);
+                self.command(Item::Loaded(interface, done), agenda);
             }
         }
     }
@@ -499,10 +499,10 @@ impl Model for Run<'_> {
                 self.arena.in_flight[half] = 0;
                 self.pending[half] = false;
             }
-            Event::Told(Interface::NetRecv | Interface::NetResp, done) => {
-                self.net_told(done, agenda);
+            Event::Loaded(Interface::NetRecv | Interface::NetResp, done) => {
+                self.net_loaded(done, agenda);
             }
-            Event::Told(_, done) => self.app_told(done, agenda),
+            Event::Loaded(_, done) => self.app_loaded(done, agenda),
             Event::App(job) => self.app_done(job, agenda),
         }
         self.advance(agenda);

@@ -1,5 +1,5 @@
-//! Defines the meaning of a specification's keys: attachment, engine, memory, cores, functions, messages and the
-//! workload. Each key is taken with its range, and an unknown key is refused. The files give the source of each value.
+//! Defines the keys of a specification: attachment, engine, memory, cores, functions, messages and the
+//! workload. Each key has a range, and unknown keys are refused. The files give the source of each value.
 
 use super::Attachment;
 use super::messages::{FUNCTIONS, Function, Shapes};
@@ -67,7 +67,7 @@ pub(super) struct NetCosts {
 
 #[derive(Clone, Debug)]
 pub(super) struct CoreCosts {
-    /// The time for one word to leave a core.
+    /// The time in which a core issues one word.
     pub(super) command_ns: f64,
     pub(super) in_ns_per_byte: f64,
     pub(super) out_ns_per_byte: f64,
@@ -84,10 +84,10 @@ pub(super) struct Share {
 }
 
 impl Spec {
-    /// Reads a specification and takes every key of `entries`.
+    /// Reads a specification from `entries` and refuses unknown keys.
     ///
     /// # Errors
-    /// The first value that cannot be used, with its place and the valid values.
+    /// Returns the first value that cannot be used, with its place and the valid values.
     pub fn read(entries: &Entries) -> Result<Self, SpecError> {
         let mut from = entries.clone();
         let (workload, mix) = workload(&mut from)?;

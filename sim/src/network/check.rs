@@ -170,9 +170,9 @@ fn overflow_ends(network: &Network) -> Result<(), BadValue> {
 
 /// The name of the route for requests that are done. No station may have this name.
 const DONE: &str = "done";
-/// The most sources, stations, and branches of a fork.
+/// The maximum number of sources, of stations, and of branches of a fork.
 const PLACES_MAX: usize = 4_096;
 const SERVERS_MAX: f64 = 1e6;
-/// The most requests in flight. They take 1 GiB.
+/// The maximum number of requests in flight. They take 1 GiB.
 const TOKENS_MAX: f64 = (1u64 << 24) as f64;
 const NAMES_SHOWN: usize = 8;

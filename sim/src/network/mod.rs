@@ -17,7 +17,7 @@ pub struct Network {
     sources: Vec<Source>,
     stations: Vec<Station>,
     tokens_max: usize,
-    /// The rate of requests at each station, if nothing is refused.
+    /// The rate of requests at each station, if no request is refused.
     rates_per_ns: Vec<f64>,
 }
 
@@ -70,7 +70,7 @@ impl Network {
         check::network(spec)
     }
 
-    /// Returns each station's offered load as a multiple of its capacity, as if nothing were refused anywhere. It is
+    /// Returns each station's offered load as a multiple of its capacity, if no request is refused. It is
     /// none for delays and forks.
     pub fn loads(&self) -> Vec<(&str, Option<f64>)> {
         let load = |(station, rate): (&Station, &f64)| match &station.kind {
@@ -86,8 +86,8 @@ impl Network {
         rated.map(|pair| (pair.0.name.as_str(), load(pair))).collect()
     }
 
-    /// Solves the traffic equations by iteration. Each round adds the requests that have made one step more. Returns
-    /// none if some requests still move after the last round.
+    /// Solves the traffic equations by iteration. Each round adds the requests that have visited one station
+    /// more. Returns none if some requests still move after the last round.
     fn settled_rates(&self) -> Option<Vec<f64>> {
         let mut moving = vec![0.0; self.stations.len()];
         for source in &self.sources {
@@ -141,8 +141,8 @@ impl Simulate for Network {
         }
     }
 
-    /// Describes a station that is offered more than it can do, if there is one. Returns none where requests can be
-    /// refused, because the load is not certain there.
+    /// Returns a text that names an overloaded station, if there is one. Returns none if the network can
+    /// refuse requests, because the loads are then not known.
     fn overload(&self) -> Option<String> {
         if self.refuses() {
             return None;
@@ -175,5 +175,5 @@ impl Kind {
     }
 }
 
-/// The number of stations after which a request that still moves counts as moving forever.
+/// The maximum number of stations on a route. A request that moves on is assumed to move forever.
 const STEPS_MAX: usize = 100_000;

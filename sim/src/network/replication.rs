@@ -1,7 +1,7 @@
-//! One replication of a network. A request is a token. A forked request is a waiting token while its parts, which are
-//! also tokens, are in flight. The service time is drawn when a token arrives at a station, so that networks with more
-//! servers or another discipline get the same work in the same order. Completions come before arrivals at the same
-//! time.
+//! Simulates one replication of a network. A request is a token. A forked request is a waiting token while
+//! its parts, which are also tokens, are in flight. The service time is drawn when a token arrives at a
+//! station, so that networks with more servers or another discipline get the same work in the same order.
+//! Completions come before arrivals at the same time.
 
 use std::ops::ControlFlow;
 
@@ -39,7 +39,7 @@ struct Replication<'a> {
     sources: Vec<arrivals::Source>,
     stations: Vec<Station>,
     tokens: Slab<Token>,
-    /// The tokens that change stations now. The list is empty between events.
+    /// The tokens that move to another station now. The list is empty between events.
     moving: Vec<(u32, Goal)>,
     responses: Vec<Vec<u64>>,
     done: u64,
@@ -318,5 +318,5 @@ impl Station {
 const WHOLE: u32 = u32::MAX;
 /// The priority of arrivals. They come after the completions of the same time, which may free what an arrival needs.
 const ARRIVALS_LAST: u8 = 255;
-/// The initial capacity. It grows once or twice in the few runs that have more scheduled events.
+/// The initial capacity (events). It grows once or twice in the few runs that have more scheduled events.
 const AGENDA_CAPACITY: usize = 1_024;

@@ -14,7 +14,7 @@ pub struct NetworkSpec {
     pub sources: Vec<SourceSpec>,
     /// The stations that requests go to.
     pub stations: Vec<StationSpec>,
-    /// The most requests and parts of forked requests that may be in flight. More of them end the run with an error.
+    /// The maximum number of requests and forked parts in flight. More of them end the run with an error.
     #[serde(default = "tokens_max")]
     pub tokens_max: usize,
 }
@@ -46,7 +46,7 @@ pub struct StationSpec {
     pub name: String,
     /// The station's effect on a request.
     pub does: StationKind,
-    /// The routes of requests from here. Without a route they are done.
+    /// The routes of requests from this station. Without a route, the requests are done.
     #[serde(default)]
     pub next: Vec<RouteSpec>,
 }
@@ -64,7 +64,7 @@ pub enum StationKind {
         /// The order of waiting requests.
         #[serde(default)]
         discipline: Discipline,
-        /// The most requests that may wait. Without it there is no limit.
+        /// The maximum number of waiting requests, or none without a limit.
         #[serde(default)]
         waiting_max: Option<usize>,
         /// The station that gets a request for which there is no space. Without it, the request is refused.
@@ -84,8 +84,8 @@ pub enum StationKind {
         latency_ns: f64,
         /// The number of bytes that a request sends.
         bytes: SizeDist,
-        /// The number of bytes that may wait. Without it there is no limit. A request for which there is no space is
-        /// refused.
+        /// The maximum number of bytes that may wait, or none without a limit. A request for which there is
+        /// no space is refused.
         #[serde(default)]
         buffer_bytes: Option<u64>,
     },
@@ -121,8 +121,8 @@ pub struct RouteSpec {
     pub share: f64,
 }
 
-/// Returns the default limit of requests in flight. A queue at the highest steady load fits into it. The requests take
-/// 64 MiB.
+/// Returns the default limit of requests in flight. It is enough for a queue at the highest steady load, and
+/// the requests take 64 MiB.
 const fn tokens_max() -> usize {
     1 << 20
 }

@@ -1,7 +1,7 @@
-//! AccelFlow on RELIEF's applications. Each accelerator has its own input queue, first in, first out. Its output
-//! dispatcher follows the graph, and DMA carries the output to the tasks that take it while the accelerator continues
-//! with other work. If an entry holds a pointer, the accelerator that takes the entry loads the data. Queues have no
-//! bound here, because an overflow area holds what does not fit. No core could do a task instead.
+//! AccelFlow on RELIEF's applications. Each accelerator has its own input queue, first in, first out. Its
+//! output dispatcher follows the graph, and DMA carries the output to the next tasks while the accelerator
+//! continues with other work. If an entry holds a pointer, the accelerator that takes the entry loads the
+//! data. Queues have no bound here, because an overflow area holds what does not fit. Cores cannot do tasks.
 
 use super::graph::Input;
 use super::run::{Doing, Event, Run, Work};
@@ -9,17 +9,17 @@ use super::spec::Hold;
 use crate::{Agenda, Picos};
 
 impl Run<'_> {
-    /// Prepares the entry of a task whose producers are all done. The entry is ready when its content has landed.
+    /// Prepares the entry of a task whose producers are all done. The entry is ready when its content has arrived.
     pub(super) fn fetch(&mut self, work: Work, agenda: &mut Agenda<Event>) {
         let mut ready = self.state(work).ready.max(agenda.now());
         if self.model.spec.hold == Hold::Arguments {
             let bytes = self.in_memory(work);
             ready = ready.max(self.memory.carry(bytes, agenda.now()));
         }
-        agenda.at(ready, Event::Landed { work });
+        agenda.at(ready, Event::TransferDone { work });
     }
 
-    /// Returns the bytes of a task's arguments that no other task produces.
+    /// Returns the bytes of those arguments of a task that are in memory and not produced by another task.
     fn in_memory(&self, work: Work) -> u64 {
         let of = |input: &Input| match input {
             Input::Memory(bytes) => u64::from(*bytes),
@@ -28,7 +28,7 @@ impl Run<'_> {
         self.task(work).inputs.iter().map(of).sum()
     }
 
-    pub(super) fn landed(&mut self, work: Work, agenda: &mut Agenda<Event>) {
+    pub(super) fn transfer_done(&mut self, work: Work, agenda: &mut Agenda<Event>) {
         let kind = self.task(work).accelerator;
         self.queues[usize::from(kind)].push_back(work);
         self.take(kind, agenda);
@@ -61,14 +61,14 @@ impl Run<'_> {
     }
 
     /// Handles the end of a task: the dispatcher passes the output on, and the accelerator takes the next entry.
-    pub(super) fn hand_over(&mut self, unit: u16, agenda: &mut Agenda<Event>) {
+    pub(super) fn finish_task(&mut self, unit: u16, agenda: &mut Agenda<Event>) {
         let Some(work) = self.units[usize::from(unit)].running.take() else { return };
         self.counts.tasks += 1;
         let (spec, task) = (&self.model.spec, self.task(work));
         let start = agenda.now() + spec.dispatcher;
         let bytes = u64::from(task.out_bytes);
         let direct = spec.hold != Hold::Pointer && !task.children.is_empty();
-        let landed = if direct {
+        let arrived = if direct {
             self.counts.forwards += 1;
             start + Picos((bytes as f64 * spec.moves.direct_ps_per_byte + 0.5) as u64)
         } else {
@@ -78,14 +78,14 @@ impl Run<'_> {
         for child in &task.children {
             let child = Work { task: *child, ..work };
             let state = self.state(child);
-            state.ready = state.ready.max(landed);
+            state.ready = state.ready.max(arrived);
             state.left -= 1;
             if state.left == 0 {
                 self.fetch(child, agenda);
             }
         }
         if task.children.is_empty() {
-            agenda.at(landed, Event::Written { slot: work.slot });
+            agenda.at(arrived, Event::Written { slot: work.slot });
         }
         self.take(task.accelerator, agenda);
     }

@@ -1,7 +1,7 @@
-//! An application as a graph of tasks: which outputs each task takes, how long it takes, and its deadline. The graph is
-//! written as lines `NAME = OP INPUT...`. An input is the name of a task, `:BYTES` for bytes in memory, or
-//! `^NAME|INPUT`. The last form is the task NAME of the previous round, and INPUT in the first round. This INPUT may
-//! not begin with `^`. A graph does not contain the state of an accelerator.
+//! An application as a graph of tasks: which outputs each task takes, how long it takes, and its deadline.
+//! The graph is written as lines `NAME = OP INPUT...`. An input is the name of a task, `:BYTES` for bytes in
+//! memory, or `^NAME|INPUT`. The last form is the output of task NAME in the previous round, or INPUT in the
+//! first round. This INPUT may not begin with `^`. A graph does not contain the state of an accelerator.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     Task(u16),
-    /// This many bytes in memory.
+    /// A range of this many bytes in memory.
     Memory(u32),
 }
 
@@ -109,7 +109,7 @@ impl Graph {
     /// Builds the graph of `head`, followed by this many rounds of `cell`.
     ///
     /// # Errors
-    /// The line that names an unknown op or an unknown task.
+    /// Returns the line that names an unknown op or an unknown task.
     pub(super) fn new(
         head: &[Line],
         cell: &[Line],

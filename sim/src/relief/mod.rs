@@ -57,7 +57,7 @@ impl Orchestrator {
 pub struct Applications {
     spec: Spec,
     orchestrator: Orchestrator,
-    /// The arrivals. It is none if the next request arrives when another one is done.
+    /// The arrival process. It is none if the next request arrives when another one is done.
     arrivals: Option<Arrivals>,
 }
 
@@ -65,7 +65,7 @@ impl Applications {
     /// Returns the model of `spec` under `orchestrator`.
     ///
     /// # Errors
-    /// The reason why the load cannot be used.
+    /// Returns the reason why the load cannot be used.
     pub fn new(spec: &Spec, orchestrator: Orchestrator) -> Result<Self, String> {
         let arrivals = spec.per_s.map(|per_s| match &spec.recorded {
             Some(gaps_ns) => Arrivals::recorded(gaps_ns, per_s),
@@ -100,7 +100,7 @@ impl Simulate for Applications {
         }
     }
 
-    /// Returns a text if an accelerator gets more computing than it can do.
+    /// Returns an error text if an accelerator is overloaded.
     fn overload(&self) -> Option<String> {
         let (kind, busy_ns) = self.busiest_ns();
         let load = self.spec.per_s? * busy_ns * 1e-9;

@@ -62,7 +62,7 @@ impl Run<'_> {
     /// Starts a task on an accelerator. Returns false while the half of the scratchpad that the task would write to is
     /// being read.
     fn begins(&mut self, unit: u16, work: Work, agenda: &mut Agenda<Event>) -> bool {
-        let beside = match self.lies(work, 0) {
+        let beside = match self.location_of(work, 0) {
             Some((at, half)) if self.task(work).accelerator == CONVOLUTION && at == unit => half,
             _ => self.units[usize::from(unit)].half,
         };
@@ -80,8 +80,8 @@ impl Run<'_> {
         true
     }
 
-    /// Returns the accelerator and the half of its scratchpad that still hold an argument from another task, or none.
-    fn lies(&mut self, work: Work, argument: usize) -> Option<(u16, u8)> {
+    /// Returns the accelerator and scratchpad half that still hold an argument, or none if it is in memory.
+    fn location_of(&mut self, work: Work, argument: usize) -> Option<(u16, u8)> {
         let Some(Input::Task(task)) = self.task(work).inputs.get(argument).copied() else {
             return None;
         };
@@ -97,7 +97,7 @@ impl Run<'_> {
         for argument in first..task.inputs.len() as u8 {
             let input = task.inputs[usize::from(argument)];
             let bytes = self.model.spec.graph.bytes(input);
-            let from = self.lies(work, usize::from(argument));
+            let from = self.location_of(work, usize::from(argument));
             if from.is_some() {
                 self.counts.forwards += 1;
             }

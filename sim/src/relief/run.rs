@@ -14,12 +14,12 @@ use crate::{Agenda, Model, Picos, Streams, arrivals};
 pub(super) enum Event {
     /// The next request arrives.
     Arrive,
-    /// An accelerator has moved something or computed.
+    /// An accelerator has finished a move or a computation.
     Done { unit: u16 },
     /// The manager has handled the interrupt of an accelerator.
     Seen { unit: u16 },
     /// All inputs of a task are in its accelerator's input queue.
-    Landed { work: Work },
+    TransferDone { work: Work },
     /// A request's last output is in memory.
     Written { slot: u32 },
 }
@@ -50,7 +50,7 @@ pub(super) struct Unit {
     pub(super) doing: Doing,
     /// The half of the scratchpad to which the output goes.
     pub(super) half: u8,
-    /// The tasks whose outputs are in the two halves.
+    /// The tasks whose outputs are in the two halves of the scratchpad.
     pub(super) results: [Option<Work>; 2],
     /// The number of outputs that are being read from each half.
     pub(super) reads: [u32; 2],
@@ -61,7 +61,7 @@ pub(super) struct Unit {
 pub(super) enum Doing {
     #[default]
     Nothing,
-    /// The accelerator loads an argument, from a half that still holds it or from memory.
+    /// The accelerator loads an argument from memory or from a scratchpad half that still holds it.
     Loads {
         argument: u8,
         from: Option<(u16, u8)>,
@@ -109,8 +109,8 @@ pub(super) struct Counts {
 }
 
 impl Memory {
-    /// Moves bytes from or to memory, beginning at `start`, at the speed of the slower of the DMA engine and the
-    /// memory. Returns when the move is done.
+    /// Moves bytes from or to memory, beginning at `start`, at the speed of the slower of the DMA engine and
+    /// the memory. Returns the time at which the move is done.
     pub(super) fn carry(&mut self, bytes: u64, start: Picos) -> Picos {
         let of = |ps_per_byte: f64| Picos((bytes as f64 * ps_per_byte + 0.5) as u64);
         let busy = of(self.costs.memory_ps_per_byte);
@@ -130,9 +130,9 @@ impl Model for Run<'_> {
                 self.begin(agenda);
             }
             (Event::Done { unit }, Orchestrator::Relief) => self.interrupt(unit, agenda),
-            (Event::Done { unit }, Orchestrator::AccelFlow) => self.hand_over(unit, agenda),
+            (Event::Done { unit }, Orchestrator::AccelFlow) => self.finish_task(unit, agenda),
             (Event::Seen { unit }, _) => self.seen(unit, agenda),
-            (Event::Landed { work }, _) => self.landed(work, agenda),
+            (Event::TransferDone { work }, _) => self.transfer_done(work, agenda),
             (Event::Written { slot }, _) => self.complete(slot, agenda),
         }
         if self.extent.is_reached(self.counts.requests) || self.fault.is_some() {
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
         usize::from(kind) * instances..(usize::from(kind) + 1) * instances
     }
 
-    /// Completes a request when its last output has reached its place.
+    /// Completes a request whose last output has reached its destination.
     pub(super) fn complete(&mut self, slot: u32, agenda: &mut Agenda<Event>) {
         let Some(born) = self.born[slot as usize].take() else { return };
         let time = agenda.now().since(born);

@@ -1,5 +1,5 @@
-//! Defines the meaning of a specification's keys: ops, applications, accelerators, moves, the manager and the load.
-//! Each key is taken with its range, and an unknown key is refused. The files give the source of each value.
+//! Defines the keys of a specification: ops, applications, accelerators, moves, the manager and the load.
+//! Each key has a valid range, and unknown keys are refused. The files give the source of each value.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(super) struct ManagerCosts {
     pub(super) dma: Picos,
 }
 
-/// What an entry of AccelFlow's input queues holds.
+/// The content of an entry in AccelFlow's input queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     /// The entry holds the address in memory.
@@ -72,16 +72,16 @@ pub(super) const ACCELERATORS: [&str; 7] = [
     "harris-non-max",
     "isp",
 ];
-/// The accelerators whose driver lets a task work on the output that the previous task left in the same scratchpad.
+/// Whether the driver of each accelerator lets a task work on the previous output in the same scratchpad.
 pub(super) const COLOCATES: [bool; 7] = [false, true, false, true, false, false, false];
-/// The number of the convolution accelerator. It checks for its argument before it drops the older of its two outputs.
+/// The number of the convolution accelerator, which does not overwrite an output that is its next argument.
 pub(super) const CONVOLUTION: u8 = 1;
 
 impl Spec {
-    /// Reads a specification and takes every key of `entries`.
+    /// Reads a specification from `entries` and refuses unknown keys.
     ///
     /// # Errors
-    /// The first value that cannot be used, with its place and the valid values.
+    /// Returns the first value that cannot be used, with its place and the valid values.
     pub fn read(entries: &Entries) -> Result<Self, SpecError> {
         let mut from = entries.clone();
         let ops = ops(&mut from)?;

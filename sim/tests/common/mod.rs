@@ -1,4 +1,4 @@
-//! Makes small networks by name, and studies of them.
+//! Makes small networks, and runs studies of them.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use sim::*;
@@ -27,8 +27,8 @@ pub fn source(name: &str, load: f64, to: &str) -> SourceSpec {
     SourceSpec { name, arrivals, to, priority: 0, deadline_ns: None }
 }
 
-/// Returns a network with Poisson arrivals `web`. They bring `load` services per service time and go through `stations`
-/// from the first one on.
+/// Returns a network with Poisson arrivals `web` at the first of `stations`. `load` is the mean number of
+/// arrivals per service time.
 pub fn network(load: f64, stations: Vec<StationSpec>) -> NetworkSpec {
     let first = stations[0].name.clone();
     NetworkSpec { sources: vec![source("web", load, &first)], stations, tokens_max: 1 << 20 }

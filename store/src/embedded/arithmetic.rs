@@ -1,10 +1,10 @@
-//! Increments and decrements, with memcached's rules for what a number is.
+//! Increments and decrements, with memcached's rules for which values are numbers.
 
-use bytes::Bytes;
-
+use super::Turn;
 use super::item::{Item, NewItem, Step};
-use super::shard::Shard;
-use super::{OutOfMemory, Turn};
+use super::log::Queue;
+use super::record::TIME_MODULUS_S;
+use super::shard::{Key, Lacking, Shard, Supply};
 
 /// The parameters of an increment or a decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Delta<'a> {
     pub compare: u64,
     /// The value that a missing item starts with if a step is [`Step::Vivify`].
     pub initial: u64,
-    /// The further steps, in the client's order.
+    /// The changes to the item's lifetime, in the client's order.
     pub steps: &'a [Step],
 }
 
@@ -35,7 +35,7 @@ impl Delta<'_> {
 /// The result of an increment or a decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// The item was counted.
+    /// The number was changed.
     Done {
         /// The number after the change.
         number: u64,
@@ -58,83 +58,79 @@ pub enum Counted {
 impl Shard {
     pub(super) fn arithmetic(
         &mut self,
-        key: &[u8],
+        key: Key<'_>,
         delta: &Delta<'_>,
         turn: &Turn<'_>,
-    ) -> Result<Counted, OutOfMemory> {
-        let mut grown = None;
-        let counted = self.with_live(key, true, turn, |item| {
-            if !item.value.is_empty() && delta.compare != 0 && delta.compare != item.cas {
-                return Counted::Exists;
-            }
-            let Some(number) = parse_number(&item.value).map(|number| delta.apply(number)) else {
-                return Counted::NotANumber;
-            };
-            let value = text(number, item.value.len());
-            let kept = NewItem {
-                value,
-                flags: item.flags,
-                exptime_s: item.exptime_s,
-                key_is_binary: false,
-            };
-            if kept.value.len() <= item.value.len() {
-                (item.value, item.time_s) = (kept.value, turn.now_s);
-                return count(item, number, delta, turn);
-            }
+        supply: &mut Supply<'_>,
+    ) -> Result<Counted, Lacking> {
+        let Some(found) = self.live(key, turn) else {
+            return self.start(key, delta, turn, supply);
+        };
+        self.count_use(&found);
+        let mut item = found.item;
+        let value = self.value(&found);
+        if !value.is_empty() && delta.compare != 0 && delta.compare != item.cas {
+            return Ok(Counted::Exists);
+        }
+        let Some(number) = parse_number(&value).map(|number| delta.apply(number)) else {
+            return Ok(Counted::NotANumber);
+        };
+        let next = text(number, value.len());
+        if next.len() > value.len() {
             // memcached makes a new item if the new number has more digits than the value has
             // bytes: marks such as "fetched" are lost.
-            let mut next = Item::new(kept, turn.now_s);
-            let counted = count(&mut next, number, delta, turn);
-            grown = Some(next);
-            counted
-        });
-        if let Some(item) = grown {
-            self.insert(key, item, turn)?;
+            let Item { flags, exptime_s, .. } = item;
+            let new = NewItem { value: &next, flags, exptime_s, key_is_binary: false };
+            item = Item::new(&new, turn.now_s);
+        } else {
+            item.time_s = turn.now_s % TIME_MODULUS_S;
         }
-        match counted {
-            Some(counted) => Ok(counted),
-            None => self.start(key, delta, turn),
+        let (exptime_s, _) = item.apply(delta.steps, false);
+        if next.len() == value.len() && found.has_no_blocks() {
+            item.cas = turn.cas_next();
+            self.overwrite(&found, &next);
+            self.update(&found, item, key, supply.memory);
+        } else {
+            let room = self.room(key, &item, &next, Queue::New, supply)?;
+            item.cas = turn.cas_next();
+            self.put(key, item, &next, room, Some(found), supply);
         }
+        Ok(Counted::Done { number, cas: item.cas, exptime_s, created: false })
     }
 
     fn start(
         &mut self,
-        key: &[u8],
+        key: Key<'_>,
         delta: &Delta<'_>,
         turn: &Turn<'_>,
-    ) -> Result<Counted, OutOfMemory> {
+        supply: &mut Supply<'_>,
+    ) -> Result<Counted, Lacking> {
         if !delta.steps.iter().any(|step| matches!(step, Step::Vivify(_))) {
             return Ok(Counted::NotFound);
         }
         let value = text(delta.initial, 0);
-        let mut item = Item::new(NewItem { value, ..NewItem::default() }, turn.now_s);
-        item.cas = turn.cas_next();
+        let mut item = Item::new(&NewItem::default(), turn.now_s);
         let (exptime_s, _) = item.apply(delta.steps, true);
-        let cas = item.cas;
-        self.insert(key, item, turn)?;
-        Ok(Counted::Done { number: delta.initial, cas, exptime_s, created: true })
+        let room = self.room(key, &item, &value, Queue::New, supply)?;
+        item.cas = turn.cas_next();
+        self.put(key, item, &value, room, None, supply);
+        self.count_total();
+        Ok(Counted::Done { number: delta.initial, cas: item.cas, exptime_s, created: true })
     }
-}
-
-fn count(item: &mut Item, number: u64, delta: &Delta<'_>, turn: &Turn<'_>) -> Counted {
-    item.cas = turn.cas_next();
-    let (exptime_s, _) = item.apply(delta.steps, false);
-    Counted::Done { number, cas: item.cas, exptime_s, created: false }
 }
 
 /// Returns the number's digits, padded with blanks to `bytes_min`. A value therefore never gets
 /// shorter.
-fn text(number: u64, bytes_min: usize) -> Bytes {
+fn text(number: u64, bytes_min: usize) -> Vec<u8> {
     let mut text = number.to_string().into_bytes();
     if text.len() < bytes_min {
         text.resize(bytes_min, b' ');
     }
-    Bytes::from(text)
+    text
 }
 
-/// Reads a value as memcached's counters read it, which is C's `strtoull` on the value and its CR
-/// LF. Blanks and a sign may precede the digits. After the digits may follow a blank and then
-/// anything. A NUL ends the text.
+/// Parses a value as memcached's counters do, with C's `strtoull` on the value and its CR LF. Blanks and a
+/// sign may precede the digits. A blank may follow them, and then any bytes. A NUL ends the text.
 fn parse_number(value: &[u8]) -> Option<u64> {
     let value = &value[..value.iter().position(|byte| *byte == 0).unwrap_or(value.len())];
     let blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0B;
@@ -186,8 +182,8 @@ mod tests {
 
     #[test]
     fn fewer_digits_keep_the_length() {
-        assert_eq!(text(99, 3), "99 ");
-        assert_eq!(text(100, 2), "100");
+        assert_eq!(text(99, 3), b"99 ");
+        assert_eq!(text(100, 2), b"100");
         assert_eq!(text(7, 100_000).len(), 100_000);
     }
 }

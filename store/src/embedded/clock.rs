@@ -7,7 +7,7 @@ use units::{Clock, Nanos};
 
 use super::expiry;
 
-/// memcached's coarse clock. It counts whole seconds. Its zero lies two seconds before its start.
+/// memcached's coarse clock. It counts whole seconds. Its zero is two seconds before its start.
 #[derive(Clone)]
 pub struct CoarseClock {
     clock: Arc<dyn Clock>,
@@ -40,10 +40,14 @@ impl CoarseClock {
 
     /// Returns the second at which an item with this expiry time expires ([`expiry`]).
     pub fn expiry(&self, exptime_s: i32) -> u32 {
+        // Most items never expire, and reading the clock takes a while.
+        if exptime_s == 0 {
+            return 0;
+        }
         expiry(i64::from(exptime_s), self.now_s(), self.started_unix_s)
     }
 }
 
-/// The clock's value at the start (seconds). Second 1 must be long ago before the first request
-/// comes.
+/// The clock's value at its start (seconds). Second 1 means "long ago", so it must be in the past
+/// when the first request arrives.
 const OFFSET_S: u64 = 2;

@@ -1,18 +1,19 @@
-//! One item, and how a fetch changes it.
+//! An item, and the changes that a fetch makes to it.
 
 use bytes::Bytes;
 
+use super::record::TIME_MODULUS_S;
 use super::shard::Flushed;
 
-/// An item as the store holds it. The cache holds the key next to it.
-#[derive(Debug)]
+/// What the store knows of an item besides its key and value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Item {
-    pub(super) value: Bytes,
     pub(super) cas: u64,
     pub(super) flags: u32,
     /// The time at which the item expires; 0 for never.
     pub(super) exptime_s: u32,
-    /// The time at which the item was stored or last counted as accessed.
+    /// The time at which the item was stored or last counted as accessed, modulo
+    /// [`TIME_MODULUS_S`].
     pub(super) time_s: u32,
     pub(super) fetched: bool,
     pub(super) stale: bool,
@@ -22,13 +23,12 @@ pub(super) struct Item {
 
 impl Item {
     /// Builds a fresh item. It gets its version when it is stored.
-    pub(super) fn new(item: NewItem, now_s: u32) -> Self {
+    pub(super) fn new(item: &NewItem<'_>, now_s: u32) -> Self {
         Self {
-            value: item.value,
             cas: 0,
             flags: item.flags,
             exptime_s: item.exptime_s,
-            time_s: now_s,
+            time_s: now_s % TIME_MODULUS_S,
             fetched: false,
             stale: false,
             token_sent: false,
@@ -38,7 +38,13 @@ impl Item {
 
     /// Applies `fetch` to the item and returns its result. Marks that the fetch itself leaves, such
     /// as the access time, are not in the result.
-    pub(super) fn visit(&mut self, fetch: &Fetch<'_>, created: bool, now_s: u32) -> Fetched {
+    pub(super) fn visit(
+        &mut self,
+        fetch: &Fetch<'_>,
+        value: Bytes,
+        created: bool,
+        now_s: u32,
+    ) -> Fetched {
         let (ttl_exptime_s, mut won) = self.apply(fetch.steps, created);
         let (stale, token_sent) = (self.stale, self.token_sent);
         if fetch.meta {
@@ -46,11 +52,11 @@ impl Item {
             self.token_sent |= won;
         }
         let fetched = Fetched {
-            value: self.value.clone(),
+            value,
             flags: self.flags,
             cas: self.cas,
             exptime_s: ttl_exptime_s,
-            idle_s: now_s.saturating_sub(self.time_s),
+            idle_s: now_s.wrapping_sub(self.time_s) % TIME_MODULUS_S,
             hit_before: self.fetched,
             key_is_binary: self.key_is_binary,
             created,
@@ -64,8 +70,8 @@ impl Item {
         fetched
     }
 
-    /// Applies the steps in order. Returns the expiry time at [`Step::Ttl`], or the final one
-    /// without that step, and whether the caller won the right to refill the item.
+    /// Applies the steps in order. Returns the expiry time at [`Step::Ttl`] (without this step, the
+    /// final expiry time), and whether the caller won the right to refill the item.
     pub(super) fn apply(&mut self, steps: &[Step], created: bool) -> (u32, bool) {
         let (mut seen, mut won) = (None, false);
         for &step in steps {
@@ -88,8 +94,7 @@ impl Item {
 
     /// Returns why the item has ended, or none if it is alive.
     pub(super) fn end(&self, now_s: u32, flushed: &Flushed) -> Option<End> {
-        let flush_came = flushed.until_s != 0 && flushed.until_s <= now_s;
-        if self.cas < flushed.cas || (flush_came && self.time_s <= flushed.until_s) {
+        if self.cas < flushed.cas {
             return Some(End::Flushed);
         }
         (self.exptime_s != 0 && self.exptime_s <= now_s).then_some(End::Expired)
@@ -99,7 +104,7 @@ impl Item {
     /// and the access time changes from the second fetch on.
     fn bump(&mut self, now_s: u32) {
         if self.fetched {
-            self.time_s = now_s;
+            self.time_s = now_s % TIME_MODULUS_S;
         }
         self.fetched = true;
     }
@@ -113,11 +118,10 @@ pub(super) enum End {
 }
 
 /// A value to store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NewItem {
-    /// The stored form. It is not copied. If it is a slice of a larger buffer, the whole buffer
-    /// stays alive and the budget does not count the rest.
-    pub value: Bytes,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewItem<'a> {
+    /// The stored form. The store copies it.
+    pub value: &'a [u8],
     /// The client's flags.
     pub flags: u32,
     /// The time at which the item expires, on the store's clock; 0 for never.
@@ -135,7 +139,7 @@ pub struct Fetch<'a> {
     /// Whether a stale item gives the caller the right to refill it. Meta gets do this and classic
     /// gets do not.
     pub meta: bool,
-    /// The further steps, in the client's order. The order matters to memcached.
+    /// The changes to the item's lifetime, in the client's order, which matters to memcached.
     pub steps: &'a [Step],
 }
 
@@ -152,14 +156,25 @@ impl Fetch<'_> {
 pub enum Step {
     /// Flag `T`: sets the time at which the item expires.
     Touch(u32),
-    /// Flag `N`: creates a missing item, empty, which expires at this time. Its creator wins the
-    /// right to fill it.
+    /// Flag `N`: creates a missing item with an empty value, which expires at this time. The caller
+    /// that creates it wins the right to fill it.
     Vivify(u32),
     /// Flag `R`: if the item expires before this time, the first caller wins the right to refill
     /// it.
     Recache(u32),
     /// Flag `t`: the result's `exptime_s` is the expiry time at this step.
     Ttl,
+}
+
+/// What a fetch shows of an item before it copies the value.
+#[derive(Clone, Copy, Debug)]
+pub struct Glimpse<'a> {
+    /// The item's version.
+    pub cas: u64,
+    /// The client's flags.
+    pub flags: u32,
+    /// The stored form, or none if it is long, because it is then in several pieces.
+    pub value: Option<&'a [u8]>,
 }
 
 /// An item as a fetch found it.

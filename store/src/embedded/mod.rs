@@ -3,58 +3,70 @@
 //! either: seconds are an argument, and [`CoarseClock`] provides them.
 
 mod arithmetic;
+mod blocks;
 mod clock;
+mod index;
 mod item;
+mod log;
+mod memory;
+mod record;
 mod shard;
+pub mod snapshot;
 mod time;
 mod walk;
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ahash::RandomState;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 use units::ByteCount;
 
 pub use arithmetic::{Counted, Delta};
 pub use clock::CoarseClock;
-pub use item::{Fetch, Fetched, NewItem, Step};
-pub use shard::ITEM_OVERHEAD_BYTES;
+pub use item::{Fetch, Fetched, Glimpse, NewItem, Step};
 pub use time::expiry;
 pub use walk::{Listed, Walk};
 
-use shard::{Flushed, Shard};
+use index::Tag;
+use memory::Memory;
+use shard::{Flushed, Glance, Key, Lacking, Shard, Supply};
 
-/// A byte-budgeted cache in this process. All methods take `now_s`, in seconds of the clock of
-/// items' expiry times ([`expiry`] converts to it). `now_s` must not be zero and must not run
-/// backwards.
+/// A byte-budgeted cache in this process. The time `now_s` of its methods is in seconds of the clock of
+/// items' expiry times ([`expiry`] converts to it). `now_s` must not be zero and must not run backwards.
 ///
-/// Items live in shards. Each shard is a `quick_cache` under one mutex, so every change of an item
-/// is atomic. When a shard is full, `quick_cache` chooses the item to evict (with a relative of
-/// CLOCK-Pro and S3-FIFO).
+/// Items live in shards. Each shard is under one lock, which fetches share, so every change of an
+/// item is atomic and fetches do not wait for each other. An item takes its key, its value, 13 to 21
+/// bytes of header and 9 bytes of index. Items are appended to segments of memory, which all shards
+/// share. When there is no free segment, the shard with the most segments frees one: it evicts the
+/// oldest items that were not accessed again (two queues, as in S3-FIFO).
 #[derive(Debug)]
 pub struct Embedded {
-    shards: Box<[Mutex<Shard>]>,
-    choose: RandomState,
+    shards: Box<[RwLock<Shard>]>,
+    memory: Memory,
+    hash: RandomState,
+    evict: bool,
     cas_last: AtomicU64,
-    /// A flush ends the items that were last accessed up to this second, once this second has come.
-    /// It also ends the versions before `flushed_cas`.
-    flushed_until_s: AtomicU32,
+    /// The items with a version before this one were flushed.
     flushed_cas: AtomicU64,
-    /// The shard that the next call of [`Embedded::sweep`] visits.
-    sweep_next: AtomicU64,
+    /// A flush ends the items that are stored up to the end of this second; 0 for none.
+    flush_until_s: AtomicU32,
+    flush: Mutex<()>,
+    /// The shard and the segment at which the next call of [`Embedded::sweep`] begins.
+    sweep_next: Mutex<(usize, u32)>,
     /// Whether a [`Walk`] is in progress.
     walking: AtomicBool,
     limit: ByteCount,
+    /// The part of the limit that is not for items.
+    reserved_bytes: AtomicU64,
 }
 
 /// The options of an [`Embedded`].
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The budget for items: keys, values and their overhead.
+    /// The memory that the store takes: items and index.
     pub limit: ByteCount,
-    /// The size of the largest item. Shards are sized so that several such items fit into a shard.
-    pub item_bytes_max: ByteCount,
     /// Whether a full store evicts items for new ones. memcached's `-M` turns this off.
     pub evict: bool,
     /// The seed of the hashes. Draw it at random if clients that choose keys are not trusted.
@@ -78,8 +90,8 @@ pub enum Mode {
         /// `I`).
         stale_if_older: bool,
     },
-    /// Replaces the item only if it has the version `cas`. The new item inherits that version's
-    /// marks (fetched, stale), as if it had been counted in place.
+    /// Replaces the item only if it has the version `cas`. The new item inherits the item's marks
+    /// (fetched, stale), as if its value had been changed in place.
     Overwrite {
         /// The version from which the value was derived.
         cas: u64,
@@ -113,33 +125,33 @@ pub enum Removal {
     Exists,
 }
 
-/// The item needs more space than there is. Either it is larger than a shard allows, or the budget
-/// is spent and nothing may be evicted.
+/// The item needs more space than there is. Either it is larger than half of the store, or the
+/// budget is spent and nothing may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("out of memory: no room for an item of {needed_bytes} bytes in a shard of {shard_bytes}")]
+#[error("out of memory: no space for an item of {needed_bytes} bytes in a store of {limit_bytes}")]
 pub struct OutOfMemory {
-    /// The bytes that the item needs, including its overhead.
+    /// The bytes of key and value.
     pub needed_bytes: u64,
-    /// The bytes that its shard holds. One item may take at most a quarter to a half of them.
-    pub shard_bytes: u64,
+    /// The budget of the store (bytes). One item may take at most half of it.
+    pub limit_bytes: u64,
 }
 
 /// Counters and gauges, with the names of memcached's `stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// The items held, including ended items that have not been removed yet.
+    /// The items held, including expired and flushed items that were not removed yet.
     pub curr_items: u64,
     /// Items stored since the start.
     pub total_items: u64,
-    /// The bytes held: keys, values and overhead.
+    /// The bytes held: keys, values, headers and index.
     pub bytes: u64,
     /// The budget.
     pub limit_maxbytes: u64,
-    /// Living items that were evicted for others.
+    /// Items that were evicted before they expired or were flushed.
     pub evictions: u64,
     /// The evicted items that were never fetched.
     pub evicted_unfetched: u64,
-    /// Ended items that were removed to make space for others.
+    /// Expired and flushed items that were removed to make space.
     pub reclaimed: u64,
     /// Items that expired before they were ever fetched.
     pub expired_unfetched: u64,
@@ -154,27 +166,95 @@ pub struct Stats {
 impl Embedded {
     /// Creates an empty store.
     pub fn new(options: Options) -> Self {
-        let count = shard_count(options.limit.0, options.item_bytes_max.0);
-        let state =
-            |stream| RandomState::with_seeds(options.seed, stream, !options.seed, 0x6b65_7973);
-        let (bytes, item_bytes_max) = (options.limit.0 / count, options.item_bytes_max.0);
-        let shards = (0..count)
-            .map(|_| Mutex::new(Shard::new(bytes, item_bytes_max, options.evict, state(1))));
+        let Options { limit, evict, seed } = options;
+        let segment_bytes = (limit.0 / SEGMENTS).clamp(SEGMENT_MIN, SEGMENT_MAX);
+        let segment_bytes = 1 << segment_bytes.ilog2();
+        let count = (limit.0 / SHARD_BYTES).clamp(1, SHARDS_MAX);
+        let count = 1_usize << count.ilog2();
+        let hash = RandomState::with_seeds(seed, 1, !seed, 0x6b65_7973);
+        let shards = (0..count).map(|_| RwLock::new(Shard::new(segment_bytes, hash.clone())));
         Self {
             shards: shards.collect(),
-            choose: state(2),
+            memory: Memory::new(limit.0, segment_bytes),
+            hash,
+            evict,
             cas_last: AtomicU64::new(0),
-            flushed_until_s: AtomicU32::new(0),
             flushed_cas: AtomicU64::new(0),
-            sweep_next: AtomicU64::new(0),
+            flush_until_s: AtomicU32::new(0),
+            flush: Mutex::new(()),
+            sweep_next: Mutex::new((0, 0)),
             walking: AtomicBool::new(false),
-            limit: options.limit,
+            limit,
+            reserved_bytes: AtomicU64::new(0),
         }
     }
 
-    /// Returns the item of `key` and applies the fetch's steps. The value is shared and not copied.
+    /// Counts `bytes` of memory that belong to the store's limit and are not items, such as dictionaries. The next
+    /// call replaces this one. Items make way for them as they are written.
+    pub fn reserve(&self, bytes: u64) {
+        let before = self.reserved_bytes.swap(bytes, Ordering::Relaxed);
+        if bytes > before {
+            self.memory.grew((bytes - before) as usize);
+        } else {
+            self.memory.shrank((before - bytes) as usize);
+        }
+    }
+
+    /// Returns the item of `key` and applies the fetch's steps. The value is a copy.
     pub fn fetch(&self, key: &[u8], fetch: &Fetch<'_>, now_s: u32) -> Option<Fetched> {
-        self.shard(key).lock().fetch(key, fetch, &self.turn(now_s))
+        let nothing = |_: &Glimpse<'_>| None::<Infallible>;
+        self.fetch_in_place(key, fetch, now_s, nothing).map(|(fetched, _)| fetched)
+    }
+
+    /// Fetches like [`Embedded::fetch`], for a caller that may not need a copy of the value: it already has the value,
+    /// or uses it in place. If `using` returns something, this is returned too, and the value is not copied: it is then
+    /// empty. Every change of a value gives the item another version, so what is known of a version stays true. `using`
+    /// is called at most once. It runs under a lock, so it must be short and must not call the store.
+    pub fn fetch_in_place<U>(
+        &self,
+        key: &[u8],
+        fetch: &Fetch<'_>,
+        now_s: u32,
+        mut using: impl FnMut(&Glimpse<'_>) -> Option<U>,
+    ) -> Option<(Fetched, Option<U>)> {
+        let (shard, key) = self.locate(key);
+        let turn = self.turn(now_s);
+        let glance = self.shards[shard].read().glance(key, fetch, &turn, &mut using);
+        match glance {
+            Glance::Missing => None,
+            Glance::Found(fetched, used, is_time_due) => {
+                if is_time_due && let Some(mut shard) = self.shards[shard].try_write() {
+                    shard.set_time(key, now_s);
+                }
+                Some((fetched, used))
+            }
+            Glance::MustChange => {
+                let change = |shard: &mut Shard, supply: &mut Supply<'_>| {
+                    shard.fetch(key, fetch, &turn, supply, &mut using)
+                };
+                self.change(shard, key.bytes.len(), &turn, change).ok().flatten()
+            }
+        }
+    }
+
+    /// Lends `bytes` of the store's memory to the caller. If there is too little free memory, the store evicts
+    /// items. Returns false if it may not evict, and then lends nothing.
+    pub fn lend(&self, bytes: u64, now_s: u32) -> bool {
+        self.memory.grew(bytes as usize);
+        let turn = self.turn(now_s);
+        let any = (turn.cas_last.load(Ordering::Relaxed) as usize) % self.shards.len();
+        while !self.memory.fits() {
+            if !self.evict || !self.reclaim(any, Lacking { blocks: 0 }, &turn) {
+                self.memory.shrank(bytes as usize);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes back memory that was lent.
+    pub fn take_back(&self, bytes: u64) {
+        self.memory.shrank(bytes as usize);
     }
 
     /// Sets the time at which an item expires. Returns false if there is no item.
@@ -188,20 +268,30 @@ impl Embedded {
     pub fn store(
         &self,
         key: &[u8],
-        item: NewItem,
+        item: NewItem<'_>,
         mode: Mode,
         now_s: u32,
     ) -> Result<Stored, OutOfMemory> {
-        self.shard(key).lock().store(key, item, mode, &self.turn(now_s))
+        let (shard, key) = self.locate(key);
+        let turn = self.turn(now_s);
+        let stored =
+            self.change(shard, key.bytes.len() + item.value.len(), &turn, |shard, supply| {
+                shard.store(key, &item, mode, &turn, supply)
+            });
+        if stored.is_err() && mode == Mode::Set {
+            self.shards[shard].write().drop_item(key);
+        }
+        stored
     }
 
-    /// Removes an item. With `compare`, removes only that version of it.
+    /// Removes an item. With `compare`, removes it only if it has this version.
     pub fn delete(&self, key: &[u8], compare: Option<u64>, now_s: u32) -> Removal {
-        self.shard(key).lock().delete(key, compare, &self.turn(now_s))
+        let (shard, key) = self.locate(key);
+        self.shards[shard].write().delete(key, compare, &self.turn(now_s))
     }
 
-    /// Marks an item stale, which gives it a new version. With `compare`, marks only that version
-    /// of it. A given `exptime_s` also sets the time at which it expires.
+    /// Marks an item stale, which gives it a new version. With `compare`, marks it only if it has
+    /// this version. A given `exptime_s` also sets the time at which it expires.
     pub fn invalidate(
         &self,
         key: &[u8],
@@ -209,7 +299,9 @@ impl Embedded {
         exptime_s: Option<u32>,
         now_s: u32,
     ) -> Removal {
-        self.shard(key).lock().invalidate(key, compare, exptime_s, &self.turn(now_s))
+        let (shard, key) = self.locate(key);
+        let (turn, mut shard) = (self.turn(now_s), self.shards[shard].write());
+        shard.invalidate(key, compare, exptime_s, &turn, &self.memory)
     }
 
     /// Increments or decrements an item.
@@ -219,41 +311,46 @@ impl Embedded {
         delta: &Delta<'_>,
         now_s: u32,
     ) -> Result<Counted, OutOfMemory> {
-        self.shard(key).lock().arithmetic(key, delta, &self.turn(now_s))
+        let (shard, key) = self.locate(key);
+        let turn = self.turn(now_s);
+        self.change(shard, key.bytes.len(), &turn, |shard, supply| {
+            shard.arithmetic(key, delta, &turn, supply)
+        })
     }
 
-    /// Ends all items stored before `at_s`, from that time on. With `at_s == now_s` it ends all
-    /// items now. A later call replaces an earlier flush whose time has not come. The memory is
-    /// freed when an ended item is looked up or swept. As in memcached, a flush in the future also
-    /// ends the items that are stored in the second before it.
+    /// Invalidates all items stored before `at_s` once that time has come. With `at_s == now_s` it
+    /// invalidates all items at once. A later call replaces an earlier flush whose time has not come. The
+    /// memory of an invalidated item is freed when the item is looked up or swept. As in memcached, a flush
+    /// in the future also invalidates the items that are stored in the second before it.
     pub fn flush_all(&self, at_s: u32, now_s: u32) {
         let until_s = at_s.saturating_sub(1);
-        if until_s <= now_s {
-            self.flushed_cas.store(self.turn(now_s).cas_next(), Ordering::Release);
-        } else if (1..=now_s).contains(&self.flushed_until_s.load(Ordering::Acquire)) {
-            // The time of an earlier flush is about to be overwritten. The items that it ended must
-            // not become visible again, so they are removed now.
-            self.sweep(usize::MAX, now_s);
+        let _one_at_a_time = self.flush.lock();
+        let pending_s = self.flush_until_s.load(Ordering::Acquire);
+        if until_s <= now_s || (1..=now_s).contains(&pending_s) {
+            self.flushed_cas.store(self.cas_next(), Ordering::Release);
         }
-        self.flushed_until_s.store(until_s, Ordering::Release);
+        let is_over = until_s < now_s;
+        self.flush_until_s.store(if is_over { 0 } else { until_s }, Ordering::Release);
     }
 
-    /// Removes ended items, shard by shard, until at least `items_budget` items were checked or
-    /// every shard was visited. The next call continues with the next shard. Returns the number of
-    /// removed items.
-    ///
-    /// A visit checks a whole shard under its lock and takes a few nanoseconds per item. At the
-    /// default item size a shard has 8 to 16 MiB and at most about fifty thousand items.
+    /// Removes ended items until about `items_budget` items, or all of them, were checked. A segment in which nothing
+    /// can have ended counts as one item. The next call continues after them. Returns the number of removed items.
     pub fn sweep(&self, items_budget: usize, now_s: u32) -> usize {
-        let (mut seen, mut removed) = (0, 0);
-        for _ in 0..self.shards.len() {
-            if seen >= items_budget {
-                break;
-            }
-            let next = self.sweep_next.fetch_add(1, Ordering::Relaxed) as usize;
-            let mut shard = self.shards[next % self.shards.len()].lock();
-            seen += shard.len();
-            removed += shard.sweep(&self.turn(now_s));
+        let turn = self.turn(now_s);
+        let mut next = self.sweep_next.lock();
+        let (mut seen, mut removed, mut ends) = (0, 0, 0);
+        while seen < items_budget && ends < self.shards.len() {
+            let (shard, from) = *next;
+            let part = items_budget.min(SWEEP_ITEMS);
+            let swept = self.shards[shard].write().sweep(from, part, &turn);
+            (seen, removed) = (seen + swept.seen, removed + swept.removed);
+            *next = swept.next.map_or_else(
+                || {
+                    ends += 1;
+                    ((shard + 1) % self.shards.len(), 0)
+                },
+                |segment| (shard, segment),
+            );
         }
         removed
     }
@@ -262,21 +359,84 @@ impl Embedded {
     pub fn stats(&self) -> Stats {
         let mut stats = Stats { limit_maxbytes: self.limit.0, ..Stats::default() };
         for shard in &self.shards {
-            shard.lock().add_to(&mut stats);
+            shard.read().add_to(&mut stats);
         }
         stats
     }
 
-    fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
-        &self.shards[self.choose.hash_one(key) as usize & (self.shards.len() - 1)]
+    /// Runs an operation on a shard. While the operation lacks memory, shards free some.
+    fn change<R>(
+        &self,
+        shard: usize,
+        needed_bytes: usize,
+        turn: &Turn<'_>,
+        mut operation: impl FnMut(&mut Shard, &mut Supply<'_>) -> Result<R, Lacking>,
+    ) -> Result<R, OutOfMemory> {
+        let out_of_memory =
+            OutOfMemory { needed_bytes: needed_bytes as u64, limit_bytes: self.limit.0 };
+        if needed_bytes as u64 > self.limit.0 / 2 {
+            return Err(out_of_memory);
+        }
+        let mut supply = Supply { memory: &self.memory, segments: Vec::new() };
+        let result = loop {
+            // The lock is released before memory is reclaimed, perhaps from another shard.
+            let outcome = operation(&mut self.shards[shard].write(), &mut supply);
+            match outcome {
+                Ok(result) => break Ok(result),
+                Err(lacking) => {
+                    if !self.reclaim(shard, lacking, turn) {
+                        break Err(out_of_memory);
+                    }
+                }
+            }
+        };
+        supply.segments.into_iter().for_each(|segment| self.memory.put(segment));
+        result
+    }
+
+    /// Frees memory for `shard`. Returns false if there is nothing to free.
+    fn reclaim(&self, shard: usize, lacking: Lacking, turn: &Turn<'_>) -> bool {
+        let count = self.shards.len();
+        // The largest of three shards frees memory, so that all shards have about the same size.
+        let draw = turn.cas_last.load(Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let others = [draw >> 48, draw >> 32].map(|draw| (draw as usize) % count);
+        let candidates = [shard, others[0], others[1]];
+        let size = |candidate: &usize| self.shards[*candidate].read().segments();
+        let largest = candidates.into_iter().max_by_key(size).unwrap_or(shard);
+        let reclaim = |candidate: usize| {
+            let blocks = if candidate == shard { lacking.blocks } else { 0 };
+            let mut candidate = self.shards[candidate].write();
+            candidate.reclaim(blocks, self.evict, turn, &self.memory)
+        };
+        reclaim(largest)
+            || (0..count).any(|step| reclaim((shard + step) % count))
+            || !self.evict && self.sweep(usize::MAX, turn.now_s) > 0
+    }
+
+    /// Returns the number of the key's shard, and the key with its tag.
+    fn locate<'a>(&self, key: &'a [u8]) -> (usize, Key<'a>) {
+        let hash = self.hash.hash_one(key);
+        let shard = (hash >> SHARD_SHIFT) as usize & (self.shards.len() - 1);
+        (shard, Key { bytes: key, tag: Tag::of_hash(hash) })
+    }
+
+    fn cas_next(&self) -> u64 {
+        self.cas_last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn turn(&self, now_s: u32) -> Turn<'_> {
-        let flushed = Flushed {
-            until_s: self.flushed_until_s.load(Ordering::Acquire),
-            cas: self.flushed_cas.load(Ordering::Acquire),
-        };
-        Turn { now_s, flushed, cas_last: &self.cas_last }
+        let until_s = self.flush_until_s.load(Ordering::Acquire);
+        if until_s != 0 && until_s < now_s {
+            let _one_at_a_time = self.flush.lock();
+            if self.flush_until_s.load(Ordering::Acquire) == until_s {
+                let cas_last = self.cas_last.load(Ordering::Relaxed);
+                self.flushed_cas.store(cas_last + 1, Ordering::Release);
+                self.flush_until_s.store(0, Ordering::Release);
+            }
+        }
+        let is_now = until_s == now_s;
+        let cas = if is_now { u64::MAX } else { self.flushed_cas.load(Ordering::Acquire) };
+        Turn { now_s, flushed: Flushed { cas }, cas_last: &self.cas_last }
     }
 }
 
@@ -293,23 +453,27 @@ impl Turn<'_> {
     }
 }
 
-/// Returns the number of shards, a power of two. It is as large as possible while each shard has
-/// space for several of the largest items.
-fn shard_count(limit_bytes: u64, item_bytes_max: u64) -> u64 {
-    let fitting = limit_bytes / item_bytes_max.saturating_mul(ITEMS_PER_SHARD_MIN).max(1);
-    match fitting.clamp(1, SHARDS_MAX) {
-        count if count.is_power_of_two() => count,
-        count => count.next_power_of_two() / 2,
-    }
-}
+/// The memory that an item takes besides its key and its value (bytes), without an expiry time and
+/// client flags, which take 4 bytes each.
+pub const ITEM_OVERHEAD_BYTES: usize = record::FIXED_BYTES + index::INDEX_BYTES;
 
-/// The number of the largest items that fit into a shard. With a smaller number one large item
-/// would evict most of its shard. With a larger number a small store would have fewer shards than
-/// threads.
-const ITEMS_PER_SHARD_MIN: u64 = 8;
+/// The number of segments of a store between the bounds of a segment's length [bytes]. With more of
+/// them, the segments that are being filled waste less memory.
+const SEGMENTS: u64 = 1_024;
+const SEGMENT_MIN: u64 = 4 << 10;
+const SEGMENT_MAX: u64 = 256 << 10;
+
+/// The memory for which a store has one more shard [bytes].
+const SHARD_BYTES: u64 = 4 << 20;
 
 /// The most shards. More shards would not reduce lock contention further.
-const SHARDS_MAX: u64 = 1 << 16;
+const SHARDS_MAX: u64 = 4_096;
+
+/// The hash's bits from this one on choose the shard; lower bits are the tag.
+const SHARD_SHIFT: u32 = 40;
+
+/// The most items that a sweep checks while it holds a shard's lock.
+const SWEEP_ITEMS: usize = 1_024;
 
 #[cfg(test)]
 mod tests;

@@ -1,289 +1,707 @@
-//! One shard: the items under one lock, their cost, and the choice of items to evict.
+//! One shard: the items under one lock, and the choice of items to evict. Memory comes from the
+//! store's [`Memory`]; where there is none, an operation changes nothing and says what it lacks.
+
+mod held;
 
 use ahash::RandomState;
-use quick_cache::unsync::Cache;
-use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+use bytes::Bytes;
 
-use super::item::{End, Fetch, Fetched, Item, NewItem, Step};
-use super::{Mode, OutOfMemory, Removal, Stats, Stored, Turn};
+pub(super) use held::HeldItem;
+
+use super::blocks::Blocks;
+use super::index::{Entry, INDEX_BYTES, Index, Tag, USES_MAX};
+use super::item::{End, Fetch, Fetched, Glimpse, Item, NewItem, Step};
+use super::log::{Bounds, Log, Queue};
+use super::memory::{Memory, Segment};
+use super::record::{Chain, Record, TIME_MODULUS_S};
+use super::{Mode, Removal, Stats, Stored, Turn};
 
 /// A shard.
 #[derive(Debug)]
 pub(super) struct Shard {
-    cache: Cache<Key, Item, ItemWeight, RandomState, CountEvicted>,
-    evict: bool,
-    /// The largest item that can be inserted without being evicted itself.
-    item_bytes_max: u64,
+    index: Index,
+    log: Log,
+    blocks: Blocks,
+    /// The bytes of records and blocks in [`Queue::New`] and in [`Queue::Kept`].
+    held_bytes: [u64; 2],
+    /// The records that stayed since the last one was evicted.
+    kept_in_a_row: u32,
+    scratch: Vec<u8>,
+    hash: RandomState,
     counters: Counters,
 }
 
-/// The items that `flush_all` ended: those last accessed up to `until_s`, and those with a version
-/// before `cas`.
+/// The items that `flush_all` ended: those with a version before `cas`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flushed {
-    pub(super) until_s: u32,
     pub(super) cas: u64,
 }
 
+/// Memory for one operation: the segments that were reclaimed for it, and the store's.
+pub(super) struct Supply<'a> {
+    pub(super) memory: &'a Memory,
+    pub(super) segments: Vec<Segment>,
+}
+
+/// The operation needs this many more segments. It has changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lacking {
+    /// The blocks that the value needs in all.
+    pub(super) blocks: usize,
+}
+
+/// The result of a fetch under a shared lock.
+pub(super) enum Glance<U> {
+    /// There is no item, and the fetch creates none.
+    Missing,
+    /// The item, what the caller made of its value in place, and whether the access time must be updated.
+    Found(Fetched, Option<U>, bool),
+    /// The fetch must change the item or remove it.
+    MustChange,
+}
+
+/// A key, and the tag that its hash gives it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) tag: Tag,
+}
+
+/// An item that a lookup found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    slot: usize,
+    entry: Entry,
+    record: Record,
+    pub(super) item: Item,
+}
+
+impl Found {
+    /// Returns whether the whole value is in the record.
+    pub(super) fn has_no_blocks(&self) -> bool {
+        self.record.chain.is_none()
+    }
+
+    /// Returns the length of the value (bytes).
+    fn value_bytes(&self, shard: &Shard) -> usize {
+        self.record.tail_bytes() + shard.chain_bytes(self.record.chain)
+    }
+}
+
 impl Shard {
-    /// Creates a shard that takes `bytes` of memory when it is full, for items up to
-    /// `item_bytes_max`.
-    pub(super) fn new(bytes: u64, item_bytes_max: u64, evict: bool, hash: RandomState) -> Self {
-        let fits_beside_hot = item_bytes_max as f64 <= bytes as f64 * (1.0 - HOT_SHARE);
-        let hot_share = if fits_beside_hot { HOT_SHARE } else { HOT_SHARE_LARGE_ITEMS };
-        let options = OptionsBuilder::new()
-            .weight_capacity(bytes)
-            .hot_allocation(hot_share)
-            .ghost_allocation(0.0)
-            .estimated_items_capacity(1)
-            .build()
-            .expect("both capacities are given");
-        let cache = Cache::with_options(options, ItemWeight, hash, CountEvicted);
-        let item_bytes_max = (bytes as f64 * (1.0 - hot_share)) as u64;
-        Self { cache, evict, item_bytes_max, counters: Counters::default() }
+    pub(super) fn new(segment_bytes: usize, hash: RandomState) -> Self {
+        let block_bytes = (segment_bytes / BLOCKS_PER_SEGMENT).clamp(BLOCK_MIN, BLOCK_MAX);
+        Self {
+            index: Index::new(),
+            log: Log::new(segment_bytes),
+            blocks: Blocks::new(block_bytes, segment_bytes),
+            held_bytes: [0; 2],
+            kept_in_a_row: 0,
+            scratch: Vec::new(),
+            hash,
+            counters: Counters::default(),
+        }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.cache.len()
+    /// Returns the number of segments that the shard holds.
+    pub(super) fn segments(&self) -> usize {
+        self.log.segments() + self.blocks.segments()
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = (&Key, &Item)> {
-        self.cache.iter()
-    }
-
-    pub(super) fn fetch(
-        &mut self,
-        key: &[u8],
+    /// Fetches without changing more than the counts of accesses.
+    pub(super) fn glance<U>(
+        &self,
+        key: Key<'_>,
         fetch: &Fetch<'_>,
         turn: &Turn<'_>,
-    ) -> Option<Fetched> {
-        let visit = |item: &mut Item| item.visit(fetch, false, turn.now_s);
-        let found = self.with_live(key, fetch.bump, turn, visit);
-        if found.is_some() || !fetch.steps.iter().any(|step| matches!(step, Step::Vivify(_))) {
-            return found;
+        using: impl FnMut(&Glimpse<'_>) -> Option<U>,
+    ) -> Glance<U> {
+        let Some(found) = self.look(key) else {
+            return if fetch.creates() { Glance::MustChange } else { Glance::Missing };
+        };
+        let may_win = fetch.meta && found.item.stale && !found.item.token_sent;
+        let changes = fetch.steps.iter().any(|step| !matches!(step, Step::Ttl));
+        if changes || may_win || found.item.end(turn.now_s, &turn.flushed).is_some() {
+            return Glance::MustChange;
         }
-        let mut item = Item::new(NewItem::default(), turn.now_s);
+        let mut item = found.item;
+        let (value, used) = self.value_or_use(&found, using);
+        let fetched = item.visit(fetch, value, false, turn.now_s);
+        if fetch.bump {
+            self.index.count_use(found.slot, found.entry, true);
+        }
+        Glance::Found(fetched, used, item.time_s != found.item.time_s)
+    }
+
+    /// Sets an item's access time to now.
+    pub(super) fn set_time(&mut self, key: Key<'_>, now_s: u32) {
+        if let Some(found) = self.look(key) {
+            let item = Item { time_s: now_s % TIME_MODULUS_S, ..found.item };
+            self.write_in_place(&found, item);
+        }
+    }
+
+    pub(super) fn fetch<U>(
+        &mut self,
+        key: Key<'_>,
+        fetch: &Fetch<'_>,
+        turn: &Turn<'_>,
+        supply: &mut Supply<'_>,
+        using: impl FnMut(&Glimpse<'_>) -> Option<U>,
+    ) -> Result<Option<(Fetched, Option<U>)>, Lacking> {
+        if let Some(found) = self.live(key, turn) {
+            let mut item = found.item;
+            let (value, used) = self.value_or_use(&found, using);
+            let fetched = item.visit(fetch, value, false, turn.now_s);
+            self.update(&found, item, key, supply.memory);
+            if fetch.bump {
+                self.index.count_use(found.slot, self.index.get(found.slot), true);
+            }
+            return Ok(Some((fetched, used)));
+        }
+        if !fetch.creates() {
+            return Ok(None);
+        }
+        let mut item = Item::new(&NewItem::default(), turn.now_s);
+        let mut made = item;
+        made.apply(fetch.steps, true);
+        let room = self.room(key, &made, b"", Queue::New, supply)?;
         item.cas = turn.cas_next();
-        let fetched = item.visit(fetch, true, turn.now_s);
-        self.insert(key, item, turn).ok()?;
-        Some(fetched)
+        let fetched = item.visit(fetch, Bytes::new(), true, turn.now_s);
+        self.put(key, item, b"", room, None, supply);
+        self.counters.total_items += 1;
+        Ok(Some((fetched, None)))
     }
 
     pub(super) fn store(
         &mut self,
-        key: &[u8],
-        item: NewItem,
+        key: Key<'_>,
+        new: &NewItem<'_>,
         mode: Mode,
         turn: &Turn<'_>,
-    ) -> Result<Stored, OutOfMemory> {
-        let mut item = Item::new(item, turn.now_s);
-        let replaced = self.with_live(key, true, turn, |old| {
-            if let Some(refusal) = item.refused_by(old, mode, turn.now_s) {
-                return Next::Done(refusal);
-            }
-            if item.value.len() > old.value.len() {
-                return Next::Insert;
-            }
-            item.cas = turn.cas_next();
-            let stored = Stored::Stored { cas: item.cas };
-            std::mem::swap(old, &mut item);
-            Next::Done(stored)
-        });
-        match (replaced, mode) {
-            (Some(Next::Done(stored)), _) => {
-                self.counters.total_items += u64::from(matches!(stored, Stored::Stored { .. }));
-                return Ok(stored);
+        supply: &mut Supply<'_>,
+    ) -> Result<Stored, Lacking> {
+        let mut item = Item::new(new, turn.now_s);
+        let old = self.live(key, turn);
+        match (&old, mode) {
+            (Some(found), _) => {
+                if let Some(refusal) = item.refused_by(&found.item, mode) {
+                    if mode == Mode::Add {
+                        self.set_time(key, turn.now_s);
+                    }
+                    self.count_use(found);
+                    return Ok(refusal);
+                }
             }
             (None, Mode::Replace) => return Ok(Stored::NotStored),
             (None, Mode::Compare { .. } | Mode::Overwrite { .. }) => return Ok(Stored::NotFound),
-            (Some(Next::Insert), _) | (None, Mode::Set | Mode::Add) => {}
+            (None, Mode::Set | Mode::Add) => {}
         }
+        let room = match &old {
+            Some(found) if self.fits_in_place(found, &item, new.value) => None,
+            _ => Some(self.room(key, &item, new.value, Queue::New, supply)?),
+        };
         item.cas = turn.cas_next();
-        let stored = Stored::Stored { cas: item.cas };
-        self.insert(key, item, turn).inspect_err(|_| {
-            if mode == Mode::Set {
-                self.cache.remove(key);
+        self.counters.total_items += 1;
+        match (room, old) {
+            (None, Some(found)) => {
+                self.count_use(&found);
+                self.overwrite(&found, new.value);
+                self.write_in_place(&found, item);
             }
-        })?;
-        Ok(stored)
+            (room, old) => {
+                let room = room.expect("room was found for whatever does not fit in place");
+                self.put(key, item, new.value, room, old, supply);
+            }
+        }
+        Ok(Stored::Stored { cas: item.cas })
     }
 
-    pub(super) fn delete(&mut self, key: &[u8], compare: Option<u64>, turn: &Turn<'_>) -> Removal {
-        match self.with_live(key, false, turn, |item| item.cas) {
+    pub(super) fn delete(
+        &mut self,
+        key: Key<'_>,
+        compare: Option<u64>,
+        turn: &Turn<'_>,
+    ) -> Removal {
+        match self.live(key, turn) {
             None => Removal::NotFound,
-            Some(cas) if compare.is_some_and(|wanted| wanted != cas) => Removal::Exists,
-            Some(_) => {
-                self.cache.remove(key);
+            Some(found) if compare.is_some_and(|cas| cas != found.item.cas) => Removal::Exists,
+            Some(found) => {
+                self.remove(&found);
                 Removal::Done
             }
         }
     }
 
+    /// Removes the item of a key, if there is one.
+    pub(super) fn drop_item(&mut self, key: Key<'_>) {
+        if let Some(found) = self.look(key) {
+            self.remove(&found);
+        }
+    }
+
     pub(super) fn invalidate(
         &mut self,
-        key: &[u8],
+        key: Key<'_>,
         compare: Option<u64>,
         exptime_s: Option<u32>,
         turn: &Turn<'_>,
+        memory: &Memory,
     ) -> Removal {
-        let marked = self.with_live(key, false, turn, |item| {
-            if compare.is_some_and(|wanted| wanted != item.cas) {
-                return Removal::Exists;
-            }
-            item.exptime_s = exptime_s.unwrap_or(item.exptime_s);
-            item.stale = true;
-            item.token_sent = false;
-            item.cas = turn.cas_next();
-            Removal::Done
-        });
-        marked.unwrap_or(Removal::NotFound)
+        let Some(found) = self.live(key, turn) else { return Removal::NotFound };
+        if compare.is_some_and(|cas| cas != found.item.cas) {
+            return Removal::Exists;
+        }
+        let mut item = found.item;
+        item.exptime_s = exptime_s.unwrap_or(item.exptime_s);
+        (item.stale, item.token_sent) = (true, false);
+        item.cas = turn.cas_next();
+        self.update(&found, item, key, memory);
+        Removal::Done
     }
 
-    /// Removes all ended items and returns their number.
-    pub(super) fn sweep(&mut self, turn: &Turn<'_>) -> usize {
-        let ended = |(key, item): (&Key, &Item)| {
-            item.end(turn.now_s, &turn.flushed)
-                .map(|end| (key.clone(), end == End::Expired && !item.fetched))
-        };
-        let ended: Vec<(Key, bool)> = self.cache.iter().filter_map(ended).collect();
-        for (key, unfetched) in &ended {
-            self.counters.expired_unfetched += u64::from(*unfetched);
-            self.cache.remove(key);
+    /// Removes the ended items of the segments from number `from` on, until about `items_max` records
+    /// were checked. Segments in which nothing can have ended are skipped.
+    pub(super) fn sweep(&mut self, from: u32, items_max: usize, turn: &Turn<'_>) -> Swept {
+        let mut swept = Swept { seen: 0, removed: 0, next: None };
+        for id in from..self.log.numbers_end() {
+            if swept.seen >= items_max {
+                swept.next = Some(id);
+                break;
+            }
+            swept.seen += 1;
+            if self.log.may_have_ended(id, turn.now_s, turn.flushed.cas) {
+                self.sweep_segment(id, turn, &mut swept);
+            }
         }
-        self.counters.crawler_reclaimed += ended.len() as u64;
-        ended.len()
+        self.counters.crawler_reclaimed += swept.removed as u64;
+        swept
+    }
+
+    fn sweep_segment(&mut self, id: u32, turn: &Turn<'_>, swept: &mut Swept) {
+        let mut bounds = Bounds::NONE;
+        let mut ended = Vec::new();
+        for (at, bytes) in self.log.records(id) {
+            swept.seen += 1;
+            let item = Record::read(bytes).item;
+            if item.end(turn.now_s, &turn.flushed).is_some() {
+                ended.push(at);
+            } else {
+                bounds.include(&item);
+            }
+        }
+        for at in ended {
+            // A record that was replaced is not in the index any more.
+            let Some(found) = self.found_of_record(at) else { continue };
+            let expired = found.item.end(turn.now_s, &turn.flushed) == Some(End::Expired);
+            self.counters.expired_unfetched += u64::from(expired && !found.item.fetched);
+            self.remove(&found);
+            swept.removed += 1;
+        }
+        self.log.set_bounds(id, bounds);
+    }
+
+    /// Shows the living items whose tags are from `from` on, about `items_max` of them. Returns how
+    /// many were shown, and the tag at which to continue; none at the end of the shard.
+    pub(super) fn show(
+        &self,
+        from: Tag,
+        items_max: usize,
+        turn: &Turn<'_>,
+        mut show: impl FnMut(&[u8], &Item, usize),
+    ) -> (usize, Option<Tag>) {
+        let (mut shown, mut last) = (0, None);
+        for entry in self.index.entries_from(from) {
+            if shown >= items_max && last != Some(entry.tag) {
+                return (shown, Some(entry.tag));
+            }
+            last = Some(entry.tag);
+            let bytes = self.log.bytes(entry.at);
+            let record = Record::read(bytes);
+            let item = item_of(entry, &record);
+            if item.end(turn.now_s, &turn.flushed).is_none() {
+                show(
+                    record.key(bytes),
+                    &item,
+                    record.tail_bytes() + self.chain_bytes(record.chain),
+                );
+                shown += 1;
+            }
+        }
+        (shown, None)
     }
 
     pub(super) fn add_to(&self, stats: &mut Stats) {
         let counters = &self.counters;
-        stats.curr_items += self.cache.len() as u64;
-        stats.bytes += self.cache.weight();
+        stats.curr_items += self.index.len() as u64;
+        let index_bytes = self.index.len() * INDEX_BYTES;
+        stats.bytes += (self.log.live_bytes() + self.blocks.used_bytes() + index_bytes) as u64;
         stats.total_items += counters.total_items;
-        stats.evictions += counters.evicted.evictions;
-        stats.evicted_unfetched += counters.evicted.evicted_unfetched;
-        stats.reclaimed += counters.evicted.reclaimed;
-        stats.expired_unfetched += counters.expired_unfetched + counters.evicted.expired_unfetched;
+        stats.evictions += counters.evictions;
+        stats.evicted_unfetched += counters.evicted_unfetched;
+        stats.reclaimed += counters.reclaimed;
+        stats.expired_unfetched += counters.expired_unfetched;
         stats.crawler_reclaimed += counters.crawler_reclaimed;
         stats.get_expired += counters.get_expired;
         stats.get_flushed += counters.get_flushed;
     }
 
-    /// Runs `act` on the item if it is alive. Removes the item if it has ended.
-    pub(super) fn with_live<R>(
+    /// Frees some memory: a segment that goes to the store's memory, or blocks. It examines a bounded
+    /// number of records. `blocks` is the number of blocks that the shard needs itself. Without
+    /// `evict` only space that no living item uses is freed. Returns false if nothing was freed and
+    /// calling it again would free nothing.
+    pub(super) fn reclaim(
         &mut self,
-        key: &[u8],
-        bump: bool,
+        blocks: usize,
+        evict: bool,
         turn: &Turn<'_>,
-        act: impl FnOnce(&mut Item) -> R,
-    ) -> Option<R> {
-        let found = if bump { self.cache.get_mut(key) } else { self.cache.peek_mut(key) };
-        let mut item = found?;
-        match item.end(turn.now_s, &turn.flushed) {
-            None => return Some(act(&mut item)),
+        memory: &Memory,
+    ) -> bool {
+        let index_bytes = self.index.bytes();
+        if self.index.shrink() {
+            memory.shrank(index_bytes - self.index.bytes());
+            return true;
+        }
+        let log = &mut self.log;
+        let moved = |at: u32, first| {
+            let bytes = log.bytes_mut(at);
+            let mut record = Record::read(bytes);
+            record.chain = record.chain.map(|chain| Chain { first, ..chain });
+            record.write_header(bytes);
+        };
+        if let Some(segment) = self.blocks.shrink(blocks, moved) {
+            memory.put(segment);
+            return true;
+        }
+        let is_sparse = self.log.dead_share() >= if evict { DEAD_SHARE_MAX } else { 0.0 };
+        let dead_min = if evict { DEAD_SEGMENT_SHARE } else { DEAD_SEGMENT_SHARE_MIN };
+        if let Some((queue, id)) = self.log.most_dead(dead_min).filter(|_| is_sparse) {
+            while let Some((at, bytes)) = self.log.next_record(id) {
+                if let Some(found) = self.found_of_record(at) {
+                    self.move_record(&found, bytes, queue, found.entry.uses, id, memory);
+                }
+            }
+            memory.put(self.log.remove(queue, id));
+            return true;
+        }
+        evict && self.evict(turn, memory)
+    }
+
+    /// Examines the oldest records of a queue, and evicts those that were not accessed again.
+    fn evict(&mut self, turn: &Turn<'_>, memory: &Memory) -> bool {
+        let [new_bytes, kept_bytes] = self.held_bytes;
+        let new_is_full = new_bytes as f64 > (new_bytes + kept_bytes) as f64 * NEW_SHARE;
+        let queue = if new_is_full { Queue::New } else { Queue::Kept };
+        let other = if new_is_full { Queue::Kept } else { Queue::New };
+        let oldest = |queue| self.log.oldest(queue).map(|id| (queue, id));
+        let Some((queue, id)) = oldest(queue).or_else(|| oldest(other)) else { return false };
+        for _ in 0..EXAMINED_MAX {
+            let Some((at, bytes)) = self.log.next_record(id) else {
+                memory.put(self.log.remove(queue, id));
+                return true;
+            };
+            let Some(found) = self.found_of_record(at) else { continue };
+            let uses = found.entry.uses;
+            let end = found.item.end(turn.now_s, &turn.flushed);
+            if uses > 0 && end.is_none() && self.kept_in_a_row < KEPT_IN_A_ROW_MAX {
+                self.kept_in_a_row += 1;
+                let uses = if queue == Queue::New { 0 } else { uses - 1 };
+                self.move_record(&found, bytes, Queue::Kept, uses, id, memory);
+                continue;
+            }
+            self.kept_in_a_row = 0;
+            let unfetched = u64::from(!found.item.fetched);
+            match end {
+                Some(End::Expired) => {
+                    self.counters.reclaimed += 1;
+                    self.counters.expired_unfetched += unfetched;
+                }
+                Some(End::Flushed) => self.counters.reclaimed += 1,
+                None => {
+                    self.counters.evictions += 1;
+                    self.counters.evicted_unfetched += unfetched;
+                }
+            }
+            self.remove(&found);
+            if found.record.chain.is_some() {
+                // A long value may be all that was wanted.
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Appends a record's bytes to a queue. The index then has it there. The segment `from` is about
+    /// to be removed, so nothing is appended to it.
+    fn move_record(
+        &mut self,
+        found: &Found,
+        bytes: usize,
+        queue: Queue,
+        uses: u8,
+        from: u32,
+        memory: &Memory,
+    ) {
+        if !self.log.has_room(queue, bytes) || self.log.newest(queue) == Some(from) {
+            self.log.add(queue, memory.borrow());
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&self.log.bytes(found.entry.at)[..bytes]);
+        self.count_held(found, false);
+        self.log.count_dead(found.entry.at, bytes);
+        let (at, space) = self.log.append(queue, bytes);
+        space.copy_from_slice(&self.scratch);
+        self.log.include(at, &found.item);
+        self.index.set(found.slot, Entry { at, uses, ..found.entry });
+        if let Some(chain) = found.record.chain {
+            self.blocks.record_moved(chain, at);
+        }
+        let moved = Found { entry: Entry { at, ..found.entry }, ..*found };
+        self.count_held(&moved, true);
+    }
+
+    /// Returns the item of a key if it is alive. Removes it if it has ended.
+    pub(super) fn live(&mut self, key: Key<'_>, turn: &Turn<'_>) -> Option<Found> {
+        let found = self.look(key)?;
+        match found.item.end(turn.now_s, &turn.flushed) {
+            None => return Some(found),
             Some(End::Expired) => self.counters.get_expired += 1,
             Some(End::Flushed) => self.counters.get_flushed += 1,
         }
-        drop(item);
-        self.cache.remove(key);
+        self.remove(&found);
         None
     }
 
-    /// Inserts an item, replaces an old one, and evicts others if necessary. The new item does not
-    /// take the old one's place in the eviction order. Otherwise hot items that grow would take the
-    /// newcomers' share of the shard.
-    pub(super) fn insert(
-        &mut self,
-        key: &[u8],
-        item: Item,
-        turn: &Turn<'_>,
-    ) -> Result<(), OutOfMemory> {
-        let needed = weight(key, &item);
-        let old = self.cache.peek(key).map_or(0, |old| weight(key, old));
-        let has_room = |shard: &Self| shard.evict || needed <= shard.spare() + old;
-        if needed > self.item_bytes_max
-            || !has_room(self) && (self.sweep(turn) == 0 || !has_room(self))
-        {
-            return Err(OutOfMemory { needed_bytes: needed, shard_bytes: self.cache.capacity() });
+    /// Returns what `using` makes of the item, or a copy of the value.
+    fn value_or_use<U>(
+        &self,
+        found: &Found,
+        mut using: impl FnMut(&Glimpse<'_>) -> Option<U>,
+    ) -> (Bytes, Option<U>) {
+        let Item { cas, flags, .. } = found.item;
+        let is_whole = found.has_no_blocks();
+        let value = is_whole.then(|| found.record.tail(self.log.bytes(found.entry.at)));
+        match using(&Glimpse { cas, flags, value }) {
+            None => (self.value(found), None),
+            used => (Bytes::new(), used),
         }
-        let key = self.cache.remove(key).map_or_else(|| key.into(), |(key, _)| key);
-        let mut evicted =
-            Evicted { now_s: turn.now_s, flushed: turn.flushed, counts: EvictedCounts::default() };
-        self.cache.insert_with_lifecycle(key, item, &mut evicted);
-        self.counters.evicted.add(&evicted.counts);
+    }
+
+    /// Returns a copy of the value.
+    pub(super) fn value(&self, found: &Found) -> Bytes {
+        let tail = found.record.tail(self.log.bytes(found.entry.at));
+        let Some(chain) = found.record.chain else { return Bytes::copy_from_slice(tail) };
+        let mut value = Vec::with_capacity(found.value_bytes(self));
+        self.blocks.read(chain, &mut value);
+        value.extend_from_slice(tail);
+        value.into()
+    }
+
+    /// Overwrites the value of an item that has no blocks with one of the same length.
+    pub(super) fn overwrite(&mut self, found: &Found, value: &[u8]) {
+        let bytes = self.log.bytes_mut(found.entry.at);
+        found.record.tail_mut(bytes).copy_from_slice(value);
+    }
+
+    /// Finds space for an item.
+    pub(super) fn room(
+        &mut self,
+        key: Key<'_>,
+        item: &Item,
+        value: &[u8],
+        queue: Queue,
+        supply: &mut Supply<'_>,
+    ) -> Result<Room, Lacking> {
+        let block_bytes = self.blocks.block_bytes();
+        let blocks = if value.len() <= block_bytes { 0 } else { value.len() / block_bytes };
+        let tail_bytes = value.len() - blocks * block_bytes;
+        let chain = (blocks > 0).then_some(Chain { first: 0, blocks: blocks as u32 });
+        let record = Record::new(*item, key.bytes, tail_bytes, chain);
+        let for_log = usize::from(!self.log.has_room(queue, record.bytes()));
+        let wanted = for_log + self.blocks.segments_missing(blocks);
+        while supply.segments.len() < wanted {
+            let segment = supply.memory.take().ok_or(Lacking { blocks })?;
+            supply.segments.push(segment);
+        }
+        Ok(Room { queue, blocks, tail_bytes })
+    }
+
+    /// Stores an item in the space that [`Shard::room`] found, in place of `old`.
+    pub(super) fn put(
+        &mut self,
+        key: Key<'_>,
+        item: Item,
+        value: &[u8],
+        room: Room,
+        old: Option<Found>,
+        supply: &mut Supply<'_>,
+    ) {
+        let Room { queue, blocks, tail_bytes } = room;
+        while self.blocks.segments_missing(blocks) > 0 {
+            self.blocks.add(supply.segments.pop().expect("room was found"));
+        }
+        let (in_blocks, tail) = value.split_at(value.len() - tail_bytes);
+        let chain = (blocks > 0).then(|| self.blocks.store(in_blocks, 0));
+        let record = Record::new(item, key.bytes, tail_bytes, chain);
+        if !self.log.has_room(queue, record.bytes()) {
+            self.log.add(queue, supply.segments.pop().expect("room was found"));
+        }
+        let (at, space) = self.log.append(queue, record.bytes());
+        record.write(space, key.bytes);
+        record.tail_mut(space).copy_from_slice(tail);
+        self.log.include(at, &item);
+        if let Some(chain) = chain {
+            self.blocks.record_moved(chain, at);
+        }
+        let uses = old.as_ref().map_or(0, |old| (old.entry.uses + 1).min(USES_MAX));
+        let entry = Entry { tag: key.tag, at, uses, fetched: item.fetched };
+        match old {
+            Some(old) => {
+                self.forget(&old);
+                self.index.set(old.slot, entry);
+            }
+            None => {
+                let before = self.index.bytes();
+                self.index.insert(entry);
+                supply.memory.grew(self.index.bytes() - before);
+            }
+        }
+        let bytes = record.bytes() + self.chain_bytes(chain);
+        self.held_bytes[queue as usize] += bytes as u64;
+    }
+
+    /// Counts an access to an item, for eviction.
+    pub(super) fn count_use(&self, found: &Found) {
+        self.index.count_use(found.slot, found.entry, false);
+    }
+
+    /// Counts an item that was stored.
+    pub(super) fn count_total(&mut self) {
         self.counters.total_items += 1;
-        Ok(())
     }
 
-    /// Returns the bytes that are free without an eviction.
-    fn spare(&self) -> u64 {
-        self.cache.capacity().saturating_sub(self.cache.weight())
+    /// Changes an item's fields. The few bytes that the header may gain are never refused.
+    pub(super) fn update(&mut self, found: &Found, item: Item, key: Key<'_>, memory: &Memory) {
+        if found.record.keeps_its_length(&item) {
+            return self.write_in_place(found, item);
+        }
+        let queue = self.log.queue_of(found.entry.at);
+        let record = found.record.with(item, key.bytes);
+        if !self.log.has_room(queue, record.bytes()) {
+            self.log.add(queue, memory.borrow());
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(found.record.tail(self.log.bytes(found.entry.at)));
+        self.count_held(found, false);
+        self.log.count_dead(found.entry.at, found.record.bytes());
+        let (at, space) = self.log.append(queue, record.bytes());
+        record.write(space, key.bytes);
+        record.tail_mut(space).copy_from_slice(&self.scratch);
+        self.log.include(at, &item);
+        if let Some(chain) = record.chain {
+            self.blocks.record_moved(chain, at);
+        }
+        let entry = Entry { at, fetched: item.fetched, ..self.index.get(found.slot) };
+        self.index.set(found.slot, entry);
+        self.count_held(&Found { entry, record, item, ..*found }, true);
+    }
+
+    /// Writes fields that leave the record's length as it is.
+    fn write_in_place(&mut self, found: &Found, item: Item) {
+        let record = found.record.with_fields(item);
+        record.write_header(self.log.bytes_mut(found.entry.at));
+        self.log.include(found.entry.at, &item);
+        let entry = Entry { fetched: item.fetched, ..self.index.get(found.slot) };
+        self.index.set(found.slot, entry);
+    }
+
+    /// Returns whether an item can be written over an old one.
+    fn fits_in_place(&self, found: &Found, item: &Item, value: &[u8]) -> bool {
+        found.record.chain.is_none()
+            && found.record.tail_bytes() == value.len()
+            && found.record.keeps_its_length(item)
+    }
+
+    fn look(&self, key: Key<'_>) -> Option<Found> {
+        let is_it = |at| Record::outline(self.log.bytes(at)).1 == key.bytes;
+        Some(self.found_in(self.index.find(key.tag, is_it)?))
+    }
+
+    /// Returns the item whose record is at this position, if the index has it.
+    fn found_of_record(&self, at: u32) -> Option<Found> {
+        let (_, key) = Record::outline(self.log.bytes(at));
+        self.found_at(Tag::of_hash(self.hash.hash_one(key)), at)
+    }
+
+    fn found_at(&self, tag: Tag, at: u32) -> Option<Found> {
+        Some(self.found_in(self.index.find(tag, |other| other == at)?))
+    }
+
+    fn found_in(&self, slot: usize) -> Found {
+        let entry = self.index.get(slot);
+        let record = Record::read(self.log.bytes(entry.at));
+        Found { slot, entry, record, item: item_of(entry, &record) }
+    }
+
+    fn remove(&mut self, found: &Found) {
+        self.forget(found);
+        self.index.remove(found.slot);
+    }
+
+    /// Frees what an item uses outside the index.
+    fn forget(&mut self, found: &Found) {
+        self.count_held(found, false);
+        self.log.count_dead(found.entry.at, found.record.bytes());
+        if let Some(chain) = found.record.chain {
+            self.blocks.release(chain);
+        }
+    }
+
+    fn count_held(&mut self, found: &Found, is_held: bool) {
+        let bytes = (found.record.bytes() + self.chain_bytes(found.record.chain)) as u64;
+        let held = &mut self.held_bytes[self.log.queue_of(found.entry.at) as usize];
+        *held = if is_held { *held + bytes } else { *held - bytes };
+    }
+
+    fn chain_bytes(&self, chain: Option<Chain>) -> usize {
+        chain.map_or(0, |chain| chain.blocks as usize * self.blocks.block_bytes())
     }
 }
 
-/// The cost of an item in addition to its key and its value (bytes). It consists of the entry in
-/// `quick_cache`'s slab (88), its place in the hash table (about 9), the key's and the value's
-/// allocation headers and rounding (about 16 each) and the 32 bytes that `Bytes` allocates when it
-/// is first shared. tests/memory.rs compares this cost with the memory that the process really
-/// takes.
-pub const ITEM_OVERHEAD_BYTES: usize = 160;
-
-/// The share of a shard for items that were accessed again. Newcomers wait in the rest, in order of
-/// arrival, so an item stays at least until as many bytes as the rest holds have arrived after it.
-/// Compared with this value, a share of 0.9 gains half a percentage point of hits if the popularity
-/// of keys is constant and loses four points if the popularity drifts (Zipf, 200,000 keys).
-/// `quick_cache` can also remember evicted keys and treat them as hot when they return. That lets
-/// hot items take the newcomers' share and gains no hits.
-const HOT_SHARE: f64 = 0.75;
-
-/// The share of hot items if the largest item would not fit into the rest. An item may then take
-/// half of the shard, which is half of the store because stores with such large items have one
-/// shard. memcached's `-I` allows at most the same.
-const HOT_SHARE_LARGE_ITEMS: f64 = 0.5;
-
-pub(super) type Key = Box<[u8]>;
-
-#[derive(Debug, Default)]
-struct Counters {
-    total_items: u64,
-    crawler_reclaimed: u64,
-    expired_unfetched: u64,
-    get_expired: u64,
-    get_flushed: u64,
-    evicted: EvictedCounts,
+/// Space that was found for a record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    queue: Queue,
+    blocks: usize,
+    tail_bytes: usize,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct EvictedCounts {
-    evictions: u64,
-    evicted_unfetched: u64,
-    reclaimed: u64,
-    expired_unfetched: u64,
+/// The result of sweeping a part of a shard.
+pub(super) struct Swept {
+    pub(super) seen: usize,
+    pub(super) removed: usize,
+    /// The number of the segment at which to continue; none at the end of the shard.
+    pub(super) next: Option<u32>,
 }
 
-impl EvictedCounts {
-    fn add(&mut self, other: &Self) {
-        self.evictions += other.evictions;
-        self.evicted_unfetched += other.evicted_unfetched;
-        self.reclaimed += other.reclaimed;
-        self.expired_unfetched += other.expired_unfetched;
+fn item_of(entry: Entry, record: &Record) -> Item {
+    Item { fetched: entry.fetched, ..record.item }
+}
+
+impl Fetch<'_> {
+    /// Returns whether the fetch creates a missing item.
+    fn creates(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Vivify(_)))
     }
-}
-
-enum Next {
-    Done(Stored),
-    Insert,
 }
 
 impl Item {
     /// Returns a refusal if `mode` does not let this item replace `old`. Otherwise the item takes
     /// over from `old` what the mode requires.
-    fn refused_by(&mut self, old: &mut Item, mode: Mode, now_s: u32) -> Option<Stored> {
+    fn refused_by(&mut self, old: &Item, mode: Mode) -> Option<Stored> {
         match mode {
             Mode::Set | Mode::Replace => None,
-            Mode::Add => {
-                old.time_s = now_s;
-                Some(Stored::NotStored)
-            }
+            Mode::Add => Some(Stored::NotStored),
             Mode::Compare { cas, .. } if cas == old.cas => None,
             Mode::Overwrite { cas } if cas == old.cas => {
                 self.fetched = old.fetched;
@@ -303,46 +721,40 @@ impl Item {
     }
 }
 
-fn weight(key: &[u8], item: &Item) -> u64 {
-    (key.len() + item.value.len() + ITEM_OVERHEAD_BYTES) as u64
+#[derive(Debug, Default)]
+struct Counters {
+    total_items: u64,
+    crawler_reclaimed: u64,
+    expired_unfetched: u64,
+    get_expired: u64,
+    get_flushed: u64,
+    evictions: u64,
+    evicted_unfetched: u64,
+    reclaimed: u64,
 }
 
-#[derive(Clone, Debug)]
-struct ItemWeight;
+/// The share of a shard's bytes for items that were not accessed again. They wait there in order of
+/// arrival, so an item stays at least until as many bytes have arrived after it. Compared with this
+/// share, 0.1 gains half a percentage point of hits if the popularity of keys is constant and loses
+/// four points if it drifts (Zipf, 200,000 keys).
+const NEW_SHARE: f64 = 0.25;
 
-impl Weighter<Key, Item> for ItemWeight {
-    fn weight(&self, key: &Key, item: &Item) -> u64 {
-        weight(key, item)
-    }
-}
+/// A segment is freed by moving its records if the shard's share of dead bytes is at least the
+/// first number, and the segment's the second. Otherwise items are evicted.
+const DEAD_SHARE_MAX: f64 = 0.05;
+const DEAD_SEGMENT_SHARE: f64 = 0.2;
 
-#[derive(Clone, Debug)]
-struct CountEvicted;
+/// The share of dead bytes from which a segment is freed in a store that evicts nothing.
+const DEAD_SEGMENT_SHARE_MIN: f64 = 0.02;
 
-/// The state of an insertion: what distinguishes an eviction from the removal of an ended item, and
-/// the counts of both.
-#[derive(Default)]
-struct Evicted {
-    now_s: u32,
-    flushed: Flushed,
-    counts: EvictedCounts,
-}
+/// The most records that one call examines, so that others wait for at most some microseconds.
+const EXAMINED_MAX: usize = 64;
 
-impl Lifecycle<Key, Item> for CountEvicted {
-    type RequestState = Evicted;
+/// The most records in a row that are kept because they were used. The next record is evicted even if it was used.
+const KEPT_IN_A_ROW_MAX: u32 = 4_096;
 
-    fn on_evict(&self, state: &mut Evicted, _key: Key, item: Item) {
-        let counts = &mut state.counts;
-        match item.end(state.now_s, &state.flushed) {
-            Some(End::Expired) => {
-                counts.reclaimed += 1;
-                counts.expired_unfetched += u64::from(!item.fetched);
-            }
-            Some(End::Flushed) => counts.reclaimed += 1,
-            None => {
-                counts.evictions += 1;
-                counts.evicted_unfetched += u64::from(!item.fetched);
-            }
-        }
-    }
-}
+/// A block is this part of a segment, between the bounds [bytes]. Values up to one block are stored
+/// in the log as a whole, and at most half a block of a segment's end stays empty on average.
+const BLOCKS_PER_SEGMENT: usize = 32;
+const BLOCK_MIN: usize = 256;
+const BLOCK_MAX: usize = 4_096;

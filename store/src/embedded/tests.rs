@@ -7,22 +7,22 @@ use super::*;
 const NOW_S: u32 = 100;
 
 fn options(limit: ByteCount) -> Options {
-    Options { limit, item_bytes_max: ByteCount::mib(1), evict: true, seed: 1 }
+    Options { limit, evict: true, seed: 1 }
 }
 
 fn store() -> Embedded {
     Embedded::new(options(ByteCount::mib(64)))
 }
 
-fn item(value: &str) -> NewItem {
-    NewItem { value: Bytes::copy_from_slice(value.as_bytes()), ..NewItem::default() }
+fn item(value: &str) -> NewItem<'_> {
+    NewItem { value: value.as_bytes(), ..NewItem::default() }
 }
 
-fn lasting(value: &str, exptime_s: u32) -> NewItem {
+fn lasting(value: &str, exptime_s: u32) -> NewItem<'_> {
     NewItem { exptime_s, ..item(value) }
 }
 
-fn set(store: &Embedded, key: &str, item: NewItem) -> u64 {
+fn set(store: &Embedded, key: &str, item: NewItem<'_>) -> u64 {
     match store.store(key.as_bytes(), item, Mode::Set, NOW_S) {
         Ok(Stored::Stored { cas }) => cas,
         other => panic!("{other:?}"),
@@ -38,14 +38,95 @@ fn value(store: &Embedded, key: &str, now_s: u32) -> Option<Bytes> {
 }
 
 #[test]
-fn a_fetch_shares_the_stored_bytes() {
+fn a_fetch_returns_a_copy_that_stays() {
     let store = store();
-    let bytes = Bytes::from(vec![7; 1000]);
-    let new = NewItem { value: bytes.clone(), flags: 9, ..NewItem::default() };
-    let cas = set(&store, "k", new);
+    let bytes = [7; 1000];
+    let cas = set(&store, "k", NewItem { value: &bytes, flags: 9, ..NewItem::default() });
     let found = store.fetch(b"k", &Fetch::GET, NOW_S).expect("it was just set");
+    set(&store, "k", item("another value"));
     assert_eq!((found.flags, found.cas, found.exptime_s), (9, cas, 0));
-    assert_eq!(found.value.as_ptr(), bytes.as_ptr());
+    assert_eq!(found.value, &bytes[..]);
+}
+
+#[test]
+fn a_value_that_is_used_in_place_is_not_copied() {
+    let store = store();
+    let cas = set(&store, "k", NewItem { flags: 9, ..item("value") });
+    let using = |glimpse: &Glimpse<'_>| {
+        assert_eq!(glimpse.value, Some(&b"value"[..]));
+        (glimpse.cas == cas).then_some(glimpse.flags)
+    };
+    let fetch = |key: &[u8]| store.fetch_in_place(key, &Fetch::GET, NOW_S, using);
+    let (fetched, answer) = fetch(b"k").expect("it was just set");
+    assert_eq!((fetched.flags, fetched.cas, answer), (9, cas, Some(9)));
+    assert!(fetched.value.is_empty());
+    assert!(fetch(b"other").is_none());
+    set(&store, "k", item("value"));
+    let (fetched, answer) = fetch(b"k").expect("it was just set");
+    assert_eq!((&fetched.value[..], answer), (&b"value"[..], None));
+}
+
+#[test]
+fn a_long_value_is_not_shown_in_place() {
+    let store = store();
+    let bytes = vec![7; 100_000];
+    set(&store, "k", NewItem { value: &bytes, ..NewItem::default() });
+    let using = |glimpse: &Glimpse<'_>| glimpse.value.is_none().then_some(());
+    let steps = [Step::Touch(NOW_S + 1)];
+    for fetch in [Fetch::GET, Fetch { steps: &steps, ..Fetch::GET }] {
+        let (fetched, answer) = store.fetch_in_place(b"k", &fetch, NOW_S, using).expect("set");
+        assert!(fetched.value.is_empty() && answer.is_some());
+    }
+}
+
+#[test]
+fn every_change_of_a_value_gives_another_version() {
+    let store = store();
+    let cas = || store.fetch(b"k", &Fetch::PEEK, NOW_S).expect("it is there").cas;
+    let mut seen = vec![set(&store, "k", item("5"))];
+    let mut note = || {
+        assert!(!seen.contains(&cas()), "{seen:?}");
+        seen.push(cas());
+    };
+    set(&store, "k", item("5"));
+    note();
+    let delta = Delta { increment: true, by: 1, compare: 0, initial: 0, steps: &[] };
+    store.arithmetic(b"k", &delta, NOW_S).expect("a number");
+    note();
+    store.arithmetic(b"k", &Delta { by: 10, ..delta }, NOW_S).expect("a number");
+    note();
+    store.invalidate(b"k", None, None, NOW_S);
+    note();
+    let overwrite = Mode::Overwrite { cas: cas() };
+    store.store(b"k", item("77"), overwrite, NOW_S).expect("there is room");
+    note();
+    store.delete(b"k", None, NOW_S);
+    set(&store, "k", item("5"));
+    note();
+}
+
+#[test]
+fn lent_memory_makes_room_by_eviction() {
+    let limit = ByteCount::mib(1);
+    let store = Embedded::new(options(limit));
+    let bytes = [7; 1000];
+    let fill = |from: u32| {
+        for key in from..from + 3_000 {
+            let item = NewItem { value: &bytes, ..NewItem::default() };
+            store.store(&key.to_le_bytes(), item, Mode::Set, NOW_S).expect("it evicts");
+        }
+    };
+    fill(0);
+    let (full, lent) = (store.stats(), 512 << 10);
+    assert!(store.lend(lent, NOW_S));
+    assert!(store.memory.fits(), "it evicted at once");
+    fill(10_000);
+    assert!(store.memory.fits());
+    assert!(store.stats().bytes + lent <= limit.0 && full.bytes > limit.0 / 2);
+    store.take_back(lent);
+    fill(20_000);
+    assert!(store.stats().bytes > limit.0 - lent);
+    assert!(!store.lend(limit.0 + 1, NOW_S), "more than there is");
 }
 
 #[test]
@@ -245,8 +326,8 @@ fn a_sweep_removes_what_ended_and_nothing_else() {
     }
     assert_eq!(store.sweep(usize::MAX, NOW_S), 0);
     let mut removed = 0;
-    for _ in 0..store.shards.len() {
-        removed += store.sweep(1, NOW_S + 1);
+    for _ in 0..store.shards.len() + 4 {
+        removed += store.sweep(500, NOW_S + 1);
     }
     assert_eq!(removed, 1000);
     let stats = store.stats();
@@ -257,11 +338,11 @@ fn a_sweep_removes_what_ended_and_nothing_else() {
 #[test]
 fn memory_stays_within_the_budget() {
     let limit = ByteCount::mib(8);
-    let store = Embedded::new(Options { item_bytes_max: ByteCount::kib(64), ..options(limit) });
+    let store = Embedded::new(options(limit));
     let mut prng = units::Prng::new(5);
     let (mut written, mut absent) = (0, 0);
     for i in 0.. {
-        let value = Bytes::from(vec![b'v'; prng.below(60_000) as usize]);
+        let value = &vec![b'v'; prng.below(60_000) as usize];
         written += value.len() as u64;
         let key = format!("key{}", prng.below(300));
         absent += u64::from(store.fetch(key.as_bytes(), &Fetch::PEEK, NOW_S).is_none());
@@ -276,15 +357,16 @@ fn memory_stays_within_the_budget() {
     }
     let stats = store.stats();
     assert!(stats.evictions > 0 && stats.bytes > limit.0 / 2, "{stats:?}");
-    assert_eq!(stats.curr_items + stats.evictions, absent, "a replaced item is not an evicted one");
+    // An old version may be evicted to make room for the new one, but most are replaced.
+    let evicted_or_held = stats.curr_items + stats.evictions;
+    assert!((absent..absent + absent / 50).contains(&evicted_or_held), "{stats:?}, {absent}");
 }
 
 #[test]
 fn what_fetches_keep_asking_for_stays() {
-    let store =
-        Embedded::new(Options { item_bytes_max: ByteCount::kib(8), ..options(ByteCount::mib(1)) });
+    let store = Embedded::new(options(ByteCount::mib(1)));
     set(&store, "asked for", item("v"));
-    for i in 0..20_000 {
+    for i in 0..60_000 {
         assert!(store.fetch(b"asked for", &Fetch::GET, NOW_S).is_some(), "after {i} others");
         set(&store, &format!("once{i}"), item("some value that nobody asks for"));
     }
@@ -304,10 +386,9 @@ fn replacing_is_no_eviction() {
 
 #[test]
 fn ended_items_that_make_room_are_reclaimed() {
-    let store =
-        Embedded::new(Options { item_bytes_max: ByteCount::kib(8), ..options(ByteCount::mib(1)) });
+    let store = Embedded::new(options(ByteCount::mib(1)));
     let fill = |prefix: &str, now_s| {
-        for i in 0..8000 {
+        for i in 0..40_000 {
             let new = lasting("some value", now_s + 10);
             store.store(format!("{prefix}{i}").as_bytes(), new, Mode::Set, now_s).expect("room");
         }
@@ -317,20 +398,19 @@ fn ended_items_that_make_room_are_reclaimed() {
     assert_eq!((before.reclaimed, before.expired_unfetched), (0, 0));
     fill("b", NOW_S + 10);
     let stats = store.stats();
-    assert!(stats.reclaimed > 500 && stats.reclaimed == stats.expired_unfetched, "{stats:?}");
+    assert!(stats.reclaimed > 10_000 && stats.reclaimed == stats.expired_unfetched, "{stats:?}");
 }
 
 #[test]
 fn without_eviction_a_full_store_refuses() {
     let limit = ByteCount::mib(1);
-    let item_bytes_max = ByteCount::kib(8);
-    let store = Embedded::new(Options { item_bytes_max, evict: false, ..options(limit) });
+    let store = Embedded::new(Options { evict: false, ..options(limit) });
     let put = |key: String, exptime_s, now_s| {
         store.store(key.as_bytes(), lasting("some value", exptime_s), Mode::Set, now_s)
     };
-    let stored = (0..20_000).filter(|i| put(format!("k{i}"), NOW_S + 9, NOW_S).is_ok()).count();
+    let stored = (0..40_000).filter(|i| put(format!("k{i}"), NOW_S + 9, NOW_S).is_ok()).count();
     let stats = store.stats();
-    assert!((3000..20_000).contains(&stored), "{stored}");
+    assert!((20_000..30_000).contains(&stored), "{stored}");
     assert_eq!((stats.curr_items, stats.evictions), (stored as u64, 0));
     put("k0".into(), NOW_S + 9, NOW_S).expect("replacing takes no room");
     put("later".into(), 0, NOW_S + 9).expect("what ended makes room");
@@ -340,21 +420,19 @@ fn without_eviction_a_full_store_refuses() {
 fn a_refused_large_item_removes_the_old_one() {
     let store = Embedded::new(options(ByteCount::mib(1)));
     set(&store, "k", item("v"));
-    let large = NewItem { value: Bytes::from(vec![0; 900_000]), ..NewItem::default() };
+    let large = NewItem { value: &vec![0; 900_000], ..NewItem::default() };
     let refused = store.store(b"k", large, Mode::Set, NOW_S).expect_err("too large");
-    assert!(refused.needed_bytes > 900_000 && refused.shard_bytes == 1 << 20);
+    assert!(refused.needed_bytes > 900_000 && refused.limit_bytes == 1 << 20);
     assert!(value(&store, "k", NOW_S).is_none());
 }
 
 #[test]
-fn shards_hold_several_of_the_largest_items() {
-    let count = |limit: ByteCount, max: ByteCount| shard_count(limit.0, max.0);
-    assert_eq!(count(ByteCount::mib(64), ByteCount::mib(1)), 8);
-    assert_eq!(count(ByteCount::mib(100), ByteCount::mib(1)), 8);
-    assert_eq!(count(ByteCount::mib(1), ByteCount::mib(1)), 1);
-    assert_eq!(count(ByteCount::mib(1024), ByteCount::mib(128)), 1);
-    assert_eq!(count(ByteCount(u64::MAX), ByteCount(0)), SHARDS_MAX);
-    assert_eq!(count(ByteCount(0), ByteCount(u64::MAX)), 1);
+fn any_budget_makes_a_store() {
+    for limit in [0, 1, 64 << 10, 1 << 20, 100 << 20, 1 << 50] {
+        let store = Embedded::new(options(ByteCount(limit)));
+        let stored = store.store(b"k", item("v"), Mode::Set, NOW_S);
+        assert_eq!(stored.is_ok(), limit >= 64 << 10, "{limit}");
+    }
 }
 
 #[test]
@@ -375,4 +453,93 @@ fn threads_that_count_on_one_key_lose_nothing() {
     });
     let expected = (4 * COUNTS).to_string();
     assert_eq!(value(&store, "k", NOW_S).as_deref(), Some(expected.as_bytes()));
+}
+
+/// Every value that a full store still has is the one that was stored last, whatever the lengths of
+/// values, and whatever moved to make room.
+#[test]
+fn a_full_store_returns_what_was_stored_last() {
+    let value = |key: u64, version: u64| {
+        let mut draws = units::Prng::new(key << 32 | version);
+        let bytes_max = [40, 400, 4_000, 40_000][draws.below(4) as usize];
+        let mut value = vec![0; draws.below(bytes_max) as usize];
+        draws.fill(&mut value);
+        value
+    };
+    let store = Embedded::new(options(ByteCount::mib(2)));
+    let mut draws = units::Prng::new(11);
+    let mut versions = vec![0; 2_000];
+    let (mut hits, mut changed) = (0, 0);
+    for step in 0..60_000_u64 {
+        let key = draws.below(versions.len() as u64);
+        let name = format!("key{key}");
+        let version = &mut versions[key as usize];
+        match draws.below(8) {
+            0..4 => {
+                *version = step;
+                let exptime_s = if draws.below(4) == 0 { NOW_S + 50 } else { 0 };
+                let value = &value(key, step);
+                let new = NewItem { value, exptime_s, ..NewItem::default() };
+                set(&store, &name, new);
+            }
+            4 => changed += u64::from(store.touch(name.as_bytes(), NOW_S + 9, NOW_S)),
+            5 => {
+                store.delete(name.as_bytes(), None, NOW_S);
+            }
+            _ => {
+                let Some(found) = store.fetch(name.as_bytes(), &Fetch::GET, NOW_S) else {
+                    continue;
+                };
+                assert!(found.value == value(key, *version), "{name} at step {step}");
+                hits += 1;
+            }
+        }
+    }
+    let stats = store.stats();
+    assert!(hits > 500 && changed > 200 && stats.evictions > 5_000, "{hits} {changed} {stats:?}");
+}
+
+#[test]
+fn threads_share_a_full_store() {
+    let store = Embedded::new(options(ByteCount::mib(8)));
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut draws = units::Prng::new(thread.into());
+                for _ in 0..20_000 {
+                    let (key, bytes) = (draws.below(3_000), draws.below(9_000) as usize);
+                    let name = format!("key{key}");
+                    if draws.below(2) == 0 {
+                        let value = &vec![key as u8; bytes];
+                        set(store, &name, NewItem { value, ..NewItem::default() });
+                    } else if let Some(found) = store.fetch(name.as_bytes(), &Fetch::GET, NOW_S) {
+                        assert!(found.value.iter().all(|byte| *byte == key as u8), "{name}");
+                    }
+                }
+            });
+        }
+    });
+    let stats = store.stats();
+    assert!(stats.evictions > 0 && stats.bytes <= stats.limit_maxbytes, "{stats:?}");
+}
+
+#[test]
+fn reserved_memory_is_taken_from_items_and_returned() {
+    let store = Embedded::new(options(ByteCount::mib(8)));
+    let fill = || {
+        for number in 0..40_000_u32 {
+            let item = NewItem { value: &[7; 500], ..item("") };
+            store.store(&number.to_le_bytes(), item, Mode::Set, 1).expect("items are evicted");
+        }
+        store.stats().bytes
+    };
+    let before = fill();
+    store.reserve(2 << 20);
+    let during = fill();
+    store.reserve(0);
+    let after = fill();
+    assert!(during < before - (3 << 19), "{before} {during}");
+    assert!(after > before - (1 << 19), "{before} {after}");
+    assert!(during + (2 << 20) <= 8 << 20, "{during}");
 }

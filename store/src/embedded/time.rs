@@ -1,11 +1,12 @@
 //! Reads a client's expiry time as memcached does.
 
+use units::limits::EXPTIME_RELATIVE_MAX_S;
+
 /// Returns the second at which an item with `exptime` expires, on the clock that started at
-/// `started_unix_s` and now shows `now_s`. An `exptime` of 0 never expires and a negative one
-/// expires at once. Up to 30 days it counts from now; a larger one is Unix time.
+/// `started_unix_s` and now shows `now_s`. An `exptime` of 0 means never, and a negative value
+/// means at once. A value of up to 30 days counts from now. A larger value is Unix time.
 ///
-/// The clock's zero must lie at least two seconds before the first request, because second 1 stands
-/// for "long ago".
+/// The clock's zero must be at least two seconds before the first request, because second 1 means "long ago".
 pub fn expiry(exptime: i64, now_s: u32, started_unix_s: u64) -> u32 {
     match exptime {
         0 => 0,
@@ -19,7 +20,7 @@ pub fn expiry(exptime: i64, now_s: u32, started_unix_s: u64) -> u32 {
 }
 
 const LONG_AGO_S: u32 = 1;
-const RELATIVE_MAX_S: i64 = 60 * 60 * 24 * 30;
+const RELATIVE_MAX_S: i64 = EXPTIME_RELATIVE_MAX_S as i64;
 
 #[cfg(test)]
 mod tests {

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Embedded;
-use super::item::Item;
+use super::index::Tag;
+use super::record::TIME_MODULUS_S;
 
 /// A walk over the items of a store. A store has at most one walk at a time. Dropping it allows the
 /// next one.
 #[derive(Debug)]
 pub struct Walk {
     store: Arc<Embedded>,
+    /// The shard and the tag at which the next step begins. Items keep their tags while they move
+    /// within the shard.
     shard: usize,
-    /// The part of the shard that the next step shows, of `parts`. Keys' hashes assign items to
-    /// parts, because items may move within the shard between two steps.
-    part: u64,
-    parts: u64,
+    tag: Tag,
 }
 
 /// An item as a walk shows it.
@@ -29,8 +29,9 @@ pub struct Listed<'a> {
     pub cas: u64,
     /// The time at which the item expires, on the store's clock; 0 for never.
     pub exptime_s: u32,
-    /// The time at which the item was last accessed.
-    pub time_s: u32,
+    /// The time since the item was last accessed (s). An earlier process may have accessed it, before the
+    /// store's clock began.
+    pub idle_s: u32,
     /// Whether the item was fetched before.
     pub fetched: bool,
     /// Whether the item's key was sent in base64.
@@ -41,31 +42,37 @@ impl Embedded {
     /// Begins a walk. Returns none while another walk is in progress.
     pub fn walk(self: &Arc<Self>) -> Option<Walk> {
         let begun = !self.walking.swap(true, Ordering::AcqRel);
-        begun.then(|| Walk { store: Arc::clone(self), shard: 0, part: 0, parts: 0 })
+        let tag = Tag::from_bound(0);
+        begun.then(|| Walk { store: Arc::clone(self), shard: 0, tag })
     }
 }
 
 impl Walk {
     /// Shows some thousands of the living items and returns whether there are more. An item that
     /// lives from the first step to the last is shown once.
-    ///
-    /// A step locks one shard, as [`Embedded::sweep`] does, and shows one part of its items.
     pub fn step(&mut self, now_s: u32, mut show: impl FnMut(Listed<'_>)) -> bool {
-        let Some(shard) = self.store.shards.get(self.shard) else { return false };
-        let (turn, shard) = (self.store.turn(now_s), shard.lock());
-        if self.part == 0 {
-            self.parts = (shard.len() as u64).div_ceil(STEP_ITEMS).max(1);
-        }
-        for (key, item) in shard.items() {
-            let is_here = self.parts == 1
-                || (self.store.choose.hash_one(key) >> PART_SHIFT) % self.parts == self.part;
-            if is_here && item.end(turn.now_s, &turn.flushed).is_none() {
-                show(listed(key, item));
+        let turn = self.store.turn(now_s);
+        let mut left = STEP_ITEMS;
+        while left > 0
+            && let Some(shard) = self.store.shards.get(self.shard)
+        {
+            let (shown, next) =
+                shard.read().show(self.tag, left, &turn, |key, item, value_bytes| {
+                    show(Listed {
+                        key,
+                        value_bytes,
+                        cas: item.cas,
+                        exptime_s: item.exptime_s,
+                        idle_s: now_s.wrapping_sub(item.time_s) % TIME_MODULUS_S,
+                        fetched: item.fetched,
+                        key_is_binary: item.key_is_binary,
+                    });
+                });
+            left = left.saturating_sub(shown);
+            match next {
+                Some(tag) => self.tag = tag,
+                None => (self.shard, self.tag) = (self.shard + 1, Tag::from_bound(0)),
             }
-        }
-        self.part += 1;
-        if self.part == self.parts {
-            (self.shard, self.part) = (self.shard + 1, 0);
         }
         self.shard < self.store.shards.len()
     }
@@ -77,23 +84,8 @@ impl Drop for Walk {
     }
 }
 
-fn listed<'a>(key: &'a [u8], item: &Item) -> Listed<'a> {
-    Listed {
-        key,
-        value_bytes: item.value.len(),
-        cas: item.cas,
-        exptime_s: item.exptime_s,
-        time_s: item.time_s,
-        fetched: item.fetched,
-        key_is_binary: item.key_is_binary,
-    }
-}
-
 /// The approximate number of items that a step shows.
-const STEP_ITEMS: u64 = 2_048;
-
-/// Parts are chosen by the hash's bits from this one on, because the lower bits choose the shard.
-const PART_SHIFT: u32 = 32;
+const STEP_ITEMS: usize = 2_048;
 
 #[cfg(test)]
 mod tests {
@@ -105,12 +97,12 @@ mod tests {
     use super::*;
 
     fn store() -> Arc<Embedded> {
-        let (limit, item_bytes_max) = (ByteCount::mib(32), ByteCount::mib(1));
-        Arc::new(Embedded::new(Options { limit, item_bytes_max, evict: true, seed: 3 }))
+        let limit = ByteCount::mib(32);
+        Arc::new(Embedded::new(Options { limit, evict: true, seed: 3 }))
     }
 
     fn set(store: &Embedded, key: &str, exptime_s: u32) {
-        let item = NewItem { value: "v".into(), exptime_s, ..NewItem::default() };
+        let item = NewItem { value: b"v", exptime_s, ..NewItem::default() };
         store.store(key.as_bytes(), item, Mode::Set, 10).expect("there is room");
     }
 
@@ -140,7 +132,7 @@ mod tests {
         let stayed: Vec<&String> = seen.iter().filter(|key| key.starts_with("stay")).collect();
         assert_eq!(stayed.len(), stay.len(), "each once");
         assert_eq!(stayed.into_iter().cloned().collect::<HashSet<String>>(), stay);
-        assert!(steps > 10 && most < 2 * STEP_ITEMS as usize, "{steps} steps of at most {most}");
+        assert!(steps > 10 && most < 2 * STEP_ITEMS, "{steps} steps of at most {most}");
     }
 
     #[test]
@@ -155,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn one_walk_is_under_way_at_a_time() {
+    fn one_walk_is_in_progress_at_a_time() {
         let store = store();
         let walk = store.walk();
         assert!(walk.is_some() && store.walk().is_none());

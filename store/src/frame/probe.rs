@@ -1,9 +1,9 @@
 //! Properties of a value that a writer checks before it decides how to store the value. Each check
-//! takes at most about a microsecond. Nothing is decided here: thresholds belong to the policy.
+//! takes at most about a microsecond. The policy sets the thresholds.
 
 use std::sync::LazyLock;
 
-/// Returns the byte of which the whole value consists, or none if its bytes differ.
+/// Returns the byte that the whole value repeats, or none if its bytes differ.
 pub fn same_filled(value: &[u8]) -> Option<u8> {
     // A value equals itself shifted by one exactly if all its bytes are equal. The comparison is a
     // memcmp, which stops at the first bytes of most other values.
@@ -11,9 +11,8 @@ pub fn same_filled(value: &[u8]) -> Option<u8> {
     (rest == &value[..rest.len()]).then_some(first)
 }
 
-/// Returns whether the value is a number in the form that memcached's incr and decr write: digits,
-/// perhaps with blanks around them. Such values stay raw, so that any memcached can still count on
-/// them.
+/// Returns whether the value is a number in the form that memcached's incr and decr write: digits, perhaps
+/// with blanks around them. Such values stay raw, so that any memcached can still increment them.
 pub fn is_number(value: &[u8]) -> bool {
     let digits = value.trim_ascii();
     let digits = digits.strip_prefix(b"+").unwrap_or(digits);
@@ -37,14 +36,12 @@ pub fn looks_compressed(value: &[u8]) -> Option<&'static str> {
 /// Returns the order-0 entropy of a sample of the value [bits per byte]. It is scaled so that
 /// uniformly random bytes have about 8 for every sample size. An empty value has 0.
 ///
-/// A value up to 1 KiB is sampled whole. A longer value is sampled in 16 evenly spread runs of 64
-/// bytes, so the cost is bounded (under a microsecond). The plain estimate is biased low, since
-/// most byte values occur too rarely to be counted well: it is expected to be 7.81 bits for 1 KiB
-/// of random bytes and 7.17 for 256 bytes. Dividing by that expectation makes it 8 for random bytes
-/// of every size. Text in few symbols stays below: hex has under 5.5 and base64 under 7.5 even in
-/// 64 bytes (6.1 in 1 KiB). So a threshold of 7.5 separates data that is already compressed or
-/// encrypted from data that Huffman coding alone still shrinks. Below 64 bytes the estimate says
-/// little.
+/// A value up to 1 KiB is sampled whole. A longer value is sampled in 16 evenly spread runs of 64 bytes, so
+/// the cost is bounded (under a microsecond). A small sample underestimates the entropy: random bytes have an
+/// expected estimate of 7.81 bits for 1 KiB and of 7.17 bits for 256 bytes. The result is therefore scaled by
+/// 8 divided by this expectation. Text with few symbols stays below 8: hex has under 5.5 and base64 under 7.5
+/// even in 64 bytes (6.1 in 1 KiB). A threshold of 7.5 thus separates compressed or encrypted data from data
+/// that Huffman coding alone still shrinks. Below 64 bytes the estimate says little.
 pub fn entropy_probe(value: &[u8]) -> f32 {
     let tables = &*TABLES;
     let mut counts = [[0u16; 256]; LANES];
@@ -71,8 +68,8 @@ const RUNS: usize = 16;
 const RUN_BYTES: usize = 64;
 const SAMPLE_BYTES: usize = RUNS * RUN_BYTES;
 
-/// The number of histograms, which are filled in turn. With a single histogram, a run of equal
-/// bytes would wait for its own last store at each step.
+/// The number of histograms, which are filled in turn. With a single histogram, each increment in a
+/// run of equal bytes would wait for the previous store.
 const LANES: usize = 4;
 
 fn count(counts: &mut [[u16; 256]; LANES], bytes: &[u8]) {
@@ -130,7 +127,7 @@ impl Tables {
     }
 }
 
-/// A count that no value reaches among 1 KiB of random bytes (the mean is 4).
+/// A count that no byte value reaches in 1 KiB of random bytes (the mean is 4).
 const COUNT_IMPROBABLE: usize = 48;
 
 fn format_by_magic(value: &[u8]) -> Option<&'static str> {

@@ -233,6 +233,6 @@ fn answers_beyond_the_limit_are_refused() {
             assert!(found.items.iter().all(|item| item.value == value));
         }
     });
-    grpc.is_well("answers beyond the budget");
+    grpc.assert_healthy("answers beyond the budget");
     assert_eq!(grpc.metric("rebate_grpc_errors_total{kind=\"exhausted\"}"), 20);
 }

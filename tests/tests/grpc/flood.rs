@@ -2,7 +2,7 @@
 //! read. The server may refuse them or end the connection. It must not grow, stop, or delay other clients.
 
 use rebate_tests::payload::random;
-use rebate_tests::{PATIENCE, poll_for};
+use rebate_tests::{TIMEOUT, poll_for};
 
 use super::wire::{self, Raw, frame};
 use super::{Grpc, get, set};
@@ -30,7 +30,7 @@ fn streams_beyond_the_limit_are_refused() {
             }
         }
         all.push(raw);
-        grpc.is_well("20,000 streams without a message");
+        grpc.assert_healthy("20,000 streams without a message");
     }
     drop(all);
     assert!(grpc.rests());
@@ -57,7 +57,7 @@ fn streams_that_are_opened_and_reset_at_once_are_survived() {
                 break;
             }
         }
-        grpc.is_well("100,000 streams reset");
+        grpc.assert_healthy("100,000 streams reset");
     }
     assert!(grpc.rests());
 }
@@ -81,7 +81,7 @@ fn frames_without_end_and_without_sense_are_survived() {
                     break;
                 }
             }
-            grpc.is_well(what);
+            grpc.assert_healthy(what);
         }
     }
     assert!(grpc.rests());
@@ -108,7 +108,7 @@ fn headers_without_measure_are_refused() {
                 break;
             }
         }
-        grpc.is_well(what);
+        grpc.assert_healthy(what);
     }
     let mut raw = Raw::connect(grpc.addr);
     raw.send(wire::PREFACE);
@@ -121,7 +121,7 @@ fn headers_without_measure_are_refused() {
             break;
         }
     }
-    grpc.is_well("headers without end");
+    grpc.assert_healthy("headers without end");
     assert!(grpc.rests());
 }
 
@@ -160,13 +160,13 @@ fn answers_that_nobody_reads_leave_room_for_others() {
     let deaf = ask_and_never_read(&mut grpc, 512 << 10, 16);
     // The server closes connections that hold resources needed by others. It serves other clients while the attackers
     // still try.
-    let served = poll_for(PATIENCE, || {
+    let served = poll_for(TIMEOUT, || {
         let mut cache = grpc.cache();
         let found = grpc.runtime.block_on(async { cache.get(get(b"v")).await });
         found.ok().filter(|found| found.get_ref().value.len() == 512 << 10)
     });
     assert!(served.is_some(), "the others are not served");
-    grpc.is_well("8 GiB asked for");
+    grpc.assert_healthy("8 GiB asked for");
     drop(deaf);
     assert!(grpc.rests());
 }
@@ -175,12 +175,12 @@ fn answers_that_nobody_reads_leave_room_for_others() {
 fn small_unread_answers_stay_within_the_budget() {
     let mut grpc = Grpc::all();
     let deaf = ask_and_never_read(&mut grpc, 3_000, 16);
-    let served = poll_for(PATIENCE, || {
+    let served = poll_for(TIMEOUT, || {
         let mut cache = grpc.cache();
         grpc.runtime.block_on(async { cache.get(get(b"v")).await }).ok()
     });
     assert!(served.is_some(), "the others are not served");
-    grpc.is_well("small answers");
+    grpc.assert_healthy("small answers");
     drop(deaf);
 }
 
@@ -206,12 +206,12 @@ fn messages_that_never_end_leave_room_for_others() {
         }
         all.push(raw);
     }
-    let served = poll_for(PATIENCE, || {
+    let served = poll_for(TIMEOUT, || {
         let mut cache = grpc.cache();
         grpc.runtime.block_on(async { cache.set(set(b"a", &[7; 100_000])).await }).ok()
     });
     assert!(served.is_some(), "the others are not served");
-    grpc.is_well("messages without end");
+    grpc.assert_healthy("messages without end");
     // The server closes a client that holds resources needed by others. If the server refused streams of all clients,
     // HTTP/2 ends them earlier, because they continue to send on closed streams.
     let gone = || {
@@ -219,7 +219,7 @@ fn messages_that_never_end_leave_room_for_others() {
         (cut > 0 || grpc.metric("rebate_grpc_connections") < all.len() as u64 / 4).then_some(())
     };
     let left = || grpc.metric("rebate_grpc_connections");
-    assert!(poll_for(PATIENCE, gone).is_some(), "nobody was cut, {} are left", left());
+    assert!(poll_for(TIMEOUT, gone).is_some(), "nobody was cut, {} are left", left());
     drop(all);
     assert!(grpc.rests());
 }

@@ -29,7 +29,7 @@ fn bytes_that_are_not_http2_end_the_connection() {
         let mut raw = Raw::connect_deaf(grpc.addr);
         raw.send(&bytes);
         assert!(raw.ends(), "{what}: the connection stays");
-        grpc.is_well(what);
+        grpc.assert_healthy(what);
     }
 }
 
@@ -47,7 +47,7 @@ fn a_half_closed_client_still_gets_its_answer() {
     let half = frame(wire::DATA, 0, 1, &body[..6]);
     raw.send(&[wire::PREFACE, &headers, &half].concat());
     assert!(raw.ends());
-    grpc.is_well("half-closed connections");
+    grpc.assert_healthy("half-closed connections");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn bodies_that_are_no_messages_are_refused() {
         let ended = ended.unwrap_or_else(|| panic!("{what}: not answered"));
         let code = Code::from_i32(ended.code.unwrap_or(0));
         assert!(codes.contains(&code), "{what}: {ended:?}");
-        grpc.is_well(what);
+        grpc.assert_healthy(what);
     }
     let gzip = [("grpc-encoding", "gzip")];
     let body = [&[1], &wire::message(b"\x1f\x8b")[1..]].concat();
@@ -117,7 +117,7 @@ const METHODS: [&str; 18] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Returns fields with plausible numbers and any content. Most of these messages decode, and few make sense.
+/// Returns a random message whose fields have plausible numbers. Most decode, and few make sense.
 fn any_message(prng: &mut units::Prng, depth: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..prng.below(6) {
@@ -173,7 +173,7 @@ fn any_message_to_any_method_is_answered() {
         });
         assert!(codes.iter().all(Option::is_some), "{method}: {codes:?}");
     }
-    grpc.is_well("any messages");
+    grpc.assert_healthy("any messages");
     let output = grpc.server.output();
     assert!(!output.contains("panicked"), "{output}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::tonic::Code;
 use api::tonic::codegen::tokio_stream;
 use api::v1::GetRequest;
-use rebate_tests::{PATIENCE, rebate_binary};
+use rebate_tests::{TIMEOUT, rebate_binary};
 use rustix::process::Signal;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -99,7 +99,7 @@ fn a_deadline_that_has_passed_is_said_to_have() {
         cache.get(request).await.expect("an hour");
     });
     assert_eq!(grpc.metric("rebate_grpc_errors_total{kind=\"deadline\"}"), 3);
-    grpc.is_well("deadlines");
+    grpc.assert_healthy("deadlines");
 }
 
 /// A memcached server that accepts requests and answers a miss only when the test tells it to.
@@ -113,26 +113,31 @@ impl Reluctant {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = format!("memcached://{}", listener.local_addr().expect("an address"));
-        let (tell, asked) = mpsc::channel();
-        let (answer, told) = mpsc::channel();
-        let told = Arc::new(Mutex::new(told));
+        let (asked_sender, asked) = mpsc::channel();
+        let (answer, answer_receiver) = mpsc::channel();
+        let answer_receiver = Arc::new(Mutex::new(answer_receiver));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (tell, told) = (tell.clone(), Arc::clone(&told));
-                std::thread::spawn(move || Self::serve(stream, &tell, &told));
+                let (asked_sender, answer_receiver) =
+                    (asked_sender.clone(), Arc::clone(&answer_receiver));
+                std::thread::spawn(move || Self::serve(stream, &asked_sender, &answer_receiver));
             }
         });
         Self { url, asked, answer }
     }
 
-    fn serve(mut stream: TcpStream, tell: &mpsc::Sender<()>, told: &Mutex<mpsc::Receiver<()>>) {
+    fn serve(
+        mut stream: TcpStream,
+        asked_sender: &mpsc::Sender<()>,
+        answer_receiver: &Mutex<mpsc::Receiver<()>>,
+    ) {
         let requests = BufReader::new(stream.try_clone().expect("a second handle"));
         for line in requests.lines().map_while(Result::ok) {
             let answer: &[u8] = if line == "mn" {
                 b"MN\r\n"
             } else {
-                let _gone = tell.send(());
-                if told.lock().expect("no panic").recv().is_err() {
+                let _gone = asked_sender.send(());
+                if answer_receiver.lock().expect("no panic").recv().is_err() {
                     return;
                 }
                 b"END\r\n"
@@ -152,7 +157,7 @@ fn the_end_lets_calls_finish_and_tells_those_who_watch() {
     let addr = grpc.addr;
     let Grpc { server, runtime, .. } = &mut grpc;
     runtime.block_on(async {
-        let under_way = tokio::spawn(async move {
+        let in_flight = tokio::spawn(async move {
             cache.get(GetRequest { key: b"a".to_vec().into(), ..GetRequest::default() }).await
         });
         let mut watch = health.watch(about("rebate.v1.Cache")).await.expect("watch").into_inner();
@@ -162,22 +167,22 @@ fn the_end_lets_calls_finish_and_tells_those_who_watch() {
                 != ServingStatus::Serving
             {}
         };
-        tokio::time::timeout(PATIENCE, serving).await.expect("it serves in time");
+        tokio::time::timeout(TIMEOUT, serving).await.expect("it serves in time");
         let asked = store.asked;
-        let asked = tokio::task::spawn_blocking(move || asked.recv_timeout(PATIENCE).is_ok());
+        let asked = tokio::task::spawn_blocking(move || asked.recv_timeout(TIMEOUT).is_ok());
         assert!(asked.await.expect("a wait"), "the call is under way");
         server.signal(Signal::TERM);
-        let next = tokio::time::timeout(PATIENCE, watch.message()).await.expect("a word in time");
+        let next = tokio::time::timeout(TIMEOUT, watch.message()).await.expect("a word in time");
         assert_eq!(next.expect("a word").expect("a word").status(), ServingStatus::NotServing);
-        let last = tokio::time::timeout(PATIENCE, watch.message()).await.expect("an end in time");
+        let last = tokio::time::timeout(TIMEOUT, watch.message()).await.expect("an end in time");
         assert_eq!(last.expect_err("the end of the watch").code(), Code::Unavailable);
-        assert!(!under_way.is_finished(), "nothing has answered it");
+        assert!(!in_flight.is_finished(), "nothing has answered it");
         assert!(tokio::net::TcpStream::connect(addr).await.is_err(), "still accepts");
         store.answer.send(()).expect("the store waits");
-        let found = under_way.await.expect("the call's task").expect("a call that is finished");
+        let found = in_flight.await.expect("the call's task").expect("a call that is finished");
         assert!(!found.into_inner().found);
     });
-    let status = server.wait_exit(PATIENCE).expect("the end");
+    let status = server.wait_exit(TIMEOUT).expect("the end");
     assert!(status.success(), "{status}: {}", server.output());
 }
 
@@ -190,15 +195,15 @@ fn the_end_does_not_wait_for_calls_that_never_finish() {
     let mut cache = grpc.cache();
     let Grpc { server, runtime, .. } = &mut grpc;
     runtime.block_on(async {
-        let under_way = tokio::spawn(async move { cache.get(get(b"a")).await });
+        let in_flight = tokio::spawn(async move { cache.get(get(b"a")).await });
         let asked = store.asked;
-        let asked = tokio::task::spawn_blocking(move || asked.recv_timeout(PATIENCE).is_ok());
+        let asked = tokio::task::spawn_blocking(move || asked.recv_timeout(TIMEOUT).is_ok());
         assert!(asked.await.expect("a wait"), "the call is under way");
         server.signal(Signal::TERM);
-        let ended = tokio::time::timeout(PATIENCE, under_way).await.expect("an end in time");
+        let ended = tokio::time::timeout(TIMEOUT, in_flight).await.expect("an end in time");
         assert!(ended.expect("the call's task").is_err());
     });
-    assert!(server.wait_exit(PATIENCE).is_some());
+    assert!(server.wait_exit(TIMEOUT).is_some());
 }
 
 #[test]

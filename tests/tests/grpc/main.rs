@@ -13,7 +13,7 @@ use std::time::Duration;
 use api::tonic::transport::Channel;
 use api::v1::cache_client::CacheClient;
 use api::v1::{GetRequest, SetRequest};
-use rebate_tests::{PATIENCE, Port, Server, poll_for};
+use rebate_tests::{Port, Server, TIMEOUT, poll_for};
 
 /// The most bytes that calls and sessions of the server may hold.
 const BUDGET_BYTES: u64 = 32 << 20;
@@ -51,7 +51,7 @@ impl Grpc {
     fn channel(&self) -> Channel {
         let _inside = self.runtime.enter();
         let address = self.addr.to_string().parse().expect("an address");
-        api::wire::channel(&address, PATIENCE).expect("a channel")
+        api::wire::channel(&address, TIMEOUT).expect("a channel")
     }
 
     fn cache(&self) -> CacheClient<Channel> {
@@ -59,7 +59,7 @@ impl Grpc {
     }
 
     /// Checks that the server serves a new client and stays within its memory limit.
-    fn is_well(&mut self, after: &str) {
+    fn assert_healthy(&mut self, after: &str) {
         assert!(self.server.exited().is_none(), "died of {after}: {}", self.server.output());
         let mut cache = self.cache();
         self.runtime.block_on(async {
@@ -67,7 +67,7 @@ impl Grpc {
                 cache.set(set(b"well", b"and good")).await.expect("set");
                 cache.get(get(b"well")).await.expect("get").into_inner()
             };
-            let found = tokio::time::timeout(PATIENCE, turn).await;
+            let found = tokio::time::timeout(TIMEOUT, turn).await;
             let found = found.unwrap_or_else(|_| panic!("no answer after {after}"));
             assert_eq!(&found.value[..], b"and good", "{after}");
         });
@@ -85,15 +85,15 @@ impl Grpc {
             let fields = text.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
             fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>()
         };
-        let is_calm = || {
+        let is_idle = || {
             let before = ticks();
             std::thread::sleep(window);
             (ticks() - before <= 10).then_some(())
         };
-        poll_for(PATIENCE, is_calm).is_some()
+        poll_for(TIMEOUT, is_idle).is_some()
     }
 
-    /// Returns a sample of the page of metrics.
+    /// Returns the value of a sample on the metrics page.
     fn metric(&self, series: &str) -> u64 {
         let admin = self.server.admin().expect("admin pages");
         let page = wire::http(admin, "/metrics").expect("the page of metrics");

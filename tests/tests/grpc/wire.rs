@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use api::tonic::codegen::{Bytes, http};
-use rebate_tests::PATIENCE;
+use rebate_tests::TIMEOUT;
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -18,7 +18,7 @@ pub(crate) const END_HEADERS: u8 = 4;
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Returns one frame.
+/// Returns the bytes of one HTTP/2 frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a frame's length").to_be_bytes();
     let mut bytes = Vec::with_capacity(9 + payload.len());
@@ -70,7 +70,7 @@ pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
     [&[0], &length.to_be_bytes()[..], bytes].concat()
 }
 
-/// A connection that sends raw bytes. A thread reads and drops the server's bytes, unless the connection is deaf.
+/// A connection that sends raw bytes. A thread discards what arrives, except after [`Raw::connect_deaf`].
 pub(crate) struct Raw {
     stream: TcpStream,
     reader: Option<JoinHandle<()>>,
@@ -87,7 +87,7 @@ impl Raw {
         raw
     }
 
-    /// Connects without ever reading. A write that does not finish within two seconds fails.
+    /// Opens a connection that never reads. A write that does not finish within two seconds fails.
     pub(crate) fn connect_deaf(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).expect("the server accepts");
         stream.set_write_timeout(Some(Duration::from_secs(2))).expect("a time limit");
@@ -99,10 +99,10 @@ impl Raw {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Ends the sending side and reads until the connection ends. Returns false if it does not end within [`PATIENCE`].
+    /// Ends the sending side and reads until the connection ends. Returns false if it does not end within [`TIMEOUT`].
     pub(crate) fn ends(mut self) -> bool {
         let _gone = self.stream.shutdown(Shutdown::Write);
-        let _unsupported = self.stream.set_read_timeout(Some(PATIENCE));
+        let _unsupported = self.stream.set_read_timeout(Some(TIMEOUT));
         let mut scrap = vec![0; 64 << 10];
         loop {
             match self.stream.read(&mut scrap) {
@@ -140,7 +140,7 @@ pub(crate) async fn call(
     let stream = tokio::net::TcpStream::connect(addr).await.expect("the server accepts");
     let (client, connection) = h2::client::handshake(stream).await.ok()?;
     let connection = tokio::spawn(connection);
-    let ended = tokio::time::timeout(PATIENCE, call_on(client, path, headers, body));
+    let ended = tokio::time::timeout(TIMEOUT, call_on(client, path, headers, body));
     let ended = ended.await.unwrap_or_else(|_| panic!("{path} is not answered"));
     connection.abort();
     ended
@@ -189,7 +189,7 @@ fn ended(headers: &http::HeaderMap) -> Ended {
 /// Returns the body of a page over plain HTTP.
 pub(crate) fn http(addr: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(addr).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();

@@ -1,18 +1,18 @@
-//! Tests one client that takes all it can, or disconnects without a word, while other clients wait for answers. The
-//! services must keep the rules of docs/operating/rpc.md about memory, fairness and connections. Nothing is measured.
+//! Tests one client that uses as much as it can, or disconnects suddenly, while others wait for answers. The
+//! services must keep the rules of docs/operating/rpc.md about memory, fairness and connections.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread;
 
-use rebate_tests::{PATIENCE, poll_for};
+use rebate_tests::{TIMEOUT, poll_for};
 use rustix::process::Signal;
 
 use super::{LAYOUTS, Service, ours};
 
 fn connect(service: &Service) -> TcpStream {
     let stream = TcpStream::connect(service.address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     stream
 }
 
@@ -52,7 +52,7 @@ fn who_asks_without_end_starves_neither_others_nor_a_signal() {
             answer(&mut other).expect("an answer beside the greedy ones'");
         }
         service.process.signal(Signal::TERM);
-        let status = service.process.wait_exit(PATIENCE).expect("it ends");
+        let status = service.process.wait_exit(TIMEOUT).expect("it ends");
         assert!(status.success(), "{}", service.process.output());
         greedy.into_iter().for_each(|thread| thread.join().expect("it ends with its connection"));
     }
@@ -108,7 +108,7 @@ fn who_leaves_within_a_frame_takes_no_place() {
             connect(&service).write_all(b"\0\0").expect("it is sent");
         }
         service.process.go_on();
-        let served = poll_for(PATIENCE, || {
+        let served = poll_for(TIMEOUT, || {
             let mut stream = connect(&service);
             stream.write_all(&get(b"k")).ok()?;
             answer(&mut stream).ok()

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use rebate_tests::Process;
-use rebate_tests::{PATIENCE, poll_for, rebate_binary};
+use rebate_tests::{TIMEOUT, poll_for, rebate_binary};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ struct Service {
 
 fn started(command: &mut Command) -> Service {
     let mut process = Process::start(command).expect("it starts");
-    let address = process.await_ready(PATIENCE, "address", |process| {
+    let address = process.await_ready(TIMEOUT, "address", |process| {
         process.printed("listening on ").and_then(|text| text.parse().ok())
     });
     Service { address: address.expect("it serves"), process }
@@ -39,7 +39,7 @@ fn ours(service: &str, layout: &str, flags: &[&str]) -> Service {
     started(command.args(["--layout", layout, "--cores", "any"]).args(flags))
 }
 
-/// Runs the number of requests that the flags give, without a time limit.
+/// Runs `rebate rpc load` with these flags, which give the number of requests. Its time limit is 600 s.
 fn load(address: SocketAddr, flags: &[&str]) -> Output {
     let mut command = Command::new(rebate_binary());
     let address = address.to_string();
@@ -102,7 +102,7 @@ fn loads_end_with_no_wrong_byte_in_every_layout() {
             assert_eq!(sum.map(|(writes, reads)| writes + reads), Some(3003));
         }
         service.process.signal(Signal::TERM);
-        let status = service.process.wait_exit(PATIENCE).expect("it ends");
+        let status = service.process.wait_exit(TIMEOUT).expect("it ends");
         assert!(status.success(), "{}", service.process.output());
         let output = service.process.output();
         let summary = format!("0 messages refused on 12 connections, layout {layout}");
@@ -122,14 +122,14 @@ fn a_load_that_is_stopped_goes_on_where_it_was() {
         Process::start(command.args(["rpc", "load", &address]).args(flags)).expect("it starts");
     // After this the clients of the load wait for answers.
     let has_asked = || waiting_bytes(service.address).filter(|bytes| *bytes > 0);
-    assert!(poll_for(PATIENCE, has_asked).is_some(), "{}", load.output());
+    assert!(poll_for(TIMEOUT, has_asked).is_some(), "{}", load.output());
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(10));
         load.stop().expect("it stands still");
         load.go_on();
     }
     service.process.go_on();
-    let status = load.wait_exit(PATIENCE).expect("it ends");
+    let status = load.wait_exit(TIMEOUT).expect("it ends");
     assert!(status.success(), "{}", load.output());
 }
 
@@ -165,7 +165,7 @@ fn stages_are_told_at_the_end() {
     let mut service = ours("memcached", "inline", &["--time-stages"]);
     report(&load(service.address, &["--requests", "400", "--keys", "40"]));
     service.process.signal(Signal::TERM);
-    service.process.wait_exit(PATIENCE).expect("it ends");
+    service.process.wait_exit(TIMEOUT).expect("it ends");
     let output = service.process.output();
     let line = output.lines().find_map(|line| line.split_once("stages of 440 requests: network "));
     let (_, line) = line.unwrap_or_else(|| panic!("{output}"));
@@ -247,7 +247,7 @@ fn clients_that_do_not_behave_harm_only_themselves() {
         let service = ours("memcached", layout, &["--message-bytes-max", "4KiB"]);
         let connect = || {
             let stream = TcpStream::connect(service.address).expect("it listens");
-            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
             stream
         };
         // Frames that are too long, negative, empty, or not a call close the connection.
@@ -313,7 +313,7 @@ fn peer(arguments: &[&str]) -> Option<Command> {
     static STOCK: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
     let (python, code) = STOCK.get_or_init(stock).as_ref()?;
     let mut command = Command::new(python);
-    command.arg(room().join("tests/rpc/thrift_peer.py")).args(arguments);
+    command.arg(manifest_dir().join("tests/rpc/thrift_peer.py")).args(arguments);
     command.env("PYTHONPATH", code).env("PYTHONDONTWRITEBYTECODE", "1");
     Some(command)
 }
@@ -329,7 +329,7 @@ fn stock() -> Option<(PathBuf, PathBuf)> {
     let code = Path::new(env!("CARGO_TARGET_TMPDIR")).join("thrift-python");
     std::fs::create_dir_all(&code).expect("a folder for what the compiler makes");
     for name in ["memcached", "post_storage", "unique_id"] {
-        let idl = room().join(format!("../rpc/idl/{name}.thrift"));
+        let idl = manifest_dir().join(format!("../rpc/idl/{name}.thrift"));
         let mut compiler = Command::new("thrift");
         let Ok(output) = compiler.args(["--gen", "py", "-out"]).arg(&code).arg(&idl).output()
         else {
@@ -340,7 +340,7 @@ fn stock() -> Option<(PathBuf, PathBuf)> {
     Some((python.into(), code))
 }
 
-fn room() -> &'static Path {
+fn manifest_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 

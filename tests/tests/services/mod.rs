@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
 
 use rebate_tests::Process;
-use rebate_tests::{PATIENCE, rebate_command};
+use rebate_tests::{TIMEOUT, rebate_command};
 
 /// A process of `rebate serve` with gRPC and admin pages.
 pub(crate) struct Service {
@@ -25,7 +25,7 @@ impl Service {
         let mut command = rebate_command();
         command.args(ours).args(["--admin-listen", "127.0.0.1:0"]).args(args);
         let mut process = Process::start(&mut command).expect("it starts");
-        let grpc = process.await_ready(PATIENCE, "line `grpc on ADDR`", |process| {
+        let grpc = process.await_ready(TIMEOUT, "line `grpc on ADDR`", |process| {
             process.printed("grpc on ")?.parse().ok()
         });
         let grpc = grpc.expect("it serves");
@@ -57,7 +57,7 @@ impl DerefMut for Service {
 /// Returns the status, head and body of a page.
 pub(crate) fn page(addr: SocketAddr, path: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(addr).expect("admin pages accept");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("admin pages read");
     let mut answer = Vec::new();

@@ -13,7 +13,7 @@ use api::v1::compression_server::{Compression, CompressionServer};
 use api::v1::run_response::Outcome;
 use api::v1::{DescribeRequest, DescribeResponse, EchoRequest, EchoResponse, Op, RunManyRequest};
 use api::v1::{RunManyResponse, RunRequest, RunResponse};
-use rebate_tests::PATIENCE;
+use rebate_tests::TIMEOUT;
 use tokio::sync::oneshot;
 use units::Prng;
 
@@ -53,7 +53,7 @@ impl Liar {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
                 up.send(listener.local_addr().expect("an address")).expect("someone waits");
                 let address = honest.parse().expect("an address");
-                let channel = api::wire::channel(&address, PATIENCE).expect("an address");
+                let channel = api::wire::channel(&address, TIMEOUT).expect("an address");
                 let honest = CompressionClient::new(channel);
                 let service = CompressionServer::new(Answers { honest, manner, jobs: counted });
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));

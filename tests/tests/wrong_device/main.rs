@@ -11,7 +11,7 @@ use rebate_tests::Process;
 use rebate_tests::bystander::Report;
 use rebate_tests::http::page;
 use rebate_tests::payload::random;
-use rebate_tests::{Bystander, Client, PATIENCE, Server, poll_for, rebate_command};
+use rebate_tests::{Bystander, Client, Server, TIMEOUT, poll_for, rebate_command};
 
 /// The number of sets. Each sets a different compressible value.
 const SETS: usize = 4_000;
@@ -35,7 +35,7 @@ impl Rig {
         let mut honest =
             Process::start(rebate_command().args(service).args(listen)).expect("it starts");
         let address = honest
-            .await_ready(PATIENCE, "line `grpc on ADDR`", |process| process.printed("grpc on "))
+            .await_ready(TIMEOUT, "line `grpc on ADDR`", |process| process.printed("grpc on "))
             .expect("it serves");
         let liar = Liar::start(&address, manner);
         let frontend = ["--role", "frontend", "--threads", "2", "--compression", liar.address()];
@@ -82,7 +82,7 @@ fn drive(rig: &Rig, manner: Manner, right_jobs: u64) -> Outcome {
         }
         set(&mut client, &format!("right_{index}"), index);
     }
-    let others = Bystander::start(rig.ours.addr(), 2, 2_000, PATIENCE);
+    let others = Bystander::start(rig.ours.addr(), 2, 2_000, TIMEOUT);
     for index in 0..SETS {
         set(&mut client, &format!("key_{index}"), index);
     }
@@ -92,18 +92,18 @@ fn drive(rig: &Rig, manner: Manner, right_jobs: u64) -> Outcome {
     let missed = others.failures.extract_if(.., |failure| failure.ends_with("get: a miss")).count();
     let lost = lost + missed;
     let (wrong, jobs) = (rig.wrong(), rig.liar.jobs());
-    let told = told(&others);
-    eprintln!("{manner:?}: lost {lost} of {SETS}, wrong {wrong} of {jobs}, others {told}");
+    let summary = summary(&others);
+    eprintln!("{manner:?}: lost {lost} of {SETS}, wrong {wrong} of {jobs}, others {summary}");
     assert_eq!(others.failures, Vec::<String>::new());
     assert!(!others.latencies.is_empty(), "nobody saw anything");
     Outcome { wrong, lost, others }
 }
 
-/// Does the same as `drive`. Checks that the service is retired in time and that no later value is lost.
+/// Calls [`drive`], and then checks that the service is retired in time and that no later value is lost.
 fn survives(manner: Manner, right_jobs: u64, args: &[&str]) -> Outcome {
     let rig = Rig::start(manner, args);
     let outcome = drive(&rig, manner, right_jobs);
-    let retired = poll_for(PATIENCE, || (rig.retired() > 0).then_some(()));
+    let retired = poll_for(TIMEOUT, || (rig.retired() > 0).then_some(()));
     assert!(retired.is_some(), "the service is still in use");
     let mut client = rig.ours.client();
     for index in 0..100 {
@@ -116,7 +116,7 @@ fn survives(manner: Manner, right_jobs: u64, args: &[&str]) -> Outcome {
     outcome
 }
 
-fn told(report: &Report) -> String {
+fn summary(report: &Report) -> String {
     let [half, most] = [0.5, 0.99].map(|share| report.quantile(share));
     format!("{} requests, p50 {half:?}, p99 {most:?}", report.latencies.len())
 }

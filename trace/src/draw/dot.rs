@@ -33,7 +33,7 @@ pub fn dot(traces: &[&Trace]) -> String {
     out
 }
 
-/// The nodes at which edges start, and the labels of the edges.
+/// The nodes from which an edge leads to the next node, each with the label of its edge.
 type Open = Vec<(usize, &'static str)>;
 
 struct Graph {

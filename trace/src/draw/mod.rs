@@ -1,4 +1,4 @@
-//! Traces as pictures: a graph for Graphviz, and SVG that needs no other program. The same traces
+//! Draws traces as a graph for Graphviz, or as SVG that needs no other program. The same traces
 //! always give the same text.
 
 mod dot;

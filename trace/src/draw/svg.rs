@@ -1,5 +1,5 @@
-//! Draws traces as railroads in SVG. The path runs from left to right, and the arms of a branch or
-//! fork are below each other.
+//! Draws traces as railroad diagrams in SVG. The path runs from left to right, and the arms of a
+//! branch or fork are below each other.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -35,7 +35,7 @@ pub fn svg(traces: &[&Trace]) -> String {
     svg.into_string() + "\n"
 }
 
-/// The space of a part: its width, and its extent above and below its rail.
+/// The size of a part of the picture (pixels): its width, and its extent above and below its rail.
 #[derive(Clone, Copy, Default)]
 struct Size {
     width: i32,
@@ -78,8 +78,7 @@ fn size_of(node: &Node) -> Size {
     }
 }
 
-/// Returns the size of a head followed by arms below each other, whose rails meet again behind
-/// them.
+/// Returns the size of a branch or fork: a head of width `head`, and the arms below each other.
 fn stacked(head: i32, arms: &[&Vec<Node>], bar: bool) -> Size {
     let sizes: Vec<Size> = arms.iter().map(|arm| sequence(arm)).collect();
     let widest = sizes.iter().map(|size| size.width).max().unwrap_or(0);
@@ -111,7 +110,7 @@ impl Picture {
         self.put(html! { text x=(x) y=(y + 4) text-anchor=(anchor) { (text) } });
     }
 
-    /// Draws nodes from `x` on along the rail at `y`. Returns the `x` behind them.
+    /// Draws nodes from `x` on along the rail at `y`. Returns the `x` after the last node.
     fn block(&mut self, nodes: &[Node], mut x: i32, y: i32) -> i32 {
         for node in nodes {
             x = self.node(node, x, y);
@@ -191,8 +190,7 @@ impl Picture {
         next
     }
 
-    /// Draws the line at which arms part or meet. With `thick` it is a bar, for arms that run at
-    /// once.
+    /// Draws the vertical line at which arms divide or meet. It is thick for arms that run at the same time.
     fn bar(&mut self, x: i32, y: i32, to_y: i32, thick: bool) {
         if thick {
             let (top, bottom) = (y - HALF, to_y + HALF);

@@ -5,7 +5,7 @@ use super::lexer::Comment;
 use super::parser::{Item, Parsed, SourceLine};
 use super::print::{self, Line};
 
-/// Returns the text of a draft that was not read from a text.
+/// Returns the text of these lines, for a draft that was not read from a text.
 pub(crate) fn plain(lines: &[Line]) -> String {
     let mut page = Page::default();
     for line in lines {

@@ -32,7 +32,7 @@ impl<'a> Token<'a> {
 pub(crate) struct Comment {
     pub(crate) place: Place,
     pub(crate) text: String,
-    /// Whether nothing stands in front of the comment on its line.
+    /// Whether the comment is alone on its line.
     pub(crate) alone: bool,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Lexer<'a> {
         (token, place)
     }
 
-    /// Skips blanks and comments.
+    /// Skips blanks, and collects comments.
     fn blank(&mut self) {
         loop {
             let spaces = self.rest.len() - self.rest.trim_start().len();
@@ -108,5 +108,5 @@ fn word_bytes(text: &str) -> usize {
     (0..bytes.len()).find(|at| !goes_on(*at)).unwrap_or(bytes.len())
 }
 
-/// The signs. Longer signs come first.
+/// All signs, with longer signs first.
 const SIGNS: [&str; 12] = ["->", "==", "!=", "<=", ">=", "<", ">", "{", "}", "(", ")", ","];

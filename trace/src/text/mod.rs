@@ -1,5 +1,5 @@
-//! The text form. Texts are read, checked with the place of every fault, and written in one
-//! canonical layout. This module reads no files: the caller passes names and texts.
+//! The text form of catalogs. This module reads texts, reports the place of every fault, and writes
+//! texts in one canonical layout. It opens no files: the caller passes names and texts.
 
 mod layout;
 mod lexer;
@@ -81,8 +81,7 @@ pub fn draft(name: &str, text: &str) -> Result<Draft, TextError> {
 /// Returns the text in its canonical layout, including its comments.
 ///
 /// # Errors
-/// Returns the place at which the text cannot be read. Faults that only a check finds are no error
-/// here.
+/// Returns the place at which the text cannot be read. The content is not checked.
 pub fn format(name: &str, text: &str) -> Result<String, TextError> {
     Ok(layout::with_comments(&parse(name, text)?))
 }

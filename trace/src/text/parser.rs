@@ -42,8 +42,8 @@ pub(crate) enum Item {
     Service,
 }
 
-/// A part that becomes one line of the canonical layout. It has the place where the part begins and
-/// the line where it ends.
+/// The part of the source that becomes one line of the canonical layout: the place where the part
+/// begins, and the line where it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceLine {
     pub(crate) from: Place,
@@ -125,8 +125,7 @@ impl<'a> Parser<'a> {
         Err((self.place, format!("expected {what}, found {}", self.token.shown())))
     }
 
-    /// Returns the same error as [`Parser::expected`]. The message also names the most similar word
-    /// that could stand here.
+    /// Returns the error of [`Parser::expected`], with the most similar of `words` as a hint.
     fn expected_word<T>(&self, what: &str, words: &[&str]) -> Result<T, Wrong> {
         let hint = match self.token {
             Token::Word(word) => hint(word, words.iter().copied()),
@@ -170,7 +169,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Records a line of the canonical layout. It reaches from `from` to the current position.
+    /// Records one line of the canonical layout. Its source is the text from `from` to the previous
+    /// token.
     fn line(&mut self, from: Place) {
         self.lines.push(SourceLine { from, end_line: self.end_line });
     }

@@ -1,5 +1,5 @@
-//! Random traces. Some are anything that the text form can express. Others are sound and grow along
-//! the payload's format.
+//! Generates random traces: some with any content that the text form can express, and some that
+//! pass all checks.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -71,7 +71,7 @@ fn stage() -> impl Strategy<Value = Stage> {
     })
 }
 
-/// Returns any draft that the text form can express, whether sound or not.
+/// Returns any draft that the text form can express. It may fail the checks.
 pub(crate) fn any_draft() -> impl Strategy<Value = Draft> {
     let kind = prop_oneof![Just(FieldKind::Flag), Just(FieldKind::Number)];
     let field = (name(), kind).prop_map(|(name, kind)| Field { name, kind });
@@ -85,8 +85,8 @@ pub(crate) fn any_draft() -> impl Strategy<Value = Draft> {
         .prop_map(|(fields, traces, services)| Draft { fields, traces, services })
 }
 
-/// Returns a sound trace called `grown` with at most `steps` invocations, in a draft with the names
-/// that it uses.
+/// Returns a draft that passes all checks, with a trace `grown` of at most `steps` invocations, and
+/// with the names that this trace uses.
 pub(crate) fn grown(choices: &[u8], steps: usize) -> Draft {
     let mut draft = Draft::default();
     for index in 0..FLAGS {

@@ -1,14 +1,14 @@
-//! Suggests improvements for the findings of a profile, from \[Accelerometer\] table 4. The shares of the weight decide
-//! which suggestions are listed. They are for a person to read and contain no estimate of the gain.
+//! Suggests improvements for the findings of a profile, from \[Accelerometer\] table 4. A suggestion is
+//! listed if its category has a large share of the weight. Suggestions are texts for a person.
 
 use super::breakdown::{Category, CpuProfile, Sums};
 
 /// One finding and its suggestion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
-    /// The finding, with the numbers.
+    /// The finding as text, with its numbers.
     pub finding: String,
-    /// The suggestion of table 4.
+    /// The suggestion of \[Accelerometer\] table 4 for the finding.
     pub opportunity: &'static str,
 }
 
@@ -68,8 +68,8 @@ fn poor_ipc(profile: &CpuProfile, found: &mut Vec<Advice>) {
     }
 }
 
-/// Returns the sums of a category if they are significant, or of the named parts of it. The category is looked up in
-/// the leaf table first, then among the functionalities.
+/// Returns the sums of a category, or only of its `parts` if any are named. Returns none if the sums are not
+/// significant. The category is looked up first in the leaf table, then among the functionalities.
 fn significant(profile: &CpuProfile, category: &str, parts: &[&str]) -> Option<Sums> {
     let found = profile.leaf.find(category).or_else(|| profile.functionality.find(category))?;
     let mut sums = if parts.is_empty() { found.sums } else { Sums::default() };

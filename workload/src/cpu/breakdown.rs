@@ -1,5 +1,4 @@
-//! The result of reading a profile: the samples by category, and those that could not be sorted or read. The types hold
-//! values only.
+//! The result of reading a profile: the samples by category, and those that could not be sorted or read.
 
 use super::rules::Frames;
 use super::weights::StandsFor;
@@ -51,7 +50,7 @@ const EXAMPLE_BYTES_MAX: usize = 80;
 pub struct Category {
     /// The name of the category.
     pub name: String,
-    /// The frames that the rules of the category read. None if the rules differ.
+    /// The frames to which the rules of the category apply. None if its rules apply to different frames.
     pub frames: Option<Frames>,
     /// The sums of the samples in the category.
     pub sums: Sums,
@@ -86,14 +85,14 @@ pub struct CpuProfile {
     pub event: String,
     /// True if the weights are cycles.
     pub counts_cycles: bool,
-    /// The sampled time on cores (ns), if the profile has it beside cycles.
+    /// The sampled time on cores (ns). None unless the profile has samples of both time and cycles.
     pub clock_ns: Option<u64>,
     /// The sums over all samples.
     pub total: Sums,
     /// The meaning of the counts of folded stacks. None in other formats.
     pub stands_for: Option<StandsFor>,
-    /// The number of independent samples of equal weight that would be as certain. It is smaller than the number of
-    /// samples if their weights differ.
+    /// The number of independent samples of equal weight that would give the same certainty. It is smaller
+    /// than the number of samples if their weights differ.
     pub independent_samples: f64,
     /// The breakdown by leaf function (table 2).
     pub leaf: Breakdown,

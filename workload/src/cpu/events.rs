@@ -1,8 +1,8 @@
-//! Derives from the name of a `perf` event what it counts: cycles, time, instructions or something else. Of each kind
-//! only the first event is used, on every kind of core that has it. A second event of the same kind would count the
-//! same work again.
+//! Determines from the name of a `perf` event what it counts: cycles, time, instructions or something else.
+//! Of each kind only the first event in a profile is used, because a second event would count the same work
+//! again. The event may have a different name on each kind of core.
 
-/// The unit that samples count. The variants are in order of preference for shares of cycles.
+/// The unit that samples count. An earlier variant is preferred for computing shares of cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Cycles of the core.
@@ -18,8 +18,8 @@ impl Kind {
     pub(super) const ALL: [Kind; KINDS] =
         [Kind::Cycles, Kind::Clock, Kind::Other, Kind::Instructions];
 
-    /// Returns the kind of an event by its name without PMU and modifiers. The whole name must match, so
-    /// branch-instructions are not instructions.
+    /// Returns the kind of the event with this name, which has no PMU and no modifiers. The whole name must
+    /// match, so `branch-instructions` does not count as instructions.
     fn from_event(event: &[u8]) -> Self {
         match event {
             b"cycles" | b"cpu-cycles" | b"cpu_cycles" => Kind::Cycles,

@@ -1,5 +1,5 @@
-//! Reads profiles of pprof, which are protobuf and usually gzipped. It first reads the tables of strings, functions and
-//! locations by their ids, then one sample after the other. The format is
+//! Reads profiles of pprof, which are protobuf and usually gzipped. It first reads the tables of strings,
+//! functions and locations, and then the samples one by one. The format is
 //! <https://github.com/google/pprof/blob/main/proto/profile.proto>.
 
 use std::collections::HashMap;
@@ -237,8 +237,8 @@ fn text(strings: &[Bytes], index: i64) -> &[u8] {
     text.map_or(b"", |text| text)
 }
 
-/// Counts the entries of the tables before they take memory. An empty entry has two bytes and takes tens of bytes when
-/// it is decoded.
+/// Counts the entries of the tables before they are decoded. An empty entry has two encoded bytes and takes
+/// tens of bytes of memory after decoding.
 fn count_entries(mut bytes: &[u8]) -> Result<usize, DecodeError> {
     let mut entries = 0;
     while !bytes.is_empty() {
@@ -256,7 +256,7 @@ const GZIP: &[u8] = b"\x1f\x8b";
 const VARINT: u8 = 0;
 const LENGTH_DELIMITED: u8 = 2;
 
-/// `FIELDS` are the fields of a profile. `TABLES` are the fields that are tables.
+/// `FIELDS` are the numbers of a profile's fields. `TABLES` are the numbers of the fields that are tables.
 const FIELDS: std::ops::RangeInclusive<u8> = 1..=15;
 const TABLES: std::ops::RangeInclusive<u32> = 1..=6;
 

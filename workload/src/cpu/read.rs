@@ -1,5 +1,5 @@
-//! Reads `perf script` text and folded stacks line by line, and pprof profiles sample by sample. Of each sample it
-//! stores only the first rules that match the frames. It counts lines that cannot be read, and continues.
+//! Reads `perf script` text and folded stacks line by line, and pprof profiles sample by sample. Stores only
+//! the first matching rule of each table for a sample. Counts lines that cannot be read, and continues.
 
 use std::io::{self, Read};
 
@@ -19,13 +19,13 @@ pub enum CpuProfileError {
     /// The stream could not be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// The input has no format that can be read.
+    /// The input is not in a supported format.
     #[error("this is {0}")]
     Binary(&'static str),
     /// A part of the profile is longer than its limit.
     #[error("this is {what} {bytes} bytes; valid are 1 to {bytes_max}: sample less")]
     TooLong {
-        /// The words for the part that is too long, which the message prints before the number.
+        /// The name of the part that is too long, as the error message prints it.
         what: &'static str,
         /// The length of the part (bytes).
         bytes: u64,
@@ -171,7 +171,7 @@ impl Stack {
     }
 }
 
-/// The samples and their weight, by the kind of event. Only at the end of a profile it is known which kind is used.
+/// The samples and their weight, by the kind of event. The used kind is known only at the end of a profile.
 type Counts = [Counted; KINDS];
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -340,7 +340,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Returns the best kind of sample in the profile for shares of cycles.
+    /// Returns the kind of sample from which shares of cycles are computed: the best kind that the profile has.
     fn kind(&self) -> Kind {
         let has = |kind: &Kind| self.total[*kind as usize].weight > 0;
         Kind::ALL.into_iter().find(has).unwrap_or(Kind::Other)

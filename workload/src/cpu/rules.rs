@@ -83,8 +83,8 @@ pub(super) struct Rule {
     libraries: Vec<String>,
 }
 
-/// The index of the first rule that matches a symbol as the leaf of a stack, and as any other frame. It is `NONE` if no
-/// rule matches.
+/// The indices of the first rules that match a symbol: one for the symbol as the leaf of a stack, and one for
+/// the symbol as any other frame. An index is `NONE` if no rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ranks {
     pub(super) as_leaf: u16,
@@ -234,7 +234,7 @@ impl Ordered {
         Ok(Self { rules, symbols, libraries })
     }
 
-    /// Returns the index of the rule and the pattern of each match.
+    /// Returns the index of the rule and the text of the pattern for each match.
     fn matches<'a>(
         &'a self,
         symbol: &'a [u8],

@@ -59,8 +59,8 @@ impl Symbols {
             }
             slot = (slot + 1) & mask;
         }
-        let room = self.symbols.len() < self.symbols_max;
-        if !room || self.bytes + self.name.len() > NAMES_BYTES_MAX {
+        let fits = self.symbols.len() < self.symbols_max;
+        if !fits || self.bytes + self.name.len() > NAMES_BYTES_MAX {
             self.beyond += 1;
             return None;
         }
@@ -96,7 +96,7 @@ impl Symbols {
         *total = total.saturating_add(weight);
     }
 
-    /// Returns all symbols, each with the weight of the samples of one kind whose leaf it is.
+    /// Returns each symbol with the weight of the samples of `kind` that have the symbol as their leaf.
     pub(super) fn with_leaf_weights(&self, kind: Kind) -> impl Iterator<Item = (&Symbol, u64)> {
         let weights = self.leaf_weights.iter().map(move |by_kind| by_kind[kind as usize]);
         self.symbols.iter().zip(weights)

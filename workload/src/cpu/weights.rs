@@ -1,22 +1,22 @@
-//! Computes how certain the shares of weighted samples are. The measure is the number of independent samples of equal
-//! weight that would be as certain. The counts of folded stacks may be samples, cycles or nanoseconds, so the meaning
-//! of the counts is found first.
+//! Computes how certain the shares of weighted samples are. The measure is the number of independent samples
+//! of equal weight that would give the same certainty. The counts of folded stacks may be samples, cycles or
+//! nanoseconds, so their meaning is determined first.
 
 /// The meaning of the counts of folded stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandsFor {
     /// Each count is a number of samples.
     Samples,
-    /// Each sample counts as this many units, because the greatest common divisor of the counts is too large for
-    /// numbers of samples.
+    /// Each sample counts as this many units, which is the greatest common divisor of the counts. The divisor
+    /// is too large for the counts to be numbers of samples.
     Each(u64),
-    /// The counts are not samples, because even the smallest is too large. The units per sample are unknown.
+    /// The counts are too large for numbers of samples, and the units per sample are unknown.
     Unknown,
 }
 
 impl StandsFor {
-    /// Returns the number of samples of `lines` lines that weigh `weight` together. It is one per line if the meaning
-    /// of the counts is unknown.
+    /// Returns the number of samples in `lines` lines with a total weight of `weight`. Each line counts as
+    /// one sample if the meaning of the counts is unknown.
     pub(super) fn samples(self, lines: u64, weight: u64) -> u64 {
         match self {
             StandsFor::Samples => weight,
@@ -38,7 +38,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Adds `samples` samples that weigh `weight` together. Adds nothing if either number is zero.
+    /// Adds `samples` samples with a total weight of `weight`. Adds nothing if either number is zero.
     pub(super) fn add(&mut self, samples: u64, weight: u64) {
         if samples == 0 || weight == 0 {
             return;
@@ -86,8 +86,8 @@ fn greatest_common_divisor(mut one: u64, mut other: u64) -> u64 {
     one
 }
 
-/// The smallest period (events or nanoseconds per sample) of a sampler. The smallest number of samples of a stack is
-/// far lower.
+/// The smallest period (events or nanoseconds per sample) of a sampler. Counts that are numbers of samples
+/// have a smaller minimum and a smaller common divisor.
 const PERIOD_MIN: u64 = 1_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Pages of programming documentation: heavy markup around prose and signatures.
+//! Generates pages of programming documentation: heavy markup around prose and signatures.
 
 use super::text::Text;
 

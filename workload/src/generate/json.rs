@@ -1,4 +1,4 @@
-//! An indented JSON array of records with a fixed set of fields.
+//! Generates an indented JSON array of records with a fixed set of fields.
 
 use super::text::Text;
 

@@ -1,4 +1,4 @@
-//! A trade log as comma-separated values: sequence number, time, price, quantity, score and venue.
+//! Generates a trade log as comma-separated values: sequence number, time, price, quantity, score and venue.
 
 use super::text::Text;
 

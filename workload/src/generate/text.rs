@@ -1,29 +1,31 @@
-//! Writes random text of a bounded length: words by Zipf's law, and identifiers built from the words.
+//! Writes random text of a bounded length: words by Zipf's law, identifiers built from the words, numbers and tokens.
 
 use std::io::Write;
+use std::sync::LazyLock;
 
 use units::Prng;
 
 use crate::Popularity;
 
 /// A text under construction, up to `length` bytes.
-pub(super) struct Text {
+pub(crate) struct Text {
     out: Vec<u8>,
     length: usize,
     prng: Prng,
-    words: Vec<&'static str>,
-    ranks: Popularity,
 }
 
 impl Text {
     pub(super) fn new(length: usize, prng: Prng) -> Self {
-        let words: Vec<_> = WORDS.split_ascii_whitespace().collect();
-        let ranks = Popularity::zipf(words.len() as u64, 0.75);
-        Self { out: Vec::with_capacity(length + 1024), length, prng, words, ranks }
+        Self { out: Vec::with_capacity(length + 1024), length, prng }
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.out.len() >= self.length
+        self.free_bytes() == 0
+    }
+
+    /// Returns the bytes up to the length of the text.
+    pub(super) fn free_bytes(&self) -> usize {
+        self.length.saturating_sub(self.out.len())
     }
 
     pub(super) fn finish(mut self) -> Vec<u8> {
@@ -32,7 +34,26 @@ impl Text {
     }
 
     pub(super) fn put(&mut self, text: &str) {
-        self.out.extend_from_slice(text.as_bytes());
+        self.put_bytes(text.as_bytes());
+    }
+
+    pub(super) fn put_bytes(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Appends random bytes.
+    pub(super) fn put_random(&mut self, bytes: usize) {
+        let begin = self.out.len();
+        self.out.resize(begin + bytes, 0);
+        self.prng.fill(&mut self.out[begin..]);
+    }
+
+    /// Appends random hexadecimal digits.
+    pub(super) fn put_hexadecimal(&mut self, digits: usize) {
+        for _ in 0..digits {
+            let digit = b"0123456789abcdef"[self.prng.below(16) as usize];
+            self.out.push(digit);
+        }
     }
 
     pub(super) fn put_format(&mut self, arguments: std::fmt::Arguments<'_>) {
@@ -41,12 +62,13 @@ impl Text {
 
     /// Returns a word of the language. Words come up by Zipf's law.
     pub(super) fn word(&mut self) -> &'static str {
-        self.words[self.ranks.draw(&mut self.prng) as usize]
+        VOCABULARY.words[VOCABULARY.ranks.draw(&mut self.prng) as usize]
     }
 
     /// Returns any word. All words have the same probability.
     pub(super) fn rare_word(&mut self) -> &'static str {
-        self.words[self.prng.below(self.words.len() as u64) as usize]
+        let words = &VOCABULARY.words;
+        words[self.prng.below(words.len() as u64) as usize]
     }
 
     pub(super) fn one_of(&mut self, choices: &[&'static str]) -> &'static str {
@@ -62,6 +84,18 @@ impl Text {
         low + self.prng.below(high - low + 1)
     }
 }
+
+/// The words of the language, and how often each is used.
+struct Vocabulary {
+    words: Vec<&'static str>,
+    ranks: Popularity,
+}
+
+static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| {
+    let words: Vec<_> = WORDS.split_ascii_whitespace().collect();
+    let ranks = Popularity::zipf(words.len() as u64, 0.75);
+    Vocabulary { words, ranks }
+});
 
 /// The words of the text: frequent English words first, then the vocabulary of a technical manual.
 const WORDS: &str = "\

@@ -1,5 +1,5 @@
-//! Computes the cost of one op from its size and from how well the data compresses. It also computes the least time
-//! between the starts of jobs. The module is arithmetic on the points of a profile, and knows no device.
+//! Computes the cost of one op from its size and from how well the data compresses, and the least time
+//! between the starts of jobs. The inputs are the points of a profile.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -10,12 +10,12 @@ use super::Figure;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpProfile {
-    /// The time from submission to completion of a single job, by uncompressed size. The sizes rise.
+    /// The time from submission to completion of a single job, in ascending order of the uncompressed size.
     pub latency: Vec<LatencyPoint>,
-    /// The time per page of a batch, by the pages in flight. The counts rise. Software on a core has no points here.
+    /// The time per page of a batch, in ascending order of the pages in flight. Empty for software on a core.
     #[serde(default)]
     pub batch: Vec<BatchPoint>,
-    /// The dependence of the time on how well the data compresses. Without points the time does not depend on the data.
+    /// The dependence of the time on how well the data compresses. If empty, the data has no influence.
     #[serde(default)]
     pub ratio: Vec<RatioPoint>,
 }
@@ -44,10 +44,10 @@ pub struct BatchPoint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RatioPoint {
-    /// The compressed size as a percentage of the uncompressed size. The percentages of the points rise.
+    /// The compressed size as a percentage of the uncompressed size. The points are in ascending order.
     pub output_percent: u64,
-    /// The time as a percentage of the time on the curve's data. It applies to the part of the latency above the first
-    /// point's, and to the interval between jobs.
+    /// The time as a percentage of the time on the data of the latency curve. It applies to the interval
+    /// between jobs, and to the part of a latency above the latency of the first point.
     pub time_percent: Figure<u64>,
 }
 
@@ -67,8 +67,8 @@ impl OpProfile {
         Nanos((fixed + (whole - fixed) * self.factor(output_percent)).round() as u64)
     }
 
-    /// Returns the least time between the starts of two jobs on the whole device, however many engines are free. It is
-    /// the time per page of the largest batch, in proportion to the size.
+    /// Returns the least time between the starts of two jobs on the whole device, even if engines are free.
+    /// It is the time per 4 KiB page of the largest batch, scaled to `bytes`.
     pub fn interval(&self, bytes: u64) -> Nanos {
         Nanos(self.interval_ns(bytes).round() as u64)
     }
@@ -84,8 +84,8 @@ impl OpProfile {
         page_ns as f64 * bytes as f64 / PAGE_BYTES
     }
 
-    /// Returns the time on data of this ratio, divided by the time on the curve's data. Outside the points it is the
-    /// value of the nearest point.
+    /// Returns the factor by which the compression ratio of the data changes the time of a job. It is 1 for the data of
+    /// the latency curve. The result is linear between two points, and constant outside the range of the points.
     fn factor(&self, output_percent: f64) -> f64 {
         let at =
             |point: &RatioPoint| (point.output_percent as f64, point.time_percent.value as f64);

@@ -6,7 +6,7 @@ use units::{Nanos, Prng};
 
 use super::Figure;
 
-/// How often a job has a page fault, and how long the counted faults took.
+/// The frequency of page faults per job, and the durations of the counted faults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultTail {
@@ -20,7 +20,7 @@ pub struct FaultTail {
     pub max_us: Option<Figure<u64>>,
 }
 
-/// The number of page faults whose duration lies between two bounds.
+/// The number of page faults whose duration is between two bounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultBucket {

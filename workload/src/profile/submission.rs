@@ -1,5 +1,4 @@
-//! Computes the cost of a submission for the submitting core. The module is arithmetic on the points of a profile, and
-//! submits nothing.
+//! Computes the cost of a submission for the submitting core from the points of a profile.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -7,7 +6,7 @@ use units::Nanos;
 use super::Figure;
 use super::curve::{LatencyPoint, line};
 
-/// How jobs reach an accelerator, and how many jobs it holds.
+/// The submission path and the capacity of an accelerator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accelerator {
@@ -19,12 +18,12 @@ pub struct Accelerator {
     pub work_queues: Option<Figure<u64>>,
     /// The number of jobs that all queues hold together. Further submissions are refused.
     pub entries_total: Figure<u64>,
-    /// The time after the submission at which the first poll of a typical job pays (ns).
+    /// The time from the submission of a typical job to the earliest poll that is worthwhile (ns).
     pub expected_poll_ns: Figure<u64>,
-    /// The cost of a single submission for the submitting core, by the bytes of the job. A list of one point is a
-    /// constant. Beyond the last point the last slope continues.
+    /// The time that the submitting core spends on a single submission, by the size of the job. A list of one
+    /// point is a constant. Beyond the last point the last slope continues.
     pub submit: Vec<LatencyPoint>,
-    /// The cost of each submission in a batch without polls. Without points each costs as much as a single submission.
+    /// The cost of each submission in a batch without polls. If empty, each costs as much as a single one.
     #[serde(default)]
     pub submit_batch: Vec<SubmitBatchPoint>,
 }
@@ -50,8 +49,8 @@ pub struct SubmitBatchPoint {
 }
 
 impl Accelerator {
-    /// Returns the cost of the `nth` submission without a poll in between. The first n submissions together cost n
-    /// times the curve's value at n. The dependence on the size is that of single submissions.
+    /// Returns the cost of the `nth` submission of a batch without polls: the cost of a single submission of
+    /// this size, scaled by the ratio of the `nth` to the first submission in `submit_batch`.
     pub(super) fn submit(&self, bytes: u64, nth: u64) -> Nanos {
         let lone = line(&self.submit, bytes);
         let Some(first) = self.submit_batch.first().filter(|_| nth > 1) else {

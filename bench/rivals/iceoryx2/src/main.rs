@@ -1,13 +1,13 @@
-//! iceoryx2 where `drivers/benches/lane.rs` has a lane: round trips of values that nobody reads, by size, to a second
-//! process that answers without any work, both polling on cores of their own. A value is published there and an answer
-//! back, each in memory that the publisher wrote anew; both are shown to the other side and neither is looked at. (The
-//! lane's client copies its answer out, of the same 512 bytes.) The loan of the memory is not timed.
+//! Measures iceoryx2 as `drivers/benches/lane.rs` measures a lane: the times of round trips, by value size,
+//! to a second process that answers without any work. Both processes poll, each on a separate core. Value and
+//! answer are published in memory that the publisher has just written. The receiver does not read them. (The
+//! lane's client copies its answer of 512 bytes.) The time to loan the memory is not included.
 //!
-//! Columns are the lane's; who polls rings no bell, and nothing is copied. `--quick` runs each size shortly. From the
-//! top of the repository, on a machine that does nothing else:
+//! The columns are those of the lane's benchmark. Wake-ups and copied bytes are always zero. `--quick` makes
+//! fewer round trips. Run these commands from the top of the repository, on an otherwise idle machine:
 //!
-//! - `cargo run --release --manifest-path bench/rivals/iceoryx2/Cargo.toml --target-dir target/rivals`;
-//! - `cargo bench -p drivers --bench lane -- own-cores.polled`, whose rows `in place` are what to compare with
+//! - `cargo run --release --manifest-path bench/rivals/iceoryx2/Cargo.toml --target-dir target/rivals`
+//! - `cargo bench -p drivers --bench lane -- own-cores.polled`, of which the rows `in_place` are comparable
 
 use std::error::Error;
 use std::process::{Child, Command};
@@ -54,7 +54,7 @@ fn measure(bytes: usize, trips: usize) -> Result<Vec<Duration>, Problem> {
         let value = end.written(bytes)?;
         let start = Instant::now();
         if value.send()? == 0 {
-            // The service has not come yet.
+            // The service has not subscribed yet.
             service.check()?;
             std::thread::sleep(Duration::from_millis(1));
             continue;
@@ -68,19 +68,19 @@ fn measure(bytes: usize, trips: usize) -> Result<Vec<Duration>, Problem> {
             }
         }
         times.push(start.elapsed());
-        breathe();
+        pause();
     }
     end.written(FAREWELL_BYTES)?.send()?;
     service.0.wait()?;
     Ok(times)
 }
 
-/// Answers every value, until one of the length that says goodbye.
+/// Answers every value until a value of `FAREWELL_BYTES` arrives.
 fn serve(name: &str) -> Result<(), Problem> {
     pin(SERVICE_CORE)?;
     let end = End::open(name, ["back", "there"], ANSWER_BYTES)?;
     let client = std::os::unix::process::parent_id();
-    // Written before it is asked for, as the time that it takes is not the hop's.
+    // The first answer is written here, so that the time to write it is not in the round trip.
     let mut answer = Some(end.written(ANSWER_BYTES)?);
     let mut looks = 0_u32;
     loop {
@@ -101,7 +101,7 @@ fn serve(name: &str) -> Result<(), Problem> {
     }
 }
 
-/// One side: values go out under the one name and come in under the other.
+/// One end of the connection. Values are sent under one name and received under another.
 struct End {
     publisher: Publisher<ipc::Service, [u8], ()>,
     subscriber: Subscriber<ipc::Service, [u8], ()>,
@@ -115,7 +115,7 @@ impl End {
             let name = ServiceName::new(&format!("{name}/{way}"))?;
             Ok(node.service_builder(&name).publish_subscribe::<[u8]>().open_or_create()?)
         };
-        // The way back first: whoever can be heard can hear.
+        // The subscriber is created first, so that an end whose values arrive can also receive.
         let subscriber = service(back)?.subscriber_builder().create()?;
         let out = service(out)?;
         let publisher = out.publisher_builder().initial_max_slice_len(bytes_max).create()?;
@@ -129,7 +129,7 @@ impl End {
     }
 }
 
-/// The service's process; it ends with its client.
+/// The service's process, which is killed when this value is dropped.
 struct Service(Child);
 
 impl Service {
@@ -153,8 +153,8 @@ impl Drop for Service {
     }
 }
 
-/// Long enough for the service to write the next answer.
-fn breathe() {
+/// Waits long enough for the service to write the next answer.
+fn pause() {
     let start = Instant::now();
     while start.elapsed() < Duration::from_micros(20) {
         std::hint::spin_loop();
@@ -172,11 +172,11 @@ const SERVICE_CORE: usize = 1;
 
 const SIZES: [usize; 4] = [64, 4 << 10, 16 << 10, 64 << 10];
 
-/// What the lane's answers have: the smallest buffer of its pools.
+/// The size of an answer (bytes). It equals the smallest buffer of the lane's pools.
 const ANSWER_BYTES: usize = 512;
 
-/// No value is so short.
+/// The size of the value that ends the service (bytes). No other value is as short.
 const FAREWELL_BYTES: usize = 1;
 
-/// A look at the other process is a system call.
+/// The number of polls between two checks that the other process is alive, because a check is a system call.
 const LOOKS_PER_CHECK: u32 = 1 << 20;

@@ -28,7 +28,7 @@ const SERVERS: u32 = 8;
 const LOAD: f64 = 0.8;
 /// The mean service time. NeXosim counts whole nanoseconds, so rounding would distort much shorter times.
 const SERVICE_NS: f64 = 1e6;
-/// Erlang's C for eight servers at this load, times the mean wait of those who wait, in service times.
+/// The mean wait of a request in service times: Erlang's C, times the mean wait of requests that wait.
 const WAIT: f64 = 0.2860;
 const RUNS: usize = 7;
 
@@ -50,7 +50,7 @@ fn main() -> Result<(), Problem> {
     Ok(())
 }
 
-/// Arrivals plus departures a second of this thread's time.
+/// Returns the arrivals plus departures per second of this thread's CPU time.
 fn rate(ports: bool, requests: u64, seed: u64, tolerance: f64) -> Result<f64, Problem> {
     let wait_ns = Arc::new(AtomicU64::new(0));
     let station = Station::new(requests, seed, !ports, Arc::clone(&wait_ns));
@@ -110,11 +110,11 @@ impl Source {
 struct Station {
     #[serde(skip, default = "Draws::none")]
     draws: Draws,
-    /// Whether it makes its own arrivals, so many.
+    /// True if the station schedules its arrivals itself.
     alone: bool,
     left: u64,
     busy: u32,
-    /// When each of those who wait came.
+    /// The arrival times of the waiting requests.
     waiting: VecDeque<MonotonicTime>,
     wait_ns: u64,
     departures_left: u64,
@@ -197,19 +197,19 @@ impl Draws {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// For a model brought back from a saved state, which this bench never does.
+    /// Returns draws for a model that is restored from a saved state, which this benchmark never does.
     fn none() -> Self {
         Self::new(0)
     }
 
-    /// An exponential time, one nanosecond at least: NeXosim refuses to schedule at once.
+    /// Returns an exponential time of at least 1 ns, because NeXosim refuses events at the current time.
     fn time(&mut self, mean_ns: f64) -> Duration {
         let unit: f64 = Exp1.sample(&mut self.0);
         Duration::from_nanos((unit * mean_ns) as u64 + 1)
     }
 }
 
-/// Processor time of this thread (s): neighbours on the machine take none of it.
+/// Returns the CPU time of this thread (s), which other processes do not affect.
 fn processor_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9

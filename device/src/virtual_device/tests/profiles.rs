@@ -208,9 +208,9 @@ fn working_time_is_read_only_for_tight_jobs() {
     assert_eq!(asked("dsa", &Task::Copy), (1, 1), "as fast as the emulation");
 }
 
-/// Compares one request of \[OffloadSched\] table 4.2: 8 KiB are encrypted on the core and then compressed. The
-/// published throughput and median of a row do not agree: both are up to 4.3 % from their middle, so the tolerance is
-/// 4.5 %.
+/// Compares the profiles with \[OffloadSched\] table 4.2, where a request encrypts 8 KiB on the core and then
+/// compresses them. The published throughput and median of a row do not agree: each is up to 4.3 % from their
+/// middle. The tolerance is therefore 4.5 %.
 #[test]
 fn the_calibrated_profiles_meet_table_4_2() {
     let (core, device) = (profile("epyc7542-isal"), profile("bluefield2"));
@@ -219,19 +219,19 @@ fn the_calibrated_profiles_meet_table_4_2() {
     let sync = encrypt + compression(&device).latency(8_192).0 as f64 / 1e3;
     let switches = 0.1;
     let busy = encrypt + device.submit(8_192).0 as f64 / 1e3 + switches;
-    for (request_us, thousands_per_s, median_us, inside) in
+    for (request_us, thousands_per_s, median_us, service_share) in
         [(software, 28.1, 38.4, 1.0), (sync, 39.3, 27.6, 1.0), (busy, 60.2, 36.1, 2.0)]
     {
         let rate_off = 1e3 / request_us / thousands_per_s;
-        let median_off = inside * request_us / median_us;
+        let median_off = service_share * request_us / median_us;
         assert!((rate_off - 1.0).abs() < 0.045, "{thousands_per_s} K/s: {rate_off}");
         assert!((median_off - 1.0).abs() < 0.045, "{median_us} us: {median_off}");
     }
     assert!((27.6 / 1.045..38.4 * 1.045).contains(&sync));
 }
 
-/// Compares with \[OffloadSched\] chapter 2. The break-even is near 256 B at the median of the data. From 8 KiB on,
-/// the time on-chip is within 25 % of the time off-chip, without what the submitting core spends.
+/// Compares the profiles with \[OffloadSched\] chapter 2. The break-even is near 256 B for median data. From
+/// 8 KiB on, off-chip takes at most 25 % longer than on-chip, without the time of the submitting core.
 #[test]
 fn the_calibrated_profiles_meet_chapter_2() {
     let [core, host, arm] = ["epyc7542-isal", "bluefield2", "bluefield2-arm"].map(profile);

@@ -54,7 +54,7 @@ impl Engine for Stored {
     }
 }
 
-/// The largest block (bytes). Its length has 16 bits. The kind, the length and the complement of the length precede
-/// it.
+/// The largest stored block (bytes), because its length has 16 bits. The kind, the length and the complement
+/// of the length precede the block.
 const BLOCK_BYTES_MAX: usize = 65_535;
 const HEADER_BYTES: usize = 5;

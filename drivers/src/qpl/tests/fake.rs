@@ -30,7 +30,7 @@ pub(super) struct Script {
     pub(super) looks_like_software: bool,
     pub(super) job_bytes: u32,
     pub(super) init_status: u32,
-    /// True if the structure is that of a library whose structure is longer.
+    /// True if the state pointers are those of a library with a longer structure.
     pub(super) shifted_state: bool,
 }
 

@@ -26,12 +26,12 @@ device_contract!(@checks fake_hardware, Arc::new(opened(Path::Hardware)),
     accepts_exactly_what_it_advertises,
     hands_back_the_job_that_a_full_queue_refuses,
     says_that_a_result_does_not_fit,
-    survives_a_queue_dropped_with_jobs_inside,
+    survives_a_queue_dropped_with_jobs_in_flight,
     serves_many_threads_at_once,
     gives_the_published_answers,
     runs_every_kernel_at_every_size,
     refuses_tampered_ciphertext,
-    says_that_a_kernel_has_no_room,
+    says_that_the_output_is_too_small,
 );
 device_contract!(fake_auto, Arc::new(opened(Path::Auto)));
 
@@ -78,7 +78,7 @@ fn counted(device: &Qpl, name: &str) -> u64 {
 }
 
 #[test]
-fn a_job_is_inside_until_the_device_is_done() {
+fn a_job_is_in_flight_until_the_device_is_done() {
     let device = opened(Path::Hardware);
     let mut queue = queue(&device);
     let text = b"a rose is a rose".repeat(20);

@@ -62,9 +62,9 @@ impl By {
 pub(super) enum Per {
     /// The CPU time of the service's thread.
     Thread,
-    /// The CPU time of the process, because each connection has its own thread.
+    /// The CPU time of the process. It is used if each connection has its own thread.
     Process,
-    /// The wall time of the core, because the core runs other threads of the service in the meantime.
+    /// The wall time of the core. It is used if the core runs another thread of the service while one waits.
     Wall,
 }
 
@@ -85,10 +85,10 @@ impl Case {
     }
 }
 
-/// Returns every case that is not held out, with the A/A run first. Ciphers and codecs are called seldom, and a call
-/// takes long compared with the other work. The shares of these calls were chosen for the first microbenchmark, which
-/// did not see the time that a kernel adds to the work around it. The present microbenchmark sees some of that time,
-/// and the held-out cases call their kernels more often.
+/// Returns every case that is not held out, with the A/A run first. Only a small share of the requests calls
+/// a cipher or a codec. These shares were chosen for the first microbenchmark, which did not measure the time
+/// that a kernel adds to the rest of a request. The present microbenchmark measures some of it, and the
+/// held-out cases call their kernels more often.
 pub(super) fn all() -> Vec<Case> {
     [on_chip(), off_chip(), remote()].concat()
 }
@@ -137,7 +137,7 @@ fn remote() -> Vec<Case> {
     ]
 }
 
-/// The bounds of value sizes (bytes). The logarithms of the sizes are evenly distributed between them.
+/// The least and the greatest value size (bytes). The sizes between them have a log-uniform distribution.
 const VALUES: (u64, u64) = (512, 8 << 10);
 const PAGES: (u64, u64) = (2 << 10, 16 << 10);
 const DOCUMENTS: (u64, u64) = (16 << 10, 128 << 10);
@@ -147,7 +147,7 @@ const SYNC: (Threading, Strategy) = (Threading::Sync, Strategy::OnChip);
 const OFF_SYNC: (Threading, Strategy) = (Threading::Sync, Strategy::OffChip);
 const OFF_ASYNC: (Threading, Strategy) = (Threading::Async, Strategy::OffChip);
 const OFF_SYNC_OS: (Threading, Strategy) = (Threading::SyncOs, Strategy::OffChip);
-/// The design of a remote service, for which the connection's thread receives the answers.
+/// The design with a remote service. The thread of the connection receives the responses.
 const REMOTE: (Threading, Strategy) = (Threading::AsyncDistinct, Strategy::Remote);
 
 fn case(

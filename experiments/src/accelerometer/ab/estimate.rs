@@ -1,5 +1,5 @@
-//! The estimate of the speedup by the model's own equations. The inputs are the unaccelerated run and a microbenchmark,
-//! and no measurement of the accelerated service. Cycles are nanoseconds of the host: ratios do not depend on that.
+//! The estimate of the speedup by the model's own equations. Its inputs come from the unaccelerated run and a
+//! microbenchmark, not from the accelerated service. Cycles are nanoseconds here, which changes no ratio.
 
 use model::{Design, Parameters, Strategy, Threading, Values};
 
@@ -19,8 +19,8 @@ pub(super) struct Unaccelerated {
 pub(super) enum Call {
     /// The core waits for the call. The average call takes a fixed time and a time for its bytes.
     Awaited { fixed_ns: f64, bytes_ns: f64 },
-    /// The core does other work during the call. The call takes the time that the host still spends, which includes one
-    /// thread switch, and the time of the device.
+    /// The core does other work during the call. A call takes `host_ns` on the host, which includes its
+    /// thread switches of `switch_ns` each, and `device_ns` on the device.
     Beside { host_ns: f64, switch_ns: f64, device_ns: f64 },
 }
 
@@ -94,8 +94,8 @@ fn switches(design: &Design) -> f64 {
     }
 }
 
-/// Fits a line to the points (x, y) by least squares. Returns the part of y that does not depend on x, and the part
-/// that does, at the mean of x. Neither is below 0.
+/// Fits a line to the points (x, y) by least squares. Returns the two parts of y at the mean of x: the part
+/// that does not depend on x, and the part that does. Both are at least 0.
 pub(super) fn line(points: &[(f64, f64)]) -> (f64, f64) {
     let count = points.len().max(1) as f64;
     let mean = |value: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;

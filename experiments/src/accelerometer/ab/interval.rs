@@ -1,11 +1,11 @@
-//! A median and its confidence interval. The interval assumes nothing about the distribution: its ends are two of the n
-//! values, whose ranks are far enough from the middle.
+//! A median and its confidence interval. The interval does not depend on the distribution: its ends are two
+//! of the n sorted values, chosen by their ranks as in a sign test.
 
 /// A median with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Interval {
     pub(super) median: f64,
-    /// The interval, or None with fewer than the six values that it needs.
+    /// The interval, or None if there are fewer than six values.
     pub(super) ci95: Option<[f64; 2]>,
 }
 
@@ -21,7 +21,7 @@ impl Interval {
         Some(Self { median: f64::midpoint(low, high), ci95 })
     }
 
-    /// Returns the absolute distance from 1 (percent).
+    /// Converts an interval of a ratio into the interval of the ratio's absolute distance from 1 (percent).
     pub(super) fn error_percent(self) -> Self {
         let off = |ratio: f64| 100.0 * (ratio - 1.0).abs();
         let ci95 = self.ci95.map(|[low, high]| {
@@ -33,8 +33,8 @@ impl Interval {
     }
 }
 
-/// Returns how many values may be left off at either end. The probability that the median lies outside is at most 2.5 %
-/// per side.
+/// Returns the number of sorted values that are outside the 95 % interval at each end, or None if there are
+/// too few values. The probability that the true median is outside is at most 2.5 % per side.
 fn rank(count: usize) -> Option<usize> {
     let (mut term, mut below) = (0.5f64.powi(count as i32), 0.0);
     for rank in 0..count / 2 {

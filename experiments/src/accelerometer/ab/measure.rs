@@ -33,20 +33,20 @@ pub(super) struct Round {
     pub(super) before_ns: f64,
     pub(super) after_ns: f64,
     pub(super) estimate: Estimate,
-    /// The time of a request by stage without acceleration (ns), with the time of other threads of the process. `after`
-    /// is the same time with acceleration.
+    /// The time of a request by stage without acceleration (ns). It includes the other threads of the
+    /// process. `after` is the time with acceleration.
     pub(super) before: Parts,
     pub(super) after: Parts,
     /// The time that the unaccelerated kernel adds to the rest of a request, measured by the microbenchmark (ns).
     pub(super) beside_ns: f64,
-    /// The time of the microbenchmark's other work, divided by the time of the work that it replaces.
+    /// The time of the microbenchmark's filler work, divided by the time of the work that it replaces.
     pub(super) filler: f64,
     /// The time of a watched request without acceleration, less the cost of the clock, divided by the time of an
     /// unwatched request.
     pub(super) watched: f64,
 }
 
-/// The time of a request by stage (ns). The last part is that of the other threads.
+/// The time of a request by stage (ns). The last element is the time of the process's other threads.
 pub(super) type Parts = [f64; Stage::ALL.len() + 1];
 
 impl Round {
@@ -136,8 +136,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Runs the microbenchmark: it makes the requests of this round, with other work in the place of the service. It
-    /// calls the unaccelerated and the accelerated kernel among that work.
+    /// Runs the microbenchmark: it makes the requests of this round, with filler work in place of the
+    /// service. It runs without kernel calls, with the unaccelerated kernel, and with the accelerated kernel.
     fn filled(
         &self,
         counts: &Counts,
@@ -171,7 +171,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Runs a task. Returns the cost of each of its requests or calls (ns).
+    /// Runs a task. Returns the sample and the cost per request or call (ns).
     fn cost(&self, team: &Team, task: Task) -> Result<(Sample, f64), String> {
         let (sample, elapsed_ns) = team.run(task)?;
         let ns = match self.case.per {
@@ -186,8 +186,8 @@ impl<'a> Bench<'a> {
         team.run_alone(Task { what: What::Watch, seed, count: count.max(1) })
     }
 
-    /// Returns the cost of a call of the accelerated kernel. If the core waits, the kernel runs alone over inputs of
-    /// four sizes, which show which part of the cost does not depend on the size.
+    /// Returns the cost of a call of the accelerated kernel. If the core waits for the call, the kernel also
+    /// runs alone on inputs of four sizes, to find the part of the cost that does not depend on the size.
     fn call(&self, filled: &Filled, counts: &Counts, seed: u64) -> Result<Call, String> {
         let host_ns = filled.host_ns();
         if self.case.design.threading == Threading::Sync {
@@ -212,7 +212,7 @@ impl<'a> Bench<'a> {
         Ok(Call::Beside { host_ns, switch_ns, device_ns: filled.device_ns })
     }
 
-    /// Finds how many requests and calls fill a slice, and how many pieces of other work replace the service.
+    /// Finds how many requests and calls fill a slice, and how much filler work replaces the service.
     fn counts(&self) -> Result<Counts, String> {
         let few = |what, count| Task { what, seed: 1, count };
         let slice_ns = self.slice_ns;
@@ -238,8 +238,8 @@ impl<'a> Bench<'a> {
         Ok(counts)
     }
 
-    /// Returns how many pieces of other work per MiB make a request take as long as a service's request without the
-    /// kernel.
+    /// Returns the number of pieces of filler work per MiB that makes a request take `rest_ns`. This is the time of a
+    /// request of the service without its kernel calls.
     fn pieces_per_mib(&self, rest_ns: f64, requests: usize) -> Result<u64, String> {
         let mut pieces = PIECES_FIRST;
         for _ in 0..PIECES_TRIES {
@@ -258,7 +258,7 @@ struct Counts {
     requests: usize,
     /// The number of kernel calls in one quarter of the microbenchmark.
     calls: usize,
-    /// The number of pieces of other work for each MiB that a request reads.
+    /// The number of pieces of filler work for each MiB that a request reads.
     pieces_per_mib: u64,
 }
 
@@ -268,53 +268,54 @@ impl Counts {
         ((self.slice_ns / each_ns.max(1.0)) as usize).max(LEAST)
     }
 
-    /// Adapts the amount of other work. `filler` is its time divided by the time of the work that it replaces. The
-    /// change goes half of the way, because one slice may be an outlier.
+    /// Divides the amount of filler work by the square root of `filler`, which is its time divided by the
+    /// time of the work that it replaces. The root limits the effect of an outlier.
     fn follow(&mut self, filler: f64) {
         let times = filler.clamp(1.0 / FOLLOWED, FOLLOWED).sqrt();
         self.pieces_per_mib = ((self.pieces_per_mib as f64 / times) as u64).max(1);
     }
 }
 
-/// The cost of a request in the microbenchmark, with other work in the place of the service (ns).
+/// The cost of a request in the microbenchmark, with filler work in place of the service (ns).
 struct Filled {
     /// The cost without the kernel.
     without_ns: f64,
-    /// The cost with the unaccelerated kernel. `software_kernel_ns` is its part between the kernel's begin and end.
+    /// The cost with the unaccelerated kernel. `software_kernel_ns` is the kernel's part of it.
     software_ns: f64,
     software_kernel_ns: f64,
     /// The cost with the accelerated kernel.
     accelerated_ns: f64,
     /// The number of kernel calls per request.
     calls: f64,
-    /// The time of a call that the device reports.
+    /// The time of a call that the device reports (ns).
     device_ns: f64,
 }
 
 impl Filled {
-    /// Returns the time that the unaccelerated kernel adds to the rest of a request, through the caches and through the
-    /// time that passes.
+    /// Returns the time that the unaccelerated kernel adds to the rest of a request (ns), for example because
+    /// it evicts data from the caches.
     fn beside_ns(&self) -> f64 {
         self.software_ns - self.without_ns - self.software_kernel_ns
     }
 
-    /// Returns the whole cost of an accelerated call.
+    /// Returns the whole cost of an accelerated call (ns).
     fn host_ns(&self) -> f64 {
         ((self.accelerated_ns - self.without_ns) / self.calls).max(0.0)
     }
 }
 
-/// Returns the average request of the unaccelerated run. The kernel's time comes from the watched requests. The time
-/// that the kernel adds to the rest of a request is added to it.
+/// Returns the average request of the unaccelerated run. The kernel's time is its stage in the watched
+/// requests plus `beside_ns`, the time that it adds to the rest of a request.
 fn unaccelerated(case: &Case, watched: &Sample, parts: &Parts, beside_ns: f64) -> Unaccelerated {
     let calls = (watched.calls as f64 / watched.count.max(1) as f64).max(f64::MIN_POSITIVE);
     let kernel_ns = (parts[case.kernel.stage() as usize] + beside_ns).max(f64::MIN_POSITIVE);
     Unaccelerated { request_ns: parts.iter().sum(), calls, kernel_ns }
 }
 
-/// Returns the stages of a watched request, scaled so that they add up to `request_ns`. The process's other threads are
-/// included where they count. A watched request takes longer because it reads the clock, so that excess is subtracted
-/// first, up to the greatest cost of the reads. The machine causes the remaining difference, in either direction.
+/// Returns the time by stage of a watched request (ns). With [`Per::Process`] it includes the process's other threads.
+/// A watched request takes longer than `request_ns`, because it reads the clock. This cost is subtracted first, with at
+/// most [`LOOK_NS_MAX`] per read. The stages are then scaled so that they add up to `request_ns`, because the machine
+/// causes the remaining difference.
 fn parts(watched: &Sample, request_ns: f64, per: Per) -> Parts {
     let count = watched.count.max(1) as f64;
     let mut parts = [0.0; Stage::ALL.len() + 1];
@@ -337,17 +338,17 @@ fn parts(watched: &Sample, request_ns: f64, per: Per) -> Parts {
 
 const FEW: usize = 300;
 const LEAST: usize = 60;
-/// The first guess of the pieces of other work per MiB. With it a request passes once over the bytes that it reads.
+/// The initial number of pieces of filler work per MiB. With it, a request processes each byte once.
 const PIECES_FIRST: f64 = 1_024.0;
 const PIECES_TRIES: usize = 5;
 const PIECES_MAX: f64 = 1e9;
-/// A slice whose other work is off by more than this factor is an outlier.
+/// The greatest factor by which filler work may be off. A slice with a larger factor is an outlier.
 const FOLLOWED: f64 = 4.0;
-/// The warm-up requests per key. After them hardly any request is new.
+/// The number of warm-up requests per key. After the warm-up, few requests occur for the first time.
 const FILLED_WARM_PER_KEY: usize = 5;
-/// The greatest cost of reading the clock (ns). The read waits for all code in front of it, and all code behind it
-/// waits for the read.
+/// The greatest cost of reading the clock (ns). The read waits for all earlier instructions, and all later
+/// instructions wait for the read.
 const LOOK_NS_MAX: f64 = 80.0;
-/// The approximate time of a thread switch, from which the number of switches in a slice follows (ns).
+/// The approximate time of a thread switch (ns). It determines the number of switches in a slice.
 const SWITCH_NS: f64 = 10e3;
 const SWITCHES_MAX: usize = 2_000;

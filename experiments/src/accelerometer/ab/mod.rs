@@ -40,8 +40,8 @@ impl Cases {
     }
 }
 
-/// Measures every case. A case that does not start or fails has no numbers, and the others keep theirs. An interrupted
-/// run keeps the cases that are done.
+/// Measures every requested case. A case that fails has no numbers and does not affect the other cases. An
+/// interrupted run keeps the finished cases.
 ///
 /// # Errors
 /// An option is out of range.

@@ -1,5 +1,5 @@
-//! The A/B runs' part of the page: measured and estimated gains, the errors compared with those of simpler
-//! expectations, and where the time of a request went with and without acceleration. The module measures nothing.
+//! The A/B runs' part of the page: measured and estimated gains, the errors of the model and of simpler
+//! estimates, and the time of a request by stage. The module measures nothing.
 
 use report::{
     BarSeries, Bars, Category, Column, Figure, Layout, Origin, Panel, Plot, Section, Table,

@@ -20,10 +20,10 @@ impl Plan {
     /// # Errors
     /// An option is out of range; the text names it.
     pub(super) fn new(options: &Options) -> Result<Self, Problem> {
-        let (rounds, slice) = if options.quick { QUICK } else { WHOLE };
+        let (rounds, slice) = if options.measurement.quick { QUICK } else { WHOLE };
         let plan = Self {
-            rounds: options.runs.unwrap_or(rounds),
-            slice: options.duration.unwrap_or(slice),
+            rounds: options.measurement.runs.unwrap_or(rounds),
+            slice: options.measurement.duration.unwrap_or(slice),
         };
         plan.check().map_err(Problem::Usage)?;
         Ok(plan)

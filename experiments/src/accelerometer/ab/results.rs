@@ -21,7 +21,7 @@ pub(super) fn write(rows: &mut Rows, found: &[Measurements]) {
     totals(rows, "held_out_", held_out);
 }
 
-/// Adds the totals of the valid cases. If one case is invalid, no total is judged.
+/// Adds the totals of the valid cases. If one case is invalid, no total is compared with its limit.
 fn totals(rows: &mut Rows, set: &str, found: Vec<&Measurements>) {
     if found.is_empty() {
         return;
@@ -129,10 +129,10 @@ impl Measurements {
         self.ratio(expected).map(Interval::error_percent)
     }
 
-    /// Returns the error by part of a request (percent of the estimated time). The kernel's part is the time of the
-    /// accelerated kernel beyond its estimate. Another stage's part is its time with acceleration less its time
-    /// without. The last part is the time that the kernel adds to the other stages, which the estimate assumes to be
-    /// gone. In a round the parts add up to the error of the estimate.
+    /// Returns the error by part of a request (percent of the estimated time). The kernel's part is the time
+    /// of the accelerated kernel beyond its estimate. Another stage's part is its time with acceleration less
+    /// its time without. The part `beside` is the time that the kernel adds to the other stages, which the
+    /// estimate assumes to be saved. In a round the parts add up to the error of the estimate.
     pub(super) fn off_by_part(&self) -> Vec<(String, String, Interval)> {
         let kernel = self.case.kernel.stage() as usize;
         let of_kernel = self.over_rounds(|round| round.kernel_off_pct(kernel));
@@ -234,13 +234,13 @@ type Side = (&'static str, fn(&Round) -> &Parts);
 pub(super) const SIDES: [Side; 2] =
     [("before", |round| &round.before), ("after", |round| &round.after)];
 
-/// The index from which on the parts are waiting, sleep and other threads. They count as the kernel's time, for every
+/// The index of the first part that is waiting, sleep or other threads. These parts count as time of the
 /// kernel.
 const WAIT: usize = Stage::Wait as usize;
 /// The number of parts that a cause names.
 const CAUSES: usize = 3;
 
-/// The greatest error in \[Accelerometer\] (percent), which is the limit for ours.
+/// The greatest error that \[Accelerometer\] reports (percent). It is the limit for the errors here.
 const ERROR_MOST: f64 = 3.7;
 const ERROR_MEDIAN: f64 = 2.0;
 const GAIN_LEAST: f64 = 10.0;

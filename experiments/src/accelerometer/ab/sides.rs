@@ -1,5 +1,5 @@
-//! The two sides of a case: the same service over the same items on the same core. One of them has the accelerator. The
-//! module measures nothing.
+//! The two sides of a case: the same service over the same items on the same core. Only side B has the
+//! accelerator. The module measures nothing.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -18,9 +18,9 @@ use workload::DeviceProfile;
 
 use super::cases::{By, Case};
 use drivers::ENGINES;
-use harness::{Machine, PATIENCE, Process};
+use harness::{Machine, Process, TIMEOUT};
 
-/// Both sides, started and warm.
+/// Both sides of a case, started and warmed up.
 pub(super) struct Sides {
     pub(super) a: Team,
     pub(super) b: Team,
@@ -47,12 +47,7 @@ impl Sides {
         let (core, other) = (machine.core(0, CORES), machine.core(1, CORES));
         let accelerator = Accelerator::start(case.by, other)?;
         let load = Arc::new(Load::new(&case.mix).map_err(|error| error.to_string())?);
-        let options = Options {
-            limit: STORE_BYTES,
-            item_bytes_max: ByteCount::mib(1),
-            evict: false,
-            seed: SEED,
-        };
+        let options = Options { limit: STORE_BYTES, evict: false, seed: SEED };
         let store = Arc::new(Embedded::new(options));
         let side = |accelerated: bool| {
             let (store, load, runner_case) = (Arc::clone(&store), Arc::clone(&load), case.clone());
@@ -82,7 +77,7 @@ impl Sides {
         Ok(sides)
     }
 
-    /// Makes every result that an emulation will need, and fills the caches.
+    /// Serves requests until the emulation has all results that it will need and the caches are filled.
     fn warm(&self, case: &Case) -> Result<(), String> {
         let count = WARM_REQUESTS_PER_KEY * case.mix.keys;
         let task = Task { what: What::Serve, seed: SEED, count };
@@ -102,8 +97,8 @@ impl Sides {
     }
 }
 
-/// Returns the implementations of both taxes for a side. A side without acceleration uses tables for the case's kernel.
-/// All other kernels use the processor's instructions.
+/// Returns the cipher and the checksum of a side. If the case's kernel has no device, side A uses tables for
+/// it, and so does side B of an A/A run. All other kernels use the processor's instructions.
 fn ops(case: &Case, accelerated: bool) -> Ops {
     let by_tables = |kernel| case.kernel == kernel && case.by.window().is_none() && !accelerated;
     // Both sides of an A/A run are equal.
@@ -140,7 +135,7 @@ impl Accelerator {
                 let service = ["--grpc-listen=127.0.0.1:0".to_owned()];
                 let (process, address) = compression_service(service, "grpc on ", core)?;
                 let address = address.parse().map_err(|error| format!("{address:?}: {error}"))?;
-                let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
+                let (timeout, connect_timeout) = (TIMEOUT, TIMEOUT);
                 let options = RemoteOptions { timeout, connect_timeout, ..Default::default() };
                 let remote = Remote::new(address, &options);
                 let remote = remote.map_err(|error| error.to_string())?;
@@ -152,7 +147,7 @@ impl Accelerator {
                 let socket = std::env::temp_dir().join(name);
                 let listen = [format!("--lane-listen={}", socket.display())];
                 let (process, _) = compression_service(listen, "lane on ", core)?;
-                let options = LaneOptions { timeout: PATIENCE, ..Default::default() };
+                let options = LaneOptions { timeout: TIMEOUT, ..Default::default() };
                 let lane = Lane::new(&socket, &options);
                 let device: Option<Arc<dyn Device>> = Some(Arc::new(lane));
                 let (_service, _socket) = (Some(process), Some(Socket(socket)));
@@ -172,7 +167,7 @@ impl Drop for Socket {
     }
 }
 
-/// Starts a compression service in software on that core. Returns the service and its address.
+/// Starts a service that compresses in software on `core`. Returns its process and its address.
 fn compression_service(
     listen: [String; 1],
     beginning: &str,
@@ -191,6 +186,6 @@ const CORES: usize = 2;
 const KEY: [u8; KEY_BYTES] = [0x5A; KEY_BYTES];
 const STORE_BYTES: ByteCount = ByteCount::mib(256);
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
-/// The warm-up requests per key. After them one in a thousand results still has to be made.
+/// The number of warm-up requests per key. After the warm-up, about 0.1 % of the results are missing.
 const WARM_REQUESTS_PER_KEY: usize = 10;
 const SEED: u64 = 17;

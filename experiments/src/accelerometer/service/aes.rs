@@ -53,7 +53,7 @@ impl Aes256 {
     }
 }
 
-/// Returns the byte of a word in a row. Row 0 is the highest byte.
+/// Returns byte `row` of a word. Byte 0 is the most significant byte.
 const fn byte(word: u32, row: usize) -> usize {
     (word >> (24 - 8 * row)) as usize & 0xFF
 }

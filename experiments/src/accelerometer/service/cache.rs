@@ -16,7 +16,7 @@ use crate::accelerometer::service::cipher::{Cipher, NONCE_BYTES, TAG_BYTES};
 use crate::accelerometer::service::request::{COMPRESSED, ENCRYPTED};
 use crate::accelerometer::service::watch::{Stage, Watch};
 
-/// The implementations of the two taxes that are not jobs.
+/// The implementations of encryption and checksums, which are not jobs.
 pub(crate) struct Ops {
     /// The cipher of encryption.
     pub(crate) cipher: Cipher,
@@ -37,7 +37,7 @@ pub(crate) struct Service {
 pub(crate) enum Step {
     /// The request is answered.
     Done,
-    /// The request goes on after this job.
+    /// The request continues after this job.
     Job(Box<Job>, Pending),
 }
 
@@ -47,7 +47,8 @@ pub(crate) enum Pending {
     Get(Bytes, u32),
     /// A set, with the key, the flags and the value.
     Set(Bytes, u32, Bytes),
-    /// A microbenchmark's job. Only its result is used.
+    /// A job that a microbenchmark submits, without a client. The service makes the stored form or the reply from the
+    /// job's result, as it does for a request, and then discards it.
     Probe,
 }
 
@@ -58,7 +59,7 @@ impl Service {
         Self { store, ops, pool, nonce: first_nonce, reply: Vec::new() }
     }
 
-    /// Returns the implementations of the two taxes that are not jobs.
+    /// Returns the implementations of encryption and checksums.
     pub(crate) fn ops(&self) -> &Ops {
         &self.ops
     }
@@ -176,8 +177,8 @@ impl Service {
         }
     }
 
-    /// Decrypts a value that [`seal`] encrypted and returns it without its header. It uses a buffer of the pool,
-    /// because otherwise the measurement would include whether the allocator keeps or returns memory.
+    /// Decrypts a value that [`seal`] encrypted and returns it without its header. It decrypts into a buffer
+    /// of the pool, so that the measurement does not depend on the allocator.
     pub(crate) fn unseal(&self, sealed: &[u8]) -> Result<Bytes, String> {
         let (rest, tag) = sealed.split_last_chunk::<TAG_BYTES>().ok_or("no room for a tag")?;
         let (text, nonce) = rest.split_last_chunk::<NONCE_BYTES>().ok_or("no room for a nonce")?;
@@ -203,8 +204,8 @@ impl Service {
         Box::new(Job::new(task, Input::heap(stream), output))
     }
 
-    /// Returns a buffer with space for the header and the payload behind it. The payload is not yet checked or
-    /// encrypted.
+    /// Returns an unfinished stored form: a header without its checksum, and then the payload, which is not
+    /// encrypted yet.
     fn form(&self, flags: u32, payload: &[u8], original_bytes: usize) -> Vec<u8> {
         let more = if flags & ENCRYPTED != 0 { NONCE_BYTES + TAG_BYTES } else { 0 };
         let mut form = Vec::with_capacity(HEADER_BYTES + payload.len() + more);
@@ -229,7 +230,7 @@ impl Service {
             seal(&self.ops.cipher, self.nonce, &mut form);
             watch.lap(Stage::SecureIo);
         }
-        let item = NewItem { value: Bytes::from(form), flags, ..NewItem::default() };
+        let item = NewItem { value: &form, flags, ..NewItem::default() };
         let stored = self.store.store(&key, item, Mode::Set, NOW_S);
         stored.map_err(|error| error.to_string())?;
         watch.lap(Stage::KeyValue);
@@ -250,7 +251,7 @@ impl Service {
         watch.lap(Stage::Reply);
     }
 
-    /// Returns the last answer.
+    /// Returns the reply to the last request.
     #[cfg(test)]
     fn reply(&self) -> &[u8] {
         &self.reply
@@ -283,7 +284,7 @@ pub(crate) fn seal(cipher: &Cipher, count: u64, form: &mut Vec<u8>) {
     form.extend_from_slice(&tag);
 }
 
-/// The size of the header, which has the checksum and the size of the plain value.
+/// The size of the header, which contains the checksum and the size of the plain value (bytes).
 pub(crate) const HEADER_BYTES: usize = 8;
 
 /// The number of bytes by which compression may enlarge incompressible bytes.
@@ -320,7 +321,7 @@ mod tests {
     #[test]
     fn one_way_reads_what_the_other_stored() {
         let limit = ByteCount::mib(8);
-        let options = Options { limit, item_bytes_max: ByteCount::mib(1), evict: true, seed: 1 };
+        let options = Options { limit, evict: true, seed: 1 };
         let store = Arc::new(Embedded::new(options));
         let key = [9; 32];
         let mut tables = service(Cipher::table(&key), Checksum::Table, &store);
@@ -341,7 +342,7 @@ mod tests {
             assert_eq!(got, Ok(expected), "flags {flags}");
             let mut damaged = form.to_vec();
             damaged[HEADER_BYTES + 1] ^= 4;
-            let item = NewItem { value: damaged.into(), flags, ..NewItem::default() };
+            let item = NewItem { value: &damaged, flags, ..NewItem::default() };
             store.store(b"k", item, Mode::Set, NOW_S).expect("room");
             assert!(ask(&mut hardware, &mut *queue, "get k\r\n").is_err(), "flags {flags}");
         }

@@ -1,4 +1,4 @@
-//! CRC-32C in two implementations with one result: a table, one byte at a time, or the processor's instruction.
+//! CRC-32C in two implementations with the same result: a bytewise table, and the processor's instruction.
 
 use crc::{CRC_32_ISCSI, Crc, Table};
 

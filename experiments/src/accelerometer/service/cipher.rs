@@ -1,5 +1,5 @@
-//! AES-256-GCM in two implementations with one result: tables, or the processor's instructions (ring). The caller
-//! chooses keys and nonces.
+//! AES-256-GCM in two implementations with the same result: tables, and the processor's instructions (ring).
+//! The caller chooses keys and nonces.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 

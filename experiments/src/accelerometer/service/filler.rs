@@ -1,14 +1,14 @@
-//! Work that replaces a service in a microbenchmark and calls no kernel. It reads the bytes that a request reads, as
-//! often as the service's time allows, checks them and copies them to one buffer, as a reply is written. As a result,
-//! the core's caches are as busy as with the service, and no thread has more memory than a thread of the service.
+//! Filler work, which replaces the service in a microbenchmark and calls no kernel. It reads the bytes of a
+//! request, computes their checksum and copies them to one buffer, repeatedly until it takes as long as the
+//! service. The core's caches are therefore as busy as with the service, and a thread uses no more memory.
 
 use std::hint::black_box;
 
-/// The buffer for the bytes that were read, and the amount of work that is still owed.
+/// The buffer for the bytes that were read, and the amount of work that is still to be done.
 #[derive(Default)]
 pub(crate) struct Filler {
     buffer: Vec<u8>,
-    /// The work that is owed, in pieces per MiB times bytes. A whole piece is owed at `MIB`.
+    /// The work that is still to be done, in bytes times pieces per MiB. One piece is `MIB` of these units.
     owed: u64,
 }
 

@@ -34,7 +34,7 @@ impl Ghash {
         self.multiply(state ^ (8 * message.len() as u128))
     }
 
-    /// Multiplies by Horner's rule, from the last byte to the first.
+    /// Multiplies `value` by the hash key with Horner's rule, from the last byte to the first.
     fn multiply(&self, value: u128) -> u128 {
         let bytes = value.to_be_bytes();
         let mut product = self.multiples[usize::from(bytes[15])];

@@ -36,7 +36,7 @@ pub(crate) struct Steps {
     at: usize,
 }
 
-/// One call of the kernel.
+/// One call of the tested kernel.
 pub(crate) struct Call {
     /// The bytes that the kernel reads.
     pub(crate) input: Bytes,
@@ -109,7 +109,8 @@ impl Micro {
 }
 
 impl Call {
-    /// Makes the call that a request makes to the kernel.
+    /// Makes the call of `kernel` that the service makes for this request. A kernel is encryption and decryption,
+    /// checksums, compression or decompression. `stored` is the stored form of the value of the request's key.
     fn from_request(
         service: &Service,
         kernel: Kernel,

@@ -1,7 +1,7 @@
-//! An example service for A/B runs: a cache whose values are compressed, checked and encrypted. The same thread makes
-//! the load. Each of the three taxes has more than one implementation, so that two runs can differ in one thing alone.
-//! The service draws no conclusions; the A/B runs do. It must not serve real clients, and no socket leads to it: its
-//! table AES leaks keys through the processor's cache.
+//! An example service for A/B runs: a cache whose values are compressed, checked and encrypted. The same
+//! thread makes the load. Each of the three taxes has more than one implementation, so that two runs can
+//! differ in one thing alone. The module draws no conclusions from the runs. The service has no socket and
+//! must not serve real clients, because its table-based AES leaks keys through the processor's cache.
 
 mod aes;
 mod cache;

@@ -1,4 +1,4 @@
-//! A request as a socket delivers it, with the facts that its maker knows. The service reads only the bytes.
+//! A request as a socket delivers it, with what the load knows about it. The service reads only the bytes.
 
 use bytes::Bytes;
 

@@ -1,5 +1,5 @@
-//! One thread that makes requests and answers them, or runs a microbenchmark. Several runners on one core are a team.
-//! Jobs of one op may go to a device. All other jobs run in software on the spot.
+//! One thread that makes requests and answers them, or runs a microbenchmark. Several runners on one core are
+//! a team. Jobs of one op may go to a device. All other jobs run in software on this thread.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -83,15 +83,15 @@ pub(crate) enum What {
     Serve,
     /// The thread serves requests and reads a clock at every stage.
     Watch,
-    /// The thread calls only the kernel, with inputs of the load: all of them, or those of one quarter of the calls by
-    /// size.
+    /// The thread calls only the kernel. The inputs are those of all calls of the load, or of one quarter of
+    /// the calls by size.
     Kernel(Kernel, Option<usize>),
-    /// The thread makes the requests of `Serve`, with other work in the place of the service and the kernel's calls
-    /// among that work. The number is the pieces of work for each MiB that a request reads.
+    /// The thread makes the requests of `Serve`, with filler work in place of the service. The number is the
+    /// pieces of filler work for each MiB that a request reads.
     Filled(Kernel, u64, Calls),
 }
 
-/// The handling of the kernel's calls among other work.
+/// The handling of the kernel's calls in a run with filler work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// The calls are left out.
@@ -140,7 +140,7 @@ pub(crate) struct Runner {
     kernel: Kernel,
     software: Box<dyn Queue>,
     offload: Option<(Op, usize, Waiting, Box<dyn Queue>)>,
-    under_way: Slab<Pending>,
+    in_flight: Slab<Pending>,
     done: Vec<Completion>,
     /// The time of the device's jobs in the current task (ns).
     device_ns: u64,
@@ -173,7 +173,7 @@ impl Runner {
             kernel,
             software: open(software)?,
             offload: offload.transpose()?,
-            under_way: Slab::new(),
+            in_flight: Slab::new(),
             done: Vec::new(),
             device_ns: 0,
             micro: None,
@@ -261,10 +261,10 @@ impl Runner {
             return self.service.finish(pending, &completion, stage(op), watch);
         };
         let window = *window;
-        while self.under_way.len() >= window {
+        while self.in_flight.len() >= window {
             self.collect(true, watch)?;
         }
-        job.tag = self.under_way.insert(pending) as u64;
+        job.tag = self.in_flight.insert(pending) as u64;
         let (_, _, _, queue) = self.offload.as_mut().ok_or("there is a device")?;
         queue.try_submit(job).map_err(|refused| format!("the device: {:?}", refused.reason))?;
         watch.lap(stage(op));
@@ -292,7 +292,7 @@ impl Runner {
         watch.lap(if wait && !alone { Stage::Wait } else { stage(op) });
         while let Some(completion) = self.done.pop() {
             self.device_ns += completion.service.0;
-            let pending = self.under_way.try_remove(completion.job.tag as usize);
+            let pending = self.in_flight.try_remove(completion.job.tag as usize);
             let pending = pending.ok_or("a completion of no job")?;
             self.service.finish(pending, &completion, stage(op), watch)?;
         }
@@ -300,7 +300,7 @@ impl Runner {
     }
 
     fn drain(&mut self, watch: &mut impl Watch) -> Result<(), String> {
-        while !self.under_way.is_empty() {
+        while !self.in_flight.is_empty() {
             self.collect(true, watch)?;
         }
         Ok(())
@@ -336,8 +336,8 @@ impl Runner {
         Ok(sample)
     }
 
-    /// Makes the same requests as `requests`, with other work in the place of the service. As in `requests`, a call
-    /// comes before the use of its result, and the thread continues while a call is offloaded.
+    /// Makes the same requests as `requests`, with filler work in place of the service. As in `requests`, the
+    /// thread does other work while a call is offloaded.
     fn filled(
         &mut self,
         kernel: Kernel,

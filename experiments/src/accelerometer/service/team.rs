@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::accelerometer::service::runner::{Runner, Sample, Task};
 
-/// Makes the runner of a thread. It is called on that thread.
+/// A function that makes the runner of a thread. It is called on that thread.
 pub(crate) type Build = dyn Fn(usize) -> Result<Runner, String> + Send + Sync;
 
 /// The threads of a service. Dropping the team stops them.
@@ -129,7 +129,7 @@ fn serve(runner: &mut Runner, todo: &Receiver<Task>, answer: &Sender<Result<Done
 /// Pins the calling thread, and the threads that it starts, to a core.
 pub(crate) fn keep_to(core: Option<usize>) {
     // If the thread cannot be pinned, the measurement is less precise, and nothing else changes.
-    let _ = core.map(device::cores::pin);
+    let _ = core.map(units::cores::pin);
 }
 
 #[cfg(test)]
@@ -156,8 +156,8 @@ mod tests {
             encrypted: 0.5,
         };
         let load = Arc::new(Load::new(&mix).expect("sizes"));
-        let (limit, item_bytes_max) = (ByteCount::mib(8), ByteCount::mib(1));
-        let options = Options { limit, item_bytes_max, evict: true, seed: 1 };
+        let limit = ByteCount::mib(8);
+        let options = Options { limit, evict: true, seed: 1 };
         let store = Arc::new(Embedded::new(options));
         let software: Arc<dyn Device> = Arc::new(Software::default());
         let depth = NonZeroUsize::new(8).expect("not zero");

@@ -60,7 +60,7 @@ impl Stage {
     }
 }
 
-/// Receives the ends of stages.
+/// Receives a notification at the end of each stage.
 pub(crate) trait Watch {
     /// Counts the time since the last call as time of `stage`.
     fn lap(&mut self, stage: Stage);

@@ -1,6 +1,6 @@
-//! Keeps the reports of each instance: its counts since its first report, and the recent differences between reports.
-//! Time is an argument, and nothing here waits, locks or sends. Memory is bounded: the oldest differences are dropped
-//! first, and a report that would still not fit is refused before it changes anything.
+//! Stores the reports of each instance: its counts since its first report, and the recent differences between
+//! reports. Memory is bounded: the oldest differences are dropped first, and a report that still does not fit
+//! is refused. Functions take the time as an argument and never wait or send.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::counts::{self, Counted, Counts, Key};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) instances_max: usize,
-    /// The limit on all memory, names included.
+    /// The limit of the memory, including names.
     pub(crate) memory: ByteCount,
-    /// The time for which differences are stored, and instances that no longer report.
+    /// The time for which differences, and instances without reports, are kept.
     pub(crate) keep: Nanos,
-    /// The silence after which an instance may be replaced by a new one.
+    /// The time without reports after which a new instance may replace this one.
     pub(crate) silent_after: Nanos,
 }
 
-/// Everything that was reported.
+/// The reports of all instances.
 #[derive(Debug)]
 pub(crate) struct History {
     bounds: Bounds,
@@ -48,18 +48,18 @@ struct Sums {
     epoch: u64,
     uptime_ms: u64,
     revision: u64,
-    /// The last few epochs that are over.
+    /// The last few past epochs.
     ended: VecDeque<u64>,
-    /// The time of all epochs that are over (ms).
+    /// The total time of past epochs (ms).
     before_ms: u64,
     counts: BTreeMap<Arc<Key>, Sum>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Sum {
-    /// The counts of epochs that are over.
+    /// The counts of past epochs.
     before: Counts,
-    /// The counts as last reported.
+    /// The counts in the last report.
     last: Counts,
 }
 
@@ -72,10 +72,10 @@ pub(crate) struct Step {
     bytes: u64,
 }
 
-/// The counts that a query requests. An empty text requests all.
+/// The filter of a query. An empty text matches everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
-    /// The length of the requested recent past (ms); 0 requests everything.
+    /// The length of the requested window that ends now (ms). 0 requests the whole history.
     pub(crate) last_ms: u64,
     pub(crate) instance: String,
     pub(crate) role: String,
@@ -100,10 +100,10 @@ impl History {
         Self { bounds, instances: BTreeMap::new(), sums_bytes: 0, steps_bytes: 0 }
     }
 
-    /// Stores the counts that the report adds and returns them as a step; none if it adds nothing.
+    /// Stores the counts that the report adds, and returns them as a step. Returns `None` if it adds nothing.
     ///
     /// # Errors
-    /// Returns a [`Refusal`]; nothing has changed then.
+    /// Returns a [`Refusal`], without a change of the history.
     pub(crate) fn report(
         &mut self,
         report: &ReportRequest,
@@ -117,16 +117,19 @@ impl History {
         let sums = known.map(|known| known.sums.clone()).unwrap_or_default();
         let (sums, mut step) = sums.follow(known.is_some(), report, counted)?;
         step.end = now;
-        let leaver = if known.is_some() { None } else { self.leaver(now)? };
+        let evicted = if known.is_some() { None } else { self.evicted(now)? };
         let sums_bytes = sums.bytes(&report.instance);
         let freed = known.map_or(0, |known| known.sums_bytes)
-            + leaver.as_ref().and_then(|name| self.instances.get(name)).map_or(0, |i| i.sums_bytes);
+            + evicted
+                .as_ref()
+                .and_then(|name| self.instances.get(name))
+                .map_or(0, |i| i.sums_bytes);
         let lasting = self.sums_bytes - freed + sums_bytes;
         self.fits(lasting + step.bytes, &report.instance)?;
-        if let Some(name) = leaver {
+        if let Some(name) = evicted {
             self.remove(&name);
         }
-        self.make_room(lasting + step.bytes);
+        self.evict_steps(lasting + step.bytes);
         self.sums_bytes = lasting;
         let kept = self.instances.entry(report.instance.clone()).or_insert_with(|| Instance {
             sums: Sums::default(),
@@ -143,7 +146,7 @@ impl History {
         Ok(kept.steps.back())
     }
 
-    /// Returns the requested counts, by instance.
+    /// Returns the counts that match the filter, by instance.
     pub(crate) fn query(&self, filter: &Filter, now: Nanos) -> Vec<InstanceSnapshot> {
         let wanted = |(name, instance): &(&String, &Instance)| {
             let of = |wanted: &str, is: bool| wanted.is_empty() || is;
@@ -170,12 +173,12 @@ impl History {
         self.instances.iter().filter(wanted).map(gather).collect()
     }
 
-    /// Returns the memory of everything that is stored.
+    /// Returns the memory of the history.
     pub(crate) fn bytes(&self) -> ByteCount {
         ByteCount(self.sums_bytes + self.steps_bytes)
     }
 
-    /// Drops differences that are too old, and instances whose last report is too old.
+    /// Drops differences older than `keep`, and instances whose last report is older than that.
     fn forget(&mut self, now: Nanos) {
         let oldest = now.since(self.bounds.keep);
         let (mut sums_bytes, mut steps_bytes) = (self.sums_bytes, self.steps_bytes);
@@ -192,8 +195,8 @@ impl History {
         (self.sums_bytes, self.steps_bytes) = (sums_bytes, steps_bytes);
     }
 
-    /// Returns the instance that a new one replaces, if one has to be replaced.
-    fn leaver(&self, now: Nanos) -> Result<Option<String>, Refusal> {
+    /// Returns the instance that a new one must replace at the limit. Fails if none may be replaced.
+    fn evicted(&self, now: Nanos) -> Result<Option<String>, Refusal> {
         let max = self.bounds.instances_max;
         if self.instances.len() < max {
             return Ok(None);
@@ -218,8 +221,8 @@ impl History {
         if bytes <= memory.0 { Ok(()) } else { Err(problem()) }
     }
 
-    /// Drops the oldest differences until `lasting` bytes fit in addition to the others.
-    fn make_room(&mut self, lasting: u64) {
+    /// Drops the oldest differences until `lasting` bytes fit in addition to the remaining differences.
+    fn evict_steps(&mut self, lasting: u64) {
         while lasting + self.steps_bytes > self.bounds.memory.0 {
             let fronts = self.instances.values_mut().filter(|instance| !instance.steps.is_empty());
             let oldest = fronts.min_by_key(|instance| instance.steps.front().map(|step| step.end));
@@ -237,7 +240,8 @@ impl History {
 }
 
 impl Instance {
-    /// Returns the time and counts of the steps of which at least a half lies in the recent past.
+    /// Returns the time that the steps of the period `last` until now cover, and the sum of their counts. A step counts
+    /// if at least half of it is in this period.
     fn last(&self, last: Nanos, now: Nanos) -> (u64, Counted) {
         let mut covered_ms = 0_u64;
         let mut counted = Counted::new();
@@ -262,7 +266,7 @@ impl Instance {
 }
 
 impl Sums {
-    /// Returns the sums after the report, and the step that the report adds.
+    /// Returns the sums after a report, and the step that it adds.
     fn follow(
         mut self,
         known: bool,
@@ -313,7 +317,7 @@ impl Sums {
         Ok((self, Step { end: Nanos(0), covered_ms, more, bytes }))
     }
 
-    /// Begins a new epoch, because the process was started again. The counts of earlier epochs stay counted.
+    /// Begins a new epoch after a restart of the process. The counts of earlier epochs remain in the sums.
     fn begin_anew(&mut self, report: &ReportRequest) -> Result<(), Refusal> {
         if self.ended.contains(&report.epoch) {
             return Err(Refusal::Back(format!(
@@ -335,7 +339,7 @@ impl Sums {
         Ok(())
     }
 
-    /// Replaces the keys of a step by the equal keys that the sums already hold.
+    /// Replaces the keys of a step with the equal keys of the sums, so that they share memory.
     fn share_keys(&self, more: &mut [(Arc<Key>, Counts)]) {
         for (key, _) in more {
             if let Some((held, _)) = self.counts.get_key_value(&**key) {
@@ -366,7 +370,7 @@ impl Filter {
     fn takes(&self, key: &Key) -> bool {
         let op = match key {
             Key::Path { op, .. } => self.op.is_empty() || self.op == *op,
-            // The counts of a device belong to no single op.
+            // The counts of a device are not specific to an op.
             Key::Device { .. } | Key::Fallback { .. } => true,
             Key::Process => return true,
         };
@@ -374,26 +378,26 @@ impl Filter {
     }
 }
 
-/// Converts any number of milliseconds.
+/// Converts milliseconds, with saturation.
 fn millis(count: u64) -> Nanos {
     Nanos(count.saturating_mul(MS))
 }
 
 const MS: u64 = 1_000_000;
 
-/// The longest name (bytes). Names are values of configuration keys, which have the same limit.
+/// The longest name of an instance (bytes), which is also the limit of the configuration key.
 pub(super) const INSTANCE_BYTES_MAX: usize = 128;
-/// The longest list of roles (bytes). All five roles joined take 45.
+/// The longest list of roles (bytes). All five roles take 45 bytes.
 pub(super) const ROLE_BYTES_MAX: usize = 64;
 
-/// The most paths, devices and fallbacks of an instance, over all its epochs.
+/// The maximum number of keys of an instance, over all its epochs. The keys are devices, fallbacks and paths,
+/// which are combinations of op, device, placement and reason.
 const KEYS_MAX: usize = 1_024;
 
-/// The number of past epochs that are remembered. A process that reports under another's name is detected for this many
-/// restarts.
+/// The number of past epochs that are stored, to detect two processes that report under one name.
 const ENDED_MAX: usize = 8;
 
-/// The bytes of a counted pointer and its place in a map.
+/// The memory of an `Arc` and its entry in a map (bytes).
 const POINTER_BYTES: u64 = 32;
 
 #[cfg(test)]

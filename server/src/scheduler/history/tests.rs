@@ -1,5 +1,5 @@
-//! Tests that sums hold over any sequence of reports, repetitions and restarts, that refused reports change nothing,
-//! and that memory stays within its limit.
+//! Tests that sums are right for any sequence of reports, repetitions and restarts, that refused reports
+//! change nothing, and that memory stays within its limit.
 
 use api::v1::{DeviceCounts, PathCounts, SizeCounts};
 use proptest::collection::vec;
@@ -61,7 +61,7 @@ const SECOND: Nanos = Nanos::secs(1);
 #[test]
 fn windows_cover_the_steps_that_are_mostly_within() {
     let mut history = History::new(bounds());
-    // The first report comes an hour after the start of the instance. That hour is in no window of a minute.
+    // The first report covers an hour, which no window of a minute includes.
     let mut now = Nanos::secs(5);
     history.report(&report("a", 1, 3_600_000, vec![path("x", 1_000)]), now).unwrap();
     for step in 1..=10 {
@@ -162,7 +162,7 @@ fn hostile_reports_are_refused() {
         assert!(matches!(&refused, Refusal::Invalid(why) if why.len() < 400), "{refused}");
     }
     assert_eq!(history.bytes(), ByteCount(0));
-    // Every report has other devices. The limit is on all of them together.
+    // Every report has new devices; the limit counts all of them.
     let endless = (0..100_u64).map(|n| {
         let paths = (0..100).map(|m| path(&format!("d{}", n * 100 + m), 1)).collect();
         history.report(&report("a", 1, n, paths), SECOND).map(|_| ())
@@ -211,7 +211,7 @@ fn old_differences_make_room_for_new_counts() {
     assert_eq!(history.query(&last(600_000), now)[0].covered_ms / 1_000, covered_s);
 }
 
-/// An action of a process between two of its reports.
+/// An action of a process between two reports.
 #[derive(Clone, Debug)]
 enum Act {
     Work {
@@ -257,8 +257,7 @@ proptest! {
             history.report(&sent, now).unwrap();
             known[who] = true;
         }
-        // After a long silence the history may have forgotten an instance. Within the time that it stores reports, it
-        // has not.
+        // The history may drop an instance only after the time for which it keeps reports.
         if now < bounds().keep {
             for of in history.query(&last(0), now) {
                 let who: usize = of.instance[1..].parse().unwrap();

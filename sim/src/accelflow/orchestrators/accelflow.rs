@@ -1,6 +1,6 @@
-//! AccelFlow: the output dispatchers follow the trace. In the steps of its ablation the manager does what the
-//! dispatchers cannot do. The dispatchers do only plain handoffs in `DIRECT`, and everything except transforms and
-//! large payloads in `CONTROL_FLOW`.
+//! AccelFlow, whose output dispatchers follow the trace, and two steps of its ablation. In `DIRECT` the
+//! dispatchers do only plain handoffs. In `CONTROL_FLOW` they do everything except transforms and large
+//! payloads. The manager does the rest.
 
 use super::{Glue, Handoff, Orchestrator, Queues, relief};
 use crate::accelflow::spec::Spec;

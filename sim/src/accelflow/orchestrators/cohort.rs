@@ -1,6 +1,6 @@
-//! Cohort: a few pairs of accelerators are linked and pass payloads directly. Everywhere else a core takes the result
-//! from a queue in shared memory and decides. A link handles no branch, no transform and no payload larger than an
-//! entry.
+//! Cohort: a few pairs of accelerators are linked and pass payloads directly. A link handles no branch, no
+//! transform and no payload larger than an entry. In all other cases a core takes the result from a queue in
+//! shared memory and decides what follows.
 
 use super::{Glue, Handoff, Orchestrator, Queues};
 use crate::accelflow::spec::Spec;

@@ -1,6 +1,6 @@
-//! The orchestrators, which decide what follows when an accelerator is done. Each architecture has one file. An
-//! orchestrator is a pure function: its argument says what stands between two steps, and its result says which
-//! component handles this and for how long. An orchestrator holds no state and uses no clock.
+//! The orchestrators, which decide what follows when an accelerator is done. Each architecture has one file.
+//! An orchestrator is a pure function. Its argument describes the work between two ops, and its result names
+//! the component that does this work and the time for it. An orchestrator holds no state and uses no clock.
 
 mod accelflow;
 mod cohort;
@@ -112,16 +112,16 @@ impl Architecture {
 #[derive(Clone, Copy)]
 pub(super) struct Orchestrator {
     pub(super) queues: Queues,
-    /// Returns what follows an op.
+    /// Returns the handoff from an op to what follows it.
     pub(super) after: fn(&Glue, &Spec) -> Handoff,
 }
 
-/// The operations that stand between an op and what follows it.
+/// The work between two ops: branches, transforms, and the end of a trace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Glue {
     /// The accelerator that has finished an op.
     pub(super) from: Kind,
-    /// The accelerator that follows, if one follows.
+    /// The accelerator of the next op, if an op follows.
     pub(super) to: Option<Kind>,
     pub(super) branches: u32,
     pub(super) transforms: u32,
@@ -133,16 +133,16 @@ pub(super) struct Glue {
     pub(super) large: bool,
 }
 
-/// The component that handles the step between two ops, and its costs.
+/// The component that does the work between two ops, and the cost of this work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Handoff {
     pub(super) via: Via,
     pub(super) time: Picos,
-    /// The instructions of the output dispatcher.
+    /// The number of instructions that the output dispatcher executes.
     pub(super) instructions: u32,
 }
 
-/// The component that handles what stands between two steps.
+/// The component that does the work between two ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
     /// The accelerator's output dispatcher.
@@ -162,7 +162,7 @@ impl Handoff {
         Self { via: Via::Manager, time: Picos::from_ns(ns), instructions: 0 }
     }
 
-    /// Returns the handoff of an output dispatcher that follows its flow chart, with these branches and transforms.
+    /// Returns the handoff by an output dispatcher that handles this number of branches and transforms.
     fn dispatcher(glue: &Glue, spec: &Spec, branches: u32, transforms: u32) -> Self {
         let dispatcher = &spec.dispatcher;
         let end = if glue.ends { dispatcher.end_instructions } else { 0 };

@@ -1,5 +1,5 @@
 //! The accelerators have finite input queues. An op that finds no free entry goes to the overflow area. If the overflow
-//! area is full too, the op falls back to a core. A PE takes entries whose data has landed, in the dispatcher's order,
+//! area is full too, the op falls back to a core. A PE takes entries whose data has arrived, in the dispatcher's order,
 //! and leaves its output in an entry of the output queue.
 
 use super::Discipline;
@@ -76,8 +76,8 @@ impl Discipline for Hardware {
         }
     }
 
-    /// Returns a text if the cores cannot do the work that exceeds the accelerators' capacity, or if the manager has
-    /// too much work.
+    /// Returns an error text if the manager is overloaded, or if the cores cannot do the ops that exceed the
+    /// accelerators' capacity.
     fn overloaded(demand: &Demand, hardware: &spec::Hardware) -> Option<String> {
         let pes = f64::from(hardware.pes);
         let loads = demand.accelerators.iter().zip(demand.instead.iter());
@@ -86,7 +86,7 @@ impl Discipline for Hardware {
     }
 }
 
-/// Returns the rank of a ready op. The smaller one goes first.
+/// Returns the rank of an op. PEs take the ready op with the smallest rank first.
 #[inline(always)]
 fn rank(run: &Run<'_, Hardware>, token: TokenId, op: &OpStep) -> u64 {
     let state = &run.tokens[token];
@@ -97,8 +97,8 @@ fn rank(run: &Run<'_, Hardware>, token: TokenId, op: &OpStep) -> u64 {
     }
 }
 
-/// Displaces an op from the PE that it was assigned to, because another op's data lands earlier. The displaced op waits
-/// again.
+/// Takes the PE away from an op that has not started, because another op's data arrives earlier. The displaced
+/// op waits again.
 #[inline(never)]
 fn displace(run: &mut Run<'_, Hardware>, unit: Unit) {
     let entry = run.stations[unit.kind].displace(unit.pe);
@@ -121,7 +121,7 @@ fn fall_back(
     run.offer_core(CoreJob { token, what: What::Fallback, time }, agenda);
 }
 
-/// Lets a PE begin an entry as soon as the entry's data has landed.
+/// Lets a PE begin an entry as soon as the entry's data has arrived.
 #[inline(never)]
 fn begin(
     run: &mut Run<'_, Hardware>,
@@ -135,7 +135,7 @@ fn begin(
     agenda.at(end, Event::Pe { event: PeEvent::Done, unit, token: entry.token });
 }
 
-/// Handles the end of an op: its output needs an entry, and a dispatcher, the manager or a core decides what follows.
+/// Ends an op: its output goes to an entry, and a dispatcher, the manager or a core decides what follows.
 #[inline(always)]
 fn done(run: &mut Run<'_, Hardware>, unit: Unit, token: TokenId, agenda: &mut Schedule<Hardware>) {
     if !run.ends_service(unit, token, agenda) {
@@ -145,7 +145,7 @@ fn done(run: &mut Run<'_, Hardware>, unit: Unit, token: TokenId, agenda: &mut Sc
     let now = agenda.now();
     let deposit = run.stations[unit.kind].deposit(now);
     let handoff = run.handoff(token);
-    let clear = run.hand_over(unit.kind, token, handoff, deposit, agenda);
+    let clear = run.decide_next(unit.kind, token, handoff, deposit, agenda);
     run.stations[unit.kind].cleared(clear);
     if deposit > now {
         agenda.at(deposit, Event::Pe { event: PeEvent::Free, unit, token });

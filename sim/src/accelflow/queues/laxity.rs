@@ -27,9 +27,9 @@ pub(in crate::accelflow) struct Laxity(ByKind<Laxities<Listed>>);
 #[derive(Clone, Copy, Debug)]
 struct Listed {
     token: TokenId,
-    /// The time at which the op's payload is at its source.
+    /// The time from which the op's payload can be loaded.
     ready: Picos,
-    /// The accelerator whose scratchpad has the payload. It is none for memory.
+    /// The accelerator whose scratchpad has the payload. It is none if the payload is in memory.
     from: Option<Kind>,
 }
 
@@ -76,7 +76,7 @@ impl Discipline for Laxity {
         }
     }
 
-    /// Adds an op to its list. Its payload comes from memory and not from another PE's scratchpad.
+    /// Adds an op to its accelerator's list. The op's payload is in memory, not in another PE's scratchpad.
     #[inline(always)]
     fn enqueue(
         run: &mut Run<'_, Self>,
@@ -121,20 +121,20 @@ fn launch(run: &mut Run<'_, Laxity>, kind: Kind, agenda: &mut Schedule<Laxity>) 
         let bytes = run.drawn(listed.token, run.tokens[listed.token].at, kind).bytes;
         let start = agenda.now().max(listed.ready);
         let payload = |site: Kind| Payload { site: site.into(), ready: start };
-        let landed = match listed.from {
+        let arrived = match listed.from {
             Some(from) => run.fabric.carry(payload(from), kind.into(), bytes),
             None => {
                 let there = run.fabric.read(bytes, agenda.now(), start);
                 run.fabric.carry(payload(kind), kind.into(), bytes).max(there)
             }
         };
-        run.counts.moving += landed.since(start);
+        run.counts.moving += arrived.since(start);
         let (unit, token) = (Unit { kind, pe }, listed.token);
-        agenda.at(landed, Event::Pe { event: PeEvent::Loaded, unit, token });
+        agenda.at(arrived, Event::Pe { event: PeEvent::Loaded, unit, token });
     }
 }
 
-/// Interrupts the manager now. Returns when the manager has handled the interrupt.
+/// Interrupts the manager now. Returns the time at which the manager has handled the interrupt.
 #[inline(always)]
 fn interrupt(run: &mut Run<'_, Laxity>, time: Picos, now: Picos) -> Picos {
     run.interrupt_manager(time, now, now)
@@ -186,12 +186,12 @@ fn retired(run: &mut Run<'_, Laxity>, unit: Unit, token: TokenId, agenda: &mut S
         launch(run, kind, agenda);
     } else {
         let bytes = run.drawn(token, run.tokens[token].at, next).bytes;
-        let landed = run.fabric.carry(payload, Site::CORES, bytes);
-        run.counts.moving += landed.since(now);
+        let arrived = run.fabric.carry(payload, Site::CORES, bytes);
+        run.counts.moving += arrived.since(now);
         if let Some(listed) = run.discipline.0[next].at_mut(place.at) {
-            (listed.ready, listed.from) = (landed, None);
+            (listed.ready, listed.from) = (arrived, None);
         }
-        agenda.at(landed, Event::Pe { event: PeEvent::Written, unit, token });
+        agenda.at(arrived, Event::Pe { event: PeEvent::Written, unit, token });
     }
     if next != kind {
         launch(run, next, agenda);

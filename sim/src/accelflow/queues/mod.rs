@@ -1,5 +1,5 @@
-//! The queues in which ops wait for a PE or a core, and the order in which they get it. Each discipline has one file. A
-//! run is generic over its discipline, so it never checks which discipline it has.
+//! The queues in which ops wait for a PE or a core, and the order in which they are served. Each discipline
+//! has one file. A run is generic over its discipline, so it never checks which discipline it has.
 
 mod central;
 mod hardware;
@@ -55,7 +55,7 @@ impl Queues {
         }
     }
 
-    /// Returns why no steady state can exist, or none if one can.
+    /// Returns the reason why the model has no steady state, or none if it may have one.
     pub(super) fn overload(self, model: &AccelFlow) -> Option<String> {
         match self {
             Queues::Software => Demand::overload::<Software>(model),
@@ -67,7 +67,7 @@ impl Queues {
     }
 }
 
-/// A queueing discipline with its lists. The defaults fit a server with accelerators whose queues have no bound.
+/// A queueing discipline and its lists. The default methods are for accelerators with unbounded queues.
 pub(super) trait Discipline: Default {
     /// The events of PEs.
     type Event: Copy;
@@ -86,7 +86,7 @@ pub(super) trait Discipline: Default {
         agenda: &mut Schedule<Self>,
     );
 
-    /// Starts an op, or lets it wait for a PE or a core. `by_core` says that a core submits it.
+    /// Starts an op, or lets it wait for a PE or a core. `by_core` is true if a core submits the op.
     fn enqueue(
         run: &mut Run<'_, Self>,
         op: &OpStep,
@@ -95,8 +95,8 @@ pub(super) trait Discipline: Default {
         agenda: &mut Schedule<Self>,
     );
 
-    /// Executes the token's current step, which is neither a fork nor an end. Returns when an output entry that held
-    /// its payload is clear.
+    /// Executes the token's current step, which is neither a fork nor an end. Returns the time at which its
+    /// payload's output entry is clear.
     #[inline(always)]
     fn step(
         run: &mut Run<'_, Self>,
@@ -118,17 +118,17 @@ pub(super) trait Discipline: Default {
         agenda.after(run.model.notify, Event::Failed { token });
     }
 
-    /// Adds the demand of a step that is made `per_ps` times per picosecond.
+    /// Adds the demand of a step that is executed `per_ps` times per picosecond.
     fn add_demand(model: &AccelFlow, step: &Step, per_ps: f64, demand: &mut Demand) {
         demand.add_accelerated(model, step, per_ps);
     }
 
-    /// Returns a text that names a component with more work than it can do, if there is one.
+    /// Returns an error text that names an overloaded component, if there is one.
     fn overloaded(demand: &Demand, hardware: &spec::Hardware) -> Option<String> {
         demand.over_servers(0.0, hardware).or_else(|| demand.over_accelerators(hardware))
     }
 
-    /// Returns whether nothing waits in the discipline's lists.
+    /// Returns whether the discipline's lists are empty.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         true
@@ -139,7 +139,7 @@ pub(super) trait Discipline: Default {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done;
 
-/// Starts an entry on a PE for a manager. The PE is held while the data is on the way.
+/// Starts an op on a PE that a manager controls. The PE is busy from now on, even if its data is on the way.
 #[inline(never)]
 fn begin_held<D: Discipline<Event = Done>>(
     run: &mut Run<'_, D>,
@@ -154,8 +154,8 @@ fn begin_held<D: Discipline<Event = Done>>(
     agenda.at(end, Event::Pe { event: Done, unit, token: entry.token });
 }
 
-/// Handles the end of an op on a PE that a manager controls: the manager decides what follows, and the PE is free.
-/// Returns false if the op did not end.
+/// Handles the end of an op on a PE that a manager controls. The manager decides what follows, and the PE
+/// becomes free. Returns false if the op did not end.
 #[inline(always)]
 fn release_held<D: Discipline>(
     run: &mut Run<'_, D>,
@@ -167,7 +167,7 @@ fn release_held<D: Discipline>(
         return false;
     }
     let handoff = run.handoff(token);
-    run.hand_over(unit.kind, token, handoff, agenda.now(), agenda);
+    run.decide_next(unit.kind, token, handoff, agenda.now(), agenda);
     run.stations[unit.kind].give(unit.pe);
     true
 }

@@ -1,5 +1,5 @@
-//! There are no accelerators. A core also does the ops of a request, and it continues until the request ends, forks or
-//! waits.
+//! The discipline of a server without accelerators. A core also does the ops of a request, and it continues
+//! until the request ends, forks or waits.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! Tests runs from within: that no token is lost, what is drawn, and how requests without an answer end.
+//! Tests that runs lose no token, that architectures get the same work, and that unanswered requests end.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
-//! Traces that wait for an answer, which may not arrive in time, or for the end of other traces of the tenant. The run
-//! executes what follows the wait.
+//! Handles traces that wait: for an answer, which may not arrive in time, or for the end of other traces of
+//! the tenant. The run executes what follows the wait.
 
 use super::*;
 use crate::draws::ln;
 
 impl<D: Discipline> Run<'_, D> {
-    /// Lets the trace that receives an answer sleep in TCP's input queue.
+    /// Lets the trace that receives an answer sleep in TCP's input queue until the answer arrives.
     pub(in crate::accelflow) fn wait(
         &mut self,
         token: TokenId,
@@ -47,7 +47,7 @@ impl<D: Discipline> Run<'_, D> {
         }
     }
 
-    /// Returns the time that the remote side takes. It is the same for all architectures.
+    /// Returns the time that the remote side takes to answer. It is the same for all architectures.
     fn remote(&self, state: &Token, kind: Kind) -> Picos {
         let hash = crate::streams::mix(state.draw(state.at, kind, &self.model.sizes).hash ^ REMOTE);
         let unit = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;

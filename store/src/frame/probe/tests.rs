@@ -1,4 +1,4 @@
-//! Tests the probes with values whose nature is known.
+//! Tests the probes with values whose content is known.
 
 use proptest::prelude::*;
 use units::Prng;

@@ -1,7 +1,7 @@
-//! The held-out cases. They were written down on 2026-11-22, before any of them was measured. None of their mixes had
-//! been measured, and no microbenchmark was made with them in mind. They give other kernels to the accelerators of the
-//! cases above, and other sizes and shares to the kernels. They are reported separately and must not be changed: their
-//! verdict on the model is worth something only because they were unknown when the model was made.
+//! The held-out cases. They were defined on 2026-11-22, before they or their mixes were measured, and no
+//! microbenchmark was designed for them. Compared with the other cases, the accelerators have different
+//! kernels, and the kernels have different sizes and shares. They are reported separately and must not be
+//! changed: they test the model only because their results were unknown when it was made.
 
 use super::{
     By, Case, DOCUMENTS, Kernel, OFF_ASYNC, OFF_SYNC, ON, PAGES, REMOTE, SYNC, VALUES, case,

@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""How far is `rebate estimate` from what Rebate then does?
+
+Each data set is written to a memcached until it evicts. `rebate estimate` reads that memcached, and its answer is
+kept. Then the same records are written to `rebate memcached` with the same `-m`, and what it holds and stores is
+compared with the answer.
+
+The cores are compared with the CPU time of the same requests to Rebate with compression on and off. Only its worker
+counts, which has a dictionary when the measurement begins: training is left out of the estimate too. For the hit ratio,
+a client reads keys of a Zipf distribution, and writes what it misses. It does so on memcached, while `rebate estimate`
+reads that, and on Rebate.
+
+The last row is the 99th percentile of a load on memcached while it is read, over that without a reader. The reader has
+a core of its own there, as on another host.
+
+Without --dictionaries, Rebate has no dictionaries, and the figures without dictionaries are compared.
+"""
+
+import itertools
+import json
+import os
+import random
+import statistics
+import subprocess
+import time
+
+from harness import (BINARY, PATIENCE_S, Bench, fail, load_report, memcached, placed, rebate,
+                     rebate_memcached, start_load, us)
+from items_held import html_record, json_record, protobuf_record, random_record, session_record
+
+MEMORY_MIB = 32
+BATCH = 200
+GETS = 100_000
+GETS_PER_SET = 4
+RATE = 5_000
+# The client of the hit ratio: the keys for each item that memcached holds, and the skew of their popularity.
+KEYS_PER_ITEM = 4
+ZIPF_ALPHA = 0.9
+WATCHED_GETS_PER_S = 20_000
+# Twice the samples of one training.
+SAMPLES = 2_000
+
+
+def main():
+    bench = Bench("estimate", __doc__, flags=add_flags, runs=3)
+    os.environ["REBATE_VALUES__DICTIONARIES"] = str(bench.flags.dictionaries).lower()
+    chosen = bench.flags.only or (["html", "p99"] if bench.quick else [*DATA_SETS, "p99"])
+    unknown = set(chosen) - {*DATA_SETS, "p99"}
+    if unknown:
+        fail(f"--only {' '.join(unknown)}: valid are {' '.join(DATA_SETS)} p99")
+    sets = {name: record for name, record in DATA_SETS.items() if name in chosen}
+    memory_mib = 2 if bench.quick else MEMORY_MIB
+    pairs = {name: {what: [] for what in LIMITS} for name in sets}
+    p99 = []
+    for _ in bench.each_run():
+        for name, record in sets.items():
+            found = compared(record, memory_mib, bench)
+            print(f"  {name}: {json.dumps(found)}", flush=True)
+            for what, pair in found.items():
+                pairs[name][what].append(pair)
+        if "p99" in chosen:
+            p99.append(p99_ratio(memory_mib, bench.quick))
+            print(f"  p99 while it is read: {p99[-1]:.3f}", flush=True)
+    for name, of_set in pairs.items():
+        for what, values in of_set.items():
+            if values:
+                add_rows(bench, name, what, values)
+    if p99:
+        bench.row("ratio.p99", "p99 of memcached while it is read", p99, "ratio", at_most=1.05)
+    bench.finish()
+
+
+def add_rows(bench, name, what, pairs):
+    unit = {"cores": "us per get", "hit_ratio": "share"}.get(what, "ratio")
+    for side, values in zip(("estimated", "measured"), zip(*pairs)):
+        bench.row(f"{side}.{what}.{name}", f"{what}, {name}, {side}", values, unit)
+    if what == "hit_ratio":
+        errors, unit = [abs(estimated - measured) for estimated, measured in pairs], "share"
+    else:
+        errors, unit = [abs(estimated / measured - 1) for estimated, measured in pairs], "ratio"
+    bench.row(f"error.{what}.{name}", f"{what}, {name}", errors, unit, at_most=LIMITS[what])
+
+
+def add_flags(parser):
+    parser.add_argument("--only", nargs="+", metavar="SET", help="measure these data sets, or p99, only")
+    parser.add_argument("--dictionaries", action="store_true", help="compare the figures with dictionaries")
+
+
+def compared(record, memory_mib, bench):
+    """Returns pairs of what was estimated and what was measured."""
+    memory = ("-m", str(memory_mib))
+    with memcached(*memory) as server:
+        count = filled(server, record)
+        numbers = [int(name.removeprefix("key:")) for name in server.keys()]
+        savings = savings_of(estimating(server, bench.quick), bench)
+    with rebate_memcached(*memory) as server:
+        # Twice, so that all values have the form that Rebate chooses once it knows them, and more than fit.
+        for _ in range(2):
+            write(server, record, range(int(1.5 * count * savings["items_held_ratio"]["value"])))
+        held_by_rebate = int(server.stats()["curr_items"])
+    stored_ratio = stored(record, numbers, bench)
+    found = {"stored_ratio": (savings["stored_ratio"]["value"], stored_ratio),
+             "items_held_ratio": (savings["items_held_ratio"]["value"], held_by_rebate / len(numbers)),
+             "hit_ratio": hit_ratio_gains(record, max(memory_mib // 2, 8), bench)}
+    # Values that stay as they are need no cores, and a difference of zeros has no relative error.
+    if stored_ratio < 0.95:
+        estimated_us = savings["decompress_us"]["value"] + savings["compress_us"]["value"] / GETS_PER_SET
+        found["cores"] = (estimated_us, statistics.median(codec_us(record, bench) for _ in range(3)))
+    return found
+
+
+def hit_ratio_gains(record, memory_mib, bench):
+    """Returns the rise of the hit ratio as it was estimated, and as Rebate then had it."""
+    with memcached("-m", str(memory_mib)) as server:
+        keys = KEYS_PER_ITEM * filled(server, record)
+        warm, draws = zipf_draws(keys, 1), zipf_draws(keys, 2)
+        read(server, record, itertools.islice(warm, 3 * keys))
+        running = estimating(server, bench.quick, seconds=1 if bench.quick else 8)
+        counts = [0, 0]
+        while running.poll() is None:
+            due = time.monotonic() + BATCH / WATCHED_GETS_PER_S
+            found = read(server, record, itertools.islice(draws, BATCH))
+            counts = [sum(pair) for pair in zip(counts, found)]
+            time.sleep(max(due - time.monotonic(), 0))
+        estimated = savings_of(running, bench)["hit_ratio_gain"]["value"]
+    with rebate_memcached("-m", str(memory_mib)) as server:
+        await_choice(server, record, bench)
+        read(server, record, itertools.islice(zipf_draws(keys, 1), 3 * keys))
+        gets, hits = read(server, record, itertools.islice(zipf_draws(keys, 2), counts[0]))
+    return estimated, hits / gets - counts[1] / counts[0]
+
+
+def zipf_draws(keys, seed):
+    """Yields numbers of keys for ever, the lower the more often."""
+    weights = list(itertools.accumulate((number + 1) ** -ZIPF_ALPHA for number in range(keys)))
+    draw = random.Random(seed)
+    while True:
+        yield from draw.choices(range(keys), cum_weights=weights, k=BATCH)
+
+
+def read(server, record, numbers):
+    """Reads keys, and writes those that are missing. Returns the gets and the hits."""
+    gets = hits = 0
+    with server.connect() as connection, connection.makefile("rb") as reader:
+        while batch := list(itertools.islice(numbers, BATCH)):
+            connection.sendall(b"get " + b" ".join(map(key, batch)) + b"\r\n")
+            found = set()
+            while (head := reader.readline().split())[:1] == [b"VALUE"]:
+                reader.read(int(head[3]) + 2)
+                found.add(head[1])
+            missing = sorted({number for number in batch if key(number) not in found})
+            connection.sendall(b"".join(set_command(number, record(number)) for number in missing))
+            for _ in missing:
+                reader.readline()
+            gets += len(batch)
+            hits += sum(key(number) in found for number in batch)
+    return gets, hits
+
+
+def filled(server, record):
+    """Writes records until the server has evicted as many as it holds, and returns how many it holds."""
+    first = 0
+    while True:
+        write(server, record, range(first, first + 5_000))
+        first += 5_000
+        stats = server.stats()
+        if int(stats["evictions"]) >= int(stats["curr_items"]):
+            return int(stats["curr_items"])
+
+
+def stored(record, numbers, bench):
+    """Writes these records to a Rebate that has room for all, and returns the stored bytes for each byte. Only the
+    second time counts, when Rebate knows the values."""
+    with rebate_memcached("-m", "512") as server:
+        await_choice(server, record, bench)
+        sums = []
+        for _ in range(2):
+            write(server, record, numbers)
+            counts = dict(line.split(" ", 2)[1:] for line in server.ask("stats rebate"))
+            sums.append([int(counts[name]) for name in ("stored_bytes_written", "logical_bytes_written")])
+    (stored_before, logical_before), (stored_after, logical_after) = sums
+    return (stored_after - stored_before) / (logical_after - logical_before)
+
+
+def write(server, record, numbers):
+    with server.connect() as connection, connection.makefile("rb") as reader:
+        for start in range(0, len(numbers), BATCH):
+            batch = numbers[start:start + BATCH]
+            connection.sendall(b"".join(set_command(number, record(number)) for number in batch))
+            for number in batch:
+                if reader.readline() != b"STORED\r\n":
+                    fail(f"{server.words} did not store record {number}")
+
+
+def set_command(number, value):
+    return b"set %s 0 0 %d\r\n%s\r\n" % (key(number), len(value), value)
+
+
+def key(number):
+    return b"key:%07d" % number
+
+
+def estimating(server, quick, seconds=1):
+    """Starts `rebate estimate`."""
+    command = [BINARY, "estimate", server.address, "--json", "--seconds", str(seconds), "--rate", "20000"]
+    command += ["--sample", "500"] if quick else []
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def savings_of(running, bench):
+    """Returns the figures of all values that a `rebate estimate` prints."""
+    out, error = running.communicate(timeout=PATIENCE_S)
+    if running.returncode != 0:
+        fail(f"{running.args} ended with {running.returncode}\n{error}")
+    total = json.loads(out)["total"]
+    return total if bench.flags.dictionaries else total["without_dictionary"]
+
+
+def codec_us(record, bench):
+    """Returns the CPU time of compression for one get and its share of a set (us): the difference between Rebate with
+    compression on and off."""
+    gets = 2_000 if bench.quick else GETS
+    times = {}
+    for mode in ("off", "on"):
+        with rebate("--store", "embedded", "--memory", "256MiB", "--compress", mode,
+                    "--set=server.threads=1") as server:
+            count = gets // GETS_PER_SET
+            commands = [b"".join(set_command(number, record(number)) for number in range(first, first + 50))
+                        for first in range(0, count, 50)]
+            if mode == "on":
+                await_choice(server, record, bench)
+            before = server.scheduled_s(besides="rebate-trainer")[0]
+            with server.connect() as connection, connection.makefile("rb") as reader:
+                for first, command in zip(range(0, count, 50), commands):
+                    connection.sendall(command)
+                    for _ in range(50):
+                        reader.readline()
+                    for _ in range(GETS_PER_SET):
+                        read_all(connection, reader, range(first, first + 50))
+            times[mode] = server.scheduled_s(besides="rebate-trainer")[0] - before
+    return (times["on"] - times["off"]) / gets * 1e6
+
+
+def await_choice(server, record, bench):
+    """Writes records until Rebate has decided whether their class has a dictionary. Its trainer has the lowest
+    priority, so this takes long on a busy machine."""
+    if not bench.flags.dictionaries:
+        return
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        write(server, record, range(SAMPLES))
+        forms = [line for line in server.ask("stats dictionaries") if ":form " in line]
+        if forms and not any(line.endswith(" undecided") for line in forms):
+            return
+        if time.monotonic() > end:
+            fail(f"{server.words} decides on no form: {forms}")
+        time.sleep(0.1)
+
+
+def read_all(connection, reader, numbers):
+    connection.sendall(b"".join(b"get %s\r\n" % key(number) for number in numbers))
+    for _ in numbers:
+        head = reader.readline().split()
+        if head[:1] != [b"VALUE"]:
+            fail(f"a value is missing: {head}")
+        reader.read(int(head[3]) + 2)
+        reader.readline()
+
+
+def p99_ratio(memory_mib, quick):
+    """Returns the 99th percentile of a load while memcached is read, over that of the same load alone: the median over
+    pairs of loads."""
+    seconds, pairs = (1, 1) if quick else (8, 3)
+    arguments = ["--rate", RATE, "-d", f"{seconds}s", "--keys", 20_000, "--value-size", "200", "--payload", "json"]
+    cores = sorted(os.sched_getaffinity(0))
+    ratios = []
+    with placed(cores[:-1] or cores), memcached("-m", str(4 * memory_mib)) as server:
+        load_report(start_load(server, *arguments))
+        for _ in range(pairs):
+            alone = load_report(start_load(server, *arguments, "--no-prepopulate"))
+            running = start_load(server, *arguments, "--no-prepopulate")
+            # The load warms up for a second before it measures.
+            time.sleep(1)
+            command = [BINARY, "estimate", server.address, "--json", "--seconds", f"{seconds}s"]
+            with placed(cores[-1:]):
+                reader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            together = load_report(running)
+            if reader.wait(PATIENCE_S) != 0:
+                fail(f"{reader.args} ended with {reader.returncode}")
+            ratios.append(us(together, which="p99_ns") / us(alone, which="p99_ns"))
+    return statistics.median(ratios)
+
+
+def mixed_record(number):
+    """Returns records of all shapes in turn. Their keys do not tell the shapes apart."""
+    shapes = [json_record, session_record, protobuf_record, html_record]
+    return shapes[number % len(shapes)](number)
+
+
+DATA_SETS = {"json": json_record, "session": session_record, "protobuf": protobuf_record,
+             "html": html_record, "random_1000": random_record(1_000), "mixed": mixed_record}
+# The largest errors: of the hit ratio in shares of the gets, of the others relative.
+LIMITS = {"stored_ratio": 0.03, "items_held_ratio": 0.05, "hit_ratio": 0.01, "cores": 0.2}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,412 @@
+//! Miss-ratio curves of a cache that evicts the least recently used item: from a stream of requests by SHARDS
+//! (Waldspurger et al., FAST 2015), which follows the keys below a hash threshold, or from the ages of the items that a
+//! cache holds. The functions are pure: they know no clock and no server.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::interval::Interval;
+
+/// The miss ratio as a function of the number of items that fit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Curve {
+    /// The points in ascending order of items. The first is (0, 1).
+    pub points: Vec<CurvePoint>,
+    /// How the curve was found.
+    pub origin: CurveOrigin,
+}
+
+/// One point of a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// The number of items that fit.
+    pub items: f64,
+    /// The share of gets that find nothing.
+    pub miss_ratio: f64,
+}
+
+/// How a curve was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CurveOrigin {
+    /// From the reuse distances in a stream of requests.
+    Requests,
+    /// From the time since the last access of the items held.
+    Ages,
+}
+
+impl Curve {
+    /// Returns the miss ratio of a cache for `items`, between the nearest points.
+    pub fn miss_ratio(&self, items: f64) -> f64 {
+        let after = self.points.partition_point(|point| point.items < items);
+        let Some(right) = self.points.get(after) else {
+            return self.points.last().map_or(1.0, |point| point.miss_ratio);
+        };
+        let Some(left) = after.checked_sub(1).map(|before| self.points[before]) else {
+            return right.miss_ratio;
+        };
+        let share = (items - left.items) / (right.items - left.items);
+        left.miss_ratio + share * (right.miss_ratio - left.miss_ratio)
+    }
+
+    /// Returns the rise of the hit ratio if the cache holds `ratio` times its `items`. Nobody sees requests for items
+    /// that were evicted long ago, so the curve is continued beyond `items`. The value lets the hit ratio grow with the
+    /// power of the size with which it grew from half the items on. The low end says that no evicted item is requested
+    /// again. The high end continues the last slope, which a convex curve cannot exceed.
+    pub fn gain(&self, items: f64, ratio: Interval) -> Interval {
+        let here = self.miss_ratio(items);
+        let half = self.miss_ratio(items / 2.0).max(here);
+        let slope = (half - here) / (items / 2.0);
+        let exponent = if half < 1.0 { ((1.0 - here) / (1.0 - half)).log2() } else { 0.0 };
+        let straight = |ratio: f64| (slope * (ratio - 1.0) * items).min(here);
+        let power = |ratio: f64| {
+            let gain = (1.0 - here) * (ratio.powf(exponent) - 1.0);
+            gain.min(straight(ratio))
+        };
+        let less = |ratio: f64| here - self.miss_ratio(ratio * items);
+        let slack = if self.origin == CurveOrigin::Ages { SLACK_OF_AGES } else { 1.0 };
+        Interval {
+            value: if ratio.value < 1.0 { less(ratio.value) } else { power(ratio.value) },
+            low: if ratio.low < 1.0 { less(ratio.low) } else { 0.0 },
+            high: if ratio.high < 1.0 {
+                less(ratio.high)
+            } else {
+                (slack * straight(ratio.high)).min(here)
+            },
+        }
+    }
+
+    /// Computes the curve from the time since the last access of a random sample of the `items` held. In a steady
+    /// state, each request makes one item young, so the number of items per second of age, over the rate of requests,
+    /// is the share of requests that come later than this age. `miss_ratio` is the ratio that the server measured.
+    /// Returns none if the ages are too few or all equal.
+    pub(super) fn from_ages(
+        mut ages_s: Vec<f64>,
+        items: f64,
+        requests_per_s: f64,
+        miss_ratio: f64,
+    ) -> Option<Self> {
+        if ages_s.len() < AGES_MIN || requests_per_s <= 0.0 {
+            return None;
+        }
+        ages_s.sort_by(f64::total_cmp);
+        let quantile = |step: usize| ages_s[(step * (ages_s.len() - 1)) / AGE_STEPS];
+        let mut later = vec![1.0];
+        for step in 1..=AGE_STEPS {
+            let seconds = quantile(step) - quantile(step - 1);
+            let density = items / AGE_STEPS as f64 / seconds;
+            let least = later[step - 1];
+            later.push((density / requests_per_s).min(least));
+        }
+        let last = later[AGE_STEPS];
+        if last >= 1.0 {
+            return None;
+        }
+        let fitted = |share: f64| miss_ratio + (share - last) * (1.0 - miss_ratio) / (1.0 - last);
+        let point = |(step, share): (usize, f64)| CurvePoint {
+            items: items * step as f64 / AGE_STEPS as f64,
+            miss_ratio: fitted(share),
+        };
+        let points = later.into_iter().enumerate().map(point).collect();
+        Some(Self { points, origin: CurveOrigin::Ages })
+    }
+}
+
+/// The reuse distances of a stream of requests, over the keys whose hash is below a threshold.
+#[derive(Debug)]
+pub(super) struct Shards {
+    rate: f64,
+    /// The slot of each key's last access. Later accesses have higher slots.
+    last: HashMap<u64, usize>,
+    slots: Fenwick,
+    next: usize,
+    /// The distance of each reuse (sampled keys), with the class of its key.
+    distances: Vec<(u32, usize)>,
+}
+
+impl Shards {
+    /// Makes an empty cache that follows this share of the keys.
+    pub(super) fn new(rate: f64) -> Self {
+        let slots = Fenwick::new(SLOTS_MIN);
+        Self { rate: rate.clamp(0.0, 1.0), last: HashMap::new(), slots, next: 0, distances: vec![] }
+    }
+
+    /// Returns whether the key with this hash is followed.
+    pub(super) fn follows(&self, hash: u64) -> bool {
+        hash as f64 <= self.rate * u64::MAX as f64
+    }
+
+    /// Makes the key the most recently used one.
+    pub(super) fn touch(&mut self, hash: u64) {
+        if self.next == self.slots.len() {
+            self.compact();
+        }
+        if let Some(slot) = self.last.insert(hash, self.next) {
+            self.slots.add(slot, -1);
+        }
+        self.slots.add(self.next, 1);
+        self.next += 1;
+    }
+
+    /// Counts a get that found its key, and makes it the most recently used one.
+    pub(super) fn hit(&mut self, hash: u64, class: usize) {
+        if let Some(slot) = self.last.get(&hash) {
+            let younger = self.last.len() - self.slots.sum_to(*slot);
+            self.distances.push((younger as u32 + 1, class));
+        }
+        self.touch(hash);
+    }
+
+    /// Returns the curve of all classes, or of one. `hits` and `hit_ratio` are those of the whole stream, which are
+    /// known better than those of the followed keys. If fewer or more hits were followed than expected, a few keys
+    /// that are requested very often were missed or followed by chance, so the difference is at the shortest
+    /// distances. `coverage` is the share of the items that the cache was filled with at the start.
+    pub(super) fn curve(
+        &self,
+        class: Option<usize>,
+        hits: u64,
+        hit_ratio: f64,
+        coverage: f64,
+    ) -> Option<Curve> {
+        let chosen = |(distance, of_class): &(u32, usize)| {
+            class.is_none_or(|class| class == *of_class).then_some(*distance)
+        };
+        let mut distances: Vec<u32> = self.distances.iter().filter_map(chosen).collect();
+        if distances.len() < DISTANCES_MIN {
+            return None;
+        }
+        distances.sort_unstable();
+        let followed = self.rate * coverage;
+        let expected = hits as f64 * followed;
+        let missing = expected - distances.len() as f64;
+        let mut points = vec![CurvePoint { items: 0.0, miss_ratio: 1.0 }];
+        for step in 1..=CURVE_STEPS {
+            let rank = distances.len() * step / CURVE_STEPS;
+            let items = f64::from(distances[rank - 1]) / followed;
+            let share = ((rank as f64 + missing) / expected).clamp(0.0, 1.0);
+            let miss_ratio = 1.0 - hit_ratio * share;
+            match points.last_mut().filter(|point| point.items >= items) {
+                Some(point) => point.miss_ratio = miss_ratio,
+                None => points.push(CurvePoint { items, miss_ratio }),
+            }
+        }
+        Some(Curve { points, origin: CurveOrigin::Requests })
+    }
+
+    /// Numbers the slots anew without the gaps that older accesses left.
+    fn compact(&mut self) {
+        let mut keys: Vec<(usize, u64)> =
+            self.last.iter().map(|(key, slot)| (*slot, *key)).collect();
+        keys.sort_unstable();
+        self.slots = Fenwick::new((2 * keys.len()).max(SLOTS_MIN));
+        for (slot, (_, key)) in keys.iter().enumerate() {
+            self.last.insert(*key, slot);
+            self.slots.add(slot, 1);
+        }
+        self.next = keys.len();
+    }
+}
+
+/// Counters by position whose sums over a prefix take logarithmic time (Fenwick, 1994).
+#[derive(Debug)]
+struct Fenwick(Vec<i64>);
+
+impl Fenwick {
+    fn new(len: usize) -> Self {
+        Self(vec![0; len + 1])
+    }
+
+    fn len(&self) -> usize {
+        self.0.len() - 1
+    }
+
+    fn add(&mut self, at: usize, by: i64) {
+        let mut node = at + 1;
+        while node < self.0.len() {
+            self.0[node] += by;
+            node += node & node.wrapping_neg();
+        }
+    }
+
+    /// Returns the sum of the counters up to and including `at`.
+    fn sum_to(&self, at: usize) -> usize {
+        let (mut node, mut sum) = (at + 1, 0);
+        while node > 0 {
+            sum += self.0[node];
+            node &= node - 1;
+        }
+        usize::try_from(sum).unwrap_or(0)
+    }
+}
+
+/// The number of points of a curve from requests.
+const CURVE_STEPS: usize = 64;
+
+/// The fewest reuses from which a curve is drawn.
+const DISTANCES_MIN: usize = 100;
+
+/// The number of points of a curve from ages.
+const AGE_STEPS: usize = 20;
+
+/// The fewest ages from which a curve is drawn.
+const AGES_MIN: usize = 200;
+
+/// The factor by which the upper end of a gain is raised if the curve comes from ages. memcached does not renew an
+/// item's time at each access, so its ages are known less well than distances.
+const SLACK_OF_AGES: f64 = 2.0;
+
+const SLOTS_MIN: usize = 1_024;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+
+    use units::Prng;
+
+    use super::*;
+
+    fn hash(key: u64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Draws keys whose popularity falls with their number, as 1 / number.
+    fn requests(count: usize, keys: u64, seed: u64) -> Vec<u64> {
+        let mut random = Prng::new(seed);
+        (0..count).map(|_| (keys as f64).powf(random.unit()) as u64).collect()
+    }
+
+    /// Returns the exact distance of each reuse by searching a list of the keys in the order of their last access.
+    fn exact_distances(requests: &[u64]) -> Vec<Option<usize>> {
+        let mut stack: Vec<u64> = Vec::new();
+        let mut distances = Vec::new();
+        for key in requests {
+            let place = stack.iter().rev().position(|held| held == key);
+            if let Some(place) = place {
+                stack.remove(stack.len() - 1 - place);
+            }
+            stack.push(*key);
+            distances.push(place.map(|place| place + 1));
+        }
+        distances
+    }
+
+    fn shards(requests: &[u64], rate: f64) -> Shards {
+        let mut shards = Shards::new(rate);
+        for key in requests {
+            if shards.follows(hash(*key)) {
+                shards.hit(hash(*key), 0);
+            }
+        }
+        shards
+    }
+
+    #[test]
+    fn every_distance_is_that_of_an_exact_list() {
+        let requests = requests(20_000, 3_000, 1);
+        let expected: Vec<u32> = exact_distances(&requests)
+            .into_iter()
+            .flatten()
+            .map(|distance| distance as u32)
+            .collect();
+        let found: Vec<u32> =
+            shards(&requests, 1.0).distances.iter().map(|(distance, _)| *distance).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_tenth_of_the_keys_gives_the_same_curve() {
+        let requests = requests(60_000, 5_000, 2);
+        let exact = exact_distances(&requests);
+        let hits = exact.iter().flatten().count();
+        let hit_ratio = hits as f64 / requests.len() as f64;
+        let curve = shards(&requests, 0.1).curve(None, hits as u64, hit_ratio, 1.0).unwrap();
+        for items in [500, 1_000, 2_000, 4_000] {
+            let found = exact.iter().flatten().filter(|distance| **distance <= items).count();
+            let expected = 1.0 - found as f64 / requests.len() as f64;
+            let error = curve.miss_ratio(items as f64) - expected;
+            assert!(error.abs() < 0.03, "{items} items: {error}");
+        }
+    }
+
+    #[test]
+    fn a_filled_cache_gives_distances_at_once() {
+        let mut shards = Shards::new(1.0);
+        (0..10).for_each(|key| shards.touch(key));
+        shards.hit(9, 0);
+        shards.hit(0, 0);
+        shards.hit(77, 0);
+        assert_eq!(shards.distances, [(1, 0), (10, 0)]);
+    }
+
+    fn curve(items: f64, miss: impl Fn(f64) -> f64) -> Curve {
+        let point = |step: i32| {
+            let held = items * f64::from(step) / 64.0;
+            CurvePoint { items: held, miss_ratio: miss(held) }
+        };
+        Curve { points: (0..=64).map(point).collect(), origin: CurveOrigin::Requests }
+    }
+
+    /// Compares the gain of three times 10,000 items with that of the curve.
+    fn assert_gain(miss: impl Fn(f64) -> f64) {
+        let gain = curve(1e4, &miss).gain(1e4, Interval::exact(3.0));
+        let expected = miss(1e4) - miss(3e4);
+        assert!((gain.value - expected).abs() < 0.01, "{gain:?} {expected}");
+        assert!(gain.low <= expected && expected <= gain.high, "{gain:?} {expected}");
+    }
+
+    #[test]
+    fn a_power_law_of_hits_is_continued() {
+        for exponent in [0.1, 0.2, 0.4] {
+            assert_gain(|held| 1.0 - (held / 2e5).powf(exponent));
+        }
+    }
+
+    #[test]
+    fn a_power_law_of_misses_is_met_closely() {
+        for exponent in [0.1, 0.3, 0.7] {
+            assert_gain(|held| (1.0 + held).powf(-exponent));
+        }
+    }
+
+    #[test]
+    fn less_room_costs_hits() {
+        let gain = curve(1e4, |held| (1.0 + held).powf(-0.3)).gain(1e4, Interval::exact(0.5));
+        assert!(gain.value < 0.0 && gain.high < 0.0, "{gain:?}");
+    }
+
+    #[test]
+    fn ages_give_the_curve_of_their_requests() {
+        // An LRU cache for 2,000 items under requests at 1,000 a second.
+        let requests = requests(60_000, 20_000, 3);
+        let exact = exact_distances(&requests);
+        let items = 2_000;
+        let mut last = HashMap::new();
+        requests.iter().enumerate().for_each(|(at, key)| {
+            last.insert(*key, at);
+        });
+        let age = |at: &usize| (requests.len() - at) as f64 / 1_000.0;
+        let mut ages: Vec<f64> = last.values().map(age).collect();
+        ages.sort_by(f64::total_cmp);
+        ages.truncate(items);
+        let miss = |items: usize| {
+            let hits = exact.iter().flatten().filter(|distance| **distance <= items).count();
+            1.0 - hits as f64 / requests.len() as f64
+        };
+        let curve = Curve::from_ages(ages, items as f64, 1_000.0, miss(items)).unwrap();
+        for share in [500, 1_000, 1_500] {
+            let error = curve.miss_ratio(share as f64) - miss(share);
+            assert!(error.abs() < 0.1, "{share} items: {error}");
+        }
+    }
+
+    #[test]
+    fn too_few_reuses_give_no_curve() {
+        assert_eq!(shards(&[1, 2, 1], 1.0).curve(None, 1, 0.5, 1.0), None);
+        assert_eq!(Curve::from_ages(vec![1.0; 10], 10.0, 1.0, 0.5), None);
+        assert_eq!(Curve::from_ages(vec![1.0; 1_000], 1e6, 1.0, 0.5), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! Starts the tasks that run beside the listeners on the control thread. What they do is in their own modules.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::idle_memory;
+use crate::supervise::keep;
+use crate::worker::Plan;
+
+/// Starts the tasks that return memory to the system: after a burst, and what only the start needed.
+pub(crate) fn return_memory(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan>) {
+    let release_program_pages = plan.platform.release_program_pages;
+    tasks.spawn(async move {
+        tokio::time::sleep(START_ENDS_AFTER).await;
+        let released = tokio::task::spawn_blocking(release_program_pages).await;
+        tracing::debug!(bytes = released.unwrap_or(0), "pages of the program released");
+    });
+    let plan = Arc::clone(plan);
+    tasks.spawn(async move {
+        let restarts = &plan.control.restarts_idle_memory;
+        keep("idle memory", restarts, || idle_memory::trim(&plan.budgets, plan.platform.trim_heap))
+            .await;
+    });
+}
+
+/// Starts the task that keeps the list of the ring's servers, if there is a ring.
+pub(crate) fn watch_members(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan>) {
+    if !plan.members.has_ring() {
+        return;
+    }
+    let plan = Arc::clone(plan);
+    tasks.spawn(async move {
+        let restarts = &plan.control.restarts_members;
+        keep("members", restarts, || plan.members.watch()).await;
+    });
+}
+
+/// Starts the task that loads certificates again when their files change, if there are any.
+pub(crate) fn watch_certificates(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan>) {
+    if plan.tls.is_used() {
+        let plan = Arc::clone(plan);
+        tasks.spawn(async move {
+            let restarts = &plan.control.restarts_tls_watch;
+            keep("tls watch", restarts, || plan.tls.watch()).await;
+        });
+    }
+}
+
+/// The time after which the pages of the program that only the start needed are released.
+const START_ENDS_AFTER: Duration = Duration::from_secs(1);

@@ -1,0 +1,62 @@
+//! Starts the trainer of a server: its store of dictionaries is the one that the first worker can reach.
+
+use std::sync::Arc;
+
+use device::Dictionary;
+use tokio::sync::oneshot;
+
+use super::{Class, ExchangeRequest, Publisher, Trainer, TrainerOptions, TrainerThread};
+use crate::StartError;
+use crate::config::convert;
+use crate::worker::{Plan, Worker, WorkerMessage};
+
+/// Starts the thread that trains dictionaries.
+pub(crate) fn start_trainer(
+    plan: &Arc<Plan>,
+    workers: Arc<[Worker]>,
+) -> Result<TrainerThread, StartError> {
+    let options = TrainerOptions {
+        form: convert::form(&plan.config.compress),
+        publisher: Box::new(StorePublisher(workers)),
+        counters: Arc::clone(&plan.training),
+    };
+    let trainer = Trainer::new(Arc::clone(&plan.dictionaries), options);
+    let (turned, trim_heap) = (Arc::clone(plan), plan.platform.trim_heap);
+    let after_turn = move |has_trained| {
+        if let Some(embedded) = &turned.embedded {
+            embedded.reserve(turned.dictionaries.memory_bytes());
+        }
+        if has_trained {
+            // The samples and the trainer's tables were a few MiB, between dictionaries that stay.
+            trim_heap();
+        }
+    };
+    TrainerThread::start(trainer, Arc::clone(&plan.clock), after_turn).map_err(StartError::Thread)
+}
+
+/// Publishes dictionaries in the store, which the first worker can reach.
+struct StorePublisher(Arc<[Worker]>);
+
+impl StorePublisher {
+    /// Returns the worker's answer, or the default if the worker has ended.
+    fn ask<T: Default>(&self, request: impl FnOnce(oneshot::Sender<T>) -> ExchangeRequest) -> T {
+        let (answer, answered) = oneshot::channel();
+        match self.0.first() {
+            Some(worker) if worker.send(WorkerMessage::Dictionary(request(answer))) => {
+                answered.blocking_recv().unwrap_or_default()
+            }
+            _ => T::default(),
+        }
+    }
+}
+
+impl Publisher for StorePublisher {
+    fn publish(&mut self, class: &Arc<Class>, dictionary: &Arc<Dictionary>) -> bool {
+        let (class, dictionary) = (Arc::clone(class), Arc::clone(dictionary));
+        self.ask(|answer| ExchangeRequest::Publish(class, dictionary, answer))
+    }
+
+    fn published(&mut self, class: &Arc<Class>) -> Option<Arc<Dictionary>> {
+        self.ask(|answer| ExchangeRequest::Published(Arc::clone(class), answer))
+    }
+}

@@ -1,0 +1,171 @@
+//! Tests what is kept, what makes way, and that the store's memory bounds it.
+
+use std::sync::Arc;
+
+use store::embedded::{Embedded, Fetch, Mode, NewItem, Options};
+use units::{ByteCount, ManualClock};
+
+use super::*;
+
+const LIMIT_BYTES: u64 = 256 << 10;
+
+/// An item of this version with a frame, as far as the search looks.
+fn frame(cas: u64) -> Glimpse<'static> {
+    Glimpse { cas, flags: 0, value: Some(b"\xFC\x01") }
+}
+
+fn store(memory: ByteCount, evict: bool) -> Arc<Embedded> {
+    Arc::new(Embedded::new(Options { limit: memory, evict, seed: 1 }))
+}
+
+fn hot_on(store: &Arc<Embedded>) -> HotValues {
+    let time = CoarseClock::start(Arc::new(ManualClock::default()));
+    HotValues::new(Arc::clone(store), time, LIMIT_BYTES).expect("enough memory")
+}
+
+fn hot() -> HotValues {
+    hot_on(&store(ByteCount::mib(8), true))
+}
+
+/// Offers a value of this length and cost as often as it is read.
+fn read(hot: &HotValues, cas: u64, bytes: usize, cost_us: u64, times: usize) {
+    let logical = vec![cas as u8; bytes];
+    for _ in 0..times {
+        if hot.find(&frame(cas)).is_none() {
+            let cost = Nanos::micros(cost_us);
+            hot.offer(&Candidate { cas, logical: &logical, stored_bytes: 10, cost });
+        }
+    }
+}
+
+fn is_kept(hot: &HotValues, cas: u64) -> bool {
+    hot.find(&frame(cas)).is_some()
+}
+
+#[test]
+fn a_value_is_kept_from_its_second_read() {
+    let hot = hot();
+    read(&hot, 1, 1_000, 10, 1);
+    assert!(!is_kept(&hot, 1));
+    read(&hot, 1, 1_000, 10, 1);
+    let found = hot.find(&frame(1)).expect("it was read twice");
+    assert_eq!((&found.logical[..], found.stored_bytes), (&[1; 1_000][..], 10));
+    assert!(!is_kept(&hot, 2), "another version is another value");
+}
+
+#[test]
+fn only_frames_are_searched() {
+    let hot = hot();
+    read(&hot, 1, 1_000, 10, 2);
+    assert!(hot.find(&Glimpse { value: Some(b"text"), ..frame(1) }).is_none());
+    assert!(
+        hot.find(&Glimpse { value: None, ..frame(1) }).is_some(),
+        "a long value may be a frame"
+    );
+}
+
+#[test]
+fn values_take_no_more_than_their_limit() {
+    let hot = hot();
+    for cas in 0..2_000 {
+        read(&hot, cas, 1_000, 10, 3);
+        assert!(hot.stats().bytes <= LIMIT_BYTES);
+    }
+    let stats = hot.stats();
+    assert!(stats.items > 150 && stats.admissions - stats.evictions == stats.items, "{stats:?}");
+}
+
+#[test]
+fn a_value_read_more_often_displaces_others() {
+    let hot = hot();
+    (0..1_000).for_each(|cas| read(&hot, cas, 1_000, 10, 2));
+    read(&hot, 5_000, 1_000, 10, 20);
+    assert!(is_kept(&hot, 5_000));
+}
+
+#[test]
+fn values_read_once_or_twice_displace_nothing_hotter() {
+    let hot = hot();
+    (0..100).for_each(|cas| read(&hot, cas, 1_000, 10, 50));
+    let kept: Vec<u64> = (0..100).filter(|cas| is_kept(&hot, *cas)).collect();
+    assert_eq!(kept.len(), 100);
+    (1_000..3_000).for_each(|cas| read(&hot, cas, 1_000, 10, 2));
+    assert!(kept.iter().all(|cas| is_kept(&hot, *cas)));
+}
+
+#[test]
+fn a_costly_value_displaces_cheap_ones() {
+    let hot = hot();
+    (0..1_000).for_each(|cas| read(&hot, cas, 1_000, 2, 4));
+    read(&hot, 5_000, 1_000, 50, 2);
+    assert!(is_kept(&hot, 5_000));
+}
+
+#[test]
+fn values_that_decompress_fast_are_not_kept() {
+    let hot = hot();
+    read(&hot, 1, 8_000, 1, 10);
+    assert!(!is_kept(&hot, 1), "8 bytes per ns");
+    read(&hot, 2, 7_000, 1, 10);
+    assert!(is_kept(&hot, 2));
+}
+
+#[test]
+fn a_value_too_long_for_a_shard_is_not_kept() {
+    let hot = hot();
+    read(&hot, 1, LIMIT_BYTES as usize / 4, 1_000, 10);
+    assert_eq!(hot.stats().items, 0);
+}
+
+#[test]
+fn versions_that_are_not_read_any_more_make_way() {
+    let hot = hot();
+    (0..1_000).for_each(|cas| read(&hot, cas, 1_000, 10, 100));
+    // Other reads pass two periods.
+    (0..50_000).for_each(|_| read(&hot, 100_000, 1_000, 10, 1));
+    (10_000..11_000).for_each(|cas| read(&hot, cas, 1_000, 10, 3));
+    let kept = (10_000..11_000).filter(|cas| is_kept(&hot, *cas)).count();
+    assert!(kept > 100, "{kept}");
+}
+
+#[test]
+fn the_store_lends_the_memory() {
+    let store = store(ByteCount::mib(1), true);
+    let value = vec![b'v'; 1_000];
+    let write = |index: u32| {
+        let item = NewItem { value: &value, ..NewItem::default() };
+        store.store(&index.to_le_bytes(), item, Mode::Set, 1).expect("it evicts");
+    };
+    (0..5_000).for_each(write);
+    let full = store.stats();
+    let hot = hot_on(&store);
+    (0..2_000).for_each(|cas| read(&hot, cas, 1_000, 10, 3));
+    (5_000..10_000).for_each(write);
+    let both = store.stats().bytes + hot.stats().bytes;
+    assert!(hot.stats().bytes > LIMIT_BYTES / 2);
+    assert!(store.stats().evictions > full.evictions && both <= ByteCount::mib(1).0, "{both}");
+}
+
+#[test]
+fn a_store_that_never_evicts_lends_only_free_memory() {
+    let store = store(ByteCount::mib(1), false);
+    let value = vec![b'v'; 1_000];
+    let mut held = 0_u32;
+    let item = NewItem { value: &value, ..NewItem::default() };
+    while store.store(&held.to_le_bytes(), item, Mode::Set, 1).is_ok() {
+        held += 1;
+    }
+    let time = CoarseClock::start(Arc::new(ManualClock::default()));
+    if let Some(hot) = HotValues::new(Arc::clone(&store), time, LIMIT_BYTES) {
+        read(&hot, 1, 1_000, 10, 5);
+        assert!(store.stats().bytes + hot.stats().bytes <= ByteCount::mib(1).0);
+    }
+    let kept = (0..held).filter(|key| store.fetch(&key.to_le_bytes(), &Fetch::PEEK, 1).is_some());
+    assert_eq!(kept.count(), held as usize);
+}
+
+#[test]
+fn too_little_memory_keeps_nothing() {
+    let time = CoarseClock::start(Arc::new(ManualClock::default()));
+    assert!(HotValues::new(store(ByteCount::mib(1), true), time, 1_000).is_none());
+}

@@ -1,0 +1,165 @@
+//! What a session does before it serves a packet of a client whose rights are limited: the login of SASL PLAIN, the
+//! check of rights, and the wait for its quota. `guard` does the same for lines.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use protocol::binary::{Command, HEADER_BYTES, Head, Packet, Refusal, Sasl, Status, reply};
+
+use super::Session;
+use super::pipeline::Pending;
+use crate::access::{Origin, Rights};
+
+impl Session {
+    /// Returns the refusal of a packet that the session may not serve.
+    pub(super) async fn guard_packet<'p>(
+        &mut self,
+        packet: &Packet<'p>,
+        pending: &mut VecDeque<Pending<'_>>,
+    ) -> Option<Refusal<'p>> {
+        let client = Rc::clone(self.client.as_ref()?);
+        let Packet { head, command } = packet;
+        if client.must_log_in() {
+            return match command {
+                Command::Sasl(_) | Command::Version => None,
+                _ => {
+                    client.deny_unauthenticated(name(command));
+                    Some(Refusal::closing(*head, Status::AuthFailure))
+                }
+            };
+        }
+        let key = command.key();
+        let keys = |visit: &mut dyn FnMut(&[u8]) -> bool| key.is_none_or(visit);
+        let value_bytes = command.value_bytes().unwrap_or(0);
+        let checked = client.check(name(command), needed(command), keys);
+        // A refused packet counts too, because it costs as much as another.
+        client.spend_bytes(HEADER_BYTES + key.map_or(0, <[u8]>::len) + value_bytes);
+        let status = match (self.has_quota(&client, pending).await, checked) {
+            (true, Ok(())) => return None,
+            (false, _) => Status::OverQuota,
+            (true, Err(_)) => Status::Denied,
+        };
+        Some(Refusal::skipping(*head, status, value_bytes as u64))
+    }
+
+    /// Returns the refusal of a malformed packet, or another one if this one would drop an item that the client may not
+    /// change.
+    pub(super) async fn guard_refusal<'p>(
+        &mut self,
+        refusal: Refusal<'p>,
+        pending: &mut VecDeque<Pending<'_>>,
+    ) -> Refusal<'p> {
+        let Some(client) = self.client.clone() else { return refusal };
+        if client.must_log_in() && refusal.status != Status::BadMagic {
+            client.deny_unauthenticated("unknown");
+            return Refusal::closing(refusal.head, Status::AuthFailure);
+        }
+        client.spend_bytes(HEADER_BYTES + refusal.swallow_bytes as usize);
+        if !self.has_quota(&client, pending).await {
+            return Refusal { status: Status::OverQuota, unlink: None, ..refusal };
+        }
+        let Some(key) = refusal.unlink else { return refusal };
+        let keys = |visit: &mut dyn FnMut(&[u8]) -> bool| visit(key);
+        match client.check("set", Rights::WRITE, keys) {
+            Ok(()) => refusal,
+            Err(_) => Refusal { status: Status::Denied, unlink: None, ..refusal },
+        }
+    }
+
+    /// Answers a command for authentication, with the client's `message`. Without rules about users there are no such
+    /// commands, as in a memcached without SASL.
+    pub(super) async fn authenticate(&mut self, head: Head, sasl: &Sasl<'_>, message: &[u8]) {
+        let Some(client) = self.client.clone().filter(|client| !client.is_text_only()) else {
+            return reply::refused(self.out.text(), head, Status::UnknownCommand);
+        };
+        let is_right = match sasl {
+            Sasl::ListMechanisms => return reply::text(self.out.text(), head, "PLAIN"),
+            Sasl::Begin { mechanism: b"PLAIN", .. } => match credentials(message) {
+                Some((user, password)) => client.authenticate(user, password).await,
+                None => false,
+            },
+            // PLAIN has only one message.
+            Sasl::Begin { .. } | Sasl::Step { .. } => false,
+        };
+        if is_right {
+            reply::text(self.out.text(), head, "Authenticated");
+        } else {
+            reply::refused(self.out.text(), head, Status::AuthFailure);
+        }
+    }
+
+    /// Logs an administrative command.
+    #[cold]
+    pub(super) fn audit_packet(&self, command: &Command<'_>) {
+        if !needed(command).is_administrative() {
+            return;
+        }
+        if let Some(client) = &self.client {
+            return client.log_allowed(name(command), b"");
+        }
+        let origin = self.stream().map(Origin::from_stream).unwrap_or_default();
+        self.context.audit_anonymous(&origin, name(command));
+    }
+}
+
+/// Returns the user and the password of a message of PLAIN (RFC 4616): the identity to act as, the user and the
+/// password, with zero bytes in between. To act as somebody else is refused.
+fn credentials(message: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = message.split(|byte| *byte == 0);
+    let (acting, user, password) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_valid =
+        parts.next().is_none() && !user.is_empty() && (acting.is_empty() || acting == user);
+    is_valid.then_some((user, password))
+}
+
+/// Returns the rights that a packet needs.
+fn needed(command: &Command<'_>) -> Rights {
+    match command {
+        Command::Noop | Command::Version | Command::Quit | Command::Sasl(_) => Rights::NONE,
+        Command::Get { touch_exptime_s: None, .. } => Rights::READ,
+        // A gat changes the item, and the answer to a touch or to an increment says what is stored.
+        Command::Get { .. } | Command::Arithmetic(_) => Rights::READ.and(Rights::WRITE),
+        Command::Touch { .. } | Command::Store(_) => Rights::WRITE,
+        Command::Delete { .. } => Rights::DELETE,
+        Command::Flush { .. } => Rights::FLUSH,
+        Command::Stat { page } => match *page {
+            page if page.starts_with(b"reset") => Rights::ADMIN,
+            page if page.starts_with(b"cachedump") || page == b"dictionaries" => Rights::DUMP,
+            _ => Rights::STATS,
+        },
+    }
+}
+
+/// Returns the name of a packet's command for the log.
+const fn name(command: &Command<'_>) -> &'static str {
+    match command {
+        Command::Get { touch_exptime_s: None, .. } => "get",
+        Command::Get { .. } => "gat",
+        Command::Touch { .. } => "touch",
+        Command::Store(store) => store.verb.name(),
+        Command::Delete { .. } => "delete",
+        Command::Arithmetic(_) => "incr or decr",
+        Command::Flush { .. } => "flush_all",
+        Command::Stat { .. } => "stats",
+        Command::Noop => "noop",
+        Command::Version => "version",
+        Command::Quit => "quit",
+        Command::Sasl(_) => "sasl",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_of_plain_have_three_parts() {
+        assert_eq!(credentials(b"\0web\0pass"), Some((&b"web"[..], &b"pass"[..])));
+        assert_eq!(credentials(b"web\0web\0"), Some((&b"web"[..], &b""[..])));
+        for message in
+            [&b""[..], b"web", b"web\0pass", b"\0web\0pa\0ss", b"\0\0pass", b"root\0web\0pass"]
+        {
+            assert_eq!(credentials(message), None, "{}", message.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,576 @@
+//! Serves the packets of the binary protocol, with the same keys, values, order, limits and counters as text
+//! commands. A packet becomes the text or meta command that says the same, which a memcached server can execute
+//! atomically. Only the answers are different. A get of a key that no line can hold is a meta get, as are all
+//! touches, because their answer has the item's flags.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use device::Buffer;
+use protocol::binary::reply::Hit;
+use protocol::binary::{self, Command, Head, Packet, Parse, Refusal, Status, reply};
+use protocol::command::{Get, Keys, MetaArithmetic, MetaSet, StoreVerb};
+use protocol::meta::Meta;
+use protocol::reply::MetaOutcome;
+use protocol::{Key, MetaFlags, MetaKey};
+use smallvec::SmallVec;
+
+use super::dispatch::{Step, Wire};
+use super::info::VERSION;
+use super::order::Effect;
+use super::pipeline::{Issued, Load, Pending};
+use super::text::{Replied, ValueForm, count_cas};
+use super::{Session, edit};
+use crate::backend::{Count, Failure, GetIssue, Issue, MetaItem, Outcome, Written};
+use crate::counters::CommandKind;
+use crate::errors::FailedCommand;
+use crate::upstream::Traffic;
+use crate::values::Body;
+
+/// The binary protocol.
+pub(super) struct Packets;
+
+impl Wire for Packets {
+    async fn serve_one<'a>(
+        session: &mut Session,
+        input: &'a [u8],
+        pending: &mut VecDeque<Pending<'a>>,
+    ) -> Step {
+        session.yield_periodically().await;
+        let (packet, consumed) = match binary::parse(input, &session.context.limits) {
+            Parse::Incomplete => return Step::Incomplete,
+            Parse::Refused { refusal, consumed } => {
+                let refusal = session.guard_refusal(refusal, pending).await;
+                return session.refuse_packet(&refusal, input, consumed, pending).await;
+            }
+            Parse::Packet { packet, consumed } => (packet, consumed),
+        };
+        if session.client.is_some()
+            && let Some(refusal) = session.guard_packet(&packet, pending).await
+        {
+            return session.refuse_packet(&refusal, input, consumed, pending).await;
+        }
+        let value_bytes = packet.command.value_bytes();
+        if !session.may_have_key(&packet) {
+            let skipped = value_bytes.unwrap_or(0) as u64;
+            let refusal = Refusal::skipping(packet.head, Status::InvalidArguments, skipped);
+            return session.refuse_packet(&refusal, input, consumed, pending).await;
+        }
+        let Some(value_bytes) = value_bytes else {
+            session.serve_packet(packet, pending).await;
+            return Step::Consumed(consumed);
+        };
+        match input.get(consumed..consumed + value_bytes) {
+            None => Step::NeedsBody { line_bytes: consumed, body_bytes: value_bytes },
+            Some(value) => {
+                session.serve_with_value(packet, Body::Slice(value), pending).await;
+                Step::Consumed(consumed + value_bytes)
+            }
+        }
+    }
+
+    async fn serve_read(session: &mut Session, input: &[u8], value: Option<Buffer>) {
+        let limits = session.context.limits;
+        let Parse::Packet { packet, .. } = binary::parse(input, &limits) else { return };
+        let mut pending = VecDeque::new();
+        match value {
+            Some(value) => {
+                session.serve_with_value(packet, Body::Pooled(value), &mut pending).await;
+                session.settle_all(&mut pending).await;
+            }
+            None => session.refuse_value(&packet).await,
+        }
+    }
+}
+
+/// A request that was issued for a packet and is not yet answered.
+pub(super) enum PacketIssue<'a> {
+    Get {
+        get: Get<'a>,
+        with_key: bool,
+        issue: GetIssue,
+    },
+    /// A touch, or a get of a key that no line can hold.
+    Item {
+        meta: Meta<'a>,
+        with_key: bool,
+        issue: Issue<Option<MetaItem>>,
+    },
+    Store {
+        key: &'a [u8],
+        verb: StoreVerb,
+        issue: Issue<Outcome<Written>>,
+    },
+    Delete {
+        issue: Issue<Outcome<MetaOutcome>>,
+    },
+}
+
+impl PacketIssue<'_> {
+    pub(super) const fn is_ready(&self) -> bool {
+        match self {
+            PacketIssue::Get { issue, .. } => matches!(issue, GetIssue::Local(_)),
+            PacketIssue::Item { issue, .. } => matches!(issue, Issue::Ready(_)),
+            PacketIssue::Store { issue, .. } => matches!(issue, Issue::Ready(_)),
+            PacketIssue::Delete { issue } => matches!(issue, Issue::Ready(_)),
+        }
+    }
+
+    pub(super) const fn command(&self) -> FailedCommand {
+        match self {
+            PacketIssue::Get { get, .. } if get.touch_exptime_s.is_some() => FailedCommand::Gat,
+            PacketIssue::Get { .. } => FailedCommand::Get,
+            PacketIssue::Item { meta, .. } => {
+                match (meta.flags.wants_value(), meta.flags.exptime_s) {
+                    (false, _) => FailedCommand::Touch,
+                    (true, Some(_)) => FailedCommand::Gat,
+                    (true, None) => FailedCommand::Get,
+                }
+            }
+            PacketIssue::Store { .. } => FailedCommand::Set,
+            PacketIssue::Delete { .. } => FailedCommand::Delete,
+        }
+    }
+
+    pub(super) const fn kind(&self) -> CommandKind {
+        match self {
+            PacketIssue::Get { .. } => CommandKind::Get,
+            PacketIssue::Item { meta, .. } if meta.flags.wants_value() => CommandKind::Get,
+            PacketIssue::Store { .. } => CommandKind::Set,
+            PacketIssue::Item { .. } | PacketIssue::Delete { .. } => CommandKind::Other,
+        }
+    }
+}
+
+/// The answer to a get, in front of its value.
+struct ValuePacket {
+    head: Head,
+    with_key: bool,
+}
+
+impl ValueForm for ValuePacket {
+    const TAIL: &'static [u8] = b"";
+    const GAT_IS_GET: bool = false;
+
+    fn header(&self, out: &mut Vec<u8>, key: &[u8], client_flags: u32, bytes: usize, cas: u64) {
+        let key = self.with_key.then_some(key);
+        reply::hit(out, self.head, &Hit { key, client_flags, cas, value_bytes: bytes });
+    }
+}
+
+impl From<&Command<'_>> for FailedCommand {
+    fn from(command: &Command<'_>) -> Self {
+        match command {
+            Command::Get { touch_exptime_s: Some(_), .. } => FailedCommand::Gat,
+            Command::Get { .. } => FailedCommand::Get,
+            Command::Store(_) => FailedCommand::Set,
+            Command::Delete { .. } => FailedCommand::Delete,
+            Command::Touch { .. } => FailedCommand::Touch,
+            Command::Arithmetic(_) => FailedCommand::Incr,
+            Command::Flush { .. } => FailedCommand::FlushAll,
+            _ => FailedCommand::Other,
+        }
+    }
+}
+
+impl Session {
+    /// Returns whether the store can have an item with the packet's key. A memcached server is asked in lines, which
+    /// can hold keys of any bytes only up to [`protocol::key::BINARY_KEY_BYTES_MAX`].
+    fn may_have_key(&self, packet: &Packet<'_>) -> bool {
+        let is_named = |key| MetaKey::new(key).is_ok();
+        !self.context.backend.has_links() || packet.command.key().is_none_or(is_named)
+    }
+
+    async fn refuse_packet(
+        &mut self,
+        refusal: &Refusal<'_>,
+        input: &[u8],
+        consumed: usize,
+        pending: &mut VecDeque<Pending<'_>>,
+    ) -> Step {
+        self.settle_all(pending).await;
+        match refusal.status {
+            // The client's rights have already counted these.
+            Status::AuthFailure | Status::Denied | Status::OverQuota => {}
+            _ => self.context.counters.commands.bad_lines.up(),
+        }
+        match refusal.status {
+            Status::TooLarge => self.context.counters.commands.store_too_large.up(),
+            Status::BadMagic => self.note_bad_magic(),
+            _ => {}
+        }
+        if let Some(key) = refusal.unlink {
+            self.unlink_packet(key).await;
+        }
+        self.count_refusal(FailedCommand::Other);
+        reply::refused(self.out.text(), refusal.head, refusal.status);
+        self.closing |= refusal.close;
+        self.skip(&input[consumed..], consumed, refusal.swallow_bytes).await
+    }
+
+    /// Answers a packet whose value was skipped for lack of memory.
+    async fn refuse_value(&mut self, packet: &Packet<'_>) {
+        // As in memcached, the old value is removed, because it is outdated.
+        if let Command::Store(store) = &packet.command
+            && matches!(store.verb, StoreVerb::Set | StoreVerb::Cas)
+        {
+            self.unlink_packet(store.key).await;
+        }
+        self.command = FailedCommand::from(&packet.command);
+        self.fail_packet(packet.head, &Failure::OutOfMemory);
+    }
+
+    async fn unlink_packet(&self, key: &[u8]) {
+        let meta = Meta { key: MetaKey::from_packet(key), flags: MetaFlags::default() };
+        let removed = self.context.backend.meta_delete(&meta, Traffic::Interactive);
+        let _ = removed.meta_outcome().await;
+    }
+
+    async fn serve_packet<'a>(&mut self, packet: Packet<'a>, pending: &mut VecDeque<Pending<'a>>) {
+        let since = Instant::now();
+        self.context.counters.commands.cmd_binary.up();
+        let Packet { head, command } = packet;
+        let issue = match command {
+            Command::Get { key, with_key, touch_exptime_s } => {
+                let effect = touch_exptime_s.map_or(Effect::Reads, |_| Effect::Changes);
+                match Key::new(key) {
+                    Ok(name) => {
+                        let keys = Keys::one(name);
+                        let get = Get { keys, with_cas: true, touch_exptime_s };
+                        let traffic = self.admit_packet(key, effect, true, None, pending).await;
+                        let issue = self.context.backend.get(&get, traffic, SmallVec::new());
+                        PacketIssue::Get { get, with_key, issue }
+                    }
+                    Err(_) => {
+                        let letters: &[u8] =
+                            if touch_exptime_s.is_some() { b"v f c T" } else { b"v f c" };
+                        let traffic =
+                            self.admit_packet(key, Effect::Changes, true, None, pending).await;
+                        self.issue_item(key, letters, touch_exptime_s, with_key, traffic)
+                    }
+                }
+            }
+            Command::Touch { key, exptime_s } => {
+                let traffic = self.admit_packet(key, Effect::Changes, false, None, pending).await;
+                self.issue_item(key, b"f c T", Some(exptime_s), false, traffic)
+            }
+            Command::Delete { key, cas } => {
+                let traffic = self.admit_packet(key, Effect::Changes, false, None, pending).await;
+                let mut flags = MetaFlags::default();
+                flags.compare = (cas != 0).then_some(cas);
+                let meta = Meta { key: MetaKey::from_packet(key), flags };
+                PacketIssue::Delete { issue: self.context.backend.meta_delete(&meta, traffic) }
+            }
+            command => {
+                self.settle_all(pending).await;
+                return self.serve_packet_alone(head, command, since).await;
+            }
+        };
+        self.push(Pending { since, issued: Issued::Packet(head, issue) }, pending).await;
+    }
+
+    fn issue_item<'a>(
+        &self,
+        key: &'a [u8],
+        letters: &'static [u8],
+        exptime_s: Option<i32>,
+        with_key: bool,
+        traffic: Traffic,
+    ) -> PacketIssue<'a> {
+        let mut flags = MetaFlags::from_letters(letters);
+        flags.exptime_s = exptime_s;
+        let meta = Meta { key: MetaKey::from_packet(key), flags };
+        let with_value = meta.flags.wants_value();
+        let issue = self.context.backend.meta_get(&meta, with_value, traffic, None);
+        PacketIssue::Item { meta, with_key, issue }
+    }
+
+    /// Returns the connection to the stores for a packet, after everything in flight if the packet must wait for it.
+    async fn admit_packet(
+        &mut self,
+        key: &[u8],
+        effect: Effect,
+        is_value_wanted: bool,
+        value_bytes: Option<usize>,
+        pending: &mut VecDeque<Pending<'_>>,
+    ) -> Traffic {
+        let load = Load::of_item(is_value_wanted, value_bytes);
+        match self.admit_item(key, effect, load, pending.is_empty()) {
+            Some(traffic) => traffic,
+            None => {
+                self.settle_all(pending).await;
+                self.admit_item(key, effect, load, true).unwrap_or(Traffic::Bulk)
+            }
+        }
+    }
+
+    /// Serves a packet that runs after all earlier commands and before all later ones.
+    async fn serve_packet_alone(&mut self, head: Head, command: Command<'_>, since: Instant) {
+        self.answered = None;
+        self.command = FailedCommand::from(&command);
+        if matches!(command, Command::Flush { .. } | Command::Stat { .. }) {
+            self.audit_packet(&command);
+        }
+        match command {
+            Command::Arithmetic(arithmetic) => self.count_packet(head, &arithmetic).await,
+            Command::Flush { delay_s } => match self.flush_items(delay_s).await {
+                Ok(()) => reply::done(self.out.text(), head, 0),
+                Err(failure) => self.fail_packet(head, &failure),
+            },
+            Command::Stat { page } => self.stat_packet(head, page).await,
+            Command::Noop => reply::done(self.out.text(), head, 0),
+            Command::Version => reply::text(self.out.text(), head, VERSION),
+            Command::Quit => {
+                reply::done(self.out.text(), head, 0);
+                self.closing = true;
+            }
+            Command::Sasl(sasl) => self.authenticate(head, &sasl, &[]).await,
+            _ => unreachable!("a command that is issued, or has a value"),
+        }
+        self.record(CommandKind::Other, since);
+    }
+
+    /// Serves a packet whose value has arrived.
+    async fn serve_with_value<'a>(
+        &mut self,
+        packet: Packet<'a>,
+        value: Body<'_>,
+        pending: &mut VecDeque<Pending<'a>>,
+    ) {
+        let since = Instant::now();
+        let Packet { head, command } = packet;
+        self.context.counters.commands.cmd_binary.up();
+        match command {
+            Command::Store(store) if edit::needs_old_value(store.verb) => {
+                self.settle_all(pending).await;
+                self.answered = None;
+                self.command = FailedCommand::Set;
+                self.context.counters.commands.cmd_set.up();
+                let key = MetaKey::from_packet(store.key);
+                let compare = Some(store.cas).filter(|cas| *cas != 0);
+                let extended = self.extend(&key, store.verb, compare, value.as_slice()).await;
+                self.reply_stored(head, store.verb, extended);
+                self.record(CommandKind::Set, since);
+            }
+            Command::Store(store) => {
+                let bytes = Some(value.as_slice().len());
+                let changes = Effect::Changes;
+                let traffic = self.admit_packet(store.key, changes, false, bytes, pending).await;
+                let issue = self.issue_set(&store, value, traffic).await;
+                self.push(Pending { since, issued: Issued::Packet(head, issue) }, pending).await;
+            }
+            Command::Sasl(sasl) => {
+                self.settle_all(pending).await;
+                self.answered = None;
+                self.authenticate(head, &sasl, value.as_slice()).await;
+                self.record(CommandKind::Other, since);
+            }
+            _ => unreachable!("a command without a value"),
+        }
+    }
+
+    async fn issue_set<'a>(
+        &self,
+        store: &binary::Store<'a>,
+        value: Body<'_>,
+        traffic: Traffic,
+    ) -> PacketIssue<'a> {
+        self.context.counters.commands.cmd_set.up();
+        let binary::Store { verb, key, client_flags, exptime_s, cas, .. } = *store;
+        let value_bytes = value.as_slice().len();
+        let stored = self.context.values.pack(key, value, None).await;
+        self.note_length(key, stored.as_slice().len());
+        let mut flags = MetaFlags::default();
+        flags.client_flags = client_flags;
+        flags.exptime_s = (exptime_s != 0).then_some(exptime_s);
+        flags.compare = (cas != 0).then_some(cas);
+        flags.mode = match verb {
+            StoreVerb::Add => Some(b'E'),
+            StoreVerb::Replace => Some(b'R'),
+            _ => None,
+        };
+        let meta = Meta { key: MetaKey::from_packet(key), flags };
+        let issue =
+            self.context.backend.meta_set(&MetaSet { meta, verb, value_bytes }, stored, traffic);
+        PacketIssue::Store { key, verb, issue }
+    }
+
+    pub(super) async fn settle_packet(&mut self, head: Head, issue: PacketIssue<'_>) {
+        match issue {
+            PacketIssue::Get { get, with_key, issue } => {
+                let form = ValuePacket { head, with_key };
+                match self.reply_items(&get, &form, issue).await {
+                    Ok(Replied { lost: Some(failure), .. }) | Err(failure) => {
+                        self.fail_packet(head, &failure);
+                    }
+                    Ok(Replied { items_found: 0, .. }) => {
+                        let key = get.keys.clone().next().filter(|_| with_key).map(Key::bytes);
+                        reply::miss(self.out.text(), head, key);
+                    }
+                    Ok(_) => {}
+                }
+            }
+            PacketIssue::Item { meta, with_key, issue } => {
+                self.reply_item_packet(head, &meta, with_key, issue).await;
+            }
+            PacketIssue::Store { key, verb, issue } => {
+                let outcome = issue.written().await;
+                if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, verb) {
+                    self.context.examine_after_add(&MetaKey::from_packet(key)).await;
+                }
+                if verb == StoreVerb::Cas {
+                    count_cas(&self.context.counters.commands, &outcome);
+                }
+                self.reply_stored(head, verb, outcome);
+            }
+            PacketIssue::Delete { issue } => {
+                let outcome = issue.meta_outcome().await;
+                self.reply_deleted(head, outcome);
+            }
+        }
+    }
+
+    async fn reply_item_packet(
+        &mut self,
+        head: Head,
+        meta: &Meta<'_>,
+        with_key: bool,
+        issue: Issue<Option<MetaItem>>,
+    ) {
+        let key = meta.key.bytes();
+        let touched = meta.flags.exptime_s.is_some();
+        let item = match self.logical_item(meta, issue).await {
+            Err(failure) => return self.fail_packet(head, &failure),
+            Ok(item) => item,
+        };
+        self.count_get(item.is_some(), touched, false);
+        let key_of_reply = with_key.then_some(key);
+        let Some((facts, value)) = item else {
+            return reply::miss(self.out.text(), head, key_of_reply);
+        };
+        // A plain get or touch does not take the right to refill a stale item.
+        self.context.backend.release_win(&meta.key, facts.cas, facts.won).await;
+        let hit = Hit {
+            key: key_of_reply,
+            client_flags: facts.client_flags,
+            cas: facts.cas,
+            value_bytes: value.len(),
+        };
+        reply::hit(self.out.text(), head, &hit);
+        self.out.value(value);
+    }
+
+    fn reply_stored(&mut self, head: Head, verb: StoreVerb, outcome: Outcome<Written>) {
+        let status = match outcome {
+            Err(failure) => return self.fail_packet(head, &failure),
+            Ok(Written::Stored { cas }) => return reply::done(self.out.text(), head, cas),
+            Ok(Written::Exists) => Status::Exists,
+            Ok(Written::NotFound) => Status::NotFound,
+            Ok(Written::NotStored) => match verb {
+                StoreVerb::Add => Status::Exists,
+                StoreVerb::Replace => Status::NotFound,
+                _ => Status::NotStored,
+            },
+        };
+        reply::refused(self.out.text(), head, status);
+    }
+
+    fn reply_deleted(&mut self, head: Head, outcome: Outcome<MetaOutcome>) {
+        let commands = &self.context.counters.commands;
+        let status = match outcome {
+            Err(failure) => return self.fail_packet(head, &failure),
+            Ok(MetaOutcome::Done) => {
+                commands.delete_hits.up();
+                return reply::done(self.out.text(), head, 0);
+            }
+            Ok(MetaOutcome::NotFound) => {
+                commands.delete_misses.up();
+                Status::NotFound
+            }
+            Ok(MetaOutcome::Exists | MetaOutcome::NotStored) => Status::Exists,
+        };
+        reply::refused(self.out.text(), head, status);
+    }
+
+    async fn count_packet(&mut self, head: Head, arithmetic: &binary::Arithmetic<'_>) {
+        let binary::Arithmetic { direction, key, delta, initial, exptime_s, cas } = *arithmetic;
+        let letters: &[u8] = if exptime_s.is_some() { b"N C c" } else { b"C c" };
+        let mut flags = MetaFlags::from_letters(letters);
+        flags.vivify_exptime_s = exptime_s;
+        (flags.delta, flags.initial, flags.compare) = (delta, initial, Some(cas));
+        let meta = Meta { key: MetaKey::from_packet(key), flags };
+        let command = MetaArithmetic { meta, direction };
+        let outcome = match self.context.backend.meta_count(&command).await {
+            Ok(Count::NonNumeric) => {
+                let key = &command.meta.key;
+                self.count_logical(key, direction, delta, Some(cas), None).await
+            }
+            other => other,
+        };
+        // As in memcached, a number that was created is neither a hit nor a miss.
+        if !matches!(outcome, Ok(Count::Done { created: true, .. })) {
+            self.count_arithmetic(direction, &outcome);
+        }
+        let status = match outcome {
+            Err(failure) => return self.fail_packet(head, &failure),
+            Ok(Count::Done { number, facts, .. }) => {
+                return reply::number(self.out.text(), head, number, facts.cas);
+            }
+            Ok(Count::NotFound) => Status::NotFound,
+            Ok(Count::NotStored) => Status::NotStored,
+            Ok(Count::Exists) => Status::Exists,
+            Ok(Count::NonNumeric) => Status::NonNumeric,
+        };
+        reply::refused(self.out.text(), head, status);
+    }
+
+    async fn stat_packet(&mut self, head: Head, page: &[u8]) {
+        let lines = match page {
+            b"" | b"items" | b"slabs" | b"sizes" | b"rebate" | b"dictionaries" => {
+                self.stats_page(&String::from_utf8_lossy(page)).await
+            }
+            // memcached compares only the beginnings of these names.
+            _ if page.starts_with(b"reset") => {
+                self.context.stats.reset();
+                Some(Vec::new())
+            }
+            _ if page.starts_with(b"settings") => self.stats_page("settings").await,
+            // There are no statistics by key prefix.
+            _ if page.starts_with(b"detail dump") => {
+                Some(vec![("detailed".to_owned(), "END\r\n".to_owned())])
+            }
+            _ if page.starts_with(b"detail on") || page.starts_with(b"detail off") => {
+                Some(Vec::new())
+            }
+            _ => None,
+        };
+        let Some(lines) = lines else {
+            return reply::refused(self.out.text(), head, Status::NotFound);
+        };
+        for (name, value) in lines {
+            reply::stat(self.out.text(), head, &name, &value);
+        }
+        reply::end_of_stats(self.out.text(), head);
+    }
+
+    fn fail_packet(&mut self, head: Head, failure: &Failure) {
+        self.count_failure(failure);
+        let text = failure.to_string();
+        let text = text.strip_prefix("SERVER_ERROR ").unwrap_or(&text);
+        let status = match failure {
+            Failure::OutOfMemory => {
+                return reply::refused(self.out.text(), head, Status::OutOfMemory);
+            }
+            Failure::Line(line) if line.text.starts_with(b"SERVER_ERROR object too large") => {
+                return reply::refused(self.out.text(), head, Status::TooLarge);
+            }
+            Failure::Line(line) if line.text.starts_with(b"SERVER_ERROR out of memory") => {
+                Status::OutOfMemory
+            }
+            Failure::OverBudget(_) => Status::OutOfMemory,
+            Failure::Link(_) => Status::Temporary,
+            Failure::Line(_) => Status::Internal,
+        };
+        reply::failed(self.out.text(), head, status, text);
+    }
+}

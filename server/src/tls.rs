@@ -1,0 +1,273 @@
+//! TLS of this process: its credentials, which are loaded again when their files change, and the handshakes of its
+//! listeners. Handshakes run on a thread of their own, so that their arithmetic delays no request of other clients. A
+//! connection reaches its worker only after its handshake.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ::tls::{
+    Application, Client, ClientAuth, ClientOptions, CredentialError, HandshakeFailure,
+    ServerOptions, Session, Version,
+};
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::accept::{Dispatcher, prepare_tcp};
+use crate::config::{ClientAuthWord, Config, TlsConfig, TlsVersionWord};
+use crate::counters;
+use crate::worker::{Accepted, ListenerProtocol};
+
+/// The credentials of a process, and the counts of their use.
+pub(crate) struct Tls {
+    server: Option<::tls::Server>,
+    client: Option<Arc<Client>>,
+    handshake_max: Duration,
+    handshakes_max: usize,
+    pub(crate) counters: counters::Tls,
+    /// True after the first plain client was logged.
+    has_logged_plain: AtomicBool,
+}
+
+impl Tls {
+    /// Loads the credentials that the configuration names.
+    ///
+    /// # Errors
+    /// Describes the first file that cannot be used.
+    pub(crate) fn load(config: &Config) -> Result<Self, String> {
+        let tls = &config.tls;
+        let told = |error: CredentialError| format!("tls: {error}");
+        let server = server_options(tls).map(::tls::Server::load).transpose().map_err(told)?;
+        let client = client_options(tls).map(Client::load).transpose().map_err(told)?;
+        let client = client.map(Arc::new);
+        if let Some(client) = &client {
+            ::tls::set_outgoing(Arc::clone(client));
+        }
+        Ok(Self {
+            server,
+            client,
+            handshake_max: Duration::from_millis(tls.handshake_timeout_ms),
+            handshakes_max: tls.handshakes_max,
+            counters: counters::Tls::default(),
+            has_logged_plain: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns whether there are any credentials.
+    pub(crate) fn is_used(&self) -> bool {
+        self.server.is_some() || self.client.is_some()
+    }
+
+    /// Returns the time at which the certificate of the listeners expires (s since the Unix epoch).
+    pub(crate) fn expires_unix_s(&self) -> Option<i64> {
+        self.server.as_ref().map(::tls::Server::expires_unix_s)
+    }
+
+    /// Loads all files again, for new connections. Counts and logs the result.
+    ///
+    /// # Errors
+    /// Describes the first file that cannot be used. The credentials that it belongs to stay in use.
+    pub(crate) fn reload(&self) -> Result<(), String> {
+        let server = self.server.as_ref().map_or(Ok(()), ::tls::Server::reload);
+        let client = self.client.as_ref().map_or(Ok(()), |client| client.reload());
+        match server.and(client) {
+            Ok(()) => {
+                self.counters.reloads.up();
+                tracing::info!("certificates loaded again");
+                Ok(())
+            }
+            Err(error) => {
+                self.counters.reloads_failed.up();
+                tracing::warn!("certificates not loaded again, the old ones stay: {error}");
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// Loads the files again whenever they have changed, for as long as the future is polled.
+    pub(crate) async fn watch(self: &Arc<Self>) {
+        loop {
+            tokio::time::sleep(WATCH_EVERY).await;
+            let tls = Arc::clone(self);
+            // A disk that hangs must not keep the thread from its other tasks.
+            let looked = tokio::task::spawn_blocking(move || {
+                let server = tls.server.as_ref().is_some_and(::tls::Server::has_changed);
+                if server || tls.client.as_ref().is_some_and(|client| client.has_changed()) {
+                    let _counted = tls.reload();
+                }
+            });
+            let _ = looked.await;
+        }
+    }
+
+    /// Performs the handshake of a connection, within the time limit. Counts the result.
+    pub(crate) async fn handshake(
+        &self,
+        socket: &tokio::net::TcpStream,
+        application: Application,
+    ) -> Option<Session> {
+        let ended = tokio::time::timeout(self.handshake_max, self.converse(socket, application));
+        let counters = &self.counters;
+        match ended.await {
+            Ok(Ok(session)) => {
+                counters.handshakes.up();
+                return Some(session);
+            }
+            Err(_) => counters.failed_timeout.up(),
+            Ok(Err(error)) => {
+                match HandshakeFailure::from_error(&error) {
+                    HandshakeFailure::Plain => {
+                        self.log_plain(socket);
+                        counters.failed_plain.up();
+                    }
+                    HandshakeFailure::Version => counters.failed_version.up(),
+                    HandshakeFailure::Certificate => counters.failed_certificate.up(),
+                    HandshakeFailure::Closed => counters.failed_closed.up(),
+                    HandshakeFailure::Other => counters.failed_other.up(),
+                }
+                tracing::debug!(%error, "TLS handshake failed");
+            }
+        }
+        None
+    }
+
+    async fn converse(
+        &self,
+        socket: &tokio::net::TcpStream,
+        application: Application,
+    ) -> io::Result<Session> {
+        let server = self.server.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let mut session = Session::accept(server, application)?;
+        ::tls::handshake(socket, &mut session).await?;
+        if let Some(identity) = session.identity() {
+            tracing::debug!(subject = identity.subject, names = ?identity.names, "TLS client");
+        }
+        Ok(session)
+    }
+
+    fn log_plain(&self, socket: &tokio::net::TcpStream) {
+        if !self.has_logged_plain.swap(true, Ordering::Relaxed) {
+            let from = socket.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
+            tracing::warn!(
+                from,
+                "a client speaks without TLS to a TLS port; others are only counted"
+            );
+        }
+    }
+}
+
+fn server_options(tls: &TlsConfig) -> Option<ServerOptions> {
+    Some(ServerOptions {
+        cert_file: tls.cert_file.clone()?,
+        key_file: tls.key_file.clone(),
+        ca_file: tls.ca_file.clone(),
+        client_auth: match tls.client_auth {
+            ClientAuthWord::None => ClientAuth::None,
+            ClientAuthWord::Request => ClientAuth::Request,
+            ClientAuthWord::Require => ClientAuth::Require,
+        },
+        min_version: match tls.min_version {
+            TlsVersionWord::Tls12 => Version::Tls12,
+            TlsVersionWord::Tls13 => Version::Tls13,
+        },
+        ciphers: tls.ciphers.clone(),
+    })
+}
+
+fn client_options(tls: &TlsConfig) -> Option<ClientOptions> {
+    let name = &tls.upstream_server_name;
+    Some(ClientOptions {
+        ca_file: tls.upstream_ca_file.clone()?,
+        cert_file: tls.upstream_cert_file.clone(),
+        key_file: tls.upstream_key_file.clone(),
+        server_name: (!name.is_empty()).then(|| name.clone()),
+    })
+}
+
+/// Accepts connections and performs their handshakes, for as long as the future is polled.
+pub(crate) async fn accept(
+    listener: &TcpListener,
+    protocol: ListenerProtocol,
+    dispatcher: &Dispatcher,
+    tls: &Arc<Tls>,
+) {
+    let mut under_way = UnderWay::default();
+    loop {
+        under_way.make_room(tls).await;
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                let (dispatcher, tls) = (dispatcher.clone(), Arc::clone(tls));
+                under_way.start(async move {
+                    prepare_tcp(&socket);
+                    let application = match protocol {
+                        ListenerProtocol::Grpc => Application::Http2,
+                        _ => Application::Plain,
+                    };
+                    let Some(session) = tls.handshake(&socket, application).await else { return };
+                    match socket.into_std() {
+                        Ok(socket) => {
+                            let accepted = TlsAccepted { socket, session };
+                            dispatcher.dispatch(Accepted::Tls(Box::new(accepted), protocol));
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "a connection could not be taken over")
+                        }
+                    }
+                });
+            }
+            Err(error) => dispatcher.errors.pause(&error).await,
+        }
+    }
+}
+
+/// A connection after its handshake, which no event loop has yet.
+pub(crate) struct TlsAccepted {
+    pub(crate) socket: TcpStream,
+    pub(crate) session: Session,
+}
+
+/// The handshakes of one listener.
+#[derive(Default)]
+struct UnderWay {
+    tasks: JoinSet<()>,
+    oldest_first: VecDeque<(Instant, AbortHandle)>,
+}
+
+impl UnderWay {
+    fn start(&mut self, handshake: impl Future<Output = ()> + Send + 'static) {
+        self.oldest_first.push_back((Instant::now(), self.tasks.spawn(handshake)));
+    }
+
+    /// Waits until there is room for another handshake. The oldest one is given up if it is slow, so that clients that
+    /// begin handshakes and do not go on cannot lock out others.
+    async fn make_room(&mut self, tls: &Tls) {
+        while self.tasks.try_join_next().is_some() {}
+        if self.oldest_first.len() < tls.handshakes_max {
+            return;
+        }
+        self.oldest_first.retain(|(_, task)| !task.is_finished());
+        while self.oldest_first.len() >= tls.handshakes_max {
+            let Some((since, _)) = self.oldest_first.front() else { return };
+            let left = SLOW_AFTER.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                if let Some((_, slow)) = self.oldest_first.pop_front() {
+                    slow.abort();
+                    tls.counters.failed_replaced.up();
+                }
+                return;
+            }
+            // The end of any other handshake makes room earlier.
+            let _ = tokio::time::timeout(left, self.tasks.join_next()).await;
+            self.oldest_first.retain(|(_, task)| !task.is_finished());
+        }
+    }
+}
+
+/// The interval at which the files of credentials are looked at.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// The time after which a handshake may be given up for another one.
+const SLOW_AFTER: Duration = Duration::from_millis(250);

@@ -1,0 +1,414 @@
+//! Tests the example service of programs over sockets: all kinds of requests, device faults, invalid peers, interrupted
+//! connections, and the end of the server. No device fault may lose a request.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use device::{
+    Capabilities, Device, DeviceError, FaultPlan, Faulty, Queue, Software, TenantId, Waiting,
+};
+use server::config::{PolicyName, RoleName};
+use server::programs::{CallError, ProgramClient};
+use server::{Config, Devices, Server, ServerHandle};
+use tokio::task::LocalSet;
+use units::{ByteCount, Nanos};
+
+/// The timeout of every expected event, long enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+const ANSWERED: &str = "rebate_program_requests_total{result=\"answered\"}";
+
+const SECRETS: [(u16, &str); 2] = [(7, "the secret of seven"), (8, "the secret of eight")];
+
+struct Service {
+    running: ServerHandle,
+    _folder: tempfile::TempDir,
+}
+
+/// Starts a service with one thread, software and perhaps a device that is offered every job first.
+fn start(other: Option<Arc<dyn Device>>, change: impl FnOnce(&mut Config)) -> Service {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("secrets");
+    let lines: String = SECRETS.map(|(tenant, secret)| format!("{tenant} {secret}\n")).concat();
+    std::fs::write(&path, lines).expect("it is written");
+    let mut config = Config::default();
+    config.server.roles = vec![RoleName::Programs];
+    config.server.admin_listen = "127.0.0.1:0".to_owned();
+    config.server.threads = 1;
+    config.runtime.policy =
+        PolicyName::Named(policy::NamedPolicy::find("async-offload").expect("it is listed"));
+    config.runtime.offload_bytes_min = ByteCount(0);
+    config.runtime.job_timeout_ms = 60_000;
+    config.programs.listen = vec!["127.0.0.1:0".to_owned()];
+    config.programs.secrets_file = Some(path);
+    change(&mut config);
+    let software: Arc<dyn Device> = Arc::new(Software::default());
+    let all: Vec<_> = [software].into_iter().chain(other).collect();
+    let devices = Devices { accelerators: all.len() - 1, all };
+    Service { running: Server::start(config, devices).expect("it starts"), _folder: folder }
+}
+
+impl Service {
+    fn address(&self) -> SocketAddr {
+        self.running.program_addresses()[0]
+    }
+
+    /// Returns the samples of the metrics page.
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        let mut stream = TcpStream::connect(self.running.admin_address().expect("it is on"));
+        let stream = stream.as_mut().expect("it listens");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        let samples = text.lines().filter(|line| line.starts_with("rebate_"));
+        let sample = |line: &str| {
+            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+            (name.to_owned(), value.parse().expect("a number"))
+        };
+        samples.map(sample).collect()
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        let metrics = self.metrics();
+        *metrics.get(name).unwrap_or_else(|| panic!("no {name} in {:#?}", metrics.keys()))
+    }
+
+    fn await_metric(&self, name: &str, wanted: f64) {
+        let deadline = Instant::now() + TIMEOUT;
+        // The page does not list tenants without traces.
+        while self.metrics().get(name).copied().unwrap_or(0.0) != wanted {
+            assert!(Instant::now() < deadline, "{name} is not {wanted}: {:#?}", self.metrics());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Runs `body` with a client of this tenant.
+fn calling<T>(address: SocketAddr, tenant: u16, body: impl AsyncFnOnce(ProgramClient) -> T) -> T {
+    calling_with(address, tenant, SECRETS[usize::from(tenant) - 7].1, body)
+}
+
+fn calling_with<T>(
+    address: SocketAddr,
+    tenant: u16,
+    secret: &str,
+    body: impl AsyncFnOnce(ProgramClient) -> T,
+) -> T {
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    LocalSet::new().block_on(&executor.expect("tokio starts"), async {
+        let within = Nanos::secs(TIMEOUT.as_secs());
+        let client = ProgramClient::connect(address, TenantId(tenant), secret.as_bytes(), within);
+        body(client.await.expect("it listens and knows the tenant")).await
+    })
+}
+
+fn request(number: usize) -> String {
+    format!("{{\"number\":{number},\"text\":\"{}\"}}", "words that repeat ".repeat(number))
+}
+
+async fn echoes(client: &ProgramClient, number: usize, compress: bool) {
+    let json = request(number);
+    let answer = client.call("echo", json.clone(), compress).await;
+    assert_eq!(answer.expect("it is answered"), json);
+}
+
+fn wrapped(plan: FaultPlan) -> Option<Arc<dyn Device>> {
+    Some(Arc::new(Faulty::new(Arc::new(Software::default()), plan)))
+}
+
+#[test]
+fn requests_and_answers_of_every_kind_come_through() {
+    let service = start(wrapped(FaultPlan::default()), |config| config.programs.due_us = 1);
+    calling(service.address(), 7, async |client| {
+        for number in [0, 1, 100, 1_000] {
+            for compress in [false, true] {
+                echoes(&client, number, compress).await;
+            }
+        }
+        let answer = client.call("nothing", "{}", false).await.expect("it is answered");
+        let said = r#"{"error":"no function is called \"nothing\"; there is echo"}"#;
+        assert_eq!(answer, said);
+        // A compressed request need not be JSON, but an answer must be.
+        let answer = client.call("echo", "no JSON", true).await.expect("it is answered");
+        assert!(answer.starts_with(br#"{"error":"#), "{answer:?}");
+    });
+    service.await_metric(ANSWERED, 10.0);
+    let metrics = service.metrics();
+    for (name, wanted) in [
+        ("rebate_program_requests_total{result=\"refused\"}", 0.0),
+        ("rebate_programs_started_total", 20.0),
+        ("rebate_programs_finished_total", 19.0),
+        ("rebate_programs_failed_total{cause=\"malformed\"}", 1.0),
+        ("rebate_program_by_hand_total{message=\"answer\"}", 1.0),
+        ("rebate_program_by_hand_total{message=\"request\"}", 0.0),
+        ("rebate_program_steps_total{op=\"decrypt\",on=\"device\"}", 10.0),
+        ("rebate_program_steps_total{op=\"decrypt\",on=\"software\"}", 0.0),
+        ("rebate_program_steps_total{op=\"decompress\",on=\"device\"}", 5.0),
+        ("rebate_program_steps_total{op=\"compress\",on=\"device\"}", 4.0),
+        ("rebate_program_steps_total{op=\"deserialize\",on=\"kernel\"}", 10.0),
+        ("rebate_program_steps_total{op=\"tcp\",on=\"port\"}", 19.0),
+        ("rebate_programs_live", 0.0),
+    ] {
+        assert_eq!(metrics.get(name), Some(&wanted), "{name} in {metrics:#?}");
+    }
+    assert!(metrics["rebate_program_steps_late_total"] > 0.0, "nothing is done within 1 us");
+}
+
+#[test]
+fn callers_side_by_side_get_their_own_answers() {
+    let service = start(None, |config| config.server.threads = 2);
+    let address = service.address();
+    thread::scope(|scope| {
+        for caller in 0..8_usize {
+            scope.spawn(move || {
+                calling(address, 7 + caller as u16 % 2, async |client| {
+                    for number in 0..5 {
+                        echoes(&client, 100 * caller + number, number % 2 == 0).await;
+                    }
+                });
+            });
+        }
+    });
+    service.await_metric(ANSWERED, 40.0);
+}
+
+/// A device that supports only codecs, because a wrong result of decryption would not be detected.
+struct Codecs(Software, Capabilities);
+
+impl Codecs {
+    fn new() -> Arc<Self> {
+        let software = Software::default();
+        let mut capabilities = software.capabilities().clone();
+        capabilities.kernels.clear();
+        Arc::new(Self(software, capabilities))
+    }
+}
+
+impl Device for Codecs {
+    fn name(&self) -> &str {
+        "codecs"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.1
+    }
+
+    fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        self.0.open_queue(waker)
+    }
+}
+
+#[test]
+fn no_request_is_lost_whatever_a_device_does() {
+    let every = 2;
+    let plans = [
+        (FaultPlan { fail_every: every, ..FaultPlan::default() }, false),
+        (FaultPlan { busy_every: every, ..FaultPlan::default() }, false),
+        (FaultPlan { refuse_every: every, ..FaultPlan::default() }, false),
+        (FaultPlan { lose_every: 5, ..FaultPlan::default() }, false),
+        (FaultPlan { lose_after: Some(3), ..FaultPlan::default() }, false),
+        (FaultPlan { hang_every: 20, ..FaultPlan::default() }, false),
+        (FaultPlan { delay_polls: 3, ..FaultPlan::default() }, false),
+        (FaultPlan { corrupt_every: every, ..FaultPlan::default() }, true),
+        (FaultPlan { shorten_every: every, ..FaultPlan::default() }, true),
+    ];
+    for (plan, is_silent) in plans {
+        let case = format!("{plan:?}");
+        let is_slow = plan.delay_polls > 0;
+        let device: Arc<dyn Device> = match is_silent {
+            true => Arc::new(Faulty::new(Codecs::new(), plan)),
+            false => Arc::new(Faulty::new(Arc::new(Software::default()), plan)),
+        };
+        let service = start(Some(device), |config| {
+            config.runtime.job_timeout_ms = 30;
+            config.runtime.verify_every = 1;
+        });
+        calling(service.address(), 7, async |client| {
+            for number in 0..12 {
+                echoes(&client, 20 * number, true).await;
+            }
+        });
+        service.await_metric(ANSWERED, 12.0);
+        let metrics = service.metrics();
+        let sum = |family: &str| {
+            let matching = metrics.iter().filter(|(name, _)| name.starts_with(family));
+            matching.map(|(_, value)| value).sum::<f64>()
+        };
+        let redone = sum("rebate_program_fallback_total") + sum("rebate_program_by_hand_total");
+        assert!(is_slow || redone > 0.0, "{case}: {metrics:#?}");
+    }
+}
+
+#[test]
+fn a_request_without_capacity_is_done_in_software() {
+    let hang = FaultPlan { hang_every: 1, ..FaultPlan::default() };
+    let service = start(wrapped(hang), |config| config.programs.live_max = 1);
+    let address = service.address();
+    thread::scope(|scope| {
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        // The job of this call never completes.
+        let hanging = scope.spawn(move || {
+            calling(address, 7, async |client| {
+                tokio::select! {
+                    answer = client.call("echo", "{}", false) => panic!("{answer:?}"),
+                    _ = ended => {}
+                }
+            });
+        });
+        service.await_metric("rebate_programs_tenant_live{tenant=\"7\"}", 1.0);
+        calling(address, 8, async |client| echoes(&client, 100, true).await);
+        let metrics = service.metrics();
+        assert_eq!(metrics["rebate_programs_refused_total{cause=\"full\"}"], 2.0);
+        assert_eq!(metrics["rebate_program_by_hand_total{message=\"request\"}"], 1.0);
+        assert_eq!(metrics["rebate_program_by_hand_total{message=\"answer\"}"], 1.0);
+        drop(end);
+        hanging.join().expect("it gives up");
+    });
+}
+
+/// Returns the handshake bytes of a client of the tenant.
+fn hello(tenant: u16) -> Vec<u8> {
+    [b"RBT\x01", &tenant.to_be_bytes()[..], &[9; 32]].concat()
+}
+
+/// Returns whether the service closes the connection after sending at most its random bytes.
+fn is_cut_off(address: SocketAddr, said: &[u8]) -> bool {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    // The service may close the connection before it has read everything.
+    let _ = stream.write_all(said);
+    let mut heard = Vec::new();
+    let ended = stream.read_to_end(&mut heard);
+    let is_reset = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+    ended.err().is_none_or(is_reset) && [0, 32].contains(&heard.len())
+}
+
+#[test]
+fn whoever_is_no_caller_is_cut_off() {
+    let service = start(None, |config| config.programs.payload_bytes_max = ByteCount::kib(4));
+    let address = service.address();
+    let hellos = "rebate_program_hellos_refused_total";
+    for said in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 100], hello(9)] {
+        assert!(is_cut_off(address, &said), "{said:?}");
+    }
+    service.await_metric(hellos, 3.0);
+    let message = |bytes: usize| {
+        let length = u32::try_from(bytes).expect("small").to_be_bytes();
+        [hello(7), length.to_vec(), vec![0x5A; bytes.min(10_000)]].concat()
+    };
+    // The lengths are: empty, below and at the size of a nonce and a tag, not encrypted, and above the limit.
+    for bytes in [0, 27, 28, 4_096, 4_097, u32::MAX as usize] {
+        assert!(is_cut_off(address, &message(bytes)), "{bytes}");
+    }
+    service.await_metric("rebate_program_requests_total{result=\"refused\"}", 6.0);
+    calling_with(address, 7, "another secret than seven's", async |client| {
+        let error = client.call("echo", "{}", false).await.expect_err("keys differ");
+        assert!(matches!(error, CallError::Trace(_)), "{error}");
+        assert!(error.to_string().contains("the peer is gone"), "{error}");
+    });
+    // Other callers are served as before. The service ends the connection of a request that is too long.
+    calling(address, 7, async |client| {
+        echoes(&client, 10, true).await;
+        let error = client.call("echo", request(1_000), false).await.expect_err("too long");
+        assert!(error.to_string().contains("the peer is gone"), "{error}");
+    });
+    service.await_metric("rebate_programs_live", 0.0);
+}
+
+#[test]
+fn connections_that_end_in_the_middle_leave_nothing() {
+    let hang = FaultPlan { hang_every: 1, ..FaultPlan::default() };
+    // The timeout is longer than a pause of the machine. The last request below waits for it, too.
+    let service = start(wrapped(hang), |config| config.runtime.job_timeout_ms = 10_000);
+    let address = service.address();
+    for part in [1, 5, 38, 40, 60] {
+        let whole = [hello(7), 100_u32.to_be_bytes().to_vec(), vec![0; 100]].concat();
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.write_all(&whole[..part]).expect("it reads");
+    }
+    // The caller of this request goes away while a device has the request.
+    calling(address, 7, async |client| {
+        let call = client.call("echo", "{}", false);
+        let taken = async {
+            while service.metric("rebate_programs_live") != 1.0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::select! {
+            answer = call => panic!("{answer:?}"),
+            taken = tokio::time::timeout(TIMEOUT, taken) => taken.expect("a device has it"),
+        }
+    });
+    service.await_metric("rebate_connections{state=\"open\"}", 0.0);
+    service.await_metric("rebate_programs_live", 0.0);
+    calling(address, 7, async |client| echoes(&client, 3, false).await);
+}
+
+#[test]
+fn a_slow_message_loses_the_memory_that_another_needs() {
+    let service = start(None, |config| {
+        config.runtime.inflight_bytes_max = ByteCount::mib(1);
+        config.programs.payload_bytes_max = ByteCount::mib(1);
+    });
+    let mut slow = TcpStream::connect(service.address()).expect("it listens");
+    slow.write_all(&hello(7)).expect("a hello");
+    slow.read_exact(&mut [0; 32]).expect("the service's own");
+    slow.write_all(&[&(1_u32 << 20).to_be_bytes()[..], &[0; 100]].concat()).expect("a part");
+    let asked = Instant::now();
+    calling(service.address(), 8, async |client| echoes(&client, 100, true).await);
+    // Without other peers that wait for memory, the slow one could take 10 s for its message.
+    assert!(asked.elapsed() < Duration::from_secs(9), "{:?}", asked.elapsed());
+    service.await_metric("rebate_program_requests_total{result=\"refused\"}", 1.0);
+}
+
+#[test]
+fn whoever_is_silent_for_too_long_is_cut_off() {
+    let service = start(None, |config| config.server.idle_timeout_s = 1);
+    calling(service.address(), 7, async |client| {
+        echoes(&client, 3, false).await;
+        service.await_metric("rebate_connections{state=\"open\"}", 0.0);
+    });
+    assert_eq!(service.metric("rebate_program_requests_total{result=\"refused\"}"), 0.0);
+}
+
+#[test]
+fn a_drain_answers_requests_under_way() {
+    // Each job takes this long, on a device that is polled.
+    let late = FaultPlan { late_every: 1, late_by: Duration::from_secs(5), ..FaultPlan::default() };
+    let device: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(Software::default()), late));
+    assert!(matches!(device.capabilities().waiting, Waiting::Polled { .. }));
+    let service = start(Some(device), |_| {});
+    let address = service.address();
+    let mut idle = TcpStream::connect(address).expect("it listens");
+    idle.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    idle.write_all(&hello(8)).expect("a hello");
+    idle.read_exact(&mut [0; 32]).expect("the service's own");
+    let in_flight = thread::spawn(move || {
+        calling(address, 7, async |client| echoes(&client, 5, false).await);
+    });
+    service.await_metric("rebate_programs_live", 1.0);
+    assert!(service.running.drain(TIMEOUT), "nothing was cut");
+    in_flight.join().expect("it is answered");
+    assert_eq!(idle.read(&mut [0]).expect("it is ended"), 0);
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn secrets_that_cannot_be_read_refuse_the_start() {
+    let mut config = Config::default();
+    config.server.roles = vec![RoleName::Programs];
+    config.programs.listen = vec!["127.0.0.1:0".to_owned()];
+    config.programs.secrets_file = Some("/nonexistent/secrets".into());
+    let devices = Devices { all: vec![Arc::new(Software::default())], accelerators: 0 };
+    let error = Server::start(config, devices).err().expect("there is no such file");
+    let said = error.to_string();
+    assert!(
+        said.starts_with("programs.secrets_file: /nonexistent/secrets: No such file"),
+        "{said}"
+    );
+}

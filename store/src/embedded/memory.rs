@@ -1,0 +1,84 @@
+//! The memory that all shards of a store share: segments of one size within the budget. A shard
+//! takes a segment and returns it; which shard must return one is decided above.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// One piece of memory. All segments of a store have the same length.
+pub(super) type Segment = Box<[u8]>;
+
+/// The segments that no shard holds, and the bytes that are left of the budget.
+#[derive(Debug)]
+pub(super) struct Memory {
+    segment_bytes: usize,
+    limit_bytes: u64,
+    /// The bytes of all segments that exist and of all indexes.
+    used_bytes: AtomicU64,
+    free: Mutex<Vec<Segment>>,
+}
+
+impl Memory {
+    pub(super) fn new(limit_bytes: u64, segment_bytes: usize) -> Self {
+        Self {
+            segment_bytes,
+            limit_bytes,
+            used_bytes: AtomicU64::new(0),
+            free: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Returns a segment, or none if the budget is spent.
+    pub(super) fn take(&self) -> Option<Segment> {
+        if let Some(segment) = self.free.lock().pop() {
+            return Some(segment);
+        }
+        let segment_bytes = self.segment_bytes as u64;
+        let before = self.used_bytes.fetch_add(segment_bytes, Ordering::Relaxed);
+        if before + segment_bytes > self.limit_bytes {
+            self.used_bytes.fetch_sub(segment_bytes, Ordering::Relaxed);
+            return None;
+        }
+        Some(vec![0; self.segment_bytes].into())
+    }
+
+    /// Returns a segment even if the budget is spent: for a caller that is about to return another one,
+    /// or needs a few bytes. What exceeds the budget is given back first.
+    pub(super) fn borrow(&self) -> Segment {
+        self.take().unwrap_or_else(|| {
+            self.used_bytes.fetch_add(self.segment_bytes as u64, Ordering::Relaxed);
+            vec![0; self.segment_bytes].into()
+        })
+    }
+
+    /// Takes a segment back.
+    pub(super) fn put(&self, segment: Segment) {
+        if self.used_bytes.load(Ordering::Relaxed) > self.limit_bytes {
+            self.used_bytes.fetch_sub(self.segment_bytes as u64, Ordering::Relaxed);
+        } else {
+            self.free.lock().push(segment);
+        }
+    }
+
+    /// Returns whether all that is used fits the budget. Gives up free segments if that helps.
+    pub(super) fn fits(&self) -> bool {
+        let mut free = self.free.lock();
+        while self.used_bytes.load(Ordering::Relaxed) > self.limit_bytes {
+            if free.pop().is_none() {
+                return false;
+            }
+            self.used_bytes.fetch_sub(self.segment_bytes as u64, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Counts memory outside segments, which an index has gained or a caller has borrowed.
+    pub(super) fn grew(&self, bytes: usize) {
+        self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts memory outside segments, which is free again.
+    pub(super) fn shrank(&self, bytes: usize) {
+        self.used_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,331 @@
+//! One TLS connection without a socket: its caller moves bytes to and from the wire. A session that waits holds no
+//! buffer of its own but the first 4 KiB of rustls. Bytes from the wire arrive in one buffer per thread.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice, Read, Write};
+
+use rustls::{Connection, HandshakeKind, ServerConnection};
+
+use crate::error::{NotTls, invalid};
+use crate::{Application, Identity, Server};
+
+/// The bytes under a session, without waiting.
+pub trait Wire {
+    /// Receives available bytes. Returns `WouldBlock` if there are none, and 0 at the end.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    fn receive(&self, space: &mut [u8]) -> io::Result<usize>;
+
+    /// Sends what the wire accepts now. Returns `WouldBlock` if that is nothing.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+}
+
+/// A TLS session. Its functions return `WouldBlock` if they must wait for the wire.
+pub struct Session {
+    tls: Connection,
+    /// The number of bytes that the caller wrote, that are encrypted and not yet reported as written.
+    owed: usize,
+    /// True if there may be decrypted bytes that were not read.
+    may_have_more: bool,
+    /// True if the buffer of rustls may have grown since it was last reduced.
+    has_grown: bool,
+    has_begun: bool,
+    /// True after the handshake.
+    is_up: bool,
+    identity: Option<Box<Identity>>,
+}
+
+impl Session {
+    pub(crate) fn new(mut tls: Connection) -> Self {
+        tls.set_buffer_limit(Some(SEND_BYTES_MAX));
+        Self {
+            tls,
+            owed: 0,
+            may_have_more: false,
+            has_grown: false,
+            has_begun: false,
+            is_up: false,
+            identity: None,
+        }
+    }
+
+    /// Begins a session with a client that has connected.
+    ///
+    /// # Errors
+    /// Returns an error of rustls, which no option of [`crate::ServerOptions`] causes.
+    pub fn accept(server: &Server, application: Application) -> io::Result<Self> {
+        let connection = ServerConnection::new(server.config(application)).map_err(invalid)?;
+        Ok(Self::new(Connection::from(connection)))
+    }
+
+    /// Continues the handshake. Returns whether it is complete; if not, the caller must wait for bytes of the peer.
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if the wire accepts no more bytes, and any error that ends the connection.
+    /// [`crate::HandshakeFailure::from_error`] has its reason.
+    pub fn handshake(&mut self, wire: &impl Wire) -> io::Result<bool> {
+        loop {
+            self.flush(wire)?;
+            if !self.tls.is_handshaking() {
+                self.identity = self.peer().map(Box::new);
+                // The peer may have sent bytes right after its part of the handshake.
+                self.may_have_more = true;
+                self.is_up = true;
+                return Ok(true);
+            }
+            // Bytes after the handshake stay in rustls until they are read, so they are few.
+            match self.receive(&mut [], RECEIVE_BYTES_MIN, wire) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns whether the handshake is not complete.
+    pub fn is_handshaking(&self) -> bool {
+        !self.is_up
+    }
+
+    fn peer(&self) -> Option<Identity> {
+        Identity::from_certificate(self.tls.peer_certificates()?.first()?)
+    }
+
+    /// Returns the identity of the peer, if it has shown a certificate.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_deref()
+    }
+
+    /// Returns whether the handshake resumed an earlier session.
+    pub fn is_resumed(&self) -> bool {
+        self.tls.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// Returns whether decrypted bytes may be waiting, so that the next read need not wait for the wire.
+    pub fn may_have_more(&self) -> bool {
+        self.may_have_more
+    }
+
+    /// Reads decrypted bytes. Returns 0 at the end of the connection.
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if there are none, and any error that ends the connection.
+    pub fn read(&mut self, space: &mut [u8], wire: &impl Wire) -> io::Result<usize> {
+        if space.is_empty() {
+            return Ok(0);
+        }
+        if std::mem::take(&mut self.may_have_more)
+            && let Some(bytes) = self.take(space)?
+        {
+            self.may_have_more = bytes == space.len();
+            return Ok(bytes);
+        }
+        loop {
+            let bytes_max = space.len().max(RECEIVE_BYTES_MIN);
+            match self.receive(space, bytes_max, wire) {
+                Ok(Some(0)) => {}
+                Ok(Some(bytes)) => {
+                    self.may_have_more |= bytes == space.len();
+                    return Ok(bytes);
+                }
+                Ok(None) => return Ok(0),
+                Err(error) => {
+                    if error.kind() == io::ErrorKind::WouldBlock {
+                        self.release();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Takes decrypted bytes. Returns `Some(0)` at the end of the connection, and `None` if there are no bytes.
+    fn take(&mut self, space: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.tls.reader().read(space) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // memcached's clients close their connections without a word. The commands have lengths of their own, so
+            // a cut connection is not taken for a complete request.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Some(0)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Receives at most `bytes_max` bytes and decrypts them, into `space` as far as they fit. Returns the number of
+    /// bytes there, or `None` at the end of the connection.
+    fn receive(
+        &mut self,
+        space: &mut [u8],
+        bytes_max: usize,
+        wire: &impl Wire,
+    ) -> io::Result<Option<usize>> {
+        RECEIVED.with_borrow_mut(|buffer| {
+            buffer.resize(RECEIVE_BYTES_MAX, 0);
+            let bytes = wire.receive(&mut buffer[..bytes_max.min(RECEIVE_BYTES_MAX)])?;
+            let received = &buffer[..bytes];
+            if bytes > 0 && !std::mem::replace(&mut self.has_begun, true) {
+                // The first byte of every TLS connection says that it is a handshake, or refuses one.
+                let is_tls = received[0] == HANDSHAKE || received[0] == ALERT;
+                if !is_tls && self.tls.is_handshaking() {
+                    return Err(invalid(NotTls));
+                }
+            }
+            self.decrypt(received, space, wire)
+        })
+    }
+
+    fn decrypt(
+        &mut self,
+        mut received: &[u8],
+        space: &mut [u8],
+        wire: &impl Wire,
+    ) -> io::Result<Option<usize>> {
+        if received.is_empty() {
+            let _end = self.tls.read_tls(&mut received)?;
+            return Ok(None);
+        }
+        self.has_grown |= received.len() > BUFFER_BYTES_MIN;
+        let mut filled = 0;
+        let mut has_ended = false;
+        while !received.is_empty() && !has_ended {
+            // Of a closed connection, rustls reads nothing more.
+            has_ended = self.tls.read_tls(&mut received)? == 0;
+            if let Err(error) = self.tls.process_new_packets() {
+                // The peer learns the reason if the wire accepts it at once.
+                let _ = self.flush(wire);
+                return Err(invalid(error));
+            }
+            while filled < space.len() {
+                match self.take(&mut space[filled..])? {
+                    Some(0) => {
+                        has_ended = true;
+                        break;
+                    }
+                    Some(bytes) => filled += bytes,
+                    None => break,
+                }
+            }
+        }
+        if self.tls.wants_write() && !self.tls.is_handshaking() {
+            // Replies to messages of the protocol, such as new keys. What must wait goes with the next write.
+            match self.flush(wire) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                _ => {}
+            }
+        }
+        if has_ended && filled == 0 {
+            return Ok(None);
+        }
+        // The end is found again by the next read.
+        self.may_have_more |= has_ended;
+        Ok(Some(filled))
+    }
+
+    /// Reduces the buffer of rustls to its smallest size.
+    fn release(&mut self) {
+        if std::mem::take(&mut self.has_grown) {
+            let _ = self.tls.read_tls(&mut Nothing);
+        }
+    }
+
+    /// Writes bytes: encrypts them and sends them. It reports bytes as written only once all of them are sent. Until
+    /// then it returns `WouldBlock`, and the next call must begin with the same bytes.
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if the wire accepts no more bytes, and any error that ends the connection.
+    pub fn write(&mut self, slices: &[IoSlice<'_>], wire: &impl Wire) -> io::Result<usize> {
+        self.flush(wire)?;
+        if self.owed > 0 {
+            return Ok(std::mem::take(&mut self.owed));
+        }
+        self.owed = self.tls.writer().write_vectored(slices)?;
+        self.flush(wire)?;
+        Ok(std::mem::take(&mut self.owed))
+    }
+
+    /// Takes bytes to write and encrypts them. What the wire does not accept at once is sent by [`Self::flush`].
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if earlier bytes are not sent yet, and any error that ends the connection.
+    pub fn push(&mut self, slices: &[IoSlice<'_>], wire: &impl Wire) -> io::Result<usize> {
+        self.flush(wire)?;
+        let bytes = self.tls.writer().write_vectored(slices)?;
+        match self.flush(wire) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(bytes),
+        }
+    }
+
+    /// Sends all encrypted bytes.
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if the wire does not accept all of them, and any error that ends the connection.
+    pub fn flush(&mut self, wire: &impl Wire) -> io::Result<()> {
+        while self.tls.wants_write() {
+            if self.tls.write_tls(&mut Sink(wire))? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer that no more bytes follow, if the wire accepts that at once.
+    pub fn close(&mut self, wire: &impl Wire) {
+        self.tls.send_close_notify();
+        let _ = self.flush(wire);
+    }
+}
+
+thread_local! {
+    /// Bytes from the wire between their arrival and their decryption. It is empty between two calls.
+    static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Sends what rustls writes.
+struct Sink<'w, W>(&'w W);
+
+impl<W: Wire> Write for Sink<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.send(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A source that never has bytes.
+struct Nothing;
+
+impl Read for Nothing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+/// The content types of a record with a handshake message, and of one with an alert (RFC 8446, section 5.1).
+const HANDSHAKE: u8 = 22;
+const ALERT: u8 = 21;
+
+/// The most bytes that are received at once: the buffer of a thread.
+const RECEIVE_BYTES_MAX: usize = 64 << 10;
+
+/// The bytes that are received at once even into a smaller space. rustls keeps at most 16 KiB of decrypted bytes and
+/// has a buffer of 18,437 bytes. Beside the longest incomplete record, of 16,644 bytes, this many bytes fit into it in
+/// one call. More bytes are received only if they fit into the caller's space, so rustls never has to refuse any.
+const RECEIVE_BYTES_MIN: usize = 1_536;
+
+/// The smallest buffer of rustls for bytes from the wire.
+const BUFFER_BYTES_MIN: usize = 4 << 10;
+
+/// The most bytes that are encrypted before they are sent: four of the longest records, in one call of the system.
+const SEND_BYTES_MAX: usize = 64 << 10;
