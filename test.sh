@@ -24,9 +24,10 @@ cargo build --workspace --lib --bins --tests
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
 # Most tests wait most of the time, so the fuzz targets are built meanwhile, with what the tests leave of the cores.
 fuzz_log=$(mktemp)
-nice -n 19 fuzz/run build "${FUZZ_SECONDS:-10}" >"$fuzz_log" 2>&1 &
+setsid nice -n 19 fuzz/run build "${FUZZ_SECONDS:-10}" >"$fuzz_log" 2>&1 &
 fuzz_build=$!
-trap 'kill "$fuzz_build" 2>/dev/null || true; rm -f "$fuzz_log"' EXIT
+# A process group of its own, so that a failed run leaves no compiler behind.
+trap 'kill -- -"$fuzz_build" 2>/dev/null || true; rm -f "$fuzz_log"' EXIT
 step "tests"
 REBATE_THRIFT_REQUIRED=1 cargo test --workspace --no-fail-fast
 # Of the whole workspace, so that nothing but the driver is built again.

@@ -21,10 +21,12 @@ pub(crate) fn start_trainer(
         counters: Arc::clone(&plan.training),
     };
     let trainer = Trainer::new(Arc::clone(&plan.dictionaries), options);
-    let (turned, trim_heap) = (Arc::clone(plan), plan.platform.trim_heap);
+    // Not the whole plan: a training that outlasts the server must not hold its devices.
+    let (embedded, dictionaries) = (plan.embedded.clone(), Arc::clone(&plan.dictionaries));
+    let trim_heap = plan.platform.trim_heap;
     let after_turn = move |has_trained| {
-        if let Some(embedded) = &turned.embedded {
-            embedded.reserve(turned.dictionaries.memory_bytes());
+        if let Some(embedded) = &embedded {
+            embedded.reserve(dictionaries.memory_bytes());
         }
         if has_trained {
             // The samples and the trainer's tables were a few MiB, between dictionaries that stay.
