@@ -56,7 +56,7 @@ impl StatsPages {
     pub(crate) fn reset(&self) {
         for counters in self.counters.iter() {
             for (name, counter) in counters.commands.named() {
-                if name != "curr_connections" {
+                if !matches!(name, "curr_connections" | "log_watchers") {
                     counter.reset();
                 }
             }
@@ -125,7 +125,8 @@ impl StatsPages {
             ("item_size_max", config.store.item_bytes_max.0.to_string()),
             ("maxconns_fast", on(true)),
             ("dump_enabled", on(config.server.dump)),
-            ("flush_enabled", on(true)),
+            ("shutdown_command", on(config.server.shutdown)),
+            ("flush_enabled", on(config.server.flush)),
         ];
         let file =
             config.store.file.as_ref().map(|path| ("memory_file", path.display().to_string()));

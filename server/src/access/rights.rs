@@ -117,7 +117,7 @@ pub(crate) fn needed(command: &Command<'_>) -> Rights {
         Command::Stats { arguments } => match { *arguments }.next() {
             // The page of dictionaries names classes after keys.
             Some(b"cachedump" | b"dictionaries") => Rights::DUMP,
-            Some(b"reset") => Rights::ADMIN,
+            Some(b"reset" | b"conns") => Rights::ADMIN,
             _ => Rights::STATS,
         },
         Command::Admin(admin) => match ({ admin.arguments }.next(), admin.verb) {
@@ -185,6 +185,7 @@ pub(crate) fn command_name(command: &Command<'_>) -> &'static str {
         Command::Quit => "quit",
         Command::Stats { arguments } => match { *arguments }.next() {
             Some(b"cachedump") => "stats cachedump",
+            Some(b"conns") => "stats conns",
             Some(b"reset") => "stats reset",
             _ => "stats",
         },
