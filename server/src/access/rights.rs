@@ -109,7 +109,9 @@ pub(crate) fn needed(command: &Command<'_>) -> Rights {
         Command::Store(_) | Command::MetaSet(_) | Command::Touch { .. } => Rights::WRITE,
         // The reply has the number.
         Command::Arithmetic(_) | Command::MetaArithmetic(_) => Rights::READ.and(Rights::WRITE),
-        Command::MetaDelete(meta) if meta.flags.has(b'I') || meta.flags.exptime_s.is_some() => {
+        Command::MetaDelete(meta)
+            if meta.flags.has(b'I') || meta.flags.has(b'x') || meta.flags.exptime_s.is_some() =>
+        {
             Rights::DELETE.and(Rights::WRITE)
         }
         Command::Delete { .. } | Command::MetaDelete(_) => Rights::DELETE,

@@ -272,6 +272,9 @@ impl Cluster {
             if let Some(mode) = flags.mode {
                 line = line.mode(mode);
             }
+            if let (Some(b'A' | b'P'), Some(exptime_s)) = (flags.mode, flags.vivify_exptime_s) {
+                line = line.time(b'N', bound.limit(exptime_s));
+            }
             // The answer shows whether the server answers this flag.
             if flags.has(b's') {
                 line = line.flag(b's');

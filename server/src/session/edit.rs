@@ -32,7 +32,7 @@ impl Session {
     pub(super) async fn extend(&mut self, edit: &Extend<'_, '_>) -> Outcome<Extended> {
         let Extend { key, verb, compare, more, .. } = *edit;
         let context = Rc::clone(&self.context);
-        let unchanged = |written| Ok(Extended { written, value_bytes: more.len() });
+        let unchanged = |written| Ok(Extended { written, value_bytes: more.len(), left_s: None });
         let _turn = context.edits.turn(key.bytes()).await;
         for _ in 0..TRIES_MAX {
             let Some(Old { version, value: old, traffic, _permit }) =
@@ -42,7 +42,7 @@ impl Session {
                     None => return unchanged(Written::NotStored),
                     Some(vivify) => match self.begin_value(edit, vivify).await? {
                         // Another client was faster.
-                        Written::NotStored => continue,
+                        Written::Exists => continue,
                         written => return unchanged(written),
                     },
                 }
@@ -63,13 +63,16 @@ impl Session {
             let version = Version { given_cas: edit.given_cas, ..version };
             match self.context.backend.rewrite(key, &version, None, stored, traffic).await? {
                 Written::Exists | Written::NotFound => {}
-                written => return Ok(Extended { written, value_bytes }),
+                written => {
+                    let left_s = version.life.left_s();
+                    return Ok(Extended { written, value_bytes, left_s });
+                }
             }
         }
         Err(contended())
     }
 
-    /// Stores the first value of an item that an append creates. The result is `NotStored` if there is an item now.
+    /// Stores the first value of an item that an append creates. The result is `Exists` if there is an item now.
     async fn begin_value(
         &mut self,
         edit: &Extend<'_, '_>,
@@ -77,13 +80,25 @@ impl Session {
     ) -> Outcome<Written> {
         let Extend { key, more, given_cas, .. } = *edit;
         let mut flags = MetaFlags::default();
-        (flags.mode, flags.exptime_s) = (Some(b'E'), (exptime_s != 0).then_some(exptime_s));
         (flags.client_flags, flags.given_cas) = (client_flags, given_cas);
+        let is_ring = self.context.backend.has_links();
+        if is_ring {
+            // The server decides whether an append may create an item. No item has this CAS, so it extends none.
+            (flags.mode, flags.compare) = (Some(b'A'), Some(u64::MAX));
+            flags.vivify_exptime_s = Some(exptime_s);
+        } else {
+            (flags.mode, flags.exptime_s) = (Some(b'E'), Some(exptime_s));
+        }
+        let verb = if is_ring { StoreVerb::Append } else { StoreVerb::Add };
         let meta = Meta { key: key.clone(), flags };
-        let set = MetaSet { meta, verb: StoreVerb::Add, value_bytes: more.len() };
+        let set = MetaSet { meta, verb, value_bytes: more.len() };
         let traffic = self.traffic_alone(0, more.len());
         let stored = self.context.values.pack(key.bytes(), Body::Slice(more), None).await;
-        self.context.backend.meta_set(&set, stored, traffic).written().await
+        let written = self.context.backend.meta_set(&set, stored, traffic).written().await?;
+        Ok(match written {
+            Written::NotStored if !is_ring => Written::Exists,
+            written => written,
+        })
     }
 
     /// Serves incr, decr or ma on an item that the store cannot change itself, such as a number in a frame.
@@ -243,6 +258,8 @@ pub(super) struct Extended {
     pub(super) written: Written,
     /// The length of the whole value, or of the client's part if nothing was stored (bytes).
     pub(super) value_bytes: usize,
+    /// The time after which the item expires (s), if it was there.
+    pub(super) left_s: Option<u32>,
 }
 
 /// The item before an edit.

@@ -135,12 +135,13 @@ impl Session {
         commands.cmd_set.up();
         self.note_lookup(set.meta.key.bytes());
         let value_bytes = value.as_slice().len();
-        let (size, is_sized);
+        let (size, is_sized, left_s);
         let outcome = if edit::needs_old_value(set.verb) {
             let edit = extend_by(set, value.as_slice());
             let extended = self.extend(&edit).await;
             is_sized = true;
             size = extended.as_ref().map_or(value_bytes, |extended| extended.value_bytes);
+            left_s = extended.as_ref().ok().and_then(|extended| extended.left_s);
             extended.map(|extended| extended.written)
         } else {
             let traffic = self.traffic_alone(0, value.as_slice().len());
@@ -148,7 +149,7 @@ impl Session {
             self.note_length(set.meta.key.bytes(), stored.as_slice().len());
             let issue = self.context.backend.meta_set(set, stored, traffic);
             let (outcome, is_told) = issue.written_and_sized().await;
-            (size, is_sized) = (value_bytes, is_told);
+            (size, is_sized, left_s) = (value_bytes, is_told, None);
             outcome
         };
         if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, set.verb) {
@@ -158,7 +159,7 @@ impl Session {
             count_cas(&self.context.counters.commands, &outcome);
         }
         let (key, exptime_s) = (set.meta.key.bytes(), set.meta.flags.exptime_s.unwrap_or(0));
-        let stored = StoredBy { key, verb: set.verb, exptime_s, value_bytes };
+        let stored = StoredBy { key, verb: set.verb, exptime_s, left_s, value_bytes: size };
         self.note_stored(&stored, &outcome);
         let (result, cas) = match outcome {
             Err(failure) => return self.fail(failure, false),

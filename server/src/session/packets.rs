@@ -350,9 +350,11 @@ impl Session {
                 let key = MetaKey::from_packet(store.key);
                 let compare = Some(store.cas).filter(|cas| *cas != 0);
                 let edit = Extend::plain(&key, store.verb, compare, value.as_slice());
-                let extended = self.extend(&edit).await.map(|extended| extended.written);
-                self.note_stored(&(&store).into(), &extended);
-                self.reply_stored(head, store.verb, extended);
+                let extended = self.extend(&edit).await;
+                let stored = StoredBy::from(&store).extending(&extended);
+                let outcome = extended.map(|extended| extended.written);
+                self.note_stored(&stored, &outcome);
+                self.reply_stored(head, store.verb, outcome);
                 self.record(CommandKind::Set, since);
             }
             Command::Store(store) => {

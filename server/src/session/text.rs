@@ -10,6 +10,7 @@ use super::budget::charged;
 use super::connection::OUT_BYTES_MAX;
 use super::edit::Extend;
 use super::pipeline::Issued;
+use super::watch::StoredBy;
 use super::{Session, edit};
 use crate::backend::{
     Count, Failure, GetIssue, Item, Items, Local, LocalGet, Outcome, OverBudget, Written,
@@ -61,8 +62,10 @@ impl Session {
             let key = MetaKey::from(store.key);
             self.note_lookup(&store.key);
             let edit = Extend::plain(&key, store.verb, None, value.as_slice());
-            let outcome = self.extend(&edit).await.map(|extended| extended.written);
-            self.note_stored(&store.into(), &outcome);
+            let extended = self.extend(&edit).await;
+            let stored = StoredBy::from(store).extending(&extended);
+            let outcome = extended.map(|extended| extended.written);
+            self.note_stored(&stored, &outcome);
             return self.reply_written(outcome, store.noreply);
         }
         let traffic = self.traffic_alone(0, value.as_slice().len());

@@ -13,7 +13,7 @@ use store::embedded::Standing;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Session;
-use super::edit::reported_ttl_s;
+use super::edit::{Extended, reported_ttl_s};
 use crate::access::{Client, Rights, for_each_key};
 use crate::backend::{Backend, Failure, Outcome, Written};
 use crate::budget::Permit;
@@ -160,7 +160,7 @@ impl Session {
             key: stored.key,
             status,
             command: stored.verb.name(),
-            ttl_s: ttl_s(stored.exptime_s),
+            ttl_s: stored.left_s.unwrap_or_else(|| ttl_s(stored.exptime_s)),
             value_bytes: has_memory.then_some(stored.value_bytes),
         };
         self.context.watchers.stored(&event, self.descriptor());
@@ -180,7 +180,8 @@ impl Session {
     pub(super) fn note_created(&self, key: &[u8], number: u64, exptime_s: Option<i32>) {
         let value_bytes = number.checked_ilog10().map_or(1, |digits| digits as usize + 1);
         let exptime_s = exptime_s.unwrap_or(0);
-        let stored = StoredBy { key, verb: StoreVerb::Add, exptime_s, value_bytes };
+        let verb = StoreVerb::Add;
+        let stored = StoredBy { key, verb, exptime_s, left_s: None, value_bytes };
         self.note_stored(&stored, &Ok(Written::Stored { cas: 0 }));
     }
 
@@ -240,20 +241,34 @@ pub(super) struct StoredBy<'a> {
     pub(super) key: &'a [u8],
     pub(super) verb: StoreVerb,
     pub(super) exptime_s: i32,
+    /// The time after which an item that was extended expires (s), which `exptime_s` does not tell.
+    pub(super) left_s: Option<u32>,
     pub(super) value_bytes: usize,
+}
+
+impl StoredBy<'_> {
+    /// Returns the same command with the facts of the item that it has extended.
+    pub(super) fn extending(self, extended: &Outcome<Extended>) -> Self {
+        match extended {
+            Ok(Extended { left_s, value_bytes, .. }) => {
+                Self { left_s: *left_s, value_bytes: *value_bytes, ..self }
+            }
+            Err(_) => self,
+        }
+    }
 }
 
 impl<'a> From<&protocol::command::Store<'a>> for StoredBy<'a> {
     fn from(store: &protocol::command::Store<'a>) -> Self {
         let protocol::command::Store { verb, exptime_s, value_bytes, .. } = *store;
-        Self { key: store.key.bytes(), verb, exptime_s, value_bytes }
+        Self { key: store.key.bytes(), verb, exptime_s, left_s: None, value_bytes }
     }
 }
 
 impl<'a> From<&protocol::binary::Store<'a>> for StoredBy<'a> {
     fn from(store: &protocol::binary::Store<'a>) -> Self {
         let protocol::binary::Store { verb, key, exptime_s, value_bytes, .. } = *store;
-        Self { key, verb, exptime_s, value_bytes }
+        Self { key, verb, exptime_s, left_s: None, value_bytes }
     }
 }
 

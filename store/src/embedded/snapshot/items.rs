@@ -175,6 +175,9 @@ impl ItemLoader {
             let mut head = Head::decode(input.take()?).map_err(|problem| input.damaged(problem))?;
             if head.marks & HAS_CAS != 0 {
                 head.given_cas = u64::from_le_bytes(input.take()?);
+                if head.given_cas == 0 {
+                    return Err(input.damaged("a CAS is 0"));
+                }
             }
             let value_bytes = u64::from(head.value_bytes);
             saved.items += 1;
