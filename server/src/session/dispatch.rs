@@ -286,7 +286,8 @@ impl Session {
     pub(super) async fn yield_periodically(&mut self) {
         self.served += 1;
         if self.served > self.context.requests_per_turn {
-            self.served = 0;
+            // This command is the first of the next turn.
+            self.served = 1;
             self.context.counters.commands.conn_yields.up();
             tokio::task::yield_now().await;
         }

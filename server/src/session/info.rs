@@ -150,7 +150,8 @@ impl Session {
         let out = self.out.text();
         match admin.verb {
             // This server has no slabs or LRU segments, so there is nothing to do.
-            AdminVerb::Lru | AdminVerb::LruCrawler | AdminVerb::Slabs if !admin.noreply => {
+            AdminVerb::Slabs if !admin.noreply => out.extend_from_slice(slabs(admin.arguments)),
+            AdminVerb::Lru | AdminVerb::LruCrawler if !admin.noreply => {
                 out.extend_from_slice(Reply::Ok.line());
             }
             AdminVerb::Lru | AdminVerb::LruCrawler | AdminVerb::Slabs => {}
@@ -163,6 +164,26 @@ impl Session {
                 out.extend_from_slice(refusal::ERROR);
             }
         }
+    }
+}
+
+/// Returns memcached's answer to `slabs`, which has no effect here.
+fn slabs(mut arguments: Tokens<'_>) -> &'static [u8] {
+    if arguments.next() != Some(b"automove") {
+        return Reply::Ok.line();
+    }
+    let number = |word: Option<&[u8]>| std::str::from_utf8(word?).ok()?.parse::<f64>().ok();
+    match arguments.next() {
+        Some(b"ratio") => match number(arguments.next()) {
+            Some(_) => Reply::Ok.line(),
+            None => refusal::ERROR,
+        },
+        None => refusal::ERROR,
+        Some(level) => match std::str::from_utf8(level).ok().and_then(|level| level.parse().ok()) {
+            Some(0..=2_u32) => Reply::Ok.line(),
+            Some(_) => refusal::ERROR,
+            None => refusal::BAD_FORMAT,
+        },
     }
 }
 
