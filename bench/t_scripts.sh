@@ -110,7 +110,8 @@ run_all "$ours" "${scripts[@]}"
 
 mapfile -t failing < <(grep -l '^fail' -- *.verdict | sed 's/\.verdict$//' || true)
 if [ ${#failing[@]} -gt 0 ] && [ -n "$oracle" ] && oracle=$(command -v "$oracle"); then
-    cp -r "$ours" "$room/oracle"
+    mkdir "$room/oracle"
+    copy_source "$room/oracle"
     dress "$room/oracle" "$oracle"
     run_all "$room/oracle" "${failing[@]}"
 fi

@@ -408,15 +408,16 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
 }
 
 fn stats_pages(plan: &Plan) -> StatsPages {
-    StatsPages::new(
-        Arc::clone(&plan.counters),
-        Arc::clone(&plan.dictionaries),
-        Arc::clone(&plan.runtimes),
-        Arc::clone(&plan.connections),
-        Arc::clone(&plan.config),
-        Arc::clone(&plan.clock),
-        plan.restart.clone(),
-    )
+    StatsPages {
+        counters: Arc::clone(&plan.counters),
+        dictionaries: Arc::clone(&plan.dictionaries),
+        runtimes: Arc::clone(&plan.runtimes),
+        connections: Arc::clone(&plan.connections),
+        config: Arc::clone(&plan.config),
+        clock: Arc::clone(&plan.clock),
+        restart: plan.restart.clone(),
+        tls: Arc::clone(&plan.tls),
+    }
 }
 
 fn values(

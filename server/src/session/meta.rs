@@ -158,7 +158,11 @@ impl Session {
         if set.verb == StoreVerb::Cas {
             count_cas(&self.context.counters.commands, &outcome);
         }
-        let (key, exptime_s) = (set.meta.key.bytes(), set.meta.flags.exptime_s.unwrap_or(0));
+        let flags = &set.meta.flags;
+        // An append creates an item with this time.
+        let vivify_s = flags.vivify_exptime_s.filter(|_| edit::needs_old_value(set.verb));
+        let exptime_s = vivify_s.or(flags.exptime_s).unwrap_or(0);
+        let key = set.meta.key.bytes();
         let stored = StoredBy { key, verb: set.verb, exptime_s, left_s, value_bytes: size };
         self.note_stored(&stored, &outcome);
         let (result, cas) = match outcome {
