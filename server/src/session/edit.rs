@@ -262,6 +262,12 @@ pub(super) struct Extended {
     pub(super) left_s: Option<u32>,
 }
 
+impl Extended {
+    pub(super) const fn is_stored(&self) -> bool {
+        matches!(self.written, Written::Stored { .. })
+    }
+}
+
 /// The item before an edit.
 struct Old {
     version: Version,

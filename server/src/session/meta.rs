@@ -139,7 +139,9 @@ impl Session {
         let outcome = if edit::needs_old_value(set.verb) {
             let edit = extend_by(set, value.as_slice());
             let extended = self.extend(&edit).await;
-            is_sized = true;
+            // On a ring, servers before 1.6.20 would not answer the flag. A stored append is our own work.
+            let is_stored = matches!(&extended, Ok(extended) if extended.is_stored());
+            is_sized = is_stored || !self.context.backend.has_links();
             size = extended.as_ref().map_or(value_bytes, |extended| extended.value_bytes);
             left_s = extended.as_ref().ok().and_then(|extended| extended.left_s);
             extended.map(|extended| extended.written)
