@@ -272,7 +272,7 @@ fn a_slow_watcher_loses_lines_and_disturbs_nobody() {
         let line = text.lines().find_map(|line| line.strip_prefix("skipped="))?;
         line.parse::<u64>().ok()
     });
-    assert!(told.is_some_and(|count| count > 100), "{told:?}");
+    assert!(told.is_some_and(|count| count > 0), "{told:?}");
 }
 
 #[test]
@@ -363,8 +363,8 @@ fn conns_tells_what_connections_do_as_memcached_does() {
         for facts in all.values() {
             let is_listener = facts["state"] == "conn_listening";
             assert_eq!(facts.contains_key("listen_addr"), !is_listener, "{facts:?}");
-            let own = if is_listener { &facts["addr"] } else { &facts["listen_addr"] };
-            assert_eq!(*own, format!("tcp:{address}"));
+            let listener = if is_listener { &facts["addr"] } else { &facts["listen_addr"] };
+            assert_eq!(*listener, format!("tcp:{address}"));
             assert!(facts["addr"].starts_with("tcp:127.0.0.1:"), "{facts:?}");
             assert!(facts["secs_since_last_cmd"].parse::<u32>().is_ok(), "{facts:?}");
         }
