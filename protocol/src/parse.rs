@@ -215,7 +215,7 @@ mod tests {
             !matches!(parsed, Parse::Refused { refusal, .. } if refusal.reply == ERROR)
         };
         for word in WORDS {
-            let lines = ["", " 1", " k 1", " k 0 0 1"];
+            let lines = ["", " 1", " k 1", " k 0 0 1", " k 0 0 1 1"];
             let is_any = lines.iter().any(|rest| is_known(format!("{word}{rest}\r\n")));
             assert!(is_any, "{word}");
             assert_eq!(command_word(word.as_bytes()), Some(word));
