@@ -6,8 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use device::{Device, Dictionary};
 use device::lane::WatchLane;
+use device::{Device, Dictionary};
 use parking_lot::RwLock;
 use store::Embedded;
 use store::embedded::CoarseClock;

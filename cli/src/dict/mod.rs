@@ -177,7 +177,8 @@ impl Train {
 
 impl Export {
     fn run(self) -> Result<(), CliError> {
-        let content = Client::open(&self.address, &self.connect.connector()?)?.get(&dictionary_keys::copy(self.id, 0))?;
+        let content = Client::open(&self.address, &self.connect.connector()?)?
+            .get(&dictionary_keys::copy(self.id, 0))?;
         let missing = || CliError::Failed(format!("{}: no dictionary {}", self.address, self.id));
         let dictionary = Dictionary::from_content(content.ok_or_else(missing)?)
             .map_err(|error| CliError::Failed(format!("{}: {error}", self.address)))?;

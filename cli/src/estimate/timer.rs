@@ -135,7 +135,8 @@ impl Running {
     /// Sets all items, and gets them in another order.
     fn round(&mut self, items: &[(&[u8], &[u8])]) -> io::Result<Times> {
         let bytes: usize = items.iter().map(|(_, value)| value.len()).sum();
-        let passes = REQUESTS_MIN.div_ceil(items.len().max(1)).min(ROUND_BYTES / bytes.max(1)).max(1);
+        let passes =
+            REQUESTS_MIN.div_ceil(items.len().max(1)).min(ROUND_BYTES / bytes.max(1)).max(1);
         let start_ns = self.cpu_ns()?;
         for _ in 0..passes {
             self.exchange(items.iter().copied(), |out, answer, key, value| {

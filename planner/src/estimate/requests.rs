@@ -130,8 +130,7 @@ mod tests {
             (0..keys.len()).map(|at| forms(1_000.0 + 100.0 * at as f64)).collect();
         let values: Vec<&[u8]> = vec![b"value"; keys.len()];
         let mut timer = Fixed { added, asked: Vec::new() };
-        let mut class =
-            ClassForms { keys, values: &values, forms: &mut forms, dictionary: None };
+        let mut class = ClassForms { keys, values: &values, forms: &mut forms, dictionary: None };
         correct(&mut timer, &mut class).unwrap();
         (forms, timer.asked)
     }

@@ -33,9 +33,8 @@ fn secured(folder: &TempDir) -> (Server, String) {
     let cert = format!("tls.cert_file={}", folder.path().join("server.pem").display());
     let listen = "127.0.0.1:0,tls://127.0.0.1:0";
     let mut server = Server::rebate(&["serve", "--listen", listen, "--set", &cert]);
-    let printed = server.await_ready(TIMEOUT, "the TLS listener", |process| {
-        process.printed("listening on tls://")
-    });
+    let printed = server
+        .await_ready(TIMEOUT, "the TLS listener", |process| process.printed("listening on tls://"));
     (server, format!("tls://{}", printed.expect("it listens")))
 }
 
@@ -83,10 +82,8 @@ fn tls_to_a_server_without_it_is_an_error() {
 fn with_passwords(folder: &TempDir) -> [Server; 2] {
     fs::write(folder.path().join("users"), "web:secret\n").expect("a file");
     let users = path(folder, "users");
-    let servers = [
-        Server::memcached(&["-Y", &users]),
-        Server::rebate_memcached(&["--auth-file", &users]),
-    ];
+    let servers =
+        [Server::memcached(&["-Y", &users]), Server::rebate_memcached(&["--auth-file", &users])];
     for server in &servers {
         let mut client = server.client();
         assert_eq!(client.set("login", b"web secret"), Ok("STORED".to_owned()));
