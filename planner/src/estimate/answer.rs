@@ -438,8 +438,8 @@ fn assumptions(reading: &Reading) -> Vec<String> {
     let mut all = vec![
         "Memory is that of items: memcached's slab chunks, and Rebate's records with their index. memcached's hash \
          table, connections and buffers come on top of it.",
-        "Cores are the CPU time that compression adds to the requests of a Rebate on this machine. Their interval has a \
-         fifth for other loads. Without compression, a request costs about the same in both servers.",
+        "Cores are the CPU time that compression adds to the requests of a Rebate on this machine. Their interval \
+         has a fifth for other loads. Without compression, a request costs about the same in both servers.",
         "A dictionary is trained for each class of keys on half of the sample and measured on the other half.",
     ];
     if reading.rates.is_some() {

@@ -153,7 +153,8 @@ fn measure(
             let mut class = ClassForms { keys, values, forms: &mut forms, dictionary };
             if let Err(problem) = correct(*server, &mut class) {
                 reading.notes.push(format!(
-                    "Requests could not be timed: {problem}. Times of the classes that are left are those of the codecs alone."
+                    "Requests could not be timed: {problem}. Times of the classes that are left are those of the \
+                     codecs alone."
                 ));
                 timer = None;
             }
