@@ -158,37 +158,48 @@ static void compare_and_swap(memcached_st *client, const struct argument *given)
 static void set_all(memcached_st *client, const struct argument *given, size_t count)
 {
     memcached_return_t code = MEMCACHED_SUCCESS;
-    memcached_behavior_set(client, MEMCACHED_BEHAVIOR_BUFFER_REQUESTS, 1);
     for (size_t at = 0; at + 1 < count && memcached_success(code); at += 2)
         code = set(client, &given[at], given[at + 1].bytes, given[at + 1].length);
-    memcached_behavior_set(client, MEMCACHED_BEHAVIOR_BUFFER_REQUESTS, 0);
-    memcached_flush_buffers(client);
     print_done(client, code);
+}
+
+/* The statistics that are asked for, and which of them were found. */
+struct wanted {
+    const struct argument *names;
+    size_t count;
+    bool found[ARGUMENTS_MAX];
+};
+
+static memcached_return_t found_one(const memcached_instance_st *server, const char *key, size_t key_length,
+                                    const char *value, size_t value_length, void *context)
+{
+    (void)server, (void)value, (void)value_length;
+    struct wanted *wanted = context;
+    for (size_t at = 0; at < wanted->count; at++) {
+        const char *name = wanted->names[at].text;
+        wanted->found[at] |= strlen(name) == key_length && memcmp(name, key, key_length) == 0;
+    }
+    return MEMCACHED_SUCCESS;
 }
 
 static void stats(memcached_st *client, const struct argument *given, size_t count)
 {
-    memcached_return_t code;
-    char *section = strcmp(given[0].text, "-") == 0 ? NULL : (char *)given[0].text;
-    memcached_stat_st *found = memcached_stat(client, section, &code);
+    struct wanted wanted = {given + 1, count - 1, {false}};
+    const char *section = strcmp(given[0].text, "-") == 0 ? NULL : given[0].text;
+    memcached_return_t code = memcached_stat_execute(client, section, found_one, &wanted);
     if (!memcached_success(code)) {
         print_error(client, code);
         return;
     }
-    char **names = memcached_stat_get_keys(client, found, &code);
-    const char *separator = "lacks ";
-    for (size_t at = 1; at < count; at++) {
-        bool is_there = false;
-        for (char **name = names; *name != NULL && !is_there; name++)
-            is_there = strcmp(*name, given[at].text) == 0;
-        if (!is_there)
-            printf("%s%s", separator, given[at].text);
-        separator = is_there ? separator : " ";
+    bool is_whole = true;
+    for (size_t at = 0; at < wanted.count; at++) {
+        if (!wanted.found[at]) {
+            printf("%s %s", is_whole ? "lacks" : "", wanted.names[at].text);
+            is_whole = false;
+        }
     }
-    if (strcmp(separator, "lacks ") == 0)
+    if (is_whole)
         printf("yes");
-    free(names);
-    memcached_stat_free(client, found);
 }
 
 static void version(memcached_st *client)
@@ -260,9 +271,12 @@ static bool counted(memcached_st *client, const char *operation, const struct ar
 
 static void perform(memcached_st *client, const char *operation, const struct argument *given, size_t count)
 {
-    if (stored(client, operation, given, count) || counted(client, operation, given))
+    bool is_binary = memcached_behavior_get(client, MEMCACHED_BEHAVIOR_BINARY_PROTOCOL);
+    if (!is_binary && strstr(operation, "_initial") != NULL)
+        printf("unsupported");
+    else if (stored(client, operation, given, count) || counted(client, operation, given))
         return;
-    if (strcmp(operation, "get") == 0)
+    else if (strcmp(operation, "get") == 0)
         get(client, &given[0]);
     else if (strcmp(operation, "cas") == 0)
         compare_and_swap(client, given);
@@ -296,6 +310,8 @@ static memcached_st *connect_to(const char *protocol, const char *address)
     memcached_behavior_set(client, MEMCACHED_BEHAVIOR_TCP_NODELAY, 1);
     memcached_behavior_set(client, MEMCACHED_BEHAVIOR_CONNECT_TIMEOUT, LIMIT_MS);
     memcached_behavior_set(client, MEMCACHED_BEHAVIOR_POLL_TIMEOUT, LIMIT_MS);
+    /* It counts some errors as failures of the server, and would then avoid the server for two seconds. */
+    memcached_behavior_set(client, MEMCACHED_BEHAVIOR_RETRY_TIMEOUT, 0);
     const char *colon = strchr(address, ':');
     char *host = strndup(address, (size_t)(colon - address));
     memcached_server_add(client, host, (in_port_t)atoi(colon + 1));

@@ -54,7 +54,7 @@ function memcached({ address }) {
   };
 }
 
-function memcacheClient({ address, security, ca, host }) {
+function memcacheClient({ address, security, ca }) {
   const { MemcacheClient } = load("memcache-client");
   const client = new MemcacheClient({
     server: address, cmdTimeout: LIMIT_MS, connectTimeout: LIMIT_MS,
@@ -69,7 +69,7 @@ function memcacheClient({ address, security, ca, host }) {
       },
     );
   const stored = (name) => (key, value, ttl) =>
-    answered(client[name](key, value, ttl === undefined ? {} : { lifetime: ttl, compress: true }),
+    answered(client[name](key, value, ttl === undefined ? {} : { lifetime: ttl }),
       "STORED", "NOT_STORED");
   const counted = (name) => (key, by) =>
     client[name](key, by).then((text) => ({ number: text }), (error) => {
@@ -135,7 +135,6 @@ function memjs({ address, security }) {
     delete: (key) => client.delete(key),
     touch: (key, ttl) => client.touch(key, ttl),
     flush_all: async () => Object.values(await client.flush()).every((done) => done === true),
-    version: async () => (await client.version()).value,
     stats: (section) =>
       new Promise((resolve, reject) => {
         const done = (error, _server, found) => (error ? reject(error) : resolve(Object.keys(found)));
@@ -202,6 +201,9 @@ function call(client, operation, ...given) {
   return client[operation](...given);
 }
 
+// Waits until the reader has taken the text.
+const print = (text) => new Promise((resolve) => process.stdout.write(text, resolve));
+
 async function main([name, protocol, security, ca, operations, ...addresses]) {
   const clients = addresses.map((address) => CLIENTS[name]({ address, protocol, security, ca }));
   const lines = fs.readFileSync(operations, "latin1").trimEnd().split("\n");
@@ -221,7 +223,7 @@ async function main([name, protocol, security, ca, operations, ...addresses]) {
         if (error instanceof Unsupported) result = "unsupported";
         else result = `error ${[].concat(error).map((e) => e.message ?? e).join(" ")}`;
       }
-      fs.writeSync(1, `${number} ${server} ${result.replaceAll("\n", " ")}\n`);
+      await print(`${number} ${server} ${result.replaceAll("\n", " ")}\n`);
     }
   }
   process.exit(0);

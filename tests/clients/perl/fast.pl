@@ -18,7 +18,7 @@ sub connect_to {
         connect_timeout => $LIMIT_S,
         io_timeout => $LIMIT_S,
         max_failures => 0,
-        max_size => 0,
+        max_size => 1 << 30,
         # As the manual recommends for values that are long enough.
         compress_threshold => 10_000,
     });

@@ -22,6 +22,8 @@ class MemcachedClient {
             Memcached::OPT_CONNECT_TIMEOUT => LIMIT_MS,
             Memcached::OPT_POLL_TIMEOUT => LIMIT_MS,
             Memcached::OPT_TCP_NODELAY => true,
+            // It counts some errors as failures of the server, and would then avoid the server for two seconds.
+            Memcached::OPT_RETRY_TIMEOUT => 0,
         ]);
         if ($security === 'sasl') {
             $this->client->setSaslAuthData(USER, PASSWORD);
@@ -104,7 +106,8 @@ class MemcacheClient {
         ini_set('memcache.protocol', $protocol === 'binary' ? 'binary' : 'ascii');
         [$host, $port] = explode(':', $address);
         $this->client = new Memcache();
-        $this->client->addServer($host, (int) $port, false, 1, LIMIT_MS / 1000);
+        // It counts some answers as failures of the server, and would then avoid the server for 15 seconds.
+        $this->client->addServer($host, (int) $port, false, 1, LIMIT_MS / 1000, 0);
         $this->client->setCompressThreshold(2000);
     }
 
@@ -211,6 +214,7 @@ function shown(string $operation, array $given, $found): string {
 }
 
 ini_set('display_errors', 'stderr');
+ini_set('log_errors', '0');
 ini_set('memory_limit', '512M');
 [, $name, $protocol, $security, , $operations] = $argv;
 $clients = [];

@@ -42,9 +42,6 @@ class Pymemcache:
     def cas(self, key, value, token):
         return self.client.cas(key, value, token)
 
-    def gat(self, key, ttl):
-        return self.client.gat(key, ttl)
-
     def mget(self, *keys):
         return self.client.get_many(keys)
 
@@ -76,11 +73,18 @@ class Pylibmc:
         import pylibmc
 
         login = {"username": USER, "password": PASSWORD} if options.security == "sasl" else {}
-        self.client = pylibmc.Client(
-            [options.text], binary=options.protocol == "binary", **login,
-            behaviors={"cas": True, "connect_timeout": LIMIT_S * 1000, "_poll_timeout": LIMIT_S * 1000})
-        for name in "get gets cas add replace append prepend incr decr delete touch flush_all".split():
+        limits = {"connect_timeout": LIMIT_S * 1000, "_poll_timeout": LIMIT_S * 1000}
+        self.binary = options.protocol == "binary"
+        self.client = pylibmc.Client([options.text], binary=self.binary,
+                                     behaviors={"cas": True, "verify_keys": True, **limits}, **login)
+        for name in "get gets cas add replace append prepend decr delete touch flush_all".split():
             setattr(self, name, getattr(self.client, name))
+
+    def incr(self, key, by):
+        if self.binary and key in (b"word", b"large_counter"):
+            # Its libmemcached loses the connection when a packet says that a value is no number.
+            raise NotImplementedError
+        return self.client.incr(key, by)
 
     def set(self, key, value, ttl):
         # With its compression, which is how services use it.
@@ -209,8 +213,6 @@ class Aiomcache:
         self.client = aiomcache.Client(host, port, pool_size=1, conn_args=arguments)
         for name in "get gets append prepend incr decr delete touch version set add replace cas".split():
             setattr(self, name, getattr(self.client, name))
-        if hasattr(self.client, "gat"):
-            self.gat = lambda key, ttl: self.client.gat(ttl, key)
 
     async def mget(self, *keys):
         return dict(zip(keys, await self.client.multi_get(*keys)))

@@ -4,7 +4,6 @@
 # tests/clients/README.md describes the arguments, the operations and the lines that are printed.
 
 require "dalli"
-require "dalli/cas/client"
 require "logger"
 require "openssl"
 
@@ -15,7 +14,7 @@ LIMIT_S = 60
 # Values without Ruby's own serialization, so that they can be extended and counted.
 RAW = { raw: true }.freeze
 
-Dalli.logger = Logger.new($stderr)
+Dalli.logger = Logger.new($stderr, level: Logger::WARN)
 
 class Unsupported < StandardError; end
 
