@@ -69,7 +69,13 @@ const CLIENTS: [Client; 18] = [
     Client {
         name: "rust-memcache",
         language: Language::Rust,
-        ways: &[("text", Plain), ("binary", Plain), ("text", Tls), ("binary", Tls), ("binary", Sasl)],
+        ways: &[
+            ("text", Plain),
+            ("binary", Plain),
+            ("text", Tls),
+            ("binary", Tls),
+            ("binary", Sasl),
+        ],
     },
     Client { name: "libmemcached", language: Language::C, ways: BOTH },
 ];
@@ -133,7 +139,10 @@ fn result_of(line: &str, servers: &Servers) -> Option<((usize, usize), String)> 
         return Some((key, result.to_owned()));
     }
     let port = servers.addresses.get(key.1)?.port().to_string();
-    Some((key, result.replace(&port, "PORT")))
+    let result = result.replace(&port, "PORT");
+    // Ruby's objects are named by their place in memory.
+    let end = result.find("0x").unwrap_or(result.len());
+    Some((key, result[..end].to_owned()))
 }
 
 /// What a client got, compared.
@@ -149,8 +158,7 @@ struct Outcome {
 
 impl Outcome {
     fn new(job: Job, operations: &[Operation], results: &Results) -> Self {
-        let mut outcome =
-            Self { job, supported: 0, unlike: Vec::new(), differences: Vec::new() };
+        let mut outcome = Self { job, supported: 0, unlike: Vec::new(), differences: Vec::new() };
         for (number, operation) in operations.iter().enumerate() {
             let Some(reference) = results.get(&(number, 0)) else { continue };
             for server in 1..NAMES.len() {
@@ -269,7 +277,8 @@ fn run_all(jobs: VecDeque<Job>, operations: &[Operation]) -> (Vec<Outcome>, Vec<
         files.add_user();
     }
     let results = lines.iter().filter(|line| !line.starts_with("sleep")).count();
-    let (queue, done, failed) = (Mutex::new(jobs), Mutex::default(), Mutex::default());
+    let (queue, done) = (Mutex::new(jobs), Mutex::new(Vec::<Outcome>::new()));
+    let failed = Mutex::new(Vec::<String>::new());
     thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
