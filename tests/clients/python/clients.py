@@ -75,8 +75,9 @@ class Pylibmc:
         login = {"username": USER, "password": PASSWORD} if options.security == "sasl" else {}
         limits = {"connect_timeout": LIMIT_S * 1000, "_poll_timeout": LIMIT_S * 1000}
         self.binary = options.protocol == "binary"
+        checks = {} if self.binary else {"verify_keys": True}
         self.client = pylibmc.Client([options.text], binary=self.binary,
-                                     behaviors={"cas": True, "verify_keys": not self.binary, **limits}, **login)
+                                     behaviors={"cas": True, **checks, **limits}, **login)
         for name in "get gets cas add replace append prepend decr delete touch flush_all".split():
             setattr(self, name, getattr(self.client, name))
 

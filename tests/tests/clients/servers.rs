@@ -130,14 +130,12 @@ impl Servers {
         let (cert, key) = (cert.display(), key.display());
         let option = format!("ssl_chain_cert={cert},ssl_key={key}");
         let memcached = Server::memcached(&["-Z", "-o", &option]);
-        let mut ours = Server::rebate_memcached(&["-Z", "-o", &option, "-l", "notls:127.0.0.1"]);
+        let ours = Server::rebate_memcached(&["-Z", "-o", &option]);
         let store = Server::memcached(&[]);
         let set = [format!("tls.cert_file={cert}"), format!("tls.key_file={key}")];
-        let listen = ["--listen", "127.0.0.1:0,tls://127.0.0.1:0"];
-        let set = ["--set", &set[0], "--set", &set[1], listen[0], listen[1]];
-        let mut serve = Server::rebate_serve(&store.as_store(), "on", &set);
-        let secured = [secured(&mut ours), secured(&mut serve)];
-        let addresses = [memcached.addr(), secured[0], secured[1]];
+        let serve = ["serve", "--listen", "tls://127.0.0.1:0", "--store", &store.as_store()];
+        let serve = Server::rebate(&[&serve[..], &["--set", &set[0], "--set", &set[1]]].concat());
+        let addresses = [memcached.addr(), ours.addr(), serve.addr()];
         Self { addresses, _servers: vec![memcached, ours, serve, store], _memcached: None }
     }
 
@@ -155,13 +153,6 @@ impl Servers {
         let addresses = [address, ours.addr(), serve.addr()];
         Self { addresses, _servers: vec![ours, serve, store], _memcached: Some(memcached) }
     }
-}
-
-/// Returns the address of the listener with TLS.
-fn secured(server: &mut Server) -> SocketAddr {
-    let printed = |process: &Process| process.printed("listening on tls://");
-    let address = server.await_ready(TIMEOUT, "a listener with TLS", printed);
-    address.expect("it listens").parse().expect("an address")
 }
 
 /// Starts a memcached that reads its users as the files in this folder say.
