@@ -308,6 +308,8 @@ static memcached_st *connect_to(const char *protocol, const char *address)
 {
     memcached_st *client = memcached_create(NULL);
     memcached_behavior_set(client, MEMCACHED_BEHAVIOR_BINARY_PROTOCOL, strcmp(protocol, "binary") == 0);
+    /* Without it, a key with a line break sends two commands, and all later answers belong to other requests. */
+    memcached_behavior_set(client, MEMCACHED_BEHAVIOR_VERIFY_KEY, strcmp(protocol, "text") == 0);
     memcached_behavior_set(client, MEMCACHED_BEHAVIOR_SUPPORT_CAS, 1);
     memcached_behavior_set(client, MEMCACHED_BEHAVIOR_TCP_NODELAY, 1);
     memcached_behavior_set(client, MEMCACHED_BEHAVIOR_CONNECT_TIMEOUT, LIMIT_MS);

@@ -78,8 +78,11 @@ class Pylibmc:
         checks = {} if self.binary else {"verify_keys": True}
         self.client = pylibmc.Client([options.text], binary=self.binary,
                                      behaviors={"cas": True, **checks, **limits}, **login)
-        for name in "get gets cas add replace append prepend decr delete touch flush_all".split():
+        for name in "get gets cas add replace append prepend decr delete flush_all".split():
             setattr(self, name, getattr(self.client, name))
+        if not self.binary:
+            # Its libmemcached waits for ever for the answer to a touch packet, from memcached too.
+            self.touch = self.client.touch
 
     def incr(self, key, by):
         if self.binary and key in (b"word", b"large_counter"):
