@@ -408,9 +408,9 @@ fn answer_of(expect: Expect, response: &Response<'_>) -> Option<Answer> {
     use Response as R;
     Some(match (expect, response) {
         // A server that does not know the command interprets its value as commands.
-        (E::Written | E::MetaWritten | E::Noop, R::Error { kind: ErrorKind::Unknown, .. }) => {
-            return None;
-        }
+        (E::Written | E::MetaWritten, R::Error { kind: ErrorKind::Unknown, .. }) => return None,
+        // memcached before 1.6 does not know the command, but it answers.
+        (E::Noop, R::Error { kind: ErrorKind::Unknown, .. }) => Answer::Done,
         (_, R::Error { kind, message }) => Answer::Error(error_line(*kind, message)[..].into()),
         (E::Written, R::Stored) => Answer::Stored,
         (E::Written, R::NotStored) => Answer::NotStored,
@@ -581,6 +581,8 @@ mod tests {
             assert_eq!(answers, Ok(vec![line("SERVER_ERROR busy")]), "{expect}");
         }
         assert_eq!(feed(b"ERROR\r\n", usize::MAX, &[Expect::Meta]), Ok(vec![line("ERROR")]));
+        let done = Ok(vec![format!("{:?}", Answer::Done)]);
+        assert_eq!(feed(b"ERROR\r\n", usize::MAX, &[Expect::Noop]), done, "an old memcached");
     }
 
     #[test]
