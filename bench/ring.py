@@ -12,8 +12,9 @@ Meanwhile one client reads keys of the other two servers, one at a time. The tab
 fault to the return over its p99 before the fault. The times are those until the metrics show that the server is out,
 from the fault, and that it is back, from the end of the fault. The server that flaps need not get out, so it has only
 the time until it is in for good. Starting a process takes time of all cores. So while the client reads before a server
-flaps, another server is killed and started at the same pace, which is in no ring. The row without a criterion compares
-with the time before that.
+flaps, another server is killed and started at the same pace, which is in no ring. The row
+`p99_ratio_calm` compares with the time before that, and `cpu_ratio` is the CPU time of `rebate` while the server flaps
+over that while the other one does.
 The last rows count what 100 changes of the list by SIGHUP cost a client: its errors, and the keys that moved although
 their server stayed.
 Needs libnss_wrapper (Debian: apt-get install libnss-wrapper), which gives `rebate` names that can be withdrawn.
@@ -52,6 +53,7 @@ def main():
             found.setdefault(("changes", name), []).append(value)
     limits = {"out_s": 2, "named_s": 2, "back_s": 5, "errors": 0, "p99_ratio": 2, "moved": 0}
     units = {"errors": "errors", "moved": "keys", "p99_ratio": "ratio", "p99_ratio_calm": "ratio",
+             "cpu_ratio": "ratio",
              "p99_before_us": "us"}
     for (fault, name), values in found.items():
         bench.row(f"{name}.{fault}", f"{fault}: {name}", values, units.get(name, "s"),
@@ -193,15 +195,17 @@ def watched(fault, server, name, others, calm_s):
     reader.start()
     stay_calm(server, calm_s)
     calm_until = time.time()
-    if fault.kind == "flapping":
-        with held_port() as port:
-            flap(Third(port)).stop()
-        await_in(server, name, True)
-    begun = time.time()
     found = {}
     if fault.kind == "flapping":
-        flap(fault.third)
+        with held_port() as port:
+            apart, ran_apart_s = flap(Third(port), server)
+            apart.stop()
+        await_in(server, name, True)
+    begun = time.time()
+    if fault.kind == "flapping":
+        _, ran_s = flap(fault.third, server)
         found["back_s"] = await_in(server, name, True)
+        found["cpu_ratio"] = ran_s / ran_apart_s
     elif fault.kind == "slow_kept":
         fault.begin()
         sample = f'rebate_ring_server_slow{{server="{name}"}}'
@@ -234,13 +238,15 @@ def stay_calm(server, calm_s):
         time.sleep(POLL_S)
 
 
-def flap(third):
+def flap(third, server):
+    """Kills and starts a server four times. Returns it, and the time that `server` ran meanwhile (s)."""
+    before_s = server.scheduled_s()[0]
     for _ in range(4):
         third.kill()
         time.sleep(0.3)
         third.start()
         time.sleep(0.3)
-    return third
+    return third, server.scheduled_s()[0] - before_s
 
 
 def parts(samples, calm_until, begun):

@@ -238,9 +238,8 @@ fn a_slow_server_is_named_and_stays_where_errors_are_wanted() {
     let (slow, others) = ring.keys();
     let reader = Reader::start(ring.rebate.addr(), others);
     delay_ms.store(300, Ordering::SeqCst);
-    let is_slow = |slow: f64| {
-        (ring.sum("rebate_ring_server_slow{") == slow && ring.is_in()).then_some(())
-    };
+    let is_slow =
+        |slow: f64| (ring.sum("rebate_ring_server_slow{") == slow && ring.is_in()).then_some(());
     assert!(poll_for(OUT_LIMIT, || is_slow(1.0)).is_some(), "{}", ring.metrics());
     let ready = page(ring.rebate.admin().expect("admin pages"), "/readyz").expect("a page");
     let named = format!("{} is slow, and stays in the ring", ring.name);

@@ -47,7 +47,8 @@ pub(super) fn servers(page: &mut Exposition, members: &Members) {
             family.sample(&[("server", &member.name)], seconds(latency));
         }
     }
-    let help = "Whether a server is far slower than the others. It may be in the ring all the same.";
+    let help =
+        "Whether a server is far slower than the others. It may be in the ring all the same.";
     let mut family = page.gauge("rebate_ring_server_slow", help);
     for Seat { member, .. } in seats {
         family.sample(&[("server", &member.name)], u8::from(member.standing().slow.is_some()));

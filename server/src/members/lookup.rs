@@ -122,15 +122,16 @@ impl Resolver {
     /// Looks up both families of addresses. If only one lookup fails, the last addresses of its family stay.
     async fn addresses(&self, name: &HostPort, last: &Found) -> Result<Answer, String> {
         let HostPort { host, port, is_tls } = name;
-        let server = |ip: IpAddr| {
-            (HostPort { host: ip.to_string(), port: *port, is_tls: *is_tls }, None)
-        };
+        let server =
+            |ip: IpAddr| (HostPort { host: ip.to_string(), port: *port, is_tls: *is_tls }, None);
         if let Ok(ip) = host.parse() {
             return Ok(Answer { servers: vec![server(ip)], failed: None });
         }
         let resolver = &self.0;
         let (a, aaaa) = tokio::join!(resolver.ipv4_lookup(&**host), resolver.ipv6_lookup(&**host));
-        let is_a_of_last = |(server, _): &&(HostPort, _)| server.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv4());
+        let is_a_of_last = |(server, _): &&(HostPort, _)| {
+            server.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv4())
+        };
         let (last_a, last_aaaa): (Vec<_>, Vec<_>) = last.iter().partition(is_a_of_last);
         let families = [
             Family { kind: "A", found: records(a), last: last_a },
