@@ -1,7 +1,6 @@
 //! A connection to a client or a server: TCP, TLS over TCP, or a Unix socket.
 
 use std::io::{self, IoSlice};
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -18,15 +17,6 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Returns the address of the other end, which a Unix connection does not have.
-    pub(crate) fn peer(&self) -> Option<IpAddr> {
-        match self {
-            Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
-            Stream::Tls(stream) => stream.peer_addr().ok().map(|address| address.ip()),
-            Stream::Unix(_) => None,
-        }
-    }
-
     /// Returns whether the peer may be on another host.
     pub(crate) const fn is_remote(&self) -> bool {
         !matches!(self, Stream::Unix(_))

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -107,6 +107,7 @@ impl Tls {
     pub(crate) async fn handshake(
         &self,
         socket: &tokio::net::TcpStream,
+        from: SocketAddr,
         application: Application,
     ) -> Option<Session> {
         let ended = tokio::time::timeout(self.handshake_max, self.converse(socket, application));
@@ -120,7 +121,7 @@ impl Tls {
             Ok(Err(error)) => {
                 match HandshakeFailure::from_error(&error) {
                     HandshakeFailure::Plain => {
-                        self.log_plain(socket);
+                        self.log_plain(from);
                         counters.failed_plain.up();
                     }
                     HandshakeFailure::Version => counters.failed_version.up(),
@@ -148,11 +149,10 @@ impl Tls {
         Ok(session)
     }
 
-    fn log_plain(&self, socket: &tokio::net::TcpStream) {
+    fn log_plain(&self, from: SocketAddr) {
         if !self.has_logged_plain.swap(true, Ordering::Relaxed) {
-            let from = socket.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
             tracing::warn!(
-                from,
+                %from,
                 "a client speaks without TLS to a TLS port; others are only counted"
             );
         }
@@ -198,7 +198,7 @@ pub(crate) async fn accept(
     loop {
         under_way.make_room(tls).await;
         match listener.accept().await {
-            Ok((socket, _)) => {
+            Ok((socket, from)) => {
                 let (dispatcher, tls) = (dispatcher.clone(), Arc::clone(tls));
                 under_way.start(async move {
                     prepare_tcp(&socket);
@@ -206,10 +206,12 @@ pub(crate) async fn accept(
                         ListenerProtocol::Grpc => Application::Http2,
                         _ => Application::Plain,
                     };
-                    let Some(session) = tls.handshake(&socket, application).await else { return };
+                    let Some(session) = tls.handshake(&socket, from, application).await else {
+                        return;
+                    };
                     match socket.into_std() {
                         Ok(socket) => {
-                            let accepted = TlsAccepted { socket, session };
+                            let accepted = TlsAccepted { socket, from, session };
                             dispatcher.dispatch(Accepted::Tls(Box::new(accepted), protocol));
                         }
                         Err(error) => {
@@ -226,6 +228,8 @@ pub(crate) async fn accept(
 /// A connection after its handshake, which no event loop has yet.
 pub(crate) struct TlsAccepted {
     pub(crate) socket: TcpStream,
+    /// The address of the client.
+    pub(crate) from: SocketAddr,
     pub(crate) session: Session,
 }
 

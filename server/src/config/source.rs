@@ -217,6 +217,11 @@ fn setting(
     errors: &mut Vec<ConfigError>,
     value: impl FnOnce(&Key) -> Result<Value, String>,
 ) -> Option<Setting> {
+    if let Some(instead) = removed(name) {
+        let problem = format!("{name} is no longer a key: {instead}");
+        errors.push(ConfigError::new(None, origin, &problem));
+        return None;
+    }
     let old_key = name.strip_prefix(OLD_SECTION).filter(|rest| rest.starts_with('.'));
     let new_name = old_key.map(|rest| format!("{NEW_SECTION}{rest}"));
     let Some(key) = Key::named(new_name.as_deref().unwrap_or(name)) else {
@@ -253,6 +258,11 @@ fn rename_role(key: &Key, value: &mut Value) -> Option<String> {
     let old = roles.iter_mut().find(|role| role.as_str() == Some(OLD_SECTION))?;
     *old = Value::String(NEW_SECTION.to_owned());
     Some(NEW_SECTION.to_owned())
+}
+
+/// Returns what to do instead of setting a key that earlier versions had.
+fn removed(name: &str) -> Option<&'static str> {
+    REMOVED.iter().find(|(old, _)| *old == name).map(|(_, instead)| *instead)
 }
 
 fn unknown(name: &str, origin: Origin) -> ConfigError {
@@ -293,5 +303,16 @@ fn read_bounded(path: &Path) -> Result<String, String> {
 /// The old name of the section and role `programs`. It is still accepted in this version, with a warning.
 pub(super) const OLD_SECTION: &str = "traces";
 pub(super) const NEW_SECTION: &str = "programs";
+
+/// The keys that are gone, and what to write instead.
+const REMOVED: [(&str, &str); 3] = [
+    ("programs.secrets_file", SECRETS_INSTEAD),
+    ("traces.secrets_file", SECRETS_INSTEAD),
+    ("store.ketama_weighted", "write store.distribution = \"ketama-weighted\" instead of true"),
+];
+
+const SECRETS_INSTEAD: &str = "callers of programs are known by their certificates; begin \
+    programs.listen with tls://, set tls.cert_file, tls.ca_file and tls.client_auth, and name the \
+    callers in server.access_file, whose roles have tenants";
 
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use protocol::binary::{Command, HEADER_BYTES, Head, Packet, Refusal, Sasl, Statu
 
 use super::Session;
 use super::pipeline::Pending;
-use crate::access::{Origin, Rights};
+use crate::access::Rights;
 
 impl Session {
     /// Returns the refusal of a packet that the session may not serve.
@@ -97,7 +97,7 @@ impl Session {
         if let Some(client) = &self.client {
             return client.log_allowed(name(command), b"");
         }
-        let origin = self.stream().map(Origin::from_stream).unwrap_or_default();
+        let origin = self.origin();
         self.context.audit_anonymous(&origin, name(command));
     }
 }

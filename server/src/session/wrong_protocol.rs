@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use protocol::binary::{self, Head, Status, reply};
 use protocol::refusal;
 
-use super::connection::Transport;
 use super::{Session, Speaks};
 use crate::config::ProtocolName;
 
@@ -48,10 +47,7 @@ impl Session {
     }
 
     fn log_refusal(&self, what: &'static str) {
-        let peer = match &self.transport {
-            Transport::Stream(stream) => stream.peer(),
-            Transport::Memory { .. } => None,
-        };
+        let peer = self.from.map(|from| from.ip());
         if is_new(peer, what) {
             let peer = peer.map_or("unix".to_owned(), |peer| peer.to_string());
             tracing::warn!(%peer, "{what}");
