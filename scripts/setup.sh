@@ -4,7 +4,7 @@
 set -euo pipefail
 
 build_packages=(build-essential nasm autoconf automake libtool)
-test_packages=(memcached libmemcached-tools libmemcached-dev nutcracker python3-venv python3-thrift thrift-compiler libthrift-dev libboost-dev chromium pkg-config libdpdk-dev valgrind zstd lz4)
+test_packages=(memcached libmemcached-tools libmemcached-dev nutcracker python3-venv python3-thrift thrift-compiler libthrift-dev libboost-dev chromium pkg-config libdpdk-dev valgrind zstd lz4 sasl2-bin)
 
 missing() {
   for package in "$@"; do
