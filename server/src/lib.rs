@@ -41,6 +41,7 @@ mod restart;
 mod scheduler;
 mod server;
 mod session;
+mod spare_memory;
 mod stats;
 mod stream;
 mod supervise;

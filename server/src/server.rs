@@ -119,6 +119,7 @@ impl Server {
             accelerators,
             hot_values: open_hot_values(&config, opened.store.as_ref(), &time),
             embedded: opened.store,
+            spare_memory: Arc::default(),
             dictionaries: opened.dictionaries,
             training: Arc::default(),
             restart: opened.restart,
