@@ -44,6 +44,10 @@ pub(crate) struct Socket {
     pub(super) refused: Cell<bool>,
     /// True if the server has answered on this connection since it was opened.
     has_answered: Cell<bool>,
+    /// The number of requests that were queued since the last write.
+    queued: Cell<usize>,
+    /// True if several requests were queued before the last write. A lone request then waits for others of its turn.
+    is_busy: Cell<bool>,
     /// True if the task has ended for good, so that nothing would send a request.
     is_closed: Cell<bool>,
     /// The health of the server, which both connections update.
@@ -121,6 +125,8 @@ impl Socket {
             other: RefCell::default(),
             refused: Cell::default(),
             has_answered: Cell::default(),
+            queued: Cell::default(),
+            is_busy: Cell::default(),
             is_closed: Cell::default(),
             health,
             times,
@@ -202,7 +208,8 @@ impl Socket {
         drop(waiting);
         self.load.add(expect.values_max());
         // A lone request is sent at once. Others are sent together by the link's task.
-        if !(is_idle && self.write_now()) {
+        if !(is_idle && !self.is_busy.get() && self.write_now()) {
+            self.queued.set(self.queued.get() + 1);
             self.notify();
         }
         slot
@@ -370,6 +377,14 @@ impl Socket {
         let timer = tokio::time::sleep(self.timing.get().request);
         tokio::pin!(timer);
         loop {
+            let queued = self.queued.take();
+            if queued > 1 {
+                // Requests that arrive meanwhile are sent together with these. Each write wakes the server.
+                tokio::task::yield_now().await;
+            }
+            if queued > 0 {
+                self.is_busy.set(queued + self.queued.take() > 1);
+            }
             if let Err(error) = self.write(stream) {
                 // The server may have sent an error before it closed the connection.
                 let said = self.read(stream, &mut reader).err();
