@@ -6,8 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use device::Device;
 use device::lane::WatchLane;
+use device::{Device, Dictionary};
 use parking_lot::RwLock;
 use store::Embedded;
 use store::embedded::CoarseClock;
@@ -297,6 +297,13 @@ impl ServerHandle {
         }
         self.plan.members.reload(&config);
         self.admin.reloaded(config);
+    }
+
+    /// Stores new values of the class of `key` with this dictionary, or without any, and trains none any more. It is
+    /// for measurements: the dictionary is in this process only. Returns false if there is no memory for it.
+    pub fn fix_dictionary(&mut self, key: &[u8], dictionary: Option<&Arc<Dictionary>>) -> bool {
+        self.trainer = None;
+        self.plan.dictionaries.fix(key, dictionary)
     }
 
     /// Reads the file with the rules about clients again. If it is wrong, the old rules stay.

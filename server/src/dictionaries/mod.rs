@@ -102,6 +102,23 @@ impl Dictionaries {
         true
     }
 
+    /// Makes the class of a key store new values with this dictionary, or without any, and samples it no more. Returns
+    /// false if there is no memory for the dictionary or the class.
+    pub(crate) fn fix(&self, key: &[u8], dictionary: Option<&Arc<Dictionary>>) -> bool {
+        let mut name = [0; NAME_BYTES_MAX];
+        let class = self.find(TenantId::default(), self.rule.name(key, &mut name));
+        let Some(class) = class else { return false };
+        class.want_samples(0);
+        match dictionary {
+            None => class.choose(Choice::Plain),
+            Some(dictionary) if self.add(dictionary) => {
+                class.choose(Choice::Dictionary(Arc::clone(dictionary)));
+            }
+            Some(_) => return false,
+        }
+        true
+    }
+
     /// Returns the content of every dictionary, each after its length, for [`Dictionaries::restore`].
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();

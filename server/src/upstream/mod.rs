@@ -120,7 +120,7 @@ pub(crate) enum Expect {
     Done,
     /// STAT lines and END, `RESET` or `OK`.
     Stats,
-    /// `MN`
+    /// `MN`, or `ERROR` from a memcached before 1.6, which has no meta commands. Both are signs of life.
     Noop,
 }
 
@@ -299,7 +299,7 @@ impl Link {
     }
 }
 
-/// Composes a probe: the cheapest request that every memcached with meta commands answers.
+/// Composes a probe: the cheapest request. An older memcached answers it too, with `ERROR`.
 fn compose_probe(out: &mut ReplyBuffer) {
     out.text().extend_from_slice(b"mn\r\n");
 }

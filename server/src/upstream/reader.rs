@@ -408,7 +408,7 @@ fn answer_of(expect: Expect, response: &Response<'_>) -> Option<Answer> {
     use Response as R;
     Some(match (expect, response) {
         // A server that does not know the command interprets its value as commands.
-        (E::Written | E::MetaWritten | E::Noop, R::Error { kind: ErrorKind::Unknown, .. }) => {
+        (E::Written | E::MetaWritten, R::Error { kind: ErrorKind::Unknown, .. }) => {
             return None;
         }
         (_, R::Error { kind, message }) => Answer::Error(error_line(*kind, message)[..].into()),
@@ -576,11 +576,14 @@ mod tests {
     #[test]
     fn an_error_line_answers_every_request() {
         let all = [ONE_KEY, Expect::Written, Expect::MetaWritten, Expect::Found, Expect::Number];
-        for expect in all.into_iter().chain([Expect::Meta, Expect::Debug, Expect::Done]) {
+        let more = [Expect::Meta, Expect::Debug, Expect::Done, Expect::Noop];
+        for expect in all.into_iter().chain(more) {
             let answers = feed(b"SERVER_ERROR busy\r\n", usize::MAX, &[expect]);
             assert_eq!(answers, Ok(vec![line("SERVER_ERROR busy")]), "{expect}");
         }
-        assert_eq!(feed(b"ERROR\r\n", usize::MAX, &[Expect::Meta]), Ok(vec![line("ERROR")]));
+        for expect in [Expect::Meta, Expect::Noop] {
+            assert_eq!(feed(b"ERROR\r\n", usize::MAX, &[expect]), Ok(vec![line("ERROR")]));
+        }
     }
 
     #[test]

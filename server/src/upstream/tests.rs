@@ -304,3 +304,21 @@ async fn a_refused_connection_is_probed_over_the_other() {
     };
     LocalSet::new().run_until(test).await;
 }
+
+#[tokio::test]
+async fn a_server_without_meta_commands_answers_probes() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let mut stream = fixture.connected(Traffic::Interactive).await;
+        for number in 2..4 {
+            let (probed, asked) = (fixture.link.probe(), fixture.ask());
+            let mut requests = *b"mn\r\nincr k 1\r\n";
+            stream.read_exact(&mut requests).await.expect("a probe and a request");
+            answer(&mut stream, format!("ERROR\r\n{number}\r\n").as_bytes()).await;
+            assert!(matches!(probed.await, Ok(Answer::Error(_))));
+            assert!(matches!(asked.await, Ok(Answer::Number(found)) if found == number));
+        }
+        assert_eq!(health(&fixture.link).failures_in_row(), 0);
+    };
+    LocalSet::new().run_until(test).await;
+}
