@@ -163,6 +163,12 @@ counters! {
         auth_cmds,
         /// Logins that failed.
         auth_errors,
+        /// Clients that watch events now.
+        log_watchers,
+        /// Lines that watchers did not get because they read too slowly.
+        log_watcher_skipped,
+        /// Lines given to watchers.
+        log_watcher_sent,
     }
 }
 

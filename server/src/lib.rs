@@ -18,6 +18,7 @@ mod backend;
 mod background;
 mod budget;
 pub mod config;
+mod connection_table;
 mod context;
 pub mod counters;
 mod damaged;
@@ -48,6 +49,7 @@ mod tls;
 mod turns;
 mod upstream;
 mod values;
+mod watchers;
 mod worker;
 
 pub use config::Config;

@@ -1,6 +1,7 @@
 //! Starts a server and returns a handle to read its addresses, reload it and drain it.
 
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -21,6 +22,7 @@ use crate::access::Access;
 use crate::admin::{self, Admin};
 use crate::background::{return_memory, watch_certificates, watch_members};
 use crate::config::{CompressMode, Config, Services, StoreUrl, convert, split_tls};
+use crate::connection_table::{Address, ConnectionTable};
 use crate::context::Connections;
 use crate::counters::Counters;
 use crate::device_log;
@@ -35,6 +37,7 @@ use crate::restart::{self, StoreFile};
 use crate::scheduler::{Reporter, Reporting, Scheduler};
 use crate::supervise::{Liveness, keep};
 use crate::tls::Tls;
+use crate::watchers::Watchers;
 use crate::worker::{ListenerProtocol, Plan, Worker, WorkerMessage};
 
 /// The devices for a server's jobs.
@@ -118,7 +121,7 @@ impl Server {
             policy,
             accelerators,
             hot_values: open_hot_values(&config, opened.store.as_ref(), &time),
-            embedded: opened.store,
+            embedded: opened.store.clone(),
             dictionaries: opened.dictionaries,
             training: Arc::default(),
             restart: opened.restart,
@@ -129,6 +132,8 @@ impl Server {
             secrets: Arc::new(secrets),
             program_metrics: RwLock::default(),
             connections: Arc::new(connections),
+            connection_table: Arc::default(),
+            watchers: Watchers::open(&config.server, opened.store.as_ref()),
             health,
             grpc_others,
             scheduler,
@@ -394,6 +399,7 @@ impl ServerHandle {
             errors: Arc::new(AcceptErrors::new(Arc::clone(&plan.control))),
         };
         plan.members.set_workers(&workers);
+        listeners.enter(&plan.connection_table);
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
         if let Some(file) = &store_file {
             file.take_over().map_err(|error| {
@@ -547,6 +553,22 @@ impl Listeners {
             ));
         }
         Ok(Self { admin, tcp, unix, lanes })
+    }
+}
+
+impl Listeners {
+    /// Lists the listeners for memcached clients.
+    fn enter(&self, table: &ConnectionTable) {
+        let is_ours = |protocol| protocol == ListenerProtocol::Memcached;
+        for socket in self.tcp.iter().filter(|socket| is_ours(socket.protocol)) {
+            if let Ok(address) = socket.listener.local_addr() {
+                table.listen(socket.listener.as_raw_fd(), Address::Tcp(address));
+            }
+        }
+        for socket in self.unix.iter().filter(|socket| is_ours(socket.protocol)) {
+            let path = Some(socket.path.as_path().into());
+            table.listen(socket.listener.as_raw_fd(), Address::Unix(path));
+        }
     }
 }
 

@@ -1,12 +1,15 @@
 //! A connection to a client or a server: TCP, TLS over TCP, or a Unix socket.
 
 use std::io::{self, IoSlice};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+
+use crate::connection_table::Address;
 
 /// A connected stream.
 #[derive(Debug)]
@@ -24,6 +27,33 @@ impl Stream {
             Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
             Stream::Tls(stream) => stream.peer_addr().ok().map(|address| address.ip()),
             Stream::Unix(_) => None,
+        }
+    }
+
+    /// Returns the number of the file descriptor, by which operators and watchers know the connection.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        match self {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Tls(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+
+    /// Returns the address of the other end, and the one on which this end was reached.
+    pub(crate) fn addresses(&self) -> (Address, Address) {
+        let tcp = |peer: io::Result<SocketAddr>, local: io::Result<SocketAddr>| {
+            // A connection that has ended has no addresses.
+            let none = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+            (Address::Tcp(peer.unwrap_or(none)), Address::Tcp(local.unwrap_or(none)))
+        };
+        match self {
+            Stream::Tcp(stream) => tcp(stream.peer_addr(), stream.local_addr()),
+            Stream::Tls(stream) => tcp(stream.peer_addr(), stream.local_addr()),
+            Stream::Unix(stream) => {
+                let local = stream.local_addr().ok();
+                let path = local.as_ref().and_then(|address| address.as_pathname());
+                (Address::Unix(None), Address::Unix(path.map(Into::into)))
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use ::tls::{
     Application, Client, ClientAuth, ClientOptions, CredentialError, HandshakeFailure,
     ServerOptions, Session, Version,
 };
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -30,6 +31,8 @@ pub(crate) struct Tls {
     pub(crate) counters: counters::Tls,
     /// True after the first plain client was logged.
     has_logged_plain: AtomicBool,
+    /// The time at which the certificates were loaded.
+    loaded: Mutex<Instant>,
 }
 
 impl Tls {
@@ -53,6 +56,7 @@ impl Tls {
             handshakes_max: tls.handshakes_max,
             counters: counters::Tls::default(),
             has_logged_plain: AtomicBool::new(false),
+            loaded: Mutex::new(Instant::now()),
         })
     }
 
@@ -66,6 +70,11 @@ impl Tls {
         self.server.as_ref().map(::tls::Server::expires_unix_s)
     }
 
+    /// Returns the time since the certificate of the listeners was loaded, if there is one.
+    pub(crate) fn since_loaded(&self) -> Option<Duration> {
+        self.server.as_ref().map(|_| self.loaded.lock().elapsed())
+    }
+
     /// Loads all files again, for new connections. Counts and logs the result.
     ///
     /// # Errors
@@ -76,6 +85,7 @@ impl Tls {
         match server.and(client) {
             Ok(()) => {
                 self.counters.reloads.up();
+                *self.loaded.lock() = Instant::now();
                 tracing::info!("certificates loaded again");
                 Ok(())
             }

@@ -125,8 +125,8 @@ impl<'a> Reading<'a> {
     }
 
     /// A client's read of this version of an item.
-    pub(crate) fn with_version(key: &'a [u8], cas: u64) -> Self {
-        Self { cas: Some(cas), ..Self::new(key) }
+    pub(crate) fn with_version(key: &'a [u8], version: Option<u64>) -> Self {
+        Self { cas: version, ..Self::new(key) }
     }
 }
 

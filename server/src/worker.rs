@@ -22,6 +22,7 @@ use crate::access::{Access, Allowances};
 use crate::backend::{Backend, Cluster, LinkParts, Local};
 use crate::budget::Budget;
 use crate::config::{Config, FallbackName, Services, StoreUrl, convert};
+use crate::connection_table::ConnectionTable;
 use crate::context::{Connections, Shutdown, WorkerContext};
 use crate::counters::{Control, Counters};
 use crate::damaged::ExamineLimit;
@@ -45,6 +46,7 @@ use crate::tls::{Tls, TlsAccepted};
 use crate::turns::Turns;
 use crate::upstream::{InteractiveLoad, Limits};
 use crate::values::{ReadLimits, Values};
+use crate::watchers::Watchers;
 
 /// The shared parts from which all workers are created.
 pub(crate) struct Plan {
@@ -76,6 +78,8 @@ pub(crate) struct Plan {
     /// The counters of the executors of programs. Empty if there are no executors.
     pub(crate) program_metrics: RwLock<Vec<Arc<TraceMetrics>>>,
     pub(crate) connections: Arc<Connections>,
+    pub(crate) connection_table: Arc<ConnectionTable>,
+    pub(crate) watchers: Arc<Watchers>,
     pub(crate) health: Health,
     /// The routes of gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
@@ -372,6 +376,8 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             idle_timeout: idle_timeout(config),
             counters: Arc::clone(&counters),
             connections: Arc::clone(&plan.connections),
+            connection_table: Arc::clone(&plan.connection_table),
+            watchers: Arc::clone(&plan.watchers),
             stats: Rc::clone(&stats),
             budget: budget.clone(),
             inflight_bytes_max: config.runtime.inflight_bytes_max,
@@ -383,6 +389,8 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             access: Arc::clone(&plan.access),
             allowances: Allowances::default(),
             dump: config.server.dump,
+            flush: config.server.flush,
+            shutdown_allowed: config.server.shutdown,
             examine_limit: ExamineLimit::default(),
             shutdown: Shutdown::default(),
             tls: Arc::clone(&plan.tls),
@@ -400,15 +408,16 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
 }
 
 fn stats_pages(plan: &Plan) -> StatsPages {
-    StatsPages::new(
-        Arc::clone(&plan.counters),
-        Arc::clone(&plan.dictionaries),
-        Arc::clone(&plan.runtimes),
-        Arc::clone(&plan.connections),
-        Arc::clone(&plan.config),
-        Arc::clone(&plan.clock),
-        plan.restart.clone(),
-    )
+    StatsPages {
+        counters: Arc::clone(&plan.counters),
+        dictionaries: Arc::clone(&plan.dictionaries),
+        runtimes: Arc::clone(&plan.runtimes),
+        connections: Arc::clone(&plan.connections),
+        config: Arc::clone(&plan.config),
+        clock: Arc::clone(&plan.clock),
+        restart: plan.restart.clone(),
+        tls: Arc::clone(&plan.tls),
+    }
 }
 
 fn values(

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -58,6 +59,14 @@ impl Stream {
         self.socket.peer_addr()
     }
 
+    /// Returns the address of this end.
+    ///
+    /// # Errors
+    /// Returns the system's error if the connection has ended.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
     /// Polls whether the stream may be read. Only one task at a time may wait for that.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.session.borrow().may_have_more() {
@@ -85,6 +94,12 @@ impl Stream {
     /// Returns `WouldBlock` if the socket accepts no more bytes, and any error that ends the connection.
     pub fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.session.borrow_mut().write(slices, &self.socket)
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
     }
 }
 

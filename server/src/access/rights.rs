@@ -109,7 +109,9 @@ pub(crate) fn needed(command: &Command<'_>) -> Rights {
         Command::Store(_) | Command::MetaSet(_) | Command::Touch { .. } => Rights::WRITE,
         // The reply has the number.
         Command::Arithmetic(_) | Command::MetaArithmetic(_) => Rights::READ.and(Rights::WRITE),
-        Command::MetaDelete(meta) if meta.flags.has(b'I') || meta.flags.exptime_s.is_some() => {
+        Command::MetaDelete(meta)
+            if meta.flags.has(b'I') || meta.flags.has(b'x') || meta.flags.exptime_s.is_some() =>
+        {
             Rights::DELETE.and(Rights::WRITE)
         }
         Command::Delete { .. } | Command::MetaDelete(_) => Rights::DELETE,
@@ -117,7 +119,7 @@ pub(crate) fn needed(command: &Command<'_>) -> Rights {
         Command::Stats { arguments } => match { *arguments }.next() {
             // The page of dictionaries names classes after keys.
             Some(b"cachedump" | b"dictionaries") => Rights::DUMP,
-            Some(b"reset") => Rights::ADMIN,
+            Some(b"reset" | b"conns") => Rights::ADMIN,
             _ => Rights::STATS,
         },
         Command::Admin(admin) => match ({ admin.arguments }.next(), admin.verb) {
@@ -185,6 +187,7 @@ pub(crate) fn command_name(command: &Command<'_>) -> &'static str {
         Command::Quit => "quit",
         Command::Stats { arguments } => match { *arguments }.next() {
             Some(b"cachedump") => "stats cachedump",
+            Some(b"conns") => "stats conns",
             Some(b"reset") => "stats reset",
             _ => "stats",
         },

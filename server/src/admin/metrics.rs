@@ -195,6 +195,11 @@ pub(super) fn clients(page: &mut Exposition, workers: &Workers<'_>) {
         "Waits of connections because too many bytes of values were in flight.",
     )
     .sample(&[], workers.sum(|c| &c.commands.backpressure_waits));
+    page.gauge("rebate_watchers", "Clients that watch events.")
+        .sample(&[], workers.sum(|c| &c.commands.log_watchers));
+    page.counter("rebate_watcher_lines_total", "Lines about events for watchers, by result.")
+        .sample(&[("result", "sent")], workers.sum(|c| &c.commands.log_watcher_sent))
+        .sample(&[("result", "skipped")], workers.sum(|c| &c.commands.log_watcher_skipped));
 }
 
 pub(super) fn commands(page: &mut Exposition, workers: &Workers<'_>) {

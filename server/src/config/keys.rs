@@ -89,6 +89,10 @@ pub const KEYS: &[Key] = &[
     restart("server.idle_timeout_s", Kind::Count(0, i32::MAX as i64)),
     restart("server.memory_max", Kind::Bytes(ByteCount(0), MEMORY_MAX)),
     restart("server.dump", Kind::Switch),
+    restart("server.watch", Kind::Switch),
+    restart("server.watcher_bytes", Kind::Bytes(WATCHER_BYTES_MIN, WATCHER_BYTES_MAX)),
+    restart("server.flush", Kind::Switch),
+    restart("server.shutdown", Kind::Switch),
     restart("server.access_file", Kind::Path),
     restart("server.token_file", Kind::Path),
     restart("server.insecure", Kind::Switch),
@@ -444,6 +448,10 @@ const NAME_BYTES_MAX: usize = 128;
 const HISTORY_S_MAX: i64 = 86_400;
 /// The maximum number of instances that report to a scheduler.
 const INSTANCES_MAX: i64 = 65_536;
+/// The smallest buffer of a watcher. Several of the longest lines fit.
+const WATCHER_BYTES_MIN: ByteCount = ByteCount::kib(4);
+/// The largest buffer of a watcher. There may be twenty of them.
+const WATCHER_BYTES_MAX: ByteCount = ByteCount::mib(64);
 /// The largest memory limit: 64 TiB. A larger number is taken for a mistyped unit.
 const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
 

@@ -76,6 +76,15 @@ pub struct ServerConfig {
     pub memory_max: ByteCount,
     /// If true, clients may list the items. False is memcached's `-X`. (restart)
     pub dump: bool,
+    /// If true, clients may watch what the server does (`watch`). False is memcached's `-W`. (restart)
+    pub watch: bool,
+    /// Memory for the lines that a watcher has not received yet. A watcher that reads too slowly loses lines. (restart)
+    pub watcher_bytes: ByteCount,
+    /// If true, clients may remove all items at once (`flush_all`). False is memcached's `-F`. (restart)
+    pub flush: bool,
+    /// If true, clients may end the process (`shutdown`), like memcached's `-A`. It then drains as after SIGTERM.
+    /// (restart)
+    pub shutdown: bool,
     /// File with the roles, identities and quotas of clients. If neither it nor `token_file` is set, every client may
     /// do everything. SIGHUP reads the file again. (restart)
     pub access_file: Option<PathBuf>,
@@ -108,6 +117,10 @@ impl Default for ServerConfig {
             idle_timeout_s: 0,
             memory_max: ByteCount(0),
             dump: true,
+            watch: true,
+            watcher_bytes: ByteCount::kib(256),
+            flush: true,
+            shutdown: false,
             access_file: None,
             token_file: None,
             insecure: false,

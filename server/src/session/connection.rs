@@ -18,17 +18,22 @@ use super::{Session, Speaks};
 use crate::accept::TOO_MANY;
 use crate::access::{Client, NoPlace, Origin};
 use crate::budget::Permit;
+use crate::connection_table::{CloseReason, State};
 use crate::context::WorkerContext;
 use crate::counters::Stage;
 use crate::reply_buffer::CALL_BYTES_MAX;
 use crate::stream::Stream;
+use crate::watchers::ConnectionEvent;
 use crate::worker::ListenerProtocol;
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
     let _open = Open::count(&context, ListenerProtocol::Memcached);
     let entered = Client::enter(&context, || Origin::from_stream(&stream));
+    let connection = context.connection_table.enter(&stream);
     let mut session = Session::new(Transport::Stream(stream), Rc::clone(&context));
+    session.connection = Some(connection);
+    session.tell_connection(None);
     match entered {
         Ok(client) => session.client = client,
         Err(NoPlace) => {
@@ -86,7 +91,10 @@ impl Session {
         while !self.closing {
             let mut input = self.context.values.pool().take_heap(self.read_bytes);
             let bytes = match self.stream()?.try_read(input.space()) {
-                Ok(0) => break,
+                Ok(0) => {
+                    self.close_reason = CloseReason::Normal;
+                    break;
+                }
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     drop(input);
@@ -128,23 +136,27 @@ impl Session {
             Ok(readable) => readable,
             Err(_) => {
                 self.context.counters.commands.idle_kicks.up();
+                self.close_reason = CloseReason::IdleTimeout;
                 Ok(false)
             }
         }
     }
 
     pub(super) async fn wait_for_bytes(&mut self) -> io::Result<bool> {
+        self.set_state(State::Reads);
         let Self { context, transport: Transport::Stream(stream), place, .. } = self else {
             return Ok(false);
         };
-        poll_fn(|task| {
+        let readable = poll_fn(|task| {
             if context.is_draining() {
                 return Poll::Ready(Ok(false));
             }
             context.shutdown.watch(place, task.waker());
             stream.poll_readable(task).map_ok(|()| true)
         })
-        .await
+        .await;
+        self.set_state(State::Serves);
+        readable
     }
 
     /// Serves commands until there are no unread bytes, and then returns the buffer to the pool.
@@ -203,6 +215,9 @@ impl Session {
                 Ok(bytes) => {
                     self.context.counters.commands.bytes_read.add(bytes as u64);
                     input.set_len(filled + bytes);
+                    if bytes == 0 {
+                        self.close_reason = CloseReason::Normal;
+                    }
                     return Ok(bytes > 0);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -252,6 +267,9 @@ impl Session {
             client.spend_bytes(more);
         }
         let answered = self.answered.take();
+        if let Some(at) = answered {
+            self.note_command(at);
+        }
         let since = (!self.out.is_empty()).then(|| answered.unwrap_or_else(Instant::now));
         while !self.out.is_empty() {
             let before = self.out.len();
@@ -266,7 +284,9 @@ impl Session {
                     self.context.counters.commands.bytes_written.add((before - left) as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.set_state(State::Writes);
                     self.write_paced().await?;
+                    self.set_state(State::Serves);
                 }
                 Err(error) => return Err(error),
             }
@@ -278,9 +298,34 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Records the time of a command, for `stats conns`.
+    pub(super) fn note_command(&self, at: Instant) {
+        if let Some(connection) = &self.connection {
+            connection.set_last_command(at);
+        }
+    }
+
+    /// Tells watchers that this connection was opened or, with a reason, closed.
+    fn tell_connection(&self, closed: Option<CloseReason>) {
+        if let Some(connection) = &self.connection {
+            let (address, descriptor) = (connection.address(), connection.descriptor());
+            self.context.watchers.connection(&ConnectionEvent { address, descriptor, closed });
+        }
+    }
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         self.context.shutdown.leave(self.place);
+        let is_error = self.close_reason == CloseReason::Error;
+        if is_error && self.context.is_draining() {
+            self.close_reason = CloseReason::Shutdown;
+        }
+        self.tell_connection(Some(self.close_reason));
+        if let Some(connection) = &self.connection {
+            self.context.connection_table.leave(connection);
+        }
     }
 }
 

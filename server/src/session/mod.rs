@@ -1,8 +1,8 @@
-//! Serves clients: reads bytes, serves commands in order and writes replies. `connection` reads and writes,
-//! `pipeline` manages requests in flight, `dispatch` passes each command to `text`, `meta`, `info` or `dump`, and
-//! `edit` has the commands that need the old value. `packets` serves the binary protocol through the same paths, and
-//! `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights. `execute` serves a command
-//! in memory.
+//! Serves clients: reads bytes, serves commands in order and writes replies. `connection` reads and writes, `pipeline`
+//! manages requests in flight, `dispatch` passes each command to `text`, `meta`, `info` or `dump`, and `edit` has the
+//! commands that need the old value. `watch` tells watchers about them. `packets` serves the binary protocol through
+//! the same paths, and `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights.
+//! `execute` serves a command in memory.
 
 mod budget;
 mod connection;
@@ -19,6 +19,7 @@ mod pace;
 mod packets;
 mod pipeline;
 mod text;
+mod watch;
 mod window;
 mod wrong_protocol;
 
@@ -26,11 +27,14 @@ pub(crate) use connection::{Open, serve};
 pub(crate) use edit::Edits;
 pub(crate) use execute::{NoAnswer, ReplyBudget, execute};
 pub(crate) use info::VERSION;
+pub(crate) use meta::SLAB_CLASS;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::access::Client;
+use crate::connection_table::{CloseReason, Connection};
 use crate::context::WorkerContext;
 use crate::errors::FailedCommand;
 use crate::reply_buffer::ReplyBuffer;
@@ -59,6 +63,9 @@ struct Session {
     first_bytes: bool,
     protocol: Speaks,
     closing: bool,
+    close_reason: CloseReason,
+    /// The entry of this connection in the table, unless the command is in memory.
+    connection: Option<Arc<Connection>>,
     /// The client and its rights, if there are rules about them.
     client: Option<Rc<Client>>,
     /// The number of answers since the last write to a client that is not logged in.
@@ -91,6 +98,8 @@ impl Session {
             first_bytes: true,
             protocol: Speaks::Text,
             closing: false,
+            close_reason: CloseReason::default(),
+            connection: None,
             client: None,
             login_answers: 0,
             place: None,

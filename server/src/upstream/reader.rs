@@ -396,6 +396,7 @@ fn returned(flags: protocol::Flags<'_>) -> Returned {
             b'X' => returned.stale = true,
             b'Z' => returned.already_won = true,
             b'b' => returned.binary_key = true,
+            b's' => returned.has_size = true,
             _ => {}
         }
     }

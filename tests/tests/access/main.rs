@@ -232,6 +232,7 @@ impl Protocol for TextProtocol {
             ("stats items\r\n", STATS),
             ("stats dictionaries\r\n", DUMP),
             ("stats reset\r\n", ADMIN),
+            ("stats conns\r\n", ADMIN),
             ("stats cachedump 1 0\r\n", DUMP),
             ("lru_crawler metadump all\r\n", DUMP),
             ("lru_crawler mgdump all\r\n", DUMP),
@@ -242,6 +243,7 @@ impl Protocol for TextProtocol {
             ("lru mode flat\r\n", ADMIN),
             ("shutdown\r\n", ADMIN),
             ("watch\r\n", ADMIN),
+            ("watch fetchers mutations\r\n", ADMIN),
             ("version\r\n", 0),
         ]
     }
@@ -269,6 +271,9 @@ impl Protocol for MetaProtocol {
             ("ms KEY 1 MA\r\n1\r\n", WRITE),
             ("md KEY\r\n", DELETE),
             ("md KEY I T9\r\n", DELETE | WRITE),
+            ("md KEY x\r\n", DELETE | WRITE),
+            ("ms KEY 1 MA N9\r\n1\r\n", WRITE),
+            ("ms KEY 1 E9\r\n1\r\n", WRITE),
             ("ma KEY N0 v\r\n", READ | WRITE),
             ("ma KEY MD\r\n", READ | WRITE),
             ("me KEY\r\n", READ),
