@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rebate_tests::{Bystander, Client, MemoryWatch, Server, TIMEOUT, poll_for};
 

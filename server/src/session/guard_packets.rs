@@ -24,7 +24,7 @@ impl Session {
             return match command {
                 Command::Sasl(_) | Command::Version => None,
                 _ => {
-                    client.deny_unauthenticated(Traits::of(command).name);
+                    client.deny_unauthenticated(Traits::new(command).name);
                     Some(Refusal::closing(*head, Status::AuthFailure))
                 }
             };
@@ -32,7 +32,7 @@ impl Session {
         let key = command.key();
         let keys = |visit: &mut dyn FnMut(&[u8]) -> bool| key.is_none_or(visit);
         let value_bytes = command.value_bytes().unwrap_or(0);
-        let traits = Traits::of(command);
+        let traits = Traits::new(command);
         let checked = client.check(traits.name, traits.needed, keys);
         // A refused packet counts too, because it costs as much as another.
         client.spend_bytes(HEADER_BYTES + key.map_or(0, <[u8]>::len) + value_bytes);
@@ -93,7 +93,7 @@ impl Session {
     /// Logs an administrative command.
     #[cold]
     pub(super) fn audit_packet(&self, command: &Command<'_>) {
-        let traits = Traits::of(command);
+        let traits = Traits::new(command);
         if !traits.needed.is_administrative() {
             return;
         }
@@ -127,7 +127,7 @@ pub(super) struct Traits {
 }
 
 impl Traits {
-    pub(super) fn of(command: &Command<'_>) -> Self {
+    pub(super) fn new(command: &Command<'_>) -> Self {
         use FailedCommand as Failed;
         // A gat changes the item, and the answer to a touch or to an increment says what is stored.
         let both = Rights::READ.and(Rights::WRITE);

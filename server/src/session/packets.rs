@@ -207,7 +207,7 @@ impl Session {
         {
             self.unlink_packet(store.key).await;
         }
-        self.command = Traits::of(&packet.command).failed;
+        self.command = Traits::new(&packet.command).failed;
         self.fail_packet(packet.head, &Failure::OutOfMemory);
     }
 
@@ -303,7 +303,7 @@ impl Session {
     /// Serves a packet that runs after all earlier commands and before all later ones.
     async fn serve_packet_alone(&mut self, head: Head, command: Command<'_>, since: Instant) {
         self.answered = None;
-        self.command = Traits::of(&command).failed;
+        self.command = Traits::new(&command).failed;
         if matches!(command, Command::Flush { .. } | Command::Stat { .. }) {
             self.audit_packet(&command);
         }

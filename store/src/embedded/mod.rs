@@ -40,7 +40,7 @@ use shard::{Flushed, Glance, Key, Lacking, Shard, Supply};
 /// items' expiry times ([`expiry`] converts to it). `now_s` must not be zero and must not run backwards.
 ///
 /// Items live in shards. Each shard is under one lock, which fetches share, so every change of an
-/// item is atomic and fetches do not wait for each other. An item takes its key, its value, 13 to 21
+/// item is atomic and fetches do not wait for each other. An item takes its key, its value, 13 to 29
 /// bytes of header and 9 bytes of index. Items are appended to segments of memory, which all shards
 /// share. When there is no free segment, the shard with the most segments frees one: it evicts the
 /// oldest items that were not accessed again (two queues, as in S3-FIFO).

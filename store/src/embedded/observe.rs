@@ -118,7 +118,10 @@ mod tests {
 
     /// Remembers what was evicted.
     #[derive(Debug, Default)]
-    struct Seen(Mutex<HashMap<Vec<u8>, (usize, Option<u32>, bool)>>);
+    struct Seen(Mutex<HashMap<Vec<u8>, Facts>>);
+
+    /// The length of the value, the time to live and whether the item was fetched.
+    type Facts = (usize, Option<u32>, bool);
 
     impl EvictionObserver for Seen {
         fn evicted(&self, item: &Evicted<'_>) {

@@ -292,7 +292,7 @@ fn bad_records_in_good_chunks_are_refused() {
     let restored = result(&good).expect("it is whole");
     assert_eq!(peek(&restored.store, "k", LATER.now_s).expect("it was read").value, &b"val"[..]);
     for (at, byte, problem) in [
-        (0, 0x20, "a mark is unknown"),
+        (0, 0x40, "a mark is unknown"),
         (1, 4, "a count of uses is too large"),
         (2, 0, "a key is empty"),
         (2, 251, "a key is too long"),
