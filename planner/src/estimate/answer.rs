@@ -628,9 +628,9 @@ mod tests {
     fn a_gain_says_when_it_is_reached() {
         let is_said = |evicts| {
             let assumptions = answered(evicts).assumptions;
-            assumptions.iter().any(|text| text.contains("the cache is full after 2 s or more"))
+            assumptions.iter().any(|text| text.contains("the cache is full after 1 s or more"))
         };
-        // 2,000 sets per second fill the room for some 3,300 more items.
+        // 2,000 sets per second fill the room for some 2,700 more items.
         assert!(is_said(true) && !is_said(false));
     }
 
