@@ -62,6 +62,7 @@ impl Server {
                 process.printed("listening on ")
             })
             .unwrap_or_else(|error| panic!("{error}"))
+            .trim_start_matches("tls://")
             .parse()
             .unwrap_or_else(|error| panic!("`listening on` without an address: {error}"));
         let admin = process.printed("admin on ").and_then(|text| text.parse().ok());
