@@ -33,6 +33,7 @@ mod lane;
 mod long_keys;
 mod members;
 pub mod memory;
+mod once;
 mod probe;
 pub mod programs;
 mod qualify;

@@ -166,10 +166,10 @@ pub struct StoreConfig {
     pub eject_share_max: f64,
     /// Requests in a row that a server fails before it is taken out of the ring. (hot)
     pub eject_failures: u32,
-    /// A server whose answers take this many times as long as those of the others is taken out of the ring. 0
-    /// means never. (hot)
+    /// A server whose answers take this many times as long as those of the others is slow. It is taken out of the
+    /// ring, unless `lost_keys` is `error`. 0 means never. (hot)
     pub eject_slower: u32,
-    /// The shortest time of answers for which a server is taken out as too slow (ms). (hot)
+    /// The shortest time of answers for which a server is slow (ms). (hot)
     pub eject_latency_min_ms: u64,
     /// The interval at which the names of the ring are resolved again (s). (hot)
     pub resolve_every_s: u64,

@@ -291,6 +291,34 @@ fn old_names_of_programs_are_read_with_a_warning() {
 }
 
 #[test]
+fn the_old_switch_of_ketama_is_read_with_a_warning() {
+    let distribution = |sources: &Sources| {
+        let loaded = load(sources).unwrap();
+        (loaded.config.store.distribution, loaded.warnings)
+    };
+    for (value, name, new) in [
+        ("true", DistributionName::KetamaWeighted, "ketama-weighted"),
+        ("false", DistributionName::Ketama, "ketama"),
+    ] {
+        let (file, in_file) = sources(&format!("[store]\nketama_weighted = {value}\n"));
+        let goes = format!("{new:?} is the new name; the old one goes");
+        let path = file.path().display();
+        let said = format!("{path}:2: store.distribution = {goes}");
+        assert_eq!(distribution(&in_file), (name, vec![said]));
+        let variable = variable("REBATE_STORE__KETAMA_WEIGHTED", value);
+        let in_environment = Sources { environment: vec![variable], ..Sources::default() };
+        let said = "environment REBATE_STORE__KETAMA_WEIGHTED: REBATE_STORE__DISTRIBUTION";
+        assert_eq!(distribution(&in_environment), (name, vec![format!("{said} = {goes}")]));
+    }
+    let both = "[store]\nketama_weighted = true\ndistribution = 'modula'\n";
+    let (_file, both) = sources(both);
+    assert_eq!(distribution(&both).0, DistributionName::Modula, "the new name counts");
+    let (_file, wrong) = sources("[store]\nketama_weighted = 'yes'\n");
+    let said = load(&wrong).unwrap_err()[0].to_string();
+    assert!(said.contains("store.ketama_weighted") && said.contains("true or false"), "{said}");
+}
+
+#[test]
 fn the_default_configuration_is_valid() {
     assert_eq!(validate(&Config::default()), []);
 }

@@ -120,7 +120,7 @@ pub(crate) enum Expect {
     Done,
     /// STAT lines and END, `RESET` or `OK`.
     Stats,
-    /// `MN`, or `ERROR` from a memcached before 1.6, which has no meta commands. Both are signs of life.
+    /// `MN`, or `ERROR` of a server without meta commands.
     Noop,
 }
 
@@ -133,6 +133,15 @@ impl Server {
             Traffic::Bulk => (&self.bulk, &self.interactive),
         };
         if first.is_refused() { other } else { first }
+    }
+
+    /// Ends both connections once neither has requests under way. Until then each may take over those of the other.
+    async fn retire(self: Rc<Self>) {
+        let both = [&self.interactive, &self.bulk];
+        while !both.iter().all(|socket| socket.is_idle()) {
+            tokio::time::sleep(RETIRE_PAUSE).await;
+        }
+        both.iter().for_each(|socket| socket.close());
     }
 }
 
@@ -153,6 +162,9 @@ impl Traffic {
         if bytes <= INTERACTIVE_BYTES_MAX { Traffic::Interactive } else { Traffic::Bulk }
     }
 }
+
+/// The interval at which a link that is to end checks for requests under way.
+const RETIRE_PAUSE: Duration = Duration::from_millis(20);
 
 /// The limit on what one session may have in flight on the connection for short requests: its requests and the answers
 /// that it expects (bytes).
@@ -203,9 +215,7 @@ impl Link {
     pub(crate) fn retire(&self) {
         // Calls to a store service end by themselves.
         if let Link::Server(server) = self {
-            for socket in [&server.interactive, &server.bulk] {
-                tokio::task::spawn_local(Rc::clone(socket).retire());
-            }
+            tokio::task::spawn_local(Rc::clone(server).retire());
         }
     }
 
@@ -299,7 +309,7 @@ impl Link {
     }
 }
 
-/// Composes a probe: the cheapest request. An older memcached answers it too, with `ERROR`.
+/// Composes a probe: the cheapest request. memcached before 1.6 answers it with `ERROR`, which is an answer, too.
 fn compose_probe(out: &mut ReplyBuffer) {
     out.text().extend_from_slice(b"mn\r\n");
 }

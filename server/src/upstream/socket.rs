@@ -44,6 +44,8 @@ pub(crate) struct Socket {
     pub(super) refused: Cell<bool>,
     /// True if the server has answered on this connection since it was opened.
     has_answered: Cell<bool>,
+    /// True if the task has ended for good, so that nothing would send a request.
+    is_closed: Cell<bool>,
     /// The health of the server, which both connections update.
     pub(super) health: Rc<Health>,
     times: Rc<AnswerTimes>,
@@ -119,6 +121,7 @@ impl Socket {
             other: RefCell::default(),
             refused: Cell::default(),
             has_answered: Cell::default(),
+            is_closed: Cell::default(),
             health,
             times,
             head_since: Cell::default(),
@@ -133,16 +136,28 @@ impl Socket {
         socket
     }
 
-    /// Ends the connection once the requests under way have their answers. Nobody may send a request later.
-    pub(super) async fn retire(self: Rc<Self>) {
-        while !self.waiting.borrow().is_empty() {
-            tokio::time::sleep(RETIRE_PAUSE).await;
-        }
+    /// Returns whether no request waits for an answer on this connection.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.borrow().is_empty()
+    }
+
+    /// Ends the connection. Requests of callers that still have the link fail at once.
+    pub(super) fn close(&self) {
+        self.is_closed.set(true);
         if let Some(task) = self.task.get() {
             // Without a stream, the other connection to the server moves no requests here.
             *self.stream.borrow_mut() = None;
             task.abort();
         }
+        self.fail_all(&LinkFault::Out);
+    }
+
+    /// Tells the connection's task of queued requests.
+    pub(super) fn notify(&self) {
+        if self.is_closed.get() {
+            return self.fail_all(&LinkFault::Out);
+        }
+        self.work.raise();
     }
 
     pub(super) fn set_timing(&self, timing: Timing) {
@@ -188,7 +203,7 @@ impl Socket {
         self.load.add(expect.values_max());
         // A lone request is sent at once. Others are sent together by the link's task.
         if !(is_idle && self.write_now()) {
-            self.work.raise();
+            self.notify();
         }
         slot
     }
@@ -342,7 +357,7 @@ impl Socket {
         let mut waiting = self.take_waiting();
         other.load.add(values_max(&waiting));
         other.waiting.borrow_mut().append(&mut waiting);
-        other.work.raise();
+        other.notify();
     }
 
     fn now(&self) -> Nanos {
@@ -494,9 +509,6 @@ fn values_max(waiting: &VecDeque<Waiting>) -> usize {
 
 /// The extension of the timeout per byte that arrives (ns), which requires at least 128 KiB per second.
 const NANOS_PER_BYTE_MAX: u64 = 1_000_000_000 / (128 << 10);
-
-/// The interval at which a connection that is to end checks for requests under way.
-const RETIRE_PAUSE: Duration = Duration::from_millis(20);
 
 /// The number of bytes to read before other tasks run. They take some tens of microseconds.
 const READ_BYTES_PER_TURN: usize = 192 << 10;
