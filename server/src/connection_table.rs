@@ -99,10 +99,10 @@ impl Default for ConnectionTable {
 }
 
 impl ConnectionTable {
-    /// Adds a client's connection until [`Self::leave`].
-    pub(crate) fn enter(&self, stream: &Stream) -> Arc<Connection> {
-        let (address, listener) = stream.addresses();
-        self.add(stream.descriptor(), address, Some(listener), State::Reads)
+    /// Adds a client's connection until [`Self::leave`]. `from` is the client's address, if it has one.
+    pub(crate) fn enter(&self, stream: &Stream, from: Option<SocketAddr>) -> Arc<Connection> {
+        let address = from.map_or(Address::Unix(None), Address::Tcp);
+        self.add(stream.descriptor(), address, Some(stream.local_address()), State::Reads)
     }
 
     /// Adds a listener.

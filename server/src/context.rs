@@ -171,6 +171,11 @@ pub(crate) struct Shutdown {
 impl Shutdown {
     pub(crate) fn begin_drain(&self) {
         self.draining.set(true);
+        self.wake_all();
+    }
+
+    /// Wakes everybody who watches, to look at what else has changed.
+    pub(crate) fn wake_all(&self) {
         self.waiting.borrow().iter().for_each(|(_, waker)| waker.wake_by_ref());
     }
 

@@ -305,11 +305,10 @@ counters! {
 counters! {
     /// Counts of requests that run as programs, and of their connections.
     Programs {
-        /// Connections closed at the handshake: it was invalid or its tenant is unknown.
-        hellos_refused,
         /// Requests answered.
         requests_answered,
-        /// Requests that ended their connection, because they were too long, too slow or unreadable.
+        /// Requests that ended their connection, because they were too long, too slow, unreadable or not
+        /// allowed.
         requests_refused,
         /// Requests decoded in software because their trace did not complete.
         received_in_software,
@@ -398,6 +397,12 @@ counters! {
         access_reloads,
         /// Reloads of the rules about clients that failed, so that the old rules stayed.
         access_reloads_failed,
+        /// Files with logins of this process that were read again.
+        login_reloads,
+        /// Such files that were wrong, so that the old login stays.
+        login_reloads_failed,
+        /// Restarts of the task that watches these files.
+        restarts_login_watch,
     }
 }
 

@@ -30,6 +30,7 @@ mod handshakes;
 mod hot_values;
 mod idle_memory;
 mod lane;
+pub mod logins;
 mod long_keys;
 mod members;
 pub mod memory;

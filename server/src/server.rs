@@ -20,7 +20,7 @@ use crate::accept::{
 };
 use crate::access::Access;
 use crate::admin::{self, Admin};
-use crate::background::{return_memory, watch_certificates, watch_members};
+use crate::background::{return_memory, watch_certificates, watch_logins, watch_members};
 use crate::config::{CompressMode, Config, Services, StoreUrl, convert, split_tls};
 use crate::connection_table::{Address, ConnectionTable};
 use crate::context::Connections;
@@ -30,9 +30,9 @@ use crate::dictionaries::{TrainerThread, start_trainer};
 use crate::grpc::Health;
 use crate::handshakes::Handshakes;
 use crate::hot_values::HotValues;
+use crate::logins::Logins;
 use crate::members::Members;
 use crate::memory::MemoryParts;
-use crate::programs;
 use crate::restart::{self, StoreFile};
 use crate::scheduler::{Reporter, Reporting, Scheduler};
 use crate::supervise::{Liveness, keep};
@@ -92,10 +92,10 @@ impl Server {
         let memory = MemoryParts::new(&config);
         config.runtime.inflight_bytes_max = memory.values_per_worker(&config);
         let url = store_url(&config)?;
-        let secrets = programs::secrets(&config.programs)
-            .map_err(|problem| StartError::Config(format!("programs.secrets_file: {problem}")))?;
         let tls = Arc::new(Tls::load(&config).map_err(StartError::Config)?);
         let access = Access::open(&config).map_err(StartError::Config)?;
+        let logins = Logins::open(&config).map_err(StartError::Config)?;
+        logins.warn_if_plain(&config);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let time = CoarseClock::start(Arc::clone(&clock));
         // Nobody can connect while items are loaded, so clients and probes learn that they must wait.
@@ -129,7 +129,6 @@ impl Server {
             clock,
             counters: (0..threads).map(|_| Arc::new(Counters::default())).collect(),
             runtimes: Arc::default(),
-            secrets: Arc::new(secrets),
             program_metrics: RwLock::default(),
             connections: Arc::new(connections),
             connection_table: Arc::default(),
@@ -140,6 +139,7 @@ impl Server {
             reporting: Reporting::default(),
             memory,
             access: Arc::new(access),
+            logins,
             long_keys: Arc::default(),
             budgets: RwLock::default(),
             liveness: Arc::new(Liveness::new(threads)),
@@ -311,9 +311,15 @@ impl ServerHandle {
         self.plan.dictionaries.fix(key, dictionary)
     }
 
+    /// Reads the files with the logins of this process again. The result is counted and logged.
+    pub fn reload_logins(&self) {
+        self.plan.logins.reload(&self.plan.control);
+    }
+
     /// Reads the file with the rules about clients again. If it is wrong, the old rules stay.
     pub fn reload_access(&self) {
         self.plan.access.reload(&self.plan.control);
+        self.send_to_all(|| WorkerMessage::Rules);
     }
 
     /// Registers `notify` to be called when a thread of this server ends unexpectedly.
@@ -647,6 +653,7 @@ impl Control {
             }
             shown.spawn(admin::serve(pages, admin, Arc::clone(&dispatcher.errors)));
             watch_certificates(&mut shown, &plan);
+            watch_logins(&mut shown, &plan);
             let mut tasks = accept(tcp, unix, lanes, &dispatcher);
             drop(dispatcher);
             let _ = stopped.await;

@@ -1,7 +1,7 @@
 //! A connection to a client or a server: TCP, TLS over TCP, or a Unix socket.
 
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,15 +21,6 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Returns the address of the other end, which a Unix connection does not have.
-    pub(crate) fn peer(&self) -> Option<IpAddr> {
-        match self {
-            Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
-            Stream::Tls(stream) => stream.peer_addr().ok().map(|address| address.ip()),
-            Stream::Unix(_) => None,
-        }
-    }
-
     /// Returns the number of the file descriptor, by which operators and watchers know the connection.
     pub(crate) fn descriptor(&self) -> RawFd {
         match self {
@@ -39,20 +30,19 @@ impl Stream {
         }
     }
 
-    /// Returns the address of the other end, and the one on which this end was reached.
-    pub(crate) fn addresses(&self) -> (Address, Address) {
-        let tcp = |peer: io::Result<SocketAddr>, local: io::Result<SocketAddr>| {
-            // A connection that has ended has no addresses.
-            let none = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-            (Address::Tcp(peer.unwrap_or(none)), Address::Tcp(local.unwrap_or(none)))
+    /// Returns the address on which this end was reached.
+    pub(crate) fn local_address(&self) -> Address {
+        // A connection that has ended has no address.
+        let tcp = |local: io::Result<SocketAddr>| {
+            Address::Tcp(local.unwrap_or_else(|_| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))))
         };
         match self {
-            Stream::Tcp(stream) => tcp(stream.peer_addr(), stream.local_addr()),
-            Stream::Tls(stream) => tcp(stream.peer_addr(), stream.local_addr()),
+            Stream::Tcp(stream) => tcp(stream.local_addr()),
+            Stream::Tls(stream) => tcp(stream.local_addr()),
             Stream::Unix(stream) => {
                 let local = stream.local_addr().ok();
                 let path = local.as_ref().and_then(|address| address.as_pathname());
-                (Address::Unix(None), Address::Unix(path.map(Into::into)))
+                Address::Unix(path.map(Into::into))
             }
         }
     }

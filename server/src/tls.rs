@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -118,6 +118,7 @@ impl Tls {
     pub(crate) async fn handshake(
         &self,
         socket: &tokio::net::TcpStream,
+        from: SocketAddr,
         application: Application,
     ) -> Option<Session> {
         let ended = tokio::time::timeout(self.handshake_max, self.converse(socket, application));
@@ -129,7 +130,7 @@ impl Tls {
             }
             Err(_) => {
                 counters.failed_timeout.up();
-                log_once(socket, "a client did not complete its TLS handshake in time", None);
+                log_once(from, "a client did not complete its TLS handshake in time", None);
             }
             Ok(Err(error)) => {
                 let (counter, what) = match HandshakeFailure::from_error(&error) {
@@ -152,7 +153,7 @@ impl Tls {
                     HandshakeFailure::Other => (&counters.failed_other, "a TLS handshake failed"),
                 };
                 counter.up();
-                log_once(socket, what, Some(&error));
+                log_once(from, what, Some(&error));
             }
         }
         None
@@ -174,12 +175,11 @@ impl Tls {
 }
 
 /// Logs a refused handshake, once per client and reason.
-fn log_once(socket: &tokio::net::TcpStream, what: &'static str, error: Option<&io::Error>) {
-    let peer = socket.peer_addr().ok().map(|peer| peer.ip().to_canonical());
+fn log_once(from: SocketAddr, what: &'static str, error: Option<&io::Error>) {
+    let peer = from.ip().to_canonical();
     let error = error.map(ToString::to_string).unwrap_or_default();
-    if once::is_first(peer, what) {
-        let from = peer.map(|peer| peer.to_string()).unwrap_or_default();
-        tracing::warn!(from, error, "{what}; more of this client are only counted");
+    if once::is_first(Some(peer), what) {
+        tracing::warn!(from = %peer, error, "{what}; more of this client are only counted");
     } else {
         tracing::debug!(error, "{what}");
     }
@@ -255,7 +255,7 @@ pub(crate) async fn accept(
     loop {
         under_way.make_room(tls).await;
         match listener.accept().await {
-            Ok((socket, _)) => {
+            Ok((socket, from)) => {
                 let (dispatcher, tls) = (dispatcher.clone(), Arc::clone(tls));
                 under_way.start(async move {
                     prepare_tcp(&socket);
@@ -263,10 +263,12 @@ pub(crate) async fn accept(
                         ListenerProtocol::Grpc => Application::Http2,
                         _ => Application::Plain,
                     };
-                    let Some(session) = tls.handshake(&socket, application).await else { return };
+                    let Some(session) = tls.handshake(&socket, from, application).await else {
+                        return;
+                    };
                     match socket.into_std() {
                         Ok(socket) => {
-                            let accepted = TlsAccepted { socket, session };
+                            let accepted = TlsAccepted { socket, from, session };
                             dispatcher.dispatch(Accepted::Tls(Box::new(accepted), protocol));
                         }
                         Err(error) => {
@@ -283,6 +285,8 @@ pub(crate) async fn accept(
 /// A connection after its handshake, which no event loop has yet.
 pub(crate) struct TlsAccepted {
     pub(crate) socket: TcpStream,
+    /// The address of the client.
+    pub(crate) from: SocketAddr,
     pub(crate) session: Session,
 }
 

@@ -2,6 +2,7 @@
 //! is passed to a worker stays there.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,11 +31,12 @@ use crate::dictionaries::{Dictionaries, Exchange, ExchangeRequest, TrainerCounte
 use crate::grpc::{self, Health};
 use crate::hot_values::HotValues;
 use crate::lane;
+use crate::logins::Logins;
 use crate::long_keys::LongKeys;
 use crate::members::{Members, RingState};
 use crate::memory::{MemoryParts, POOL_RETAINED_MAX};
 use crate::probe::{self, Findings};
-use crate::programs::{self, ProgramService, Secrets};
+use crate::programs::{self, ProgramService};
 use crate::restart::Restart;
 use crate::scheduler::{Reporting, Scheduler};
 use crate::server::Platform;
@@ -73,8 +75,6 @@ pub(crate) struct Plan {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
     pub(crate) runtimes: Arc<RwLock<Vec<Arc<runtime::Metrics>>>>,
-    /// The secrets of the tenants whose requests run as programs.
-    pub(crate) secrets: Arc<Secrets>,
     /// The counters of the executors of programs. Empty if there are no executors.
     pub(crate) program_metrics: RwLock<Vec<Arc<TraceMetrics>>>,
     pub(crate) connections: Arc<Connections>,
@@ -89,6 +89,8 @@ pub(crate) struct Plan {
     pub(crate) reporting: Reporting,
     /// The rules about clients.
     pub(crate) access: Arc<Access>,
+    /// The logins of this process.
+    pub(crate) logins: Logins,
     /// Keys whose values are known to be long.
     pub(crate) long_keys: Arc<LongKeys>,
     /// The limits on the memory of each part of the process.
@@ -106,6 +108,8 @@ pub(crate) enum WorkerMessage {
     Reload(Arc<Config>),
     /// Replaces the list of the ring's servers.
     Ring(Arc<RingState>),
+    /// Tells that the rules about clients were replaced.
+    Rules,
     /// Replaces the placement policy.
     Policy(Arc<dyn Policy>),
     /// Asks which servers of the ring answer.
@@ -118,7 +122,8 @@ pub(crate) enum WorkerMessage {
 
 /// An accepted connection that is sent to a worker. It is not yet registered with an event loop.
 pub(crate) enum Accepted {
-    Tcp(std::net::TcpStream, ListenerProtocol),
+    /// The address is that of the client.
+    Tcp(std::net::TcpStream, SocketAddr, ListenerProtocol),
     Tls(Box<TlsAccepted>, ListenerProtocol),
     Unix(std::os::unix::net::UnixStream, ListenerProtocol),
     Lane(std::os::unix::net::UnixStream),
@@ -127,7 +132,7 @@ pub(crate) enum Accepted {
 impl Accepted {
     pub(crate) fn protocol(&self) -> ListenerProtocol {
         match self {
-            Accepted::Tcp(_, protocol)
+            Accepted::Tcp(_, _, protocol)
             | Accepted::Tls(_, protocol)
             | Accepted::Unix(_, protocol) => *protocol,
             Accepted::Lane(_) => ListenerProtocol::Lane,
@@ -265,6 +270,8 @@ async fn attend(
                         cluster.set_ring(&ring);
                     }
                 }
+                // Other connections look at the rules with each command.
+                Some(WorkerMessage::Rules) => context.shutdown.wake_all(),
                 Some(WorkerMessage::Policy(policy)) => context.runtime.set_policy(policy),
                 Some(WorkerMessage::Probe(tell)) => {
                     beat();
@@ -279,20 +286,22 @@ async fn attend(
                 Some(WorkerMessage::Serve(Accepted::Lane(stream))) => {
                     sessions.spawn_local(lane::serve(stream, Rc::clone(&context)));
                 }
-                Some(WorkerMessage::Serve(Accepted::Tcp(stream, protocol))) => {
+                Some(WorkerMessage::Serve(Accepted::Tcp(stream, from, protocol))) => {
                     let stream = tokio::net::TcpStream::from_std(stream);
-                    begin(stream.map(Stream::Tcp), protocol, &context, &mut sessions);
+                    let stream = stream.map(|stream| (Stream::Tcp(stream), Some(from)));
+                    begin(stream, protocol, &context, &mut sessions);
                 }
                 Some(WorkerMessage::Serve(Accepted::Tls(accepted, protocol))) => {
-                    let TlsAccepted { socket, session } = *accepted;
+                    let TlsAccepted { socket, from, session } = *accepted;
                     let stream = tokio::net::TcpStream::from_std(socket);
                     let stream = stream.map(|socket| ::tls::Stream::new(socket, session));
-                    let stream = stream.map(|stream| Stream::Tls(Box::new(stream)));
+                    let stream = stream.map(|stream| (Stream::Tls(Box::new(stream)), Some(from)));
                     begin(stream, protocol, &context, &mut sessions);
                 }
                 Some(WorkerMessage::Serve(Accepted::Unix(stream, protocol))) => {
                     let stream = tokio::net::UnixStream::from_std(stream);
-                    begin(stream.map(Stream::Unix), protocol, &context, &mut sessions);
+                    let stream = stream.map(|stream| (Stream::Unix(stream), None));
+                    begin(stream, protocol, &context, &mut sessions);
                 }
             },
         }
@@ -301,20 +310,20 @@ async fn attend(
 
 /// Starts a task that serves a connection.
 fn begin(
-    stream: std::io::Result<Stream>,
+    stream: std::io::Result<(Stream, Option<SocketAddr>)>,
     protocol: ListenerProtocol,
     context: &Rc<WorkerContext>,
     sessions: &mut tokio::task::JoinSet<()>,
 ) {
     match (stream, protocol) {
-        (Ok(stream), ListenerProtocol::Memcached) => {
-            sessions.spawn_local(session::serve(stream, Rc::clone(context)));
+        (Ok((stream, from)), ListenerProtocol::Memcached) => {
+            sessions.spawn_local(session::serve(stream, from, Rc::clone(context)));
         }
-        (Ok(stream), ListenerProtocol::Grpc) => {
-            sessions.spawn_local(grpc::serve(stream, Rc::clone(context)));
+        (Ok((stream, from)), ListenerProtocol::Grpc) => {
+            sessions.spawn_local(grpc::serve(stream, from, Rc::clone(context)));
         }
-        (Ok(stream), ListenerProtocol::Programs) => {
-            sessions.spawn_local(programs::serve(stream, Rc::clone(context)));
+        (Ok((stream, from)), ListenerProtocol::Programs) => {
+            sessions.spawn_local(programs::serve(stream, from, Rc::clone(context)));
         }
         // A lane arrives as `Accepted::Lane` and not as a stream.
         (Ok(_), ListenerProtocol::Lane) => context.connections.leave(protocol),
@@ -475,8 +484,7 @@ fn program_service(
     if config.listen.is_empty() {
         return None;
     }
-    let secrets = Arc::clone(&plan.secrets);
-    let programs = ProgramService::new(config, secrets, runtime, Arc::clone(&plan.clock), index);
+    let programs = ProgramService::new(config, runtime, Arc::clone(&plan.clock), index);
     plan.program_metrics.write().push(programs.metrics());
     Some(Rc::new(programs))
 }
@@ -507,6 +515,7 @@ fn backend(
         // A frame exceeds its value by at most its header.
         value_bytes_max: config.store.item_bytes_max.as_usize() + FRAME_SLACK_BYTES,
         held_bytes_max: config.runtime.inflight_bytes_max,
+        login: plan.logins.store.clone(),
         clock: Arc::clone(&plan.clock),
     };
     match (&plan.url, &plan.embedded) {

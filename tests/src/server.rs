@@ -113,6 +113,19 @@ impl Server {
         text.lines().find_map(|found| found.strip_prefix(&line))?.trim().parse().ok()
     }
 
+    /// Returns a server that a test has started itself, once `address` says where it listens.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn listening(
+        mut process: Process,
+        address: impl Fn(&Process) -> Option<SocketAddr>,
+    ) -> Self {
+        let found = process.await_ready(TIMEOUT, "an address", address);
+        let addr = found.unwrap_or_else(|error| panic!("{error}"));
+        Self::accepting(process, addr, None)
+    }
+
     fn accepting(mut process: Process, addr: SocketAddr, admin: Option<SocketAddr>) -> Self {
         let connect = |_: &Process| TcpStream::connect_timeout(&addr, Duration::from_secs(1)).ok();
         let accepted = process.await_ready(TIMEOUT, "accepted connection", connect);

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::session::EXPORTED_KEY_BYTES;
 use crate::{Identity, Session, Wire};
 
 /// A TLS connection after its handshake. Dropping it tells the peer that no more bytes follow.
@@ -49,6 +50,14 @@ impl Stream {
     /// Returns the identity of the peer, if it has shown a certificate.
     pub fn identity(&self) -> Option<Identity> {
         self.session.borrow().identity().cloned()
+    }
+
+    /// Returns a key that only both ends of this connection have, see [`Session::export_key`].
+    ///
+    /// # Errors
+    /// Returns an error of rustls.
+    pub fn export_key(&self, label: &str) -> io::Result<[u8; EXPORTED_KEY_BYTES]> {
+        self.session.borrow().export_key(label)
     }
 
     /// Returns the address of the other end.

@@ -29,6 +29,8 @@ impl Rights {
     pub(crate) const COMPRESSION_SERVICE: Self = Self(1 << 8);
     /// The scheduler service over gRPC.
     pub(crate) const SCHEDULER_SERVICE: Self = Self(1 << 9);
+    /// The service of programs.
+    pub(crate) const PROGRAMS_SERVICE: Self = Self(1 << 10);
     /// The rights whose commands the audit log has even if they are allowed.
     const ADMINISTRATIVE: Self = Self::FLUSH.and(Self::DUMP).and(Self::ADMIN);
     /// Every right.
@@ -72,7 +74,7 @@ impl Rights {
 }
 
 /// The names of the rights in the file, in the order of their bits.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "read",
     "write",
     "delete",
@@ -83,6 +85,7 @@ const NAMES: [&str; 10] = [
     "store-service",
     "compression-service",
     "scheduler-service",
+    "programs-service",
 ];
 
 impl fmt::Display for Rights {

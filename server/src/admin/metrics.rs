@@ -137,8 +137,9 @@ fn memory(page: &mut Exposition, admin: &Admin) {
     for (part, bytes) in parts.named() {
         most.sample(&[("part", part)], bytes.0);
     }
-    page.gauge("rebate_memory_held_bytes", "What values in flight hold now.")
-        .sample(&[("part", "values")], budgets.iter().map(Budget::held).sum::<u64>());
+    page.gauge("rebate_memory_held_bytes", "What values in flight, and bytes of TLS, hold now.")
+        .sample(&[("part", "values")], budgets.iter().map(Budget::held).sum::<u64>())
+        .sample(&[("part", "tls")], tls::held_bytes());
 }
 
 /// Writes the counts of dictionaries and their training. Classes have no metrics, because their names come from
@@ -372,7 +373,8 @@ pub(super) fn tasks(
         .sample(&[("task", "members")], control.restarts_members.read())
         .sample(&[("task", "idle memory")], control.restarts_idle_memory.read())
         .sample(&[("task", "device log")], control.restarts_device_log.read())
-        .sample(&[("task", "tls watch")], control.restarts_tls_watch.read());
+        .sample(&[("task", "tls watch")], control.restarts_tls_watch.read())
+        .sample(&[("task", "login watch")], control.restarts_login_watch.read());
     page.counter("rebate_connections_failed_total", "Connections that a defect ended.")
         .sample(&[], workers.sum(|c| &c.tasks.connections_failed));
     page.counter("rebate_accept_errors_total", "Connections that could not be accepted.")
@@ -448,6 +450,9 @@ pub(super) fn access(page: &mut Exposition, workers: &Workers<'_>, control: &Con
     page.counter("rebate_access_reloads_total", "Reloads of the rules about clients, by result.")
         .sample(&[("result", "success")], control.access_reloads.read())
         .sample(&[("result", "failure")], control.access_reloads_failed.read());
+    page.counter("rebate_login_reloads_total", "Reads of this process's own logins, by result.")
+        .sample(&[("result", "success")], control.login_reloads.read())
+        .sample(&[("result", "failure")], control.login_reloads_failed.read());
     page.counter("rebate_audit_lines_left_out_total", "Lines above the audit log's rate.")
         .sample(&[], workers.sum(|c| &c.access.audit_lines_left_out));
 }

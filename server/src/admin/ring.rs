@@ -92,6 +92,8 @@ fn counts(page: &mut Exposition, seats: &[Seat]) {
     };
     let help = "Times that a server came back into the ring.";
     each("rebate_ring_returns_total", help, |member| member.returns.read());
+    let help = "Logins of this process that the server refused.";
+    each("rebate_ring_logins_refused_total", help, |member| member.logins_refused.read());
     let help = "Keys answered as misses because their server could not answer.";
     each("rebate_ring_misses_total", help, |member| member.misses.read());
     let help = "Requests that the next server got because this server is out.";

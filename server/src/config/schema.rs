@@ -175,6 +175,11 @@ pub struct StoreConfig {
     pub resolve_every_s: u64,
     /// Address of the DNS server for the names of the ring. Empty means those of the system. (restart)
     pub resolver: String,
+    /// File with the line `USER:PASSWORD` with which this process logs in to its memcached servers or store services.
+    /// It is read again when it changes. (restart)
+    pub login_file: Option<PathBuf>,
+    /// How memcached servers take that login: `text` as with their `-Y`, or `sasl` as with their `-S`. (restart)
+    pub login: LoginScheme,
 }
 
 impl Default for StoreConfig {
@@ -199,6 +204,8 @@ impl Default for StoreConfig {
             eject_latency_min_ms: 100,
             resolve_every_s: 10,
             resolver: String::new(),
+            login_file: None,
+            login: LoginScheme::Text,
         }
     }
 }
@@ -291,6 +298,9 @@ pub struct RuntimeSection {
     pub devices: Vec<String>,
     /// Addresses of compression services, in order of preference. They are preferred to `devices`. (restart)
     pub compression: Vec<String>,
+    /// File with the line `USER:PASSWORD` with which this process logs in to its compression services over gRPC. It is
+    /// read again when it changes. (restart)
+    pub compression_login_file: Option<PathBuf>,
     /// If true, devices that only emulate an accelerator may be used. (restart)
     pub allow_virtual: bool,
     /// Placement policy. `auto` offloads to accelerators and compression services if there are any. (restart)
@@ -339,6 +349,7 @@ impl Default for RuntimeSection {
         Self {
             devices: vec!["worker".to_owned()],
             compression: Vec::new(),
+            compression_login_file: None,
             allow_virtual: false,
             policy: PolicyName::Auto,
             offload_bytes_min: ByteCount::kib(1),
@@ -368,6 +379,9 @@ impl Default for RuntimeSection {
 pub struct SchedulerConfig {
     /// Address of the scheduler to report to. Empty means none. (restart)
     pub address: String,
+    /// File with the line `USER:PASSWORD` with which this process logs in to its scheduler. It is read again when it
+    /// changes. (restart)
+    pub login_file: Option<PathBuf>,
     /// Name of this process in its reports. Empty means the host name and the process id. (restart)
     pub instance: String,
     /// Interval at which a scheduler requests reports (ms). (hot)
@@ -395,6 +409,7 @@ impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
             address: String::new(),
+            login_file: None,
             instance: String::new(),
             report_every_ms: 1_000,
             history_s: 600,
@@ -412,10 +427,8 @@ impl Default for SchedulerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProgramsConfig {
-    /// TCP addresses of the service. Empty turns it off. (restart)
+    /// Addresses of the service, each with `tls://`. Empty turns it off. (restart)
     pub listen: Vec<String>,
-    /// File with the tenants of the service and their secrets, in lines `TENANT SECRET`. (restart)
-    pub secrets_file: Option<PathBuf>,
     /// Limit of the programs in flight, per worker thread. Further requests run in software. (restart)
     pub live_max: usize,
     /// Limit of the programs of one tenant in flight, per worker thread. (restart)
@@ -433,7 +446,6 @@ impl Default for ProgramsConfig {
         let limits = runtime::trace::TraceLimits::default();
         Self {
             listen: Vec::new(),
-            secrets_file: None,
             live_max: limits.live_max,
             tenant_live_max: limits.tenant_live_max,
             payload_bytes_max: ByteCount(limits.payload_bytes_max as u64),
@@ -722,6 +734,15 @@ pub enum LostKeys {
     Error,
     Miss,
     Next,
+}
+
+/// The ways in which memcached servers take a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum LoginScheme {
+    Text,
+    Sasl,
 }
 
 /// The protocols of memcached clients that are served.

@@ -220,6 +220,11 @@ fn setting(
     if name == KETAMA_WEIGHTED.name {
         return from_ketama_weighted(origin, errors, value);
     }
+    if let Some(instead) = removed(name) {
+        let problem = format!("{name} is no longer a key: {instead}");
+        errors.push(ConfigError::new(None, origin, &problem));
+        return None;
+    }
     let old_key = name.strip_prefix(OLD_SECTION).filter(|rest| rest.starts_with('.'));
     let new_name = old_key.map(|rest| format!("{NEW_SECTION}{rest}"));
     let Some(key) = Key::named(new_name.as_deref().unwrap_or(name)) else {
@@ -281,6 +286,11 @@ fn rename_role(key: &Key, value: &mut Value) -> Option<String> {
     Some(NEW_SECTION.to_owned())
 }
 
+/// Returns what to do instead of setting a key that earlier versions had.
+fn removed(name: &str) -> Option<&'static str> {
+    REMOVED.iter().find(|(old, _)| *old == name).map(|(_, instead)| *instead)
+}
+
 fn unknown(name: &str, origin: Origin) -> ConfigError {
     let hint = match Key::nearest(name) {
         Some(key) => format!("did you mean {}?", key.name),
@@ -323,5 +333,13 @@ pub(super) const NEW_SECTION: &str = "programs";
 /// A switch that `store.distribution` has replaced. It is still accepted in this version, with a warning.
 const KETAMA_WEIGHTED: Key =
     Key { name: "store.ketama_weighted", change: Change::Restart, kind: Kind::Switch };
+
+/// The keys that are gone, and what to write instead.
+const REMOVED: [(&str, &str); 2] =
+    [("programs.secrets_file", SECRETS_INSTEAD), ("traces.secrets_file", SECRETS_INSTEAD)];
+
+const SECRETS_INSTEAD: &str = "callers of programs are known by their certificates; begin \
+    programs.listen with tls://, set tls.cert_file, tls.ca_file and tls.client_auth, and name the \
+    callers in server.access_file, whose roles have tenants";
 
 const FILE_BYTES_MAX: u64 = 1 << 20;

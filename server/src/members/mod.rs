@@ -41,6 +41,8 @@ pub(crate) struct Member {
     pub(crate) moved: Counter,
     /// The times that the server was taken out, by reason.
     pub(crate) ejections: [Counter; Reason::ALL.len()],
+    /// The times that the server refused the login of this process.
+    pub(crate) logins_refused: Counter,
     /// The times that the server came back.
     pub(crate) returns: Counter,
     standing: Mutex<Standing>,
@@ -89,6 +91,7 @@ impl Member {
             misses: Counter::default(),
             moved: Counter::default(),
             ejections: Default::default(),
+            logins_refused: Counter::default(),
             returns: Counter::default(),
             standing: Mutex::new(Standing::new(SystemTime::now())),
         }

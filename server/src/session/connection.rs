@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -27,11 +28,12 @@ use crate::watchers::ConnectionEvent;
 use crate::worker::ListenerProtocol;
 
 /// Serves one connection to its end.
-pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
+pub(crate) async fn serve(stream: Stream, from: Option<SocketAddr>, context: Rc<WorkerContext>) {
     let _open = Open::count(&context, ListenerProtocol::Memcached);
-    let entered = Client::enter(&context, || Origin::from_stream(&stream));
-    let connection = context.connection_table.enter(&stream);
+    let entered = Client::enter(&context, || Origin::new(&stream, from));
+    let connection = context.connection_table.enter(&stream, from);
     let mut session = Session::new(Transport::Stream(stream), Rc::clone(&context));
+    session.from = from;
     session.connection = Some(connection);
     session.tell_connection(None);
     match entered {
@@ -85,6 +87,11 @@ impl Session {
             Transport::Stream(stream) => Ok(stream),
             Transport::Memory { .. } => Err(io::ErrorKind::NotConnected.into()),
         }
+    }
+
+    /// Returns what is known of the client of a connection.
+    pub(super) fn origin(&self) -> Origin {
+        self.stream().map(|stream| Origin::new(stream, self.from)).unwrap_or_default()
     }
 
     pub(super) async fn run(&mut self) -> io::Result<()> {

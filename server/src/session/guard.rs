@@ -11,8 +11,8 @@ use super::Session;
 use super::dispatch::Step;
 use super::pipeline::Pending;
 use crate::access::{
-    Admission, Client, Denial, Origin, Rights, command_name, first_key, for_each_key,
-    is_administrative, needed,
+    Admission, Client, Denial, Rights, command_name, first_key, for_each_key, is_administrative,
+    needed,
 };
 
 impl Session {
@@ -169,7 +169,7 @@ impl Session {
         if let Some(client) = &self.client {
             return client.log_allowed(name, &key);
         }
-        let origin = self.stream().map(Origin::from_stream).unwrap_or_default();
+        let origin = self.origin();
         self.context.audit_anonymous(&origin, name);
     }
 }

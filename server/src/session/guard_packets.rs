@@ -8,7 +8,7 @@ use protocol::binary::{Command, HEADER_BYTES, Head, Packet, Refusal, Sasl, Statu
 
 use super::Session;
 use super::pipeline::Pending;
-use crate::access::{Origin, Rights};
+use crate::access::Rights;
 use crate::errors::FailedCommand;
 
 impl Session {
@@ -100,7 +100,7 @@ impl Session {
         if let Some(client) = &self.client {
             return client.log_allowed(traits.name, b"");
         }
-        let origin = self.stream().map(Origin::from_stream).unwrap_or_default();
+        let origin = self.origin();
         self.context.audit_anonymous(&origin, traits.name);
     }
 }

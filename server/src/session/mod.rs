@@ -29,6 +29,7 @@ pub(crate) use execute::{NoAnswer, ReplyBudget, execute};
 pub(crate) use info::VERSION;
 pub(crate) use meta::SLAB_CLASS;
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -45,6 +46,8 @@ use window::Window;
 /// The session of one client, or of one command in memory.
 struct Session {
     transport: Transport,
+    /// The address of the client, if it has one.
+    from: Option<SocketAddr>,
     context: Rc<WorkerContext>,
     out: ReplyBuffer,
     /// The keys of requests in flight, if the store does not keep the order of requests.
@@ -87,6 +90,7 @@ impl Session {
         let window = context.backend.has_links().then(Window::default);
         Self {
             transport,
+            from: None,
             context,
             out: ReplyBuffer::default(),
             in_flight,

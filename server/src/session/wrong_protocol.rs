@@ -5,7 +5,6 @@
 use protocol::binary::{self, Head, Status, reply};
 use protocol::refusal;
 
-use super::connection::Transport;
 use super::{Session, Speaks};
 use crate::config::ProtocolName;
 use crate::once;
@@ -45,10 +44,7 @@ impl Session {
     }
 
     fn log_refusal(&self, what: &'static str) {
-        let peer = match &self.transport {
-            Transport::Stream(stream) => stream.peer(),
-            Transport::Memory { .. } => None,
-        };
+        let peer = self.from.map(|from| from.ip());
         if once::is_first(peer, what) {
             let peer = peer.map_or("unix".to_owned(), |peer| peer.to_string());
             tracing::warn!(%peer, "{what}");

@@ -7,6 +7,8 @@
 mod answer;
 mod health;
 mod interactive;
+mod login;
+mod packets;
 mod reader;
 mod refused;
 mod service;
@@ -28,6 +30,7 @@ use units::{ByteCount, Clock, Nanos};
 
 pub(crate) use answer::{Answer, ErrorLine, LinkError, LinkFault, Returned, Value};
 pub(crate) use interactive::InteractiveLoad;
+pub(crate) use login::StoreLogin;
 
 use crate::budget::{Budget, Permit};
 use crate::counters::Counters;
@@ -75,7 +78,7 @@ pub(crate) enum Traffic {
     Bulk,
 }
 
-/// The memory limits of answers, and the counters and the clock of a link.
+/// The memory limits of answers, and the counters, the login and the clock of a link.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) pool: Pool,
@@ -85,6 +88,8 @@ pub(crate) struct Limits {
     pub(crate) value_bytes_max: usize,
     /// The limit on the memory of an answer without values, or of a message of a store service.
     pub(crate) held_bytes_max: ByteCount,
+    /// The login of connections and calls, if there is one.
+    pub(crate) login: Option<StoreLogin>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -235,11 +240,14 @@ impl Link {
     }
 
     /// Opens a separate connection to a memcached server, and returns it with the request timeout. Returns
-    /// `None` for a store service.
+    /// `None` for a store service, and for a server that does not speak text.
     pub(crate) async fn dial(&self) -> Option<(std::io::Result<Stream>, Duration)> {
         match self {
             Link::Server(server) => {
                 let socket = &server.interactive;
+                if socket.speaks_packets() {
+                    return None;
+                }
                 Some((socket.connect().await, socket.request_timeout()))
             }
             Link::Service(_) => None,

@@ -479,7 +479,15 @@ mod tests {
         let value_bytes_max = 1 << 20;
         let budget = Budget::new(held_bytes_max.0);
         let (counters, clock) = (Arc::default(), Arc::new(units::ManualClock::default()));
-        Reader::new(&Limits { pool, budget, counters, value_bytes_max, held_bytes_max, clock })
+        Reader::new(&Limits {
+            pool,
+            budget,
+            counters,
+            value_bytes_max,
+            held_bytes_max,
+            login: None,
+            clock,
+        })
     }
 
     fn feed(stream: &[u8], step: usize, expects: &[Expect]) -> Result<Vec<String>, Unreadable> {

@@ -78,6 +78,10 @@ impl Socket {
         let limit = self.timing.get().connect;
         let greeting = async {
             let stream = self.connect().await.ok()?;
+            if self.speaks_packets() {
+                // It has answered the login.
+                return Some(stream);
+            }
             stream.try_write(&[IoSlice::new(b"mn\r\n")]).ok()?;
             let mut line = [0; 64];
             let mut filled = 0;

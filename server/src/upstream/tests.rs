@@ -69,6 +69,7 @@ fn limits(clock: &ManualClock) -> Limits {
         counters: Arc::default(),
         value_bytes_max: 1 << 20,
         held_bytes_max: ByteCount::mib(1),
+        login: None,
         clock: Arc::new(clock.clone()),
     }
 }
