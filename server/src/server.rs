@@ -1,8 +1,6 @@
 //! Starts a server and returns a handle to read its addresses, reload it and drain it.
 
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,14 +13,11 @@ use store::embedded::CoarseClock;
 use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
 
-use crate::accept::{
-    AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix, listen_tcp, listen_unix,
-};
+use crate::accept::{AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix};
 use crate::access::Access;
 use crate::admin::{self, Admin};
 use crate::background::{return_memory, watch_certificates, watch_logins, watch_members};
 use crate::config::{CompressMode, Config, Services, StoreUrl, convert, split_tls};
-use crate::connection_table::{Address, ConnectionTable};
 use crate::context::Connections;
 use crate::counters::Counters;
 use crate::device_log;
@@ -30,6 +25,7 @@ use crate::dictionaries::{TrainerThread, start_trainer};
 use crate::grpc::Health;
 use crate::handshakes::Handshakes;
 use crate::hot_values::HotValues;
+use crate::listeners::{Listeners, TcpSocketListener, UnixSocketListener, bound};
 use crate::logins::Logins;
 use crate::members::Members;
 use crate::memory::MemoryParts;
@@ -122,6 +118,7 @@ impl Server {
             accelerators,
             hot_values: open_hot_values(&config, opened.store.as_ref(), &time),
             embedded: opened.store.clone(),
+            spare_memory: Arc::default(),
             dictionaries: opened.dictionaries,
             training: Arc::default(),
             restart: opened.restart,
@@ -479,121 +476,6 @@ pub enum StartError {
     /// A worker ended while it started.
     #[error("worker {0} ended while it started")]
     Worker(usize),
-}
-
-struct Listeners {
-    admin: Vec<std::net::TcpListener>,
-    tcp: Vec<TcpSocketListener>,
-    unix: Vec<UnixSocketListener>,
-    lanes: Option<std::os::unix::net::UnixListener>,
-}
-
-/// A TCP listener for clients.
-pub(crate) struct TcpSocketListener {
-    pub(crate) listener: std::net::TcpListener,
-    pub(crate) protocol: ListenerProtocol,
-    is_tls: bool,
-}
-
-struct UnixSocketListener {
-    listener: std::os::unix::net::UnixListener,
-    path: PathBuf,
-    protocol: ListenerProtocol,
-}
-
-impl Listeners {
-    fn bind(config: &Config) -> Result<Self, StartError> {
-        let server = &config.server;
-        let listen = |address: &str| {
-            let bound = listen_tcp(split_tls(address).1, server.backlog);
-            bound.map_err(|error| StartError::Listen { address: address.to_owned(), error })
-        };
-        let listen_for = |address: &str, protocol| -> Result<Vec<_>, StartError> {
-            let is_tls = split_tls(address).0;
-            let listeners = listen(address)?.into_iter();
-            Ok(listeners.map(|listener| TcpSocketListener { listener, protocol, is_tls }).collect())
-        };
-        let admin = match server.admin_listen.is_empty() {
-            true => Vec::new(),
-            false => listen(&server.admin_listen)?,
-        };
-        let mut tcp = Vec::new();
-        let mut unix = Vec::new();
-        if Services::from_roles(&server.roles).frontend {
-            for address in &server.listen {
-                tcp.extend(listen_for(address, ListenerProtocol::Memcached)?);
-            }
-            if let Some(path) = &server.unix_socket {
-                unix.push(UnixSocketListener::bind(
-                    path,
-                    server.unix_socket_mode,
-                    ListenerProtocol::Memcached,
-                )?);
-            }
-        }
-        for address in &server.grpc_listen {
-            match address.parse() {
-                Ok(api::Address::Unix(path)) => {
-                    unix.push(UnixSocketListener::bind(
-                        &path,
-                        server.unix_socket_mode,
-                        ListenerProtocol::Grpc,
-                    )?);
-                }
-                Ok(address @ (api::Address::Tcp(_) | api::Address::Tls(_))) => {
-                    tcp.extend(listen_for(&address.to_string(), ListenerProtocol::Grpc)?);
-                }
-                Err(error) => {
-                    return Err(StartError::Config(format!("server.grpc_listen: {error}")));
-                }
-            }
-        }
-        for address in &config.programs.listen {
-            tcp.extend(listen_for(address, ListenerProtocol::Programs)?);
-        }
-        let lane = server.lane_listen.as_ref();
-        let lanes = lane.map(|path| bind_unix(path, server.unix_socket_mode)).transpose()?;
-        if tcp.is_empty() && unix.is_empty() && lanes.is_none() {
-            return Err(StartError::Config(
-                "nowhere to listen: give an address or a socket".into(),
-            ));
-        }
-        Ok(Self { admin, tcp, unix, lanes })
-    }
-}
-
-impl Listeners {
-    /// Lists the listeners for memcached clients.
-    fn enter(&self, table: &ConnectionTable) {
-        let is_ours = |protocol| protocol == ListenerProtocol::Memcached;
-        for socket in self.tcp.iter().filter(|socket| is_ours(socket.protocol)) {
-            if let Ok(address) = socket.listener.local_addr() {
-                table.listen(socket.listener.as_raw_fd(), Address::Tcp(address));
-            }
-        }
-        for socket in self.unix.iter().filter(|socket| is_ours(socket.protocol)) {
-            let path = Some(socket.path.as_path().into());
-            table.listen(socket.listener.as_raw_fd(), Address::Unix(path));
-        }
-    }
-}
-
-impl UnixSocketListener {
-    fn bind(path: &Path, mode: u32, protocol: ListenerProtocol) -> Result<Self, StartError> {
-        Ok(Self { listener: bind_unix(path, mode)?, path: path.to_owned(), protocol })
-    }
-}
-
-fn bind_unix(path: &Path, mode: u32) -> Result<std::os::unix::net::UnixListener, StartError> {
-    let address = path.display().to_string();
-    listen_unix(path, mode).map_err(|error| StartError::Listen { address, error })
-}
-
-fn bound<'a>(
-    listeners: impl Iterator<Item = &'a TcpSocketListener>,
-) -> Result<Vec<SocketAddr>, StartError> {
-    let address = |socket: &TcpSocketListener| socket.listener.local_addr();
-    listeners.map(address).collect::<Result<_, _>>().map_err(StartError::Thread)
 }
 
 /// The thread that accepts clients and serves the admin pages. The pages are served until the end.

@@ -41,6 +41,7 @@ use crate::restart::Restart;
 use crate::scheduler::{Reporting, Scheduler};
 use crate::server::Platform;
 use crate::session::{self, Edits};
+use crate::spare_memory::SpareMemory;
 use crate::stats::StatsPages;
 use crate::stream::Stream;
 use crate::supervise::{Liveness, keep};
@@ -63,6 +64,8 @@ pub(crate) struct Plan {
     /// The number of devices after software that are accelerators or compression services.
     pub(crate) accelerators: usize,
     pub(crate) embedded: Option<Arc<Embedded>>,
+    /// Whether the embedded store has memory to spare.
+    pub(crate) spare_memory: Arc<SpareMemory>,
     /// The servers of the ring.
     pub(crate) members: Arc<Members>,
     pub(crate) hot_values: Option<Arc<HotValues>>,
@@ -521,7 +524,8 @@ fn backend(
     match (&plan.url, &plan.embedded) {
         (StoreUrl::Embedded, Some(embedded)) => {
             let (embedded, hot) = (Arc::clone(embedded), plan.hot_values.clone());
-            Backend::Local(Local::new(embedded, plan.time.clone(), hot))
+            let spare_memory = Arc::clone(&plan.spare_memory);
+            Backend::Local(Local::new(embedded, plan.time.clone(), hot, spare_memory))
         }
         (StoreUrl::Embedded, None) => unreachable!("the plan makes the embedded store it names"),
         (StoreUrl::Memcached(_) | StoreUrl::Grpc(_), _) => {
@@ -541,6 +545,7 @@ async fn sweep(local: &Local) {
     loop {
         tick.tick().await;
         local.sweep();
+        local.measure();
     }
 }
 

@@ -17,6 +17,7 @@ use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::{Count, Failure, Item, Life, MetaDebug, MetaItem, Outcome, Version, Written};
 use crate::hot_values::{HotValue, HotValues};
+use crate::spare_memory::SpareMemory;
 use crate::values::Stored;
 
 /// One worker's view of the embedded store, which all workers share.
@@ -27,6 +28,7 @@ struct Shared {
     store: Arc<Embedded>,
     time: CoarseClock,
     hot: Option<Arc<HotValues>>,
+    spare_memory: Arc<SpareMemory>,
 }
 
 /// The result of a get that may have been answered from the store's memory.
@@ -41,14 +43,24 @@ impl Local {
         store: Arc<Embedded>,
         time: CoarseClock,
         hot: Option<Arc<HotValues>>,
+        spare_memory: Arc<SpareMemory>,
     ) -> Self {
-        Self(Rc::new(Shared { store, time, hot }))
+        Self(Rc::new(Shared { store, time, hot, spare_memory }))
     }
 
     /// Returns a backend with the same items, which returns no logical values.
     pub(crate) fn as_stored(&self) -> Self {
-        let Shared { store, time, .. } = &*self.0;
-        Self::new(Arc::clone(store), time.clone(), None)
+        let Shared { store, time, spare_memory, .. } = &*self.0;
+        Self::new(Arc::clone(store), time.clone(), None, Arc::clone(spare_memory))
+    }
+
+    /// Measures whether the store has memory to spare.
+    pub(crate) fn measure(&self) {
+        self.0.spare_memory.measure(&self.0.store);
+    }
+
+    pub(crate) fn has_spare_memory(&self) -> bool {
+        self.0.spare_memory.is_there()
     }
 
     /// Removes some of the expired items.

@@ -198,6 +198,11 @@ impl Backend {
         }
     }
 
+    /// Returns whether the store has memory that it does not need now. Of stores outside this process it is not known.
+    pub(crate) fn has_spare_memory(&self) -> bool {
+        matches!(self, Backend::Local(local) if local.has_spare_memory())
+    }
+
     /// Returns whether the store is outside this process.
     pub(crate) fn has_links(&self) -> bool {
         matches!(self, Backend::Cluster(_))

@@ -126,6 +126,7 @@ pub const KEYS: &[Key] = &[
     hot("compress.level", Kind::Choice(&["fast", "default", "high"])),
     hot("compress.bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
     hot("compress.saving_min", Kind::Share),
+    hot("compress.saving_min_spare", Kind::Share),
     hot("compress.readable_by", Kind::Choices(&["iaa"])),
     hot("compress.foreign", Kind::Choice(&["serve", "forbid"])),
     hot("values.frame_version", Kind::Count(1, 2)),

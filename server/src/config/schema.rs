@@ -224,6 +224,8 @@ pub struct CompressConfig {
     pub bytes_min: ByteCount,
     /// Share of a value that compression must save, frame header included; else it is not compressed. (hot)
     pub saving_min: f64,
+    /// The same share while a quarter of the embedded store's memory is free, if it is larger. (hot)
+    pub saving_min_spare: f64,
     /// Devices that must be able to read every new value. `iaa` limits deflate to a 4 KiB window. (hot)
     pub readable_by: Vec<ReaderName>,
     /// Treatment of stored values without a frame: `serve` returns them, `forbid` reports a miss. (hot)
@@ -238,6 +240,7 @@ impl Default for CompressConfig {
             level: LevelName::Default,
             bytes_min: ByteCount(limits::COMPRESS_BYTES_MIN as u64),
             saving_min: 0.1,
+            saving_min_spare: 0.3,
             readable_by: Vec::new(),
             foreign: Foreign::Serve,
         }

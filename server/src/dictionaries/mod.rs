@@ -21,7 +21,7 @@ use policy::form::DICTIONARY_VALUE_BYTES_MAX;
 use policy::key_class::{self, NAME_BYTES_MAX};
 use units::{ByteCount, DictionaryId};
 
-pub(crate) use class::{Choice, Class};
+pub(crate) use class::{Choice, Class, Tries};
 pub(crate) use exchange::{Exchange, ExchangeRequest, Missing};
 use samples::SampleMemory;
 pub(crate) use start::start_trainer;

@@ -95,8 +95,13 @@ impl Session {
     }
 
     pub(super) async fn run(&mut self) -> io::Result<()> {
+        let mut unused: Option<Buffer> = None;
         while !self.closing {
-            let mut input = self.context.values.pool().take_heap(self.read_bytes);
+            let read_bytes = self.read_bytes;
+            let mut input = match unused.take() {
+                Some(buffer) if buffer.capacity() == read_bytes => buffer,
+                _ => self.context.values.pool().take_heap(read_bytes),
+            };
             let bytes = match self.stream()?.try_read(input.space()) {
                 Ok(0) => {
                     self.close_reason = CloseReason::Normal;
@@ -105,11 +110,13 @@ impl Session {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     drop(input);
+                    // Other sessions have their turn now.
+                    self.served = 0;
                     if self.wait_readable().await? { continue } else { break }
                 }
                 Err(error) => return Err(error),
             };
-            self.context.counters.commands.bytes_read.add(bytes as u64);
+            self.context.counters.commands.bytes_read.add_unshared(bytes as u64);
             if bytes == input.capacity() {
                 // The buffer is full. If this is due to a long value, serving the value sets the size again.
                 self.read_bytes = INPUT_BYTES;
@@ -121,8 +128,8 @@ impl Session {
             match self.protocol {
                 _ if self.closing => break,
                 // The future is boxed, so that sessions that speak text do not reserve memory for it.
-                Speaks::Binary => Box::pin(self.converse::<Packets>(input)).await?,
-                Speaks::Text => self.converse::<Lines>(input).await?,
+                Speaks::Binary => unused = Some(Box::pin(self.converse::<Packets>(input)).await?),
+                Speaks::Text => unused = Some(self.converse::<Lines>(input).await?),
             }
         }
         self.flush().await
@@ -166,8 +173,8 @@ impl Session {
         readable
     }
 
-    /// Serves commands until there are no unread bytes, and then returns the buffer to the pool.
-    pub(super) async fn converse<W: Wire>(&mut self, mut input: Buffer) -> io::Result<()> {
+    /// Serves commands until there are no unread bytes, and returns the buffer.
+    pub(super) async fn converse<W: Wire>(&mut self, mut input: Buffer) -> io::Result<Buffer> {
         let mut start = 0;
         let mut line: Option<(Permit, Pace)> = None;
         loop {
@@ -178,7 +185,7 @@ impl Session {
             start += served;
             self.flush().await?;
             if self.closing || start == input.len() {
-                return Ok(());
+                return Ok(input);
             }
             let unread = input.len() - start;
             if unread > INPUT_BYTES / 2 && line.is_none() {
@@ -188,7 +195,7 @@ impl Session {
                 if line.is_none() {
                     self.out.text().extend_from_slice(refusal::OUT_OF_MEMORY);
                     self.closing = true;
-                    return Ok(());
+                    return Ok(input);
                 }
             }
             input = self.grow_input(input, start);
@@ -199,7 +206,7 @@ impl Session {
             };
             if !is_more {
                 self.closing = true;
-                return Ok(());
+                return Ok(input);
             }
         }
     }
@@ -288,7 +295,8 @@ impl Session {
             };
             match out.write(|slices| stream.try_write(slices)) {
                 Ok(left) => {
-                    self.context.counters.commands.bytes_written.add((before - left) as u64);
+                    let written = (before - left) as u64;
+                    self.context.counters.commands.bytes_written.add_unshared(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.set_state(State::Writes);

@@ -113,6 +113,7 @@ impl Session {
             }
             Parse::Command { command, consumed } => match command.body_bytes() {
                 None => {
+                    self.is_last = consumed == input.len();
                     self.serve_without_body(command, pending).await;
                     Step::Consumed(consumed)
                 }
@@ -121,6 +122,7 @@ impl Session {
                 }
                 Some(body_bytes) => {
                     let body = &input[consumed..consumed + body_bytes];
+                    self.is_last = consumed + body_bytes == input.len();
                     self.store_in_order(command, body, pending).await;
                     Step::Consumed(consumed + body_bytes)
                 }

@@ -58,6 +58,8 @@ struct Session {
     answered: Option<Instant>,
     /// The command that is being answered, for the count of its error.
     command: FailedCommand,
+    /// True if no command of the client was read behind the one that is served.
+    is_last: bool,
     /// The number of commands served since the session last yielded.
     served: usize,
     /// The buffer size of the next read (bytes). It is smaller after a long value, because the next value is
@@ -97,6 +99,7 @@ impl Session {
             window,
             answered: None,
             command: FailedCommand::default(),
+            is_last: false,
             served: 0,
             read_bytes: INPUT_BYTES,
             first_bytes: true,

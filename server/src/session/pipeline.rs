@@ -145,14 +145,17 @@ impl Session {
         if self.context.is_short_of_memory() { 1 } else { PENDING_MAX }
     }
 
-    /// Settles a command at once if it is ready and the first. Otherwise queues it.
+    /// Settles a command at once if it is the first, and is ready or the only one. Otherwise queues it.
     pub(super) async fn push<'a>(
         &mut self,
         next: Pending<'a>,
         pending: &mut VecDeque<Pending<'a>>,
     ) {
-        if pending.is_empty() && next.issued.is_ready() {
+        if pending.is_empty() && (self.is_last || next.issued.is_ready()) {
             self.settle_one(next).await;
+            if let Some(in_flight) = &mut self.in_flight {
+                in_flight.clear();
+            }
         } else {
             pending.push_back(next);
         }

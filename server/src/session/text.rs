@@ -32,7 +32,7 @@ impl Session {
         value: Body<'_>,
         traffic: Traffic,
     ) -> Issued<'k> {
-        self.context.counters.commands.cmd_set.up();
+        self.context.counters.commands.cmd_set.up_unshared();
         self.note_lookup(&store.key);
         let stored = self.context.values.pack(&store.key, value, None).await;
         self.note_length(&store.key, stored.as_slice().len());
@@ -389,19 +389,19 @@ impl Session {
     pub(super) fn count_get(&self, found: bool, touched: bool, gat_is_get: bool) {
         let commands = &self.context.counters.commands;
         if gat_is_get || !touched {
-            commands.cmd_get.up();
+            commands.cmd_get.up_unshared();
             if found {
-                commands.get_hits.up()
+                commands.get_hits.up_unshared()
             } else {
-                commands.get_misses.up()
+                commands.get_misses.up_unshared()
             };
         }
         if touched {
-            commands.cmd_touch.up();
+            commands.cmd_touch.up_unshared();
             if found {
-                commands.touch_hits.up()
+                commands.touch_hits.up_unshared()
             } else {
-                commands.touch_misses.up()
+                commands.touch_misses.up_unshared()
             };
         }
     }

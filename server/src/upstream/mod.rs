@@ -347,13 +347,15 @@ impl Future for Issued {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.slot.0.borrow_mut();
-        match std::mem::replace(&mut *state, SlotState::Taken) {
-            SlotState::Answered(answer) => Poll::Ready(*answer),
-            SlotState::Open(_) => {
-                *state = SlotState::Open(Some(context.waker().clone()));
-                Poll::Pending
+        if let SlotState::Open(waker) = &mut *state {
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
             }
-            SlotState::Taken => unreachable!("an answer is taken once"),
+            return Poll::Pending;
+        }
+        match std::mem::replace(&mut *state, SlotState::Taken) {
+            SlotState::Answered(answer) => Poll::Ready(answer),
+            SlotState::Open(_) | SlotState::Taken => unreachable!("an answer is taken once"),
         }
     }
 }
@@ -361,9 +363,10 @@ impl Future for Issued {
 #[derive(Clone)]
 struct Slot(Rc<RefCell<SlotState>>);
 
+/// The answer is not boxed, so that a request takes memory once.
 enum SlotState {
     Open(Option<Waker>),
-    Answered(Box<Result<Answer, LinkError>>),
+    Answered(Result<Answer, LinkError>),
     Taken,
 }
 
@@ -375,12 +378,18 @@ impl Default for Slot {
 
 impl Slot {
     fn answered(answer: Result<Answer, LinkError>) -> Self {
-        Self(Rc::new(RefCell::new(SlotState::Answered(Box::new(answer)))))
+        Self(Rc::new(RefCell::new(SlotState::Answered(answer))))
     }
 
     fn answer(self, answer: Result<Answer, LinkError>) {
-        let answered = SlotState::Answered(Box::new(answer));
-        if let SlotState::Open(Some(waker)) = self.0.replace(answered) {
+        let mut state = self.0.borrow_mut();
+        let waker = match &mut *state {
+            SlotState::Open(waker) => waker.take(),
+            SlotState::Answered(_) | SlotState::Taken => None,
+        };
+        *state = SlotState::Answered(answer);
+        drop(state);
+        if let Some(waker) = waker {
             waker.wake();
         }
     }

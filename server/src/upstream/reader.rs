@@ -250,8 +250,8 @@ impl Reader {
         let input = &self.input[self.start..self.start + here];
         self.start += here;
         if here > 0 {
-            self.counters.values.stored_copies.up();
-            self.counters.values.stored_copied_bytes.add(here as u64);
+            self.counters.values.stored_copies.up_unshared();
+            self.counters.values.stored_copied_bytes.add_unshared(here as u64);
         }
         if small {
             // A small value is copied, so that it does not keep a whole pool buffer.

@@ -405,6 +405,7 @@ impl Socket {
         let mut reader = Reader::new(&self.limits);
         let timer = tokio::time::sleep(self.timing.get().request);
         tokio::pin!(timer);
+        let mut is_timer_watched = false;
         loop {
             if let Err(error) = self.write(stream) {
                 // The server may have sent an error before it closed the connection.
@@ -428,7 +429,12 @@ impl Socket {
                 if self.work.poll(task).is_ready() {
                     return Poll::Ready(Ok(()));
                 }
-                // The timer also runs without requests, because a session may send one without this task.
+                // The timer also runs without requests, because a session may send one without this task. It wakes this
+                // task once it was polled, so that it need not be polled again before its end.
+                if is_timer_watched && !timer.is_elapsed() {
+                    return self.poll_stream(stream, task);
+                }
+                is_timer_watched = true;
                 while timer.as_mut().poll(task).is_ready() {
                     let now = self.now();
                     let due = self.due(limit).unwrap_or(now + limit.into());
@@ -437,17 +443,22 @@ impl Socket {
                     }
                     timer.as_mut().reset(Instant::now() + Duration::from(due.since(now)));
                 }
-                if self.has_unwritten()
-                    && let Poll::Ready(ready) = stream.poll_writable(task)
-                {
-                    return Poll::Ready(ready);
-                }
-                stream.poll_readable(task)
+                self.poll_stream(stream, task)
             });
             if let Err(error) = woken.await {
                 return LinkFault::Lost(error.to_string());
             }
         }
+    }
+
+    /// Polls whether the stream may be read or, if there are requests to write, written.
+    fn poll_stream(&self, stream: &Stream, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.has_unwritten()
+            && let Poll::Ready(ready) = stream.poll_writable(task)
+        {
+            return Poll::Ready(ready);
+        }
+        stream.poll_readable(task)
     }
 
     /// Starts the timeout of the next answer.
