@@ -230,8 +230,8 @@ const SOUND: FaultPlan = FaultPlan { seed: 1, ..FaultPlan::SOUND };
 /// One in this many jobs has a fault.
 const EVERY: u64 = 100;
 
-/// The counters of a device's wrong results, of both directions. A device that loses its trust early may have been wrong
-/// in one direction only.
+/// The counters of a device's wrong results, of both directions. A device that loses its trust early may have been
+/// wrong in one direction only.
 const WRONG: &str = "rebate_device_corrupt_total{device=\"faulty-worker\"";
 
 /// The timeout of a job (ms). It is far above the time of a healthy job, but short enough that a test need not wait

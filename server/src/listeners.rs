@@ -1,4 +1,4 @@
-//! The sockets of a server: all are bound before anything starts, so that a wrong address stops the start and nothing else.
+//! The sockets of a server. All are bound before anything else starts, so that a wrong address is known at once.
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
