@@ -78,8 +78,11 @@ class Pylibmc:
         checks = {} if self.binary else {"verify_keys": True}
         self.client = pylibmc.Client([options.text], binary=self.binary,
                                      behaviors={"cas": True, **checks, **limits}, **login)
-        for name in "get gets cas add replace append prepend decr delete touch flush_all".split():
+        for name in "get gets cas add replace append prepend decr delete flush_all".split():
             setattr(self, name, getattr(self.client, name))
+        if not self.binary:
+            # Its libmemcached waits for ever for the answer to a touch packet, from memcached too.
+            self.touch = self.client.touch
 
     def incr(self, key, by):
         if self.binary and key in (b"word", b"large_counter"):
@@ -372,7 +375,7 @@ async def perform(client, operation, arguments, with_tls):
         return await call(client, "stats", *(name for name in arguments[:1] if name != "-"))
     if operation == "mset":
         values = dict(zip(arguments[::2], arguments[1::2]))
-        # memcached 1.6.18 stops answering when it gets many commands in one write over TLS.
+        # pymemcache's set_many of 300 keys over TLS waits in vain for answers of memcached 1.6.18.
         if hasattr(client, "mset") and not with_tls:
             return await call(client, "mset", values)
         return all([await call(client, "set", key, value, 0) for key, value in values.items()])

@@ -45,7 +45,7 @@ const CLIENTS: [Client; 18] = [
     Client { name: "spymemcached", language: Language::Java, ways: BOTH_AND_SASL },
     Client { name: "xmemcached", language: Language::Java, ways: BOTH },
     Client { name: "pymemcache", language: Language::Python, ways: TEXT_AND_TLS },
-    Client { name: "pylibmc", language: Language::Python, ways: BOTH_AND_SASL },
+    Client { name: "pylibmc", language: Language::Python, ways: BOTH },
     Client { name: "python-memcached", language: Language::Python, ways: TEXT },
     Client {
         name: "bmemcached",
