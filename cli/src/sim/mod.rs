@@ -383,8 +383,8 @@ pub(crate) struct StudyKey<'a> {
     pub(crate) point: &'a [Assignment],
     pub(crate) seed: u64,
     pub(crate) runs: u32,
-    /// A hash of what determines the study's numbers besides the seed and the number of runs: the value of every key of
-    /// the specification, its recording, the precision, and this build. It is 0 if no table is written.
+    /// A hash of the other inputs: the value of every key of the specification, its recording, the precision, and this
+    /// build. It is 0 if no table is written.
     pub(crate) inputs: u64,
 }
 

@@ -99,8 +99,8 @@ mod tests {
     /// Prints the simulated medians divided by the recorded ones. Run it after a change of `PLACE`,
     /// `EMULATE`, `COMPLETION` or `WEIGH`.
     #[test]
-    #[ignore = "prints a table of what was recorded, asserts only that it is there: cargo test -p experiments --lib \
-                recorded_medians -- --ignored --nocapture"]
+    #[ignore = "prints a table for a person to compare, asserts only that rows were recorded: \
+                cargo test --release -p experiments --lib recorded_medians -- --ignored --nocapture"]
     fn recorded_medians_beside_the_simulator() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/results/2c/runtime.json");
         let text = std::fs::read_to_string(path).expect("recorded");
