@@ -3,19 +3,21 @@
 
 Each data set is written to a memcached until it evicts. `rebate estimate` reads that memcached, and its answer is
 kept. Then the same records are written to `rebate memcached` with the same `-m`, and what it holds and stores is
-compared with the answer.
+compared with the answer. Both sides are compared as they are in the long run: Rebate has chosen its dictionaries before
+anything counts, and caches are full.
 
-The cores are compared with the CPU time of the same requests to Rebate with compression on and off. Only its worker
-counts, which has a dictionary when the measurement begins: training is left out of the estimate too. For the hit ratio,
-a client reads keys of a Zipf distribution, and writes what it misses. It does so on memcached, while `rebate estimate`
-reads that, and on Rebate.
+The cores are compared with the CPU time of the same requests to Rebate with compression on and off, without the thread
+that trains dictionaries. For the hit ratio, a client reads keys of a Zipf distribution, and writes what it misses. It
+does so on memcached, while `rebate estimate` reads that, and on Rebate. Before, all keys are written to both, the most
+popular ones last, and the client reads until its hit ratio changes no more.
 
-The last row is the 99th percentile of a load on memcached while it is read, over that without a reader. The reader has
-a core of its own there, as on another host.
+The last rows are the 99th percentile of a load on memcached while it is read, and without a reader. The reader has a
+core of its own there, as on another host.
 
-Without --dictionaries, Rebate has no dictionaries, and the figures without dictionaries are compared.
+With --no-dictionaries, Rebate has none, and the figures without dictionaries are compared.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -24,7 +26,7 @@ import statistics
 import subprocess
 import time
 
-from harness import (BINARY, PATIENCE_S, Bench, fail, load_report, memcached, placed, rebate,
+from harness import (BINARY, PATIENCE_S, Bench, fail, load_report, memcached, placed, ratios, rebate,
                      rebate_memcached, start_load, us)
 from items_held import html_record, json_record, protobuf_record, random_record, session_record
 
@@ -33,41 +35,62 @@ BATCH = 200
 GETS = 100_000
 GETS_PER_SET = 4
 RATE = 5_000
+# The records whose stored size is measured.
+STORED_RECORDS = 20_000
 # The client of the hit ratio: the keys for each item that memcached holds, and the skew of their popularity.
 KEYS_PER_ITEM = 4
 ZIPF_ALPHA = 0.9
 WATCHED_GETS_PER_S = 20_000
+# The client has read long enough when two hit ratios in a row differ by at most this share of the gets.
+STEADY = 0.002
+WINDOWS_MAX = 12
 # Twice the samples of one training.
 SAMPLES = 2_000
 
 
 def main():
     bench = Bench("estimate", __doc__, flags=add_flags, runs=3)
-    os.environ["REBATE_VALUES__DICTIONARIES"] = str(bench.flags.dictionaries).lower()
+    os.environ["REBATE_VALUES__DICTIONARIES"] = str(not bench.flags.no_dictionaries).lower()
     chosen = bench.flags.only or (["html", "p99"] if bench.quick else [*DATA_SETS, "p99"])
     unknown = set(chosen) - {*DATA_SETS, "p99"}
     if unknown:
         fail(f"--only {' '.join(unknown)}: valid are {' '.join(DATA_SETS)} p99")
-    sets = {name: record for name, record in DATA_SETS.items() if name in chosen}
+    sets = {name: functools.cache(record) for name, record in DATA_SETS.items() if name in chosen}
     memory_mib = 2 if bench.quick else MEMORY_MIB
     pairs = {name: {what: [] for what in LIMITS} for name in sets}
-    p99 = []
+    p99 = {"alone": [], "read": []}
     for _ in bench.each_run():
         for name, record in sets.items():
             found = compared(record, memory_mib, bench)
+            record.cache_clear()
             print(f"  {name}: {json.dumps(found)}", flush=True)
             for what, pair in found.items():
                 pairs[name][what].append(pair)
         if "p99" in chosen:
-            p99.append(p99_ratio(memory_mib, bench.quick))
-            print(f"  p99 while it is read: {p99[-1]:.3f}", flush=True)
+            for side, value in zip(p99, p99_us(memory_mib, bench.quick)):
+                p99[side].append(value)
+            print(f"  p99 alone and while it is read: {p99}", flush=True)
     for name, of_set in pairs.items():
         for what, values in of_set.items():
             if values:
                 add_rows(bench, name, what, values)
-    if p99:
-        bench.row("ratio.p99", "p99 of memcached while it is read", p99, "ratio", at_most=1.05)
+    if p99["read"]:
+        for side, values in p99.items():
+            bench.row(f"p99.{side}", f"p99 of memcached, {side}", values, "us")
+        bench.row("ratio.p99", "p99 of memcached while it is read", ratios(p99["read"], p99["alone"]), "ratio",
+                  at_most=1.05)
+    if bench.flags.merge:
+        add_earlier_rows(bench)
     bench.finish()
+
+
+def add_earlier_rows(bench):
+    """Adds the rows of the file of `--out` that this run does not have."""
+    if not bench.flags.out or not bench.flags.out.exists():
+        return
+    new = {row["id"] for row in bench.rows}
+    earlier = json.loads(bench.flags.out.read_text())["rows"]
+    bench.rows = [row for row in earlier if row["id"] not in new] + bench.rows
 
 
 def add_rows(bench, name, what, pairs):
@@ -83,7 +106,8 @@ def add_rows(bench, name, what, pairs):
 
 def add_flags(parser):
     parser.add_argument("--only", nargs="+", metavar="SET", help="measure these data sets, or p99, only")
-    parser.add_argument("--dictionaries", action="store_true", help="compare the figures with dictionaries")
+    parser.add_argument("--no-dictionaries", action="store_true", help="compare the figures without dictionaries")
+    parser.add_argument("--merge", action="store_true", help="keep the rows in the file of --out that are not measured now")
 
 
 def compared(record, memory_mib, bench):
@@ -94,18 +118,19 @@ def compared(record, memory_mib, bench):
         numbers = [int(name.removeprefix("key:")) for name in server.keys()]
         savings = savings_of(estimating(server, bench.quick), bench)
     with rebate_memcached(*memory) as server:
+        await_choice(server, record, bench)
         # Twice, so that all values have the form that Rebate chooses once it knows them, and more than fit.
         for _ in range(2):
-            write(server, record, range(int(1.5 * count * savings["items_held_ratio"]["value"])))
+            write(server, record, range(int(1.25 * count * savings["items_held_ratio"]["value"])))
         held_by_rebate = int(server.stats()["curr_items"])
-    stored_ratio = stored(record, numbers, bench)
+    stored_ratio = stored(record, random.Random(1).sample(numbers, min(STORED_RECORDS, len(numbers))), bench)
     found = {"stored_ratio": (savings["stored_ratio"]["value"], stored_ratio),
              "items_held_ratio": (savings["items_held_ratio"]["value"], held_by_rebate / len(numbers)),
              "hit_ratio": hit_ratio_gains(record, max(memory_mib // 2, 8), bench)}
     # Values that stay as they are need no cores, and a difference of zeros has no relative error.
     if stored_ratio < 0.95:
         estimated_us = savings["decompress_us"]["value"] + savings["compress_us"]["value"] / GETS_PER_SET
-        found["cores"] = (estimated_us, statistics.median(codec_us(record, bench) for _ in range(3)))
+        found["cores"] = (estimated_us, codec_us(record, bench))
     return found
 
 
@@ -113,8 +138,8 @@ def hit_ratio_gains(record, memory_mib, bench):
     """Returns the rise of the hit ratio as it was estimated, and as Rebate then had it."""
     with memcached("-m", str(memory_mib)) as server:
         keys = KEYS_PER_ITEM * filled(server, record)
-        warm, draws = zipf_draws(keys, 1), zipf_draws(keys, 2)
-        read(server, record, itertools.islice(warm, 3 * keys))
+        warm(server, record, keys)
+        draws = zipf_draws(keys, 2)
         running = estimating(server, bench.quick, seconds=1 if bench.quick else 8)
         counts = [0, 0]
         while running.poll() is None:
@@ -125,9 +150,21 @@ def hit_ratio_gains(record, memory_mib, bench):
         estimated = savings_of(running, bench)["hit_ratio_gain"]["value"]
     with rebate_memcached("-m", str(memory_mib)) as server:
         await_choice(server, record, bench)
-        read(server, record, itertools.islice(zipf_draws(keys, 1), 3 * keys))
+        warm(server, record, keys)
         gets, hits = read(server, record, itertools.islice(zipf_draws(keys, 2), counts[0]))
     return estimated, hits / gets - counts[1] / counts[0]
+
+
+def warm(server, record, keys):
+    """Writes all keys, the most popular ones last, and reads until the hit ratio is steady."""
+    write(server, record, range(keys - 1, -1, -1))
+    draws = zipf_draws(keys, 1)
+    before = None
+    for _ in range(WINDOWS_MAX):
+        gets, hits = read(server, record, itertools.islice(draws, keys // 2))
+        if before is not None and abs(hits / gets - before) <= STEADY:
+            return
+        before = hits / gets
 
 
 def zipf_draws(keys, seed):
@@ -213,38 +250,43 @@ def savings_of(running, bench):
     if running.returncode != 0:
         fail(f"{running.args} ended with {running.returncode}\n{error}")
     total = json.loads(out)["total"]
-    return total if bench.flags.dictionaries else total["without_dictionary"]
+    return total["without_dictionary"] if bench.flags.no_dictionaries else total
 
 
 def codec_us(record, bench):
     """Returns the CPU time of compression for one get and its share of a set (us): the difference between Rebate with
-    compression on and off."""
+    compression on and off, as a median."""
+    differences = []
+    for _ in range(1 if bench.quick else 3):
+        off, on = (requests_us(record, mode, bench) for mode in ("off", "on"))
+        differences.append(on - off)
+    return statistics.median(differences)
+
+
+def requests_us(record, mode, bench):
+    """Returns the CPU time of a server for one get and its share of a set (us)."""
     gets = 2_000 if bench.quick else GETS
-    times = {}
-    for mode in ("off", "on"):
-        with rebate("--store", "embedded", "--memory", "256MiB", "--compress", mode,
-                    "--set=server.threads=1") as server:
-            count = gets // GETS_PER_SET
-            commands = [b"".join(set_command(number, record(number)) for number in range(first, first + 50))
-                        for first in range(0, count, 50)]
-            if mode == "on":
-                await_choice(server, record, bench)
-            before = server.scheduled_s(besides="rebate-trainer")[0]
-            with server.connect() as connection, connection.makefile("rb") as reader:
-                for first, command in zip(range(0, count, 50), commands):
-                    connection.sendall(command)
-                    for _ in range(50):
-                        reader.readline()
-                    for _ in range(GETS_PER_SET):
-                        read_all(connection, reader, range(first, first + 50))
-            times[mode] = server.scheduled_s(besides="rebate-trainer")[0] - before
-    return (times["on"] - times["off"]) / gets * 1e6
+    with rebate("--store", "embedded", "--memory", "256MiB", "--compress", mode, "--set=server.threads=1") as server:
+        count = gets // GETS_PER_SET
+        commands = [b"".join(set_command(number, record(number)) for number in range(first, first + 50))
+                    for first in range(0, count, 50)]
+        if mode == "on":
+            await_choice(server, record, bench)
+        before = server.scheduled_s(besides="rebate-trainer")[0]
+        with server.connect() as connection, connection.makefile("rb") as reader:
+            for first, command in zip(range(0, count, 50), commands):
+                connection.sendall(command)
+                for _ in range(50):
+                    reader.readline()
+                for _ in range(GETS_PER_SET):
+                    read_all(connection, reader, range(first, first + 50))
+        return (server.scheduled_s(besides="rebate-trainer")[0] - before) / gets * 1e6
 
 
 def await_choice(server, record, bench):
     """Writes records until Rebate has decided whether their class has a dictionary. Its trainer has the lowest
     priority, so this takes long on a busy machine."""
-    if not bench.flags.dictionaries:
+    if bench.flags.no_dictionaries:
         return
     end = time.monotonic() + PATIENCE_S
     while True:
@@ -267,28 +309,24 @@ def read_all(connection, reader, numbers):
         reader.readline()
 
 
-def p99_ratio(memory_mib, quick):
-    """Returns the 99th percentile of a load while memcached is read, over that of the same load alone: the median over
-    pairs of loads."""
-    seconds, pairs = (1, 1) if quick else (8, 3)
+def p99_us(memory_mib, quick):
+    """Returns the 99th percentile of a load on memcached (us): alone, and while memcached is read."""
+    seconds = 1 if quick else 8
     arguments = ["--rate", RATE, "-d", f"{seconds}s", "--keys", 20_000, "--value-size", "200", "--payload", "json"]
     cores = sorted(os.sched_getaffinity(0))
-    ratios = []
     with placed(cores[:-1] or cores), memcached("-m", str(4 * memory_mib)) as server:
         load_report(start_load(server, *arguments))
-        for _ in range(pairs):
-            alone = load_report(start_load(server, *arguments, "--no-prepopulate"))
-            running = start_load(server, *arguments, "--no-prepopulate")
-            # The load warms up for a second before it measures.
-            time.sleep(1)
-            command = [BINARY, "estimate", server.address, "--json", "--seconds", f"{seconds}s"]
-            with placed(cores[-1:]):
-                reader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-            together = load_report(running)
-            if reader.wait(PATIENCE_S) != 0:
-                fail(f"{reader.args} ended with {reader.returncode}")
-            ratios.append(us(together, which="p99_ns") / us(alone, which="p99_ns"))
-    return statistics.median(ratios)
+        alone = load_report(start_load(server, *arguments, "--no-prepopulate"))
+        running = start_load(server, *arguments, "--no-prepopulate")
+        # The load warms up for a second before it measures.
+        time.sleep(1)
+        command = [BINARY, "estimate", server.address, "--json", "--seconds", f"{seconds}s"]
+        with placed(cores[-1:]):
+            reader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        together = load_report(running)
+        if reader.wait(PATIENCE_S) != 0:
+            fail(f"{reader.args} ended with {reader.returncode}")
+    return us(alone, which="p99_ns"), us(together, which="p99_ns")
 
 
 def mixed_record(number):

@@ -205,13 +205,15 @@ def rebate(*arguments):
 def nutcracker(upstream):
     """Starts twemproxy with ketama over fnv1a in front of one server. Its statistics page also gets a port."""
     with tempfile.TemporaryDirectory() as folder, held_port() as port, held_port() as stats_port:
-        config = pathlib.Path(folder) / "nutcracker.yml"
-        config.write_text(f"pool:\n  listen: 127.0.0.1:{port}\n  hash: fnv1a_64\n"
-                          "  distribution: ketama\n  auto_eject_hosts: false\n"
-                          f"  servers:\n   - {upstream.address}:1\n")
-        command = ["nutcracker", "-c", config, "-p", pathlib.Path(folder) / "pid",
-                   "-a", "127.0.0.1", "-s", str(stats_port)]
-        return Server(command, lambda _: port)
+        return Server(nutcracker_command(pathlib.Path(folder), upstream, port, stats_port), lambda _: port)
+
+
+def nutcracker_command(folder, upstream, port, stats_port):
+    config = folder / "nutcracker.yml"
+    config.write_text(f"pool:\n  listen: 127.0.0.1:{port}\n  hash: fnv1a_64\n"
+                      "  distribution: ketama\n  auto_eject_hosts: false\n"
+                      f"  servers:\n   - {upstream.address}:1\n")
+    return ["nutcracker", "-c", config, "-p", folder / "pid", "-a", "127.0.0.1", "-s", str(stats_port)]
 
 
 @contextlib.contextmanager
@@ -271,10 +273,10 @@ def us(report, op="get", kind="latency", which="p50_ns"):
     return report[op][kind][which] / 1e3
 
 
-def memcaslap(server, value_bytes, seconds):
-    """Runs memcaslap with 1 thread, 16 connections and 90 % gets. Returns its requests and its requests per second,
+def memcaslap(server, value_bytes, seconds, connections=16):
+    """Runs memcaslap with 1 thread and 90 % gets. Returns its requests and its requests per second,
     including the first sets of its connections. A miss ends the benchmark."""
-    command = ["memcaslap", "-s", server.address, "-T", "1", "-c", "16", "-X", str(value_bytes),
+    command = ["memcaslap", "-s", server.address, "-T", "1", "-c", str(connections), "-X", str(value_bytes),
                "-t", f"{seconds}s"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + PATIENCE_S)
     found = re.search(r"Ops: (\d+) TPS: (\d+)", done.stdout)

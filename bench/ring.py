@@ -1,20 +1,32 @@
 #!/usr/bin/env python3
 """What does a lost server of a ring cost the keys of the other servers, and how soon is it out and back?
 
-Three memcached servers stand behind `rebate serve`. One of them is killed and started again, stopped and continued,
-slowed down by 500 ms, or killed and started four times in a row. Meanwhile one client reads keys of the other two
-servers, one at a time. The table has its errors, and its p99 from the fault to the return over its p99 before the
-fault. The times are those until the metrics show that the server is out, from the fault, and that it is back, from the
-end of the fault. The server that flaps need not get out, so it has only the time until it is in for good.
+Three memcached servers stand behind `rebate serve`. One of them has a fault:
+- killed: it is killed, and started again after it is out.
+- stopped: it is stopped by a signal, and continued.
+- slow: its answers take 500 ms longer. Its keys are misses meanwhile (`store.lost_keys = "miss"`).
+- slow_kept: the same with `store.lost_keys = "error"`. The server stays in the ring, and metrics name it as slow.
+- unresolvable: it is killed and its name is no longer found. Later it is started, and the name is found.
+- flapping: it is killed and started four times in a row.
+Meanwhile one client reads keys of the other two servers, one at a time. The table has its errors, and its p99 from the
+fault to the return over its p99 before the fault. The times are those until the metrics show that the server is out,
+from the fault, and that it is back, from the end of the fault. The server that flaps need not get out, so it has only
+the time until it is in for good. Starting a process takes time of all cores. So while the client reads before a server
+flaps, another server is killed and started at the same pace, which is in no ring. The row
+`p99_ratio_calm` compares with the time before that, and `cpu_ratio` is the CPU time of `rebate` while the server flaps
+over that while the other one does.
 The last rows count what 100 changes of the list by SIGHUP cost a client: its errors, and the keys that moved although
 their server stayed.
+Needs libnss_wrapper (Debian: apt-get install libnss-wrapper), which gives `rebate` names that can be withdrawn.
 """
 
 import multiprocessing
+import os
 import pathlib
 import signal
 import socket
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
@@ -25,7 +37,8 @@ KEYS = [f"key_{index}" for index in range(200)]
 SLOW_S = 0.5
 # The pause between two looks at the metrics.
 POLL_S = 0.1
-FAULTS = ["killed", "stopped", "slow", "flapping"]
+FAULTS = ["killed", "stopped", "slow", "slow_kept", "unresolvable", "flapping"]
+NAME = "third.test"
 
 
 def main():
@@ -38,10 +51,12 @@ def main():
                 found.setdefault((fault, name), []).append(value)
         for name, value in changed(4 if bench.quick else 100).items():
             found.setdefault(("changes", name), []).append(value)
-    limits = {"out_s": 2, "back_s": 5, "errors": 0, "p99_ratio": 2, "moved": 0}
-    units = {"out_s": "s", "back_s": "s", "errors": "errors", "p99_ratio": "ratio", "moved": "keys"}
+    limits = {"out_s": 2, "named_s": 2, "back_s": 5, "errors": 0, "p99_ratio": 2, "moved": 0}
+    units = {"errors": "errors", "moved": "keys", "p99_ratio": "ratio", "p99_ratio_calm": "ratio",
+             "cpu_ratio": "ratio",
+             "p99_before_us": "us"}
     for (fault, name), values in found.items():
-        bench.row(f"{name}.{fault}", f"{fault}: {name}", values, units.get(name, ""),
+        bench.row(f"{name}.{fault}", f"{fault}: {name}", values, units.get(name, "s"),
                   at_most=limits.get(name))
     bench.finish()
 
@@ -96,78 +111,150 @@ class SlowProxy(threading.Thread):
             pass
 
 
-def serve(arguments):
+class Names:
+    """The hosts file of a process that is started with `environment`."""
+
+    def __init__(self, folder):
+        self.file = pathlib.Path(folder) / "hosts"
+        self.environment = {"LD_PRELOAD": "libnss_wrapper.so", "NSS_WRAPPER_HOSTS": str(self.file)}
+        loaded = subprocess.run(["true"], env={**os.environ, **self.environment}, capture_output=True, text=True)
+        if loaded.stderr:
+            fail(f"apt-get install libnss-wrapper: {loaded.stderr}")
+        self.changes = 0
+        self.add()
+
+    def add(self):
+        self._write(f"127.0.0.1 localhost\n127.0.0.1 {NAME}\n")
+
+    def remove(self):
+        self._write("127.0.0.1 localhost\n")
+
+    def _write(self, text):
+        self.file.write_text(text)
+        # The library sees a change by the time in seconds.
+        self.changes += 1
+        os.utime(self.file, (self.changes, self.changes))
+
+
+def serve(arguments, environment=None):
     command = [BINARY, "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--threads", "2"]
-    return Server([*command, *arguments], listening_port)
+    return Server([*command, *arguments], listening_port, environment)
 
 
 def faulty(fault, calm_s):
-    with memcached() as first, memcached() as second, held_port() as port:
+    with memcached() as first, memcached() as second, held_port() as port, tempfile.TemporaryDirectory() as folder:
         third = Third(port)
-        proxy = SlowProxy(port) if fault == "slow" else None
-        name = f"127.0.0.1:{proxy.port if proxy else port}"
+        proxy = SlowProxy(port) if fault.startswith("slow") else None
+        names = Names(folder) if fault == "unresolvable" else None
+        name = f"{NAME if names else '127.0.0.1'}:{proxy.port if proxy else port}"
         url = f"memcached://{first.address},{second.address},{name}"
+        lost_keys = "miss" if fault == "slow" else "error"
+        arguments = ["--store", url, f"--set=store.lost_keys={lost_keys}"]
         try:
-            with serve(["--store", url]) as server:
+            with serve(arguments, names.environment if names else None) as server:
                 store(server, KEYS)
                 others = [key for key in KEYS if not holds(third.server, key)]
-                return watched(fault, server, third, proxy, name, others, calm_s)
+                return watched(Fault(fault, third, proxy, names), server, name, others, calm_s)
         finally:
             third.stop()
 
 
-def watched(fault, server, third, proxy, name, others, calm_s):
+class Fault:
+    """A fault of the third server."""
+
+    def __init__(self, kind, third, proxy, names):
+        self.kind, self.third, self.proxy, self.names = kind, third, proxy, names
+
+    def begin(self):
+        if self.kind in ["killed", "unresolvable"]:
+            if self.names:
+                self.names.remove()
+            self.third.kill()
+        elif self.kind == "stopped":
+            self.third.server.child.send_signal(signal.SIGSTOP)
+        else:
+            self.proxy.delay_s = SLOW_S
+
+    def end(self):
+        if self.kind in ["killed", "unresolvable"]:
+            if self.names:
+                self.names.add()
+            self.third.start()
+        elif self.kind == "stopped":
+            self.third.server.child.send_signal(signal.SIGCONT)
+        else:
+            self.proxy.delay_s = 0
+
+
+def watched(fault, server, name, others, calm_s):
     """Lets a client read while the fault comes and goes. Returns what was measured."""
     await_in(server, name, True)
     reads = multiprocessing.Queue()
     stop = multiprocessing.Event()
     reader = multiprocessing.Process(target=read, args=(server.port, others, stop, reads))
     reader.start()
-    until = time.monotonic() + calm_s
-    # The metrics are read as often as during the fault, because this takes time of the server's cores too.
-    while time.monotonic() < until:
-        server.metrics()
-        time.sleep(POLL_S)
-    begun = time.time()
+    stay_calm(server, calm_s)
+    calm_until = time.time()
     found = {}
-    if fault == "flapping":
-        for _ in range(4):
-            third.kill()
-            time.sleep(0.3)
-            third.start()
-            time.sleep(0.3)
+    if fault.kind == "flapping":
+        with held_port() as port:
+            apart, ran_apart_s = flap(Third(port), server)
+            apart.stop()
+        await_in(server, name, True)
+    begun = time.time()
+    if fault.kind == "flapping":
+        _, ran_s = flap(fault.third, server)
+        found["back_s"] = await_in(server, name, True)
+        found["cpu_ratio"] = ran_s / ran_apart_s
+    elif fault.kind == "slow_kept":
+        fault.begin()
+        sample = f'rebate_ring_server_slow{{server="{name}"}}'
+        found["named_s"] = await_value(lambda: server.metrics().get(sample), 1)
+        fault.end()
+        found["back_s"] = await_value(lambda: server.metrics().get(sample), 0)
     else:
-        begin(fault, third, proxy)
+        fault.begin()
         found["out_s"] = await_in(server, name, False)
-        end(fault, third, proxy)
-    found["back_s"] = await_in(server, name, True)
+        fault.end()
+        found["back_s"] = await_in(server, name, True)
     stop.set()
     samples = reads.get(timeout=PATIENCE_S)
     reader.join()
-    before = [took for at, took, is_good in samples if at < begun and is_good]
-    after = [took for at, took, is_good in samples if at >= begun and is_good]
+    calm, before, after = parts(samples, calm_until, begun)
     found["errors"] = sum(not is_good for _, _, is_good in samples)
     found["p99_ratio"] = p99(after) / p99(before)
-    print(f"  {fault}: {found}, {len(before)} reads before and {len(after)} after", flush=True)
+    if fault.kind == "flapping":
+        found["p99_ratio_calm"] = p99(after) / p99(calm)
+    found["p99_before_us"] = p99(before) * 1e6
+    print(f"  {fault.kind}: {found}, {len(before)} reads before and {len(after)} after", flush=True)
     return found
 
 
-def begin(fault, third, proxy):
-    if fault == "killed":
+def stay_calm(server, calm_s):
+    """Waits. The metrics are read as often as during the fault, because this takes time of the server's cores too."""
+    until = time.monotonic() + calm_s
+    while time.monotonic() < until:
+        server.metrics()
+        time.sleep(POLL_S)
+
+
+def flap(third, server):
+    """Kills and starts a server four times. Returns it, and the time that `server` ran meanwhile (s)."""
+    before_s = server.scheduled_s()[0]
+    for _ in range(4):
         third.kill()
-    elif fault == "stopped":
-        third.server.child.send_signal(signal.SIGSTOP)
-    else:
-        proxy.delay_s = SLOW_S
-
-
-def end(fault, third, proxy):
-    if fault == "killed":
+        time.sleep(0.3)
         third.start()
-    elif fault == "stopped":
-        third.server.child.send_signal(signal.SIGCONT)
-    else:
-        proxy.delay_s = 0
+        time.sleep(0.3)
+    return third, server.scheduled_s()[0] - before_s
+
+
+def parts(samples, calm_until, begun):
+    """Returns the times of good reads: in the calm, before the fault under the same load, and since the fault."""
+    good = [(at, took) for at, took, is_good in samples if is_good]
+    calm = [took for at, took in good if at < calm_until]
+    same_load = [took for at, took in good if calm_until <= at < begun]
+    return calm, same_load if len(same_load) > 100 else calm, [took for at, took in good if at >= begun]
 
 
 def read(port, keys, stop, reads):

@@ -16,6 +16,8 @@
 #   LOGS     a folder to keep the output of every script in
 #
 # Nothing of memcached's is kept: the copy lives in a temporary folder. Needs perl, and git for a repository.
+# The scripts of TLS need the module IO::Socket::SSL, and are run with SSL_TEST=1.
+# For rebate, only udp.t starts the server with UDP. The other scripts do it although they never use it.
 # The exit status is 1 when a script fails that the oracle passes.
 set -euo pipefail
 
@@ -46,7 +48,13 @@ copy_source() {
 # to the caller, so that the server is the child that the script's signals reach.
 dress() {
     local folder=$1 server=$2 words=
-    case $(basename "$server") in memcached*) ;; *) words=memcached ;; esac
+    case $(basename "$server") in
+        memcached*) ;;
+        *)
+            words=memcached
+            sed -i 's/if (supports_udp() &&/if ($0 =~ m{udp[.]t$} \&\&/' "$folder/t/lib/MemcachedTest.pm"
+            ;;
+    esac
     printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$server" "$words" >"$folder/memcached-debug"
     printf '#!/bin/sh\nshift\nexec "$@"\n' >"$folder/timedrun"
     chmod +x "$folder/memcached-debug" "$folder/timedrun"
@@ -55,6 +63,7 @@ dress() {
 # One script: its output goes to SCRIPT.log, its verdict (pass, fail or skip, then why) to SCRIPT.verdict.
 run_one() {
     local script=$1 log=$1.log status=0 group
+    case $script in ssl_*) export SSL_TEST=1 ;; esac
     # In a session of its own, so that servers it leaves behind can be found and ended with it.
     setsid timeout --foreground -k 5 "$LIMIT" perl -I t/lib "t/$script" >"$log" 2>&1 </dev/null &
     group=$!
@@ -101,7 +110,8 @@ run_all "$ours" "${scripts[@]}"
 
 mapfile -t failing < <(grep -l '^fail' -- *.verdict | sed 's/\.verdict$//' || true)
 if [ ${#failing[@]} -gt 0 ] && [ -n "$oracle" ] && oracle=$(command -v "$oracle"); then
-    cp -r "$ours" "$room/oracle"
+    mkdir "$room/oracle"
+    copy_source "$room/oracle"
     dress "$room/oracle" "$oracle"
     run_all "$room/oracle" "${failing[@]}"
 fi

@@ -5,6 +5,10 @@ set -euo pipefail
 
 build_packages=(build-essential nasm autoconf automake libtool)
 test_packages=(memcached libmemcached-tools libmemcached-dev nutcracker python3-venv python3-thrift thrift-compiler libthrift-dev libboost-dev chromium pkg-config libdpdk-dev valgrind zstd lz4)
+# What the matrix of memcached clients runs (tests/clients).
+test_packages+=(php-cli php-memcached php-memcache ruby ruby-dalli libcache-memcached-fast-perl sasl2-bin libsasl2-modules libssl-dev)
+# A command may come from elsewhere, and then its package is not needed. Debian's nodejs would even replace another one.
+test_commands=(node:nodejs npm:npm javac:default-jdk-headless mvn:maven go:golang-go)
 
 missing() {
   for package in "$@"; do
@@ -13,7 +17,12 @@ missing() {
 }
 
 want=("${build_packages[@]}")
-[ "${1:-build}" = test ] && want+=("${test_packages[@]}")
+if [ "${1:-build}" = test ]; then
+  want+=("${test_packages[@]}")
+  for entry in "${test_commands[@]}"; do
+    command -v "${entry%%:*}" >/dev/null || want+=("${entry#*:}")
+  done
+fi
 # memcached makes the demo more real; without it the demo uses the embedded store.
 [ "${1:-build}" = build ] && want+=(memcached)
 

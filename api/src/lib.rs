@@ -1,12 +1,15 @@
 //! The gRPC messages and services, generated from `proto/` (`tests/generated.rs` shows how), and the set-up of both
-//! ends of a connection: window and frame sizes, addresses, channels. The crate implements no service.
+//! ends of a connection: window and frame sizes, addresses, channels, and the logins of callers. The crate implements
+//! no service.
 
 mod address;
 mod connection;
+mod login;
 pub mod wire;
 
 pub use address::{Address, BadAddress};
 pub use connection::Connection;
+pub use login::{Login, LoginError, LoginFile};
 pub use prost;
 pub use tonic;
 

@@ -65,7 +65,7 @@ fn service(address: &str, config: &Config) -> Result<Arc<dyn Device>, String> {
         }
         CompressionAddress::Grpc(address) => {
             tracing::info!("compression service at {address}: gRPC{}", local_hint(&address));
-            let remote = Remote::new(address, &remote_options(config));
+            let remote = Remote::new(address, &remote_options(config)?);
             Ok(Arc::new(remote.map_err(|error| problem(&error))?))
         }
     }
@@ -188,14 +188,19 @@ fn service_timeout(config: &Config) -> Duration {
     Duration::from_millis(config.runtime.job_timeout_ms) * 7 / 8
 }
 
-fn remote_options(config: &Config) -> RemoteOptions {
-    RemoteOptions {
+/// Returns the options of a compression service over gRPC.
+///
+/// # Errors
+/// The file with the login is wrong.
+fn remote_options(config: &Config) -> Result<RemoteOptions, String> {
+    Ok(RemoteOptions {
         timeout: service_timeout(config),
         connect_timeout: Duration::from_millis(config.store.connect_timeout_ms),
         queue_depth: REMOTE_QUEUE_DEPTH,
         work_bytes_max: config.store.item_bytes_max,
+        login: server::logins::compression(config)?,
         ..RemoteOptions::default()
-    }
+    })
 }
 
 const VIRTUAL_PREFIX: &str = "virtual-";

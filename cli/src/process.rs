@@ -67,6 +67,7 @@ pub(crate) fn serve(
             break;
         }
         running.reload_access();
+        running.reload_logins();
         running.reload_certificates();
         match reload() {
             Ok(new) => {

@@ -25,16 +25,16 @@ pub(crate) struct Serve {
     /// Unix socket on which frontends of this host set up lanes (shared memory) to the compression service.
     #[arg(long, value_name = "PATH")]
     lane_listen: Option<String>,
-    /// TCP address for callers of the example service of programs, HOST:PORT. Needs --program-secrets.
+    /// Address for callers of the example service of programs, tls://HOST:PORT. Needs tls.cert_file.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     program_listen: Vec<String>,
-    /// Tenants of the example service of programs: a file with a line TENANT SECRET for each tenant.
-    #[arg(long, value_name = "FILE")]
+    /// Only says what to write instead.
+    #[arg(long, hide = true)]
     program_secrets: Option<String>,
     /// The old name of --program-listen.
     #[arg(long, hide = true, value_delimiter = ',')]
     trace_listen: Vec<String>,
-    /// The old name of --program-secrets.
+    /// Only says what to write instead.
     #[arg(long, hide = true)]
     trace_secrets: Option<String>,
     /// Address of the scheduler that gets reports from this process and sends it parameters.
@@ -116,9 +116,8 @@ impl Serve {
             return Ok(());
         }
         devices::check(&loaded.config.runtime).map_err(CliError::Usage)?;
-        server::programs::secrets(&loaded.config.programs)
-            .map_err(|problem| CliError::Usage(format!("programs.secrets_file: {problem}")))?;
         server::access::check(&loaded.config).map_err(CliError::Usage)?;
+        server::logins::check(&loaded.config).map_err(CliError::Usage)?;
         if self.check_config {
             print_line("the configuration is valid");
             return Ok(());
@@ -183,7 +182,7 @@ const EXAMPLES: &str = "Examples:
   rebate serve --store memcached://10.0.0.1,10.0.0.2:11212 --compress read-only
   rebate serve --config rebate.toml --set compress.level=high
   rebate serve --config rebate.toml --print-config
-  rebate serve --role programs --program-listen 127.0.0.1:9300 --program-secrets secrets
+  rebate serve --role programs --program-listen tls://127.0.0.1:9300 --set tls.cert_file=server.pem
 
 Every key can also be set as `section.key` in the file, as REBATE_SECTION__KEY in the environment, and with \
 --set section.key=VALUE. Flags override the environment, and the environment overrides the file. \

@@ -334,6 +334,6 @@ Examples:
   rebate trace encode my.trace --trace receive --tenant 7
   rebate trace draw --trace T1 --out t1.svg
   rebate trace draw --dot | dot -Tpng -o all.png
-  rebate trace call 127.0.0.1:9300 echo '{\"text\": \"hello\"}' --secrets secrets --tenant 7
+  rebate trace call tls://127.0.0.1:9300 echo '{\"text\": \"hello\"}' --tls-ca ca.pem
 
 Exit codes: 0 done, 1 the work failed or a file is not in the canonical layout, 2 bad usage or faults in the traces.";

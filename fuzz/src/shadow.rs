@@ -221,6 +221,7 @@ impl Known {
             value: self.value.clone().into(),
             flags: self.flags,
             cas: self.cas,
+            version: Some(self.cas),
             exptime_s,
             idle_s: now_s - self.time_s,
             hit_before: self.fetched,

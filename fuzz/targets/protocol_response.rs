@@ -139,7 +139,7 @@ fn check_reply(
         Command::MetaSet(set) => {
             let cas = Some(facts.cas);
             check_outcome(&set.meta, outcome, cas, |out| {
-                reply::meta_set(out, &set.meta, outcome, facts.cas);
+                reply::meta_set(out, &set.meta, outcome, facts.cas, Some(set.value_bytes));
             });
         }
         Command::MetaDelete(meta) => {

@@ -18,6 +18,9 @@ pub struct FormPolicy {
     pub bytes_min: usize,
     /// The minimum share of a value's size that its stored form, including the header, must save (0 to 1).
     pub saving_min: f64,
+    /// The same share while the store has memory to spare (0 to 1). The memory that a value would save is then unused
+    /// anyway, and each read of it would have to decompress.
+    pub saving_min_spare: f64,
     /// Whether uncompressed values, except numbers, are also stored in a frame. This is for fleets whose
     /// readers accept only frames.
     pub wrap_all: bool,
@@ -34,6 +37,7 @@ impl Default for FormPolicy {
             level: Level::Default,
             bytes_min: COMPRESS_BYTES_MIN,
             saving_min: 0.1,
+            saving_min_spare: 0.3,
             wrap_all: false,
             window_log2: None,
         }
@@ -44,14 +48,23 @@ impl FormPolicy {
     /// Returns the form for `value`.
     pub fn choose(&self, value: &[u8]) -> Form {
         match self.raw_reason(value) {
-            Some(_) if frame::must_wrap(value) => Form::Wrapped,
-            Some(_) if self.wrap_all && !frame::is_number(value) => Form::Wrapped,
-            Some(reason) => Form::Raw(reason),
+            Some(reason) => self.uncompressed(value, reason),
             None => match frame::same_filled(value) {
                 Some(byte) => Form::SameFilled(byte),
                 None => self.compressed(value.len()),
             },
         }
+    }
+
+    /// Returns the form of a value that is not compressed for this reason.
+    pub fn uncompressed(&self, value: &[u8], reason: RawReason) -> Form {
+        let is_closed = self.wrap_all && !frame::is_number(value);
+        if frame::must_wrap(value) || is_closed { Form::Wrapped } else { Form::Raw(reason) }
+    }
+
+    /// Returns the policy for a store that has memory to spare.
+    pub fn with_spare_memory(self) -> Self {
+        Self { saving_min: self.saving_min.max(self.saving_min_spare), ..self }
     }
 
     /// Returns the form for `value` if its class has a dictionary. Shorter values shrink with a dictionary than
@@ -130,6 +143,11 @@ pub enum Form {
 }
 
 impl Form {
+    /// Returns whether the value is compressed to see what that saves.
+    pub const fn is_tried(&self) -> bool {
+        matches!(self, Form::Compressed { .. } | Form::WithDictionary { .. })
+    }
+
     /// Returns the stored size of a value of `value_bytes` in this form (bytes). Its frame has a header of
     /// `header_bytes`. `stream_bytes` is the length of its compressed stream, or none if there is no stream.
     pub fn stored_bytes(
@@ -177,17 +195,20 @@ pub enum RawReason {
     HighEntropy,
     /// The value was compressed and saved too little.
     DidNotShrink,
+    /// The values of its class saved too little lately, so that this one was not tried.
+    NotTried,
 }
 
 impl RawReason {
     /// Every reason, in the order of its index.
-    pub const ALL: [RawReason; 6] = [
+    pub const ALL: [RawReason; 7] = [
         RawReason::Off,
         RawReason::Small,
         RawReason::Number,
         RawReason::AlreadyCompressed,
         RawReason::HighEntropy,
         RawReason::DidNotShrink,
+        RawReason::NotTried,
     ];
 
     /// Returns the name that metrics use.
@@ -199,6 +220,7 @@ impl RawReason {
             RawReason::AlreadyCompressed => "already_compressed",
             RawReason::HighEntropy => "high_entropy",
             RawReason::DidNotShrink => "did_not_shrink",
+            RawReason::NotTried => "not_tried",
         }
     }
 }
@@ -325,6 +347,14 @@ mod tests {
         assert_eq!(Form::SameFilled(0).stored_bytes(100, 8, None), 9);
         assert_eq!(Form::Wrapped.stored_bytes(100, 8, None), 108);
         assert_eq!(Form::Raw(RawReason::Small).stored_bytes(100, 8, Some(1)), 100);
+    }
+
+    #[test]
+    fn spare_memory_asks_for_a_larger_saving() {
+        let saving_min = |form: FormPolicy| form.with_spare_memory().saving_min;
+        assert_eq!(saving_min(policy()), 0.3);
+        assert_eq!(saving_min(FormPolicy { saving_min: 0.5, ..policy() }), 0.5);
+        assert_eq!(saving_min(FormPolicy { saving_min_spare: 0.0, ..policy() }), 0.1);
     }
 
     #[test]

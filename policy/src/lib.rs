@@ -13,6 +13,7 @@ mod least_cost;
 pub mod least_host_cycles;
 pub mod least_latency;
 pub mod list;
+pub mod payoff;
 pub mod placement;
 pub mod scheduling;
 pub mod software;

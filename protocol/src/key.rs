@@ -139,6 +139,19 @@ fn ends_key(byte: u8) -> bool {
     matches!(byte, b' ' | b'\r' | b'\n' | 0)
 }
 
+/// Appends a key in the URI encoding of memcached's lists and logs: letters, digits and `-._~` stay as they are.
+pub fn uri_encode(key: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in key {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
+            out.push(*byte);
+        } else {
+            let digit = |value: u8| DIGITS[usize::from(value)];
+            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,5 +171,12 @@ mod tests {
         assert!(MetaKey::new(b"two words").is_ok_and(|key| key.is_binary()));
         assert!(MetaKey::new(&[0; 186]).is_ok());
         assert_eq!(MetaKey::new(&[0; 187]), Err(BadKey::Length { len: 187, max: 186 }));
+    }
+
+    #[test]
+    fn keys_are_encoded_as_memcached_encodes_them() {
+        let mut out = Vec::new();
+        uri_encode(b"aZ09-._~ %\x80/", &mut out);
+        assert_eq!(out, b"aZ09-._~%20%25%80%2F");
     }
 }

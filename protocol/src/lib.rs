@@ -25,6 +25,6 @@ pub mod tokens;
 pub use command::Command;
 pub use key::{BadKey, Key, MetaKey};
 pub use meta::{Flags, Meta, MetaFlags};
-pub use parse::{Limits, Parse, parse};
+pub use parse::{Limits, Parse, command_word, parse};
 pub use refusal::Refusal;
 pub use tokens::Tokens;

@@ -30,6 +30,8 @@ pub struct MetaFlags<'a> {
     pub client_flags: u32,
     /// `C`: the CAS that the item must have. Zero accepts any CAS in ma.
     pub compare: Option<u64>,
+    /// `E`: the CAS that the item gets if it is changed or created, instead of one that the store chooses.
+    pub given_cas: Option<u64>,
     /// `D`: the amount by which ma changes the number; 1 if absent.
     pub delta: u64,
     /// `J`: the number with which ma creates an item if `N` is given; 0 if absent.
@@ -84,6 +86,7 @@ impl Default for MetaFlags<'_> {
             recache_s: None,
             client_flags: 0,
             compare: None,
+            given_cas: None,
             delta: 1,
             initial: 0,
             mode: None,

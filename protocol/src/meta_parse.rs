@@ -1,7 +1,7 @@
-//! Parses the lines of meta commands with the flags and the checks of memcached 1.6.18. The order
+//! Parses the lines of meta commands with the flags of memcached 1.6.38 and the checks of 1.6.18. The order
 //! of the checks is memcached's too, because it decides the answer to a line with several errors.
-//! Features of later versions (modes in lower case, the flags `E` and `S`) are refused as 1.6.18
-//! refuses them. Errors of meta commands are never silent.
+//! The flags that 1.6.18 does not have (`E` and `x`) are for the store, which may refuse them.
+//! Errors of meta commands are never silent.
 
 use units::limits::ITEM_OVERHEAD_BYTES;
 
@@ -114,9 +114,9 @@ const OPAQUE_BYTES_MAX: usize = 32;
 const FLAGS_TOO_LONG: &[u8] = b"CLIENT_ERROR options flags too long\r\n";
 const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
 
-/// The flags that 1.6.18 accepts and whose argument it does not read. `P` and `L` belong to the
+/// The flags whose argument is not read. `P` and `L` belong to the
 /// proxy and are ignored.
-const PLAIN: Letters = Letters::from_text(b"lOPLkstcfvhuqI");
+const PLAIN: Letters = Letters::from_text(b"lOPLkstcfvhuqIx");
 
 fn key<'a>(mut arguments: Tokens<'a>) -> Result<(Key<'a>, Tokens<'a>), Refusal<'a>> {
     let token = arguments.next().ok_or(Refusal::line(ERROR))?;
@@ -205,6 +205,7 @@ fn argument_of(
         b'R' => read(&mut flags.recache_s, signed(), BAD_TOKEN),
         b'F' => read(&mut flags.client_flags, number::unsigned_32(argument), earlier),
         b'C' => read(&mut flags.compare, unsigned().map(Some), BAD_TOKEN),
+        b'E' => read(&mut flags.given_cas, unsigned().map(Some), BAD_TOKEN),
         b'J' => {
             read(&mut flags.initial, unsigned(), b"CLIENT_ERROR invalid numeric initial value\r\n")
         }

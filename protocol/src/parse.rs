@@ -99,6 +99,7 @@ fn command<'a>(line: &'a [u8], limits: &Limits) -> Outcome<'a> {
     let mut rest = Tokens::new(line);
     let name = rest.next().unwrap_or_default();
     let store = |verb| classic::store(verb, rest, limits);
+    // A new command also gets its place in `WORDS`.
     match name {
         b"get" | b"bget" => classic::get(rest, false),
         b"set" => store(StoreVerb::Set),
@@ -132,6 +133,49 @@ fn command<'a>(line: &'a [u8], limits: &Limits) -> Outcome<'a> {
     }
 }
 
+/// Returns the name if it is a command's.
+pub fn command_word(name: &[u8]) -> Option<&'static str> {
+    WORDS.iter().find(|word| word.as_bytes() == name).copied()
+}
+
+/// The names of all commands.
+const WORDS: [&str; 34] = [
+    "add",
+    "append",
+    "bget",
+    "cache_memlimit",
+    "cas",
+    "decr",
+    "delete",
+    "extstore",
+    "flush_all",
+    "gat",
+    "gats",
+    "get",
+    "gets",
+    "incr",
+    "lru",
+    "lru_crawler",
+    "ma",
+    "md",
+    "me",
+    "mg",
+    "mn",
+    "ms",
+    "prepend",
+    "quit",
+    "refresh_certs",
+    "replace",
+    "set",
+    "shutdown",
+    "slabs",
+    "stats",
+    "touch",
+    "verbosity",
+    "version",
+    "watch",
+];
+
 fn admin_verb(name: &[u8]) -> Option<AdminVerb> {
     Some(match name {
         b"cache_memlimit" => AdminVerb::CacheMemlimit,
@@ -158,4 +202,24 @@ fn unknown<'a>(name: &[u8], line: &[u8]) -> Refusal<'a> {
         return Refusal::closing(b"");
     }
     Refusal::line(ERROR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_a_command() {
+        let is_known = |line: String| {
+            let parsed = parse(line.as_bytes(), &Limits::default());
+            !matches!(parsed, Parse::Refused { refusal, .. } if refusal.reply == ERROR)
+        };
+        for word in WORDS {
+            let lines = ["", " 1", " k 1", " k 0 0 1", " k 0 0 1 1"];
+            let is_any = lines.iter().any(|rest| is_known(format!("{word}{rest}\r\n")));
+            assert!(is_any, "{word}");
+            assert_eq!(command_word(word.as_bytes()), Some(word));
+        }
+        assert_eq!(command_word(b"nonesuch"), None);
+    }
 }

@@ -164,14 +164,25 @@ pub fn meta_hit(out: &mut Vec<u8>, meta: &Meta<'_>, facts: &ItemFacts) {
 /// Appends mg's answer for a missing item. With `q` it appends nothing.
 pub fn meta_miss(out: &mut Vec<u8>, meta: &Meta<'_>) {
     if !meta.flags.is_quiet() {
-        outcome(out, meta, b"EN", None);
+        outcome(out, meta, b"EN", |_, _| {});
     }
 }
 
-/// Appends ms's answer. `cas` is the CAS of the stored item, or zero if nothing was stored.
-pub fn meta_set(out: &mut Vec<u8>, meta: &Meta<'_>, result: MetaOutcome, cas: u64) {
+/// Appends ms's answer. `cas` is the CAS of the stored item, or zero if nothing was stored. `value_bytes` is the length
+/// of the whole value for the flag `s`, or none if the store does not answer this flag, as memcached before 1.6.3x.
+pub fn meta_set(
+    out: &mut Vec<u8>,
+    meta: &Meta<'_>,
+    result: MetaOutcome,
+    cas: u64,
+    value_bytes: Option<usize>,
+) {
     if result != MetaOutcome::Done || !meta.flags.is_quiet() {
-        outcome(out, meta, result.code(), Some(cas));
+        outcome(out, meta, result.code(), |out, letter| match (letter, value_bytes) {
+            (b'c', _) => flag(out, b'c', cas),
+            (b's', Some(bytes)) => flag(out, b's', bytes),
+            _ => {}
+        });
     }
 }
 
@@ -179,7 +190,7 @@ pub fn meta_set(out: &mut Vec<u8>, meta: &Meta<'_>, result: MetaOutcome, cas: u6
 /// that changed no number, because the item is missing, was not stored, or has another CAS.
 pub fn meta_outcome(out: &mut Vec<u8>, meta: &Meta<'_>, result: MetaOutcome) {
     if result != MetaOutcome::Done || !meta.flags.is_quiet() {
-        outcome(out, meta, result.code(), None);
+        outcome(out, meta, result.code(), |_, _| {});
     }
 }
 
@@ -247,15 +258,11 @@ fn status_of_item(out: &mut Vec<u8>, meta: &Meta<'_>, value_bytes: usize) {
     }
 }
 
-/// Appends the answer of a command that returns no item. It has only the return flags `O` and `k`,
-/// and for ms also `c`.
-fn outcome(out: &mut Vec<u8>, meta: &Meta<'_>, code: &[u8; 2], cas: Option<u64>) {
+/// Appends the answer of a command that returns no item. It has the return flags `O` and `k`, and those that `fact`
+/// writes.
+fn outcome(out: &mut Vec<u8>, meta: &Meta<'_>, code: &[u8; 2], fact: impl Fn(&mut Vec<u8>, u8)) {
     out.extend_from_slice(code);
-    return_flags(out, meta, meta.key.is_binary(), |out, letter| {
-        if let (b'c', Some(cas)) = (letter, cas) {
-            flag(out, b'c', cas);
-        }
-    });
+    return_flags(out, meta, meta.key.is_binary(), fact);
     out.extend_from_slice(CRLF);
 }
 

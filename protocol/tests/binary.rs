@@ -1,5 +1,5 @@
 //! Tests packets of the binary protocol: what is parsed, what is refused and with which answer, and where the next
-//! packet begins. memcached's answers to whole packets are compared in `tests/tests/binary_table.rs`.
+//! packet begins. memcached's answers to whole packets are compared in `tests/tests/command_table.rs`.
 
 use protocol::Limits;
 use protocol::binary::reply::{self, Hit};

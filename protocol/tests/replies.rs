@@ -109,7 +109,7 @@ fn meta_changes_answer_and_keep_quiet_as_memcached() {
     };
     let set = |result| {
         move |out: &mut Vec<u8>, meta: &Meta<'_>| {
-            reply::meta_set(out, meta, result, 0);
+            reply::meta_set(out, meta, result, 0, Some(3));
         }
     };
     let m = &mut memcached;

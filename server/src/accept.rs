@@ -48,7 +48,7 @@ impl Dispatcher {
         if is_among_the_last(&accepted) || !self.connections.enter(protocol) {
             self.counters[worker].commands.rejected_connections.up();
             let _ = match &mut accepted {
-                Accepted::Tcp(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
+                Accepted::Tcp(stream, _, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
                 Accepted::Unix(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
                 // Only memcached's protocol has a message for this. Other clients see a closed connection, and so do
                 // those of TLS, for whom it would have to be encrypted first.
@@ -68,7 +68,7 @@ impl Dispatcher {
 /// reserved for the admin pages and for connections to stores and services.
 fn is_among_the_last(accepted: &Accepted) -> bool {
     let descriptor = match accepted {
-        Accepted::Tcp(stream, _) => stream.as_raw_fd(),
+        Accepted::Tcp(stream, ..) => stream.as_raw_fd(),
         Accepted::Tls(accepted, _) => accepted.socket.as_raw_fd(),
         Accepted::Unix(stream, _) | Accepted::Lane(stream) => stream.as_raw_fd(),
     };
@@ -165,10 +165,11 @@ pub(crate) async fn accept_tcp(
     dispatcher: &Dispatcher,
 ) {
     loop {
-        match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
-            Ok(stream) => {
+        let accepted = listener.accept().await;
+        match accepted.and_then(|(stream, from)| Ok((stream.into_std()?, from))) {
+            Ok((stream, from)) => {
                 prepare_tcp(&stream);
-                dispatcher.dispatch(Accepted::Tcp(stream, protocol));
+                dispatcher.dispatch(Accepted::Tcp(stream, from, protocol));
             }
             Err(error) => dispatcher.errors.pause(&error).await,
         }

@@ -46,5 +46,16 @@ pub(crate) fn watch_certificates(tasks: &mut tokio::task::JoinSet<()>, plan: &Ar
     }
 }
 
+/// Starts the task that reads logins again when their files change, if there are any.
+pub(crate) fn watch_logins(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan>) {
+    if plan.logins.is_used() {
+        let plan = Arc::clone(plan);
+        tasks.spawn(async move {
+            let restarts = &plan.control.restarts_login_watch;
+            keep("login watch", restarts, || plan.logins.watch(&plan.control)).await;
+        });
+    }
+}
+
 /// The time after which the pages of the program that only the start needed are released.
 const START_ENDS_AFTER: Duration = Duration::from_secs(1);

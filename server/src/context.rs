@@ -17,6 +17,7 @@ use crate::access::{Access, Allowances, Origin, TENANT_MAX};
 use crate::backend::Backend;
 use crate::budget::{Budget, Permit};
 use crate::config::{ProtocolName, Services};
+use crate::connection_table::ConnectionTable;
 use crate::counters::Counters;
 use crate::damaged::ExamineLimit;
 use crate::long_keys::{LONG_BYTES, LongKeys};
@@ -28,6 +29,7 @@ use crate::tls::Tls;
 use crate::turns::Turns;
 use crate::upstream::InteractiveLoad;
 use crate::values::Values;
+use crate::watchers::Watchers;
 use crate::worker::ListenerProtocol;
 use device::lane::WatchLane;
 
@@ -63,6 +65,8 @@ pub(crate) struct WorkerContext {
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) connections: Arc<Connections>,
+    pub(crate) connection_table: Arc<ConnectionTable>,
+    pub(crate) watchers: Arc<Watchers>,
     pub(crate) stats: Rc<StatsPages>,
     /// The bytes of values that this worker may hold in flight.
     pub(crate) budget: Budget,
@@ -82,6 +86,10 @@ pub(crate) struct WorkerContext {
     pub(crate) allowances: Allowances,
     /// True if clients may list the items.
     pub(crate) dump: bool,
+    /// True if clients may remove all items at once.
+    pub(crate) flush: bool,
+    /// True if clients may end the process.
+    pub(crate) shutdown_allowed: bool,
     /// The rate limit for examining the existing item after a failed `add`.
     pub(crate) examine_limit: ExamineLimit,
     pub(crate) shutdown: Shutdown,
@@ -163,6 +171,11 @@ pub(crate) struct Shutdown {
 impl Shutdown {
     pub(crate) fn begin_drain(&self) {
         self.draining.set(true);
+        self.wake_all();
+    }
+
+    /// Wakes everybody who watches, to look at what else has changed.
+    pub(crate) fn wake_all(&self) {
         self.waiting.borrow().iter().for_each(|(_, waker)| waker.wake_by_ref());
     }
 

@@ -29,6 +29,19 @@ impl Counter {
         self.0.fetch_add(by, Ordering::Relaxed);
     }
 
+    /// Adds one like [`Counter::add_unshared`].
+    #[inline]
+    pub fn up_unshared(&self) {
+        self.add_unshared(1);
+    }
+
+    /// Adds `by` to a counter that only the calling thread changes, which is several times as fast. A reset by another
+    /// thread in the same nanosecond may be lost.
+    #[inline]
+    pub fn add_unshared(&self, by: u64) {
+        self.0.store(self.read().wrapping_add(by), Ordering::Relaxed);
+    }
+
     /// Sets the value, for gauges.
     pub fn set(&self, now: u64) {
         self.0.store(now, Ordering::Relaxed);
@@ -163,6 +176,12 @@ counters! {
         auth_cmds,
         /// Logins that failed.
         auth_errors,
+        /// Clients that watch events now.
+        log_watchers,
+        /// Lines that watchers did not get because they read too slowly.
+        log_watcher_skipped,
+        /// Lines given to watchers.
+        log_watcher_sent,
     }
 }
 
@@ -299,11 +318,10 @@ counters! {
 counters! {
     /// Counts of requests that run as programs, and of their connections.
     Programs {
-        /// Connections closed at the handshake: it was invalid or its tenant is unknown.
-        hellos_refused,
         /// Requests answered.
         requests_answered,
-        /// Requests that ended their connection, because they were too long, too slow or unreadable.
+        /// Requests that ended their connection, because they were too long, too slow, unreadable or not
+        /// allowed.
         requests_refused,
         /// Requests decoded in software because their trace did not complete.
         received_in_software,
@@ -392,6 +410,12 @@ counters! {
         access_reloads,
         /// Reloads of the rules about clients that failed, so that the old rules stayed.
         access_reloads_failed,
+        /// Files with logins of this process that were read again.
+        login_reloads,
+        /// Such files that were wrong, so that the old login stays.
+        login_reloads_failed,
+        /// Restarts of the task that watches these files.
+        restarts_login_watch,
     }
 }
 
@@ -478,12 +502,13 @@ impl Histogram {
     /// The number of buckets, including the last one, which has no upper bound.
     pub const BUCKETS: usize = 25;
 
-    /// Counts one duration.
+    /// Counts one duration. Only one thread may do so.
+    #[inline]
     pub fn record(&self, duration: Nanos) {
         let micros = duration.0.div_ceil(1_000).max(1);
         let bucket = (u64::BITS - (micros - 1).leading_zeros()) as usize;
-        self.buckets[bucket.min(Self::BUCKETS - 1)].up();
-        self.sum_ns.add(duration.0);
+        self.buckets[bucket.min(Self::BUCKETS - 1)].up_unshared();
+        self.sum_ns.add_unshared(duration.0);
     }
 
     /// Returns the upper bound of a bucket, or `None` for the last bucket.

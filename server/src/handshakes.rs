@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 use crate::accept::Dispatcher;
-use crate::server::{StartError, TcpSocketListener};
+use crate::listeners::TcpSocketListener;
+use crate::server::StartError;
 use crate::supervise::keep;
 use crate::tls;
 use crate::worker::Plan;

@@ -95,7 +95,9 @@ impl HotValues {
         if is_empty || item.value.is_some_and(|stored| !frame::must_wrap(stored)) {
             return None;
         }
-        self.shard(item.cas).read().find(item.cas)
+        // A CAS that a client gave may be that of several values.
+        let version = item.version?;
+        self.shard(version).read().find(version)
     }
 
     /// Counts a read that had to decompress its value, and keeps the value if it is worth more than those that it

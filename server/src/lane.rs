@@ -17,7 +17,7 @@ use std::time::Duration;
 use device::lane::{
     Doorbell, NoResult, Pause, Problem, RESULT_AT, Request, ServedLane, Taken, Ticket,
 };
-use device::{DeviceError, Input, Job, Outcome, Task};
+use device::{DeviceError, Input, Job, Outcome, Task, TenantId};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
@@ -37,25 +37,32 @@ pub(crate) async fn serve(stream: UnixStream, context: Rc<WorkerContext>) {
     let _counted = context.counters.lanes.open.during();
     // A client that the rules do not name counts as refused.
     let Ok(client) = Client::enter(&context, || Origin::from_unix(&stream)) else { return };
-    if let Some(client) = &client
-        && client.check("lane", Rights::COMPRESSION_SERVICE, |_| true).is_err()
-    {
+    if client.as_ref().is_some_and(|client| !may_use_lanes(client)) {
         return;
     }
-    match converse(stream, &context).await {
+    match converse(stream, client, &context).await {
         Ok(()) => tracing::info!("a lane ended"),
         Err(error) => tracing::warn!(%error, "a lane was cut"),
     }
 }
 
-async fn converse(stream: UnixStream, context: &Rc<WorkerContext>) -> Result<(), Box<dyn Error>> {
+/// Checks that the rules let the client use lanes. A refusal is counted and logged.
+fn may_use_lanes(client: &Client) -> bool {
+    client.check("lane", Rights::COMPRESSION_SERVICE, |_| true).is_ok()
+}
+
+async fn converse(
+    stream: UnixStream,
+    client: Option<Rc<Client>>,
+    context: &Rc<WorkerContext>,
+) -> Result<(), Box<dyn Error>> {
     let watch = context.watch_lane.ok_or("there are no lanes here")?;
     let doorbell = watch(stream)?;
     let item_bytes_max = context.limits.item_bytes_max;
     let greeted = tokio::time::timeout(GREETING_MAX, greeted(&*doorbell, item_bytes_max));
     let serving = greeted.await.map_err(|_| "the client did not greet in time")??;
     tracing::info!("a lane opened");
-    let mut lane = Lane::new(serving, context);
+    let mut lane = Lane::new(serving, client, context);
     let mut place = None;
     let ended = poll_fn(|task| lane.poll(task, &*doorbell, &mut place)).await;
     lane.context.shutdown.leave(place);
@@ -77,6 +84,8 @@ async fn greeted(
 struct Lane {
     serving: Box<dyn ServedLane>,
     context: Rc<WorkerContext>,
+    /// The client and its rights, if there are rules.
+    client: Option<Rc<Client>>,
     peer: Peer,
     in_flight: FuturesUnordered<InFlight>,
     /// The number of bytes that the lane holds in total.
@@ -133,12 +142,17 @@ struct Done {
 }
 
 impl Lane {
-    fn new(serving: Box<dyn ServedLane>, context: &Rc<WorkerContext>) -> Self {
+    fn new(
+        serving: Box<dyn ServedLane>,
+        client: Option<Rc<Client>>,
+        context: &Rc<WorkerContext>,
+    ) -> Self {
         let held_bytes = Rc::default();
         let results = Charge::new(context, &held_bytes, 0);
         Self {
             serving,
             context: Rc::clone(context),
+            client,
             peer: Peer::enter(context),
             in_flight: FuturesUnordered::new(),
             held_bytes,
@@ -162,6 +176,7 @@ impl Lane {
             return Poll::Ready(Ok(()));
         }
         self.context.shutdown.watch(place, task.waker());
+        self.check_rights()?;
         let takes = !is_draining && self.turn.is_own();
         let taken = if takes { self.take()? } else { 0 };
         let answered = self.answer(task);
@@ -190,6 +205,16 @@ impl Lane {
             task.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+
+    /// Fails if the rules were replaced, and no longer let the client use lanes.
+    fn check_rights(&self) -> Result<(), Problem> {
+        match &self.client {
+            Some(client) if client.is_outdated() && !may_use_lanes(client) => {
+                Err(Problem::Peer("the rules no longer let its user use lanes".into()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Schedules another poll of the task: at once or, if this turn is used up, after the other tasks.
@@ -306,8 +331,13 @@ impl Lane {
         job.output_offset = RESULT_AT;
         let now = self.context.clock.now();
         job.deadline = request.time_left.map(|left| Nanos(now.0.saturating_add(left.0)));
-        (job.tenant, job.class) = (self.peer.tenant(), request.class);
+        (job.tenant, job.class) = (self.tenant(), request.class);
         Ok((job, held))
+    }
+
+    fn tenant(&self) -> TenantId {
+        let of_role = self.client.as_ref().and_then(|client| client.tenant());
+        of_role.map_or_else(|| self.peer.tenant(), TenantId)
     }
 
     /// Reserves capacity for one more job, or returns `None` if there is no capacity.

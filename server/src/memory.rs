@@ -14,6 +14,8 @@ pub struct MemoryParts {
     pub values: ByteCount,
     /// The limit for the buffers of clients' connections and of connections to stores.
     pub connections: ByteCount,
+    /// The limit for the buffers of TLS: of clients' connections if a listener uses it, and of connections to stores.
+    pub tls: ByteCount,
     /// The limit for the buffers that worker threads keep for the next value.
     pub pools: ByteCount,
     /// The limit for the results that frontends on this host have not read yet.
@@ -45,6 +47,7 @@ impl MemoryParts {
             items: when(url == Ok(StoreUrl::Embedded), config.store.memory),
             values: ByteCount(0),
             connections: ByteCount(connections),
+            tls: tls_memory(config, stores as u64 * threads),
             pools: ByteCount(threads * POOL_RETAINED_MAX.0),
             lanes: ByteCount(0),
             history: when(is_scheduler, config.scheduler.history_bytes_max),
@@ -73,11 +76,12 @@ impl MemoryParts {
     }
 
     /// Returns the parts with their names on the metrics page.
-    pub fn named(&self) -> [(&'static str, ByteCount); 8] {
+    pub fn named(&self) -> [(&'static str, ByteCount); 9] {
         [
             ("items", self.items),
             ("values", self.values),
             ("connections", self.connections),
+            ("tls", self.tls),
             ("pools", self.pools),
             ("lanes", self.lanes),
             ("history", self.history),
@@ -99,6 +103,22 @@ impl MemoryParts {
     /// Returns the bytes of values in flight that one worker thread may hold.
     pub fn values_per_worker(&self, config: &Config) -> ByteCount {
         ByteCount(self.values.0 / config.server.threads.max(1) as u64)
+    }
+}
+
+/// Returns the most memory that TLS takes in a process with `links` links to stores.
+fn tls_memory(config: &Config, links: u64) -> ByteCount {
+    let clients = match config.tls_listeners().next() {
+        Some(_) => config.server.connections_max as u64,
+        None => 0,
+    };
+    let servers = if config.tls_upstreams().next().is_some() { 2 * links } else { 0 };
+    match clients + servers {
+        0 => ByteCount(0),
+        sessions => {
+            let of_sessions = sessions.saturating_mul(tls::CONNECTION_BYTES_MAX as u64);
+            ByteCount(of_sessions.saturating_add(tls::HELD_BYTES_MAX as u64))
+        }
     }
 }
 
@@ -148,6 +168,18 @@ mod tests {
             let parts = MemoryParts::new(&config(ByteCount::mib(mib)));
             assert_eq!(parts.sum(), ByteCount::mib(mib));
         }
+    }
+
+    #[test]
+    fn tls_has_a_part_if_it_is_used() {
+        let mut config = config(ByteCount(0));
+        assert_eq!(MemoryParts::new(&config).tls, ByteCount(0));
+        config.server.listen.push("tls://127.0.0.1:0".to_owned());
+        let clients = config.server.connections_max * tls::CONNECTION_BYTES_MAX;
+        let expected = ByteCount((clients + tls::HELD_BYTES_MAX) as u64);
+        assert_eq!(MemoryParts::new(&config).tls, expected);
+        config.server.memory_max = ByteCount::mib(256);
+        assert_eq!(MemoryParts::new(&config).sum(), ByteCount::mib(256), "values get less");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::config::ReadyWhen;
 use crate::grpc::Health;
-use crate::members::Members;
+use crate::members::{LookupFailure, Members, NameStatus};
 use crate::probe::Findings;
 use crate::supervise::Liveness;
 use crate::worker::{Worker, WorkerMessage};
@@ -132,7 +132,8 @@ impl Readiness {
 }
 
 impl Readiness {
-    /// Returns a line for each server that is out of the ring, and one if the ring has no servers.
+    /// Returns a line for each server that is out of the ring or slow, for each name that is not found, and one if the
+    /// ring has no servers.
     fn out(&self) -> String {
         let mut text = String::new();
         let state = self.members.state();
@@ -140,13 +141,24 @@ impl Readiness {
             text.push_str("\nthe ring has no servers: no name was found");
         }
         for seat in &state.seats {
-            let standing = seat.member.standing();
+            let (name, standing) = (&seat.member.name, seat.member.standing());
             if let Some((reason, why)) = &standing.out {
-                let (name, reason) = (&seat.member.name, reason.name());
+                let reason = reason.name();
                 let since_s = standing.since.elapsed().unwrap_or_default().as_secs();
                 let _ =
                     write!(text, "\n{name} is out of the ring for {since_s} s ({reason}): {why}");
+            } else if let Some(why) = &standing.slow {
+                let _ = write!(text, "\n{name} is slow, and stays in the ring: {why}");
             }
+        }
+        for NameStatus { name, servers, failure } in self.members.names() {
+            let Some(LookupFailure { why, since }) = failure else { continue };
+            let since_s = since.elapsed().unwrap_or_default().as_secs();
+            let kept = match servers {
+                0 => "it has no servers yet".to_owned(),
+                servers => format!("its last servers stay ({servers})"),
+            };
+            let _ = write!(text, "\n{name} is not found for {since_s} s; {kept}: {why}");
         }
         text
     }

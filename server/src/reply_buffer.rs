@@ -77,6 +77,12 @@ impl ReplyBuffer {
         &mut self,
         write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<usize> {
+        if self.sealed.is_empty() {
+            // This is the usual case: all bytes are in one piece.
+            let rest = &self.tail[self.written..];
+            let bytes = write(&[IoSlice::new(&rest[..rest.len().min(CALL_BYTES_MAX)])])?;
+            return self.wrote(bytes);
+        }
         let mut slices = std::array::from_fn::<_, SLICES_MAX, _>(|_| IoSlice::new(&[]));
         let mut count = 0;
         let mut skip = self.written;
@@ -94,6 +100,11 @@ impl ReplyBuffer {
             skip = skip.saturating_sub(piece.len());
         }
         let bytes = write(&slices[..count])?;
+        self.wrote(bytes)
+    }
+
+    /// Records that `bytes` bytes were written. Returns the number of bytes left.
+    fn wrote(&mut self, bytes: usize) -> io::Result<usize> {
         if bytes == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -116,8 +127,12 @@ impl ReplyBuffer {
             self.written = 0;
             self.tail.clear();
             // An idle connection keeps at most one page.
-            self.tail.shrink_to(IDLE_BYTES_MAX);
-            self.sealed.shrink_to(0);
+            if self.tail.capacity() > IDLE_BYTES_MAX {
+                self.tail.shrink_to(IDLE_BYTES_MAX);
+            }
+            if self.sealed.capacity() > 0 {
+                self.sealed.shrink_to(0);
+            }
         }
     }
 

@@ -1,25 +1,22 @@
 //! Starts a server and returns a handle to read its addresses, reload it and drain it.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use device::Device;
 use device::lane::WatchLane;
+use device::{Device, Dictionary};
 use parking_lot::RwLock;
 use store::Embedded;
 use store::embedded::CoarseClock;
 use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
 
-use crate::accept::{
-    AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix, listen_tcp, listen_unix,
-};
+use crate::accept::{AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix};
 use crate::access::Access;
 use crate::admin::{self, Admin};
-use crate::background::{return_memory, watch_certificates, watch_members};
+use crate::background::{return_memory, watch_certificates, watch_logins, watch_members};
 use crate::config::{CompressMode, Config, Services, StoreUrl, convert, split_tls};
 use crate::context::Connections;
 use crate::counters::Counters;
@@ -28,13 +25,15 @@ use crate::dictionaries::{TrainerThread, start_trainer};
 use crate::grpc::Health;
 use crate::handshakes::Handshakes;
 use crate::hot_values::HotValues;
+use crate::listeners::{Listeners, TcpSocketListener, UnixSocketListener, bound};
+use crate::logins::Logins;
 use crate::members::Members;
 use crate::memory::MemoryParts;
-use crate::programs;
 use crate::restart::{self, StoreFile};
 use crate::scheduler::{Reporter, Reporting, Scheduler};
 use crate::supervise::{Liveness, keep};
 use crate::tls::Tls;
+use crate::watchers::Watchers;
 use crate::worker::{ListenerProtocol, Plan, Worker, WorkerMessage};
 
 /// The devices for a server's jobs.
@@ -89,10 +88,10 @@ impl Server {
         let memory = MemoryParts::new(&config);
         config.runtime.inflight_bytes_max = memory.values_per_worker(&config);
         let url = store_url(&config)?;
-        let secrets = programs::secrets(&config.programs)
-            .map_err(|problem| StartError::Config(format!("programs.secrets_file: {problem}")))?;
         let tls = Arc::new(Tls::load(&config).map_err(StartError::Config)?);
         let access = Access::open(&config).map_err(StartError::Config)?;
+        let logins = Logins::open(&config).map_err(StartError::Config)?;
+        logins.warn_if_plain(&config);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let time = CoarseClock::start(Arc::clone(&clock));
         // Nobody can connect while items are loaded, so clients and probes learn that they must wait.
@@ -118,7 +117,8 @@ impl Server {
             policy,
             accelerators,
             hot_values: open_hot_values(&config, opened.store.as_ref(), &time),
-            embedded: opened.store,
+            embedded: opened.store.clone(),
+            spare_memory: Arc::default(),
             dictionaries: opened.dictionaries,
             training: Arc::default(),
             restart: opened.restart,
@@ -126,15 +126,17 @@ impl Server {
             clock,
             counters: (0..threads).map(|_| Arc::new(Counters::default())).collect(),
             runtimes: Arc::default(),
-            secrets: Arc::new(secrets),
             program_metrics: RwLock::default(),
             connections: Arc::new(connections),
+            connection_table: Arc::default(),
+            watchers: Watchers::open(&config.server, opened.store.as_ref()),
             health,
             grpc_others,
             scheduler,
             reporting: Reporting::default(),
             memory,
             access: Arc::new(access),
+            logins,
             long_keys: Arc::default(),
             budgets: RwLock::default(),
             liveness: Arc::new(Liveness::new(threads)),
@@ -299,9 +301,22 @@ impl ServerHandle {
         self.admin.reloaded(config);
     }
 
+    /// Stores new values of the class of `key` with this dictionary, or without any, and trains none any more. It is
+    /// for measurements: the dictionary is in this process only. Returns false if there is no memory for it.
+    pub fn fix_dictionary(&mut self, key: &[u8], dictionary: Option<&Arc<Dictionary>>) -> bool {
+        self.trainer = None;
+        self.plan.dictionaries.fix(key, dictionary)
+    }
+
+    /// Reads the files with the logins of this process again. The result is counted and logged.
+    pub fn reload_logins(&self) {
+        self.plan.logins.reload(&self.plan.control);
+    }
+
     /// Reads the file with the rules about clients again. If it is wrong, the old rules stay.
     pub fn reload_access(&self) {
         self.plan.access.reload(&self.plan.control);
+        self.send_to_all(|| WorkerMessage::Rules);
     }
 
     /// Registers `notify` to be called when a thread of this server ends unexpectedly.
@@ -387,6 +402,7 @@ impl ServerHandle {
             errors: Arc::new(AcceptErrors::new(Arc::clone(&plan.control))),
         };
         plan.members.set_workers(&workers);
+        listeners.enter(&plan.connection_table);
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
         if let Some(file) = &store_file {
             file.take_over().map_err(|error| {
@@ -462,105 +478,6 @@ pub enum StartError {
     Worker(usize),
 }
 
-struct Listeners {
-    admin: Vec<std::net::TcpListener>,
-    tcp: Vec<TcpSocketListener>,
-    unix: Vec<UnixSocketListener>,
-    lanes: Option<std::os::unix::net::UnixListener>,
-}
-
-/// A TCP listener for clients.
-pub(crate) struct TcpSocketListener {
-    pub(crate) listener: std::net::TcpListener,
-    pub(crate) protocol: ListenerProtocol,
-    is_tls: bool,
-}
-
-struct UnixSocketListener {
-    listener: std::os::unix::net::UnixListener,
-    path: PathBuf,
-    protocol: ListenerProtocol,
-}
-
-impl Listeners {
-    fn bind(config: &Config) -> Result<Self, StartError> {
-        let server = &config.server;
-        let listen = |address: &str| {
-            let bound = listen_tcp(split_tls(address).1, server.backlog);
-            bound.map_err(|error| StartError::Listen { address: address.to_owned(), error })
-        };
-        let listen_for = |address: &str, protocol| -> Result<Vec<_>, StartError> {
-            let is_tls = split_tls(address).0;
-            let listeners = listen(address)?.into_iter();
-            Ok(listeners.map(|listener| TcpSocketListener { listener, protocol, is_tls }).collect())
-        };
-        let admin = match server.admin_listen.is_empty() {
-            true => Vec::new(),
-            false => listen(&server.admin_listen)?,
-        };
-        let mut tcp = Vec::new();
-        let mut unix = Vec::new();
-        if Services::from_roles(&server.roles).frontend {
-            for address in &server.listen {
-                tcp.extend(listen_for(address, ListenerProtocol::Memcached)?);
-            }
-            if let Some(path) = &server.unix_socket {
-                unix.push(UnixSocketListener::bind(
-                    path,
-                    server.unix_socket_mode,
-                    ListenerProtocol::Memcached,
-                )?);
-            }
-        }
-        for address in &server.grpc_listen {
-            match address.parse() {
-                Ok(api::Address::Unix(path)) => {
-                    unix.push(UnixSocketListener::bind(
-                        &path,
-                        server.unix_socket_mode,
-                        ListenerProtocol::Grpc,
-                    )?);
-                }
-                Ok(address @ (api::Address::Tcp(_) | api::Address::Tls(_))) => {
-                    tcp.extend(listen_for(&address.to_string(), ListenerProtocol::Grpc)?);
-                }
-                Err(error) => {
-                    return Err(StartError::Config(format!("server.grpc_listen: {error}")));
-                }
-            }
-        }
-        for address in &config.programs.listen {
-            tcp.extend(listen_for(address, ListenerProtocol::Programs)?);
-        }
-        let lane = server.lane_listen.as_ref();
-        let lanes = lane.map(|path| bind_unix(path, server.unix_socket_mode)).transpose()?;
-        if tcp.is_empty() && unix.is_empty() && lanes.is_none() {
-            return Err(StartError::Config(
-                "nowhere to listen: give an address or a socket".into(),
-            ));
-        }
-        Ok(Self { admin, tcp, unix, lanes })
-    }
-}
-
-impl UnixSocketListener {
-    fn bind(path: &Path, mode: u32, protocol: ListenerProtocol) -> Result<Self, StartError> {
-        Ok(Self { listener: bind_unix(path, mode)?, path: path.to_owned(), protocol })
-    }
-}
-
-fn bind_unix(path: &Path, mode: u32) -> Result<std::os::unix::net::UnixListener, StartError> {
-    let address = path.display().to_string();
-    listen_unix(path, mode).map_err(|error| StartError::Listen { address, error })
-}
-
-fn bound<'a>(
-    listeners: impl Iterator<Item = &'a TcpSocketListener>,
-) -> Result<Vec<SocketAddr>, StartError> {
-    let address = |socket: &TcpSocketListener| socket.listener.local_addr();
-    listeners.map(address).collect::<Result<_, _>>().map_err(StartError::Thread)
-}
-
 /// The thread that accepts clients and serves the admin pages. The pages are served until the end.
 struct Control {
     accepting: Option<(oneshot::Sender<()>, mpsc::Receiver<()>)>,
@@ -618,6 +535,7 @@ impl Control {
             }
             shown.spawn(admin::serve(pages, admin, Arc::clone(&dispatcher.errors)));
             watch_certificates(&mut shown, &plan);
+            watch_logins(&mut shown, &plan);
             let mut tasks = accept(tcp, unix, lanes, &dispatcher);
             drop(dispatcher);
             let _ = stopped.await;

@@ -8,39 +8,29 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use policy::RawReason;
 use units::{Clock, Nanos};
 
-use crate::config::{Config, ProtocolName};
+use crate::config::{ClientAuthWord, Config, ProtocolName, TlsVersionWord};
 use crate::context::Connections;
 use crate::counters::Counters;
 use crate::dictionaries::Dictionaries;
 use crate::restart::Restart;
 use crate::session::VERSION;
+use crate::tls::Tls;
 
 /// Composes the pages from the counters of all workers. The sessions of a worker share this value.
 pub(crate) struct StatsPages {
-    counters: Arc<[Arc<Counters>]>,
-    dictionaries: Arc<Dictionaries>,
-    runtimes: Arc<parking_lot::RwLock<Vec<Arc<runtime::Metrics>>>>,
-    connections: Arc<Connections>,
-    config: Arc<Config>,
-    clock: Arc<dyn Clock>,
-    restart: Option<Arc<Restart>>,
+    pub(crate) counters: Arc<[Arc<Counters>]>,
+    pub(crate) dictionaries: Arc<Dictionaries>,
+    pub(crate) runtimes: Arc<parking_lot::RwLock<Vec<Arc<runtime::Metrics>>>>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) restart: Option<Arc<Restart>>,
+    pub(crate) tls: Arc<Tls>,
 }
 
 type Page = Vec<(String, String)>;
 
 impl StatsPages {
-    pub(crate) fn new(
-        counters: Arc<[Arc<Counters>]>,
-        dictionaries: Arc<Dictionaries>,
-        runtimes: Arc<parking_lot::RwLock<Vec<Arc<runtime::Metrics>>>>,
-        connections: Arc<Connections>,
-        config: Arc<Config>,
-        clock: Arc<dyn Clock>,
-        restart: Option<Arc<Restart>>,
-    ) -> Self {
-        Self { counters, dictionaries, runtimes, connections, config, clock, restart }
-    }
-
     /// Returns the page `name`. `stored` is the store's page of that name.
     pub(crate) fn page(&self, name: &str, stored: &[(String, String)]) -> Page {
         match name {
@@ -56,7 +46,7 @@ impl StatsPages {
     pub(crate) fn reset(&self) {
         for counters in self.counters.iter() {
             for (name, counter) in counters.commands.named() {
-                if name != "curr_connections" {
+                if !matches!(name, "curr_connections" | "log_watchers") {
                     counter.reset();
                 }
             }
@@ -90,6 +80,9 @@ impl StatsPages {
         }
         stat("connection_structures", self.connections.open().to_string());
         stat("threads", self.config.server.threads.to_string());
+        if let Some(since) = self.tls.since_loaded() {
+            stat("time_since_server_cert_refresh", since.as_secs().to_string());
+        }
         page.extend(stored.iter().filter(|(name, _)| STORED.contains(&&name[..])).cloned());
         page
     }
@@ -125,11 +118,13 @@ impl StatsPages {
             ("item_size_max", config.store.item_bytes_max.0.to_string()),
             ("maxconns_fast", on(true)),
             ("dump_enabled", on(config.server.dump)),
-            ("flush_enabled", on(true)),
+            ("shutdown_command", on(config.server.shutdown)),
+            ("flush_enabled", on(config.server.flush)),
         ];
         let file =
             config.store.file.as_ref().map(|path| ("memory_file", path.display().to_string()));
-        stats.into_iter().chain(file).map(|(name, value)| (name.to_owned(), value)).collect()
+        let all = stats.into_iter().chain(file).chain(tls_settings(config));
+        all.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn rebate(&self) -> Page {
@@ -197,6 +192,38 @@ impl StatsPages {
         };
         names.map(|(index, name)| (name, sum(index))).collect()
     }
+}
+
+/// Returns memcached's settings of TLS, as far as they exist here.
+fn tls_settings(config: &Config) -> Vec<(&'static str, String)> {
+    let tls = &config.tls;
+    let is_enabled = config.tls_listeners().next().is_some();
+    let mut settings = vec![("ssl_enabled", if is_enabled { "yes" } else { "no" }.to_owned())];
+    if is_enabled {
+        let path = |path: &Option<std::path::PathBuf>| {
+            path.as_ref().map_or_else(|| "NULL".to_owned(), |path| path.display().to_string())
+        };
+        let mode = match tls.client_auth {
+            ClientAuthWord::None => "0",
+            ClientAuthWord::Request => "1",
+            ClientAuthWord::Require => "2",
+        };
+        let version = match tls.min_version {
+            TlsVersionWord::Tls12 => "tlsv1.2",
+            TlsVersionWord::Tls13 => "tlsv1.3",
+        };
+        let ciphers =
+            if tls.ciphers.is_empty() { "NULL".to_owned() } else { tls.ciphers.join(":") };
+        settings.extend([
+            ("ssl_chain_cert", path(&tls.cert_file)),
+            ("ssl_key", path(&tls.key_file)),
+            ("ssl_verify_mode", mode.to_owned()),
+            ("ssl_ciphers", ciphers),
+            ("ssl_ca_cert", path(&tls.ca_file)),
+            ("ssl_min_version", version.to_owned()),
+        ]);
+    }
+    settings
 }
 
 /// Returns memcached's name for the protocols that are served.

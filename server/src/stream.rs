@@ -1,12 +1,15 @@
 //! A connection to a client or a server: TCP, TLS over TCP, or a Unix socket.
 
 use std::io::{self, IoSlice};
-use std::net::IpAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+
+use crate::connection_table::Address;
 
 /// A connected stream.
 #[derive(Debug)]
@@ -18,12 +21,29 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Returns the address of the other end, which a Unix connection does not have.
-    pub(crate) fn peer(&self) -> Option<IpAddr> {
+    /// Returns the number of the file descriptor, by which operators and watchers know the connection.
+    pub(crate) fn descriptor(&self) -> RawFd {
         match self {
-            Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
-            Stream::Tls(stream) => stream.peer_addr().ok().map(|address| address.ip()),
-            Stream::Unix(_) => None,
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Tls(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+
+    /// Returns the address on which this end was reached.
+    pub(crate) fn local_address(&self) -> Address {
+        // A connection that has ended has no address.
+        let tcp = |local: io::Result<SocketAddr>| {
+            Address::Tcp(local.unwrap_or_else(|_| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))))
+        };
+        match self {
+            Stream::Tcp(stream) => tcp(stream.local_addr()),
+            Stream::Tls(stream) => tcp(stream.local_addr()),
+            Stream::Unix(stream) => {
+                let local = stream.local_addr().ok();
+                let path = local.as_ref().and_then(|address| address.as_pathname());
+                Address::Unix(path.map(Into::into))
+            }
         }
     }
 

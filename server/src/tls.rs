@@ -4,21 +4,22 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::tls::{
     Application, Client, ClientAuth, ClientOptions, CredentialError, HandshakeFailure,
     ServerOptions, Session, Version,
 };
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::accept::{Dispatcher, prepare_tcp};
 use crate::config::{ClientAuthWord, Config, TlsConfig, TlsVersionWord};
 use crate::counters;
+use crate::once;
 use crate::worker::{Accepted, ListenerProtocol};
 
 /// The credentials of a process, and the counts of their use.
@@ -28,8 +29,8 @@ pub(crate) struct Tls {
     handshake_max: Duration,
     handshakes_max: usize,
     pub(crate) counters: counters::Tls,
-    /// True after the first plain client was logged.
-    has_logged_plain: AtomicBool,
+    /// The time at which the certificates were loaded.
+    loaded: Mutex<Instant>,
 }
 
 impl Tls {
@@ -52,7 +53,7 @@ impl Tls {
             handshake_max: Duration::from_millis(tls.handshake_timeout_ms),
             handshakes_max: tls.handshakes_max,
             counters: counters::Tls::default(),
-            has_logged_plain: AtomicBool::new(false),
+            loaded: Mutex::new(Instant::now()),
         })
     }
 
@@ -66,6 +67,11 @@ impl Tls {
         self.server.as_ref().map(::tls::Server::expires_unix_s)
     }
 
+    /// Returns the time since the certificate of the listeners was loaded, if there is one.
+    pub(crate) fn since_loaded(&self) -> Option<Duration> {
+        self.server.as_ref().map(|_| self.loaded.lock().elapsed())
+    }
+
     /// Loads all files again, for new connections. Counts and logs the result.
     ///
     /// # Errors
@@ -76,6 +82,7 @@ impl Tls {
         match server.and(client) {
             Ok(()) => {
                 self.counters.reloads.up();
+                *self.loaded.lock() = Instant::now();
                 tracing::info!("certificates loaded again");
                 Ok(())
             }
@@ -89,7 +96,11 @@ impl Tls {
 
     /// Loads the files again whenever they have changed, for as long as the future is polled.
     pub(crate) async fn watch(self: &Arc<Self>) {
+        let mut warned = ExpiryWarning::default();
         loop {
+            if let Some(expires_unix_s) = self.expires_unix_s() {
+                warned.look(expires_unix_s, unix_s());
+            }
             tokio::time::sleep(WATCH_EVERY).await;
             let tls = Arc::clone(self);
             // A disk that hangs must not keep the thread from its other tasks.
@@ -107,6 +118,7 @@ impl Tls {
     pub(crate) async fn handshake(
         &self,
         socket: &tokio::net::TcpStream,
+        from: SocketAddr,
         application: Application,
     ) -> Option<Session> {
         let ended = tokio::time::timeout(self.handshake_max, self.converse(socket, application));
@@ -116,19 +128,32 @@ impl Tls {
                 counters.handshakes.up();
                 return Some(session);
             }
-            Err(_) => counters.failed_timeout.up(),
+            Err(_) => {
+                counters.failed_timeout.up();
+                log_once(from, "a client did not complete its TLS handshake in time", None);
+            }
             Ok(Err(error)) => {
-                match HandshakeFailure::from_error(&error) {
+                let (counter, what) = match HandshakeFailure::from_error(&error) {
                     HandshakeFailure::Plain => {
-                        self.log_plain(socket);
-                        counters.failed_plain.up();
+                        (&counters.failed_plain, "a client speaks without TLS to a TLS port")
                     }
-                    HandshakeFailure::Version => counters.failed_version.up(),
-                    HandshakeFailure::Certificate => counters.failed_certificate.up(),
-                    HandshakeFailure::Closed => counters.failed_closed.up(),
-                    HandshakeFailure::Other => counters.failed_other.up(),
-                }
-                tracing::debug!(%error, "TLS handshake failed");
+                    HandshakeFailure::Version => {
+                        (&counters.failed_version, "a client offers no allowed version of TLS")
+                    }
+                    HandshakeFailure::Certificate => (
+                        &counters.failed_certificate,
+                        "a client's certificate is not accepted, or it does not accept ours",
+                    ),
+                    HandshakeFailure::Closed => {
+                        // Clients that go away, and probes of ports, are no news.
+                        counters.failed_closed.up();
+                        tracing::debug!(%error, "TLS handshake failed");
+                        return None;
+                    }
+                    HandshakeFailure::Other => (&counters.failed_other, "a TLS handshake failed"),
+                };
+                counter.up();
+                log_once(from, what, Some(&error));
             }
         }
         None
@@ -147,16 +172,48 @@ impl Tls {
         }
         Ok(session)
     }
+}
 
-    fn log_plain(&self, socket: &tokio::net::TcpStream) {
-        if !self.has_logged_plain.swap(true, Ordering::Relaxed) {
-            let from = socket.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
-            tracing::warn!(
-                from,
-                "a client speaks without TLS to a TLS port; others are only counted"
-            );
-        }
+/// Logs a refused handshake, once per client and reason.
+fn log_once(from: SocketAddr, what: &'static str, error: Option<&io::Error>) {
+    let peer = from.ip().to_canonical();
+    let error = error.map(ToString::to_string).unwrap_or_default();
+    if once::is_first(Some(peer), what) {
+        tracing::warn!(from = %peer, error, "{what}; more of this client are only counted");
+    } else {
+        tracing::debug!(error, "{what}");
     }
+}
+
+/// The last warning that a certificate expires: which one, and when it was logged (s since the Unix epoch).
+#[derive(Default)]
+struct ExpiryWarning(Option<(i64, i64)>);
+
+impl ExpiryWarning {
+    /// Logs a certificate that expires soon or has expired, once per day. Returns whether it did.
+    fn look(&mut self, expires_unix_s: i64, now_unix_s: i64) -> bool {
+        let left_s = expires_unix_s.saturating_sub(now_unix_s);
+        let was_logged = self.0.is_some_and(|(expires, at)| {
+            expires == expires_unix_s && now_unix_s.saturating_sub(at) < DAY_S
+        });
+        if left_s >= EXPIRES_SOON_S || was_logged {
+            return false;
+        }
+        self.0 = Some((expires_unix_s, now_unix_s));
+        match left_s {
+            1.. => tracing::warn!(
+                days_left = left_s / DAY_S,
+                "the certificate of the TLS listeners expires soon"
+            ),
+            _ => tracing::error!("the certificate of the TLS listeners has expired"),
+        }
+        true
+    }
+}
+
+fn unix_s() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 fn server_options(tls: &TlsConfig) -> Option<ServerOptions> {
@@ -198,7 +255,7 @@ pub(crate) async fn accept(
     loop {
         under_way.make_room(tls).await;
         match listener.accept().await {
-            Ok((socket, _)) => {
+            Ok((socket, from)) => {
                 let (dispatcher, tls) = (dispatcher.clone(), Arc::clone(tls));
                 under_way.start(async move {
                     prepare_tcp(&socket);
@@ -206,10 +263,12 @@ pub(crate) async fn accept(
                         ListenerProtocol::Grpc => Application::Http2,
                         _ => Application::Plain,
                     };
-                    let Some(session) = tls.handshake(&socket, application).await else { return };
+                    let Some(session) = tls.handshake(&socket, from, application).await else {
+                        return;
+                    };
                     match socket.into_std() {
                         Ok(socket) => {
-                            let accepted = TlsAccepted { socket, session };
+                            let accepted = TlsAccepted { socket, from, session };
                             dispatcher.dispatch(Accepted::Tls(Box::new(accepted), protocol));
                         }
                         Err(error) => {
@@ -226,6 +285,8 @@ pub(crate) async fn accept(
 /// A connection after its handshake, which no event loop has yet.
 pub(crate) struct TlsAccepted {
     pub(crate) socket: TcpStream,
+    /// The address of the client.
+    pub(crate) from: SocketAddr,
     pub(crate) session: Session,
 }
 
@@ -271,3 +332,24 @@ const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 /// The time after which a handshake may be given up for another one.
 const SLOW_AFTER: Duration = Duration::from_millis(250);
+
+const DAY_S: i64 = 86_400;
+
+/// The remaining life below which a certificate is logged: two weeks (s).
+const EXPIRES_SOON_S: i64 = 14 * DAY_S;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_expires_soon_is_logged_once_per_day() {
+        let (mut warned, now) = (ExpiryWarning::default(), 1_790_000_000);
+        assert!(!warned.look(now + EXPIRES_SOON_S, now), "not yet");
+        assert!(warned.look(now + EXPIRES_SOON_S, now + 1));
+        assert!(!warned.look(now + EXPIRES_SOON_S, now + DAY_S), "it was logged");
+        assert!(warned.look(now + EXPIRES_SOON_S, now + 1 + DAY_S));
+        assert!(!warned.look(now + 90 * DAY_S, now + 2 * DAY_S), "it was replaced");
+        assert!(warned.look(now + 2 * DAY_S, now + 3 * DAY_S), "it has expired");
+    }
+}

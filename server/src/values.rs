@@ -20,7 +20,7 @@ use units::limits::FRAME_HEADER_BYTES_MAX;
 
 use crate::config::Foreign;
 use crate::counters::Counters;
-use crate::dictionaries::{Exchange, Missing};
+use crate::dictionaries::{Exchange, Missing, Tries};
 use crate::hot_values::{Candidate, HotValue, HotValues};
 
 /// One worker's conversion between logical and stored values.
@@ -51,6 +51,22 @@ pub(crate) struct Rules {
     pub(crate) frame_version: FrameVersion,
     /// The longest value that is stored with a dictionary (bytes). It is 0 if none is.
     pub(crate) dictionary_value_bytes_max: usize,
+}
+
+impl Rules {
+    /// Returns the form for a value. Values of a class that saved too little lately are rarely tried.
+    fn choose(&self, value: &[u8], has_dictionary: bool, tries: Option<&Tries>) -> Form {
+        let form = match has_dictionary {
+            true => self.form.choose_with_dictionary(value),
+            false => self.form.choose(value),
+        };
+        match tries {
+            Some(tries) if form.is_tried() && !tries.is_due() => {
+                self.form.uncompressed(value, RawReason::NotTried)
+            }
+            _ => form,
+        }
+    }
 }
 
 /// A value from a client: a slice of the read buffer, a separate pool buffer, or a part of a message.
@@ -125,8 +141,8 @@ impl<'a> Reading<'a> {
     }
 
     /// A client's read of this version of an item.
-    pub(crate) fn with_version(key: &'a [u8], cas: u64) -> Self {
-        Self { cas: Some(cas), ..Self::new(key) }
+    pub(crate) fn with_version(key: &'a [u8], version: Option<u64>) -> Self {
+        Self { cas: version, ..Self::new(key) }
     }
 }
 
@@ -197,17 +213,19 @@ impl Values {
         if self.0.raw || is_dictionary(key, body.as_slice()) {
             return body.into_stored();
         }
-        let rules = *self.0.rules.borrow();
+        let mut rules = *self.0.rules.borrow();
+        let is_spare = self.0.dictionaries.has_spare_memory();
+        if is_spare {
+            rules.form = rules.form.with_spare_memory();
+        }
         let original_bytes = body.as_slice().len();
         let class = match (1..=rules.dictionary_value_bytes_max).contains(&original_bytes) {
             true => self.0.dictionaries.class(key, body.as_slice()),
             false => None,
         };
         let dictionary = class.as_ref().and_then(|class| class.dictionary());
-        let form = match dictionary {
-            Some(_) => rules.form.choose_with_dictionary(body.as_slice()),
-            None => rules.form.choose(body.as_slice()),
-        };
+        let tries = class.as_ref().map(|class| class.tries(is_spare));
+        let form = rules.choose(body.as_slice(), dictionary.is_some(), tries);
         let counters = &self.0.counters.values;
         let stored = match form {
             Form::Raw(reason) => self.raw(body, reason),
@@ -231,11 +249,14 @@ impl Values {
                 self.compress(key, body, coding, Limits { stored_bytes_max, deadline }).await
             }
         };
-        if let Some(class) = class {
+        if let Some(class) = &class {
+            if form.is_tried() {
+                class.tries(is_spare).record(stored.as_slice().len() < original_bytes);
+            }
             class.count_stored(stored.as_slice().len());
         }
-        counters.logical_bytes_written.add(original_bytes as u64);
-        counters.stored_bytes_written.add(stored.as_slice().len() as u64);
+        counters.logical_bytes_written.add_unshared(original_bytes as u64);
+        counters.stored_bytes_written.add_unshared(stored.as_slice().len() as u64);
         stored
     }
 
@@ -270,7 +291,7 @@ impl Values {
                 Logical::Unreadable
             }
             Inspected::Foreign => {
-                counters.read_foreign.up();
+                counters.read_foreign.up_unshared();
                 Logical::Value(stored)
             }
             Inspected::Invalid(reason) => {
@@ -282,8 +303,8 @@ impl Values {
             }
         };
         if let Logical::Value(value) = &logical {
-            counters.stored_bytes_read.add(stored_bytes);
-            counters.logical_bytes_read.add(value.len() as u64);
+            counters.stored_bytes_read.add_unshared(stored_bytes);
+            counters.logical_bytes_read.add_unshared(value.len() as u64);
         }
         logical
     }
@@ -298,9 +319,9 @@ impl Values {
             && !self.forbids(stored);
         if is_plain {
             let counters = &self.0.counters.values;
-            counters.read_foreign.up();
-            counters.stored_bytes_read.add(stored.len() as u64);
-            counters.logical_bytes_read.add(stored.len() as u64);
+            counters.read_foreign.up_unshared();
+            counters.stored_bytes_read.add_unshared(stored.len() as u64);
+            counters.logical_bytes_read.add_unshared(stored.len() as u64);
         }
         is_plain
     }
@@ -387,7 +408,7 @@ impl Values {
     }
 
     fn raw<'a>(&self, body: Body<'a>, reason: RawReason) -> Stored<'a> {
-        self.0.counters.raw[reason as usize].up();
+        self.0.counters.raw[reason as usize].up_unshared();
         body.into_stored()
     }
 

@@ -2,6 +2,7 @@
 //! is passed to a worker stays there.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::access::{Access, Allowances};
 use crate::backend::{Backend, Cluster, LinkParts, Local};
 use crate::budget::Budget;
 use crate::config::{Config, FallbackName, Services, StoreUrl, convert};
+use crate::connection_table::ConnectionTable;
 use crate::context::{Connections, Shutdown, WorkerContext};
 use crate::counters::{Control, Counters};
 use crate::damaged::ExamineLimit;
@@ -29,15 +31,17 @@ use crate::dictionaries::{Dictionaries, Exchange, ExchangeRequest, TrainerCounte
 use crate::grpc::{self, Health};
 use crate::hot_values::HotValues;
 use crate::lane;
+use crate::logins::Logins;
 use crate::long_keys::LongKeys;
 use crate::members::{Members, RingState};
 use crate::memory::{MemoryParts, POOL_RETAINED_MAX};
 use crate::probe::{self, Findings};
-use crate::programs::{self, ProgramService, Secrets};
+use crate::programs::{self, ProgramService};
 use crate::restart::Restart;
 use crate::scheduler::{Reporting, Scheduler};
 use crate::server::Platform;
 use crate::session::{self, Edits};
+use crate::spare_memory::SpareMemory;
 use crate::stats::StatsPages;
 use crate::stream::Stream;
 use crate::supervise::{Liveness, keep};
@@ -45,6 +49,7 @@ use crate::tls::{Tls, TlsAccepted};
 use crate::turns::Turns;
 use crate::upstream::{InteractiveLoad, Limits};
 use crate::values::{ReadLimits, Values};
+use crate::watchers::Watchers;
 
 /// The shared parts from which all workers are created.
 pub(crate) struct Plan {
@@ -59,6 +64,8 @@ pub(crate) struct Plan {
     /// The number of devices after software that are accelerators or compression services.
     pub(crate) accelerators: usize,
     pub(crate) embedded: Option<Arc<Embedded>>,
+    /// Whether the embedded store has memory to spare.
+    pub(crate) spare_memory: Arc<SpareMemory>,
     /// The servers of the ring.
     pub(crate) members: Arc<Members>,
     pub(crate) hot_values: Option<Arc<HotValues>>,
@@ -71,11 +78,11 @@ pub(crate) struct Plan {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
     pub(crate) runtimes: Arc<RwLock<Vec<Arc<runtime::Metrics>>>>,
-    /// The secrets of the tenants whose requests run as programs.
-    pub(crate) secrets: Arc<Secrets>,
     /// The counters of the executors of programs. Empty if there are no executors.
     pub(crate) program_metrics: RwLock<Vec<Arc<TraceMetrics>>>,
     pub(crate) connections: Arc<Connections>,
+    pub(crate) connection_table: Arc<ConnectionTable>,
+    pub(crate) watchers: Arc<Watchers>,
     pub(crate) health: Health,
     /// The routes of gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
@@ -85,6 +92,8 @@ pub(crate) struct Plan {
     pub(crate) reporting: Reporting,
     /// The rules about clients.
     pub(crate) access: Arc<Access>,
+    /// The logins of this process.
+    pub(crate) logins: Logins,
     /// Keys whose values are known to be long.
     pub(crate) long_keys: Arc<LongKeys>,
     /// The limits on the memory of each part of the process.
@@ -102,6 +111,8 @@ pub(crate) enum WorkerMessage {
     Reload(Arc<Config>),
     /// Replaces the list of the ring's servers.
     Ring(Arc<RingState>),
+    /// Tells that the rules about clients were replaced.
+    Rules,
     /// Replaces the placement policy.
     Policy(Arc<dyn Policy>),
     /// Asks which servers of the ring answer.
@@ -114,7 +125,8 @@ pub(crate) enum WorkerMessage {
 
 /// An accepted connection that is sent to a worker. It is not yet registered with an event loop.
 pub(crate) enum Accepted {
-    Tcp(std::net::TcpStream, ListenerProtocol),
+    /// The address is that of the client.
+    Tcp(std::net::TcpStream, SocketAddr, ListenerProtocol),
     Tls(Box<TlsAccepted>, ListenerProtocol),
     Unix(std::os::unix::net::UnixStream, ListenerProtocol),
     Lane(std::os::unix::net::UnixStream),
@@ -123,7 +135,7 @@ pub(crate) enum Accepted {
 impl Accepted {
     pub(crate) fn protocol(&self) -> ListenerProtocol {
         match self {
-            Accepted::Tcp(_, protocol)
+            Accepted::Tcp(_, _, protocol)
             | Accepted::Tls(_, protocol)
             | Accepted::Unix(_, protocol) => *protocol,
             Accepted::Lane(_) => ListenerProtocol::Lane,
@@ -261,6 +273,8 @@ async fn attend(
                         cluster.set_ring(&ring);
                     }
                 }
+                // Other connections look at the rules with each command.
+                Some(WorkerMessage::Rules) => context.shutdown.wake_all(),
                 Some(WorkerMessage::Policy(policy)) => context.runtime.set_policy(policy),
                 Some(WorkerMessage::Probe(tell)) => {
                     beat();
@@ -275,20 +289,22 @@ async fn attend(
                 Some(WorkerMessage::Serve(Accepted::Lane(stream))) => {
                     sessions.spawn_local(lane::serve(stream, Rc::clone(&context)));
                 }
-                Some(WorkerMessage::Serve(Accepted::Tcp(stream, protocol))) => {
+                Some(WorkerMessage::Serve(Accepted::Tcp(stream, from, protocol))) => {
                     let stream = tokio::net::TcpStream::from_std(stream);
-                    begin(stream.map(Stream::Tcp), protocol, &context, &mut sessions);
+                    let stream = stream.map(|stream| (Stream::Tcp(stream), Some(from)));
+                    begin(stream, protocol, &context, &mut sessions);
                 }
                 Some(WorkerMessage::Serve(Accepted::Tls(accepted, protocol))) => {
-                    let TlsAccepted { socket, session } = *accepted;
+                    let TlsAccepted { socket, from, session } = *accepted;
                     let stream = tokio::net::TcpStream::from_std(socket);
                     let stream = stream.map(|socket| ::tls::Stream::new(socket, session));
-                    let stream = stream.map(|stream| Stream::Tls(Box::new(stream)));
+                    let stream = stream.map(|stream| (Stream::Tls(Box::new(stream)), Some(from)));
                     begin(stream, protocol, &context, &mut sessions);
                 }
                 Some(WorkerMessage::Serve(Accepted::Unix(stream, protocol))) => {
                     let stream = tokio::net::UnixStream::from_std(stream);
-                    begin(stream.map(Stream::Unix), protocol, &context, &mut sessions);
+                    let stream = stream.map(|stream| (Stream::Unix(stream), None));
+                    begin(stream, protocol, &context, &mut sessions);
                 }
             },
         }
@@ -297,20 +313,20 @@ async fn attend(
 
 /// Starts a task that serves a connection.
 fn begin(
-    stream: std::io::Result<Stream>,
+    stream: std::io::Result<(Stream, Option<SocketAddr>)>,
     protocol: ListenerProtocol,
     context: &Rc<WorkerContext>,
     sessions: &mut tokio::task::JoinSet<()>,
 ) {
     match (stream, protocol) {
-        (Ok(stream), ListenerProtocol::Memcached) => {
-            sessions.spawn_local(session::serve(stream, Rc::clone(context)));
+        (Ok((stream, from)), ListenerProtocol::Memcached) => {
+            sessions.spawn_local(session::serve(stream, from, Rc::clone(context)));
         }
-        (Ok(stream), ListenerProtocol::Grpc) => {
-            sessions.spawn_local(grpc::serve(stream, Rc::clone(context)));
+        (Ok((stream, from)), ListenerProtocol::Grpc) => {
+            sessions.spawn_local(grpc::serve(stream, from, Rc::clone(context)));
         }
-        (Ok(stream), ListenerProtocol::Programs) => {
-            sessions.spawn_local(programs::serve(stream, Rc::clone(context)));
+        (Ok((stream, from)), ListenerProtocol::Programs) => {
+            sessions.spawn_local(programs::serve(stream, from, Rc::clone(context)));
         }
         // A lane arrives as `Accepted::Lane` and not as a stream.
         (Ok(_), ListenerProtocol::Lane) => context.connections.leave(protocol),
@@ -372,6 +388,8 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             idle_timeout: idle_timeout(config),
             counters: Arc::clone(&counters),
             connections: Arc::clone(&plan.connections),
+            connection_table: Arc::clone(&plan.connection_table),
+            watchers: Arc::clone(&plan.watchers),
             stats: Rc::clone(&stats),
             budget: budget.clone(),
             inflight_bytes_max: config.runtime.inflight_bytes_max,
@@ -383,6 +401,8 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             access: Arc::clone(&plan.access),
             allowances: Allowances::default(),
             dump: config.server.dump,
+            flush: config.server.flush,
+            shutdown_allowed: config.server.shutdown,
             examine_limit: ExamineLimit::default(),
             shutdown: Shutdown::default(),
             tls: Arc::clone(&plan.tls),
@@ -400,15 +420,16 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
 }
 
 fn stats_pages(plan: &Plan) -> StatsPages {
-    StatsPages::new(
-        Arc::clone(&plan.counters),
-        Arc::clone(&plan.dictionaries),
-        Arc::clone(&plan.runtimes),
-        Arc::clone(&plan.connections),
-        Arc::clone(&plan.config),
-        Arc::clone(&plan.clock),
-        plan.restart.clone(),
-    )
+    StatsPages {
+        counters: Arc::clone(&plan.counters),
+        dictionaries: Arc::clone(&plan.dictionaries),
+        runtimes: Arc::clone(&plan.runtimes),
+        connections: Arc::clone(&plan.connections),
+        config: Arc::clone(&plan.config),
+        clock: Arc::clone(&plan.clock),
+        restart: plan.restart.clone(),
+        tls: Arc::clone(&plan.tls),
+    }
 }
 
 fn values(
@@ -466,8 +487,7 @@ fn program_service(
     if config.listen.is_empty() {
         return None;
     }
-    let secrets = Arc::clone(&plan.secrets);
-    let programs = ProgramService::new(config, secrets, runtime, Arc::clone(&plan.clock), index);
+    let programs = ProgramService::new(config, runtime, Arc::clone(&plan.clock), index);
     plan.program_metrics.write().push(programs.metrics());
     Some(Rc::new(programs))
 }
@@ -498,12 +518,14 @@ fn backend(
         // A frame exceeds its value by at most its header.
         value_bytes_max: config.store.item_bytes_max.as_usize() + FRAME_SLACK_BYTES,
         held_bytes_max: config.runtime.inflight_bytes_max,
+        login: plan.logins.store.clone(),
         clock: Arc::clone(&plan.clock),
     };
     match (&plan.url, &plan.embedded) {
         (StoreUrl::Embedded, Some(embedded)) => {
             let (embedded, hot) = (Arc::clone(embedded), plan.hot_values.clone());
-            Backend::Local(Local::new(embedded, plan.time.clone(), hot))
+            let spare_memory = Arc::clone(&plan.spare_memory);
+            Backend::Local(Local::new(embedded, plan.time.clone(), hot, spare_memory))
         }
         (StoreUrl::Embedded, None) => unreachable!("the plan makes the embedded store it names"),
         (StoreUrl::Memcached(_) | StoreUrl::Grpc(_), _) => {
@@ -523,6 +545,7 @@ async fn sweep(local: &Local) {
     loop {
         tick.tick().await;
         local.sweep();
+        local.measure();
     }
 }
 

@@ -13,7 +13,7 @@ use api::Address;
 use bytes::Bytes;
 use device::{
     Capabilities, Codec, Completion, Device, DeviceError, Dialect, Input, Job, Level, Outcome,
-    Pool, Queue, Refused, Software, Task, TenantId, Waiting,
+    Pool, Queue, Refused, RefusedReason, Software, Task, TenantId, Waiting,
 };
 use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
 use parking_lot::{Condvar, Mutex};
@@ -368,6 +368,44 @@ fn a_drain_answers_jobs_and_ends_idle_lanes() {
         };
         wait_until("the lane is over", refused);
     }
+}
+
+#[test]
+fn a_reload_of_the_rules_closes_lanes_without_the_right() {
+    let gate = Gate::new(true);
+    let rules = |right: &str| {
+        let uid = rustix::process::getuid().as_raw();
+        format!(
+            "[roles.frontend]\ncommands = [\"{right}\"]\ntenant = 5\n\
+             [[unix]]\nuid = {uid}\nrole = \"frontend\"\n"
+        )
+    };
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let write = |right| std::fs::write(file.path(), rules(right)).expect("it is written");
+    write("compression-service");
+    let service = Service::start(&gate, |config| {
+        config.server.access_file = Some(file.path().to_owned());
+    });
+    let pool = Pool::heap(ByteCount(0));
+    let mut client = service.client(&pool);
+    assert_eq!(client.outcomes(1), [DONE]);
+    assert_eq!(gate.tenants(), [5], "the role's");
+    let running = service.running.as_ref().expect("runs");
+    // New rules with the same right close nothing.
+    running.reload_access();
+    client.submit(job(&pool, 0, 1_000));
+    assert_eq!(client.outcomes(1), [DONE]);
+    write("read");
+    running.reload_access();
+    // The lane is idle, and is closed all the same.
+    let refused = || {
+        client.poll();
+        let submitted = client.queue.try_submit(job(&pool, 0, 1_000));
+        submitted.is_err_and(|refused| refused.reason == RefusedReason::Lost)
+    };
+    wait_until("the lane is over", refused);
+    wait_until("the service has no lane", || service.metric("rebate_lanes ") == 0);
+    assert_eq!(service.metric("rebate_access_refused_total{reason=\"rights\"}"), 1);
 }
 
 #[test]

@@ -1,20 +1,22 @@
 //! Tests the example service of programs over sockets: all kinds of requests, device faults, invalid peers, interrupted
 //! connections, and the end of the server. No device fault may lose a request.
 
+mod authority;
+
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use device::{
-    Capabilities, Device, DeviceError, FaultPlan, Faulty, Queue, Software, TenantId, Waiting,
-};
-use server::config::{PolicyName, RoleName};
-use server::programs::{CallError, ProgramClient};
+use authority::Authority;
+use device::{Capabilities, Device, DeviceError, FaultPlan, Faulty, Queue, Software, Waiting};
+use server::config::{ClientAuthWord, PolicyName, RoleName};
+use server::programs::ProgramClient;
 use server::{Config, Devices, Server, ServerHandle};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::LocalSet;
 use units::{ByteCount, Nanos};
 
@@ -23,20 +25,44 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 const ANSWERED: &str = "rebate_program_requests_total{result=\"answered\"}";
 
-const SECRETS: [(u16, &str); 2] = [(7, "the secret of seven"), (8, "the secret of eight")];
+/// The callers, by the subjects of their certificates. `nine` may only read items.
+const RULES: &str = r#"
+[roles.seven]
+commands = ["programs-service"]
+tenant = 7
+[roles.eight]
+commands = ["programs-service"]
+tenant = 8
+[roles.nine]
+commands = ["read"]
+[[certificates]]
+name = "CN=seven"
+role = "seven"
+[[certificates]]
+name = "CN=eight"
+role = "eight"
+[[certificates]]
+name = "CN=nine"
+role = "nine"
+"#;
 
 struct Service {
     running: ServerHandle,
-    _folder: tempfile::TempDir,
+    authority: Authority,
 }
 
 /// Starts a service with one thread, software and perhaps a device that is offered every job first.
 fn start(other: Option<Arc<dyn Device>>, change: impl FnOnce(&mut Config)) -> Service {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("secrets");
-    let lines: String = SECRETS.map(|(tenant, secret)| format!("{tenant} {secret}\n")).concat();
-    std::fs::write(&path, lines).expect("it is written");
+    let authority = Authority::new();
+    for name in ["seven", "eight", "nine"] {
+        authority.sign(name);
+    }
+    std::fs::write(authority.path("access.toml"), RULES).expect("it is written");
     let mut config = Config::default();
+    config.tls.cert_file = Some(authority.sign("service"));
+    config.tls.ca_file = Some(authority.path("ca.pem"));
+    config.tls.client_auth = ClientAuthWord::Request;
+    config.server.access_file = Some(authority.path("access.toml"));
     config.server.roles = vec![RoleName::Programs];
     config.server.admin_listen = "127.0.0.1:0".to_owned();
     config.server.threads = 1;
@@ -44,18 +70,26 @@ fn start(other: Option<Arc<dyn Device>>, change: impl FnOnce(&mut Config)) -> Se
         PolicyName::Named(policy::NamedPolicy::find("async-offload").expect("it is listed"));
     config.runtime.offload_bytes_min = ByteCount(0);
     config.runtime.job_timeout_ms = 60_000;
-    config.programs.listen = vec!["127.0.0.1:0".to_owned()];
-    config.programs.secrets_file = Some(path);
+    config.programs.listen = vec!["tls://127.0.0.1:0".to_owned()];
     change(&mut config);
     let software: Arc<dyn Device> = Arc::new(Software::default());
     let all: Vec<_> = [software].into_iter().chain(other).collect();
     let devices = Devices { accelerators: all.len() - 1, all };
-    Service { running: Server::start(config, devices).expect("it starts"), _folder: folder }
+    Service { running: Server::start(config, devices).expect("it starts"), authority }
 }
 
 impl Service {
     fn address(&self) -> SocketAddr {
         self.running.program_addresses()[0]
+    }
+
+    /// Opens a connection of a caller, which sends what the caller of the test likes.
+    fn connect(&self, name: &str) -> Peer {
+        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let executor = executor.expect("tokio starts");
+        let (client, to) = (self.authority.client(Some(name)), self.address().to_string());
+        let stream = executor.block_on(client.connect(&to, tls::Application::Plain));
+        Peer { stream: stream.expect("it listens"), executor }
     }
 
     /// Returns the samples of the metrics page.
@@ -88,22 +122,48 @@ impl Service {
     }
 }
 
-/// Runs `body` with a client of this tenant.
-fn calling<T>(address: SocketAddr, tenant: u16, body: impl AsyncFnOnce(ProgramClient) -> T) -> T {
-    calling_with(address, tenant, SECRETS[usize::from(tenant) - 7].1, body)
+/// A connection with TLS, and what moves its bytes.
+struct Peer {
+    stream: tls::Stream,
+    executor: tokio::runtime::Runtime,
+}
+
+impl Peer {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.executor.block_on(async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        })
+    }
+
+    /// Reads to the end of the connection.
+    fn read_to_end(&mut self) -> (io::Result<()>, Vec<u8>) {
+        let mut heard = Vec::new();
+        let read = self.executor.block_on(async {
+            let read = self.stream.read_to_end(&mut heard);
+            tokio::time::timeout(TIMEOUT, read).await.expect("it ends")
+        });
+        (read.map(drop), heard)
+    }
+}
+
+/// Runs `body` with a client that has the certificate of `name`.
+fn calling<T>(service: &Service, name: &str, body: impl AsyncFnOnce(ProgramClient) -> T) -> T {
+    let credentials = service.authority.client((!name.is_empty()).then_some(name));
+    calling_with(service.address(), &credentials, body)
 }
 
 fn calling_with<T>(
     address: SocketAddr,
-    tenant: u16,
-    secret: &str,
+    credentials: &tls::Client,
     body: impl AsyncFnOnce(ProgramClient) -> T,
 ) -> T {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
     LocalSet::new().block_on(&executor.expect("tokio starts"), async {
         let within = Nanos::secs(TIMEOUT.as_secs());
-        let client = ProgramClient::connect(address, TenantId(tenant), secret.as_bytes(), within);
-        body(client.await.expect("it listens and knows the tenant")).await
+        let address = address.to_string();
+        let client = ProgramClient::connect(&address, credentials, within);
+        body(client.await.expect("it listens")).await
     })
 }
 
@@ -124,7 +184,7 @@ fn wrapped(plan: FaultPlan) -> Option<Arc<dyn Device>> {
 #[test]
 fn requests_and_answers_of_every_kind_come_through() {
     let service = start(wrapped(FaultPlan::default()), |config| config.programs.due_us = 1);
-    calling(service.address(), 7, async |client| {
+    calling(&service, "seven", async |client| {
         for number in [0, 1, 100, 1_000] {
             for compress in [false, true] {
                 echoes(&client, number, compress).await;
@@ -163,10 +223,12 @@ fn requests_and_answers_of_every_kind_come_through() {
 fn callers_side_by_side_get_their_own_answers() {
     let service = start(None, |config| config.server.threads = 2);
     let address = service.address();
+    let credentials = ["seven", "eight"].map(|name| service.authority.client(Some(name)));
     thread::scope(|scope| {
         for caller in 0..8_usize {
+            let credentials = &credentials[caller % 2];
             scope.spawn(move || {
-                calling(address, 7 + caller as u16 % 2, async |client| {
+                calling_with(address, credentials, async |client| {
                     for number in 0..5 {
                         echoes(&client, 100 * caller + number, number % 2 == 0).await;
                     }
@@ -228,7 +290,7 @@ fn no_request_is_lost_whatever_a_device_does() {
             config.runtime.job_timeout_ms = 30;
             config.runtime.verify_every = 1;
         });
-        calling(service.address(), 7, async |client| {
+        calling(&service, "seven", async |client| {
             for number in 0..12 {
                 echoes(&client, 20 * number, true).await;
             }
@@ -248,12 +310,13 @@ fn no_request_is_lost_whatever_a_device_does() {
 fn a_request_without_capacity_is_done_in_software() {
     let hang = FaultPlan { hang_every: 1, ..FaultPlan::default() };
     let service = start(wrapped(hang), |config| config.programs.live_max = 1);
-    let address = service.address();
+    let (address, credentials) = (service.address(), service.authority.client(Some("seven")));
     thread::scope(|scope| {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         // The job of this call never completes.
+        let credentials = &credentials;
         let hanging = scope.spawn(move || {
-            calling(address, 7, async |client| {
+            calling_with(address, credentials, async |client| {
                 tokio::select! {
                     answer = client.call("echo", "{}", false) => panic!("{answer:?}"),
                     _ = ended => {}
@@ -261,7 +324,7 @@ fn a_request_without_capacity_is_done_in_software() {
             });
         });
         service.await_metric("rebate_programs_tenant_live{tenant=\"7\"}", 1.0);
-        calling(address, 8, async |client| echoes(&client, 100, true).await);
+        calling(&service, "eight", async |client| echoes(&client, 100, true).await);
         let metrics = service.metrics();
         assert_eq!(metrics["rebate_programs_refused_total{cause=\"full\"}"], 2.0);
         assert_eq!(metrics["rebate_program_by_hand_total{message=\"request\"}"], 1.0);
@@ -271,48 +334,30 @@ fn a_request_without_capacity_is_done_in_software() {
     });
 }
 
-/// Returns the handshake bytes of a client of the tenant.
-fn hello(tenant: u16) -> Vec<u8> {
-    [b"RBT\x01", &tenant.to_be_bytes()[..], &[9; 32]].concat()
-}
-
-/// Returns whether the service closes the connection after sending at most its random bytes.
-fn is_cut_off(address: SocketAddr, said: &[u8]) -> bool {
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+/// Returns whether the service closes the connection of a caller after these bytes, without an answer.
+fn is_cut_off(service: &Service, said: &[u8]) -> bool {
+    let mut peer = service.connect("seven");
     // The service may close the connection before it has read everything.
-    let _ = stream.write_all(said);
-    let mut heard = Vec::new();
-    let ended = stream.read_to_end(&mut heard);
-    let is_reset = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
-    ended.err().is_none_or(is_reset) && [0, 32].contains(&heard.len())
+    let _ = peer.send(said);
+    let (ended, heard) = peer.read_to_end();
+    let is_reset = |error: io::Error| error.kind() == io::ErrorKind::ConnectionReset;
+    ended.err().is_none_or(is_reset) && heard.is_empty()
 }
 
 #[test]
-fn whoever_is_no_caller_is_cut_off() {
+fn requests_that_are_none_are_cut_off() {
     let service = start(None, |config| config.programs.payload_bytes_max = ByteCount::kib(4));
-    let address = service.address();
-    let hellos = "rebate_program_hellos_refused_total";
-    for said in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 100], hello(9)] {
-        assert!(is_cut_off(address, &said), "{said:?}");
-    }
-    service.await_metric(hellos, 3.0);
     let message = |bytes: usize| {
         let length = u32::try_from(bytes).expect("small").to_be_bytes();
-        [hello(7), length.to_vec(), vec![0x5A; bytes.min(10_000)]].concat()
+        [length.to_vec(), vec![0x5A; bytes.min(10_000)]].concat()
     };
     // The lengths are: empty, below and at the size of a nonce and a tag, not encrypted, and above the limit.
     for bytes in [0, 27, 28, 4_096, 4_097, u32::MAX as usize] {
-        assert!(is_cut_off(address, &message(bytes)), "{bytes}");
+        assert!(is_cut_off(&service, &message(bytes)), "{bytes}");
     }
     service.await_metric("rebate_program_requests_total{result=\"refused\"}", 6.0);
-    calling_with(address, 7, "another secret than seven's", async |client| {
-        let error = client.call("echo", "{}", false).await.expect_err("keys differ");
-        assert!(matches!(error, CallError::Trace(_)), "{error}");
-        assert!(error.to_string().contains("the peer is gone"), "{error}");
-    });
     // Other callers are served as before. The service ends the connection of a request that is too long.
-    calling(address, 7, async |client| {
+    calling(&service, "seven", async |client| {
         echoes(&client, 10, true).await;
         let error = client.call("echo", request(1_000), false).await.expect_err("too long");
         assert!(error.to_string().contains("the peer is gone"), "{error}");
@@ -321,18 +366,57 @@ fn whoever_is_no_caller_is_cut_off() {
 }
 
 #[test]
+fn only_callers_whose_role_may_call_are_served() {
+    let service = start(None, |_| {});
+    for name in ["nine", "", "seven"] {
+        calling(&service, name, async |client| {
+            let answer = client.call("echo", "{}", false).await;
+            assert_eq!(answer.is_ok(), name == "seven", "{name:?}: {answer:?}");
+        });
+    }
+    let refused = |reason: &str| format!("rebate_access_refused_total{{reason=\"{reason}\"}}");
+    service.await_metric(&refused("rights"), 1.0);
+    service.await_metric(&refused("unauthenticated"), 1.0);
+    // A certificate of another authority ends the handshake.
+    let other = Authority::new();
+    other.sign("seven");
+    std::fs::copy(service.authority.path("ca.pem"), other.path("ca.pem")).expect("copied");
+    calling_with(service.address(), &other.client(Some("seven")), async |client| {
+        let error = client.call("echo", "{}", false).await.expect_err("nobody signed it");
+        assert!(error.to_string().contains("the peer is gone"), "{error}");
+    });
+    service.await_metric("rebate_tls_handshakes_failed_total{reason=\"certificate\"}", 1.0);
+    // Bytes without TLS.
+    let mut plain = TcpStream::connect(service.address()).expect("it listens");
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it reads");
+    service.await_metric("rebate_tls_handshakes_failed_total{reason=\"plain\"}", 1.0);
+}
+
+#[test]
+fn a_reload_of_the_rules_ends_the_right_to_call() {
+    let service = start(None, |_| {});
+    calling(&service, "seven", async |client| {
+        echoes(&client, 3, false).await;
+        let rules = RULES.replacen("[\"programs-service\"]", "[\"stats\"]", 1);
+        std::fs::write(service.authority.path("access.toml"), rules).expect("it is written");
+        service.running.reload_access();
+        let error = client.call("echo", "{}", false).await.expect_err("it has no right");
+        assert!(error.to_string().contains("the peer is gone"), "{error}");
+    });
+    calling(&service, "eight", async |client| echoes(&client, 3, false).await);
+}
+
+#[test]
 fn connections_that_end_in_the_middle_leave_nothing() {
     let hang = FaultPlan { hang_every: 1, ..FaultPlan::default() };
     // The timeout is longer than a pause of the machine. The last request below waits for it, too.
     let service = start(wrapped(hang), |config| config.runtime.job_timeout_ms = 10_000);
-    let address = service.address();
-    for part in [1, 5, 38, 40, 60] {
-        let whole = [hello(7), 100_u32.to_be_bytes().to_vec(), vec![0; 100]].concat();
-        let mut stream = TcpStream::connect(address).expect("it listens");
-        stream.write_all(&whole[..part]).expect("it reads");
+    for part in [0, 1, 4, 60] {
+        let whole = [100_u32.to_be_bytes().to_vec(), vec![0; 100]].concat();
+        service.connect("seven").send(&whole[..part]).expect("it reads");
     }
     // The caller of this request goes away while a device has the request.
-    calling(address, 7, async |client| {
+    calling(&service, "seven", async |client| {
         let call = client.call("echo", "{}", false);
         let taken = async {
             while service.metric("rebate_programs_live") != 1.0 {
@@ -346,7 +430,7 @@ fn connections_that_end_in_the_middle_leave_nothing() {
     });
     service.await_metric("rebate_connections{state=\"open\"}", 0.0);
     service.await_metric("rebate_programs_live", 0.0);
-    calling(address, 7, async |client| echoes(&client, 3, false).await);
+    calling(&service, "seven", async |client| echoes(&client, 3, false).await);
 }
 
 #[test]
@@ -355,12 +439,10 @@ fn a_slow_message_loses_the_memory_that_another_needs() {
         config.runtime.inflight_bytes_max = ByteCount::mib(1);
         config.programs.payload_bytes_max = ByteCount::mib(1);
     });
-    let mut slow = TcpStream::connect(service.address()).expect("it listens");
-    slow.write_all(&hello(7)).expect("a hello");
-    slow.read_exact(&mut [0; 32]).expect("the service's own");
-    slow.write_all(&[&(1_u32 << 20).to_be_bytes()[..], &[0; 100]].concat()).expect("a part");
+    let mut slow = service.connect("seven");
+    slow.send(&[&(1_u32 << 20).to_be_bytes()[..], &[0; 100]].concat()).expect("a part");
     let asked = Instant::now();
-    calling(service.address(), 8, async |client| echoes(&client, 100, true).await);
+    calling(&service, "eight", async |client| echoes(&client, 100, true).await);
     // Without other peers that wait for memory, the slow one could take 10 s for its message.
     assert!(asked.elapsed() < Duration::from_secs(9), "{:?}", asked.elapsed());
     service.await_metric("rebate_program_requests_total{result=\"refused\"}", 1.0);
@@ -369,7 +451,7 @@ fn a_slow_message_loses_the_memory_that_another_needs() {
 #[test]
 fn whoever_is_silent_for_too_long_is_cut_off() {
     let service = start(None, |config| config.server.idle_timeout_s = 1);
-    calling(service.address(), 7, async |client| {
+    calling(&service, "seven", async |client| {
         echoes(&client, 3, false).await;
         service.await_metric("rebate_connections{state=\"open\"}", 0.0);
     });
@@ -384,31 +466,14 @@ fn a_drain_answers_requests_under_way() {
     assert!(matches!(device.capabilities().waiting, Waiting::Polled { .. }));
     let service = start(Some(device), |_| {});
     let address = service.address();
-    let mut idle = TcpStream::connect(address).expect("it listens");
-    idle.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-    idle.write_all(&hello(8)).expect("a hello");
-    idle.read_exact(&mut [0; 32]).expect("the service's own");
+    let mut idle = service.connect("eight");
+    let credentials = service.authority.client(Some("seven"));
     let in_flight = thread::spawn(move || {
-        calling(address, 7, async |client| echoes(&client, 5, false).await);
+        calling_with(address, &credentials, async |client| echoes(&client, 5, false).await);
     });
     service.await_metric("rebate_programs_live", 1.0);
     assert!(service.running.drain(TIMEOUT), "nothing was cut");
     in_flight.join().expect("it is answered");
-    assert_eq!(idle.read(&mut [0]).expect("it is ended"), 0);
+    assert!(idle.read_to_end().1.is_empty());
     assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
-}
-
-#[test]
-fn secrets_that_cannot_be_read_refuse_the_start() {
-    let mut config = Config::default();
-    config.server.roles = vec![RoleName::Programs];
-    config.programs.listen = vec!["127.0.0.1:0".to_owned()];
-    config.programs.secrets_file = Some("/nonexistent/secrets".into());
-    let devices = Devices { all: vec![Arc::new(Software::default())], accelerators: 0 };
-    let error = Server::start(config, devices).err().expect("there is no such file");
-    let said = error.to_string();
-    assert!(
-        said.starts_with("programs.secrets_file: /nonexistent/secrets: No such file"),
-        "{said}"
-    );
 }

@@ -3,6 +3,7 @@
 //! binary.
 
 pub mod answer;
+pub mod authority;
 pub mod bystander;
 pub mod client;
 pub mod http;
@@ -16,6 +17,7 @@ pub mod table;
 use std::time::Duration;
 
 pub use answer::{Answer, Ending, shown};
+pub use authority::Authority;
 pub use bystander::{Bystander, MemoryWatch};
 pub use client::Client;
 pub use harness::{Port, Process, poll_for};

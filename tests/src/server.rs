@@ -62,6 +62,7 @@ impl Server {
                 process.printed("listening on ")
             })
             .unwrap_or_else(|error| panic!("{error}"))
+            .trim_start_matches("tls://")
             .parse()
             .unwrap_or_else(|error| panic!("`listening on` without an address: {error}"));
         let admin = process.printed("admin on ").and_then(|text| text.parse().ok());
@@ -110,6 +111,19 @@ impl Server {
         let text = String::from_utf8_lossy(&answer.bytes).into_owned();
         let line = format!("STAT {name} ");
         text.lines().find_map(|found| found.strip_prefix(&line))?.trim().parse().ok()
+    }
+
+    /// Returns a server that a test has started itself, once `address` says where it listens.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn listening(
+        mut process: Process,
+        address: impl Fn(&Process) -> Option<SocketAddr>,
+    ) -> Self {
+        let found = process.await_ready(TIMEOUT, "an address", address);
+        let addr = found.unwrap_or_else(|error| panic!("{error}"));
+        Self::accepting(process, addr, None)
     }
 
     fn accepting(mut process: Process, addr: SocketAddr, admin: Option<SocketAddr>) -> Self {

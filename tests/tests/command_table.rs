@@ -1,17 +1,18 @@
-//! Runs the command table on memcached and on every configuration of Rebate. The answers must be equal, byte for byte.
-//! The rows are in `table/`. Each run takes the answers from memcached again.
+//! Runs the tables of commands and of packets on memcached and on every configuration of Rebate. The answers must be
+//! equal, byte for byte. The rows are in `table/`. Each run takes the answers from memcached again.
 
 mod services;
 
 use std::sync::OnceLock;
 
 use rebate_tests::answer::Ending;
+use rebate_tests::client::Speech;
 use rebate_tests::runner::{self, Outcome};
 use rebate_tests::table::{self, Row};
 use rebate_tests::{Server, shown};
 use services::Service;
 
-const TABLES: [&str; 8] = [
+const TEXT: [&str; 9] = [
     include_str!("table/classic.txt"),
     include_str!("table/errors.txt"),
     include_str!("table/values.txt"),
@@ -20,38 +21,64 @@ const TABLES: [&str; 8] = [
     include_str!("table/pipeline.txt"),
     include_str!("table/meta_get.txt"),
     include_str!("table/meta_set.txt"),
+    include_str!("table/meta_other.txt"),
 ];
-const META_OTHER: &str = include_str!("table/meta_other.txt");
+const BINARY: &str = include_str!("table/binary.txt");
 
 /// Enough memory that nothing is evicted while the table runs.
 const MEMORY: [&str; 2] = ["-m", "512"];
 
-/// Returns the rows and memcached's answers, which are taken once for all tests of this binary.
-fn reference() -> &'static (Vec<Row>, Vec<Vec<Outcome>>) {
-    static REFERENCE: OnceLock<(Vec<Row>, Vec<Vec<Outcome>>)> = OnceLock::new();
-    REFERENCE.get_or_init(|| {
-        let texts = TABLES.iter().chain([&META_OTHER]);
-        let rows = table::with_keys(texts.flat_map(|text| table::parse(text)).collect());
+/// The rows of one protocol and memcached's answers to them.
+struct Reference {
+    speech: Speech,
+    rows: Vec<Row>,
+    answers: Vec<Vec<Outcome>>,
+}
+
+impl Reference {
+    fn new(speech: Speech, texts: &[&str]) -> Self {
+        let rows = texts.iter().flat_map(|text| table::parse(text)).collect();
+        let rows = table::with_keys(rows);
         let memcached = Server::memcached(&MEMORY);
-        let answers = runner::run(memcached.addr(), &rows);
-        (rows, answers)
+        let answers = runner::run_in(memcached.addr(), &rows, speech);
+        Self { speech, rows, answers }
+    }
+
+    fn check(&self, configuration: &str, server: &Server) {
+        let Self { speech, rows, answers } = self;
+        let ours = runner::run_in(server.addr(), rows, *speech);
+        let mismatches = runner::mismatches(rows, configuration, answers, &ours);
+        for mismatch in &mismatches {
+            println!("{}", mismatch.0);
+        }
+        let (wrong, all) = (mismatches.len(), rows.len());
+        assert!(wrong == 0, "{configuration}: {wrong} of {all} rows differ from memcached");
+    }
+}
+
+/// Returns the references of both protocols, which are made once for all tests of this binary.
+fn references() -> &'static [Reference; 2] {
+    static REFERENCES: OnceLock<[Reference; 2]> = OnceLock::new();
+    REFERENCES.get_or_init(|| {
+        [Reference::new(Speech::Text, &TEXT), Reference::new(Speech::Packets, &[BINARY])]
     })
 }
 
+/// Runs the commands on a server.
 fn check(configuration: &str, server: &Server) {
-    let (rows, answers) = reference();
-    let ours = runner::run(server.addr(), rows);
-    let mismatches = runner::mismatches(rows, configuration, answers, &ours);
-    for mismatch in &mismatches {
-        println!("{}", mismatch.0);
-    }
-    let (wrong, all) = (mismatches.len(), rows.len());
-    assert!(wrong == 0, "{configuration}: {wrong} of {all} rows differ from memcached");
+    let [commands, _] = references();
+    commands.check(configuration, server);
+}
+
+/// Runs the packets on a server.
+fn check_packets(configuration: &str, server: &Server) {
+    let [_, packets] = references();
+    packets.check(configuration, server);
 }
 
 #[test]
 fn every_row_ends_in_an_answer_or_a_close() {
-    let (rows, answers) = reference();
+    let [Reference { rows, answers, .. }, _] = references();
     let steps =
         rows.iter().zip(answers).flat_map(|(row, steps)| steps.iter().map(move |s| (row, s)));
     let hanging = steps.filter(|(_, step)| step.answer.ending == Ending::TimedOut);
@@ -122,4 +149,33 @@ fn memcached_behind_a_store_service_without_compression_answers_as_memcached() {
 fn the_embedded_store_behind_a_service_answers_as_memcached() {
     let service = Service::start("store", 0, &["--store", "embedded"]);
     check("embedded-grpc", &before(&service, "on"));
+}
+
+#[test]
+fn monolith_answers_packets_as_memcached() {
+    check_packets("embedded-monolith", &Server::rebate_memcached(&MEMORY));
+}
+
+#[test]
+fn embedded_store_answers_packets_as_memcached() {
+    check_packets("embedded-off", &Server::rebate_serve("embedded", "off", &[]));
+}
+
+#[test]
+fn memcached_store_with_compression_answers_packets_as_memcached() {
+    let store = Server::memcached(&MEMORY);
+    check_packets("store-on", &Server::rebate_serve(&store.as_store(), "on", &[]));
+}
+
+#[test]
+fn memcached_store_without_compression_answers_packets_as_memcached() {
+    let store = Server::memcached(&MEMORY);
+    check_packets("store-off", &Server::rebate_serve(&store.as_store(), "off", &[]));
+}
+
+#[test]
+fn memcached_behind_a_store_service_answers_packets_as_memcached() {
+    let store = Server::memcached(&MEMORY);
+    let service = Service::start("store", 0, &["--store", &store.as_store()]);
+    check_packets("store-on-grpc", &before(&service, "on"));
 }

@@ -86,7 +86,7 @@ fn metric_names_are_as_recorded() {
     let file = format!("store.file={}", folder.path().join("items").display());
     let common = ["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
     let grpc = ["--grpc-listen", "127.0.0.1:0"];
-    let address = store.as_store();
+    let address = format!("{},dns+{}", store.as_store(), store.addr());
     let mut names = BTreeSet::new();
     // The servers of a ring appear after the first request to them.
     for (more, last) in
@@ -104,6 +104,25 @@ fn metric_names_are_as_recorded() {
     }
     let all: String = names.into_iter().map(|name| name + "\n").collect();
     assert_recorded("metric_names.txt", &all);
+}
+
+#[test]
+fn alerts_name_only_metrics_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect("a file of the repository");
+    let rules = read("deploy/alerts.yaml");
+    let documented = read("docs/operating/metrics.md");
+    let is_part_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words = rules.split(|letter| !is_part_of_name(letter));
+    let metrics: BTreeSet<&str> = words.filter(|word| word.starts_with("rebate_")).collect();
+    assert!(metrics.len() > 10, "{metrics:?}");
+    let is_documented = |name: &&str| documented.contains(&format!("`{name}`"));
+    let unknown: Vec<_> = metrics.into_iter().filter(|name| !is_documented(name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?} in no row of docs/operating/metrics.md");
+    let explained = read("docs/operating/alerts.md");
+    let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let unexplained: Vec<_> = alerts.filter(|alert| !explained.contains(alert)).collect();
+    assert!(unexplained.is_empty(), "{unexplained:?} not in docs/operating/alerts.md");
 }
 
 #[test]

@@ -148,7 +148,15 @@ fn damage_gives_an_empty_start_that_serves() {
 #[test]
 fn saving_and_loading_need_no_second_copy() {
     let folder = Folder::new();
-    let mut server = start(&folder.file(), &["-m", "32"]);
+    let start = || {
+        let mut command = rebate_command();
+        command.args(["memcached", "-p", "-1", "-l", "127.0.0.1", "-U", "0", "-u", "root"]);
+        command.args(["-t", "2", "-m", "32", "-e"]).arg(folder.file());
+        // The memory of a training, which may run at any time, is not of interest here.
+        command.env("REBATE_VALUES__DICTIONARIES", "false");
+        Server::rebate_with(&mut command, Stdio::piped())
+    };
+    let mut server = start();
     let mut client = server.client();
     for key in 0..20_000 {
         let value = noise(key);
@@ -165,7 +173,7 @@ fn saving_and_loading_need_no_second_copy() {
         server.exited()
     });
     assert!(most < filled + SPARE_BYTES, "saving took {most} bytes with {filled} held");
-    let server = start(&folder.file(), &["-m", "32"]);
+    let server = start();
     assert_eq!(server.stat("curr_items"), Some(20_001));
     let loaded = peak_bytes(server.id()).expect("it runs");
     assert!(loaded < filled + SPARE_BYTES, "loading took {loaded} bytes, filling {filled}");

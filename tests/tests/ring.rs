@@ -215,8 +215,10 @@ fn a_stopped_server_leaves_the_ring_and_returns() {
 #[test]
 fn a_slow_server_leaves_the_ring_and_returns() {
     let mut proxy = None;
-    let ring =
-        Ring::start_with(&[], |server| proxy.insert(SlowProxy::start(server)).addr.to_string());
+    let settings = ["--set", "store.lost_keys=miss"];
+    let ring = Ring::start_with(&settings, |server| {
+        proxy.insert(SlowProxy::start(server)).addr.to_string()
+    });
     let delay_ms = proxy.expect("a proxy").delay_ms;
     let (_, others) = ring.keys();
     let reader = Reader::start(ring.rebate.addr(), others);
@@ -224,6 +226,29 @@ fn a_slow_server_leaves_the_ring_and_returns() {
     ring.await_out("latency");
     delay_ms.store(0, Ordering::SeqCst);
     ring.await_back();
+    reader.assert_no_errors();
+}
+
+#[test]
+fn a_slow_server_is_named_and_stays_where_errors_are_wanted() {
+    let mut proxy = None;
+    let ring =
+        Ring::start_with(&[], |server| proxy.insert(SlowProxy::start(server)).addr.to_string());
+    let delay_ms = proxy.expect("a proxy").delay_ms;
+    let (slow, others) = ring.keys();
+    let reader = Reader::start(ring.rebate.addr(), others);
+    delay_ms.store(300, Ordering::SeqCst);
+    let is_slow =
+        |slow: f64| (ring.sum("rebate_ring_server_slow{") == slow && ring.is_in()).then_some(());
+    assert!(poll_for(OUT_LIMIT, || is_slow(1.0)).is_some(), "{}", ring.metrics());
+    let ready = page(ring.rebate.admin().expect("admin pages"), "/readyz").expect("a page");
+    let named = format!("{} is slow, and stays in the ring", ring.name);
+    assert!(ready.0 == 200 && ready.1.contains(&named), "{ready:?}");
+    ring.rebate.await_printed("a server of the ring is slow").expect("a line in the log");
+    let value = ring.rebate.client().get(&slow[0]);
+    assert_eq!(value, Ok(Some(slow[0].clone().into_bytes())), "a late answer");
+    delay_ms.store(0, Ordering::SeqCst);
+    assert!(poll_for(BACK_LIMIT, || is_slow(0.0)).is_some(), "{}", ring.metrics());
     reader.assert_no_errors();
 }
 
@@ -570,6 +595,50 @@ fn a_name_may_be_found_after_the_start() {
     assert!(ready.0 == 503 && ready.1.contains("no servers"), "{ready:?}");
     dns.set(Some(&[port]));
     await_servers(&rebate, &[port]);
+}
+
+#[test]
+fn a_name_that_is_never_found_holds_up_no_change() {
+    let servers = [Server::memcached(&[]), Server::memcached(&[])];
+    let [a, b] = servers.each_ref().map(Server::addr);
+    let dns = Dns::start(&[]);
+    dns.set(None);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let write = |list: &str| {
+        let text = format!(
+            "[store]\nurl = \"memcached://{list}\"\nresolver = \"{}\"\nresolve_every_s = 1\n",
+            dns.addr
+        );
+        std::fs::write(file.path(), text).expect("the file can be written");
+    };
+    write(&a.to_string());
+    let path = file.path().display().to_string();
+    let listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+    let rebate = Server::rebate(&[&["serve", "--config", &path], &listen[..]].concat());
+    await_servers(&rebate, &[a.port()]);
+    write(&format!("{a},{b},dnssrv+cache.test."));
+    rebate.signal(Signal::HUP);
+    await_servers(&rebate, &[a.port(), b.port()]);
+    let ready = page(rebate.admin().expect("admin pages"), "/readyz").expect("a page");
+    let said = "dnssrv+cache.test. is not found for ";
+    assert!(ready.0 == 200 && ready.1.contains(said), "{ready:?}");
+    assert!(ready.1.contains("; it has no servers yet: "), "{ready:?}");
+    let found = "rebate_ring_name_found{name=\"dnssrv+cache.test.\"} 0";
+    assert!(metrics_of(&rebate).contains(found), "{}", metrics_of(&rebate));
+    rebate.await_printed("a name of the ring was not found").expect("a line in the log");
+    write("dnssrv+cache.test.");
+    rebate.signal(Signal::HUP);
+    let await_count = |parts: &[&str], count: f64| {
+        let is_there = || (sum(&metrics_of(&rebate), parts) >= count).then_some(());
+        assert!(poll_for(TIMEOUT, is_there).is_some(), "{parts:?}: {}", metrics_of(&rebate));
+    };
+    await_count(&["rebate_config_reloads_total{", "success"], 2.0);
+    let failures = ["rebate_ring_lookups_total{", "failure"];
+    await_count(&failures, sum(&metrics_of(&rebate), &failures) + 2.0);
+    await_servers(&rebate, &[a.port(), b.port()]);
+    dns.set(Some(&[b.port()]));
+    await_servers(&rebate, &[b.port()]);
+    rebate.await_printed("a name of the ring is found again").expect("a line in the log");
 }
 
 #[test]

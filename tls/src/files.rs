@@ -68,7 +68,8 @@ struct Stamp {
 }
 
 impl Stamps {
-    pub(crate) fn of<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Self {
+    /// Returns the state of these files now.
+    pub fn of<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Self {
         let stamp = |path: &PathBuf| -> io::Result<Stamp> {
             let there = path.metadata()?;
             Ok(Stamp {

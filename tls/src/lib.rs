@@ -18,7 +18,9 @@ pub use error::{CredentialError, HandshakeFailure};
 pub use files::Stamps;
 pub use identity::Identity;
 pub use server::{ClientAuth, Server, ServerOptions, Version, suite_names};
-pub use session::{Session, Wire};
+pub use session::{
+    CONNECTION_BYTES_MAX, EXPORTED_KEY_BYTES, HELD_BYTES_MAX, Session, Wire, held_bytes,
+};
 pub use stream::{Stream, handshake};
 
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustls::{Connection, HandshakeKind, ServerConnection};
 
@@ -29,6 +30,9 @@ pub struct Session {
     tls: Connection,
     /// The number of bytes that the caller wrote, that are encrypted and not yet reported as written.
     owed: usize,
+    /// The encrypted bytes that are not sent yet, and the part of them that is counted in [`HELD_BYTES`].
+    unsent: usize,
+    counted: usize,
     /// True if there may be decrypted bytes that were not read.
     may_have_more: bool,
     /// True if the buffer of rustls may have grown since it was last reduced.
@@ -45,6 +49,8 @@ impl Session {
         Self {
             tls,
             owed: 0,
+            unsent: 0,
+            counted: 0,
             may_have_more: false,
             has_grown: false,
             has_begun: false,
@@ -104,6 +110,16 @@ impl Session {
     /// Returns whether the handshake resumed an earlier session.
     pub fn is_resumed(&self) -> bool {
         self.tls.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// Returns a key that only both ends of this session have (RFC 5705 and RFC 8446, section 7.5). Each label has its
+    /// own key.
+    ///
+    /// # Errors
+    /// Returns an error before the end of the handshake.
+    pub fn export_key(&self, label: &str) -> io::Result<[u8; EXPORTED_KEY_BYTES]> {
+        let key = [0; EXPORTED_KEY_BYTES];
+        self.tls.export_keying_material(key, label.as_bytes(), None).map_err(invalid)
     }
 
     /// Returns whether decrypted bytes may be waiting, so that the next read need not wait for the wire.
@@ -243,7 +259,7 @@ impl Session {
         if self.owed > 0 {
             return Ok(std::mem::take(&mut self.owed));
         }
-        self.owed = self.tls.writer().write_vectored(slices)?;
+        self.owed = self.encrypt(slices)?;
         self.flush(wire)?;
         Ok(std::mem::take(&mut self.owed))
     }
@@ -254,7 +270,7 @@ impl Session {
     /// Returns `WouldBlock` if earlier bytes are not sent yet, and any error that ends the connection.
     pub fn push(&mut self, slices: &[IoSlice<'_>], wire: &impl Wire) -> io::Result<usize> {
         self.flush(wire)?;
-        let bytes = self.tls.writer().write_vectored(slices)?;
+        let bytes = self.encrypt(slices)?;
         match self.flush(wire) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             _ => Ok(bytes),
@@ -266,12 +282,39 @@ impl Session {
     /// # Errors
     /// Returns `WouldBlock` if the wire does not accept all of them, and any error that ends the connection.
     pub fn flush(&mut self, wire: &impl Wire) -> io::Result<()> {
+        let flushed = self.send(wire);
+        self.count();
+        flushed
+    }
+
+    fn send(&mut self, wire: &impl Wire) -> io::Result<()> {
         while self.tls.wants_write() {
-            if self.tls.write_tls(&mut Sink(wire))? == 0 {
+            let sent = self.tls.write_tls(&mut Sink(wire))?;
+            if sent == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
+            self.unsent = self.unsent.saturating_sub(sent);
         }
+        self.unsent = 0;
         Ok(())
+    }
+
+    /// Encrypts as many bytes as may be held. While many bytes wait in all sessions, that is one record.
+    fn encrypt(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let is_much = HELD_BYTES.load(Ordering::Relaxed) > HELD_BYTES_MAX;
+        let limit = if is_much { RECORD_BYTES_MAX } else { SEND_BYTES_MAX };
+        self.tls.set_buffer_limit(Some(limit));
+        let bytes = self.tls.writer().write_vectored(slices)?;
+        self.unsent += bytes + bytes.div_ceil(RECORD_BYTES_MAX) * RECORD_OVERHEAD_BYTES;
+        Ok(bytes)
+    }
+
+    /// Counts what the wire did not accept. Nothing is counted if it accepts everything at once.
+    fn count(&mut self) {
+        if self.unsent != self.counted {
+            HELD_BYTES.fetch_add(self.unsent.wrapping_sub(self.counted), Ordering::Relaxed);
+            self.counted = self.unsent;
+        }
     }
 
     /// Tells the peer that no more bytes follow, if the wire accepts that at once.
@@ -279,6 +322,21 @@ impl Session {
         self.tls.send_close_notify();
         let _ = self.flush(wire);
     }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.unsent = 0;
+        self.count();
+    }
+}
+
+/// The encrypted bytes of all sessions that their peers have not taken.
+static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the encrypted bytes of all sessions of this process that their peers have not taken yet.
+pub fn held_bytes() -> usize {
+    HELD_BYTES.load(Ordering::Relaxed)
 }
 
 thread_local! {
@@ -312,6 +370,9 @@ impl Read for Nothing {
     }
 }
 
+/// The length of a key that [`Session::export_key`] returns: that of a key of AES-256.
+pub const EXPORTED_KEY_BYTES: usize = 32;
+
 /// The content types of a record with a handshake message, and of one with an alert (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
 const ALERT: u8 = 21;
@@ -329,3 +390,14 @@ const BUFFER_BYTES_MIN: usize = 4 << 10;
 
 /// The most bytes that are encrypted before they are sent: four of the longest records, in one call of the system.
 const SEND_BYTES_MAX: usize = 64 << 10;
+
+/// The longest record (bytes), and what its header and its tag add at most.
+const RECORD_BYTES_MAX: usize = 16 << 10;
+const RECORD_OVERHEAD_BYTES: usize = 32;
+
+/// The encrypted bytes that all sessions may hold before each of them gets room for one record only. Together with
+/// [`CONNECTION_BYTES_MAX`] this bounds the memory of TLS.
+pub const HELD_BYTES_MAX: usize = 4 << 20;
+
+/// The most memory of one session (bytes): the state and the buffers of rustls for a partial record in each direction.
+pub const CONNECTION_BYTES_MAX: usize = 44 << 10;

@@ -5,12 +5,14 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::session::EXPORTED_KEY_BYTES;
 use crate::{Identity, Session, Wire};
 
 /// A TLS connection after its handshake. Dropping it tells the peer that no more bytes follow.
@@ -50,12 +52,28 @@ impl Stream {
         self.session.borrow().identity().cloned()
     }
 
+    /// Returns a key that only both ends of this connection have, see [`Session::export_key`].
+    ///
+    /// # Errors
+    /// Returns an error of rustls.
+    pub fn export_key(&self, label: &str) -> io::Result<[u8; EXPORTED_KEY_BYTES]> {
+        self.session.borrow().export_key(label)
+    }
+
     /// Returns the address of the other end.
     ///
     /// # Errors
     /// Returns the system's error if the connection has ended.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.peer_addr()
+    }
+
+    /// Returns the address of this end.
+    ///
+    /// # Errors
+    /// Returns the system's error if the connection has ended.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
     }
 
     /// Polls whether the stream may be read. Only one task at a time may wait for that.
@@ -85,6 +103,12 @@ impl Stream {
     /// Returns `WouldBlock` if the socket accepts no more bytes, and any error that ends the connection.
     pub fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.session.borrow_mut().write(slices, &self.socket)
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
     }
 }
 

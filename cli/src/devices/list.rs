@@ -205,7 +205,7 @@ fn qualified(config: &Config, devices: &[Arc<dyn Device>]) -> Vec<Qualified> {
 }
 
 fn ask(address: api::Address, config: &Config) -> Result<DescribeResponse, String> {
-    let remote = Remote::new(address, &remote_options(config));
+    let remote = Remote::new(address, &remote_options(config)?);
     let remote = remote.map_err(|error| error.to_string())?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let executor = executor.map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@ use load::{Address, Protocol};
 use planner::estimate::Connection;
 use serde::Serialize;
 
-use crate::connect::connect;
+use crate::connect::Connector;
 use crate::terminal::CliError;
 
 /// An open connection.
@@ -43,14 +43,14 @@ pub(super) struct Entry {
 }
 
 impl Client {
-    pub(super) fn open(address: &Address) -> Result<Self, CliError> {
+    pub(super) fn open(address: &Address, connector: &Connector) -> Result<Self, CliError> {
         if address.protocol == Protocol::Grpc {
             return Err(CliError::Usage(format!(
                 "{address}: dictionaries are read with memcached's protocol"
             )));
         }
         let named = |error: io::Error| CliError::Failed(format!("{address}: {error}"));
-        let stream = connect(address, TIMEOUT).map_err(named)?;
+        let stream = connector.connect(address, TIMEOUT).map_err(named)?;
         Ok(Self { address: address.to_string(), reader: BufReader::new(stream) })
     }
 

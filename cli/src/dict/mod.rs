@@ -12,6 +12,7 @@ use load::Address;
 use store::dictionary_keys;
 use units::{ByteCount, DictionaryId};
 
+use crate::connect::ConnectFlags;
 use crate::terminal::{CliError, byte_count, numbers, print_json, print_line, write_file};
 use client::{Class, Client};
 
@@ -41,12 +42,14 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct List {
-    /// Server of Rebate: HOST:PORT or unix:/path.
+    /// Server of Rebate: HOST:PORT, tls://HOST:PORT or unix:/path.
     #[arg(value_name = "ADDRESS")]
     address: Address,
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    connect: ConnectFlags,
 }
 
 #[derive(Debug, Args)]
@@ -80,6 +83,8 @@ struct Export {
     /// File that gets the dictionary.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    connect: ConnectFlags,
 }
 
 #[derive(Debug, Args)]
@@ -97,6 +102,8 @@ struct Import {
     /// Tenant of the class.
     #[arg(long, value_name = "N", default_value_t = 0)]
     tenant: u16,
+    #[command(flatten)]
+    connect: ConnectFlags,
 }
 
 #[derive(Debug, Args)]
@@ -107,6 +114,8 @@ struct Drop {
     /// Id of the dictionary.
     #[arg(value_name = "ID", value_parser = id)]
     id: DictionaryId,
+    #[command(flatten)]
+    connect: ConnectFlags,
 }
 
 impl Dict {
@@ -125,7 +134,7 @@ impl Dict {
 
 impl List {
     fn run(self) -> Result<(), CliError> {
-        let page = Client::open(&self.address)?.dictionaries()?;
+        let page = Client::open(&self.address, &self.connect.connector()?)?.dictionaries()?;
         if self.json {
             return print_json(&page);
         }
@@ -168,7 +177,8 @@ impl Train {
 
 impl Export {
     fn run(self) -> Result<(), CliError> {
-        let content = Client::open(&self.address)?.get(&dictionary_keys::copy(self.id, 0))?;
+        let content = Client::open(&self.address, &self.connect.connector()?)?
+            .get(&dictionary_keys::copy(self.id, 0))?;
         let missing = || CliError::Failed(format!("{}: no dictionary {}", self.address, self.id));
         let dictionary = Dictionary::from_content(content.ok_or_else(missing)?)
             .map_err(|error| CliError::Failed(format!("{}: {error}", self.address)))?;
@@ -186,7 +196,7 @@ impl Import {
     fn run(self) -> Result<(), CliError> {
         let dictionary = read_dictionary(&self.file)?;
         let key = dictionary_keys::of_class(self.tenant, &self.class);
-        let mut client = Client::open(&self.address)?;
+        let mut client = Client::open(&self.address, &self.connect.connector()?)?;
         for copy in 0..dictionary_keys::COPIES_MAX {
             client.set(&dictionary_keys::copy(dictionary.id(), copy), dictionary.content())?;
         }
@@ -197,7 +207,7 @@ impl Import {
 
 impl Drop {
     fn run(self) -> Result<(), CliError> {
-        let mut client = Client::open(&self.address)?;
+        let mut client = Client::open(&self.address, &self.connect.connector()?)?;
         for copy in 0..dictionary_keys::COPIES_MAX {
             client.set(&dictionary_keys::copy(self.id, copy), dictionary_keys::DROPPED)?;
         }

@@ -3,6 +3,7 @@
 
 mod page;
 mod show;
+mod timer;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,16 +15,17 @@ use planner::estimate::{Error, Options, Run, Source, estimate};
 use server::config::{CompressConfig, convert};
 use units::{ByteCount, Nanos};
 
-use crate::connect::connect;
+use crate::connect::ConnectFlags;
 use crate::terminal::{
     CliError, byte_count, print_json, print_line, stop_on_signal, warn, write_file,
 };
+use timer::Timer;
 
 /// The flags of `rebate estimate`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Estimate {
-    /// Server to read: HOST:PORT or unix:/path. Nothing is written to it.
+    /// Server to read: HOST:PORT, tls://HOST:PORT or unix:/path. Nothing is written to it.
     #[arg(value_name = "ADDRESS", required_unless_present = "corpus")]
     address: Option<Address>,
     /// Read values from the files in this directory instead. The name of a file is its key.
@@ -56,6 +58,8 @@ pub(crate) struct Estimate {
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    connect: ConnectFlags,
 }
 
 impl From<Error> for CliError {
@@ -72,6 +76,7 @@ impl Estimate {
     /// input.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let options = self.options()?;
+        let connector = self.connect.connector()?;
         let stop = stop_on_signal()?;
         let bar = Progress::new(BAR_STEPS);
         let mut progress = |progress: planner::estimate::Progress| {
@@ -79,10 +84,11 @@ impl Estimate {
             bar.set_position((progress.fraction * BAR_STEPS as f64) as u64);
             bar.set_message(progress.message);
         };
-        let mut run = Run { stop: &stop, progress: &mut progress };
+        let mut timer = Timer::new(self.classes.clone());
+        let mut run = Run { stop: &stop, progress: &mut progress, timer: Some(&mut timer) };
         let found = match (&self.address, &self.corpus) {
             (Some(address), _) => {
-                let connect = || connect(address, READ_MAX);
+                let connect = || connector.connect(address, READ_MAX);
                 estimate(&Source::Server(&address.to_string(), &connect), &options, &mut run)
             }
             (None, Some(folder)) => estimate(&Source::Corpus(folder), &options, &mut run),
@@ -137,7 +143,6 @@ impl Estimate {
     }
 }
 
-/// Opens a connection whose reads end after a short time without bytes.
 fn byte_rate(text: &str) -> Result<ByteCount, String> {
     let rate = byte_count(text).map_err(|error| error.to_string())?;
     if rate < BYTE_RATE_MIN {
@@ -184,6 +189,7 @@ const EXAMPLES: &str = "Examples:
   rebate estimate 10.0.0.1:11211 --price-gb-month 3.5 --out estimate.html
   rebate estimate 10.0.0.1:11211 --rate 500 --byte-rate 1MiB --seconds 30s
   rebate estimate unix:/run/memcached.sock --class user: --class session: --json
+  rebate estimate tls://cache-1:11211 --tls-ca ca.pem --auth-file users.txt
   rebate estimate --corpus ./values
 
 Ctrl-C ends the reading; the estimate is then made from what was read. A second Ctrl-C ends the command.

@@ -25,6 +25,11 @@ pub(super) struct Flags {
     pub(super) memory_mib: Option<u32>,
     pub(super) evict: Option<bool>,
     pub(super) dump: Option<bool>,
+    pub(super) watch: Option<bool>,
+    pub(super) flush: Option<bool>,
+    pub(super) shutdown: Option<bool>,
+    /// The buffer of a watcher (KiB).
+    pub(super) watcher_kib: Option<u32>,
     pub(super) connections: Option<i32>,
     pub(super) threads: Option<i32>,
     pub(super) requests_per_turn: Option<i32>,
@@ -93,6 +98,9 @@ impl Flags {
             }
             'M' => self.evict = Some(false),
             'X' => self.dump = Some(false),
+            'W' => self.watch = Some(false),
+            'F' => self.flush = Some(false),
+            'A' => self.shutdown = Some(true),
             'c' => self.connections = Some(above_0(whole(), "Maximum connections")?),
             't' => self.set_threads(above_0(whole(), "Number of threads")?),
             'R' => {
@@ -113,6 +121,7 @@ impl Flags {
                 let all = suboptions::check(value).map_err(|text| Failure::new(1, text))?;
                 self.idle.extend(all.idle);
                 self.idle_timeout_s = all.idle_timeout_s.or(self.idle_timeout_s);
+                self.watcher_kib = all.watcher_kib.or(self.watcher_kib);
                 self.ssl.add(all.ssl);
                 self.warnings.extend(all.warnings);
             }
@@ -140,7 +149,6 @@ impl Flags {
                 return Ok(());
             }
             'S' => return refuse("This server is not built with SASL support."),
-            'F' => return refuse("-F is not supported: flush_all cannot be disabled"),
             'f' if number::float(value) <= 1.0 => {
                 return Err(Failure::new(1, "Factor must be greater than 1".to_owned()));
             }
@@ -284,19 +292,25 @@ mod tests {
             verbose: 2,
             evict: Some(false),
             dump: Some(false),
+            watch: Some(false),
+            flush: Some(false),
+            shutdown: Some(true),
+            watcher_kib: Some(8),
             ..Flags::default()
         };
         for line in [
             "-p 11212 -m 128 -c 10 -t 2 -I 2m -R 5 -b 6 -u nobody -P /run/x -a 770 -s /run/s -d -vv -M -X -U 0 \
-             -B ascii -e /run/m -Y /run/t",
-            "-p11212 -m128 -c10 -t2 -I2m -R5 -b6 -unobody -P/run/x -a770 -s/run/s -dvvMX -U0 -B ascii -e/run/m \
-             -Y/run/t",
+             -W -F -A -o watcher_logbuf_size=8 -B ascii -e /run/m -Y /run/t",
+            "-p11212 -m128 -c10 -t2 -I2m -R5 -b6 -unobody -P/run/x -a770 -s/run/s -dvvMXWFA -U0 \
+             -owatcher_logbuf_size=8 -B ascii -e/run/m -Y/run/t",
             "--port=11212 --memory-limit=128 --conn-limit=10 --threads=2 --max-item-size=2048k \
              --max-reqs-per-event=5 --listen-backlog=6 --user=nobody --pidfile=/run/x --unix-mask=770 \
              --unix-socket=/run/s --daemon --verbose --verbose --disable-evictions --disable-dumping --udp-port=0 \
+             --disable-watch --disable-flush-all --enable-shutdown --extended=watcher_logbuf_size=8 \
              --protocol=ascii --memory-file=/run/m --auth-file=/run/t",
             "--port 11212 --memory-l 128 --conn 10 --thr 2 --max-item 2m --max-reqs 5 --listen-b 6 --us nobody \
              --pid /run/x --unix-m 770 --unix-s /run/s --dae -v --verb --disable-e --disable-dump --protocol ascii \
+             --disable-w --disable-f --enable-sh --ext watcher_logbuf_size=8 \
              --memory-f /run/m --auth-f /run/t",
         ] {
             assert_eq!(serve(line), expected, "{line}");
@@ -324,7 +338,6 @@ mod tests {
             ("-S", 64, "This server is not built with SASL support."),
             ("-o ssl_keyformat=DER", 1, "-o ssl_keyformat=DER is not valid; give one of PEM"),
             ("-Y f -B auto", 64, "ERROR: You cannot allow the BINARY protocol while using ascii"),
-            ("-F", 64, "-F is not supported"),
             ("-Q", 1, "rebate memcached: invalid option -- 'Q'\nIllegal argument \"?\""),
             ("-p", 1, "rebate memcached: option requires an argument -- 'p'"),
         ] {
@@ -343,8 +356,8 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_kept_for_the_log() {
-        let flags = serve("-C -W -L -f 1.5 -n 48 -o modern,track_sizes -A");
-        let idle = ["-C", "-W", "-L", "-f", "-n", "-o track_sizes", "-A"];
+        let flags = serve("-C -L -f 1.5 -n 48 -o modern,track_sizes");
+        let idle = ["-C", "-L", "-f", "-n", "-o track_sizes"];
         assert_eq!(flags.idle, idle.map(|flag| format!("{flag} has no effect here")));
         assert!(flags.warnings.is_empty());
         let many = serve("-t 100");

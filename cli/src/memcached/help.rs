@@ -25,6 +25,9 @@ see no difference.
 -m, --memory-limit=<num>  memory for items in megabytes (default: 64)
 -M, --disable-evictions   answer an error when memory is full instead of evicting
 -X, --disable-dumping     do not let clients list the items
+-W, --disable-watch       do not let clients watch what the server does
+-F, --disable-flush-all   do not let clients remove all items at once
+-A, --enable-shutdown     let clients end the process (shutdown)
 -I, --max-item-size=<num> largest item by its uncompressed size (default: 1m, min: 1k,
                           max: 1024m)
 -c, --conn-limit=<num>    client connections at most (default: 1024)
@@ -53,6 +56,8 @@ see no difference.
 -V, --version             the version
 -o, --extended=<list>     memcached's suboptions are accepted; those that tune what does
                           not exist here have no effect (-v says which)
+   - watcher_logbuf_size: memory for the lines of a client that watches, in kilobytes
+                          (default: 256)
    - ssl_chain_cert:      certificate chain file in PEM format
    - ssl_key:             private key in PEM, if it is not in that file
    - ssl_verify_mode:     certificates of clients: 0 none (default), 1 or 3 request,
@@ -61,8 +66,8 @@ see no difference.
    - ssl_ciphers:         suites of TLS 1.2, by OpenSSL's names (default: all safe ones)
    - ssl_min_version:     oldest version: 2 TLS 1.2 (default), 3 TLS 1.3
 
--f, -n, -L, -C, -D, -A, -W and -N are accepted and have no effect (-v says so).
-UDP (-U other than 0), -S and -F are refused.
+-f, -n, -L, -C, -D and -N are accepted and have no effect (-v says so).
+UDP (-U other than 0) and -S are refused.
 
 Further settings come from the file that REBATE_CONFIG names and from
 REBATE_SECTION__KEY variables; `rebate serve --print-config` lists them.

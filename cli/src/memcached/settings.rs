@@ -85,6 +85,19 @@ pub(super) fn sources(
     if let Some(dump) = flags.dump {
         push("-X", "server.dump", dump.to_string());
     }
+    for (flag, key, value) in [
+        ("-W", "server.watch", flags.watch),
+        ("-F", "server.flush", flags.flush),
+        ("-A", "server.shutdown", flags.shutdown),
+    ] {
+        if let Some(value) = value {
+            push(flag, key, value.to_string());
+        }
+    }
+    if let Some(kib) = flags.watcher_kib {
+        let bytes = u64::from(kib.clamp(WATCHER_KIB_MIN, WATCHER_KIB_MAX)) << 10;
+        push("-o watcher_logbuf_size", "server.watcher_bytes", bytes.to_string());
+    }
     let mut defaults = defaults()?;
     // memcached has no bound on bytes in flight, so -I alone must be sufficient.
     let inflight = &mut defaults.runtime.inflight_bytes_max;
@@ -123,6 +136,10 @@ fn tls(ssl: &Ssl, push: &mut impl FnMut(&str, &str, String)) -> Result<(), Failu
     }
     Ok(())
 }
+
+/// The range of `server.watcher_bytes` (KiB). memcached has no limits.
+const WATCHER_KIB_MIN: u32 = 4;
+const WATCHER_KIB_MAX: u32 = 64 << 10;
 
 /// memcached's number for TLS 1.3 in `ssl_min_version`.
 const TLS_13: i32 = 3;

@@ -12,6 +12,8 @@ pub(super) struct Suboptions {
     pub(super) idle: Vec<String>,
     /// The time after which silent clients lose their connections (s).
     pub(super) idle_timeout_s: Option<i32>,
+    /// The buffer of a watcher (KiB).
+    pub(super) watcher_kib: Option<u32>,
     /// The suboptions of TLS.
     pub(super) ssl: Ssl,
     /// Warnings that the operator should see at once.
@@ -78,6 +80,7 @@ pub(super) fn check(list: &str) -> Result<Suboptions, String> {
             Rule::IdleTimeout => {
                 all.idle_timeout_s = value.map(|value| number::integer(value).max(0));
             }
+            Rule::WatcherBuffer => all.watcher_kib = value.and_then(|value| value.parse().ok()),
             Rule::Tls | Rule::TlsWhole(..) => {
                 let value = value.unwrap_or_default();
                 if name == "ssl_min_version" && number::integer(value) < TLS_12 {
@@ -105,6 +108,8 @@ enum Rule {
     Given,
     /// The value begins with a number of seconds.
     IdleTimeout,
+    /// The value is an unsigned number of KiB with nothing behind it.
+    WatcherBuffer,
     /// A value is required, which TLS uses.
     Tls,
     /// The same with a whole number within the range.
@@ -152,7 +157,7 @@ const KNOWN: &[(&str, Rule)] = &[
     ("warm_max_factor", Rule::Above0(f64::MAX)),
     ("temporary_ttl", Rule::Given),
     ("idle_timeout", Rule::IdleTimeout),
-    ("watcher_logbuf_size", Rule::Unsigned),
+    ("watcher_logbuf_size", Rule::WatcherBuffer),
     ("worker_logbuf_size", Rule::Unsigned),
     ("track_sizes", Rule::Any),
     ("inline_ascii_resp", Rule::Any),
@@ -211,7 +216,7 @@ impl Rule {
                 let good = (*min..=*max).contains(&number::integer(value));
                 (good, format!("a whole number from {min} to {max}"))
             }
-            Rule::Unsigned => {
+            Rule::Unsigned | Rule::WatcherBuffer => {
                 (number::is_unsigned(value), "a whole number below 4294967296".to_owned())
             }
             Rule::Above0(max) => {

@@ -2,21 +2,21 @@
 //! run here, in software.
 
 use std::io::Read;
-use std::path::PathBuf;
 
 use clap::Args;
-use device::TenantId;
 use humantime::parse_duration;
 use runtime::trace::{Cause, TraceError};
-use server::programs::{CallError, ProgramClient, Secrets};
+use server::config::split_tls;
+use server::programs::{CallError, ProgramClient};
 use tokio::task::LocalSet;
 use units::Nanos;
 
 use crate::terminal::{CliError, print};
+use crate::tls::TlsFlags;
 
 #[derive(Debug, Args)]
 pub(super) struct Call {
-    /// Address of the service, HOST:PORT.
+    /// Address of the service, tls://HOST:PORT.
     #[arg(value_name = "ADDR")]
     address: String,
     /// Function to call: echo.
@@ -25,34 +25,33 @@ pub(super) struct Call {
     /// Arguments of the function as JSON; - reads stdin.
     #[arg(value_name = "JSON")]
     arguments: String,
-    /// File with a line TENANT SECRET for the tenant, such as the file of the service.
-    #[arg(long, value_name = "FILE")]
-    secrets: PathBuf,
-    /// Tenant that sends the request.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    tenant: u16,
     /// Send the arguments compressed.
     #[arg(long)]
     compress: bool,
     /// Time limit for the connection, and for the answer.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     within: std::time::Duration,
+    #[command(flatten)]
+    tls: TlsFlags,
 }
 
 impl Call {
     pub(super) fn run(self) -> Result<(), CliError> {
-        let secrets = Secrets::read(&self.secrets).map_err(CliError::Usage)?;
-        let tenant = TenantId(self.tenant);
-        let unknown = || {
-            let path = self.secrets.display();
-            CliError::Usage(format!("{path}: tenant {} has no secret there", self.tenant))
+        self.tls.apply()?;
+        let (true, address) = split_tls(&self.address) else {
+            let address = &self.address;
+            let problem = format!("{address} has no TLS: give tls://{address} and --tls-ca");
+            return Err(CliError::Usage(problem));
         };
-        let secret = secrets.get(tenant).ok_or_else(unknown)?;
+        let credentials = ::tls::outgoing().map_err(|_| {
+            CliError::Usage(format!("{}: give --tls-ca, whose authorities sign it", self.address))
+        })?;
         let arguments = self.arguments()?;
         let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let executor =
             executor.map_err(|error| CliError::Failed(format!("cannot start: {error}")))?;
-        let answer = LocalSet::new().block_on(&executor, self.call(tenant, secret, arguments))?;
+        let call = self.call(address, &credentials, arguments);
+        let answer = LocalSet::new().block_on(&executor, call)?;
         print(&answer);
         print("\n");
         Ok(())
@@ -60,13 +59,12 @@ impl Call {
 
     async fn call(
         &self,
-        tenant: TenantId,
-        secret: &[u8],
+        address: &str,
+        credentials: &::tls::Client,
         arguments: Vec<u8>,
     ) -> Result<bytes::Bytes, CliError> {
         let within_ns = u64::try_from(self.within.as_nanos()).unwrap_or(u64::MAX);
-        let connected =
-            ProgramClient::connect(self.address.as_str(), tenant, secret, Nanos(within_ns));
+        let connected = ProgramClient::connect(address, credentials, Nanos(within_ns));
         let connected = tokio::time::timeout(self.within, connected).await;
         let at = |why: &dyn std::fmt::Display| CliError::Failed(format!("{}: {why}", self.address));
         let client = match connected {

@@ -3,8 +3,10 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use api::LoginFile;
 use api::v1::run_response::Outcome as Answer;
 use api::v1::{self, RunManyRequest, RunRequest, RunResponse};
 use bytes::Bytes;
@@ -24,13 +26,18 @@ pub(super) struct Format {
     timeout_header: MetadataValue<Ascii>,
     work_bytes_max: ByteCount,
     clock: Arc<dyn Clock>,
+    login: Option<Arc<LoginFile>>,
+    /// The calls that the service refused because of the login. All queues of the device share it.
+    logins_refused: Arc<AtomicU64>,
 }
 
 impl Format {
     pub(super) fn new(origin: Uri, options: &RemoteOptions) -> Self {
         let RemoteOptions { timeout, work_bytes_max, .. } = *options;
         let clock = Arc::clone(&options.clock);
-        Self { origin, timeout, timeout_header: timeout_header(timeout), work_bytes_max, clock }
+        let timeout_header = timeout_header(timeout);
+        let (login, logins_refused) = (options.login.clone(), Arc::default());
+        Self { origin, timeout, timeout_header, work_bytes_max, clock, login, logins_refused }
     }
 
     pub(super) fn origin(&self) -> &Uri {
@@ -44,7 +51,30 @@ impl Format {
     pub(super) fn timed<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.metadata_mut().insert("grpc-timeout", self.timeout_header.clone());
+        if let Some(login) = &self.login {
+            login.current().authorize(&mut request);
+        }
         request
+    }
+
+    pub(super) fn logins_refused(&self) -> u64 {
+        self.logins_refused.load(Ordering::Relaxed)
+    }
+
+    /// Counts a call that the service refused because of the login, or because there is none. Returns why it did, or
+    /// `None` for any other answer.
+    pub(super) fn login_refused(&self, status: &Status) -> Option<String> {
+        if !is_login_refused(status) {
+            return None;
+        }
+        self.logins_refused.fetch_add(1, Ordering::Relaxed);
+        let message = status.message();
+        Some(match &self.login {
+            Some(login) => {
+                format!("it refuses the login of user {:?}: {message}", login.current().user())
+            }
+            None => format!("it wants a login, and there is none: {message}"),
+        })
     }
 
     pub(super) fn request(&self, job: &Job) -> Request<RunRequest> {
@@ -175,12 +205,21 @@ fn error(status: &Status) -> DeviceError {
         Code::Unavailable => DeviceError::Lost,
         Code::DeadlineExceeded => DeviceError::Timeout,
         Code::InvalidArgument => DeviceError::Fault("the service refused the job as invalid"),
+        _ if is_login_refused(status) => {
+            DeviceError::Misconfigured(format!("it refuses the login: {}", status.message()))
+        }
         Code::Unimplemented => {
             let what = "it is no compression service";
             DeviceError::Misconfigured(format!("{what}: {}", status.message()))
         }
         _ => DeviceError::Fault("the call failed"),
     }
+}
+
+/// Returns whether the service refuses every call of this caller.
+fn is_login_refused(status: &Status) -> bool {
+    let is_about_login = matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied);
+    is_about_login && status.source().is_none()
 }
 
 /// Returns the space for the result (bytes).

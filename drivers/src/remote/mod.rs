@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use api::Address;
 use api::v1::compression_client::CompressionClient;
 use api::v1::{DescribeRequest, DescribeResponse};
+use api::{Address, LoginFile};
 use device::{Capabilities, Codec, Device, DeviceError, Dialect, Queue, Waiting};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use units::{ByteCount, Clock, SystemClock, limits};
@@ -56,6 +56,8 @@ pub struct RemoteOptions {
     pub work_bytes_max: ByteCount,
     /// The clock of the jobs' deadlines.
     pub clock: Arc<dyn Clock>,
+    /// The login of all calls, if the service wants one.
+    pub login: Option<Arc<LoginFile>>,
 }
 
 impl Default for RemoteOptions {
@@ -67,6 +69,7 @@ impl Default for RemoteOptions {
             jobs_per_call: api::wire::JOBS_PER_CALL_MAX,
             work_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
             clock: Arc::new(SystemClock::new()),
+            login: None,
         }
     }
 }
@@ -151,6 +154,10 @@ impl Device for Remote {
         let format = (self.format.clone(), self.jobs_per_call);
         let capabilities = Arc::clone(&self.capabilities);
         Ok(Box::new(RemoteQueue::new(capabilities, format, link, thread, waker)))
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![("logins_refused", self.format.logins_refused())]
     }
 
     /// Returns false once a queue's connection runs on the thread that opened the queue.

@@ -34,6 +34,8 @@ pub(super) struct RemoteQueue {
     /// The number of jobs submitted so far.
     submitted: u64,
     finished: Vec<Completion>,
+    /// True if it was logged that the service refuses the login.
+    has_logged_refusal: bool,
     waker: Waker,
     link: Link,
     _thread: Option<ConnectionThread>,
@@ -78,6 +80,7 @@ impl RemoteQueue {
             jobs_per_call,
             submitted: 0,
             finished: Vec::new(),
+            has_logged_refusal: false,
             waker,
             link,
             _thread: thread,
@@ -181,6 +184,11 @@ impl RemoteQueue {
 
     fn finish(&mut self, place: Place, answer: Result<RunResponse, Status>) {
         if self.is_in_flight(place) {
+            if let Some(why) = answer.as_ref().err().and_then(|s| self.format.login_refused(s))
+                && !std::mem::replace(&mut self.has_logged_refusal, true)
+            {
+                tracing::warn!("compression service {}: {why}", self.format.origin());
+            }
             let in_flight = self.jobs.remove(place.key);
             self.finished.push(message::completion(in_flight.job, answer));
         }

@@ -125,12 +125,15 @@ fn each_status_is_someones_to_act_on() {
     assert_eq!(refused_with(Code::DeadlineExceeded), Outcome::Failed(DeviceError::Timeout));
     assert_eq!(refused_with(Code::ResourceExhausted), Outcome::Failed(DeviceError::Busy));
     assert_eq!(refused_with(Code::Unavailable), Outcome::Failed(DeviceError::Lost));
-    for code in [Code::InvalidArgument, Code::Internal, Code::Unauthenticated, Code::OutOfRange] {
+    for code in [Code::InvalidArgument, Code::Internal, Code::OutOfRange] {
         let outcome = refused_with(code);
         assert!(matches!(outcome, Outcome::Failed(DeviceError::Fault(_))), "{code:?}: {outcome:?}");
     }
-    let outcome = refused_with(Code::Unimplemented);
-    assert!(matches!(outcome, Outcome::Failed(DeviceError::Misconfigured(_))), "{outcome:?}");
+    for code in [Code::Unimplemented, Code::Unauthenticated, Code::PermissionDenied] {
+        let outcome = refused_with(code);
+        let is_ours = matches!(outcome, Outcome::Failed(DeviceError::Misconfigured(_)));
+        assert!(is_ours, "{code:?}: {outcome:?}");
+    }
 }
 
 #[test]

@@ -214,6 +214,7 @@ impl Probe {
             level: Level::Default,
             bytes_min: 0,
             saving_min: 0.0,
+            saving_min_spare: 0.0,
             wrap_all: false,
             window_log2: None,
         };

@@ -298,7 +298,8 @@ pub(super) fn estimate(
         .collect();
     classes.sort_by(|a, b| b.0.total_cmp(&a.0));
     let total = figures(&all, None);
-    let assumptions = assumptions(&reading);
+    let mut assumptions = assumptions(&reading);
+    assumptions.extend(time_to_fill(&reading, &total));
     let mut notes = reading.notes;
     notes.extend(left_out(&reading.classes, &classes));
     Estimate {
@@ -341,7 +342,7 @@ fn strata<'a>(reading: &'a Reading, forms: &[Forms]) -> Vec<Stratum<'a>> {
 
 fn stored(value: &Value, measured: &Measured) -> Stored {
     Stored {
-        key_bytes: value.key_bytes,
+        key_bytes: value.key.len(),
         stored_bytes: measured.stored_bytes,
         expires: value.expires,
         has_flags: value.has_flags,
@@ -350,7 +351,7 @@ fn stored(value: &Value, measured: &Measured) -> Stored {
 
 /// Returns the sums over one value.
 fn row(value: &Value, forms: &Forms, slabs: &Slabs, has_cas: bool, uses_dictionary: bool) -> Sums {
-    let counted = memory::item_bytes(value.key_bytes, value.bytes.len(), value.has_flags);
+    let counted = memory::item_bytes(value.key.len(), value.bytes.len(), value.has_flags);
     let item_bytes = if has_cas { counted } else { counted - 8 };
     let form = |measured: &Measured| FormSums {
         stored_bytes: measured.stored_bytes as f64,
@@ -437,8 +438,8 @@ fn assumptions(reading: &Reading) -> Vec<String> {
     let mut all = vec![
         "Memory is that of items: memcached's slab chunks, and Rebate's records with their index. memcached's hash \
          table, connections and buffers come on top of it.",
-        "Cores are those of compression and decompression on this machine, and their interval has a fifth for \
-         colder caches. Serving a request costs about the same in both servers.",
+        "Cores are the CPU time that compression adds to the requests of a Rebate on this machine. Their interval \
+         has a fifth for other loads. Without compression, a request costs about the same in both servers.",
         "A dictionary is trained for each class of keys on half of the sample and measured on the other half.",
     ];
     if reading.rates.is_some() {
@@ -454,6 +455,24 @@ fn assumptions(reading: &Reading) -> Vec<String> {
         );
     }
     all.into_iter().map(str::to_owned).collect()
+}
+
+/// Says when the gain in hits is reached, if there is one.
+fn time_to_fill(reading: &Reading, total: &Figures) -> Option<String> {
+    total.savings.hit_ratio_gain.filter(|gain| gain.value > 0.0)?;
+    let sets_per_s = total.sets_per_s.filter(|rate| *rate > 0.0)?;
+    let more_items = (total.savings.items_held_ratio.value - 1.0) * reading.source.items as f64;
+    let seconds = more_items / sets_per_s;
+    let time = match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        ..7_200.0 => format!("{:.0} minutes", seconds / 60.0),
+        ..172_800.0 => format!("{:.0} hours", seconds / 3_600.0),
+        _ => format!("{:.0} days", seconds / 86_400.0),
+    };
+    Some(format!(
+        "The gain in hits is that of a full cache with trained dictionaries. Training takes seconds to minutes, and at \
+         this rate of sets the cache is full after {time} or more."
+    ))
 }
 
 /// Returns the ratio of two sizes. Where there are no bytes, nothing is saved.
@@ -475,7 +494,7 @@ const BYTES_PER_GB: f64 = 1e9;
 /// bench/estimate.py measures it.
 const MEMORY_ERROR: f64 = 0.02;
 
-/// The error of times beside that of the sample: a server's caches are colder than those of a measurement.
+/// The error of times beside that of the sample: the machine does other things, and other requests come in between.
 /// bench/estimate.py measures it.
 const TIME_ERROR: f64 = 0.2;
 
@@ -486,7 +505,8 @@ mod tests {
     use super::*;
 
     fn value(class: usize, bytes: usize) -> Value {
-        Value { class, key_bytes: 10, expires: false, has_flags: false, bytes: vec![0; bytes] }
+        let (key, bytes) = (b"user:12345".to_vec(), vec![0; bytes]);
+        Value { class, key, expires: false, has_flags: false, bytes }
     }
 
     fn measured(stored_bytes: usize) -> Measured {
@@ -602,6 +622,16 @@ mod tests {
         let gain = |evicts| answered(evicts).total.savings.hit_ratio_gain;
         assert_eq!(gain(false), Some(Interval::exact(0.0)));
         assert!(gain(true).is_some_and(|gain| gain.value > 0.0 && gain.low == 0.0));
+    }
+
+    #[test]
+    fn a_gain_says_when_it_is_reached() {
+        let is_said = |evicts| {
+            let assumptions = answered(evicts).assumptions;
+            assumptions.iter().any(|text| text.contains("the cache is full after 1 s or more"))
+        };
+        // 2,000 sets per second fill the room for some 2,700 more items.
+        assert!(is_said(true) && !is_said(false));
     }
 
     #[test]

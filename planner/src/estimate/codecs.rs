@@ -111,10 +111,15 @@ impl Codecs {
 
     /// Measures the values of one class, whose order must be random. A dictionary is trained on one half of them and
     /// measured on the other half, and the reverse. Returns the forms of the first values: of all, unless the watcher
-    /// hurries.
-    pub(super) fn measure(&mut self, values: &[&[u8]], watcher: &mut impl Watcher) -> Vec<Forms> {
+    /// hurries. Returns also the dictionary with which the values at even places were measured.
+    pub(super) fn measure(
+        &mut self,
+        values: &[&[u8]],
+        watcher: &mut impl Watcher,
+    ) -> (Vec<Forms>, Option<Arc<Dictionary>>) {
         let plain = self.rounds(values, None, watcher);
-        let dictionary = self.cross_fitted(&values[..plain.len()], values, watcher);
+        let (dictionary, trained) =
+            self.cross_fitted(&values[..plain.len()], values, watcher).unzip();
         let count = dictionary.as_ref().map_or(plain.len(), |found| plain.len().min(found.len()));
         let forms = |at: usize| {
             let codec_bytes = Codec::ALL.map(|codec| {
@@ -124,7 +129,7 @@ impl Codecs {
             let dictionary = dictionary.as_ref().map(|found| found[at]);
             Forms { plain: plain[at], dictionary, codec_bytes }
         };
-        (0..count).map(forms).collect()
+        ((0..count).map(forms).collect(), trained)
     }
 
     /// Measures each value in several rounds. A round compresses all values before it decompresses any. So the
@@ -161,13 +166,14 @@ impl Codecs {
     }
 
     /// Measures the first values with dictionaries that were trained on the other half of `samples`, which begin with
-    /// these values. Returns none if they have too little in common.
+    /// these values. Returns also the dictionary of the values at even places. Returns none if the values have too
+    /// little in common.
     fn cross_fitted(
         &mut self,
         values: &[&[u8]],
         samples: &[&[u8]],
         watcher: &mut impl Watcher,
-    ) -> Option<Vec<Measured>> {
+    ) -> Option<(Vec<Measured>, Arc<Dictionary>)> {
         let fits = |value: &&[u8]| value.len() <= DICTIONARY_VALUE_BYTES_MAX;
         if samples.iter().copied().filter(fits).count() < SAMPLES_MIN {
             return None;
@@ -180,7 +186,8 @@ impl Codecs {
         };
         let (mut evens, mut odds) = (measured(0, &odd), measured(1, &even));
         let next = |at| if at % 2 == 0 { evens.next() } else { odds.next() };
-        Some((0..values.len()).map_while(next).collect())
+        let measured = (0..values.len()).map_while(next).collect();
+        Some((measured, odd))
     }
 
     /// Turns a value into its stored form.
@@ -341,7 +348,7 @@ mod tests {
     fn measured_until(values: &[Vec<u8>], hurries_from: usize) -> Vec<Forms> {
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
         let mut codecs = Codecs::new(&BUILT_IN, FormPolicy::default()).expect("codecs");
-        codecs.measure(&values, &mut Counted { count: 0, hurries_from })
+        codecs.measure(&values, &mut Counted { count: 0, hurries_from }).0
     }
 
     fn measured(values: &[Vec<u8>]) -> Vec<Forms> {

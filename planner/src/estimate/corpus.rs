@@ -86,8 +86,8 @@ fn read_values(
         }
         let path = folder.join(std::ffi::OsStr::from_bytes(&listed.key));
         let bytes = read(&path).map_err(|error| unreadable(&path, &error))?;
-        let (class, key_bytes) = (*class, listed.key.len());
-        values.push(Value { class, key_bytes, expires: false, has_flags: false, bytes });
+        let (class, key) = (*class, listed.key.clone());
+        values.push(Value { class, key, expires: false, has_flags: false, bytes });
         let fraction = at as f64 / wanted.len() as f64;
         run.report(Progress { part: "read", fraction, message: format!("{at} values read") });
     }

@@ -117,19 +117,57 @@ impl Curve {
 #[derive(Debug)]
 pub(super) struct Shards {
     rate: f64,
-    /// The slot of each key's last access. Later accesses have higher slots.
-    last: HashMap<u64, usize>,
+    /// The last access of each key.
+    last: HashMap<u64, Access>,
     slots: Fenwick,
     next: usize,
-    /// The distance of each reuse (sampled keys), with the class of its key.
-    distances: Vec<(u32, usize)>,
+    /// Whether the stream has begun, after the cache was filled.
+    is_watching: bool,
+    /// The keys that were accessed in the stream.
+    watched: u32,
+    reuses: Vec<Reuse>,
+}
+
+/// The last access of a key.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    /// Later accesses have higher slots.
+    slot: usize,
+    /// Whether it was in the stream.
+    is_watched: bool,
+}
+
+/// A get that found its key. Distances are counts of followed keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reuse {
+    class: usize,
+    /// The distance to the key's last access. If that was before the stream, it follows from the order in which the
+    /// cache was filled, and may be too long: a server does not renew an item's time at each access.
+    distance: u32,
+    /// The keys that were accessed before in the stream, if this is the first access of its key there. The distance is
+    /// longer than that.
+    longer_than: Option<u32>,
+}
+
+impl Reuse {
+    /// Returns the distance up to which the reuse is known.
+    fn known_to(&self) -> u32 {
+        self.longer_than.unwrap_or(self.distance)
+    }
 }
 
 impl Shards {
     /// Makes an empty cache that follows this share of the keys.
     pub(super) fn new(rate: f64) -> Self {
-        let slots = Fenwick::new(SLOTS_MIN);
-        Self { rate: rate.clamp(0.0, 1.0), last: HashMap::new(), slots, next: 0, distances: vec![] }
+        Self {
+            rate: rate.clamp(0.0, 1.0),
+            last: HashMap::new(),
+            slots: Fenwick::new(SLOTS_MIN),
+            next: 0,
+            is_watching: false,
+            watched: 0,
+            reuses: vec![],
+        }
     }
 
     /// Returns whether the key with this hash is followed.
@@ -137,23 +175,33 @@ impl Shards {
         hash as f64 <= self.rate * u64::MAX as f64
     }
 
+    /// Ends the filling of the cache. The stream of requests follows.
+    pub(super) fn begin(&mut self) {
+        self.is_watching = true;
+    }
+
     /// Makes the key the most recently used one.
     pub(super) fn touch(&mut self, hash: u64) {
         if self.next == self.slots.len() {
             self.compact();
         }
-        if let Some(slot) = self.last.insert(hash, self.next) {
-            self.slots.add(slot, -1);
+        let access = Access { slot: self.next, is_watched: self.is_watching };
+        let before = self.last.insert(hash, access);
+        if let Some(before) = before {
+            self.slots.add(before.slot, -1);
         }
         self.slots.add(self.next, 1);
         self.next += 1;
+        let is_first = self.is_watching && before.is_none_or(|before| !before.is_watched);
+        self.watched += u32::from(is_first);
     }
 
     /// Counts a get that found its key, and makes it the most recently used one.
     pub(super) fn hit(&mut self, hash: u64, class: usize) {
-        if let Some(slot) = self.last.get(&hash) {
-            let younger = self.last.len() - self.slots.sum_to(*slot);
-            self.distances.push((younger as u32 + 1, class));
+        if let Some(before) = self.last.get(&hash) {
+            let younger = self.last.len() - self.slots.sum_to(before.slot);
+            let longer_than = (!before.is_watched).then_some(self.watched);
+            self.reuses.push(Reuse { class, distance: younger as u32 + 1, longer_than });
         }
         self.touch(hash);
     }
@@ -169,22 +217,25 @@ impl Shards {
         hit_ratio: f64,
         coverage: f64,
     ) -> Option<Curve> {
-        let chosen = |(distance, of_class): &(u32, usize)| {
-            class.is_none_or(|class| class == *of_class).then_some(*distance)
-        };
-        let mut distances: Vec<u32> = self.distances.iter().filter_map(chosen).collect();
-        if distances.len() < DISTANCES_MIN {
+        let is_chosen = |reuse: &&Reuse| class.is_none_or(|class| class == reuse.class);
+        let reuses: Vec<Reuse> = self.reuses.iter().filter(is_chosen).copied().collect();
+        if reuses.len() < DISTANCES_MIN {
             return None;
         }
-        distances.sort_unstable();
         let followed = self.rate * coverage;
         let expected = hits as f64 * followed;
-        let missing = expected - distances.len() as f64;
+        let count = reuses.len() as f64;
+        let missing = expected - count;
         let mut points = vec![CurvePoint { items: 0.0, miss_ratio: 1.0 }];
-        for step in 1..=CURVE_STEPS {
-            let rank = distances.len() * step / CURVE_STEPS;
-            let items = f64::from(distances[rank - 1]) / followed;
-            let share = ((rank as f64 + missing) / expected).clamp(0.0, 1.0);
+        let (mut sum, mut step) = (0.0, 1);
+        for (distance, weight) in weighted(reuses, self.watched / 2) {
+            sum += weight;
+            if sum < step as f64 / CURVE_STEPS as f64 - 1e-9 {
+                continue;
+            }
+            step = (sum * CURVE_STEPS as f64 + 1e-9) as usize + 1;
+            let items = f64::from(distance) / followed;
+            let share = ((sum * count + missing) / expected).clamp(0.0, 1.0);
             let miss_ratio = 1.0 - hit_ratio * share;
             match points.last_mut().filter(|point| point.items >= items) {
                 Some(point) => point.miss_ratio = miss_ratio,
@@ -197,15 +248,45 @@ impl Shards {
     /// Numbers the slots anew without the gaps that older accesses left.
     fn compact(&mut self) {
         let mut keys: Vec<(usize, u64)> =
-            self.last.iter().map(|(key, slot)| (*slot, *key)).collect();
+            self.last.iter().map(|(key, access)| (access.slot, *key)).collect();
         keys.sort_unstable();
         self.slots = Fenwick::new((2 * keys.len()).max(SLOTS_MIN));
         for (slot, (_, key)) in keys.iter().enumerate() {
-            self.last.insert(*key, slot);
+            if let Some(access) = self.last.get_mut(key) {
+                access.slot = slot;
+            }
             self.slots.add(slot, 1);
         }
         self.next = keys.len();
     }
+}
+
+/// Returns the distances in ascending order with their weights, whose sum is 1. A reuse whose key was accessed before
+/// the stream only says that its distance is longer than the stream so far. It counts for those that are known further
+/// (Kaplan and Meier, 1958), up to `known`. Beyond, the order in which the cache was filled decides.
+fn weighted(mut reuses: Vec<Reuse>, known: u32) -> Vec<(u32, f64)> {
+    reuses.sort_unstable_by_key(|reuse| (reuse.known_to(), reuse.longer_than.is_some()));
+    let end = reuses.partition_point(|reuse| reuse.known_to() <= known);
+    let (short, long) = reuses.split_at(end);
+    let mut weights = Vec::with_capacity(reuses.len());
+    let mut rest = 1.0;
+    for (before, reuse) in short.iter().enumerate() {
+        if reuse.longer_than.is_none() {
+            let weight = rest / (reuses.len() - before) as f64;
+            weights.push((reuse.distance, weight));
+            rest -= weight;
+        }
+    }
+    if long.is_empty() {
+        // Nothing is known of the longest ones but the order of filling.
+        let each = 1.0 / reuses.len() as f64;
+        weights = reuses.iter().map(|reuse| (reuse.distance, each)).collect();
+    } else {
+        let each = rest / long.len() as f64;
+        weights.extend(long.iter().map(|reuse| (reuse.distance, each)));
+    }
+    weights.sort_unstable_by_key(|(distance, _)| *distance);
+    weights
 }
 
 /// Counters by position whose sums over a prefix take logarithmic time (Fenwick, 1994).
@@ -296,6 +377,7 @@ mod tests {
 
     fn shards(requests: &[u64], rate: f64) -> Shards {
         let mut shards = Shards::new(rate);
+        shards.begin();
         for key in requests {
             if shards.follows(hash(*key)) {
                 shards.hit(hash(*key), 0);
@@ -313,7 +395,7 @@ mod tests {
             .map(|distance| distance as u32)
             .collect();
         let found: Vec<u32> =
-            shards(&requests, 1.0).distances.iter().map(|(distance, _)| *distance).collect();
+            shards(&requests, 1.0).reuses.iter().map(|reuse| reuse.distance).collect();
         assert_eq!(found, expected);
     }
 
@@ -336,10 +418,60 @@ mod tests {
     fn a_filled_cache_gives_distances_at_once() {
         let mut shards = Shards::new(1.0);
         (0..10).for_each(|key| shards.touch(key));
+        shards.begin();
         shards.hit(9, 0);
         shards.hit(0, 0);
         shards.hit(77, 0);
-        assert_eq!(shards.distances, [(1, 0), (10, 0)]);
+        shards.hit(0, 0);
+        let reuse = |distance, longer_than| Reuse { class: 0, distance, longer_than };
+        assert_eq!(shards.reuses, [reuse(1, Some(0)), reuse(10, Some(1)), reuse(2, None)]);
+    }
+
+    #[test]
+    fn a_wrong_order_at_the_start_hardly_matters() {
+        // An LRU cache for 2,000 items, whose list does not tell the order of their use.
+        let (requests, items) = (requests(60_000, 8_000, 5), 2_000);
+        let exact = exact_distances(&requests);
+        let (before, stream) = requests.split_at(40_000);
+        let mut held = Vec::new();
+        for key in before.iter().rev() {
+            if held.len() < items && !held.contains(key) {
+                held.push(*key);
+            }
+        }
+        held.sort_unstable_by_key(|key| hash(*key));
+        let mut shards = Shards::new(1.0);
+        held.iter().for_each(|key| shards.touch(hash(*key)));
+        shards.begin();
+        let mut hits = 0;
+        for (key, distance) in stream.iter().zip(&exact[40_000..]) {
+            if distance.is_some_and(|distance| distance <= items) {
+                hits += 1;
+                shards.hit(hash(*key), 0);
+            } else {
+                shards.touch(hash(*key));
+            }
+        }
+        let hit_ratio = f64::from(hits) / stream.len() as f64;
+        let curve = shards.curve(None, hits as u64, hit_ratio, 1.0).unwrap();
+        for held in [250, 500, 1_000, 1_500] {
+            let is_hit = |distance: &&usize| **distance <= held;
+            let found = exact[40_000..].iter().flatten().filter(is_hit).count();
+            let expected = 1.0 - found as f64 / stream.len() as f64;
+            let error = curve.miss_ratio(held as f64) - expected;
+            assert!(error.abs() < 0.01, "{held} items: {error}");
+        }
+    }
+
+    #[test]
+    fn reuses_that_are_only_longer_count_for_the_longer_ones() {
+        let reuse = |distance, longer_than| Reuse { class: 0, distance, longer_than };
+        let reuses = vec![reuse(1, None), reuse(9, Some(2)), reuse(3, None), reuse(7, Some(6))];
+        // The second one is longer than 2, and so one of the last two, as far as is known.
+        assert_eq!(weighted(reuses.clone(), 4), [(1, 0.25), (3, 0.375), (7, 0.375)]);
+        let each = 0.25;
+        let alone = [(1, each), (3, each), (7, each), (9, each)];
+        assert_eq!(weighted(reuses, 10), alone);
     }
 
     fn curve(items: f64, miss: impl Fn(f64) -> f64) -> Curve {

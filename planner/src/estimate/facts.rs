@@ -40,6 +40,11 @@ impl Facts {
     /// Asks the server for its facts. A page that the server does not have is noted, and defaults are used.
     pub(super) fn ask(link: &mut Link<'_>, notes: &mut Vec<String>) -> Result<Self, Error> {
         let answer = link.ask("version")?;
+        if answer.contains("unauthenticated") {
+            return Err(Error::Failed(format!(
+                "the server asks for a password: it answers `version` with {answer:?}. Give --auth-file"
+            )));
+        }
         let Some(version) = answer.strip_prefix("VERSION ") else {
             return Err(Error::Failed(format!(
                 "no memcached: it answers `version` with {answer:?}"

@@ -3,8 +3,8 @@
 //! Nothing is written to it. The values are compressed here with Rebate's own codecs.
 //!
 //! `reading` says what is read in which order, over `link`, `probe`, `watch` and `corpus`. `codecs` measures the
-//! stored forms, `memory` and `curve` are the arithmetic of items and of hits, and `answer` puts all together. The
-//! caller opens connections and prints.
+//! stored forms and `requests` the time of requests, `memory` and `curve` are the arithmetic of items and of hits, and
+//! `answer` puts all together. The caller opens connections, runs a server to time requests, and prints.
 
 mod answer;
 mod classes;
@@ -19,6 +19,7 @@ mod memory;
 mod pace;
 mod probe;
 mod reading;
+mod requests;
 mod watch;
 
 use std::path::Path;
@@ -33,9 +34,11 @@ pub use curve::{Curve, CurveOrigin, CurvePoint};
 pub use interval::Interval;
 pub use link::{Connect, Connection};
 pub use reading::SourceFacts;
+pub use requests::{AddedTime, RequestTimer, Requests};
 
 use codecs::{Codecs, Forms, Watcher};
 use reading::Reading;
+use requests::{ClassForms, correct};
 
 /// What is read, and how it is compressed.
 #[derive(Clone, Debug)]
@@ -85,6 +88,8 @@ pub struct Run<'a> {
     pub stop: &'a AtomicBool,
     /// Called often with the progress.
     pub progress: &'a mut dyn FnMut(Progress),
+    /// Times requests on a server. Without it, only the codecs are timed.
+    pub timer: Option<&'a mut dyn RequestTimer>,
 }
 
 impl Run<'_> {
@@ -134,14 +139,26 @@ fn measure(
     let mut codecs = Codecs::new(&options.engines, options.form)?;
     let mut all: Vec<Option<Forms>> = vec![None; reading.values.len()];
     let was_stopped = run.stop.load(Ordering::Relaxed);
+    let mut timer = run.timer.take();
     let mut measuring = Measuring { run, was_stopped, done: 0, count: reading.values.len().max(1) };
     for class in 0..reading.classes.len() {
         let numbered = reading.values.iter().enumerate();
-        let (places, values): (Vec<usize>, Vec<&[u8]>) = numbered
-            .filter(|(_, value)| value.class == class)
-            .map(|(place, value)| (place, value.bytes.as_slice()))
-            .unzip();
-        let forms = codecs.measure(&values, &mut measuring);
+        let of_class = numbered.filter(|(_, value)| value.class == class);
+        let places: Vec<usize> = of_class.clone().map(|(place, _)| place).collect();
+        let keys: Vec<&[u8]> = of_class.clone().map(|(_, value)| value.key.as_slice()).collect();
+        let values: Vec<&[u8]> = of_class.map(|(_, value)| value.bytes.as_slice()).collect();
+        let (mut forms, dictionary) = codecs.measure(&values, &mut measuring);
+        if let Some(server) = timer.as_mut().filter(|_| !measuring.hurries()) {
+            let (keys, values) = (&keys, &values);
+            let mut class = ClassForms { keys, values, forms: &mut forms, dictionary };
+            if let Err(problem) = correct(*server, &mut class) {
+                reading.notes.push(format!(
+                    "Requests could not be timed: {problem}. Times of the classes that are left are those of the \
+                     codecs alone."
+                ));
+                timer = None;
+            }
+        }
         places.into_iter().zip(forms).for_each(|(place, forms)| all[place] = Some(forms));
     }
     let (read, measured) = (all.len(), all.iter().flatten().count());

@@ -145,7 +145,7 @@ impl<'a> Lister<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) class: usize,
-    pub(super) key_bytes: usize,
+    pub(super) key: Vec<u8>,
     pub(super) expires: bool,
     pub(super) has_flags: bool,
     pub(super) bytes: Vec<u8>,
@@ -247,8 +247,8 @@ fn fetch(
         if how == Read::Classic {
             link.line()?;
         }
-        let key_bytes = listed.key.len();
-        values.push(Value { class: *class, key_bytes, expires: listed.expires, has_flags, bytes });
+        let (key, expires) = (listed.key.clone(), listed.expires);
+        values.push(Value { class: *class, key, expires, has_flags, bytes });
     }
     Ok(if is_refused { Fetched::Refused } else { Fetched::Values(values) })
 }

@@ -263,6 +263,7 @@ impl ServerReader<'_> {
     fn watch(&mut self, run: &mut Run<'_>) -> Result<Option<Watched>, Error> {
         self.followed.sort_by_key(|(_, accessed_s)| *accessed_s);
         self.followed.iter().for_each(|(hash, _)| self.shards.touch(*hash));
+        self.shards.begin();
         let (time, stop) = (self.options.watch, run.stop);
         let mut advance = |passed: Duration| {
             let fraction = (passed.as_secs_f64() / time.as_secs_f64()).min(1.0);

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::hint::black_box;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -289,12 +290,18 @@ impl Client {
         let access = self.access();
         let rules = access.rules();
         let mut found = None;
+        let mut is_known = false;
         // Two entries of memcached's file may have the same name. All of them are checked, so that the time does not
         // tell which one it was.
         for user in rules.users.iter().filter(|user| user.name == name) {
+            is_known = true;
             if access.hasher.verify(&user.secret, password) && found.is_none() {
                 found = Some((user.secret.clone(), Arc::clone(&user.grant)));
             }
+        }
+        if let (false, Some(other)) = (is_known, rules.users.first()) {
+            // The same work as for a user who is known, so that the time does not tell who is.
+            let _ = black_box(access.hasher.verify(&other.secret, password));
         }
         found
     }
@@ -312,6 +319,11 @@ impl Client {
         let event = Event { identity: &identity, origin: &self.origin, command, key };
         let left_out = &self.context.counters.access.audit_lines_left_out;
         self.access().audit.refused(&event, why, self.context.clock.now(), left_out);
+    }
+
+    /// Returns whether the rules were replaced since the client's rights were last looked up.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.access().generation() != self.generation.get()
     }
 
     /// Looks up the client's rights again if the rules were replaced.

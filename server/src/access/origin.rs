@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use crate::stream::Stream;
@@ -27,17 +27,14 @@ pub(super) struct Peer {
 }
 
 impl Origin {
-    pub(crate) fn from_stream(stream: &Stream) -> Self {
+    /// Returns the origin of a connection that was accepted from the address `from`, which a Unix socket does not have.
+    /// The address must be that of the accept: a socket that its peer has closed cannot tell it.
+    pub(crate) fn new(stream: &Stream, from: Option<SocketAddr>) -> Self {
+        let address = |from: SocketAddr| Self::from_address(from.ip(), from.port());
+        let origin = from.map(address).unwrap_or_default();
         match stream {
-            Stream::Tcp(stream) => match stream.peer_addr() {
-                Ok(address) => Self::from_address(address.ip(), address.port()),
-                Err(_) => Self::default(),
-            },
+            Stream::Tcp(_) => origin,
             Stream::Tls(stream) => {
-                let origin = match stream.peer_addr() {
-                    Ok(address) => Self::from_address(address.ip(), address.port()),
-                    Err(_) => Self::default(),
-                };
                 let identity = stream.identity();
                 let names =
                     identity.into_iter().flat_map(|one| [one.subject].into_iter().chain(one.names));
@@ -65,12 +62,6 @@ impl Origin {
         self
     }
 
-    /// Returns whether nothing is known of the other end, which has then closed the connection. Rules about addresses
-    /// could not be applied to it.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.address.is_none() && self.peer.is_none()
-    }
-
     /// Returns whether the client is on this host.
     pub(crate) fn is_local(&self) -> bool {
         self.peer.is_some() || self.address.is_some_and(|address| address.is_loopback())
@@ -90,7 +81,7 @@ impl Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.address, self.peer) {
-            (Some(address), _) => std::net::SocketAddr::new(address, self.port).fmt(f),
+            (Some(address), _) => SocketAddr::new(address, self.port).fmt(f),
             (None, Some(Peer { uid, gid })) => write!(f, "unix:uid={uid},gid={gid}"),
             (None, None) => f.write_str("unknown"),
         }

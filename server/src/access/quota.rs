@@ -19,7 +19,7 @@ pub(super) struct Usage {
 /// A token bucket without a rate, which callers pass, so that a reload can change it.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    /// The time until which tokens are spent (ns on the process's clock).
+    /// The time until which tokens are spent (ns on the process's clock, [`shifted`]).
     spent_until_ns: AtomicU64,
 }
 
@@ -33,6 +33,7 @@ impl Bucket {
         now: Nanos,
         wait_max: Duration,
     ) -> Option<Duration> {
+        let now = shifted(now);
         let latest = now.0.saturating_add(Nanos::from(wait_max).0);
         let until = self.advance(count, rate, now, |until| until <= latest)?;
         Some(Duration::from_nanos(until.saturating_sub(now.0)))
@@ -40,13 +41,13 @@ impl Bucket {
 
     /// Takes `count` tokens that were used already.
     pub(super) fn spend(&self, count: u64, rate: u64, now: Nanos) {
-        self.advance(count, rate, now, |_| true);
+        self.advance(count, rate, shifted(now), |_| true);
     }
 
     /// Returns how long it takes until no tokens are owed.
     pub(super) fn owed(&self, now: Nanos) -> Duration {
         let until = self.spent_until_ns.load(Ordering::Relaxed);
-        Duration::from_nanos(until.saturating_sub(now.0))
+        Duration::from_nanos(until.saturating_sub(shifted(now).0))
     }
 
     fn advance(&self, count: u64, rate: u64, now: Nanos, may: impl Fn(u64) -> bool) -> Option<u64> {
@@ -64,6 +65,12 @@ impl Bucket {
         let before = self.spent_until_ns.fetch_update(relaxed, relaxed, next).ok()?;
         next(before)
     }
+}
+
+/// Returns the time on a clock on which there was a whole burst before the process started. Otherwise the first clients
+/// of a process would have less than their quota.
+fn shifted(now: Nanos) -> Nanos {
+    Nanos(now.0.saturating_add(BURST_MAX.0))
 }
 
 /// The tokens of one identity that one worker has taken and not yet used.
@@ -118,6 +125,9 @@ const fn batch(rate: u64) -> u64 {
 
 /// The time whose tokens an idle identity may use at once.
 const BURST: Duration = Duration::from_millis(100);
+
+/// The longest burst: one token at the lowest rate.
+const BURST_MAX: Nanos = Nanos::secs(1);
 
 /// The longest wait of a client that is over its quota.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(1);

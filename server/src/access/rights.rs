@@ -29,6 +29,8 @@ impl Rights {
     pub(crate) const COMPRESSION_SERVICE: Self = Self(1 << 8);
     /// The scheduler service over gRPC.
     pub(crate) const SCHEDULER_SERVICE: Self = Self(1 << 9);
+    /// The service of programs.
+    pub(crate) const PROGRAMS_SERVICE: Self = Self(1 << 10);
     /// The rights whose commands the audit log has even if they are allowed.
     const ADMINISTRATIVE: Self = Self::FLUSH.and(Self::DUMP).and(Self::ADMIN);
     /// Every right.
@@ -72,7 +74,7 @@ impl Rights {
 }
 
 /// The names of the rights in the file, in the order of their bits.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "read",
     "write",
     "delete",
@@ -83,6 +85,7 @@ const NAMES: [&str; 10] = [
     "store-service",
     "compression-service",
     "scheduler-service",
+    "programs-service",
 ];
 
 impl fmt::Display for Rights {
@@ -109,7 +112,9 @@ pub(crate) fn needed(command: &Command<'_>) -> Rights {
         Command::Store(_) | Command::MetaSet(_) | Command::Touch { .. } => Rights::WRITE,
         // The reply has the number.
         Command::Arithmetic(_) | Command::MetaArithmetic(_) => Rights::READ.and(Rights::WRITE),
-        Command::MetaDelete(meta) if meta.flags.has(b'I') || meta.flags.exptime_s.is_some() => {
+        Command::MetaDelete(meta)
+            if meta.flags.has(b'I') || meta.flags.has(b'x') || meta.flags.exptime_s.is_some() =>
+        {
             Rights::DELETE.and(Rights::WRITE)
         }
         Command::Delete { .. } | Command::MetaDelete(_) => Rights::DELETE,
@@ -117,7 +122,7 @@ pub(crate) fn needed(command: &Command<'_>) -> Rights {
         Command::Stats { arguments } => match { *arguments }.next() {
             // The page of dictionaries names classes after keys.
             Some(b"cachedump" | b"dictionaries") => Rights::DUMP,
-            Some(b"reset") => Rights::ADMIN,
+            Some(b"reset" | b"conns") => Rights::ADMIN,
             _ => Rights::STATS,
         },
         Command::Admin(admin) => match ({ admin.arguments }.next(), admin.verb) {
@@ -185,6 +190,7 @@ pub(crate) fn command_name(command: &Command<'_>) -> &'static str {
         Command::Quit => "quit",
         Command::Stats { arguments } => match { *arguments }.next() {
             Some(b"cachedump") => "stats cachedump",
+            Some(b"conns") => "stats conns",
             Some(b"reset") => "stats reset",
             _ => "stats",
         },

@@ -150,7 +150,9 @@ fn guesses_are_delayed_and_then_not_checked() {
     let at_once = attempts.iter().filter(|attempt| attempt.delay.is_zero()).count();
     let checked = attempts.iter().filter(|attempt| attempt.may_check).count();
     assert_eq!((at_once, checked), (10, 20));
-    assert!(logins.attempt(&origin, b"bob", now).delay.is_zero(), "another user");
+    // Several users of a host may share a slot, but not all.
+    let others = (0..8_u8).filter(|user| logins.attempt(&origin, &[*user], now).delay.is_zero());
+    assert!(others.count() > 0, "another user");
     let later = logins.attempt(&origin, b"alice", Nanos::secs(104));
     assert!(later.may_check && later.delay.is_zero());
 }

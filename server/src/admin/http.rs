@@ -2,6 +2,7 @@
 //! pages share a thread with the acceptors and block it only to wait for sockets.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ async fn accept(
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, from)) => {
                 while connections.try_join_next().is_some() {}
                 oldest_first.retain(|connection| !connection.is_finished());
                 if oldest_first.len() == CONNECTIONS_MAX
@@ -77,7 +78,7 @@ async fn accept(
                 {
                     oldest.abort();
                 }
-                let attended = attend(stream, tls.cloned(), pages.clone());
+                let attended = attend(stream, from, tls.cloned(), pages.clone());
                 oldest_first.push_back(connections.spawn(attended));
             }
             Err(error) => errors.pause(&error).await,
@@ -85,9 +86,9 @@ async fn accept(
     }
 }
 
-async fn attend(socket: TcpStream, tls: Option<Arc<Tls>>, pages: Router) {
+async fn attend(socket: TcpStream, from: SocketAddr, tls: Option<Arc<Tls>>, pages: Router) {
     let Some(tls) = tls else { return converse(socket, pages).await };
-    if let Some(session) = tls.handshake(&socket, Application::Http1).await {
+    if let Some(session) = tls.handshake(&socket, from, Application::Http1).await {
         converse(::tls::Stream::new(socket, session), pages).await;
     }
 }

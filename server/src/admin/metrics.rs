@@ -137,8 +137,9 @@ fn memory(page: &mut Exposition, admin: &Admin) {
     for (part, bytes) in parts.named() {
         most.sample(&[("part", part)], bytes.0);
     }
-    page.gauge("rebate_memory_held_bytes", "What values in flight hold now.")
-        .sample(&[("part", "values")], budgets.iter().map(Budget::held).sum::<u64>());
+    page.gauge("rebate_memory_held_bytes", "What values in flight, and bytes of TLS, hold now.")
+        .sample(&[("part", "values")], budgets.iter().map(Budget::held).sum::<u64>())
+        .sample(&[("part", "tls")], tls::held_bytes());
 }
 
 /// Writes the counts of dictionaries and their training. Classes have no metrics, because their names come from
@@ -195,6 +196,11 @@ pub(super) fn clients(page: &mut Exposition, workers: &Workers<'_>) {
         "Waits of connections because too many bytes of values were in flight.",
     )
     .sample(&[], workers.sum(|c| &c.commands.backpressure_waits));
+    page.gauge("rebate_watchers", "Clients that watch events.")
+        .sample(&[], workers.sum(|c| &c.commands.log_watchers));
+    page.counter("rebate_watcher_lines_total", "Lines about events for watchers, by result.")
+        .sample(&[("result", "sent")], workers.sum(|c| &c.commands.log_watcher_sent))
+        .sample(&[("result", "skipped")], workers.sum(|c| &c.commands.log_watcher_skipped));
 }
 
 pub(super) fn commands(page: &mut Exposition, workers: &Workers<'_>) {
@@ -367,7 +373,8 @@ pub(super) fn tasks(
         .sample(&[("task", "members")], control.restarts_members.read())
         .sample(&[("task", "idle memory")], control.restarts_idle_memory.read())
         .sample(&[("task", "device log")], control.restarts_device_log.read())
-        .sample(&[("task", "tls watch")], control.restarts_tls_watch.read());
+        .sample(&[("task", "tls watch")], control.restarts_tls_watch.read())
+        .sample(&[("task", "login watch")], control.restarts_login_watch.read());
     page.counter("rebate_connections_failed_total", "Connections that a defect ended.")
         .sample(&[], workers.sum(|c| &c.tasks.connections_failed));
     page.counter("rebate_accept_errors_total", "Connections that could not be accepted.")
@@ -443,6 +450,9 @@ pub(super) fn access(page: &mut Exposition, workers: &Workers<'_>, control: &Con
     page.counter("rebate_access_reloads_total", "Reloads of the rules about clients, by result.")
         .sample(&[("result", "success")], control.access_reloads.read())
         .sample(&[("result", "failure")], control.access_reloads_failed.read());
+    page.counter("rebate_login_reloads_total", "Reads of this process's own logins, by result.")
+        .sample(&[("result", "success")], control.login_reloads.read())
+        .sample(&[("result", "failure")], control.login_reloads_failed.read());
     page.counter("rebate_audit_lines_left_out_total", "Lines above the audit log's rate.")
         .sample(&[], workers.sum(|c| &c.access.audit_lines_left_out));
 }

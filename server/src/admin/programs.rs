@@ -1,5 +1,6 @@
 //! The part of the metrics page for executors of programs and for the connections whose requests use them. Labels name
-//! the tenants of the file of secrets. Jobs of traces are counted with all other jobs.
+//! the tenants of roles, and the tenant of each connection whose role has none. Jobs of traces are counted with all
+//! other jobs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +12,6 @@ use super::metrics::Workers;
 
 /// Writes the numbers of connections and requests, by outcome.
 pub(super) fn connections(page: &mut Exposition, workers: &Workers<'_>) {
-    page.counter("rebate_program_hellos_refused_total", "Connections ended at their first words.")
-        .sample(&[], workers.sum(|c| &c.programs.hellos_refused));
     page.counter("rebate_program_requests_total", "Requests for programs, by what came of them.")
         .sample(&[("result", "answered")], workers.sum(|c| &c.programs.requests_answered))
         .sample(&[("result", "refused")], workers.sum(|c| &c.programs.requests_refused));

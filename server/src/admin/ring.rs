@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 use super::exposition::{Exposition, seconds};
 use super::metrics::Workers;
 use crate::errors::{ErrorCounts, ErrorKind, FailedCommand};
-use crate::members::{Member, MemberCounts, Members, Reason, Seat};
+use crate::members::{Member, MemberCounts, Members, NameStatus, Reason, Seat};
 
 /// Writes which servers are in the ring and which are out, since when and why.
 pub(super) fn servers(page: &mut Exposition, members: &Members) {
@@ -47,8 +47,32 @@ pub(super) fn servers(page: &mut Exposition, members: &Members) {
             family.sample(&[("server", &member.name)], seconds(latency));
         }
     }
+    let help =
+        "Whether a server is far slower than the others. It may be in the ring all the same.";
+    let mut family = page.gauge("rebate_ring_server_slow", help);
+    for Seat { member, .. } in seats {
+        family.sample(&[("server", &member.name)], u8::from(member.standing().slow.is_some()));
+    }
     counts(page, seats);
+    names(page, &members.names());
     lookups(page, &members.counts);
+}
+
+/// Writes which names of the ring are found. Families without names are left out.
+fn names(page: &mut Exposition, names: &[NameStatus]) {
+    if names.is_empty() {
+        return;
+    }
+    let help = "Whether the last lookup of a name of the ring found its servers.";
+    let mut family = page.gauge("rebate_ring_name_found", help);
+    for NameStatus { name, failure, .. } in names {
+        family.sample(&[("name", name)], u8::from(failure.is_none()));
+    }
+    let help = "Servers that the ring has of a name, from the last lookup that found some.";
+    let mut family = page.gauge("rebate_ring_name_servers", help);
+    for NameStatus { name, servers, .. } in names {
+        family.sample(&[("name", name)], *servers as u64);
+    }
 }
 
 fn counts(page: &mut Exposition, seats: &[Seat]) {
@@ -68,6 +92,8 @@ fn counts(page: &mut Exposition, seats: &[Seat]) {
     };
     let help = "Times that a server came back into the ring.";
     each("rebate_ring_returns_total", help, |member| member.returns.read());
+    let help = "Logins of this process that the server refused.";
+    each("rebate_ring_logins_refused_total", help, |member| member.logins_refused.read());
     let help = "Keys answered as misses because their server could not answer.";
     each("rebate_ring_misses_total", help, |member| member.misses.read());
     let help = "Requests that the next server got because this server is out.";

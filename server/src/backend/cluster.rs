@@ -6,23 +6,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store};
 use protocol::counter::Direction;
 use protocol::meta::Meta;
 use protocol::reply::{ItemFacts, MetaOutcome};
-use protocol::{Key, MetaKey, request};
+use protocol::request::MetaLine;
+use protocol::{Key, MetaFlags, MetaKey, request};
 use smallvec::SmallVec;
 use units::{Prng, limits};
 
+use super::ring_answers::{permit_bytes, unexpected, written};
 use super::ring_view::{Bound, LinkParts, Route, View};
 use super::{
-    Count, Failure, Issue, Item, Items, Life, MetaDebug, MetaItem, Outcome, Seen, Version, Written,
+    Count, Failure, Item, Items, Life, MetaDebug, Outcome, OverBudget, Seen, Version, Written,
 };
 use crate::budget::Permit;
 use crate::members::RingState;
 use crate::reply_buffer::ReplyBuffer;
-use crate::upstream::{Answer, Expect, Issued, Link, LinkError, Returned, Timing, Traffic, Value};
+use crate::upstream::{Answer, Expect, Issued, Link, LinkError, Timing, Traffic, Value};
 use crate::values::Stored;
 
 /// One worker's view of the ring.
@@ -224,20 +225,26 @@ impl Cluster {
         traffic: Traffic,
         granted: Option<Permit>,
     ) -> Issued {
-        self.send_get(meta.key.bytes(), traffic, Expect::Meta, granted, |out, bound| {
-            let time_s = |exptime_s: Option<i32>| bound.limit(exptime_s.unwrap_or(0));
-            let mut line = request::meta_get(out.text(), &meta.key);
-            for (letter, _) in meta.flags.iter() {
-                line = match letter {
-                    b'T' => line.time(b'T', time_s(meta.flags.exptime_s)),
-                    b'N' => line.time(b'N', time_s(meta.flags.vivify_exptime_s)),
-                    b'R' => line.time(b'R', meta.flags.recache_s.unwrap_or(0)),
-                    b'c' | b'f' | b't' | b'l' | b'h' | b'k' | b'u' => line.flag(letter),
-                    _ => line,
-                };
-            }
-            if with_value { line.flag(b'v').end() } else { line.end() }
-        })
+        // A touch changes the item. Clients must learn that it was not done.
+        let is_touch = !with_value && meta.flags.exptime_s.is_some();
+        let mut issued =
+            self.send(meta.key.bytes(), traffic, Expect::Meta, granted, |out, bound| {
+                let time_s = |exptime_s: Option<i32>| bound.limit(exptime_s.unwrap_or(0));
+                let mut line = request::meta_get(out.text(), &meta.key);
+                for (letter, _) in meta.flags.iter() {
+                    line = match letter {
+                        b'T' => line.time(b'T', time_s(meta.flags.exptime_s)),
+                        b'N' => line.time(b'N', time_s(meta.flags.vivify_exptime_s)),
+                        b'R' => line.time(b'R', meta.flags.recache_s.unwrap_or(0)),
+                        b'c' | b'f' | b't' | b'l' | b'h' | b'k' | b'u' => line.flag(letter),
+                        _ => line,
+                    };
+                }
+                let line = with_later_flags(line, &meta.flags);
+                if with_value { line.flag(b'v').end() } else { line.end() }
+            });
+        issued.may_miss = !is_touch && self.0.view.borrow().may_miss();
+        issued
     }
 
     pub(super) fn meta_set(
@@ -265,7 +272,14 @@ impl Cluster {
             if let Some(mode) = flags.mode {
                 line = line.mode(mode);
             }
-            line.end();
+            if let (Some(b'A' | b'P'), Some(exptime_s)) = (flags.mode, flags.vivify_exptime_s) {
+                line = line.time(b'N', bound.limit(exptime_s));
+            }
+            // The answer shows whether the server answers this flag.
+            if flags.has(b's') {
+                line = line.flag(b's');
+            }
+            with_later_flags(line, flags).end();
             append(out, value);
         })
     }
@@ -283,7 +297,10 @@ impl Cluster {
             if flags.has(b'I') {
                 line = line.flag(b'I');
             }
-            line.end();
+            if flags.has(b'x') && flags.client_flags != 0 {
+                line = line.number(b'F', u64::from(flags.client_flags));
+            }
+            with_later_flags(line, flags).end();
         })
     }
 
@@ -323,7 +340,7 @@ impl Cluster {
                     _ => line,
                 };
             }
-            line.end();
+            with_later_flags(line, flags).end();
         });
         match issued.await.map_err(Failure::Link)? {
             Answer::Meta { outcome: MetaOutcome::Done, returned, value: Some(value) } => {
@@ -375,6 +392,7 @@ impl Cluster {
                 },
                 won: returned.won,
                 keeps_marks: false,
+                given_cas: None,
             })),
             other => Err(unexpected(other)),
         }
@@ -395,6 +413,7 @@ impl Cluster {
                 .flag(b'c')
                 .number(b'F', u64::from(version.client_flags))
                 .number(b'C', version.cas);
+            let line = with_given_cas(line, version.given_cas);
             match bound.limit_or_set(exptime_s.or(kept)) {
                 Some(exptime_s) => line.time(b'T', exptime_s).end(),
                 None => line.end(),
@@ -595,7 +614,7 @@ impl Requests {
 impl LinkError {
     /// Counts keys that are answered as misses.
     #[cold]
-    fn count_misses(&self, keys: usize) {
+    pub(super) fn count_misses(&self, keys: usize) {
         if let Some(server) = &self.server {
             server.misses.add(keys as u64);
         }
@@ -604,136 +623,7 @@ impl LinkError {
 
 impl From<Value> for Item {
     fn from(Value { value, client_flags, cas, .. }: Value) -> Self {
-        Self { value, hot: None, client_flags, cas }
-    }
-}
-
-impl Issue<Outcome<Written>> {
-    pub(crate) async fn written(self) -> Outcome<Written> {
-        match self {
-            Issue::Ready(outcome) => outcome,
-            Issue::Sent(issued) => written(issued.await),
-        }
-    }
-}
-
-impl Issue<Outcome<bool>> {
-    pub(crate) async fn was_there(self) -> Outcome<bool> {
-        match self {
-            Issue::Ready(outcome) => outcome,
-            Issue::Sent(issued) => match issued.await.map_err(Failure::Link)? {
-                Answer::Done => Ok(true),
-                Answer::NotFound => Ok(false),
-                other => Err(unexpected(other)),
-            },
-        }
-    }
-}
-
-impl Issue<Option<MetaItem>> {
-    pub(crate) async fn meta_item(self) -> Outcome<Option<MetaItem>> {
-        let issued = match self {
-            Issue::Ready(item) => return Ok(item),
-            Issue::Sent(issued) => issued,
-        };
-        let may_miss = issued.may_miss;
-        let answer = match issued.await {
-            Ok(answer) => answer,
-            Err(error) if may_miss => {
-                error.count_misses(1);
-                return Ok(None);
-            }
-            Err(error) => return Err(Failure::Link(error)),
-        };
-        match answer {
-            Answer::MetaMiss => Ok(None),
-            Answer::Meta { returned, value, .. } => {
-                let facts = facts(&returned, value.as_ref().map_or(0, Bytes::len));
-                Ok(Some(MetaItem { facts, value, hot: None }))
-            }
-            other => Err(unexpected(other)),
-        }
-    }
-}
-
-/// Returns an item's facts from two requests. Facts that the first request changes come from `first`.
-pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
-    ItemFacts {
-        won: first.won,
-        stale: first.stale,
-        already_won: first.already_won,
-        fetched: first.fetched,
-        idle_s: first.idle_s,
-        ..facts
-    }
-}
-
-/// Converts the return flags of a meta reply to facts.
-fn facts(returned: &Returned, value_bytes: usize) -> ItemFacts {
-    ItemFacts {
-        value_bytes,
-        cas: returned.cas,
-        client_flags: returned.client_flags,
-        ttl_s: returned.ttl_s,
-        idle_s: returned.idle_s,
-        fetched: returned.fetched,
-        binary_key: returned.binary_key,
-        won: returned.won,
-        stale: returned.stale,
-        already_won: returned.already_won,
-    }
-}
-
-impl Issue<Outcome<MetaOutcome>> {
-    pub(crate) async fn meta_outcome(self) -> Outcome<MetaOutcome> {
-        match self {
-            Issue::Ready(outcome) => outcome,
-            Issue::Sent(issued) => match issued.await.map_err(Failure::Link)? {
-                Answer::Meta { outcome, .. } => Ok(outcome),
-                other => Err(unexpected(other)),
-            },
-        }
-    }
-}
-
-/// Returns the bytes of the budget that an answer with `values` needs.
-fn permit_bytes(values: &[Value]) -> u64 {
-    values.iter().map(|value| value.value.len() as u64 + 2).sum()
-}
-
-fn written(answer: Result<Answer, LinkError>) -> Outcome<Written> {
-    match answer.map_err(Failure::Link)? {
-        Answer::Stored => Ok(Written::Stored { cas: 0 }),
-        Answer::NotStored => Ok(Written::NotStored),
-        Answer::Exists => Ok(Written::Exists),
-        Answer::NotFound => Ok(Written::NotFound),
-        Answer::Meta { outcome, returned, .. } => Ok(match outcome {
-            MetaOutcome::Done => Written::Stored { cas: returned.cas },
-            MetaOutcome::NotStored => Written::NotStored,
-            MetaOutcome::Exists => Written::Exists,
-            MetaOutcome::NotFound => Written::NotFound,
-        }),
-        other => Err(unexpected(other)),
-    }
-}
-
-/// The requests whose answers did not fit into the budget.
-#[derive(Debug)]
-pub(crate) struct OverBudget {
-    /// The bytes that each request needs for its answer.
-    pub(crate) wanted: SmallVec<[u64; 1]>,
-    /// The return flags of a meta command, which a second request may change.
-    pub(crate) returned: Option<Returned>,
-}
-
-/// Converts an unexpected answer to a failure: an error line is passed on, others are server errors.
-fn unexpected(answer: Answer) -> Failure {
-    match answer {
-        Answer::Error(line) => Failure::Line(line),
-        Answer::OverBudget { bytes, returned } => {
-            Failure::OverBudget(OverBudget { wanted: SmallVec::from_elem(bytes, 1), returned })
-        }
-        _ => Failure::line(b"SERVER_ERROR the memcached server answered another question"),
+        Self { value, hot: None, client_flags, cas, version: None }
     }
 }
 
@@ -749,6 +639,19 @@ fn ask_for<'a>(
         Some(exptime_s) => {
             request::get_and_touch(out, bound.limit(exptime_s), keys, get.with_cas);
         }
+    }
+}
+
+/// Appends the flags that memcached has since 1.6.27. Older servers refuse them.
+fn with_later_flags<'o>(line: MetaLine<'o>, flags: &MetaFlags<'_>) -> MetaLine<'o> {
+    let line = if flags.has(b'x') { line.flag(b'x') } else { line };
+    with_given_cas(line, flags.given_cas)
+}
+
+fn with_given_cas(line: MetaLine<'_>, given_cas: Option<u64>) -> MetaLine<'_> {
+    match given_cas {
+        Some(cas) => line.number(b'E', cas),
+        None => line,
     }
 }
 

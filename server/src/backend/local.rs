@@ -11,12 +11,13 @@ use protocol::reply::{ItemFacts, MetaOutcome};
 use smallvec::SmallVec;
 use store::embedded::{
     self, CoarseClock, Counted, Delta, Embedded, Fetch, Fetched, Glimpse, Mode, NewItem, Removal,
-    Step,
+    Standing, Step,
 };
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::{Count, Failure, Item, Life, MetaDebug, MetaItem, Outcome, Version, Written};
 use crate::hot_values::{HotValue, HotValues};
+use crate::spare_memory::SpareMemory;
 use crate::values::Stored;
 
 /// One worker's view of the embedded store, which all workers share.
@@ -27,6 +28,7 @@ struct Shared {
     store: Arc<Embedded>,
     time: CoarseClock,
     hot: Option<Arc<HotValues>>,
+    spare_memory: Arc<SpareMemory>,
 }
 
 /// The result of a get that may have been answered from the store's memory.
@@ -41,14 +43,24 @@ impl Local {
         store: Arc<Embedded>,
         time: CoarseClock,
         hot: Option<Arc<HotValues>>,
+        spare_memory: Arc<SpareMemory>,
     ) -> Self {
-        Self(Rc::new(Shared { store, time, hot }))
+        Self(Rc::new(Shared { store, time, hot, spare_memory }))
     }
 
     /// Returns a backend with the same items, which returns no logical values.
     pub(crate) fn as_stored(&self) -> Self {
-        let Shared { store, time, .. } = &*self.0;
-        Self::new(Arc::clone(store), time.clone(), None)
+        let Shared { store, time, spare_memory, .. } = &*self.0;
+        Self::new(Arc::clone(store), time.clone(), None, Arc::clone(spare_memory))
+    }
+
+    /// Measures whether the store has memory to spare.
+    pub(crate) fn measure(&self) {
+        self.0.spare_memory.measure(&self.0.store);
+    }
+
+    pub(crate) fn has_spare_memory(&self) -> bool {
+        self.0.spare_memory.is_there()
     }
 
     /// Removes some of the expired items.
@@ -58,6 +70,15 @@ impl Local {
 
     pub(crate) fn time(&self) -> &CoarseClock {
         &self.0.time
+    }
+
+    /// Returns what a lookup of `key` would find, see [`Embedded::standing`].
+    pub(crate) fn standing(
+        &self,
+        key: &[u8],
+        using: impl FnOnce(&[u8]) -> usize,
+    ) -> Standing<usize> {
+        self.0.store.standing(key, self.0.time.now_s(), using)
     }
 
     /// Begins a walk over all items. Returns `None` while another walk is in progress.
@@ -93,8 +114,9 @@ impl Local {
         match self.0.store.fetch_in_place(key, &how, now_s, using) {
             None => LocalGet::Missing,
             Some((_, Some(None))) => LocalGet::Answered,
-            Some((Fetched { value, flags, cas, .. }, used)) => {
-                LocalGet::Item(Item { value, hot: used.flatten(), client_flags: flags, cas })
+            Some((Fetched { value, flags, cas, version, .. }, used)) => {
+                let hot = used.flatten();
+                LocalGet::Item(Item { value, hot, client_flags: flags, cas, version })
             }
         }
     }
@@ -133,14 +155,19 @@ impl Local {
         self.counted(&arithmetic.key, &delta)
     }
 
-    pub(super) fn meta_get(&self, meta: &Meta<'_>) -> Option<MetaItem> {
+    /// Returns an item. If it is stale, `takes_win` gives the caller the right to refill it.
+    pub(super) fn meta_get(&self, meta: &Meta<'_>, takes_win: bool) -> Option<MetaItem> {
         let steps = self.steps(meta);
-        let how = Fetch { bump: !meta.flags.has(b'u'), meta: true, steps: &steps };
+        let how = Fetch { bump: !meta.flags.has(b'u'), meta: takes_win, steps: &steps };
         let now_s = self.0.time.now_s();
         let using = |item: &Glimpse<'_>| self.find_hot(item);
         let (fetched, hot) = self.0.store.fetch_in_place(meta.key.bytes(), &how, now_s, using)?;
-        let facts = facts(&fetched, now_s, meta.key.is_binary());
-        Some(MetaItem { facts, value: Some(fetched.value), hot })
+        let mut facts = facts(&fetched, now_s, meta.key.is_binary());
+        if let (true, Some(given)) = (fetched.created, given_cas(meta)) {
+            self.0.store.give_cas(meta.key.bytes(), fetched.cas, given, now_s);
+            facts.cas = given;
+        }
+        Some(MetaItem { facts, value: Some(fetched.value), hot, version: fetched.version })
     }
 
     pub(super) fn meta_set(&self, set: &MetaSet<'_>, value: &Stored<'_>) -> Outcome<Written> {
@@ -159,16 +186,83 @@ impl Local {
             exptime_s: flags.exptime_s.map_or(0, |exptime_s| self.0.time.expiry(exptime_s)),
             key_is_binary: set.meta.key.is_binary(),
         };
-        self.write(set.meta.key.bytes(), item, mode)
+        let key = set.meta.key.bytes();
+        self.write(key, item, mode).map(|written| self.give(key, written, given_cas(&set.meta)))
     }
 
-    pub(super) fn meta_delete(&self, meta: &Meta<'_>) -> MetaOutcome {
+    pub(super) fn meta_delete(&self, meta: &Meta<'_>) -> Outcome<MetaOutcome> {
+        let flags = &meta.flags;
+        if flags.has(b'x') {
+            return self.remove_value(meta);
+        }
+        let outcome = self.delete_or_invalidate(meta, flags.compare);
+        if outcome == MetaOutcome::Done && flags.has(b'I') {
+            self.give_now(meta.key.bytes(), given_cas(meta));
+        }
+        Ok(outcome)
+    }
+
+    /// Replaces the value by an empty one, and marks the item stale if `meta` says so.
+    fn remove_value(&self, meta: &Meta<'_>) -> Outcome<MetaOutcome> {
+        let (key, flags) = (meta.key.bytes(), &meta.flags);
+        let exptime_s = flags.exptime_s.map_or(0, |exptime_s| self.0.time.expiry(exptime_s));
+        for _ in 0..TRIES_MAX {
+            let now_s = self.0.time.now_s();
+            let Some(found) = self.0.store.fetch(key, &Fetch::PEEK, now_s) else {
+                return Ok(MetaOutcome::NotFound);
+            };
+            if flags.compare.is_some_and(|cas| cas != found.cas) {
+                return Ok(MetaOutcome::Exists);
+            }
+            let item = NewItem {
+                value: b"",
+                flags: flags.client_flags,
+                exptime_s,
+                key_is_binary: meta.key.is_binary(),
+            };
+            let mode = Mode::Compare { cas: found.cas, stale_if_older: false };
+            // Another client may change the item meanwhile.
+            let Written::Stored { cas } = self.write(key, item, mode)? else { continue };
+            if flags.has(b'I') {
+                self.delete_or_invalidate(meta, Some(cas));
+                self.give_now(key, given_cas(meta));
+            } else {
+                // As in memcached, the item keeps its CAS.
+                self.0.store.give_cas(key, cas, given_cas(meta).unwrap_or(found.cas), now_s);
+            }
+            return Ok(MetaOutcome::Done);
+        }
+        Err(Failure::line(b"SERVER_ERROR the item kept changing; try again"))
+    }
+
+    /// Gives the item of a key the CAS that a client has chosen, if it has.
+    fn give_now(&self, key: &[u8], given: Option<u64>) {
+        let now_s = self.0.time.now_s();
+        if let Some(given) = given
+            && let Some(found) = self.0.store.fetch(key, &Fetch::PEEK, now_s)
+        {
+            self.0.store.give_cas(key, found.cas, given, now_s);
+        }
+    }
+
+    /// Gives the item that was written the CAS that a client has chosen, if it has.
+    fn give(&self, key: &[u8], written: Written, given: Option<u64>) -> Written {
+        match (written, given) {
+            (Written::Stored { cas }, Some(given)) => {
+                self.0.store.give_cas(key, cas, given, self.0.time.now_s());
+                Written::Stored { cas: given }
+            }
+            (written, _) => written,
+        }
+    }
+
+    fn delete_or_invalidate(&self, meta: &Meta<'_>, compare: Option<u64>) -> MetaOutcome {
         let (key, flags, now_s) = (meta.key.bytes(), &meta.flags, self.0.time.now_s());
         let removal = if flags.has(b'I') {
             let exptime_s = flags.exptime_s.map(|exptime_s| self.0.time.expiry(exptime_s));
-            self.0.store.invalidate(key, flags.compare, exptime_s, now_s)
+            self.0.store.invalidate(key, compare, exptime_s, now_s)
         } else {
-            self.0.store.delete(key, flags.compare, now_s)
+            self.0.store.delete(key, compare, now_s)
         };
         match removal {
             Removal::Done => MetaOutcome::Done,
@@ -187,7 +281,15 @@ impl Local {
             initial: flags.initial,
             steps: &steps,
         };
-        self.counted(arithmetic.meta.key.bytes(), &delta)
+        let key = arithmetic.meta.key.bytes();
+        let counted = self.counted(key, &delta)?;
+        Ok(match (counted, given_cas(&arithmetic.meta)) {
+            (Count::Done { number, created, facts }, Some(given)) => {
+                self.0.store.give_cas(key, facts.cas, given, self.0.time.now_s());
+                Count::Done { number, created, facts: ItemFacts { cas: given, ..facts } }
+            }
+            (counted, _) => counted,
+        })
     }
 
     pub(super) fn meta_debug(&self, key: &MetaKey<'_>) -> Option<MetaDebug> {
@@ -211,6 +313,7 @@ impl Local {
             cas: fetched.cas,
             won: false,
             keeps_marks: false,
+            given_cas: None,
         })
     }
 
@@ -236,7 +339,8 @@ impl Local {
             true => Mode::Overwrite { cas },
             false => Mode::Compare { cas, stale_if_older: false },
         };
-        self.write(key.bytes(), item, mode)
+        let given = version.given_cas.filter(|cas| *cas != 0);
+        self.write(key.bytes(), item, mode).map(|written| self.give(key.bytes(), written, given))
     }
 
     pub(super) fn flush_all(&self, delay_s: i32) {
@@ -251,7 +355,7 @@ impl Local {
             "" => {}
             "items" => return Some(of_class(&stats)),
             "slabs" => return Some(of_slabs(&stats)),
-            "sizes" | "conns" | "extstore" => return Some(Vec::new()),
+            "sizes" | "extstore" => return Some(Vec::new()),
             _ => return None,
         }
         let named = [
@@ -352,10 +456,18 @@ fn facts(fetched: &Fetched, now_s: u32, binary_key: bool) -> ItemFacts {
     }
 }
 
+/// Returns the CAS that the client has chosen. 0 is no CAS.
+fn given_cas(meta: &Meta<'_>) -> Option<u64> {
+    meta.flags.given_cas.filter(|cas| *cas != 0)
+}
+
 /// Returns the time to live as memcached prints it (s). For an expired item the number wraps around.
 fn ttl_s(exptime_s: u32, now_s: u32) -> Option<u32> {
     (exptime_s != 0).then(|| exptime_s.wrapping_sub(now_s))
 }
+
+/// The most tries to remove a value. A try fails only if another client has changed the item.
+const TRIES_MAX: usize = 100;
 
 /// The number of items that one sweep examines. It takes some hundred microseconds, once a second.
 const SWEEP_ITEMS: usize = 50_000;

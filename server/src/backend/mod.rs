@@ -4,6 +4,7 @@
 
 mod cluster;
 mod local;
+mod ring_answers;
 mod ring_view;
 
 use std::fmt;
@@ -21,8 +22,9 @@ use crate::hot_values::HotValue;
 use crate::upstream::{ErrorLine, Issued, LinkError, Traffic};
 use crate::values::Stored;
 
-pub(crate) use cluster::{Cluster, OverBudget, facts_of_first};
+pub(crate) use cluster::Cluster;
 pub(crate) use local::{Local, LocalGet};
+pub(crate) use ring_answers::{OverBudget, facts_of_first};
 pub(crate) use ring_view::{LinkParts, ProbeSlot};
 
 /// The store that has the values.
@@ -46,6 +48,8 @@ pub(crate) struct Item {
     pub(crate) hot: Option<HotValue>,
     pub(crate) client_flags: u32,
     pub(crate) cas: u64,
+    /// The version in the embedded store, see [`store::embedded::Fetched::version`].
+    pub(crate) version: Option<u64>,
 }
 
 /// The items of a get, in the order of its keys.
@@ -58,6 +62,8 @@ pub(crate) struct MetaItem {
     pub(crate) value: Option<Bytes>,
     /// The logical value, if it is kept. `value` is then empty.
     pub(crate) hot: Option<HotValue>,
+    /// The version in the embedded store, see [`store::embedded::Fetched::version`].
+    pub(crate) version: Option<u64>,
 }
 
 /// A version of an item, with the facts that are needed to replace only its value.
@@ -71,6 +77,8 @@ pub(crate) struct Version {
     pub(crate) won: bool,
     /// True if a replacement of the item inherits its marks (fetched, stale), as after an increment.
     pub(crate) keeps_marks: bool,
+    /// The CAS that a client has chosen for a replacement of the item.
+    pub(crate) given_cas: Option<u64>,
 }
 
 /// A stored value as a plain get returns it.
@@ -190,6 +198,11 @@ impl Backend {
         }
     }
 
+    /// Returns whether the store has memory that it does not need now. Of stores outside this process it is not known.
+    pub(crate) fn has_spare_memory(&self) -> bool {
+        matches!(self, Backend::Local(local) if local.has_spare_memory())
+    }
+
     /// Returns whether the store is outside this process.
     pub(crate) fn has_links(&self) -> bool {
         matches!(self, Backend::Cluster(_))
@@ -266,9 +279,25 @@ impl Backend {
         granted: Option<Permit>,
     ) -> Issue<Option<MetaItem>> {
         match self {
-            Backend::Local(local) => Issue::Ready(local.meta_get(meta)),
+            Backend::Local(local) => Issue::Ready(local.meta_get(meta, true)),
             Backend::Cluster(cluster) => {
                 Issue::Sent(cluster.meta_get(meta, with_value, traffic, granted))
+            }
+        }
+    }
+
+    /// Reads an item like [`Self::meta_get`], for a command that does not take the right to refill a stale item. A
+    /// memcached server gives this right all the same, so the caller returns it with [`Self::release_win`].
+    pub(crate) fn plain_meta_get(
+        &self,
+        meta: &Meta<'_>,
+        with_value: bool,
+        traffic: Traffic,
+    ) -> Issue<Option<MetaItem>> {
+        match self {
+            Backend::Local(local) => Issue::Ready(local.meta_get(meta, false)),
+            Backend::Cluster(cluster) => {
+                Issue::Sent(cluster.meta_get(meta, with_value, traffic, None))
             }
         }
     }
@@ -291,7 +320,7 @@ impl Backend {
         traffic: Traffic,
     ) -> Issue<Outcome<MetaOutcome>> {
         match self {
-            Backend::Local(local) => Issue::Ready(Ok(local.meta_delete(meta))),
+            Backend::Local(local) => Issue::Ready(local.meta_delete(meta)),
             Backend::Cluster(cluster) => Issue::Sent(cluster.meta_delete(meta, traffic)),
         }
     }

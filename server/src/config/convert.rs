@@ -78,6 +78,7 @@ pub fn form(compress: &CompressConfig) -> FormPolicy {
         },
         bytes_min: compress.bytes_min.as_usize(),
         saving_min: compress.saving_min,
+        saving_min_spare: compress.saving_min_spare,
         wrap_all: compress.foreign == Foreign::Forbid,
         window_log2: iaa.then_some(IAA_WINDOW_LOG2),
     }

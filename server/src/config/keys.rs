@@ -89,6 +89,10 @@ pub const KEYS: &[Key] = &[
     restart("server.idle_timeout_s", Kind::Count(0, i32::MAX as i64)),
     restart("server.memory_max", Kind::Bytes(ByteCount(0), MEMORY_MAX)),
     restart("server.dump", Kind::Switch),
+    restart("server.watch", Kind::Switch),
+    restart("server.watcher_bytes", Kind::Bytes(WATCHER_BYTES_MIN, WATCHER_BYTES_MAX)),
+    restart("server.flush", Kind::Switch),
+    restart("server.shutdown", Kind::Switch),
     restart("server.access_file", Kind::Path),
     restart("server.token_file", Kind::Path),
     restart("server.insecure", Kind::Switch),
@@ -115,11 +119,14 @@ pub const KEYS: &[Key] = &[
     hot("store.eject_latency_min_ms", Kind::Count(1, TIME_MS_MAX)),
     hot("store.resolve_every_s", Kind::Count(1, RESOLVE_S_MAX)),
     restart("store.resolver", Kind::Address),
+    restart("store.login_file", Kind::Path),
+    restart("store.login", Kind::Choice(&["text", "sasl"])),
     hot("compress.mode", Kind::Choice(&["on", "off", "read-only"])),
     hot("compress.codec", Kind::Choice(&CODECS)),
     hot("compress.level", Kind::Choice(&["fast", "default", "high"])),
     hot("compress.bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
     hot("compress.saving_min", Kind::Share),
+    hot("compress.saving_min_spare", Kind::Share),
     hot("compress.readable_by", Kind::Choices(&["iaa"])),
     hot("compress.foreign", Kind::Choice(&["serve", "forbid"])),
     hot("values.frame_version", Kind::Count(1, 2)),
@@ -128,6 +135,7 @@ pub const KEYS: &[Key] = &[
     restart("values.hot_share", Kind::Share),
     restart("runtime.devices", Kind::Names),
     restart("runtime.compression", Kind::CompressionAddresses),
+    restart("runtime.compression_login_file", Kind::Path),
     restart("runtime.allow_virtual", Kind::Switch),
     restart("runtime.policy", Kind::Choice(&POLICIES_AUTO)),
     restart("runtime.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
@@ -151,6 +159,7 @@ pub const KEYS: &[Key] = &[
     restart("runtime.qpl_huffman", Kind::Choice(&["dynamic", "fixed"])),
     restart("runtime.qpl_verify", Kind::Switch),
     restart("scheduler.address", Kind::GrpcAddress),
+    restart("scheduler.login_file", Kind::Path),
     restart("scheduler.instance", Kind::Name),
     hot("scheduler.report_every_ms", Kind::Count(10, TIME_MS_MAX)),
     restart("scheduler.history_s", Kind::Count(1, HISTORY_S_MAX)),
@@ -161,7 +170,6 @@ pub const KEYS: &[Key] = &[
     hot("scheduler.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
     hot("scheduler.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
     restart("programs.listen", Kind::Addresses),
-    restart("programs.secrets_file", Kind::Path),
     restart("programs.live_max", Kind::Count(1, JOBS_MAX)),
     restart("programs.tenant_live_max", Kind::Count(1, JOBS_MAX)),
     restart("programs.payload_bytes_max", Kind::Bytes(ByteCount::kib(1), PAYLOAD_MAX)),
@@ -444,6 +452,10 @@ const NAME_BYTES_MAX: usize = 128;
 const HISTORY_S_MAX: i64 = 86_400;
 /// The maximum number of instances that report to a scheduler.
 const INSTANCES_MAX: i64 = 65_536;
+/// The smallest buffer of a watcher. Several of the longest lines fit.
+const WATCHER_BYTES_MIN: ByteCount = ByteCount::kib(4);
+/// The largest buffer of a watcher. There may be twenty of them.
+const WATCHER_BYTES_MAX: ByteCount = ByteCount::mib(64);
 /// The largest memory limit: 64 TiB. A larger number is taken for a mistyped unit.
 const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
 

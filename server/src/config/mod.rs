@@ -25,6 +25,7 @@ pub use print::{print, print_values};
 pub use reload::diff_for_reload;
 pub use schema::*;
 pub use source::{FILE_VARIABLE, Flag, Loaded, Sources, load};
+pub(crate) use validate::is_of_this_host;
 pub use validate::{exposed, validate};
 
 /// Returns `config` as TOML values. Fails if a count exceeds TOML's 64-bit signed integers.
@@ -48,19 +49,34 @@ impl Config {
 
     /// Returns the addresses that this process reaches with TLS.
     pub fn tls_upstreams(&self) -> impl Iterator<Item = String> {
-        let stores: Vec<String> = match self.store.url.parse() {
+        let servers: Vec<HostPort> = match self.store.url.parse() {
             Ok(StoreUrl::Memcached(entries)) => {
-                let named = entries.iter().filter_map(|entry| entry.source.host_port());
-                named.map(ToString::to_string).collect()
+                entries.iter().filter_map(|entry| entry.source.host_port().cloned()).collect()
             }
-            Ok(StoreUrl::Grpc(services)) => services.iter().map(ToString::to_string).collect(),
-            Ok(StoreUrl::Embedded) | Err(_) => Vec::new(),
+            _ => Vec::new(),
         };
-        let services = self.runtime.compression.iter().chain([&self.scheduler.address]).cloned();
-        stores
-            .into_iter()
-            .chain(services)
-            .filter(|address| split_tls(address.strip_prefix("grpc://").unwrap_or(address)).0)
+        let servers = servers.into_iter().filter(|server| server.is_tls);
+        let services = self.services();
+        let services = services.filter(|service| matches!(service, api::Address::Tls(_)));
+        servers.map(|server| server.to_string()).chain(services.map(|service| service.to_string()))
+    }
+
+    /// Returns the gRPC services that this process uses.
+    fn services(&self) -> impl Iterator<Item = api::Address> {
+        let stores = match self.store.url.parse() {
+            Ok(StoreUrl::Grpc(services)) => services,
+            _ => Vec::new(),
+        };
+        let scheduler = self.scheduler.address.parse::<api::Address>();
+        stores.into_iter().chain(self.compression_services()).chain(scheduler)
+    }
+
+    /// Returns the compression services that this process reaches over gRPC.
+    pub(crate) fn compression_services(&self) -> impl Iterator<Item = api::Address> {
+        self.runtime.compression.iter().filter_map(|text| match text.parse() {
+            Ok(CompressionAddress::Grpc(address)) => Some(address),
+            _ => None,
+        })
     }
 }
 

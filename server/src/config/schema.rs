@@ -76,6 +76,15 @@ pub struct ServerConfig {
     pub memory_max: ByteCount,
     /// If true, clients may list the items. False is memcached's `-X`. (restart)
     pub dump: bool,
+    /// If true, clients may watch what the server does (`watch`). False is memcached's `-W`. (restart)
+    pub watch: bool,
+    /// Memory for the lines that a watcher has not received yet. A watcher that reads too slowly loses lines. (restart)
+    pub watcher_bytes: ByteCount,
+    /// If true, clients may remove all items at once (`flush_all`). False is memcached's `-F`. (restart)
+    pub flush: bool,
+    /// If true, clients may end the process (`shutdown`), like memcached's `-A`. It then drains as after SIGTERM.
+    /// (restart)
+    pub shutdown: bool,
     /// File with the roles, identities and quotas of clients. If neither it nor `token_file` is set, every client may
     /// do everything. SIGHUP reads the file again. (restart)
     pub access_file: Option<PathBuf>,
@@ -108,6 +117,10 @@ impl Default for ServerConfig {
             idle_timeout_s: 0,
             memory_max: ByteCount(0),
             dump: true,
+            watch: true,
+            watcher_bytes: ByteCount::kib(256),
+            flush: true,
+            shutdown: false,
             access_file: None,
             token_file: None,
             insecure: false,
@@ -153,15 +166,20 @@ pub struct StoreConfig {
     pub eject_share_max: f64,
     /// Requests in a row that a server fails before it is taken out of the ring. (hot)
     pub eject_failures: u32,
-    /// A server whose answers take this many times as long as those of the others is taken out of the ring. 0
-    /// means never. (hot)
+    /// A server whose answers take this many times as long as those of the others is slow. It is taken out of the
+    /// ring, unless `lost_keys` is `error`. 0 means never. (hot)
     pub eject_slower: u32,
-    /// The shortest time of answers for which a server is taken out as too slow (ms). (hot)
+    /// The shortest time of answers for which a server is slow (ms). (hot)
     pub eject_latency_min_ms: u64,
     /// The interval at which the names of the ring are resolved again (s). (hot)
     pub resolve_every_s: u64,
     /// Address of the DNS server for the names of the ring. Empty means those of the system. (restart)
     pub resolver: String,
+    /// File with the line `USER:PASSWORD` with which this process logs in to its memcached servers or store services.
+    /// It is read again when it changes. (restart)
+    pub login_file: Option<PathBuf>,
+    /// How memcached servers take that login: `text` as with their `-Y`, or `sasl` as with their `-S`. (restart)
+    pub login: LoginScheme,
 }
 
 impl Default for StoreConfig {
@@ -186,6 +204,8 @@ impl Default for StoreConfig {
             eject_latency_min_ms: 100,
             resolve_every_s: 10,
             resolver: String::new(),
+            login_file: None,
+            login: LoginScheme::Text,
         }
     }
 }
@@ -204,6 +224,8 @@ pub struct CompressConfig {
     pub bytes_min: ByteCount,
     /// Share of a value that compression must save, frame header included; else it is not compressed. (hot)
     pub saving_min: f64,
+    /// The same share while a quarter of the embedded store's memory is free, if it is larger. (hot)
+    pub saving_min_spare: f64,
     /// Devices that must be able to read every new value. `iaa` limits deflate to a 4 KiB window. (hot)
     pub readable_by: Vec<ReaderName>,
     /// Treatment of stored values without a frame: `serve` returns them, `forbid` reports a miss. (hot)
@@ -218,6 +240,7 @@ impl Default for CompressConfig {
             level: LevelName::Default,
             bytes_min: ByteCount(limits::COMPRESS_BYTES_MIN as u64),
             saving_min: 0.1,
+            saving_min_spare: 0.3,
             readable_by: Vec::new(),
             foreign: Foreign::Serve,
         }
@@ -278,6 +301,9 @@ pub struct RuntimeSection {
     pub devices: Vec<String>,
     /// Addresses of compression services, in order of preference. They are preferred to `devices`. (restart)
     pub compression: Vec<String>,
+    /// File with the line `USER:PASSWORD` with which this process logs in to its compression services over gRPC. It is
+    /// read again when it changes. (restart)
+    pub compression_login_file: Option<PathBuf>,
     /// If true, devices that only emulate an accelerator may be used. (restart)
     pub allow_virtual: bool,
     /// Placement policy. `auto` offloads to accelerators and compression services if there are any. (restart)
@@ -326,6 +352,7 @@ impl Default for RuntimeSection {
         Self {
             devices: vec!["worker".to_owned()],
             compression: Vec::new(),
+            compression_login_file: None,
             allow_virtual: false,
             policy: PolicyName::Auto,
             offload_bytes_min: ByteCount::kib(1),
@@ -355,6 +382,9 @@ impl Default for RuntimeSection {
 pub struct SchedulerConfig {
     /// Address of the scheduler to report to. Empty means none. (restart)
     pub address: String,
+    /// File with the line `USER:PASSWORD` with which this process logs in to its scheduler. It is read again when it
+    /// changes. (restart)
+    pub login_file: Option<PathBuf>,
     /// Name of this process in its reports. Empty means the host name and the process id. (restart)
     pub instance: String,
     /// Interval at which a scheduler requests reports (ms). (hot)
@@ -382,6 +412,7 @@ impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
             address: String::new(),
+            login_file: None,
             instance: String::new(),
             report_every_ms: 1_000,
             history_s: 600,
@@ -399,10 +430,8 @@ impl Default for SchedulerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProgramsConfig {
-    /// TCP addresses of the service. Empty turns it off. (restart)
+    /// Addresses of the service, each with `tls://`. Empty turns it off. (restart)
     pub listen: Vec<String>,
-    /// File with the tenants of the service and their secrets, in lines `TENANT SECRET`. (restart)
-    pub secrets_file: Option<PathBuf>,
     /// Limit of the programs in flight, per worker thread. Further requests run in software. (restart)
     pub live_max: usize,
     /// Limit of the programs of one tenant in flight, per worker thread. (restart)
@@ -420,7 +449,6 @@ impl Default for ProgramsConfig {
         let limits = runtime::trace::TraceLimits::default();
         Self {
             listen: Vec::new(),
-            secrets_file: None,
             live_max: limits.live_max,
             tenant_live_max: limits.tenant_live_max,
             payload_bytes_max: ByteCount(limits.payload_bytes_max as u64),
@@ -709,6 +737,15 @@ pub enum LostKeys {
     Error,
     Miss,
     Next,
+}
+
+/// The ways in which memcached servers take a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum LoginScheme {
+    Text,
+    Sasl,
 }
 
 /// The protocols of memcached clients that are served.

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::error::{ConfigError, Origin};
-use super::keys::{KEYS, Key};
+use super::keys::{Change, KEYS, Key, Kind};
 use super::schema::Config;
 use super::{to_table, validate};
 
@@ -217,6 +217,14 @@ fn setting(
     errors: &mut Vec<ConfigError>,
     value: impl FnOnce(&Key) -> Result<Value, String>,
 ) -> Option<Setting> {
+    if name == KETAMA_WEIGHTED.name {
+        return from_ketama_weighted(origin, errors, value);
+    }
+    if let Some(instead) = removed(name) {
+        let problem = format!("{name} is no longer a key: {instead}");
+        errors.push(ConfigError::new(None, origin, &problem));
+        return None;
+    }
     let old_key = name.strip_prefix(OLD_SECTION).filter(|rest| rest.starts_with('.'));
     let new_name = old_key.map(|rest| format!("{NEW_SECTION}{rest}"));
     let Some(key) = Key::named(new_name.as_deref().unwrap_or(name)) else {
@@ -242,6 +250,29 @@ fn setting(
     }
 }
 
+/// Returns the setting of `store.distribution` that stands for the switch `store.ketama_weighted`.
+fn from_ketama_weighted(
+    origin: Origin,
+    errors: &mut Vec<ConfigError>,
+    value: impl FnOnce(&Key) -> Result<Value, String>,
+) -> Option<Setting> {
+    let is_weighted = match value(&KETAMA_WEIGHTED) {
+        Ok(value) => value.as_bool() == Some(true),
+        Err(problem) => {
+            errors.push(ConfigError::new(Some(KETAMA_WEIGHTED.name), origin, &problem));
+            return None;
+        }
+    };
+    let key = Key::named("store.distribution")?;
+    let word = if is_weighted { "ketama-weighted" } else { "ketama" };
+    let new_name = match &origin {
+        Origin::Environment(_) => variable_of(key),
+        _ => key.name.to_owned(),
+    };
+    let warning = format!("{origin}: {new_name} = {word:?} is the new name; the old one goes");
+    Some(Setting { key, value: Value::from(word), origin, warning: Some(warning) })
+}
+
 /// Sorts settings so that, within a source, a new name overrides the old name.
 fn prefer_new_names(settings: &mut [Setting]) {
     settings.sort_by_key(|setting| setting.warning.is_none());
@@ -253,6 +284,11 @@ fn rename_role(key: &Key, value: &mut Value) -> Option<String> {
     let old = roles.iter_mut().find(|role| role.as_str() == Some(OLD_SECTION))?;
     *old = Value::String(NEW_SECTION.to_owned());
     Some(NEW_SECTION.to_owned())
+}
+
+/// Returns what to do instead of setting a key that earlier versions had.
+fn removed(name: &str) -> Option<&'static str> {
+    REMOVED.iter().find(|(old, _)| *old == name).map(|(_, instead)| *instead)
 }
 
 fn unknown(name: &str, origin: Origin) -> ConfigError {
@@ -293,5 +329,17 @@ fn read_bounded(path: &Path) -> Result<String, String> {
 /// The old name of the section and role `programs`. It is still accepted in this version, with a warning.
 pub(super) const OLD_SECTION: &str = "traces";
 pub(super) const NEW_SECTION: &str = "programs";
+
+/// A switch that `store.distribution` has replaced. It is still accepted in this version, with a warning.
+const KETAMA_WEIGHTED: Key =
+    Key { name: "store.ketama_weighted", change: Change::Restart, kind: Kind::Switch };
+
+/// The keys that are gone, and what to write instead.
+const REMOVED: [(&str, &str); 2] =
+    [("programs.secrets_file", SECRETS_INSTEAD), ("traces.secrets_file", SECRETS_INSTEAD)];
+
+const SECRETS_INSTEAD: &str = "callers of programs are known by their certificates; begin \
+    programs.listen with tls://, set tls.cert_file, tls.ca_file and tls.client_auth, and name the \
+    callers in server.access_file, whose roles have tenants";
 
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -243,25 +243,23 @@ fn a_share_of_hot_values_leaves_room_for_items() {
 }
 
 #[test]
-fn programs_are_served_by_their_role_to_tenants_with_secrets() {
+fn programs_are_served_by_their_role_over_tls() {
     let messages = |text: &str| {
         let (_file, sources) = sources(text);
         let errors = load(&sources).err().unwrap_or_default();
         errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
-    let served = "[programs]\nlisten = ['127.0.0.1:0']\n";
-    let secrets = "secrets_file = '/run/secrets'\n";
+    let served = "[tls]\ncert_file = '/cert'\n[programs]\nlisten = ['tls://127.0.0.1:0']\n";
     let alone = "[server]\nroles = ['programs']\n";
-    assert_eq!(messages(&format!("{served}{secrets}{alone}")), "");
+    assert_eq!(messages(&format!("{served}{alone}")), "");
     assert!(messages(alone).contains("no client could connect"));
-    assert!(messages(served).contains("programs.secrets_file: is unset"));
+    let plain = messages(&served.replace("tls://", ""));
+    assert!(plain.contains("programs.listen: 127.0.0.1:0 has no TLS"), "{plain}");
     let other = "[server]\nroles = ['frontend']\n";
-    assert!(
-        messages(&format!("{served}{secrets}{other}")).contains("server.roles has no programs")
-    );
+    assert!(messages(&format!("{served}{other}")).contains("server.roles has no programs"));
     let large = "payload_bytes_max = '64MiB'\n[runtime]\ninflight_bytes_max = '2MiB'\n";
-    let said = messages(&format!("{served}{secrets}{large}"));
-    assert!(said.contains(":4: programs.payload_bytes_max: 64MiB is above"), "{said}");
+    let said = messages(&format!("{served}{large}"));
+    assert!(said.contains(":5: programs.payload_bytes_max: 64MiB is above"), "{said}");
 }
 
 #[test]
@@ -270,8 +268,8 @@ fn old_names_of_programs_are_read_with_a_warning() {
         sources("[traces]\nlive_max = 5\n[server]\nroles = ['all', 'traces']\n");
     sources.environment = vec![variable("REBATE_TRACES__DUE_US", "7")];
     sources.flags = vec![
-        flag("--trace-listen", "traces.listen", "127.0.0.1:0"),
-        flag("--set", "traces.secrets_file", "/run/secrets"),
+        flag("--trace-listen", "traces.listen", "tls://127.0.0.1:0"),
+        flag("--set", "tls.cert_file", "/cert"),
     ];
     let Loaded { config, mut warnings, .. } = load(&sources).unwrap();
     let programs = &config.programs;
@@ -283,11 +281,56 @@ fn old_names_of_programs_are_read_with_a_warning() {
         format!("{path}:2: programs.live_max"),
         format!("{path}:4: programs"),
         "environment REBATE_TRACES__DUE_US: REBATE_PROGRAMS__DUE_US".to_owned(),
-        "flag --set: programs.secrets_file".to_owned(),
         "flag --trace-listen: --program-listen".to_owned(),
     ];
     assert_eq!(warnings, named.map(|name| format!("{name} is the new name; the old one goes")));
     assert_eq!(load(&Sources::default()).unwrap().warnings, [""; 0]);
+}
+
+#[test]
+fn the_old_switch_of_ketama_is_read_with_a_warning() {
+    let distribution = |sources: &Sources| {
+        let loaded = load(sources).unwrap();
+        (loaded.config.store.distribution, loaded.warnings)
+    };
+    for (value, name, new) in [
+        ("true", DistributionName::KetamaWeighted, "ketama-weighted"),
+        ("false", DistributionName::Ketama, "ketama"),
+    ] {
+        let (file, in_file) = sources(&format!("[store]\nketama_weighted = {value}\n"));
+        let goes = format!("{new:?} is the new name; the old one goes");
+        let path = file.path().display();
+        let said = format!("{path}:2: store.distribution = {goes}");
+        assert_eq!(distribution(&in_file), (name, vec![said]));
+        let variable = variable("REBATE_STORE__KETAMA_WEIGHTED", value);
+        let in_environment = Sources { environment: vec![variable], ..Sources::default() };
+        let said = "environment REBATE_STORE__KETAMA_WEIGHTED: REBATE_STORE__DISTRIBUTION";
+        assert_eq!(distribution(&in_environment), (name, vec![format!("{said} = {goes}")]));
+    }
+    let both = "[store]\nketama_weighted = true\ndistribution = 'modula'\n";
+    let (_file, both) = sources(both);
+    assert_eq!(distribution(&both).0, DistributionName::Modula, "the new name counts");
+    let (_file, wrong) = sources("[store]\nketama_weighted = 'yes'\n");
+    let said = load(&wrong).unwrap_err()[0].to_string();
+    assert!(said.contains("store.ketama_weighted") && said.contains("true or false"), "{said}");
+}
+
+#[test]
+fn a_key_that_is_gone_says_what_to_write_instead() {
+    for (flags, said) in [
+        (
+            flag("--program-secrets", "programs.secrets_file", "f"),
+            "flag --program-secrets: programs.secrets_file is no longer a key: callers of programs \
+             are known by their certificates",
+        ),
+        (
+            flag("--trace-secrets", "traces.secrets_file", "f"),
+            "traces.secrets_file is no longer a key",
+        ),
+    ] {
+        let problem = refusal(&Sources { flags: vec![flags], ..Sources::default() });
+        assert!(problem.contains(said), "{problem}");
+    }
 }
 
 #[test]
@@ -318,9 +361,11 @@ fn what_is_printed_loads_as_the_same_configuration() {
 fn the_table_of_keys_covers_every_field() {
     let mut config = Config::default();
     config.server.lane_listen = Some("/run/rebate.lane".into());
-    config.programs.secrets_file = Some("/run/rebate.secrets".into());
     config.values.frame_version = Some(FrameVersion::V1);
     config.server.access_file = Some("/access".into());
+    config.store.login_file = Some("/login".into());
+    config.runtime.compression_login_file = Some("/login".into());
+    config.scheduler.login_file = Some("/login".into());
     config.server.token_file = Some("/tokens".into());
     config.server.unix_socket = Some("/run/rebate.sock".into());
     config.store.file = Some("/var/lib/rebate/items".into());

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use super::error::{ConfigError, Origin};
 use super::keys::KEYS;
-use super::{ClientAuthWord, Config, HostPort, Services, StoreUrl, lookup, split_tls, to_table};
+use super::{
+    ClientAuthWord, Config, HostPort, LoginScheme, Services, StoreUrl, lookup, split_tls, to_table,
+};
 use units::ByteCount;
 
 use crate::memory::MemoryParts;
@@ -28,6 +30,7 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
     check_sizes(config, &mut refuse);
     check_memory(config, &mut refuse);
     check_tls(config, &mut refuse);
+    check_logins(config, &mut refuse);
     errors
 }
 
@@ -54,10 +57,13 @@ fn check_listeners(config: &Config, refuse: Refuse<'_>) {
             "is set and server.roles has no programs: there is nothing to serve there".into(),
         );
     }
-    if has_programs && programs.secrets_file.is_none() {
+    if let Some(plain) = programs.listen.iter().find(|address| !split_tls(address).0) {
         refuse(
-            "programs.secrets_file",
-            "is unset: no caller of programs.listen could be read".into(),
+            "programs.listen",
+            format!(
+                "{plain} has no TLS, from which the keys of callers come; write tls://{plain} and \
+                 set tls.cert_file"
+            ),
         );
     }
     let is_reachable =
@@ -106,8 +112,8 @@ fn check_exposure(config: &Config, refuse: Refuse<'_>) {
 }
 
 /// Returns the first address that other hosts can reach although every client may do everything, with its key. The
-/// listener for programs is left out, because its callers have secrets, and so are the admin pages, which change
-/// nothing and show no items.
+/// admin pages are left out, because they change nothing and show no items. So is the listener for programs, which
+/// serves only callers of this host unless there are rules.
 pub fn exposed(config: &Config) -> Option<(&'static str, &str)> {
     let server = &config.server;
     if server.access_file.is_some() || server.token_file.is_some() {
@@ -126,7 +132,7 @@ pub fn exposed(config: &Config) -> Option<(&'static str, &str)> {
 }
 
 /// Returns whether only this host can reach an address. Names are not resolved: only `localhost` is known.
-fn is_of_this_host(address: &str) -> bool {
+pub(crate) fn is_of_this_host(address: &str) -> bool {
     if let Ok(api::Address::Unix(_)) = address.parse() {
         return true;
     }
@@ -152,6 +158,26 @@ fn check_tls(config: &Config, refuse: Refuse<'_>) {
     if let (Some(address), None) = (config.tls_upstreams().next(), &tls.upstream_ca_file) {
         let problem = format!("is unset, and the certificate of {address} could not be verified");
         refuse("tls.upstream_ca_file", problem);
+    }
+}
+
+/// Checks that each login is for somebody.
+fn check_logins(config: &Config, refuse: Refuse<'_>) {
+    let is_embedded = config.store.url.parse() == Ok(StoreUrl::Embedded);
+    if config.store.login_file.is_some() && is_embedded {
+        refuse(
+            "store.login_file",
+            "is set and store.url is embedded: there is nobody to log in to".into(),
+        );
+    }
+    let is_memcached = matches!(config.store.url.parse(), Ok(StoreUrl::Memcached(_)));
+    if config.store.login == LoginScheme::Sasl
+        && !(is_memcached && config.store.login_file.is_some())
+    {
+        refuse(
+            "store.login",
+            "is sasl, which needs store.login_file, and store.url with memcached servers".into(),
+        );
     }
 }
 
@@ -230,11 +256,12 @@ fn check_memory(config: &Config, refuse: Refuse<'_>) {
             "server.memory_max",
             format!(
                 "{sum} is too little: items take {} (store.memory), connections {} \
-                 (server.connections_max = {}), buffers {}, a scheduler {}, the program {}, and values in \
+                 (server.connections_max = {}), TLS {}, buffers {}, a scheduler {}, the program {}, and values in \
                  flight at least {} for each of {} worker threads; give at least {sum_min}",
                 parts.items,
                 parts.connections,
                 config.server.connections_max,
+                parts.tls,
                 parts.pools,
                 parts.history,
                 parts.program,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use device::{Dictionary, TenantId};
 use parking_lot::{Mutex, RwLock};
+use policy::payoff;
 
 use super::samples::{SampleMemory, Samples};
 
@@ -23,6 +24,37 @@ pub(crate) struct Class {
     writes: AtomicU64,
     logical_bytes: AtomicU64,
     stored_bytes: AtomicU64,
+    /// The tries to compress values, without and with memory to spare.
+    tries: [Tries; 2],
+}
+
+/// The recent tries to compress values of a class.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    /// The tries in a row that saved too little.
+    failures: AtomicU32,
+    /// The values since the class was found to save little.
+    values: AtomicU32,
+}
+
+impl Tries {
+    /// Returns whether the next value should be tried. Few are while none of the last ones saved enough.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        let values_per_try = payoff::values_per_try(self.failures.load(Ordering::Relaxed));
+        values_per_try == 1
+            || self.values.fetch_add(1, Ordering::Relaxed).is_multiple_of(values_per_try)
+    }
+
+    /// Records whether a value that was tried has saved enough.
+    #[inline]
+    pub(crate) fn record(&self, has_paid: bool) {
+        let failures = self.failures.load(Ordering::Relaxed);
+        let next = if has_paid { 0 } else { failures.saturating_add(1) };
+        if next != failures {
+            self.failures.store(next, Ordering::Relaxed);
+        }
+    }
 }
 
 /// How new values of a class are stored.
@@ -59,7 +91,13 @@ impl Class {
             writes: AtomicU64::new(0),
             logical_bytes: AtomicU64::new(0),
             stored_bytes: AtomicU64::new(0),
+            tries: Default::default(),
         }
+    }
+
+    /// Returns the tries to compress values while the store has memory to spare or not.
+    pub(crate) const fn tries(&self, is_spare: bool) -> &Tries {
+        &self.tries[is_spare as usize]
     }
 
     pub(crate) fn tenant(&self) -> TenantId {
@@ -84,6 +122,8 @@ impl Class {
 
     pub(super) fn choose(&self, choice: Choice) {
         *self.choice.write() = choice;
+        // What the last form did not save, this one may.
+        self.tries.iter().for_each(|tries| tries.record(true));
     }
 
     /// Counts a value that is about to be written, and returns whether it should be sampled.
@@ -141,4 +181,39 @@ pub(crate) struct Counts {
     pub(crate) logical_bytes: u64,
     /// The bytes of their stored forms.
     pub(crate) stored_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried_of(class: &Class, values: usize) -> usize {
+        let tries = class.tries(true);
+        let is_tried = || tries.is_due().then(|| tries.record(false)).is_some();
+        std::iter::repeat_with(is_tried).take(values).filter(|tried| *tried).count()
+    }
+
+    #[test]
+    fn a_class_that_saves_little_is_rarely_tried() {
+        let class = Class::new(TenantId::default(), "text:*".to_owned());
+        assert_eq!(tried_of(&class, 16), 16);
+        let tried = tried_of(&class, 64_000);
+        assert!((1_000..1_200).contains(&tried), "{tried}");
+        assert!(class.tries(false).is_due(), "another threshold has its own tries");
+    }
+
+    #[test]
+    fn a_value_that_saves_enough_or_another_form_starts_again() {
+        let class = Class::new(TenantId::default(), "text:*".to_owned());
+        for restart in [
+            |class: &Class| class.tries(true).record(true),
+            |class: &Class| {
+                class.choose(Choice::Plain);
+            },
+        ] {
+            tried_of(&class, 10_000);
+            restart(&class);
+            assert_eq!(tried_of(&class, 16), 16);
+        }
+    }
 }

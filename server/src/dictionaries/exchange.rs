@@ -91,6 +91,11 @@ impl Exchange {
         self.0.dictionaries.class(TenantId::default(), key, value)
     }
 
+    /// Returns whether the store has memory that it does not need now.
+    pub(crate) fn has_spare_memory(&self) -> bool {
+        self.0.backend.has_spare_memory()
+    }
+
     /// Returns the dictionary with this id, from this process or from the store. A search that found nothing is not
     /// repeated for a while, and there are not more than [`FETCHES_MAX`] searches in that time.
     pub(crate) async fn find(&self, id: DictionaryId) -> Found {

@@ -21,7 +21,7 @@ use policy::form::DICTIONARY_VALUE_BYTES_MAX;
 use policy::key_class::{self, NAME_BYTES_MAX};
 use units::{ByteCount, DictionaryId};
 
-pub(crate) use class::{Choice, Class};
+pub(crate) use class::{Choice, Class, Tries};
 pub(crate) use exchange::{Exchange, ExchangeRequest, Missing};
 use samples::SampleMemory;
 pub(crate) use start::start_trainer;
@@ -99,6 +99,23 @@ impl Dictionaries {
             known.remove(oldest);
         }
         known.insert(dictionary);
+        true
+    }
+
+    /// Makes the class of a key store new values with this dictionary, or without any, and samples it no more. Returns
+    /// false if there is no memory for the dictionary or the class.
+    pub(crate) fn fix(&self, key: &[u8], dictionary: Option<&Arc<Dictionary>>) -> bool {
+        let mut name = [0; NAME_BYTES_MAX];
+        let class = self.find(TenantId::default(), self.rule.name(key, &mut name));
+        let Some(class) = class else { return false };
+        class.want_samples(0);
+        match dictionary {
+            None => class.choose(Choice::Plain),
+            Some(dictionary) if self.add(dictionary) => {
+                class.choose(Choice::Dictionary(Arc::clone(dictionary)));
+            }
+            Some(_) => return false,
+        }
         true
     }
 

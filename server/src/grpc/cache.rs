@@ -169,7 +169,7 @@ impl Reader<'_> {
         request::meta_get(&mut line, key).flag(b'v').flag(b'f').flag(b'c').end();
         match protocol::parse(&line, &self.context.limits) {
             Parse::Command { command: Command::MetaGet(meta), .. } => {
-                backend.meta_get(&meta, true, Traffic::Bulk, None)
+                backend.plain_meta_get(&meta, true, Traffic::Bulk)
             }
             _ => unreachable!("a line that was composed here"),
         }
@@ -178,7 +178,7 @@ impl Reader<'_> {
     /// Returns the response for an item, or `None` if its value is unreadable. The memory of the response
     /// (not of the stored form) is charged before the value is decompressed.
     async fn answer(&self, key: &MetaKey<'_>, item: Item) -> Result<Option<GetResponse>, Status> {
-        let Item { value: stored, hot, client_flags, cas } = item;
+        let Item { value: stored, hot, client_flags, cas, version } = item;
         let values = &self.context.values;
         let answer =
             |value, is_frame| Some(GetResponse { found: true, value, is_frame, client_flags, cas });
@@ -190,7 +190,7 @@ impl Reader<'_> {
         let logical_bytes = hot_bytes.or_else(|| values.logical_bytes(&stored));
         self.call.charge.grow(logical_bytes.unwrap_or(0))?;
         let deadline = self.call.deadline;
-        let reading = Reading { deadline, ..Reading::with_version(key.bytes(), cas) };
+        let reading = Reading { deadline, ..Reading::with_version(key.bytes(), version) };
         Ok(match values.read(reading, stored, hot).await {
             Logical::Value(value) => answer(value, false),
             Logical::Unreadable => None,
@@ -335,9 +335,9 @@ pub(super) fn refused(
 }
 
 fn of_meta(item: MetaItem) -> Item {
-    let MetaItem { facts, value, hot } = item;
+    let MetaItem { facts, value, hot, version } = item;
     let value = value.unwrap_or_default();
-    Item { value, hot, client_flags: facts.client_flags, cas: facts.cas }
+    Item { value, hot, client_flags: facts.client_flags, cas: facts.cas, version }
 }
 
 fn count_get(commands: &Commands, found: bool) {

@@ -12,6 +12,7 @@ mod scheduler;
 mod store;
 
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -32,10 +33,10 @@ pub(crate) use health::Health;
 use router::Router;
 
 /// Serves one connection to its end.
-pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
+pub(crate) async fn serve(stream: Stream, from: Option<SocketAddr>, context: Rc<WorkerContext>) {
     let _open = Open::count(&context, ListenerProtocol::Grpc);
     let _counted = context.counters.grpc.connections.during();
-    let origin = Origin::from_stream(&stream);
+    let origin = Origin::new(&stream, from);
     let Ok(client) = Client::enter(&context, || origin.clone()) else { return };
     let callers = Callers::new(&context, client, &origin);
     if let Err(error) = converse(stream, &context, callers).await {

@@ -227,7 +227,7 @@ fn issue_get(context: &WorkerContext, bytes: &[u8]) -> Result<Issue<Option<MetaI
     request::meta_get(&mut text, &key).flag(b'f').flag(b'c').flag(b'v').end();
     match protocol::parse(&text, &context.limits) {
         Parse::Command { command: Command::MetaGet(meta), .. } => {
-            Ok(context.backend.meta_get(&meta, true, Traffic::Bulk, None))
+            Ok(context.backend.plain_meta_get(&meta, true, Traffic::Bulk))
         }
         _ => Err(misread(&text)),
     }

@@ -11,7 +11,7 @@ const LIMIT_BYTES: u64 = 256 << 10;
 
 /// An item of this version with a frame, as far as the search looks.
 fn frame(cas: u64) -> Glimpse<'static> {
-    Glimpse { cas, flags: 0, value: Some(b"\xFC\x01") }
+    Glimpse { cas, version: Some(cas), flags: 0, value: Some(b"\xFC\x01") }
 }
 
 fn store(memory: ByteCount, evict: bool) -> Arc<Embedded> {

@@ -9,6 +9,7 @@ mod lookup;
 mod outliers;
 mod watch;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -18,12 +19,13 @@ use parking_lot::{Mutex, RwLock};
 use store::{Distribution, Ring};
 use tokio::sync::Notify;
 
-use crate::config::{Config, DistributionName, HostPort, LostKeys, StoreUrl};
+use crate::config::{Config, DistributionName, HostPort, LostKeys, RingSource, StoreUrl};
 use crate::counters::Counter;
 use crate::errors::ErrorCounts;
 use crate::worker::{Worker, WorkerMessage};
 
 pub(crate) use outliers::{Reason, Standing};
+pub(crate) use watch::{LookupFailure, NameStatus};
 
 /// A server of the ring. All workers share it, as do all versions of the list that contain it.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub(crate) struct Member {
     pub(crate) moved: Counter,
     /// The times that the server was taken out, by reason.
     pub(crate) ejections: [Counter; Reason::ALL.len()],
+    /// The times that the server refused the login of this process.
+    pub(crate) logins_refused: Counter,
     /// The times that the server came back.
     pub(crate) returns: Counter,
     standing: Mutex<Standing>,
@@ -87,6 +91,7 @@ impl Member {
             misses: Counter::default(),
             moved: Counter::default(),
             ejections: Default::default(),
+            logins_refused: Counter::default(),
             returns: Counter::default(),
             standing: Mutex::new(Standing::new(SystemTime::now())),
         }
@@ -130,6 +135,8 @@ pub(crate) struct Members {
     has_ring: bool,
     distribution: Distribution,
     state: Mutex<Arc<RingState>>,
+    /// What lookups have found behind the entries of the list that are names.
+    names: Mutex<HashMap<RingSource, watch::Name>>,
     workers: OnceLock<Arc<[Worker]>>,
     config: RwLock<Arc<Config>>,
     /// Is notified when the configuration has changed.
@@ -162,6 +169,7 @@ impl Members {
                 lost_keys: config.store.lost_keys,
                 next_ttl_s: config.store.next_ttl_s,
             })),
+            names: Mutex::default(),
             workers: OnceLock::new(),
             config: RwLock::new(Arc::clone(config)),
             changed: Notify::new(),

@@ -40,13 +40,17 @@ impl Reason {
 pub(crate) struct Standing {
     /// The reason why the server is out, with details; `None` if it is in the ring.
     pub(crate) out: Option<(Reason, Arc<str>)>,
+    /// What makes the server slow, if it is.
+    pub(crate) slow: Option<Arc<str>>,
     /// The time of the last change.
     pub(crate) since: SystemTime,
     /// The average time of an answer in the last round with answers.
     pub(crate) latency: Option<Nanos>,
-    /// The rounds in a row in which the server could not be reached, was slow, and was good.
+    /// The rounds in a row in which the server could not be reached, was slow, was not slow, and was good enough to
+    /// come back.
     away_rounds: u32,
     slow_rounds: u32,
+    fast_rounds: u32,
     good_rounds: u32,
     /// The number of good rounds after which the server comes back.
     good_rounds_needed: u32,
@@ -59,10 +63,12 @@ impl Standing {
     pub(crate) fn new(now: SystemTime) -> Self {
         Self {
             out: None,
+            slow: None,
             since: now,
             latency: None,
             away_rounds: 0,
             slow_rounds: 0,
+            fast_rounds: 0,
             good_rounds: 0,
             good_rounds_needed: GOOD_ROUNDS_MIN,
             rounds_in: STABLE_ROUNDS,
@@ -107,6 +113,8 @@ pub(crate) struct Limits {
     pub(crate) failures: u64,
     /// The multiple of the others' latency from which a server is slow; 0 for never.
     pub(crate) slower: u64,
+    /// Whether slow servers leave. Otherwise they are only reported.
+    pub(crate) ejects_slow: bool,
     pub(crate) latency_min: Nanos,
 }
 
@@ -138,7 +146,7 @@ pub(crate) fn judge(
         let slow = slow(latencies[index], others, limits);
         let standing = &mut standings[index];
         standing.latency = latencies[index].or(standing.latency);
-        standing.count_round(observation, slow.is_some());
+        standing.count_round(observation, slow.as_deref(), limits);
         if standing.out.is_some() {
             if standing.good_rounds >= standing.good_rounds_needed {
                 standing.come_back(now);
@@ -157,12 +165,19 @@ pub(crate) fn judge(
 }
 
 impl Standing {
-    fn count_round(&mut self, found: &Observation, is_slow: bool) {
+    fn count_round(&mut self, found: &Observation, slow: Option<&str>, limits: &Limits) {
         let next = |rounds: u32, goes_on: bool| if goes_on { rounds.saturating_add(1) } else { 0 };
+        let is_bad = found.is_away() || limits.ejects_slow && slow.is_some();
         self.away_rounds = next(self.away_rounds, found.is_away());
-        self.slow_rounds = next(self.slow_rounds, is_slow);
-        self.good_rounds = next(self.good_rounds, !found.is_away() && !is_slow);
+        self.slow_rounds = next(self.slow_rounds, slow.is_some());
+        self.fast_rounds = next(self.fast_rounds, slow.is_none());
+        self.good_rounds = next(self.good_rounds, !is_bad);
         self.rounds_in = next(self.rounds_in, self.out.is_none());
+        if self.slow_rounds >= SLOW_ROUNDS {
+            self.slow = slow.map(Arc::from);
+        } else if self.fast_rounds >= GOOD_ROUNDS_MIN {
+            self.slow = None;
+        }
     }
 
     fn reason_to_leave(
@@ -182,7 +197,8 @@ impl Standing {
             let failed = format!("it failed {} requests in a row", found.failures_in_row);
             return Some((Reason::Failures, found.why.clone().unwrap_or(failed)));
         }
-        slow.filter(|_| self.slow_rounds >= SLOW_ROUNDS).map(|why| (Reason::Latency, why))
+        let leaves = limits.ejects_slow && self.slow_rounds >= SLOW_ROUNDS;
+        slow.filter(|_| leaves).map(|why| (Reason::Latency, why))
     }
 
     fn leave(&mut self, reason: Reason, why: String, now: SystemTime) {
@@ -229,7 +245,7 @@ fn slow(latency: Option<Nanos>, others: Option<Nanos>, limits: &Limits) -> Optio
 
 /// The rounds in a row without a connection after which a server is out. Rounds begin twice a second.
 const AWAY_ROUNDS: u32 = 2;
-/// The slow rounds in a row after which a server is out.
+/// The slow rounds in a row after which a server is slow, and out if slow servers leave.
 const SLOW_ROUNDS: u32 = 2;
 /// The good rounds in a row after which a server comes back.
 const GOOD_ROUNDS_MIN: u32 = 3;
@@ -242,18 +258,23 @@ const STABLE_ROUNDS: u32 = 60;
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { share_max: 0.5, failures: 5, slower: 10, latency_min: Nanos::millis(100) };
+    const LIMITS: Limits = Limits {
+        share_max: 0.5,
+        failures: 5,
+        slower: 10,
+        ejects_slow: true,
+        latency_min: Nanos::millis(100),
+    };
 
-    struct Ring(Vec<Standing>);
+    struct Ring(Vec<Standing>, Limits);
 
     impl Ring {
         fn new(servers: usize) -> Self {
-            Self(vec![Standing::new(SystemTime::UNIX_EPOCH); servers])
+            Self(vec![Standing::new(SystemTime::UNIX_EPOCH); servers], LIMITS)
         }
 
         fn round(&mut self, found: &[Observation]) -> Vec<usize> {
-            judge(&mut self.0, found, &LIMITS, SystemTime::UNIX_EPOCH)
+            judge(&mut self.0, found, &self.1, SystemTime::UNIX_EPOCH)
         }
 
         fn rounds_until_change(&mut self, found: &[Observation]) -> usize {
@@ -322,6 +343,32 @@ mod tests {
         let found = [good(), good(), answering(Nanos::millis(500))];
         assert_eq!(ring.rounds_until_change(&found), 2);
         assert_eq!(ring.reason(2), Some(Reason::Latency));
+    }
+
+    #[test]
+    fn a_slow_server_is_only_named_where_it_may_not_leave() {
+        let mut ring = Ring::new(3);
+        ring.1.ejects_slow = false;
+        let found = [good(), good(), answering(Nanos::millis(500))];
+        for _ in 0..10 {
+            assert!(ring.round(&found).is_empty());
+        }
+        let why = ring.0[2].slow.as_deref().expect("it is slow");
+        assert_eq!(why, "its answers take 500.0 ms, those of the others 1.0 ms");
+        for _ in 0..GOOD_ROUNDS_MIN {
+            ring.round(&[good(), good(), good()]);
+        }
+        assert_eq!(ring.0[2].slow, None);
+    }
+
+    #[test]
+    fn a_server_out_for_latency_returns_where_it_may_not_leave() {
+        let mut ring = Ring::new(3);
+        let found = [good(), good(), answering(Nanos::millis(500))];
+        ring.rounds_until_change(&found);
+        ring.1.ejects_slow = false;
+        assert!(ring.rounds_until_change(&found) <= GOOD_ROUNDS_MIN as usize);
+        assert_eq!(ring.reason(2), None);
     }
 
     #[test]

@@ -1,22 +1,44 @@
 //! Keeps the ring as it should be: finds the servers behind names at the start, on a timer and after a reload,
-//! and judges the servers after each round of probes. A failed lookup changes nothing: the last list stays.
+//! and judges the servers after each round of probes. A failed lookup changes nothing: the last servers of the name
+//! stay.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use units::Nanos;
 
-use super::lookup::{Found, Resolver, listed};
-use super::outliers::{self, Observation};
+use super::lookup::{Answer, Found, Resolver, listed};
+use super::outliers::{self, Observation, Standing};
 use super::{Listed, Member, Members, Seat};
-use crate::config::{RingSource, StoreUrl};
+use crate::config::{LostKeys, RingSource, StoreUrl};
 use crate::probe::{Finding, Findings};
 
-/// The last result of each lookup.
-#[derive(Default)]
-struct Results(HashMap<RingSource, Found>);
+/// What lookups have found behind a name of the ring.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Name {
+    /// The servers of the last lookup that found some.
+    servers: Found,
+    /// The failure of the last lookup, if it failed.
+    failure: Option<LookupFailure>,
+}
+
+/// A lookup that fails, and has failed since a time.
+#[derive(Clone, Debug)]
+pub(crate) struct LookupFailure {
+    pub(crate) why: String,
+    pub(crate) since: SystemTime,
+}
+
+/// The state of a name of the ring, for the admin pages.
+#[derive(Clone, Debug)]
+pub(crate) struct NameStatus {
+    /// The entry of `store.url`.
+    pub(crate) name: String,
+    /// The number of servers that the ring has of it.
+    pub(crate) servers: usize,
+    pub(crate) failure: Option<LookupFailure>,
+}
 
 impl Members {
     /// Finds the servers behind the names of the ring once, before clients can connect. Names that are not found
@@ -29,7 +51,7 @@ impl Members {
         match executor {
             Ok(executor) => executor.block_on(async {
                 let resolver = Resolver::new(&self.config().store.resolver);
-                self.look_up(&resolver, &mut Results::default()).await;
+                self.look_up(&resolver).await;
             }),
             Err(error) => tracing::warn!(%error, "names of the ring cannot be looked up yet"),
         }
@@ -38,9 +60,8 @@ impl Members {
     /// Keeps the list up to date, for as long as the future is polled.
     pub(crate) async fn watch(&self) {
         let resolver = Resolver::new(&self.config().store.resolver);
-        let mut results = Results::default();
         loop {
-            self.look_up(&resolver, &mut results).await;
+            self.look_up(&resolver).await;
             let every = Duration::from_secs(self.config().store.resolve_every_s);
             let has_names = !self.sources().is_empty();
             tokio::select! {
@@ -50,35 +71,28 @@ impl Members {
         }
     }
 
-    /// Looks up all names at once and installs the list.
-    async fn look_up(&self, resolver: &Result<Resolver, String>, results: &mut Results) {
+    /// Looks up all names at once and installs the list. A name that was never found has no servers. If no server is
+    /// left without it, the current list stays.
+    async fn look_up(&self, resolver: &Result<Resolver, String>) {
         let config = self.config();
         let Ok(url) = config.store.url.parse::<StoreUrl>() else { return };
         let sources = self.sources();
         let find = async |source: &RingSource| match resolver {
-            Ok(resolver) => resolver.find(source).await,
+            Ok(resolver) => resolver.find(source, &self.last_servers(source)).await,
             Err(why) => Err(why.clone()),
         };
         let found = join_all(sources.iter().map(find)).await;
         for (source, found) in sources.iter().zip(found) {
-            match found {
-                Ok(found) => {
-                    self.counts.lookups_done.up();
-                    results.0.insert(source.clone(), found);
-                }
-                Err(why) => {
-                    self.counts.lookups_failed.up();
-                    tracing::warn!(name = %source, why, "a name of the ring was not found");
-                }
-            }
+            self.note_lookup(source, found);
         }
-        results.0.retain(|source, _| sources.contains(source));
-        if sources.iter().any(|source| !results.0.contains_key(source)) && self.has_servers() {
-            // This name was never found, so the current list stays. Other changes of the configuration apply.
+        self.names.lock().retain(|source, _| sources.contains(source));
+        let list = listed(&url, &|source| Some(self.last_servers(source)));
+        if list.is_empty() {
+            // Other changes of the configuration apply.
             self.install(&self.current_list());
             return;
         }
-        if self.install(&listed(&url, &|source| results.0.get(source).cloned())) {
+        if self.install(&list) {
             self.counts.list_changes.up();
             let state = self.state();
             let servers: Vec<&str> = state.seats.iter().map(|seat| &*seat.member.name).collect();
@@ -86,15 +100,55 @@ impl Members {
         }
     }
 
+    /// Returns the servers of the last lookup that found some.
+    fn last_servers(&self, source: &RingSource) -> Found {
+        self.names.lock().get(source).map(|name| name.servers.clone()).unwrap_or_default()
+    }
+
+    /// Counts the result of a lookup, and logs it if it is news.
+    fn note_lookup(&self, source: &RingSource, found: Result<Answer, String>) {
+        let mut names = self.names.lock();
+        let name = names.entry(source.clone()).or_default();
+        let why = match found {
+            Ok(Answer { servers, failed }) => {
+                name.servers = servers;
+                failed
+            }
+            Err(why) => Some(why),
+        };
+        let Some(why) = why else {
+            self.counts.lookups_done.up();
+            if name.failure.take().is_some() {
+                tracing::info!(name = %source, "a name of the ring is found again");
+            }
+            return;
+        };
+        self.counts.lookups_failed.up();
+        let last = name.failure.take();
+        if last.as_ref().is_none_or(|last| last.why != why) {
+            let servers_kept = name.servers.len();
+            tracing::warn!(name = %source, why, servers_kept, "a name of the ring was not found");
+        }
+        let since = last.map_or_else(SystemTime::now, |last| last.since);
+        name.failure = Some(LookupFailure { why, since });
+    }
+
+    /// Returns the state of each name of the ring.
+    pub(crate) fn names(&self) -> Vec<NameStatus> {
+        let names = self.names.lock();
+        let status = |source: RingSource| {
+            let name = names.get(&source).cloned().unwrap_or_default();
+            let (servers, failure) = (name.servers.len(), name.failure);
+            NameStatus { name: source.to_string(), servers, failure }
+        };
+        self.sources().into_iter().map(status).collect()
+    }
+
     fn current_list(&self) -> Vec<Listed> {
         let state = self.state();
         let listed =
             |seat: &Seat| Listed { address: seat.member.address.clone(), weight: seat.weight };
         state.seats.iter().map(listed).collect()
-    }
-
-    fn has_servers(&self) -> bool {
-        !self.state().seats.is_empty()
     }
 
     /// Returns the entries of the ring that need a lookup.
@@ -118,20 +172,23 @@ impl Members {
             share_max: store.eject_share_max,
             failures: u64::from(store.eject_failures),
             slower: u64::from(store.eject_slower),
+            // A late answer is better than an error.
+            ejects_slow: store.lost_keys != LostKeys::Error,
             latency_min: Nanos::millis(store.eject_latency_min_ms),
         };
-        let before: Vec<_> = standings.iter().map(|standing| standing.since).collect();
+        let before = standings.clone();
         let now = SystemTime::now();
         let changed = outliers::judge(&mut standings, &observations, &limits, now);
-        for (member, standing) in members.iter().zip(&standings) {
+        for ((member, standing), before) in members.iter().zip(&standings).zip(&before) {
             *member.standing.lock() = standing.clone();
+            member.report_speed(standing, before);
         }
         if changed.is_empty() {
             return;
         }
         let change = |&index: &usize| {
             let (member, is_out) = (members[index], standings[index].out.is_some());
-            member.report(now.duration_since(before[index]).unwrap_or_default());
+            member.report(now.duration_since(before[index].since).unwrap_or_default());
             (Arc::clone(member), is_out)
         };
         self.set_out(&changed.iter().map(change).collect::<Vec<_>>());
@@ -153,6 +210,20 @@ impl Member {
                 let out_s = lasted.as_secs();
                 tracing::info!(server, out_s, "a server is back in the ring");
             }
+        }
+    }
+
+    /// Logs that a server that stays in the ring has become slow, or as fast as the others again.
+    fn report_speed(&self, standing: &Standing, before: &Standing) {
+        let server = &self.name;
+        match (&standing.slow, &before.slow) {
+            (Some(why), None) if standing.out.is_none() => {
+                tracing::warn!(server, why = &**why, "a server of the ring is slow");
+            }
+            (None, Some(_)) if before.out.is_none() => {
+                tracing::info!(server, "a server of the ring is no longer slow");
+            }
+            _ => {}
         }
     }
 }

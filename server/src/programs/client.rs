@@ -8,14 +8,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use device::{Software, TenantId};
+use device::Software;
 use policy::AlwaysSoftware;
 use runtime::trace::{
     Answer, Origin, PortError, Session, Tcp, TraceConfig, TraceError, TraceInput, Traces,
 };
 use runtime::{RuntimeConfig, TokioRuntime};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use units::{Nanos, SystemClock};
@@ -26,7 +25,6 @@ use super::wire;
 pub struct ProgramClient {
     traces: Traces,
     session: Rc<Session>,
-    tenant: TenantId,
     _tasks: JoinSet<()>,
 }
 
@@ -42,20 +40,19 @@ pub enum CallError {
 }
 
 impl ProgramClient {
-    /// Connects to the service. Each call then waits for its answer for at most `answer_within`.
+    /// Connects to the service at `address`, which is HOST:PORT, with these credentials. Each call then waits for its
+    /// answer for at most `answer_within`.
     ///
     /// # Errors
-    /// Returns the system's error. The service closes the connection if it does not know the tenant.
+    /// Returns the system's error, or that of TLS. The service closes the connection if it does not know the caller.
     pub async fn connect(
-        address: impl ToSocketAddrs,
-        tenant: TenantId,
-        secret: &[u8],
+        address: &str,
+        credentials: &tls::Client,
         answer_within: Nanos,
     ) -> io::Result<Self> {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let session = wire::greet(&mut stream, tenant, secret).await?;
-        let (incoming, outgoing) = stream.into_split();
+        let stream = credentials.connect(address, tls::Application::Plain).await?;
+        let session = wire::caller_session(&stream)?;
+        let (incoming, outgoing) = tokio::io::split(stream);
         let (out, queue) = mpsc::channel(OUT_MAX);
         let line = Line { out, answers: Rc::new(RefCell::new(Some(VecDeque::new()))) };
         let runtime = TokioRuntime::start(RuntimeConfig::new(
@@ -70,7 +67,7 @@ impl ProgramClient {
         tasks.spawn_local(listen(incoming, config.limits.payload_bytes_max, line));
         tasks.spawn_local(write(outgoing, queue));
         let traces = Traces::in_tokio(&runtime.map_err(io::Error::other)?, config);
-        Ok(Self { traces, session, tenant, _tasks: tasks })
+        Ok(Self { traces, session, _tasks: tasks })
     }
 
     /// Calls `function` with `arguments` in JSON. If `compress` is set, the request is compressed.
@@ -83,11 +80,10 @@ impl ProgramClient {
         arguments: impl Into<Bytes>,
         compress: bool,
     ) -> Result<Bytes, CallError> {
-        let mut input = TraceInput::new(arguments)
+        let input = TraceInput::new(arguments)
             .function(function)
             .session(&self.session)
             .field("to-compress", u32::from(compress));
-        input.tenant = self.tenant;
         let ended = self.traces.run_trace("T9", input).await?;
         // If the function failed, T10 ends with an exception message.
         ended.format.bare().map(|_| ended.payload).ok_or(CallError::Exception)
@@ -122,7 +118,7 @@ impl Tcp for Line {
     }
 }
 
-async fn listen(mut incoming: OwnedReadHalf, bytes_max: usize, line: Line) {
+async fn listen(mut incoming: ReadHalf<tls::Stream>, bytes_max: usize, line: Line) {
     while let Ok(bytes) = wire::read_length(&mut incoming, bytes_max).await
         && let Ok(message) = wire::read_message(&mut incoming, bytes).await
     {
@@ -139,7 +135,7 @@ async fn listen(mut incoming: OwnedReadHalf, bytes_max: usize, line: Line) {
     drop(gone);
 }
 
-async fn write(mut outgoing: OwnedWriteHalf, mut queue: mpsc::Receiver<Bytes>) {
+async fn write(mut outgoing: WriteHalf<tls::Stream>, mut queue: mpsc::Receiver<Bytes>) {
     while let Some(payload) = queue.recv().await {
         if wire::write_message(&mut outgoing, payload).await.is_err() {
             // The reader will find that the connection has ended.

@@ -9,12 +9,12 @@
 //! ```
 
 mod client;
-mod secrets;
 mod wire;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,14 +31,14 @@ use runtime::{Finished, TokioRuntime};
 use tokio::io::AsyncReadExt;
 use units::{ByteCount, Clock, Nanos};
 
+use crate::access::{Admission, Client, Origin as Caller, Rights};
 use crate::config::ProgramsConfig;
-use crate::context::WorkerContext;
+use crate::context::{self, WorkerContext};
 use crate::counters::Programs as Counters;
 use crate::session::Open;
 use crate::stream::Stream;
 use crate::worker::ListenerProtocol;
 pub use client::{CallError, ProgramClient};
-pub use secrets::Secrets;
 
 /// The service in one worker.
 pub(crate) struct ProgramService {
@@ -47,26 +47,40 @@ pub(crate) struct ProgramService {
     /// Does the work of T1 to T3 in software.
     maker: Maker,
     runtime: TokioRuntime,
-    secrets: Arc<Secrets>,
     clock: Arc<dyn Clock>,
     due: Option<Nanos>,
 }
 
-/// The client of one connection.
+/// The caller of one connection.
 struct Peer {
-    tenant: TenantId,
+    /// Who the caller is, if there are rules.
+    client: Option<Rc<Client>>,
+    /// The tenant of callers whose role has none.
+    tenant: context::Peer,
     session: Rc<Session>,
     line: Line,
 }
 
-/// Reads the secrets of this configuration. Returns no secrets if it has no listener for programs.
-///
-/// # Errors
-/// Describes the error in the file.
-pub fn secrets(config: &ProgramsConfig) -> Result<Secrets, String> {
-    match &config.secrets_file {
-        Some(path) if !config.listen.is_empty() => Secrets::read(path),
-        _ => Ok(Secrets::default()),
+impl Peer {
+    fn tenant(&self) -> TenantId {
+        let of_role = self.client.as_ref().and_then(|client| client.tenant());
+        of_role.map_or_else(|| self.tenant.tenant(), TenantId)
+    }
+
+    /// Checks that the caller may call the service, and waits for its quota.
+    async fn admit(&self, request_bytes: usize) -> io::Result<()> {
+        let Some(client) = &self.client else { return Ok(()) };
+        let denied = |_| io::Error::from(io::ErrorKind::PermissionDenied);
+        client.check("programs", Rights::PROGRAMS_SERVICE, |_| true).map_err(denied)?;
+        client.spend_bytes(request_bytes);
+        match client.admit() {
+            Admission::Now => Ok(()),
+            Admission::After(wait) => {
+                tokio::time::sleep(wait).await;
+                Ok(())
+            }
+            Admission::OverQuota => Err(io::ErrorKind::QuotaExceeded.into()),
+        }
     }
 }
 
@@ -74,7 +88,6 @@ impl ProgramService {
     /// Creates the service on the worker's runtime.
     pub(crate) fn new(
         config: &ProgramsConfig,
-        secrets: Arc<Secrets>,
         runtime: &TokioRuntime,
         clock: Arc<dyn Clock>,
         worker: usize,
@@ -98,7 +111,7 @@ impl ProgramService {
         };
         let executor = Traces::in_tokio(runtime, traces);
         let due = (config.due_us > 0).then(|| Nanos::micros(config.due_us));
-        Self { executor, outbox, maker, runtime: runtime.clone(), secrets, clock, due }
+        Self { executor, outbox, maker, runtime: runtime.clone(), clock, due }
     }
 
     /// Returns the counts of the service's executor.
@@ -154,37 +167,47 @@ impl ProgramService {
     fn input(&self, payload: Bytes, peer: &Peer) -> TraceInput {
         let mut input = TraceInput::new(payload).session(&peer.session);
         input.connection = peer.line.number;
-        input.tenant = peer.tenant;
+        input.tenant = peer.tenant();
         input.deadline = self.due.map(|due| Nanos(self.clock.now().0.saturating_add(due.0)));
         input
     }
 }
 
 /// Serves one connection to its end.
-pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
+pub(crate) async fn serve(stream: Stream, from: Option<SocketAddr>, context: Rc<WorkerContext>) {
     let _open = Open::count(&context, ListenerProtocol::Programs);
     let Some(service) = &context.programs else { return };
-    if let Err(error) = converse(stream, &context, service).await {
+    let caller = Caller::new(&stream, from);
+    let Ok(client) = Client::enter(&context, || caller.clone()) else { return };
+    if client.is_none() && !caller.is_local() {
+        // As with the other services: without rules, only clients of this host may use it.
+        context.counters.access.refused_service.up();
+        return;
+    }
+    if let Err(error) = converse(stream, client, &context, service).await {
         tracing::debug!(%error, "a connection of traces ended");
     }
 }
 
 /// Answers requests one after the other, so that answers are in order.
 async fn converse(
-    mut stream: Stream,
-    context: &WorkerContext,
+    stream: Stream,
+    client: Option<Rc<Client>>,
+    context: &Rc<WorkerContext>,
     service: &ProgramService,
 ) -> io::Result<()> {
+    // The configuration has no other addresses for programs.
+    let Stream::Tls(mut stream) = stream else { return Err(io::ErrorKind::Unsupported.into()) };
     let counters = &context.counters.programs;
-    let accepted = within(wire::handshake(&mut stream, &service.secrets)).await;
-    let (tenant, session) = accepted.inspect_err(|_| counters.hellos_refused.up())?;
-    let peer = Peer { tenant, session, line: service.outbox.open() };
+    let (tenant, line) = (context::Peer::enter(context), service.outbox.open());
+    let peer = Peer { client, tenant, session: wire::service_session(&stream)?, line };
     let bytes_max = service.maker.payload_bytes_max;
-    // Before its first request, the peer is not authenticated.
+    // A caller that connects without a request is no use of the service.
     let mut silent_max = PEER_WITHIN;
     while let Some(first) = first_byte(&mut stream, context, silent_max).await? {
         let length = within(wire::read_length_after(&mut stream, first, bytes_max)).await;
         let length = length.inspect_err(|_| counters.requests_refused.up())?;
+        peer.admit(length).await.inspect_err(|_| counters.requests_refused.up())?;
         let Some(_permit) = context.admit(length).await else { return Ok(()) };
         let message = receive(&mut stream, length, context).await;
         let message = message.inspect_err(|_| counters.requests_refused.up())?;
@@ -193,6 +216,9 @@ async fn converse(
             counters.requests_refused.up();
             return Err(io::ErrorKind::InvalidData.into());
         };
+        if let Some(client) = &peer.client {
+            client.spend_bytes(answer.len());
+        }
         within(wire::write_message(&mut stream, answer)).await?;
         counters.requests_answered.up();
         silent_max = context.idle_timeout.unwrap_or(Duration::MAX);
@@ -203,7 +229,7 @@ async fn converse(
 /// Returns the first byte of the next request. Returns `None` if the timeout, the end of the connection or the end of
 /// the server comes first.
 async fn first_byte(
-    stream: &mut Stream,
+    stream: &mut tls::Stream,
     context: &WorkerContext,
     silent_max: Duration,
 ) -> io::Result<Option<u8>> {
@@ -223,7 +249,11 @@ async fn first_byte(
 
 /// Reads a message whose memory is already granted. Fails after [`PEER_WITHIN`], or earlier if memory is
 /// short and less than a proportional part of the message has arrived.
-async fn receive(stream: &mut Stream, length: usize, context: &WorkerContext) -> io::Result<Bytes> {
+async fn receive(
+    stream: &mut tls::Stream,
+    length: usize,
+    context: &WorkerContext,
+) -> io::Result<Bytes> {
     let mut message = BytesMut::with_capacity(length);
     for part in 1..=PARTS {
         let rest = wire::read_on(stream, &mut message, length);
@@ -333,7 +363,7 @@ impl Drop for Line {
 /// The shortest answer that is compressed (bytes). Compressing shorter answers costs more than it saves.
 const COMPRESS_FROM_BYTES: usize = 1_024;
 
-/// The timeout of a peer for the handshake, the first request, the rest of a message, and taking an answer.
+/// The timeout of a peer for the first request, the rest of a message, and taking an answer.
 const PEER_WITHIN: Duration = Duration::from_secs(10);
 
 /// The number of checks within [`PEER_WITHIN`] that a message arrives fast enough. There is one every 2 s, as

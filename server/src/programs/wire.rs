@@ -1,56 +1,28 @@
-//! The wire protocol between the service of programs and its clients, as specified in docs/traces.md. Each connection
-//! derives its own keys. The tenant's secret authenticates both sides. This module has no connections or timeouts.
+//! The wire protocol between the service of programs and its clients, as specified in docs/traces.md: messages with
+//! their lengths, inside TLS. The keys of the encryption of payloads come from the TLS session, so this module agrees
+//! on none. It has no connections or timeouts.
 
 use std::io;
 use std::rc::Rc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use device::TenantId;
-use ring::hkdf;
-use ring::rand::{SecureRandom, SystemRandom};
 use runtime::trace::Session;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::secrets::Secrets;
-
-/// Performs the client's side of the handshake. The client sends its tenant and 32 random bytes, and the
-/// service answers with 32 random bytes. Two keys, one per direction, are derived from both and the secret.
-pub(super) async fn greet(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    tenant: TenantId,
-    secret: &[u8],
-) -> io::Result<Rc<Session>> {
-    let nonce = random()?;
-    let hello = [&MAGIC[..], &tenant.0.to_be_bytes(), &nonce].concat();
-    stream.write_all(&hello).await?;
-    let mut other = [0; RANDOM_BYTES];
-    stream.read_exact(&mut other).await?;
-    let [to_service, to_caller] = keys(secret, &nonce, &other);
-    Ok(Session::new(&to_service, &to_caller))
-}
-
-/// Performs the service's side of the handshake.
+/// Returns the keys with which a caller encrypts and decrypts payloads on this connection.
 ///
 /// # Errors
-/// Returns an error if the bytes are not a handshake, or if the tenant has no secret.
-pub(super) async fn handshake(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    secrets: &Secrets,
-) -> io::Result<(TenantId, Rc<Session>)> {
-    let mut magic = [0; MAGIC.len()];
-    stream.read_exact(&mut magic).await?;
-    if magic != MAGIC {
-        return Err(invalid("it does not begin as a caller of traces".to_owned()));
-    }
-    let tenant = TenantId(stream.read_u16().await?);
-    let mut other = [0; RANDOM_BYTES];
-    stream.read_exact(&mut other).await?;
-    let unknown = || invalid(format!("tenant {} has no secret here", tenant.0));
-    let secret = secrets.get(tenant).ok_or_else(unknown)?;
-    let nonce = random()?;
-    stream.write_all(&nonce).await?;
-    let [to_service, to_caller] = keys(secret, &other, &nonce);
-    Ok((tenant, Session::new(&to_caller, &to_service)))
+/// Returns an error of TLS.
+pub(super) fn caller_session(stream: &tls::Stream) -> io::Result<Rc<Session>> {
+    Ok(Session::new(&stream.export_key(TO_SERVICE)?, &stream.export_key(TO_CALLER)?))
+}
+
+/// Returns the keys with which the service encrypts and decrypts payloads on this connection.
+///
+/// # Errors
+/// Returns an error of TLS.
+pub(super) fn service_session(stream: &tls::Stream) -> io::Result<Rc<Session>> {
+    Ok(Session::new(&stream.export_key(TO_CALLER)?, &stream.export_key(TO_SERVICE)?))
 }
 
 /// Reads the length of the next message.
@@ -112,32 +84,16 @@ pub(super) async fn write_message(
     message: Bytes,
 ) -> io::Result<()> {
     let length = u32::try_from(message.len()).expect("payloads are bounded far below");
-    stream.write_all_buf(&mut Buf::chain(&length.to_be_bytes()[..], message)).await
+    stream.write_all_buf(&mut Buf::chain(&length.to_be_bytes()[..], message)).await?;
+    // TLS may still hold encrypted bytes.
+    stream.flush().await
 }
 
 fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-fn random() -> io::Result<[u8; RANDOM_BYTES]> {
-    let mut bytes = [0; RANDOM_BYTES];
-    let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map(|()| bytes).map_err(|_| io::Error::other("the system has no random bytes"))
-}
-
-fn keys(secret: &[u8], caller: &[u8; RANDOM_BYTES], service: &[u8; RANDOM_BYTES]) -> [[u8; 32]; 2] {
-    let base = hkdf::Salt::new(hkdf::HKDF_SHA256, &[*caller, *service].concat()).extract(secret);
-    ["to service", "to caller"].map(|label| {
-        let mut key = [0; 32];
-        let label = [label.as_bytes()];
-        let expanded = base.expand(&label, &ring::aead::AES_256_GCM);
-        let filled = expanded.and_then(|output| output.fill(&mut key));
-        filled.expect("a key is far shorter than HKDF's longest output");
-        key
-    })
-}
-
-/// The first bytes of a connection: the protocol and its version.
-const MAGIC: [u8; 4] = *b"RBT\x01";
-
-const RANDOM_BYTES: usize = 32;
+/// The labels of the keys of both directions. Labels that are not registered begin with this word (RFC 5705, section
+/// 4).
+const TO_SERVICE: &str = "EXPERIMENTAL rebate programs to service";
+const TO_CALLER: &str = "EXPERIMENTAL rebate programs to caller";

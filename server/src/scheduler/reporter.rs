@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use api::LoginFile;
 use api::tonic::transport::Channel;
-use api::tonic::{Code, Status};
+use api::tonic::{Code, Request, Status};
 use api::v1::scheduler_client::SchedulerClient;
 use api::v1::{
     DeviceCounts, ParametersRequest, PathCounts, PolicyParameters, ReportRequest, SizeCounts,
@@ -45,10 +46,14 @@ impl Reporting {
     }
 
     /// Logs, once per outage, that the scheduler does not take reports.
-    fn away(&self, address: &str, status: &Status) {
+    fn away(&self, address: &str, login: Option<&LoginFile>, status: &Status) {
         if !self.is_away.swap(true, Ordering::Relaxed) {
             let (code, why) = (status.code(), status.message());
-            tracing::warn!("scheduler {address} does not take reports: {code:?}: {why}");
+            let user = match login {
+                Some(login) => format!(" of user {:?}", login.current().user()),
+                None => String::new(),
+            };
+            tracing::warn!("scheduler {address} does not take reports{user}: {code:?}: {why}");
         }
     }
 
@@ -103,7 +108,7 @@ impl Reporter {
         let mut every = REPORT_EVERY;
         let mut backoff = Backoff::default();
         loop {
-            let call = client.report(self.request());
+            let call = client.report(self.authorized(self.request()));
             let answer = tokio::time::timeout(ANSWER_TIMEOUT, call).await.unwrap_or_else(|_| {
                 let limit_ms = ANSWER_TIMEOUT.as_millis();
                 Err(Status::deadline_exceeded(format!("no answer within {limit_ms} ms")))
@@ -121,7 +126,7 @@ impl Reporter {
                     let refused = REFUSALS.contains(&status.code());
                     let count = if refused { &reporting.refused } else { &reporting.failed };
                     count.up();
-                    reporting.away(&self.address, &status);
+                    reporting.away(&self.address, self.plan.logins.scheduler.as_deref(), &status);
                     if refused { every } else { backoff.next() }
                 }
             };
@@ -135,7 +140,7 @@ impl Reporter {
         loop {
             let request =
                 ParametersRequest { instance: self.instance.clone(), role: self.role.clone() };
-            let ended = match client.parameters(request).await {
+            let ended = match client.parameters(self.authorized(request)).await {
                 Ok(stream) => {
                     let mut stream = stream.into_inner();
                     loop {
@@ -156,6 +161,15 @@ impl Reporter {
             tracing::debug!(%ended, "parameters are not followed");
             tokio::time::sleep(backoff.next()).await;
         }
+    }
+
+    /// Adds the login, if there is one.
+    fn authorized<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(login) = &self.plan.logins.scheduler {
+            login.current().authorize(&mut request);
+        }
+        request
     }
 
     /// Passes received parameters to the workers. Invalid parameters are ignored.

@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -18,17 +19,23 @@ use super::{Session, Speaks};
 use crate::accept::TOO_MANY;
 use crate::access::{Client, NoPlace, Origin};
 use crate::budget::Permit;
+use crate::connection_table::{CloseReason, State};
 use crate::context::WorkerContext;
 use crate::counters::Stage;
 use crate::reply_buffer::CALL_BYTES_MAX;
 use crate::stream::Stream;
+use crate::watchers::ConnectionEvent;
 use crate::worker::ListenerProtocol;
 
 /// Serves one connection to its end.
-pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
+pub(crate) async fn serve(stream: Stream, from: Option<SocketAddr>, context: Rc<WorkerContext>) {
     let _open = Open::count(&context, ListenerProtocol::Memcached);
-    let entered = Client::enter(&context, || Origin::from_stream(&stream));
+    let entered = Client::enter(&context, || Origin::new(&stream, from));
+    let connection = context.connection_table.enter(&stream, from);
     let mut session = Session::new(Transport::Stream(stream), Rc::clone(&context));
+    session.from = from;
+    session.connection = Some(connection);
+    session.tell_connection(None);
     match entered {
         Ok(client) => session.client = client,
         Err(NoPlace) => {
@@ -82,19 +89,34 @@ impl Session {
         }
     }
 
+    /// Returns what is known of the client of a connection.
+    pub(super) fn origin(&self) -> Origin {
+        self.stream().map(|stream| Origin::new(stream, self.from)).unwrap_or_default()
+    }
+
     pub(super) async fn run(&mut self) -> io::Result<()> {
+        let mut unused: Option<Buffer> = None;
         while !self.closing {
-            let mut input = self.context.values.pool().take_heap(self.read_bytes);
+            let read_bytes = self.read_bytes;
+            let mut input = match unused.take() {
+                Some(buffer) if buffer.capacity() == read_bytes => buffer,
+                _ => self.context.values.pool().take_heap(read_bytes),
+            };
             let bytes = match self.stream()?.try_read(input.space()) {
-                Ok(0) => break,
+                Ok(0) => {
+                    self.close_reason = CloseReason::Normal;
+                    break;
+                }
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     drop(input);
+                    // Other sessions have their turn now.
+                    self.served = 0;
                     if self.wait_readable().await? { continue } else { break }
                 }
                 Err(error) => return Err(error),
             };
-            self.context.counters.commands.bytes_read.add(bytes as u64);
+            self.context.counters.commands.bytes_read.add_unshared(bytes as u64);
             if bytes == input.capacity() {
                 // The buffer is full. If this is due to a long value, serving the value sets the size again.
                 self.read_bytes = INPUT_BYTES;
@@ -106,8 +128,8 @@ impl Session {
             match self.protocol {
                 _ if self.closing => break,
                 // The future is boxed, so that sessions that speak text do not reserve memory for it.
-                Speaks::Binary => Box::pin(self.converse::<Packets>(input)).await?,
-                Speaks::Text => self.converse::<Lines>(input).await?,
+                Speaks::Binary => unused = Some(Box::pin(self.converse::<Packets>(input)).await?),
+                Speaks::Text => unused = Some(self.converse::<Lines>(input).await?),
             }
         }
         self.flush().await
@@ -128,27 +150,31 @@ impl Session {
             Ok(readable) => readable,
             Err(_) => {
                 self.context.counters.commands.idle_kicks.up();
+                self.close_reason = CloseReason::IdleTimeout;
                 Ok(false)
             }
         }
     }
 
     pub(super) async fn wait_for_bytes(&mut self) -> io::Result<bool> {
+        self.set_state(State::Reads);
         let Self { context, transport: Transport::Stream(stream), place, .. } = self else {
             return Ok(false);
         };
-        poll_fn(|task| {
+        let readable = poll_fn(|task| {
             if context.is_draining() {
                 return Poll::Ready(Ok(false));
             }
             context.shutdown.watch(place, task.waker());
             stream.poll_readable(task).map_ok(|()| true)
         })
-        .await
+        .await;
+        self.set_state(State::Serves);
+        readable
     }
 
-    /// Serves commands until there are no unread bytes, and then returns the buffer to the pool.
-    pub(super) async fn converse<W: Wire>(&mut self, mut input: Buffer) -> io::Result<()> {
+    /// Serves commands until there are no unread bytes, and returns the buffer.
+    pub(super) async fn converse<W: Wire>(&mut self, mut input: Buffer) -> io::Result<Buffer> {
         let mut start = 0;
         let mut line: Option<(Permit, Pace)> = None;
         loop {
@@ -159,7 +185,7 @@ impl Session {
             start += served;
             self.flush().await?;
             if self.closing || start == input.len() {
-                return Ok(());
+                return Ok(input);
             }
             let unread = input.len() - start;
             if unread > INPUT_BYTES / 2 && line.is_none() {
@@ -169,7 +195,7 @@ impl Session {
                 if line.is_none() {
                     self.out.text().extend_from_slice(refusal::OUT_OF_MEMORY);
                     self.closing = true;
-                    return Ok(());
+                    return Ok(input);
                 }
             }
             input = self.grow_input(input, start);
@@ -180,7 +206,7 @@ impl Session {
             };
             if !is_more {
                 self.closing = true;
-                return Ok(());
+                return Ok(input);
             }
         }
     }
@@ -203,6 +229,9 @@ impl Session {
                 Ok(bytes) => {
                     self.context.counters.commands.bytes_read.add(bytes as u64);
                     input.set_len(filled + bytes);
+                    if bytes == 0 {
+                        self.close_reason = CloseReason::Normal;
+                    }
                     return Ok(bytes > 0);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -252,6 +281,9 @@ impl Session {
             client.spend_bytes(more);
         }
         let answered = self.answered.take();
+        if let Some(at) = answered {
+            self.note_command(at);
+        }
         let since = (!self.out.is_empty()).then(|| answered.unwrap_or_else(Instant::now));
         while !self.out.is_empty() {
             let before = self.out.len();
@@ -263,10 +295,13 @@ impl Session {
             };
             match out.write(|slices| stream.try_write(slices)) {
                 Ok(left) => {
-                    self.context.counters.commands.bytes_written.add((before - left) as u64);
+                    let written = (before - left) as u64;
+                    self.context.counters.commands.bytes_written.add_unshared(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.set_state(State::Writes);
                     self.write_paced().await?;
+                    self.set_state(State::Serves);
                 }
                 Err(error) => return Err(error),
             }
@@ -278,9 +313,34 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Records the time of a command, for `stats conns`.
+    pub(super) fn note_command(&self, at: Instant) {
+        if let Some(connection) = &self.connection {
+            connection.set_last_command(at);
+        }
+    }
+
+    /// Tells watchers that this connection was opened or, with a reason, closed.
+    fn tell_connection(&self, closed: Option<CloseReason>) {
+        if let Some(connection) = &self.connection {
+            let (address, descriptor) = (connection.address(), connection.descriptor());
+            self.context.watchers.connection(&ConnectionEvent { address, descriptor, closed });
+        }
+    }
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         self.context.shutdown.leave(self.place);
+        let is_error = self.close_reason == CloseReason::Error;
+        if is_error && self.context.is_draining() {
+            self.close_reason = CloseReason::Shutdown;
+        }
+        self.tell_connection(Some(self.close_reason));
+        if let Some(connection) = &self.connection {
+            self.context.connection_table.leave(connection);
+        }
     }
 }
 

@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use device::Buffer;
-use protocol::command::{Command, Store};
+use protocol::command::{AdminVerb, Command, Store};
 use protocol::{Parse, Refusal, refusal};
 
 use super::connection::{BEGINNING_BYTES, INPUT_BYTES};
 use super::pipeline::{Issued, Load, Pending};
 use super::{Session, edit};
 use crate::backend::Failure;
+use crate::connection_table::State;
 use crate::counters::CommandKind;
 use crate::errors::{self, ErrorKind, FailedCommand};
 use crate::values::Body;
@@ -73,6 +74,7 @@ impl Session {
     ) -> io::Result<usize> {
         let (done, step) = self.serve_batch::<W>(&input[start..]).await?;
         let Step::NeedsBody { line_bytes, body_bytes } = step else { return Ok(done) };
+        self.note_command(Instant::now());
         if line_bytes + body_bytes > INPUT_BYTES {
             self.read_bytes = BEGINNING_BYTES;
         }
@@ -84,6 +86,7 @@ impl Session {
             self.closing = true;
             return Ok(done);
         };
+        self.set_state(State::Serves);
         W::serve_read(self, &input[line..], body).await;
         // All bytes after the line were part of the value.
         Ok(input.len() - start)
@@ -94,13 +97,14 @@ impl Session {
         input: &'a [u8],
         pending: &mut VecDeque<Pending<'a>>,
     ) -> Step {
+        let parsed = protocol::parse(input, &self.context.limits);
         if self.client.is_some()
-            && let Some(step) = Box::pin(self.guard(input, pending)).await
+            && let Some(step) = Box::pin(self.guard(input, &parsed, pending)).await
         {
             return step;
         }
         self.yield_periodically().await;
-        match protocol::parse(input, &self.context.limits) {
+        match parsed {
             Parse::Incomplete => Step::Incomplete,
             Parse::Refused { refusal, consumed } => {
                 self.settle_all(pending).await;
@@ -109,6 +113,7 @@ impl Session {
             }
             Parse::Command { command, consumed } => match command.body_bytes() {
                 None => {
+                    self.is_last = consumed == input.len();
                     self.serve_without_body(command, pending).await;
                     Step::Consumed(consumed)
                 }
@@ -117,6 +122,7 @@ impl Session {
                 }
                 Some(body_bytes) => {
                     let body = &input[consumed..consumed + body_bytes];
+                    self.is_last = consumed + body_bytes == input.len();
                     self.store_in_order(command, body, pending).await;
                     Step::Consumed(consumed + body_bytes)
                 }
@@ -197,6 +203,7 @@ impl Session {
         pending: &mut VecDeque<Pending<'a>>,
     ) {
         let since = Instant::now();
+        self.note_lookups(&command);
         let load = Load::new(&command, 0);
         let is_alone = match &command {
             Command::Get(get) => load.keys > 1 && load.keys > self.keys_at_once(get.keys),
@@ -213,9 +220,7 @@ impl Session {
         };
         let issued = match command {
             Command::Get(get) => self.issue_get(get, traffic),
-            Command::Delete { key, noreply } => {
-                Issued::Delete { issue: self.context.backend.delete(key, traffic), noreply }
-            }
+            Command::Delete { key, noreply } => self.issue_delete(key, noreply, traffic),
             Command::Touch { key, exptime_s, noreply } => {
                 let issue = self.context.backend.touch(key, exptime_s, traffic);
                 Issued::Touch { issue, noreply }
@@ -239,6 +244,11 @@ impl Session {
             Command::MetaDelete(meta) => self.meta_delete(&meta).await,
             Command::MetaArithmetic(arithmetic) => self.meta_arithmetic(&arithmetic).await,
             Command::MetaDebug { key } => self.meta_debug(&key).await,
+            // The time for which a client watches is no duration of a command.
+            Command::Admin(admin) if admin.verb == AdminVerb::Watch => {
+                self.audit(&command);
+                return Box::pin(self.watch(&admin)).await;
+            }
             other => {
                 self.audit(&other);
                 self.inform(other).await;
@@ -264,6 +274,7 @@ impl Session {
             self.context.counters.commands.store_too_large.up();
         }
         if let Some(key) = &refusal.unlink {
+            self.note_too_large(key);
             self.unlink(key).await;
         }
         if !refusal.silent {
@@ -277,7 +288,8 @@ impl Session {
     pub(super) async fn yield_periodically(&mut self) {
         self.served += 1;
         if self.served > self.context.requests_per_turn {
-            self.served = 0;
+            // This command is the first of the next turn.
+            self.served = 1;
             self.context.counters.commands.conn_yields.up();
             tokio::task::yield_now().await;
         }

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
+use protocol::key::uri_encode;
 use protocol::{MetaKey, Tokens, request};
 use store::embedded::{CoarseClock, Listed};
 use tokio::time::timeout;
@@ -348,17 +349,6 @@ fn tell(items_max: u64) -> u64 {
     if items_max == u64::MAX { 0 } else { items_max }
 }
 
-/// Writes a key in memcached's URI encoding: letters, digits and `-._~` are not escaped.
-fn uri_encode(key: &[u8], out: &mut Vec<u8>) {
-    for byte in key {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
-            out.push(*byte);
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-}
-
 /// The only slab class of the embedded store. memcached also has a class of this number.
 const CLASS: u32 = super::meta::SLAB_CLASS;
 
@@ -381,13 +371,6 @@ const NONSENSE: &[u8] = b"SERVER_ERROR the store answered nonsense\r\n";
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_are_encoded_as_memcached_encodes_them() {
-        let mut out = Vec::new();
-        uri_encode(b"aZ09-._~ %\x80/", &mut out);
-        assert_eq!(out, b"aZ09-._~%20%25%80%2F");
-    }
 
     #[test]
     fn class_lists_are_those_of_memcached() {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use protocol::MetaKey;
-use protocol::command::StoreVerb;
+use protocol::command::{MetaSet, StoreVerb};
 use protocol::counter::{self, Direction};
 use protocol::reply::ItemFacts;
+use protocol::{Meta, MetaFlags, MetaKey};
 use store::frame;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use units::limits::{EXPTIME_RELATIVE_MAX_S, ITEM_OVERHEAD_BYTES};
@@ -28,28 +28,31 @@ pub(super) const fn needs_old_value(verb: StoreVerb) -> bool {
 }
 
 impl Session {
-    /// Serves append or prepend. With `compare`, changes the item only if it has this version.
-    pub(super) async fn extend(
-        &mut self,
-        key: &MetaKey<'_>,
-        verb: StoreVerb,
-        compare: Option<u64>,
-        more: &[u8],
-    ) -> Outcome<Written> {
+    /// Serves append or prepend.
+    pub(super) async fn extend(&mut self, edit: &Extend<'_, '_>) -> Outcome<Extended> {
+        let Extend { key, verb, compare, more, .. } = *edit;
         let context = Rc::clone(&self.context);
+        let unchanged = |written| Ok(Extended { written, value_bytes: more.len(), left_s: None });
         let _turn = context.edits.turn(key.bytes()).await;
         for _ in 0..TRIES_MAX {
             let Some(Old { version, value: old, traffic, _permit }) =
                 self.old_value(key, more.len()).await?
             else {
-                return Ok(Written::NotStored);
+                match edit.vivify {
+                    None => return unchanged(Written::NotStored),
+                    Some(vivify) => match self.begin_value(edit, vivify).await? {
+                        // Another client was faster.
+                        Written::Exists => continue,
+                        written => return unchanged(written),
+                    },
+                }
             };
             let value_bytes = old.len() + more.len();
             let item_bytes = ITEM_OVERHEAD_BYTES + key.bytes().len() + value_bytes;
             let is_other = compare.is_some_and(|cas| cas != version.cas);
             if is_other || item_bytes as u64 > self.context.limits.item_bytes_max.0 {
                 self.context.backend.release_win(key, version.cas, version.won).await;
-                return Ok(if is_other { Written::Exists } else { Written::NotStored });
+                return unchanged(if is_other { Written::Exists } else { Written::NotStored });
             }
             let mut value = self.context.values.pool().take(value_bytes);
             let (first, second) =
@@ -57,12 +60,45 @@ impl Session {
             value.extend(first);
             value.extend(second);
             let stored = self.context.values.pack(key.bytes(), Body::Pooled(value), None).await;
+            let version = Version { given_cas: edit.given_cas, ..version };
             match self.context.backend.rewrite(key, &version, None, stored, traffic).await? {
                 Written::Exists | Written::NotFound => {}
-                done => return Ok(done),
+                written => {
+                    let left_s = version.life.left_s();
+                    return Ok(Extended { written, value_bytes, left_s });
+                }
             }
         }
         Err(contended())
+    }
+
+    /// Stores the first value of an item that an append creates. The result is `Exists` if there is an item now.
+    async fn begin_value(
+        &mut self,
+        edit: &Extend<'_, '_>,
+        Vivify { exptime_s, client_flags }: Vivify,
+    ) -> Outcome<Written> {
+        let Extend { key, more, given_cas, .. } = *edit;
+        let mut flags = MetaFlags::default();
+        (flags.client_flags, flags.given_cas) = (client_flags, given_cas);
+        let is_ring = self.context.backend.has_links();
+        if is_ring {
+            // The server decides whether an append may create an item. No item has this CAS, so it extends none.
+            (flags.mode, flags.compare) = (Some(b'A'), Some(u64::MAX));
+            flags.vivify_exptime_s = Some(exptime_s);
+        } else {
+            (flags.mode, flags.exptime_s) = (Some(b'E'), Some(exptime_s));
+        }
+        let verb = if is_ring { StoreVerb::Append } else { StoreVerb::Add };
+        let meta = Meta { key: key.clone(), flags };
+        let set = MetaSet { meta, verb, value_bytes: more.len() };
+        let traffic = self.traffic_alone(0, more.len());
+        let stored = self.context.values.pack(key.bytes(), Body::Slice(more), None).await;
+        let written = self.context.backend.meta_set(&set, stored, traffic).written().await?;
+        Ok(match written {
+            Written::NotStored if !is_ring => Written::Exists,
+            written => written,
+        })
     }
 
     /// Serves incr, decr or ma on an item that the store cannot change itself, such as a number in a frame.
@@ -73,6 +109,7 @@ impl Session {
         delta: u64,
         compare: Option<u64>,
         exptime_s: Option<i32>,
+        given_cas: Option<u64>,
     ) -> Outcome<Count> {
         let context = Rc::clone(&self.context);
         if let Some(refused) = self.refuse_to_count(key, compare).await? {
@@ -92,7 +129,8 @@ impl Session {
                 self.context.backend.release_win(key, version.cas, version.won).await;
                 return Ok(if is_other { Count::Exists } else { Count::NonNumeric });
             };
-            let version = Version { keeps_marks: text.len() == old.len(), ..version };
+            let keeps_marks = text.len() == old.len();
+            let version = Version { keeps_marks, given_cas, ..version };
             let stored = self.context.values.pack(key.bytes(), Body::Slice(&text), None).await;
             match self.context.backend.rewrite(key, &version, exptime_s, stored, traffic).await? {
                 Written::Stored { cas } => {
@@ -182,6 +220,54 @@ impl Session {
     }
 }
 
+/// An append or a prepend.
+#[derive(Clone, Copy)]
+pub(super) struct Extend<'a, 'k> {
+    pub(super) key: &'a MetaKey<'k>,
+    pub(super) verb: StoreVerb,
+    /// The CAS that the item must have.
+    pub(super) compare: Option<u64>,
+    pub(super) more: &'a [u8],
+    /// The CAS that the client has chosen for the changed item.
+    pub(super) given_cas: Option<u64>,
+    /// How a missing item is created, if it is.
+    pub(super) vivify: Option<Vivify>,
+}
+
+impl<'a, 'k> Extend<'a, 'k> {
+    /// Returns the edit of a command that has no more options than these.
+    pub(super) const fn plain(
+        key: &'a MetaKey<'k>,
+        verb: StoreVerb,
+        compare: Option<u64>,
+        more: &'a [u8],
+    ) -> Self {
+        Self { key, verb, compare, more, given_cas: None, vivify: None }
+    }
+}
+
+/// The properties of an item that an append creates.
+#[derive(Clone, Copy)]
+pub(super) struct Vivify {
+    pub(super) exptime_s: i32,
+    pub(super) client_flags: u32,
+}
+
+/// The outcome of an append or a prepend.
+pub(super) struct Extended {
+    pub(super) written: Written,
+    /// The length of the whole value, or of the client's part if nothing was stored (bytes).
+    pub(super) value_bytes: usize,
+    /// The time after which the item expires (s), if it was there.
+    pub(super) left_s: Option<u32>,
+}
+
+impl Extended {
+    pub(super) const fn is_stored(&self) -> bool {
+        matches!(self.written, Written::Stored { .. })
+    }
+}
+
 /// The item before an edit.
 struct Old {
     version: Version,
@@ -194,7 +280,7 @@ struct Old {
 /// Returns the time to live (s) after a client has set the expiry `exptime_s`, or `None` if the item never
 /// expires. 0 means never, and a negative number means expired. Numbers above thirty days are Unix times, as in
 /// memcached.
-fn reported_ttl_s(exptime_s: i32) -> Option<u32> {
+pub(super) fn reported_ttl_s(exptime_s: i32) -> Option<u32> {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     ttl_at(exptime_s, unix.as_secs())
 }

@@ -11,16 +11,17 @@ use super::Session;
 use super::dispatch::Step;
 use super::pipeline::Pending;
 use crate::access::{
-    Admission, Client, Denial, Origin, Rights, command_name, first_key, for_each_key,
-    is_administrative, needed,
+    Admission, Client, Denial, Rights, command_name, first_key, for_each_key, is_administrative,
+    needed,
 };
 
 impl Session {
-    /// Checks the next command of `input`. Returns none if the session may serve it, and otherwise what was done
-    /// instead.
+    /// Checks the next command of `input`, which was `parsed`. Returns none if the session may serve it, and otherwise
+    /// what was done instead.
     pub(super) async fn guard<'a>(
         &mut self,
         input: &'a [u8],
+        parsed: &Parse<'a>,
         pending: &mut VecDeque<Pending<'a>>,
     ) -> Option<Step> {
         let client = Rc::clone(self.client.as_ref()?);
@@ -29,24 +30,24 @@ impl Session {
             return Some(self.log_in(&client, input).await);
         }
         self.login_answers = 0;
-        let (refusal, consumed) = match protocol::parse(input, &self.context.limits) {
+        let (refusal, consumed) = match parsed {
             Parse::Incomplete => return None,
             Parse::Refused { refusal, consumed } => {
                 client.spend_bytes(consumed + refusal.swallow_bytes as usize);
                 let refusal = match self.has_quota(&client, pending).await {
                     true => self.may_refuse(&client, refusal)?,
-                    false => Refusal { reply: OVER_QUOTA, unlink: None, ..refusal },
+                    false => Refusal { reply: OVER_QUOTA, unlink: None, ..refusal.clone() },
                 };
-                (refusal, consumed)
+                (refusal, *consumed)
             }
             Parse::Command { command, consumed } => {
-                let checked = check(&client, &command);
+                let checked = check(&client, command);
                 // A refused command counts too, because it costs as much as another.
                 client.spend_bytes(consumed + command.body_bytes().unwrap_or(0));
                 match (self.has_quota(&client, pending).await, checked) {
                     (true, Ok(())) => return None,
-                    (false, _) => (over_quota(&command), consumed),
-                    (true, Err(denial)) => (denied(&command, denial), consumed),
+                    (false, _) => (over_quota(command), *consumed),
+                    (true, Err(denial)) => (denied(command, denial), *consumed),
                 }
             }
         };
@@ -56,11 +57,11 @@ impl Session {
     }
 
     /// Returns another refusal of a line if this one would drop an item that the client may not change.
-    fn may_refuse<'a>(&self, client: &Client, refusal: Refusal<'a>) -> Option<Refusal<'a>> {
+    fn may_refuse<'a>(&self, client: &Client, refusal: &Refusal<'a>) -> Option<Refusal<'a>> {
         let key = refusal.unlink.as_ref()?;
         let keys = |visit: &mut dyn FnMut(&[u8]) -> bool| visit(key);
         let denial = client.check("set", Rights::WRITE, keys).err()?;
-        Some(Refusal { reply: line(denial), unlink: None, ..refusal })
+        Some(Refusal { reply: line(denial), unlink: None, ..refusal.clone() })
     }
 
     /// Waits until the client's quota allows a request. Returns false if the client gets an error instead.
@@ -168,7 +169,7 @@ impl Session {
         if let Some(client) = &self.client {
             return client.log_allowed(name, &key);
         }
-        let origin = self.stream().map(Origin::from_stream).unwrap_or_default();
+        let origin = self.origin();
         self.context.audit_anonymous(&origin, name);
     }
 }
@@ -239,39 +240,8 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Returns the word if it is the name of a command, for the log, which must not have a value that was sent as a line.
 fn known_word(word: &[u8]) -> &'static str {
-    let known = KNOWN_WORDS.iter().find(|known| known.as_bytes() == word);
-    known.copied().unwrap_or("unknown")
+    protocol::command_word(word).unwrap_or("unknown")
 }
-
-const KNOWN_WORDS: [&str; 27] = [
-    "get",
-    "gets",
-    "gat",
-    "gats",
-    "set",
-    "add",
-    "replace",
-    "append",
-    "prepend",
-    "cas",
-    "delete",
-    "incr",
-    "decr",
-    "touch",
-    "mg",
-    "ms",
-    "md",
-    "ma",
-    "me",
-    "mn",
-    "stats",
-    "flush_all",
-    "version",
-    "verbosity",
-    "quit",
-    "lru_crawler",
-    "cache_memlimit",
-];
 
 const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 const WRONG_PASSWORD: &[u8] = b"CLIENT_ERROR authentication failure\r\n";

@@ -8,7 +8,8 @@ use protocol::binary::{Command, HEADER_BYTES, Head, Packet, Refusal, Sasl, Statu
 
 use super::Session;
 use super::pipeline::Pending;
-use crate::access::{Origin, Rights};
+use crate::access::Rights;
+use crate::errors::FailedCommand;
 
 impl Session {
     /// Returns the refusal of a packet that the session may not serve.
@@ -23,7 +24,7 @@ impl Session {
             return match command {
                 Command::Sasl(_) | Command::Version => None,
                 _ => {
-                    client.deny_unauthenticated(name(command));
+                    client.deny_unauthenticated(Traits::new(command).name);
                     Some(Refusal::closing(*head, Status::AuthFailure))
                 }
             };
@@ -31,7 +32,8 @@ impl Session {
         let key = command.key();
         let keys = |visit: &mut dyn FnMut(&[u8]) -> bool| key.is_none_or(visit);
         let value_bytes = command.value_bytes().unwrap_or(0);
-        let checked = client.check(name(command), needed(command), keys);
+        let traits = Traits::new(command);
+        let checked = client.check(traits.name, traits.needed, keys);
         // A refused packet counts too, because it costs as much as another.
         client.spend_bytes(HEADER_BYTES + key.map_or(0, <[u8]>::len) + value_bytes);
         let status = match (self.has_quota(&client, pending).await, checked) {
@@ -91,14 +93,15 @@ impl Session {
     /// Logs an administrative command.
     #[cold]
     pub(super) fn audit_packet(&self, command: &Command<'_>) {
-        if !needed(command).is_administrative() {
+        let traits = Traits::new(command);
+        if !traits.needed.is_administrative() {
             return;
         }
         if let Some(client) = &self.client {
-            return client.log_allowed(name(command), b"");
+            return client.log_allowed(traits.name, b"");
         }
-        let origin = self.stream().map(Origin::from_stream).unwrap_or_default();
-        self.context.audit_anonymous(&origin, name(command));
+        let origin = self.origin();
+        self.context.audit_anonymous(&origin, traits.name);
     }
 }
 
@@ -112,39 +115,48 @@ fn credentials(message: &[u8]) -> Option<(&[u8], &[u8])> {
     is_valid.then_some((user, password))
 }
 
-/// Returns the rights that a packet needs.
-fn needed(command: &Command<'_>) -> Rights {
-    match command {
-        Command::Noop | Command::Version | Command::Quit | Command::Sasl(_) => Rights::NONE,
-        Command::Get { touch_exptime_s: None, .. } => Rights::READ,
+/// What the session knows of a packet's command besides how to serve it.
+#[derive(Clone, Copy)]
+pub(super) struct Traits {
+    /// The name for the log.
+    pub(super) name: &'static str,
+    /// The rights that the command needs.
+    pub(super) needed: Rights,
+    /// The command whose errors are counted.
+    pub(super) failed: FailedCommand,
+}
+
+impl Traits {
+    pub(super) fn new(command: &Command<'_>) -> Self {
+        use FailedCommand as Failed;
         // A gat changes the item, and the answer to a touch or to an increment says what is stored.
-        Command::Get { .. } | Command::Arithmetic(_) => Rights::READ.and(Rights::WRITE),
-        Command::Touch { .. } | Command::Store(_) => Rights::WRITE,
-        Command::Delete { .. } => Rights::DELETE,
-        Command::Flush { .. } => Rights::FLUSH,
-        Command::Stat { page } => match *page {
-            page if page.starts_with(b"reset") => Rights::ADMIN,
-            page if page.starts_with(b"cachedump") || page == b"dictionaries" => Rights::DUMP,
-            _ => Rights::STATS,
-        },
+        let both = Rights::READ.and(Rights::WRITE);
+        let (name, needed, failed) = match command {
+            Command::Get { touch_exptime_s: None, .. } => ("get", Rights::READ, Failed::Get),
+            Command::Get { .. } => ("gat", both, Failed::Gat),
+            Command::Touch { .. } => ("touch", Rights::WRITE, Failed::Touch),
+            Command::Store(store) => (store.verb.name(), Rights::WRITE, Failed::Set),
+            Command::Delete { .. } => ("delete", Rights::DELETE, Failed::Delete),
+            Command::Arithmetic(_) => ("incr or decr", both, Failed::Incr),
+            Command::Flush { .. } => ("flush_all", Rights::FLUSH, Failed::FlushAll),
+            Command::Stat { page } => ("stats", needed_for_page(page), Failed::Other),
+            Command::Noop => ("noop", Rights::NONE, Failed::Other),
+            Command::Version => ("version", Rights::NONE, Failed::Other),
+            Command::Quit => ("quit", Rights::NONE, Failed::Other),
+            Command::Sasl(_) => ("sasl", Rights::NONE, Failed::Other),
+        };
+        Self { name, needed, failed }
     }
 }
 
-/// Returns the name of a packet's command for the log.
-const fn name(command: &Command<'_>) -> &'static str {
-    match command {
-        Command::Get { touch_exptime_s: None, .. } => "get",
-        Command::Get { .. } => "gat",
-        Command::Touch { .. } => "touch",
-        Command::Store(store) => store.verb.name(),
-        Command::Delete { .. } => "delete",
-        Command::Arithmetic(_) => "incr or decr",
-        Command::Flush { .. } => "flush_all",
-        Command::Stat { .. } => "stats",
-        Command::Noop => "noop",
-        Command::Version => "version",
-        Command::Quit => "quit",
-        Command::Sasl(_) => "sasl",
+/// Returns the rights that a page of statistics needs.
+fn needed_for_page(page: &[u8]) -> Rights {
+    if page.starts_with(b"reset") {
+        Rights::ADMIN
+    } else if page.starts_with(b"cachedump") || page == b"dictionaries" {
+        Rights::DUMP
+    } else {
+        Rights::STATS
     }
 }
 

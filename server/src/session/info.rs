@@ -5,16 +5,18 @@ use std::sync::Arc;
 use protocol::command::{Admin, AdminVerb, Command};
 use protocol::reply::{self, Reply};
 use protocol::{Tokens, refusal};
+use rustix::process::{Signal, getpid, kill_process};
 
 use super::Session;
 use crate::backend::Outcome;
+use crate::connection_table::CloseReason;
 
 impl Session {
     pub(super) async fn inform(&mut self, command: Command<'_>) {
         match command {
             Command::MetaNoop => self.line(Reply::MetaNoop),
             Command::Version => reply::version(self.out.text(), VERSION),
-            Command::Quit => self.closing = true,
+            Command::Quit => self.quit(),
             Command::Verbosity { noreply, .. } => {
                 if !noreply {
                     self.line(Reply::Ok);
@@ -33,6 +35,12 @@ impl Session {
         }
     }
 
+    /// Closes the connection because the client wants it.
+    pub(super) fn quit(&mut self) {
+        self.closing = true;
+        self.close_reason = CloseReason::Normal;
+    }
+
     pub(super) async fn flush_items(&self, delay_s: i32) -> Outcome<()> {
         self.context.counters.commands.cmd_flush.up();
         let flushed = self.context.backend.flush_all(delay_s).await;
@@ -42,6 +50,13 @@ impl Session {
     }
 
     async fn flush_all(&mut self, delay_s: i32, noreply: bool) {
+        if !self.context.flush {
+            self.context.counters.commands.cmd_flush.up();
+            if !noreply {
+                self.out.text().extend_from_slice(b"CLIENT_ERROR flush_all not allowed\r\n");
+            }
+            return;
+        }
         match self.flush_items(delay_s).await {
             Err(failure) => self.fail(failure, noreply),
             Ok(()) if noreply => {}
@@ -57,6 +72,7 @@ impl Session {
                 return self.line(Reply::Reset);
             }
             b"cachedump" => return Box::pin(self.cachedump(arguments)).await,
+            b"conns" => return Box::pin(self.stats_conns()).await,
             b"detail" => return self.stats_detail(arguments.next().unwrap_or_default()),
             _ => {}
         }
@@ -76,9 +92,7 @@ impl Session {
             // These pages are about this server; pages of memcached servers with the same name are not added.
             "settings" | "rebate" | "dictionaries" => Some(Vec::new()),
             // These pages are lists of STAT lines.
-            "" | "items" | "slabs" | "sizes" | "conns" | "extstore" => {
-                self.context.backend.stats(page).await
-            }
+            "" | "items" | "slabs" | "sizes" | "extstore" => self.context.backend.stats(page).await,
             _ => None,
         };
         stored.map(|stored| self.context.stats.page(page, &stored))
@@ -115,22 +129,61 @@ impl Session {
         }
     }
 
+    /// Ends the process as SIGTERM does, if clients may do this.
+    fn shut_down(&mut self, mut arguments: Tokens<'_>) {
+        let line: &[u8] = match (arguments.next(), arguments.next()) {
+            _ if !self.context.shutdown_allowed => b"ERROR: shutdown not enabled\r\n",
+            (None | Some(b"graceful"), None) => {
+                self.closing = true;
+                self.close_reason = CloseReason::Shutdown;
+                match kill_process(getpid(), Signal::TERM) {
+                    Ok(()) => return,
+                    Err(_) => b"SERVER_ERROR the signal could not be sent\r\n",
+                }
+            }
+            _ => b"CLIENT_ERROR invalid shutdown mode\r\n",
+        };
+        self.out.text().extend_from_slice(line);
+    }
+
     fn admin(&mut self, admin: &Admin<'_>) {
         let out = self.out.text();
         match admin.verb {
             // This server has no slabs or LRU segments, so there is nothing to do.
-            AdminVerb::Lru | AdminVerb::LruCrawler | AdminVerb::Slabs if !admin.noreply => {
+            AdminVerb::Slabs if !admin.noreply => out.extend_from_slice(slabs(admin.arguments)),
+            AdminVerb::Lru | AdminVerb::LruCrawler if !admin.noreply => {
                 out.extend_from_slice(Reply::Ok.line());
             }
             AdminVerb::Lru | AdminVerb::LruCrawler | AdminVerb::Slabs => {}
             AdminVerb::CacheMemlimit => out.extend_from_slice(
                 b"CLIENT_ERROR the memory limit is set at start (store.memory)\r\n",
             ),
-            AdminVerb::Shutdown => out.extend_from_slice(b"ERROR: shutdown not enabled\r\n"),
-            AdminVerb::Watch => out.extend_from_slice(b"ERROR watch is not supported\r\n"),
-            // `inform` serves certificates.
-            AdminVerb::Extstore | AdminVerb::RefreshCerts => out.extend_from_slice(refusal::ERROR),
+            AdminVerb::Shutdown => self.shut_down(admin.arguments),
+            // `inform` serves certificates, and `serve_alone` watchers.
+            AdminVerb::Extstore | AdminVerb::RefreshCerts | AdminVerb::Watch => {
+                out.extend_from_slice(refusal::ERROR);
+            }
         }
+    }
+}
+
+/// Returns memcached's answer to `slabs`, which has no effect here.
+fn slabs(mut arguments: Tokens<'_>) -> &'static [u8] {
+    if arguments.next() != Some(b"automove") {
+        return Reply::Ok.line();
+    }
+    let number = |word: Option<&[u8]>| std::str::from_utf8(word?).ok()?.parse::<f64>().ok();
+    match arguments.next() {
+        Some(b"ratio") => match number(arguments.next()) {
+            Some(_) => Reply::Ok.line(),
+            None => refusal::ERROR,
+        },
+        None => refusal::ERROR,
+        Some(level) => match std::str::from_utf8(level).ok().and_then(|level| level.parse().ok()) {
+            Some(0..=2_u32) => Reply::Ok.line(),
+            Some(_) => refusal::ERROR,
+            None => refusal::BAD_FORMAT,
+        },
     }
 }
 

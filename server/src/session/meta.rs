@@ -9,8 +9,10 @@ use protocol::{MetaKey, refusal};
 use bytes::Bytes;
 
 use super::budget::charged;
+use super::edit::{Extend, Vivify};
 use super::pipeline::Issued;
 use super::text::count_cas;
+use super::watch::StoredBy;
 use super::{Session, edit};
 use crate::backend::{
     self, Count, Failure, Issue, MetaDebug, MetaItem, Outcome, OverBudget, Written,
@@ -47,13 +49,13 @@ impl Session {
         let permit = self.charge_replies(&over_budget).await?.pop();
         let traffic = self.traffic_alone(1, bytes as usize);
         let item = self.ask_meta_get(meta, traffic, permit).meta_item().await?;
-        Ok(item.map(|MetaItem { facts, value, hot }| {
+        Ok(item.map(|MetaItem { facts, value, hot, version }| {
             let returned = over_budget.returned.as_ref();
             let facts = match returned {
                 Some(returned) => backend::facts_of_first(returned, facts),
                 None => facts,
             };
-            MetaItem { facts, value, hot }
+            MetaItem { facts, value, hot, version }
         }))
     }
 
@@ -63,10 +65,12 @@ impl Session {
         match self.logical_item(meta, issue).await {
             Err(failure) => self.fail(failure, false),
             Ok(None) => {
+                self.note_answer(meta.key.bytes(), None);
                 self.count_get(false, touched, true);
                 reply::meta_miss(self.out.text(), meta);
             }
             Ok(Some((facts, value))) => {
+                self.note_answer(meta.key.bytes(), Some(facts.value_bytes));
                 self.count_get(true, touched, true);
                 reply::meta_hit(self.out.text(), meta, &facts);
                 if meta.flags.wants_value() {
@@ -89,7 +93,7 @@ impl Session {
             }
             item => item?,
         };
-        let Some(MetaItem { mut facts, value, hot }) = item else { return Ok(None) };
+        let Some(MetaItem { mut facts, value, hot, version }) = item else { return Ok(None) };
         self.learn(1, value.as_ref().map_or(0, Bytes::len));
         self.note_length(meta.key.bytes(), value.as_ref().map_or(0, Bytes::len));
         if !meta.flags.wants_value() {
@@ -111,7 +115,7 @@ impl Session {
             None => None,
             Some(bytes) => self.charge_more(bytes).await?,
         };
-        let reading = Reading::with_version(meta.key.bytes(), facts.cas);
+        let reading = Reading::with_version(meta.key.bytes(), version);
         match self.context.values.read(reading, stored, hot).await {
             Logical::Value(value) => {
                 facts.value_bytes = value.len();
@@ -129,14 +133,26 @@ impl Session {
         let commands = &self.context.counters.commands;
         commands.cmd_meta.up();
         commands.cmd_set.up();
+        self.note_lookup(set.meta.key.bytes());
+        let value_bytes = value.as_slice().len();
+        let (size, is_sized, left_s);
         let outcome = if edit::needs_old_value(set.verb) {
-            let compare = set.meta.flags.compare.filter(|cas| *cas != 0);
-            self.extend(&set.meta.key, set.verb, compare, value.as_slice()).await
+            let edit = extend_by(set, value.as_slice());
+            let extended = self.extend(&edit).await;
+            // On a ring, servers before 1.6.20 would not answer the flag. A stored append is our own work.
+            let is_stored = matches!(&extended, Ok(extended) if extended.is_stored());
+            is_sized = is_stored || !self.context.backend.has_links();
+            size = extended.as_ref().map_or(value_bytes, |extended| extended.value_bytes);
+            left_s = extended.as_ref().ok().and_then(|extended| extended.left_s);
+            extended.map(|extended| extended.written)
         } else {
             let traffic = self.traffic_alone(0, value.as_slice().len());
             let stored = self.context.values.pack(set.meta.key.bytes(), value, None).await;
             self.note_length(set.meta.key.bytes(), stored.as_slice().len());
-            self.context.backend.meta_set(set, stored, traffic).written().await
+            let issue = self.context.backend.meta_set(set, stored, traffic);
+            let (outcome, is_told) = issue.written_and_sized().await;
+            (size, is_sized, left_s) = (value_bytes, is_told, None);
+            outcome
         };
         if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, set.verb) {
             self.context.examine_after_add(&set.meta.key).await;
@@ -144,6 +160,13 @@ impl Session {
         if set.verb == StoreVerb::Cas {
             count_cas(&self.context.counters.commands, &outcome);
         }
+        let flags = &set.meta.flags;
+        // An append creates an item with this time.
+        let vivify_s = flags.vivify_exptime_s.filter(|_| edit::needs_old_value(set.verb));
+        let exptime_s = vivify_s.or(flags.exptime_s).unwrap_or(0);
+        let key = set.meta.key.bytes();
+        let stored = StoredBy { key, verb: set.verb, exptime_s, left_s, value_bytes: size };
+        self.note_stored(&stored, &outcome);
         let (result, cas) = match outcome {
             Err(failure) => return self.fail(failure, false),
             Ok(Written::Stored { cas }) => (MetaOutcome::Done, cas),
@@ -151,18 +174,23 @@ impl Session {
             Ok(Written::Exists) => (MetaOutcome::Exists, 0),
             Ok(Written::NotFound) => (MetaOutcome::NotFound, 0),
         };
-        reply::meta_set(self.out.text(), &set.meta, result, cas);
+        let size = is_sized.then_some(size);
+        reply::meta_set(self.out.text(), &set.meta, result, cas, size);
     }
 
     pub(super) async fn meta_delete(&mut self, meta: &Meta<'_>) {
         let commands = &self.context.counters.commands;
         commands.cmd_meta.up();
+        let bytes_before = self.bytes_before(meta.key.bytes());
         match self.context.backend.meta_delete(meta, Traffic::Interactive).meta_outcome().await {
             Err(failure) => self.fail(failure, false),
             Ok(outcome) => {
                 match outcome {
                     MetaOutcome::NotFound => self.context.counters.commands.delete_misses.up(),
                     _ => self.context.counters.commands.delete_hits.up(),
+                }
+                if outcome == MetaOutcome::Done && !meta.flags.has(b'I') {
+                    self.note_deleted(meta.key.bytes(), "md", bytes_before);
                 }
                 reply::meta_outcome(self.out.text(), meta, outcome);
             }
@@ -175,12 +203,16 @@ impl Session {
         let outcome = match self.context.backend.meta_count(arithmetic).await {
             Ok(Count::NonNumeric) => {
                 let flags = &meta.flags;
-                let (delta, compare) = (flags.delta, flags.compare);
-                self.count_logical(&meta.key, *direction, delta, compare, flags.exptime_s).await
+                let (delta, compare, given) = (flags.delta, flags.compare, flags.given_cas);
+                let exptime_s = flags.exptime_s;
+                self.count_logical(&meta.key, *direction, delta, compare, exptime_s, given).await
             }
             other => other,
         };
         self.count_arithmetic(*direction, &outcome);
+        if let Ok(Count::Done { number, created: true, .. }) = outcome {
+            self.note_created(meta.key.bytes(), number, meta.flags.vivify_exptime_s);
+        }
         let out = self.out.text();
         match outcome {
             Err(failure) => self.fail(failure, false),
@@ -221,6 +253,8 @@ impl Session {
             Direction::Decrement => (&commands.decr_hits, &commands.decr_misses),
         };
         match outcome {
+            // As in memcached, a number that was created is neither a hit nor a miss.
+            Ok(Count::Done { created: true, .. }) => {}
             Ok(Count::Done { .. }) => hits.up(),
             Ok(Count::NotFound) => misses.up(),
             _ => {}
@@ -228,5 +262,15 @@ impl Session {
     }
 }
 
+/// Returns the append or prepend of an ms.
+fn extend_by<'a, 'k>(set: &'a MetaSet<'k>, more: &'a [u8]) -> Extend<'a, 'k> {
+    let flags = &set.meta.flags;
+    let compare = flags.compare.filter(|cas| *cas != 0);
+    let client_flags = flags.client_flags;
+    let vivify = flags.vivify_exptime_s.map(|exptime_s| Vivify { exptime_s, client_flags });
+    let plain = Extend::plain(&set.meta.key, set.verb, compare, more);
+    Extend { given_cas: flags.given_cas, vivify, ..plain }
+}
+
 /// The slab class that is reported for all items. memcached numbers its classes from 1.
-pub(super) const SLAB_CLASS: u32 = 1;
+pub(crate) const SLAB_CLASS: u32 = 1;

@@ -1,8 +1,8 @@
-//! Serves clients: reads bytes, serves commands in order and writes replies. `connection` reads and writes,
-//! `pipeline` manages requests in flight, `dispatch` passes each command to `text`, `meta`, `info` or `dump`, and
-//! `edit` has the commands that need the old value. `packets` serves the binary protocol through the same paths, and
-//! `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights. `execute` serves a command
-//! in memory.
+//! Serves clients: reads bytes, serves commands in order and writes replies. `connection` reads and writes, `pipeline`
+//! manages requests in flight, `dispatch` passes each command to `text`, `meta`, `info` or `dump`, and `edit` has the
+//! commands that need the old value. `watch` tells watchers about them. `packets` serves the binary protocol through
+//! the same paths, and `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights.
+//! `execute` serves a command in memory.
 
 mod budget;
 mod connection;
@@ -19,6 +19,7 @@ mod pace;
 mod packets;
 mod pipeline;
 mod text;
+mod watch;
 mod window;
 mod wrong_protocol;
 
@@ -26,11 +27,15 @@ pub(crate) use connection::{Open, serve};
 pub(crate) use edit::Edits;
 pub(crate) use execute::{NoAnswer, ReplyBudget, execute};
 pub(crate) use info::VERSION;
+pub(crate) use meta::SLAB_CLASS;
 
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::access::Client;
+use crate::connection_table::{CloseReason, Connection};
 use crate::context::WorkerContext;
 use crate::errors::FailedCommand;
 use crate::reply_buffer::ReplyBuffer;
@@ -41,6 +46,8 @@ use window::Window;
 /// The session of one client, or of one command in memory.
 struct Session {
     transport: Transport,
+    /// The address of the client, if it has one.
+    from: Option<SocketAddr>,
     context: Rc<WorkerContext>,
     out: ReplyBuffer,
     /// The keys of requests in flight, if the store does not keep the order of requests.
@@ -51,6 +58,8 @@ struct Session {
     answered: Option<Instant>,
     /// The command that is being answered, for the count of its error.
     command: FailedCommand,
+    /// True if no command of the client was read behind the one that is served.
+    is_last: bool,
     /// The number of commands served since the session last yielded.
     served: usize,
     /// The buffer size of the next read (bytes). It is smaller after a long value, because the next value is
@@ -59,6 +68,9 @@ struct Session {
     first_bytes: bool,
     protocol: Speaks,
     closing: bool,
+    close_reason: CloseReason,
+    /// The entry of this connection in the table, unless the command is in memory.
+    connection: Option<Arc<Connection>>,
     /// The client and its rights, if there are rules about them.
     client: Option<Rc<Client>>,
     /// The number of answers since the last write to a client that is not logged in.
@@ -80,17 +92,21 @@ impl Session {
         let window = context.backend.has_links().then(Window::default);
         Self {
             transport,
+            from: None,
             context,
             out: ReplyBuffer::default(),
             in_flight,
             window,
             answered: None,
             command: FailedCommand::default(),
+            is_last: false,
             served: 0,
             read_bytes: INPUT_BYTES,
             first_bytes: true,
             protocol: Speaks::Text,
             closing: false,
+            close_reason: CloseReason::default(),
+            connection: None,
             client: None,
             login_answers: 0,
             place: None,

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Session;
 use super::connection::{OUT_BYTES_MAX, Transport};
+use crate::connection_table::State;
 use crate::context::WorkerContext;
 use crate::reply_buffer::CALL_BYTES_MAX;
 
@@ -64,6 +65,7 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
+            self.set_state(State::ReadsValue);
             let readable = || poll_fn(|task| stream.poll_readable(task));
             let given_up = pace.due(GRACE).min(pace.moved + pace.idle_max);
             let soon =

@@ -16,10 +16,13 @@ use protocol::{Key, MetaFlags, MetaKey};
 use smallvec::SmallVec;
 
 use super::dispatch::{Step, Wire};
+use super::edit::Extend;
+use super::guard_packets::Traits;
 use super::info::VERSION;
 use super::order::Effect;
 use super::pipeline::{Issued, Load, Pending};
 use super::text::{Replied, ValueForm, count_cas};
+use super::watch::StoredBy;
 use super::{Session, edit};
 use crate::backend::{Count, Failure, GetIssue, Issue, MetaItem, Outcome, Written};
 use crate::counters::CommandKind;
@@ -97,11 +100,13 @@ pub(super) enum PacketIssue<'a> {
         issue: Issue<Option<MetaItem>>,
     },
     Store {
-        key: &'a [u8],
-        verb: StoreVerb,
+        stored: StoredBy<'a>,
         issue: Issue<Outcome<Written>>,
     },
     Delete {
+        key: &'a [u8],
+        /// The length that the value had, if watchers want to know it.
+        bytes_before: Option<usize>,
         issue: Issue<Outcome<MetaOutcome>>,
     },
 }
@@ -112,7 +117,7 @@ impl PacketIssue<'_> {
             PacketIssue::Get { issue, .. } => matches!(issue, GetIssue::Local(_)),
             PacketIssue::Item { issue, .. } => matches!(issue, Issue::Ready(_)),
             PacketIssue::Store { issue, .. } => matches!(issue, Issue::Ready(_)),
-            PacketIssue::Delete { issue } => matches!(issue, Issue::Ready(_)),
+            PacketIssue::Delete { issue, .. } => matches!(issue, Issue::Ready(_)),
         }
     }
 
@@ -158,21 +163,6 @@ impl ValueForm for ValuePacket {
     }
 }
 
-impl From<&Command<'_>> for FailedCommand {
-    fn from(command: &Command<'_>) -> Self {
-        match command {
-            Command::Get { touch_exptime_s: Some(_), .. } => FailedCommand::Gat,
-            Command::Get { .. } => FailedCommand::Get,
-            Command::Store(_) => FailedCommand::Set,
-            Command::Delete { .. } => FailedCommand::Delete,
-            Command::Touch { .. } => FailedCommand::Touch,
-            Command::Arithmetic(_) => FailedCommand::Incr,
-            Command::Flush { .. } => FailedCommand::FlushAll,
-            _ => FailedCommand::Other,
-        }
-    }
-}
-
 impl Session {
     /// Returns whether the store can have an item with the packet's key. A memcached server is asked in lines, which
     /// can hold keys of any bytes only up to [`protocol::key::BINARY_KEY_BYTES_MAX`].
@@ -200,6 +190,7 @@ impl Session {
             _ => {}
         }
         if let Some(key) = refusal.unlink {
+            self.note_too_large(key);
             self.unlink_packet(key).await;
         }
         self.count_refusal(FailedCommand::Other);
@@ -216,7 +207,7 @@ impl Session {
         {
             self.unlink_packet(store.key).await;
         }
-        self.command = FailedCommand::from(&packet.command);
+        self.command = Traits::new(&packet.command).failed;
         self.fail_packet(packet.head, &Failure::OutOfMemory);
     }
 
@@ -230,6 +221,9 @@ impl Session {
         let since = Instant::now();
         self.context.counters.commands.cmd_binary.up();
         let Packet { head, command } = packet;
+        if let Some(key) = command.key() {
+            self.note_lookup(key);
+        }
         let issue = match command {
             Command::Get { key, with_key, touch_exptime_s } => {
                 let effect = touch_exptime_s.map_or(Effect::Reads, |_| Effect::Changes);
@@ -259,7 +253,9 @@ impl Session {
                 let mut flags = MetaFlags::default();
                 flags.compare = (cas != 0).then_some(cas);
                 let meta = Meta { key: MetaKey::from_packet(key), flags };
-                PacketIssue::Delete { issue: self.context.backend.meta_delete(&meta, traffic) }
+                let bytes_before = self.bytes_before(key);
+                let issue = self.context.backend.meta_delete(&meta, traffic);
+                PacketIssue::Delete { key, bytes_before, issue }
             }
             command => {
                 self.settle_all(pending).await;
@@ -281,7 +277,7 @@ impl Session {
         flags.exptime_s = exptime_s;
         let meta = Meta { key: MetaKey::from_packet(key), flags };
         let with_value = meta.flags.wants_value();
-        let issue = self.context.backend.meta_get(&meta, with_value, traffic, None);
+        let issue = self.context.backend.plain_meta_get(&meta, with_value, traffic);
         PacketIssue::Item { meta, with_key, issue }
     }
 
@@ -307,12 +303,16 @@ impl Session {
     /// Serves a packet that runs after all earlier commands and before all later ones.
     async fn serve_packet_alone(&mut self, head: Head, command: Command<'_>, since: Instant) {
         self.answered = None;
-        self.command = FailedCommand::from(&command);
+        self.command = Traits::new(&command).failed;
         if matches!(command, Command::Flush { .. } | Command::Stat { .. }) {
             self.audit_packet(&command);
         }
         match command {
             Command::Arithmetic(arithmetic) => self.count_packet(head, &arithmetic).await,
+            Command::Flush { .. } if !self.context.flush => {
+                self.context.counters.commands.cmd_flush.up();
+                reply::refused(self.out.text(), head, Status::AuthFailure);
+            }
             Command::Flush { delay_s } => match self.flush_items(delay_s).await {
                 Ok(()) => reply::done(self.out.text(), head, 0),
                 Err(failure) => self.fail_packet(head, &failure),
@@ -322,7 +322,7 @@ impl Session {
             Command::Version => reply::text(self.out.text(), head, VERSION),
             Command::Quit => {
                 reply::done(self.out.text(), head, 0);
-                self.closing = true;
+                self.quit();
             }
             Command::Sasl(sasl) => self.authenticate(head, &sasl, &[]).await,
             _ => unreachable!("a command that is issued, or has a value"),
@@ -346,10 +346,15 @@ impl Session {
                 self.answered = None;
                 self.command = FailedCommand::Set;
                 self.context.counters.commands.cmd_set.up();
+                self.note_lookup(store.key);
                 let key = MetaKey::from_packet(store.key);
                 let compare = Some(store.cas).filter(|cas| *cas != 0);
-                let extended = self.extend(&key, store.verb, compare, value.as_slice()).await;
-                self.reply_stored(head, store.verb, extended);
+                let edit = Extend::plain(&key, store.verb, compare, value.as_slice());
+                let extended = self.extend(&edit).await;
+                let stored = StoredBy::from(&store).extending(&extended);
+                let outcome = extended.map(|extended| extended.written);
+                self.note_stored(&stored, &outcome);
+                self.reply_stored(head, store.verb, outcome);
                 self.record(CommandKind::Set, since);
             }
             Command::Store(store) => {
@@ -376,6 +381,7 @@ impl Session {
         traffic: Traffic,
     ) -> PacketIssue<'a> {
         self.context.counters.commands.cmd_set.up();
+        self.note_lookup(store.key);
         let binary::Store { verb, key, client_flags, exptime_s, cas, .. } = *store;
         let value_bytes = value.as_slice().len();
         let stored = self.context.values.pack(key, value, None).await;
@@ -392,7 +398,7 @@ impl Session {
         let meta = Meta { key: MetaKey::from_packet(key), flags };
         let issue =
             self.context.backend.meta_set(&MetaSet { meta, verb, value_bytes }, stored, traffic);
-        PacketIssue::Store { key, verb, issue }
+        PacketIssue::Store { stored: store.into(), issue }
     }
 
     pub(super) async fn settle_packet(&mut self, head: Head, issue: PacketIssue<'_>) {
@@ -413,8 +419,10 @@ impl Session {
             PacketIssue::Item { meta, with_key, issue } => {
                 self.reply_item_packet(head, &meta, with_key, issue).await;
             }
-            PacketIssue::Store { key, verb, issue } => {
+            PacketIssue::Store { stored, issue } => {
+                let StoredBy { key, verb, .. } = stored;
                 let outcome = issue.written().await;
+                self.note_stored(&stored, &outcome);
                 if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, verb) {
                     self.context.examine_after_add(&MetaKey::from_packet(key)).await;
                 }
@@ -423,8 +431,11 @@ impl Session {
                 }
                 self.reply_stored(head, verb, outcome);
             }
-            PacketIssue::Delete { issue } => {
+            PacketIssue::Delete { key, bytes_before, issue } => {
                 let outcome = issue.meta_outcome().await;
+                if let Ok(MetaOutcome::Done) = outcome {
+                    self.note_deleted(key, "delete", bytes_before);
+                }
                 self.reply_deleted(head, outcome);
             }
         }
@@ -444,6 +455,9 @@ impl Session {
             Ok(item) => item,
         };
         self.count_get(item.is_some(), touched, false);
+        if meta.flags.wants_value() {
+            self.note_answer(key, item.as_ref().map(|(_, value)| value.len()));
+        }
         let key_of_reply = with_key.then_some(key);
         let Some((facts, value)) = item else {
             return reply::miss(self.out.text(), head, key_of_reply);
@@ -503,13 +517,13 @@ impl Session {
         let outcome = match self.context.backend.meta_count(&command).await {
             Ok(Count::NonNumeric) => {
                 let key = &command.meta.key;
-                self.count_logical(key, direction, delta, Some(cas), None).await
+                self.count_logical(key, direction, delta, Some(cas), None, None).await
             }
             other => other,
         };
-        // As in memcached, a number that was created is neither a hit nor a miss.
-        if !matches!(outcome, Ok(Count::Done { created: true, .. })) {
-            self.count_arithmetic(direction, &outcome);
+        self.count_arithmetic(direction, &outcome);
+        if let Ok(Count::Done { number, created: true, .. }) = outcome {
+            self.note_created(key, number, exptime_s);
         }
         let status = match outcome {
             Err(failure) => return self.fail_packet(head, &failure),

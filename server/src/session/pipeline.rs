@@ -6,7 +6,7 @@ use std::io;
 use std::time::Instant;
 
 use protocol::binary::Head;
-use protocol::command::{Command, Get, Keys};
+use protocol::command::{Command, Get, Keys, Store, StoreVerb};
 use protocol::meta::Meta;
 use protocol::reply::Reply;
 use protocol::{Key, MetaKey};
@@ -33,14 +33,14 @@ pub(super) enum Issued<'a> {
     Get(Get<'a>, GetIssue),
     Store {
         issue: Issue<Outcome<Written>>,
-        is_cas: bool,
-        noreply: bool,
-        /// The key, if the command is an add.
-        added: Option<Key<'a>>,
+        store: Store<'a>,
     },
     Delete {
         issue: Issue<Outcome<bool>>,
         noreply: bool,
+        key: Key<'a>,
+        /// The length that the value had, if watchers want to know it.
+        bytes_before: Option<usize>,
     },
     Touch {
         issue: Issue<Outcome<bool>>,
@@ -145,14 +145,17 @@ impl Session {
         if self.context.is_short_of_memory() { 1 } else { PENDING_MAX }
     }
 
-    /// Settles a command at once if it is ready and the first. Otherwise queues it.
+    /// Settles a command at once if it is the first, and is ready or the only one. Otherwise queues it.
     pub(super) async fn push<'a>(
         &mut self,
         next: Pending<'a>,
         pending: &mut VecDeque<Pending<'a>>,
     ) {
-        if pending.is_empty() && next.issued.is_ready() {
+        if pending.is_empty() && (self.is_last || next.issued.is_ready()) {
             self.settle_one(next).await;
+            if let Some(in_flight) = &mut self.in_flight {
+                in_flight.clear();
+            }
         } else {
             pending.push_back(next);
         }
@@ -283,18 +286,22 @@ impl Session {
             Issued::MetaGet(meta, issue) => self.reply_meta_get(&meta, issue).await,
             // The future is boxed, so that sessions that speak text do not reserve memory for it.
             Issued::Packet(head, issue) => Box::pin(self.settle_packet(head, issue)).await,
-            Issued::Store { issue, is_cas, noreply, added } => {
+            Issued::Store { issue, store } => {
                 let outcome = issue.written().await;
-                if let (Ok(Written::NotStored), Some(key)) = (&outcome, added) {
-                    self.context.examine_after_add(&MetaKey::from(key)).await;
+                if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, store.verb) {
+                    self.context.examine_after_add(&MetaKey::from(store.key)).await;
                 }
-                if is_cas {
+                if store.verb == StoreVerb::Cas {
                     count_cas(&self.context.counters.commands, &outcome);
                 }
-                self.reply_written(outcome, noreply);
+                self.note_stored(&(&store).into(), &outcome);
+                self.reply_written(outcome, store.noreply);
             }
-            Issued::Delete { issue, noreply } => {
+            Issued::Delete { issue, noreply, key, bytes_before } => {
                 let outcome = issue.was_there().await;
+                if let Ok(true) = outcome {
+                    self.note_deleted(&key, "delete", bytes_before);
+                }
                 let commands = &self.context.counters.commands;
                 count_hit(&outcome, &commands.delete_hits, &commands.delete_misses);
                 self.reply_found(outcome, Reply::Deleted, noreply);

@@ -1,6 +1,6 @@
 //! Serves the text commands on items.
 
-use protocol::command::{Arithmetic, Get, Store, StoreVerb};
+use protocol::command::{Arithmetic, Get, Store};
 use protocol::reply::{self, Reply};
 use protocol::{Key, Meta, MetaFlags, MetaKey, refusal};
 
@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 
 use super::budget::charged;
 use super::connection::OUT_BYTES_MAX;
+use super::edit::Extend;
 use super::pipeline::Issued;
+use super::watch::StoredBy;
 use super::{Session, edit};
 use crate::backend::{
     Count, Failure, GetIssue, Item, Items, Local, LocalGet, Outcome, OverBudget, Written,
@@ -30,13 +32,27 @@ impl Session {
         value: Body<'_>,
         traffic: Traffic,
     ) -> Issued<'k> {
-        self.context.counters.commands.cmd_set.up();
+        self.context.counters.commands.cmd_set.up_unshared();
+        self.note_lookup(&store.key);
         let stored = self.context.values.pack(&store.key, value, None).await;
         self.note_length(&store.key, stored.as_slice().len());
         let issue = self.context.backend.store(store, stored, traffic);
-        let added = (store.verb == StoreVerb::Add).then_some(store.key);
-        let (is_cas, noreply) = (store.verb == StoreVerb::Cas, store.noreply);
-        Issued::Store { issue, is_cas, noreply, added }
+        Issued::Store { issue, store: *store }
+    }
+
+    pub(super) fn issue_delete<'a>(
+        &self,
+        key: Key<'a>,
+        noreply: bool,
+        traffic: Traffic,
+    ) -> Issued<'a> {
+        let bytes_before = self.bytes_before(&key);
+        Issued::Delete {
+            issue: self.context.backend.delete(key, traffic),
+            noreply,
+            key,
+            bytes_before,
+        }
     }
 
     /// Serves a storage command that later commands must wait for.
@@ -44,7 +60,12 @@ impl Session {
         if edit::needs_old_value(store.verb) {
             self.context.counters.commands.cmd_set.up();
             let key = MetaKey::from(store.key);
-            let outcome = self.extend(&key, store.verb, None, value.as_slice()).await;
+            self.note_lookup(&store.key);
+            let edit = Extend::plain(&key, store.verb, None, value.as_slice());
+            let extended = self.extend(&edit).await;
+            let stored = StoredBy::from(store).extending(&extended);
+            let outcome = extended.map(|extended| extended.written);
+            self.note_stored(&stored, &outcome);
             return self.reply_written(outcome, store.noreply);
         }
         let traffic = self.traffic_alone(0, value.as_slice().len());
@@ -57,7 +78,7 @@ impl Session {
             Ok(Count::NonNumeric) => {
                 let key = MetaKey::from(arithmetic.key);
                 let Arithmetic { direction, delta, .. } = *arithmetic;
-                self.count_logical(&key, direction, delta, None, None).await
+                self.count_logical(&key, direction, delta, None, None, None).await
             }
             other => other,
         };
@@ -155,12 +176,14 @@ impl Session {
                 continue;
             }
             let found = match next {
-                LocalGet::Answered => true,
-                LocalGet::Missing => false,
+                // Watchers of the embedded store were told before the command.
+                LocalGet::Answered => Some(0),
+                LocalGet::Missing => None,
                 LocalGet::Item(item) => self.reply_charged(&source, get, form, &key, item).await?,
             };
-            items_found += usize::from(found);
-            self.count_get(found, get.touch_exptime_s.is_some(), F::GAT_IS_GET);
+            items_found += usize::from(found.is_some());
+            self.count_get(found.is_some(), get.touch_exptime_s.is_some(), F::GAT_IS_GET);
+            self.note_answer(&key, found);
             if self.unwritten_bytes() >= OUT_BYTES_MAX && !self.flush_or_close().await {
                 break;
             }
@@ -193,7 +216,8 @@ impl Session {
         })
     }
 
-    /// Charges an item to the budget, if it is long, and writes it. Returns false if it has no readable value.
+    /// Charges an item to the budget, if it is long, and writes it. Returns the length of its value (bytes), or none if
+    /// it has no readable value.
     async fn reply_charged<F: ValueForm>(
         &mut self,
         source: &Source,
@@ -201,7 +225,7 @@ impl Session {
         form: &F,
         key: &[u8],
         mut item: Item,
-    ) -> Outcome<bool> {
+    ) -> Outcome<Option<usize>> {
         let mut permit = None;
         if let Some(bytes) = self.charged_bytes(&item.value, item.hot.as_ref()) {
             permit = match source {
@@ -212,7 +236,7 @@ impl Session {
                     let permit = self.charge_reply(bytes).await?;
                     match local.get(get, key) {
                         Some(again) => item = again,
-                        None => return Ok(false),
+                        None => return Ok(None),
                     }
                     permit
                 }
@@ -311,31 +335,32 @@ impl Session {
         is_written
     }
 
-    /// Writes an item. Returns false if its value is unreadable.
+    /// Writes an item. Returns the length of its value (bytes), or none if its value is unreadable.
     async fn reply_item<F: ValueForm>(
         &mut self,
         key: &[u8],
         item: Item,
         permit: Option<Permit>,
         form: &F,
-    ) -> bool {
-        let reading = Reading::with_version(key, item.cas);
+    ) -> Option<usize> {
+        let reading = Reading::with_version(key, item.version);
         let value = match self.context.values.read(reading, item.value, item.hot).await {
             Logical::Value(value) => value,
-            Logical::Unreadable => return false,
+            Logical::Unreadable => return None,
             Logical::Damaged => {
                 if let Ok(key) = MetaKey::new(key) {
                     self.context.remove_damaged(&key).await;
                 }
-                return false;
+                return None;
             }
         };
         form.header(self.out.text(), key, item.client_flags, value.len(), item.cas);
         // A long value counts as several commands towards the turn.
-        self.served += value.len() / BYTES_PER_COMMAND;
+        let value_bytes = value.len();
+        self.served += value_bytes / BYTES_PER_COMMAND;
         self.out.value(charged(value, permit));
         self.out.text().extend_from_slice(F::TAIL);
-        true
+        Some(value_bytes)
     }
 
     pub(super) fn reply_written(&mut self, outcome: Outcome<Written>, noreply: bool) {
@@ -364,19 +389,19 @@ impl Session {
     pub(super) fn count_get(&self, found: bool, touched: bool, gat_is_get: bool) {
         let commands = &self.context.counters.commands;
         if gat_is_get || !touched {
-            commands.cmd_get.up();
+            commands.cmd_get.up_unshared();
             if found {
-                commands.get_hits.up()
+                commands.get_hits.up_unshared()
             } else {
-                commands.get_misses.up()
+                commands.get_misses.up_unshared()
             };
         }
         if touched {
-            commands.cmd_touch.up();
+            commands.cmd_touch.up_unshared();
             if found {
-                commands.touch_hits.up()
+                commands.touch_hits.up_unshared()
             } else {
-                commands.touch_misses.up()
+                commands.touch_misses.up_unshared()
             };
         }
     }

@@ -2,16 +2,12 @@
 //! answer is in the protocol that the client speaks, because it could read no other. Each refusal is counted, and
 //! logged once per client.
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
-
-use parking_lot::Mutex;
 use protocol::binary::{self, Head, Status, reply};
 use protocol::refusal;
 
-use super::connection::Transport;
 use super::{Session, Speaks};
 use crate::config::ProtocolName;
+use crate::once;
 
 impl Session {
     /// Chooses the protocol of a connection that begins with `input`. Refuses it if the protocol is not served.
@@ -48,11 +44,8 @@ impl Session {
     }
 
     fn log_refusal(&self, what: &'static str) {
-        let peer = match &self.transport {
-            Transport::Stream(stream) => stream.peer(),
-            Transport::Memory { .. } => None,
-        };
-        if is_new(peer, what) {
+        let peer = self.from.map(|from| from.ip());
+        if once::is_first(peer, what) {
             let peer = peer.map_or("unix".to_owned(), |peer| peer.to_string());
             tracing::warn!(%peer, "{what}");
         }
@@ -69,41 +62,9 @@ fn head_of(input: &[u8]) -> Head {
     }
 }
 
-/// Returns whether this is the first such refusal of a client, among the clients that were logged last.
-fn is_new(peer: Option<IpAddr>, what: &'static str) -> bool {
-    let mut logged = LOGGED.lock();
-    if logged.contains(&(peer, what)) {
-        return false;
-    }
-    if logged.len() == LOGGED_MAX {
-        logged.pop_front();
-    }
-    logged.push_back((peer, what));
-    true
-}
-
-/// The clients whose refusal was logged last, for all workers.
-static LOGGED: Mutex<VecDeque<(Option<IpAddr>, &str)>> = Mutex::new(VecDeque::new());
-
-/// The maximum number of clients that are remembered. Beyond it, a client may be logged again.
-const LOGGED_MAX: usize = 256;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_client_is_logged_once_per_reason() {
-        let peer = Some(IpAddr::from([192, 0, 2, 1]));
-        assert!(is_new(peer, "a"));
-        assert!(!is_new(peer, "a"));
-        assert!(is_new(peer, "b"));
-        for number in 0..LOGGED_MAX as u32 {
-            is_new(Some(IpAddr::from(number.to_be_bytes())), "a");
-        }
-        assert!(LOGGED.lock().len() <= LOGGED_MAX);
-        assert!(is_new(peer, "a"), "older clients are forgotten");
-    }
 
     #[test]
     fn the_answer_repeats_what_has_arrived_of_a_packet() {

@@ -81,6 +81,8 @@ pub(crate) struct Returned {
     pub(crate) already_won: bool,
     /// True if the server sent the key in base64.
     pub(crate) binary_key: bool,
+    /// True if the server sent the length of the value.
+    pub(crate) has_size: bool,
 }
 
 /// The reason why there is no answer. `Display` writes a text for clients; the log has the details.

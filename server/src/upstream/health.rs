@@ -9,6 +9,7 @@ use std::time::Duration;
 use units::Nanos;
 
 use super::Timing;
+use super::login::LoginState;
 
 /// The known state of a store.
 #[derive(Default)]
@@ -19,6 +20,8 @@ pub(super) struct Health {
     answers: Cell<u64>,
     /// The requests failed since the last answer to a request that was no probe.
     failures_in_row: Cell<u32>,
+    /// Whether the store has refused the login.
+    login: LoginState,
     /// The time until which further failed requests are not logged.
     silent_until: Cell<Nanos>,
 }
@@ -63,6 +66,10 @@ impl Health {
             State::Down { until, why, .. } if now < *until => Some(why.clone()),
             _ => None,
         }
+    }
+
+    pub(super) fn login(&self) -> &LoginState {
+        &self.login
     }
 
     pub(super) fn mark_up(&self, now: Nanos) {

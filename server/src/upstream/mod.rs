@@ -7,6 +7,8 @@
 mod answer;
 mod health;
 mod interactive;
+mod login;
+mod packets;
 mod reader;
 mod refused;
 mod service;
@@ -28,6 +30,7 @@ use units::{ByteCount, Clock, Nanos};
 
 pub(crate) use answer::{Answer, ErrorLine, LinkError, LinkFault, Returned, Value};
 pub(crate) use interactive::InteractiveLoad;
+pub(crate) use login::StoreLogin;
 
 use crate::budget::{Budget, Permit};
 use crate::counters::Counters;
@@ -75,7 +78,7 @@ pub(crate) enum Traffic {
     Bulk,
 }
 
-/// The memory limits of answers, and the counters and the clock of a link.
+/// The memory limits of answers, and the counters, the login and the clock of a link.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) pool: Pool,
@@ -85,6 +88,8 @@ pub(crate) struct Limits {
     pub(crate) value_bytes_max: usize,
     /// The limit on the memory of an answer without values, or of a message of a store service.
     pub(crate) held_bytes_max: ByteCount,
+    /// The login of connections and calls, if there is one.
+    pub(crate) login: Option<StoreLogin>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -120,7 +125,7 @@ pub(crate) enum Expect {
     Done,
     /// STAT lines and END, `RESET` or `OK`.
     Stats,
-    /// `MN`
+    /// `MN`, or `ERROR` of a server without meta commands.
     Noop,
 }
 
@@ -133,6 +138,15 @@ impl Server {
             Traffic::Bulk => (&self.bulk, &self.interactive),
         };
         if first.is_refused() { other } else { first }
+    }
+
+    /// Ends both connections once neither has requests under way. Until then each may take over those of the other.
+    async fn retire(self: Rc<Self>) {
+        let both = [&self.interactive, &self.bulk];
+        while !both.iter().all(|socket| socket.is_idle()) {
+            tokio::time::sleep(RETIRE_PAUSE).await;
+        }
+        both.iter().for_each(|socket| socket.close());
     }
 }
 
@@ -153,6 +167,9 @@ impl Traffic {
         if bytes <= INTERACTIVE_BYTES_MAX { Traffic::Interactive } else { Traffic::Bulk }
     }
 }
+
+/// The interval at which a link that is to end checks for requests under way.
+const RETIRE_PAUSE: Duration = Duration::from_millis(20);
 
 /// The limit on what one session may have in flight on the connection for short requests: its requests and the answers
 /// that it expects (bytes).
@@ -203,9 +220,7 @@ impl Link {
     pub(crate) fn retire(&self) {
         // Calls to a store service end by themselves.
         if let Link::Server(server) = self {
-            for socket in [&server.interactive, &server.bulk] {
-                tokio::task::spawn_local(Rc::clone(socket).retire());
-            }
+            tokio::task::spawn_local(Rc::clone(server).retire());
         }
     }
 
@@ -225,11 +240,14 @@ impl Link {
     }
 
     /// Opens a separate connection to a memcached server, and returns it with the request timeout. Returns
-    /// `None` for a store service.
+    /// `None` for a store service, and for a server that does not speak text.
     pub(crate) async fn dial(&self) -> Option<(std::io::Result<Stream>, Duration)> {
         match self {
             Link::Server(server) => {
                 let socket = &server.interactive;
+                if socket.speaks_packets() {
+                    return None;
+                }
                 Some((socket.connect().await, socket.request_timeout()))
             }
             Link::Service(_) => None,
@@ -299,7 +317,7 @@ impl Link {
     }
 }
 
-/// Composes a probe: the cheapest request that every memcached with meta commands answers.
+/// Composes a probe: the cheapest request. memcached before 1.6 answers it with `ERROR`, which is an answer, too.
 fn compose_probe(out: &mut ReplyBuffer) {
     out.text().extend_from_slice(b"mn\r\n");
 }
@@ -329,13 +347,15 @@ impl Future for Issued {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.slot.0.borrow_mut();
-        match std::mem::replace(&mut *state, SlotState::Taken) {
-            SlotState::Answered(answer) => Poll::Ready(*answer),
-            SlotState::Open(_) => {
-                *state = SlotState::Open(Some(context.waker().clone()));
-                Poll::Pending
+        if let SlotState::Open(waker) = &mut *state {
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
             }
-            SlotState::Taken => unreachable!("an answer is taken once"),
+            return Poll::Pending;
+        }
+        match std::mem::replace(&mut *state, SlotState::Taken) {
+            SlotState::Answered(answer) => Poll::Ready(answer),
+            SlotState::Open(_) | SlotState::Taken => unreachable!("an answer is taken once"),
         }
     }
 }
@@ -343,9 +363,10 @@ impl Future for Issued {
 #[derive(Clone)]
 struct Slot(Rc<RefCell<SlotState>>);
 
+/// The answer is not boxed, so that a request takes memory once.
 enum SlotState {
     Open(Option<Waker>),
-    Answered(Box<Result<Answer, LinkError>>),
+    Answered(Result<Answer, LinkError>),
     Taken,
 }
 
@@ -357,12 +378,18 @@ impl Default for Slot {
 
 impl Slot {
     fn answered(answer: Result<Answer, LinkError>) -> Self {
-        Self(Rc::new(RefCell::new(SlotState::Answered(Box::new(answer)))))
+        Self(Rc::new(RefCell::new(SlotState::Answered(answer))))
     }
 
     fn answer(self, answer: Result<Answer, LinkError>) {
-        let answered = SlotState::Answered(Box::new(answer));
-        if let SlotState::Open(Some(waker)) = self.0.replace(answered) {
+        let mut state = self.0.borrow_mut();
+        let waker = match &mut *state {
+            SlotState::Open(waker) => waker.take(),
+            SlotState::Answered(_) | SlotState::Taken => None,
+        };
+        *state = SlotState::Answered(answer);
+        drop(state);
+        if let Some(waker) = waker {
             waker.wake();
         }
     }

@@ -250,8 +250,8 @@ impl Reader {
         let input = &self.input[self.start..self.start + here];
         self.start += here;
         if here > 0 {
-            self.counters.values.stored_copies.up();
-            self.counters.values.stored_copied_bytes.add(here as u64);
+            self.counters.values.stored_copies.up_unshared();
+            self.counters.values.stored_copied_bytes.add_unshared(here as u64);
         }
         if small {
             // A small value is copied, so that it does not keep a whole pool buffer.
@@ -396,6 +396,7 @@ fn returned(flags: protocol::Flags<'_>) -> Returned {
             b'X' => returned.stale = true,
             b'Z' => returned.already_won = true,
             b'b' => returned.binary_key = true,
+            b's' => returned.has_size = true,
             _ => {}
         }
     }
@@ -408,9 +409,9 @@ fn answer_of(expect: Expect, response: &Response<'_>) -> Option<Answer> {
     use Response as R;
     Some(match (expect, response) {
         // A server that does not know the command interprets its value as commands.
-        (E::Written | E::MetaWritten | E::Noop, R::Error { kind: ErrorKind::Unknown, .. }) => {
-            return None;
-        }
+        (E::Written | E::MetaWritten, R::Error { kind: ErrorKind::Unknown, .. }) => return None,
+        // memcached before 1.6 does not know the command, but it answers.
+        (E::Noop, R::Error { kind: ErrorKind::Unknown, .. }) => Answer::Done,
         (_, R::Error { kind, message }) => Answer::Error(error_line(*kind, message)[..].into()),
         (E::Written, R::Stored) => Answer::Stored,
         (E::Written, R::NotStored) => Answer::NotStored,
@@ -478,7 +479,15 @@ mod tests {
         let value_bytes_max = 1 << 20;
         let budget = Budget::new(held_bytes_max.0);
         let (counters, clock) = (Arc::default(), Arc::new(units::ManualClock::default()));
-        Reader::new(&Limits { pool, budget, counters, value_bytes_max, held_bytes_max, clock })
+        Reader::new(&Limits {
+            pool,
+            budget,
+            counters,
+            value_bytes_max,
+            held_bytes_max,
+            login: None,
+            clock,
+        })
     }
 
     fn feed(stream: &[u8], step: usize, expects: &[Expect]) -> Result<Vec<String>, Unreadable> {
@@ -576,11 +585,14 @@ mod tests {
     #[test]
     fn an_error_line_answers_every_request() {
         let all = [ONE_KEY, Expect::Written, Expect::MetaWritten, Expect::Found, Expect::Number];
-        for expect in all.into_iter().chain([Expect::Meta, Expect::Debug, Expect::Done]) {
+        let more = [Expect::Meta, Expect::Debug, Expect::Done, Expect::Noop];
+        for expect in all.into_iter().chain(more) {
             let answers = feed(b"SERVER_ERROR busy\r\n", usize::MAX, &[expect]);
             assert_eq!(answers, Ok(vec![line("SERVER_ERROR busy")]), "{expect}");
         }
         assert_eq!(feed(b"ERROR\r\n", usize::MAX, &[Expect::Meta]), Ok(vec![line("ERROR")]));
+        let done = Ok(vec![format!("{:?}", Answer::Done)]);
+        assert_eq!(feed(b"ERROR\r\n", usize::MAX, &[Expect::Noop]), done, "an old memcached");
     }
 
     #[test]

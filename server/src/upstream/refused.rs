@@ -58,7 +58,12 @@ impl Socket {
                 self.move_waiting_to(&other);
             }
             let Some(stream) = self.greet().await else { continue };
-            while !other.waiting.borrow().is_empty() {
+            while !other.is_idle() {
+                // Requests for this connection came while the other one was closed. They would wait for as long as
+                // the other one is busy.
+                if !self.is_idle() {
+                    self.move_waiting_to(&other);
+                }
                 sleep(ORDER_PAUSE).await;
             }
             tracing::info!(server = self.address, "memcached has room for both connections again");
@@ -73,6 +78,10 @@ impl Socket {
         let limit = self.timing.get().connect;
         let greeting = async {
             let stream = self.connect().await.ok()?;
+            if self.speaks_packets() {
+                // It has answered the login.
+                return Some(stream);
+            }
             stream.try_write(&[IoSlice::new(b"mn\r\n")]).ok()?;
             let mut line = [0; 64];
             let mut filled = 0;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use api::v1::ExecuteRequest;
 use api::v1::store_client::StoreClient;
-use api::{Address, Connection};
+use api::{Address, Connection, Login};
 use bytes::Bytes;
 use tokio::sync::Mutex;
 use tonic::{Code, Request, Status};
 
 use super::answer::{Answer, LinkError, LinkFault};
 use super::health::{AnswerTimes, Health};
+use super::login::LoginRefused;
 use super::reader::{Reader, Unreadable};
 use super::{Expect, Limits, Slot, Timing};
 use crate::budget::Permit;
@@ -137,11 +138,18 @@ impl Service {
         let begun = Instant::now();
         let limit = self.timing.get().request;
         let due = begun + limit;
+        let login = self.limits.login.as_ref().map(|login| login.file.current());
+        let version = login.as_ref().map_or(0, |login| login.version());
+        if let Some(why) = self.health.login().waits(version, self.limits.clock.now()) {
+            return Err(LinkFault::Down(why));
+        }
         let client = self.client(due, is_probe).await?;
-        let called = tokio::time::timeout_at(due.into(), self.call(&client, parts, due)).await;
+        let call = self.call(&client, login.as_deref(), parts, due);
+        let called = tokio::time::timeout_at(due.into(), call).await;
         match called {
             Ok(Ok(parts)) => {
                 self.health.mark_up(self.limits.clock.now());
+                self.health.login().accepted();
                 let (time, stages) = (begun.elapsed().into(), &self.limits.counters.stages);
                 stages[Stage::Store as usize].record(time);
                 self.times.record(time);
@@ -149,6 +157,17 @@ impl Service {
                     self.health.record_success();
                 }
                 self.read(expect, granted, parts)
+            }
+            Ok(Err(status)) if is_login_refused(&status, is_probe) => {
+                let why = match &login {
+                    Some(login) => LoginRefused::new(login, status.message()).to_string(),
+                    None => format!("{UNKNOWN}: {}", status.message()),
+                };
+                self.member.logins_refused.up();
+                let now = self.limits.clock.now();
+                self.health.login().refused(version, why.clone(), now);
+                self.mark_down(why.clone());
+                Err(LinkFault::Down(why))
             }
             Ok(Err(status)) if status.code() != Code::DeadlineExceeded => {
                 self.give_up(&client, None);
@@ -170,6 +189,7 @@ impl Service {
     async fn call(
         &self,
         client: &Client,
+        login: Option<&Login>,
         parts: Vec<Bytes>,
         due: Instant,
     ) -> Result<Vec<Bytes>, Status> {
@@ -178,6 +198,9 @@ impl Service {
             let mut request = Request::new(ExecuteRequest { parts: parts.clone() });
             let left = due.saturating_duration_since(Instant::now());
             request.set_timeout(left - left / WORD_SHARE);
+            if let Some(login) = login {
+                login.authorize(&mut request);
+            }
             let answered = client.calls.clone().execute(request).await;
             if answered.as_ref().err().is_none_or(|status| is_its_own(client, status)) {
                 client.answered.set(Some(Instant::now()));
@@ -314,6 +337,16 @@ fn fault(client: &Client, status: &Status) -> LinkFault {
     LinkFault::Lost(message.to_owned())
 }
 
+/// Returns whether the service refuses every call. A single command may be denied because of its key or its class, and
+/// a probe is neither.
+fn is_login_refused(status: &Status, is_probe: bool) -> bool {
+    match status.code() {
+        Code::Unauthenticated => true,
+        Code::PermissionDenied => is_probe,
+        _ => false,
+    }
+}
+
 /// Returns whether the status was sent by the service, and not created at this end of the connection.
 fn is_its_own(client: &Client, status: &Status) -> bool {
     std::error::Error::source(status).is_none() && !client.connection.is_closed()
@@ -353,6 +386,10 @@ impl Service {
         self.error(fault)
     }
 }
+
+/// The reason for which a service is not used that refuses a process without a login.
+const UNKNOWN: &str =
+    "it does not serve this process: give store.login_file, or a certificate that it knows";
 
 /// The denominator of the share of a call's time that is reserved for the service's timeout response (1 in
 /// 8). That response shows that the service works.

@@ -18,10 +18,12 @@ use units::Nanos;
 use super::answer::{Answer, LinkError, LinkFault};
 use super::health::{AnswerTimes, Health};
 use super::interactive::InteractiveLoad;
+use super::login::{self, LoginRefused, StoreLogin};
+use super::packets::Packets;
 use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
 use crate::budget::Permit;
-use crate::config::split_tls;
+use crate::config::{LoginScheme, split_tls};
 use crate::counters::Stage;
 use crate::members::Member;
 use crate::reply_buffer::ReplyBuffer;
@@ -44,6 +46,8 @@ pub(crate) struct Socket {
     pub(super) refused: Cell<bool>,
     /// True if the server has answered on this connection since it was opened.
     has_answered: Cell<bool>,
+    /// True if the task has ended for good, so that nothing would send a request.
+    is_closed: Cell<bool>,
     /// The health of the server, which both connections update.
     pub(super) health: Rc<Health>,
     times: Rc<AnswerTimes>,
@@ -53,6 +57,8 @@ pub(crate) struct Socket {
     head_bytes: Cell<u64>,
     pub(super) timing: Cell<Timing>,
     limits: Limits,
+    /// The translation to the binary protocol, if the server speaks nothing else.
+    packets: Option<RefCell<Packets>>,
     /// Counts the values in flight on this connection.
     load: Rc<InteractiveLoad>,
     /// The task that serves the connection.
@@ -119,11 +125,13 @@ impl Socket {
             other: RefCell::default(),
             refused: Cell::default(),
             has_answered: Cell::default(),
+            is_closed: Cell::default(),
             health,
             times,
             head_since: Cell::default(),
             head_bytes: Cell::default(),
             timing: Cell::new(timing),
+            packets: speaks_packets(&limits).then(RefCell::default),
             limits,
             load,
             task: OnceCell::new(),
@@ -133,16 +141,28 @@ impl Socket {
         socket
     }
 
-    /// Ends the connection once the requests under way have their answers. Nobody may send a request later.
-    pub(super) async fn retire(self: Rc<Self>) {
-        while !self.waiting.borrow().is_empty() {
-            tokio::time::sleep(RETIRE_PAUSE).await;
-        }
+    /// Returns whether no request waits for an answer on this connection.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.borrow().is_empty()
+    }
+
+    /// Ends the connection. Requests of callers that still have the link fail at once.
+    pub(super) fn close(&self) {
+        self.is_closed.set(true);
         if let Some(task) = self.task.get() {
             // Without a stream, the other connection to the server moves no requests here.
             *self.stream.borrow_mut() = None;
             task.abort();
         }
+        self.fail_all(&LinkFault::Out);
+    }
+
+    /// Tells the connection's task of queued requests.
+    pub(super) fn notify(&self) {
+        if self.is_closed.get() {
+            return self.fail_all(&LinkFault::Out);
+        }
+        self.work.raise();
     }
 
     pub(super) fn set_timing(&self, timing: Timing) {
@@ -188,7 +208,7 @@ impl Socket {
         self.load.add(expect.values_max());
         // A lone request is sent at once. Others are sent together by the link's task.
         if !(is_idle && self.write_now()) {
-            self.work.raise();
+            self.notify();
         }
         slot
     }
@@ -228,6 +248,9 @@ impl Socket {
                 Ok(stream) => {
                     self.limits.counters.commands.upstream_connects.up();
                     let stream = Rc::new(stream);
+                    if let Some(packets) = &self.packets {
+                        *packets.borrow_mut() = Packets::default();
+                    }
                     *self.stream.borrow_mut() = Some(Rc::clone(&stream));
                     self.begin_head();
                     let fault = self.serve(&stream).await;
@@ -268,22 +291,50 @@ impl Socket {
         }
     }
 
+    /// Connects and, if there is a login, logs in.
     pub(super) async fn connect(&self) -> io::Result<Stream> {
-        let attempt = async {
-            if self.address.starts_with('/') {
-                return UnixStream::connect(&self.address).await.map(Stream::Unix);
-            }
-            if let (true, address) = split_tls(&self.address) {
-                let stream = tls::outgoing()?.connect(address, tls::Application::Plain).await?;
-                return Ok(Stream::Tls(Box::new(stream)));
-            }
-            let stream = TcpStream::connect(&self.address).await?;
-            stream.set_nodelay(true)?;
-            Ok(Stream::Tcp(stream))
-        };
         let limit = self.timing.get().connect;
         let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
-        tokio::time::timeout(limit, attempt).await.map_err(timed_out)?
+        let Some(StoreLogin { file, scheme }) = &self.limits.login else {
+            return tokio::time::timeout(limit, self.open()).await.map_err(timed_out)?;
+        };
+        let (login, state) = (file.current(), self.health.login());
+        if let Some(why) = state.waits(login.version(), self.now()) {
+            return Err(io::Error::other(why));
+        }
+        let attempt = async {
+            let mut stream = self.open().await?;
+            login::log_in(&mut stream, &login, *scheme).await?;
+            Ok(stream)
+        };
+        let connected = tokio::time::timeout(limit, attempt).await.map_err(timed_out)?;
+        match &connected {
+            Ok(_) => state.accepted(),
+            Err(error) if LoginRefused::is_in(error) => {
+                self.member.logins_refused.up();
+                state.refused(login.version(), error.to_string(), self.now());
+            }
+            Err(_) => {}
+        }
+        connected
+    }
+
+    async fn open(&self) -> io::Result<Stream> {
+        if self.address.starts_with('/') {
+            return UnixStream::connect(&self.address).await.map(Stream::Unix);
+        }
+        if let (true, address) = split_tls(&self.address) {
+            let stream = tls::outgoing()?.connect(address, tls::Application::Plain).await?;
+            return Ok(Stream::Tls(Box::new(stream)));
+        }
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Stream::Tcp(stream))
+    }
+
+    /// Returns whether the server speaks the binary protocol and no other.
+    pub(super) const fn speaks_packets(&self) -> bool {
+        self.packets.is_some()
     }
 
     fn mark_down(&self, why: String) {
@@ -342,7 +393,7 @@ impl Socket {
         let mut waiting = self.take_waiting();
         other.load.add(values_max(&waiting));
         other.waiting.borrow_mut().append(&mut waiting);
-        other.work.raise();
+        other.notify();
     }
 
     fn now(&self) -> Nanos {
@@ -354,6 +405,7 @@ impl Socket {
         let mut reader = Reader::new(&self.limits);
         let timer = tokio::time::sleep(self.timing.get().request);
         tokio::pin!(timer);
+        let mut is_timer_watched = false;
         loop {
             if let Err(error) = self.write(stream) {
                 // The server may have sent an error before it closed the connection.
@@ -377,7 +429,12 @@ impl Socket {
                 if self.work.poll(task).is_ready() {
                     return Poll::Ready(Ok(()));
                 }
-                // The timer also runs without requests, because a session may send one without this task.
+                // The timer also runs without requests, because a session may send one without this task. It wakes this
+                // task once it was polled, so that it need not be polled again before its end.
+                if is_timer_watched && !timer.is_elapsed() {
+                    return self.poll_stream(stream, task);
+                }
+                is_timer_watched = true;
                 while timer.as_mut().poll(task).is_ready() {
                     let now = self.now();
                     let due = self.due(limit).unwrap_or(now + limit.into());
@@ -386,17 +443,22 @@ impl Socket {
                     }
                     timer.as_mut().reset(Instant::now() + Duration::from(due.since(now)));
                 }
-                if !self.out.borrow().is_empty()
-                    && let Poll::Ready(ready) = stream.poll_writable(task)
-                {
-                    return Poll::Ready(ready);
-                }
-                stream.poll_readable(task)
+                self.poll_stream(stream, task)
             });
             if let Err(error) = woken.await {
                 return LinkFault::Lost(error.to_string());
             }
         }
+    }
+
+    /// Polls whether the stream may be read or, if there are requests to write, written.
+    fn poll_stream(&self, stream: &Stream, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.has_unwritten()
+            && let Poll::Ready(ready) = stream.poll_writable(task)
+        {
+            return Poll::Ready(ready);
+        }
+        stream.poll_readable(task)
     }
 
     /// Starts the timeout of the next answer.
@@ -418,19 +480,29 @@ impl Socket {
     fn write_now(&self) -> bool {
         let stream = self.stream.borrow();
         let written = stream.as_ref().is_some_and(|stream| self.write(stream).is_ok());
-        written && self.out.borrow().is_empty()
+        written && !self.has_unwritten()
+    }
+
+    fn has_unwritten(&self) -> bool {
+        let is_unwritten = |packets: &RefCell<Packets>| !packets.borrow().outgoing.is_empty();
+        !self.out.borrow().is_empty() || self.packets.as_ref().is_some_and(is_unwritten)
     }
 
     fn write(&self, stream: &Stream) -> io::Result<()> {
         let mut out = self.out.borrow_mut();
-        while !out.is_empty() {
-            match out.write(|slices| stream.try_write(slices)) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
+        let Some(packets) = &self.packets else { return write_to(stream, &mut out) };
+        let mut packets = packets.borrow_mut();
+        if !out.is_empty() {
+            packets.take_requests(std::mem::take(&mut *out))?;
         }
-        Ok(())
+        write_to(stream, &mut packets.outgoing)
+    }
+
+    fn receive(&self, stream: &Stream, space: &mut [u8]) -> io::Result<usize> {
+        match &self.packets {
+            None => stream.try_read(space),
+            Some(packets) => packets.borrow_mut().read(space, |space| stream.try_read(space)),
+        }
     }
 
     fn read(&self, stream: &Stream, reader: &mut Reader) -> Result<Read, LinkFault> {
@@ -438,7 +510,7 @@ impl Socket {
         while left_bytes > 0 {
             let space = reader.space();
             let space_bytes = space.len().min(left_bytes);
-            match stream.try_read(&mut space[..space_bytes]) {
+            match self.receive(stream, &mut space[..space_bytes]) {
                 Ok(0) => return Err(LinkFault::Lost("closed by the server".to_owned())),
                 Ok(bytes) => {
                     self.head_bytes.set(self.head_bytes.get() + bytes as u64);
@@ -463,6 +535,11 @@ impl Socket {
                 None => reader.next(None, &mut None),
             };
             let Some(mut answer) = answer.map_err(LinkFault::from)? else { break };
+            if let Answer::Error(line) = &answer
+                && login::is_wanted_by(&line.text)
+            {
+                return Err(LinkFault::Down(login::WANTED.to_owned()));
+            }
             let now = self.now();
             self.health.mark_up(now);
             self.head_since.set(now);
@@ -488,15 +565,27 @@ impl Socket {
     }
 }
 
+fn speaks_packets(limits: &Limits) -> bool {
+    limits.login.as_ref().is_some_and(|login| login.scheme == LoginScheme::Sasl)
+}
+
+fn write_to(stream: &Stream, out: &mut ReplyBuffer) -> io::Result<()> {
+    while !out.is_empty() {
+        match out.write(|slices| stream.try_write(slices)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 fn values_max(waiting: &VecDeque<Waiting>) -> usize {
     waiting.iter().map(|request| request.expect.values_max()).sum()
 }
 
 /// The extension of the timeout per byte that arrives (ns), which requires at least 128 KiB per second.
 const NANOS_PER_BYTE_MAX: u64 = 1_000_000_000 / (128 << 10);
-
-/// The interval at which a connection that is to end checks for requests under way.
-const RETIRE_PAUSE: Duration = Duration::from_millis(20);
 
 /// The number of bytes to read before other tasks run. They take some tens of microseconds.
 const READ_BYTES_PER_TURN: usize = 192 << 10;

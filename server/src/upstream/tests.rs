@@ -69,6 +69,7 @@ fn limits(clock: &ManualClock) -> Limits {
         counters: Arc::default(),
         value_bytes_max: 1 << 20,
         held_bytes_max: ByteCount::mib(1),
+        login: None,
         clock: Arc::new(clock.clone()),
     }
 }
@@ -301,6 +302,90 @@ async fn a_refused_connection_is_probed_over_the_other() {
         stream.read_exact(&mut greeting).await.expect("a probe");
         answer(&mut stream, b"MN\r\n").await;
         assert!(matches!(probed.await, Ok(Answer::Done)));
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_request_moves_to_a_link_that_ends() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let mut stream = fixture.connected(Traffic::Interactive).await;
+        let Fixture { listener, link, .. } = fixture;
+        drop(listener);
+        let asked =
+            link.request(Traffic::Bulk, Expect::Number, |out| out.text().extend(b"incr k 1\r\n"));
+        link.retire();
+        read_requests(&mut stream, 1).await;
+        answer(&mut stream, b"2\r\n").await;
+        assert!(matches!(asked.await, Ok(Answer::Number(2))));
+        let closed = stream.read(&mut [0]).await;
+        assert_eq!(closed.expect("the link closes the connection"), 0);
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_request_on_an_ended_link_fails_at_once() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let mut stream = fixture.connected(Traffic::Interactive).await;
+        fixture.link.retire();
+        assert_eq!(stream.read(&mut [0]).await.expect("the link closes the connection"), 0);
+        for traffic in [Traffic::Interactive, Traffic::Bulk] {
+            assert!(matches!(fault(fixture.ask_on(traffic).await), LinkFault::Out));
+        }
+        assert!(matches!(fault(fixture.link.probe().await), LinkFault::Out));
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_request_of_a_returning_connection_does_not_wait_for_the_other() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        fixture.link.set_timing(Timing { retry_max: Duration::from_millis(50), ..TIMING });
+        let mut stream = fixture.connected(Traffic::Interactive).await;
+        let refused = fixture.ask_on(Traffic::Bulk);
+        let mut closed = fixture.accept(1).await;
+        answer(&mut closed, b"ERROR Too many open connections\r\n").await;
+        drop(closed);
+        assert!(matches!(fault(refused.await), LinkFault::TooManyClients));
+        let lost = fixture.ask();
+        read_requests(&mut stream, 1).await;
+        let (mut second, _) = fixture.listener.accept().await.expect("a second attempt");
+        second.read_exact(&mut [0; 4]).await.expect("a greeting");
+        answer(&mut second, b"MN\r\n").await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        drop(stream);
+        assert!(matches!(fault(lost.await), LinkFault::Lost(_)));
+        // The other connection is closed now, and opens again with a request that gets no answer.
+        let (_bulk, _busy) = (fixture.ask_on(Traffic::Bulk), fixture.ask());
+        let mut stream = fixture.accept(1).await;
+        let sent = async {
+            tokio::select! {
+                () = read_requests(&mut stream, 1) => {}
+                () = read_requests(&mut second, 1) => {}
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), sent).await.expect("the request is sent");
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_server_without_meta_commands_answers_probes() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let probed = fixture.link.probe();
+        let (mut stream, _) = fixture.listener.accept().await.expect("a connection");
+        stream.read_exact(&mut [0; 4]).await.expect("a probe");
+        answer(&mut stream, b"ERROR\r\n").await;
+        assert!(matches!(probed.await, Ok(Answer::Done)));
+        let next = fixture.ask();
+        read_requests(&mut stream, 1).await;
+        answer(&mut stream, b"2\r\n").await;
+        assert!(matches!(next.await, Ok(Answer::Number(2))));
     };
     LocalSet::new().run_until(test).await;
 }

@@ -69,7 +69,7 @@ impl Shard {
         self.count_use(&found);
         let mut item = found.item;
         let value = self.value(&found);
-        if !value.is_empty() && delta.compare != 0 && delta.compare != item.cas {
+        if !value.is_empty() && delta.compare != 0 && delta.compare != item.shown_cas() {
             return Ok(Counted::Exists);
         }
         let Some(number) = parse_number(&value).map(|number| delta.apply(number)) else {
@@ -87,10 +87,11 @@ impl Shard {
         }
         let (exptime_s, _) = item.apply(delta.steps, false);
         if next.len() == value.len() && found.has_no_blocks() {
-            item.cas = turn.cas_next();
+            (item.cas, item.given_cas) = (turn.cas_next(), 0);
             self.overwrite(&found, &next);
             self.update(&found, item, key, supply.memory);
         } else {
+            item.given_cas = 0;
             let room = self.room(key, &item, &next, Queue::New, supply)?;
             item.cas = turn.cas_next();
             self.put(key, item, &next, room, Some(found), supply);

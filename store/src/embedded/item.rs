@@ -8,7 +8,10 @@ use super::shard::Flushed;
 /// What the store knows of an item besides its key and value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Item {
+    /// The version. Every change of the value gives the item a later one.
     pub(super) cas: u64,
+    /// The CAS that a client gave the item, or 0 if clients see the version.
+    pub(super) given_cas: u64,
     pub(super) flags: u32,
     /// The time at which the item expires; 0 for never.
     pub(super) exptime_s: u32,
@@ -26,6 +29,7 @@ impl Item {
     pub(super) fn new(item: &NewItem<'_>, now_s: u32) -> Self {
         Self {
             cas: 0,
+            given_cas: 0,
             flags: item.flags,
             exptime_s: item.exptime_s,
             time_s: now_s % TIME_MODULUS_S,
@@ -54,7 +58,8 @@ impl Item {
         let fetched = Fetched {
             value,
             flags: self.flags,
-            cas: self.cas,
+            cas: self.shown_cas(),
+            version: self.known_version(),
             exptime_s: ttl_exptime_s,
             idle_s: now_s.wrapping_sub(self.time_s) % TIME_MODULUS_S,
             hit_before: self.fetched,
@@ -90,6 +95,16 @@ impl Item {
             }
         }
         (seen.unwrap_or(self.exptime_s), won)
+    }
+
+    /// Returns the CAS that clients see.
+    pub(super) const fn shown_cas(&self) -> u64 {
+        if self.given_cas == 0 { self.cas } else { self.given_cas }
+    }
+
+    /// Returns the version, if clients see it as the CAS.
+    pub(super) fn known_version(&self) -> Option<u64> {
+        (self.given_cas == 0).then_some(self.cas)
     }
 
     /// Returns why the item has ended, or none if it is alive.
@@ -169,8 +184,10 @@ pub enum Step {
 /// What a fetch shows of an item before it copies the value.
 #[derive(Clone, Copy, Debug)]
 pub struct Glimpse<'a> {
-    /// The item's version.
+    /// The item's CAS.
     pub cas: u64,
+    /// The item's version, see [`Fetched::version`].
+    pub version: Option<u64>,
     /// The client's flags.
     pub flags: u32,
     /// The stored form, or none if it is long, because it is then in several pieces.
@@ -184,8 +201,11 @@ pub struct Fetched {
     pub value: Bytes,
     /// The client's flags.
     pub flags: u32,
-    /// The item's version.
+    /// The item's CAS.
     pub cas: u64,
+    /// The version, which no other value of any key ever has. None if a client gave the item its CAS, because such a
+    /// CAS may be used again.
+    pub version: Option<u64>,
     /// The time at which the item expires, on the store's clock; 0 for never. See [`Step::Ttl`].
     pub exptime_s: u32,
     /// The seconds between the item's last access and this fetch.

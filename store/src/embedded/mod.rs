@@ -9,6 +9,7 @@ mod index;
 mod item;
 mod log;
 mod memory;
+mod observe;
 mod record;
 mod shard;
 pub mod snapshot;
@@ -17,6 +18,7 @@ mod walk;
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ahash::RandomState;
 use parking_lot::{Mutex, RwLock};
@@ -26,6 +28,7 @@ use units::ByteCount;
 pub use arithmetic::{Counted, Delta};
 pub use clock::CoarseClock;
 pub use item::{Fetch, Fetched, Glimpse, NewItem, Step};
+pub use observe::{Evicted, EvictionObserver, Standing};
 pub use time::expiry;
 pub use walk::{Listed, Walk};
 
@@ -37,7 +40,7 @@ use shard::{Flushed, Glance, Key, Lacking, Shard, Supply};
 /// items' expiry times ([`expiry`] converts to it). `now_s` must not be zero and must not run backwards.
 ///
 /// Items live in shards. Each shard is under one lock, which fetches share, so every change of an
-/// item is atomic and fetches do not wait for each other. An item takes its key, its value, 13 to 21
+/// item is atomic and fetches do not wait for each other. An item takes its key, its value, 13 to 29
 /// bytes of header and 9 bytes of index. Items are appended to segments of memory, which all shards
 /// share. When there is no free segment, the shard with the most segments frees one: it evicts the
 /// oldest items that were not accessed again (two queues, as in S3-FIFO).
@@ -57,6 +60,7 @@ pub struct Embedded {
     sweep_next: Mutex<(usize, u32)>,
     /// Whether a [`Walk`] is in progress.
     walking: AtomicBool,
+    observer: OnceLock<Arc<dyn EvictionObserver>>,
     limit: ByteCount,
     /// The part of the limit that is not for items.
     reserved_bytes: AtomicU64,
@@ -184,6 +188,7 @@ impl Embedded {
             flush: Mutex::new(()),
             sweep_next: Mutex::new((0, 0)),
             walking: AtomicBool::new(false),
+            observer: OnceLock::new(),
             limit,
             reserved_bytes: AtomicU64::new(0),
         }
@@ -302,6 +307,14 @@ impl Embedded {
         let (shard, key) = self.locate(key);
         let (turn, mut shard) = (self.turn(now_s), self.shards[shard].write());
         shard.invalidate(key, compare, exptime_s, &turn, &self.memory)
+    }
+
+    /// Gives an item the CAS `given`, which clients see from now on, if it has the CAS `compare`. It lasts until the
+    /// value changes. 0 means that clients see the store's own version.
+    pub fn give_cas(&self, key: &[u8], compare: u64, given: u64, now_s: u32) {
+        let (shard, key) = self.locate(key);
+        let (turn, mut shard) = (self.turn(now_s), self.shards[shard].write());
+        shard.give_cas(key, compare, given, &turn, &self.memory);
     }
 
     /// Increments or decrements an item.
@@ -436,7 +449,8 @@ impl Embedded {
         }
         let is_now = until_s == now_s;
         let cas = if is_now { u64::MAX } else { self.flushed_cas.load(Ordering::Acquire) };
-        Turn { now_s, flushed: Flushed { cas }, cas_last: &self.cas_last }
+        let observer = &self.observer;
+        Turn { now_s, flushed: Flushed { cas }, cas_last: &self.cas_last, observer }
     }
 }
 
@@ -445,6 +459,7 @@ struct Turn<'a> {
     now_s: u32,
     flushed: Flushed,
     cas_last: &'a AtomicU64,
+    observer: &'a OnceLock<Arc<dyn EvictionObserver>>,
 }
 
 impl Turn<'_> {

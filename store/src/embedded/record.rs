@@ -31,6 +31,7 @@ impl Record {
         let head_bytes = FIXED_BYTES
             + 4 * usize::from(item.exptime_s != 0)
             + 4 * usize::from(item.flags != 0)
+            + 8 * usize::from(item.given_cas != 0)
             + CHAIN_BYTES * usize::from(chain.is_some())
             + key.len();
         Self {
@@ -94,9 +95,11 @@ impl Record {
         };
         let (exptime_s, flags) = (word(HAS_EXPTIME), word(HAS_FLAGS));
         let (first, blocks) = (word(HAS_CHAIN), word(HAS_CHAIN));
+        let (given_low, given_high) = (word(HAS_CAS), word(HAS_CAS));
         let head_bytes = bytes.len() - rest.len() + usize::from(key_bytes);
         let item = Item {
             cas: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, 0, 0]),
+            given_cas: u64::from(given_high) << 32 | u64::from(given_low),
             flags,
             exptime_s,
             time_s: u32::from_le_bytes([t0, t1, t2, 0]),
@@ -119,7 +122,9 @@ impl Record {
     pub(super) fn outline(bytes: &[u8]) -> (usize, &[u8]) {
         let (marks, key_bytes) = (bytes[0], usize::from(bytes[1]));
         let tail_bytes = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
-        let start = FIXED_BYTES + OPTIONAL_BYTES[usize::from(marks & HAS_MASK)];
+        let optional = OPTIONAL_BYTES[usize::from(marks & HAS_MASK)];
+        // The CAS has 8 bytes, and its mark is 64.
+        let start = FIXED_BYTES + optional + usize::from(marks & HAS_CAS) / 8;
         (start + key_bytes + tail_bytes, &bytes[start..start + key_bytes])
     }
 
@@ -127,6 +132,7 @@ impl Record {
     pub(super) fn keeps_its_length(&self, item: &Item) -> bool {
         (self.item.exptime_s != 0) == (item.exptime_s != 0)
             && (self.item.flags != 0) == (item.flags != 0)
+            && (self.item.given_cas != 0) == (item.given_cas != 0)
     }
 
     /// Writes the header and the key to the start of `bytes`.
@@ -146,6 +152,7 @@ impl Record {
             (STALE, item.stale),
             (TOKEN_SENT, item.token_sent),
             (KEY_IS_BINARY, item.key_is_binary),
+            (HAS_CAS, item.given_cas != 0),
         ];
         let marks =
             marks.into_iter().filter(|(_, is_set)| *is_set).map(|(mark, _)| mark).sum::<u8>();
@@ -169,6 +176,10 @@ impl Record {
             word(first);
             word(blocks);
         }
+        if item.given_cas != 0 {
+            word(item.given_cas as u32);
+            word((item.given_cas >> 32) as u32);
+        }
     }
 }
 
@@ -186,8 +197,10 @@ const HAS_MASK: u8 = 7;
 const STALE: u8 = 8;
 const TOKEN_SENT: u8 = 16;
 const KEY_IS_BINARY: u8 = 32;
+/// The item has a CAS that a client gave it.
+const HAS_CAS: u8 = 64;
 
-/// The length of the optional fields by the marks that say which there are.
+/// The length of the optional fields, apart from the CAS, by the marks that say which there are.
 const OPTIONAL_BYTES: [usize; 8] = [0, 4, 4, 8, 8, 12, 12, 16];
 
 /// A record counts seconds of access modulo this number, which is 194 days.

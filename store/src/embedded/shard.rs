@@ -83,7 +83,7 @@ impl Found {
     }
 
     /// Returns the length of the value (bytes).
-    fn value_bytes(&self, shard: &Shard) -> usize {
+    pub(super) fn value_bytes(&self, shard: &Shard) -> usize {
         self.record.tail_bytes() + shard.chain_bytes(self.record.chain)
     }
 }
@@ -225,7 +225,9 @@ impl Shard {
     ) -> Removal {
         match self.live(key, turn) {
             None => Removal::NotFound,
-            Some(found) if compare.is_some_and(|cas| cas != found.item.cas) => Removal::Exists,
+            Some(found) if compare.is_some_and(|cas| cas != found.item.shown_cas()) => {
+                Removal::Exists
+            }
             Some(found) => {
                 self.remove(&found);
                 Removal::Done
@@ -249,15 +251,32 @@ impl Shard {
         memory: &Memory,
     ) -> Removal {
         let Some(found) = self.live(key, turn) else { return Removal::NotFound };
-        if compare.is_some_and(|cas| cas != found.item.cas) {
+        if compare.is_some_and(|cas| cas != found.item.shown_cas()) {
             return Removal::Exists;
         }
         let mut item = found.item;
         item.exptime_s = exptime_s.unwrap_or(item.exptime_s);
         (item.stale, item.token_sent) = (true, false);
-        item.cas = turn.cas_next();
+        (item.cas, item.given_cas) = (turn.cas_next(), 0);
         self.update(&found, item, key, memory);
         Removal::Done
+    }
+
+    /// Gives an item another CAS if it has the CAS `compare`.
+    pub(super) fn give_cas(
+        &mut self,
+        key: Key<'_>,
+        compare: u64,
+        given: u64,
+        turn: &Turn<'_>,
+        memory: &Memory,
+    ) {
+        if let Some(found) = self.live(key, turn)
+            && found.item.shown_cas() == compare
+        {
+            let item = Item { given_cas: given, ..found.item };
+            self.update(&found, item, key, memory);
+        }
     }
 
     /// Removes the ended items of the segments from number `from` on, until about `items_max` records
@@ -420,6 +439,9 @@ impl Shard {
                 None => {
                     self.counters.evictions += 1;
                     self.counters.evicted_unfetched += unfetched;
+                    if let Some(observer) = turn.observer.get() {
+                        self.show_evicted(&found, turn.now_s, &**observer);
+                    }
                 }
             }
             self.remove(&found);
@@ -478,13 +500,23 @@ impl Shard {
         found: &Found,
         mut using: impl FnMut(&Glimpse<'_>) -> Option<U>,
     ) -> (Bytes, Option<U>) {
-        let Item { cas, flags, .. } = found.item;
+        let (cas, version) = (found.item.shown_cas(), found.item.known_version());
+        let flags = found.item.flags;
         let is_whole = found.has_no_blocks();
         let value = is_whole.then(|| found.record.tail(self.log.bytes(found.entry.at)));
-        match using(&Glimpse { cas, flags, value }) {
+        match using(&Glimpse { cas, version, flags, value }) {
             None => (self.value(found), None),
             used => (Bytes::new(), used),
         }
+    }
+
+    pub(super) fn key(&self, found: &Found) -> &[u8] {
+        found.record.key(self.log.bytes(found.entry.at))
+    }
+
+    /// Returns the part of the value that is in the record.
+    pub(super) fn tail(&self, found: &Found) -> &[u8] {
+        found.record.tail(self.log.bytes(found.entry.at))
     }
 
     /// Returns a copy of the value.
@@ -622,7 +654,8 @@ impl Shard {
             && found.record.keeps_its_length(item)
     }
 
-    fn look(&self, key: Key<'_>) -> Option<Found> {
+    /// Returns the item of a key, which may have ended.
+    pub(super) fn look(&self, key: Key<'_>) -> Option<Found> {
         let is_it = |at| Record::outline(self.log.bytes(at)).1 == key.bytes;
         Some(self.found_in(self.index.find(key.tag, is_it)?))
     }
@@ -702,15 +735,15 @@ impl Item {
         match mode {
             Mode::Set | Mode::Replace => None,
             Mode::Add => Some(Stored::NotStored),
-            Mode::Compare { cas, .. } if cas == old.cas => None,
-            Mode::Overwrite { cas } if cas == old.cas => {
+            Mode::Compare { cas, .. } if cas == old.shown_cas() => None,
+            Mode::Overwrite { cas } if cas == old.shown_cas() => {
                 self.fetched = old.fetched;
                 self.stale = old.stale;
                 self.token_sent = old.token_sent;
                 None
             }
             // Version 0 is not a version: memcached reads it as "not given", and no item equals it.
-            Mode::Compare { cas, stale_if_older: true } if cas != 0 && cas < old.cas => {
+            Mode::Compare { cas, stale_if_older: true } if cas != 0 && cas < old.shown_cas() => {
                 self.exptime_s = old.exptime_s;
                 self.stale = true;
                 self.token_sent = old.token_sent;

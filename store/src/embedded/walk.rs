@@ -25,7 +25,7 @@ pub struct Listed<'a> {
     pub key: &'a [u8],
     /// The length of the item's stored form (bytes).
     pub value_bytes: usize,
-    /// The item's version.
+    /// The item's CAS.
     pub cas: u64,
     /// The time at which the item expires, on the store's clock; 0 for never.
     pub exptime_s: u32,
@@ -61,7 +61,7 @@ impl Walk {
                     show(Listed {
                         key,
                         value_bytes,
-                        cas: item.cas,
+                        cas: item.shown_cas(),
                         exptime_s: item.exptime_s,
                         idle_s: now_s.wrapping_sub(item.time_s) % TIME_MODULUS_S,
                         fetched: item.fetched,

@@ -5,7 +5,8 @@ use std::net::TcpStream;
 
 use rebate_tests::TIMEOUT;
 
-use super::{ADMIN, DELETE, DUMP, FLUSH, Guarded, Protocol, READ, RULES, STATS, WRITE};
+use super::Guarded;
+use super::table::{ADMIN, DELETE, DUMP, FLUSH, Protocol, READ, RULES, STATS, WRITE};
 
 /// A packet to try: its name in the table, opcode, length of the extras, and value.
 const PACKETS: [(&str, u8, usize, &str, u16); 24] = [
@@ -47,8 +48,8 @@ impl Protocol for BinaryProtocol {
     }
 
     fn is_served(&self, server: &Guarded, user: &str, command: &str, key: &str) -> bool {
-        let mut client = Packets::connect(server);
-        if !user.is_empty() {
+        let mut client = Packets::connect_as(server, user);
+        if !user.is_empty() && server.logs_in() {
             assert_eq!(client.log_in(user, &format!("{user}-password")), 0, "{user}");
         }
         let found = PACKETS.iter().find(|(name, ..)| *name == command);
@@ -68,7 +69,11 @@ struct Packets(TcpStream);
 
 impl Packets {
     fn connect(server: &Guarded) -> Self {
-        let stream = TcpStream::connect(server.server.addr()).expect("the server accepts");
+        Self::connect_as(server, "")
+    }
+
+    fn connect_as(server: &Guarded, user: &str) -> Self {
+        let stream = TcpStream::connect(server.address_of(user)).expect("the server accepts");
         stream.set_nodelay(true).expect("no delay");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         Self(stream)

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 use rebate_tests::TIMEOUT;
+use serde_json::Value;
 
 use super::{command, interrupt, run};
 
@@ -33,14 +34,20 @@ struct Fake {
 impl Fake {
     /// Starts a server that gives `answer` to commands that begin with `bad`.
     fn new(bad: &'static str, answer: Answer) -> Self {
+        Self::with(&[(bad, answer)])
+    }
+
+    /// Starts a server that gives each answer to the commands that begin with the text before it.
+    fn with(answers: &[(&'static str, Answer)]) -> Self {
+        let answers: Arc<[_]> = answers.into();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (report, asked) = channel();
         let report = Arc::new(report);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let report = Arc::clone(&report);
-                thread::spawn(move || serve(&stream, bad, answer, &report));
+                let (report, answers) = (Arc::clone(&report), Arc::clone(&answers));
+                thread::spawn(move || serve(&stream, &answers, &report));
             }
         });
         Self { address, asked }
@@ -51,11 +58,13 @@ impl Fake {
     }
 }
 
-fn serve(mut stream: &TcpStream, bad: &str, answer: Answer, report: &Sender<()>) {
+fn serve(mut stream: &TcpStream, answers: &[(&str, Answer)], report: &Sender<()>) {
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
-        let is_bad = line.starts_with(bad) && (bad != "stats" || line == bad);
-        let answer = if is_bad { answer } else { Answer::Text(good(&line)) };
-        if is_bad && report.send(()).is_err() {
+        let is_meant =
+            |(to, _): &&(&str, Answer)| line.starts_with(to) && (*to != "stats" || line == *to);
+        let found = answers.iter().find(is_meant);
+        let answer = found.map_or(Answer::Text(good(&line)), |(_, answer)| *answer);
+        if found.is_some() && report.send(()).is_err() {
             return;
         }
         let is_written = match answer {
@@ -190,5 +199,71 @@ fn an_interrupt_ends_every_wait() {
         assert!(start.elapsed().as_secs() < 5, "{bad}: {:?}", start.elapsed());
         let has_values = bad == "watch";
         assert_eq!(output.status.success(), has_values, "{bad}: {output:?}");
+    }
+}
+
+/// The answers of a memcached before 1.4.31: no crawler that lists items, no meta commands, no `watch`.
+const OLD: [(&str, Answer); 7] = [
+    ("version", Answer::Text("VERSION 1.4.5\r\n")),
+    ("lru_crawler", Answer::Text("ERROR\r\n")),
+    ("mg", Answer::Text("ERROR\r\n")),
+    ("watch", Answer::Text("ERROR\r\n")),
+    ("stats items", Answer::Text("STAT items:1:number 2\r\nEND\r\n")),
+    ("stats cachedump", Answer::Text("ITEM a:1 [5 b; 0 s]\r\nITEM a:2 [5 b; 9 s]\r\nEND\r\n")),
+    ("get", Answer::Text("VALUE a:1 0 5\r\nhello\r\nEND\r\n")),
+];
+
+#[test]
+fn an_old_server_is_read_in_older_ways() {
+    let output = Fake::with(&OLD).estimate();
+    assert!(output.status.success(), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(found["source"]["values_read"], 2);
+}
+
+#[test]
+fn one_item_is_enough() {
+    let item = "key=a exp=-1 la=5 cas=2 fetch=no cls=1 size=70\r\nEND\r\n";
+    let output = Fake::new("lru_crawler", Answer::Text(item)).estimate();
+    assert!(output.status.success(), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(found["source"]["values_read"], 1);
+    assert!(found["total"]["compress_us"]["value"].as_f64().is_some_and(f64::is_finite));
+}
+
+#[test]
+fn items_that_are_gone_are_an_error() {
+    let output = Fake::new("mg", Answer::Text("EN\r\n")).estimate();
+    assert_failed(&output, "all expired");
+    assert!(error_of(&output).contains("no sampled value"), "{}", error_of(&output));
+}
+
+#[test]
+fn a_list_of_impossible_items_is_an_error() {
+    let key = "k".repeat(300);
+    for line in [
+        format!("key={key} exp=-1 la=5 cas=2 fetch=no cls=1 size=70\r\n"),
+        "key=a exp=-1 la=5 cas=2 fetch=no cls=1 size=99999999999\r\n".to_owned(),
+        "key=%zz exp=-1 la=5 cas=2 fetch=no cls=1 size=70\r\n".to_owned(),
+    ] {
+        let line: &'static str = line.leak();
+        assert_failed(&Fake::new("lru_crawler", Answer::Endless(line)).estimate(), line);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_crash() {
+    let address = Fake::new("nothing", Answer::Silence).address.to_string();
+    for form in [&["--json"][..], &[]] {
+        let arguments = [&[address.as_str(), "--seconds", "1"], form].concat();
+        let mut child = command(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("an end");
+        assert!(output.status.code().is_some(), "{output:?}");
+        assert!(!error_of(&output).contains("panicked"), "{}", error_of(&output));
     }
 }

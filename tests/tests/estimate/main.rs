@@ -2,6 +2,7 @@
 //! leaves unchanged, and what it says if a server does not tell.
 
 mod hostile;
+mod secured;
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};

@@ -1,6 +1,9 @@
-//! TLS of memcached clients and of memcached servers, against the built binary: the same bytes as without TLS, who is
-//! refused, certificates that change under load, and what floods do to others.
+//! TLS of all listeners and of the connections to stores and services, against the built binary: the same bytes as
+//! without TLS, who is refused, certificates that change under load, and what floods do to others.
 
+mod services;
+#[path = "../tunnel/mod.rs"]
+mod tunnel;
 mod world;
 
 use std::io::{Read, Write};
@@ -152,6 +155,56 @@ fn certificates_change_under_load_without_an_error() {
     stop.store(true, Ordering::Relaxed);
     for client in clients {
         assert!(client.join().expect("it ends").expect("no error") > 0);
+    }
+}
+
+/// Returns the number of rotations of a test run: 40, or that of `REBATE_TLS_ROTATIONS`.
+fn rotations() -> usize {
+    let wanted = std::env::var("REBATE_TLS_ROTATIONS").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(40)
+}
+
+#[test]
+fn many_rotations_under_load_cause_no_error() {
+    let world = World::new();
+    let (server, secured) = world.server(&[]);
+    let client = world.client(None);
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = |stays: bool| {
+        let (stop, client) = (Arc::clone(&stop), Arc::clone(&client));
+        thread::spawn(move || -> std::io::Result<u64> {
+            let mut line = Line::open(&client, secured)?;
+            let mut asked = 0;
+            while !stop.load(Ordering::Relaxed) {
+                if !stays {
+                    line = Line::open(&client, secured)?;
+                }
+                assert_eq!(line.ask(b"set k 0 0 1\r\nv\r\nget k\r\n")?[..8], *b"STORED\r\n");
+                asked += 1;
+            }
+            Ok(asked)
+        })
+    };
+    let clients = [load(true), load(true), load(false), load(false)];
+    let mut operator = Line::open(&client, secured).expect("a session");
+    let expiry = "rebate_tls_certificate_expiry_timestamp_seconds";
+    let mut last = metric(&server, expiry);
+    for rotation in 0..rotations() {
+        let year = 2101 + rotation as i32;
+        world.sign("server", year);
+        assert_eq!(operator.ask(b"refresh_certs\r\n").expect("an answer"), b"OK\r\nMN\r\n");
+        // Every new certificate is in use at once.
+        let expires = metric(&server, expiry);
+        assert!(expires > last, "rotation {rotation}: {expires} after {last}");
+        last = expires;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let asked = clients.map(|client| client.join().expect("it ends").expect("no error"));
+    println!("{} rotations, {asked:?} exchanges without an error", rotations());
+    assert!(asked.iter().all(|asked| *asked > 0), "{asked:?}");
+    for reason in ["plain", "version", "certificate", "closed", "other", "timeout"] {
+        let failed = format!("rebate_tls_handshakes_failed_total{{reason=\"{reason}\"}}");
+        assert_eq!(metric(&server, &failed), 0.0, "{reason}");
     }
 }
 

@@ -2,70 +2,35 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
-};
-use rebate_tests::{Server, TIMEOUT};
-use tempfile::TempDir;
+use rebate_tests::{Authority, Server, TIMEOUT};
 use tls::{Application, Client, ClientOptions, Session, Wire};
 
-/// An authority and the files of what it has signed.
-pub(crate) struct World {
-    folder: TempDir,
-    issuer: CertifiedIssuer<'static, KeyPair>,
+/// An authority, with servers and clients that use it.
+pub(crate) struct World(Authority);
+
+impl Deref for World {
+    type Target = Authority;
+
+    fn deref(&self) -> &Authority {
+        &self.0
+    }
 }
 
 impl World {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "authority of a test");
-        let key = KeyPair::generate().expect("a key");
-        let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
-        let world = Self { folder, issuer };
-        std::fs::write(world.path("ca.pem"), world.issuer.pem()).expect("it is written");
-        world.sign("server", 2100);
-        world
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    pub(crate) fn text(&self, name: &str) -> String {
-        self.path(name).display().to_string()
-    }
-
-    /// Writes `NAME.pem` and `NAME.key`, valid until the end of this year.
-    pub(crate) fn sign(&self, name: &str, year: i32) {
-        let (certificate, key) = self.signed(name, year);
-        std::fs::write(self.path(&format!("{name}.key")), key).expect("it is written");
-        std::fs::write(self.path(&format!("{name}.pem")), certificate).expect("it is written");
-    }
-
-    /// Returns a certificate for this host and its key.
-    pub(crate) fn signed(&self, name: &str, year: i32) -> (String, String) {
-        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
-        let mut params = CertificateParams::new(names).expect("names");
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.not_before = date_time_ymd(2000, 1, 1);
-        params.not_after = date_time_ymd(year, 12, 31);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        (certificate.pem(), key.serialize_pem())
+        Self(Authority::new())
     }
 
     /// Starts a server with a plain listener, a TLS listener and the admin pages. Returns it with its TLS address.
     pub(crate) fn server(&self, args: &[&str]) -> (Server, SocketAddr) {
-        let (cert, key) = (self.text("server.pem"), self.text("server.key"));
-        let set = [format!("tls.cert_file={cert}"), format!("tls.key_file={key}")];
         let listen = "127.0.0.1:0,tls://127.0.0.1:0";
         let ours = ["serve", "--listen", listen, "--admin-listen", "127.0.0.1:0"];
-        let set = ["--set", &set[0], "--set", &set[1]];
+        let set = self.server_flags();
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
         let mut server = Server::rebate(&[&ours[..], &set, args].concat());
         let secured = server.await_ready(TIMEOUT, "the TLS listener", |process| {
             process.printed("listening on tls://")

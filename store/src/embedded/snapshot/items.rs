@@ -30,6 +30,9 @@ pub(super) fn write<W: Write>(
             saved.items += 1;
             saved.bytes += u64::from(head.key_bytes) + u64::from(head.value_bytes);
             out.put(&head.encode())?;
+            if head.given_cas != 0 {
+                out.put(&head.given_cas.to_le_bytes())?;
+            }
             out.put(held.key)?;
             held.pieces().try_for_each(|piece| out.put(piece))
         })?;
@@ -68,6 +71,8 @@ struct Head {
     /// The time since the last access (s).
     idle_s: u32,
     cas: u64,
+    /// The CAS that a client gave the item, or 0. It is behind the other fields, and only there if it is not 0.
+    given_cas: u64,
 }
 
 impl Head {
@@ -79,6 +84,7 @@ impl Head {
             (TOKEN_SENT, item.token_sent),
             (KEY_IS_BINARY, item.key_is_binary),
             (IS_KEPT, held.queue == Queue::Kept),
+            (HAS_CAS, item.given_cas != 0),
         ];
         let marks = marks.into_iter().filter(|(_, is_set)| *is_set).map(|(mark, _)| mark);
         Self {
@@ -91,6 +97,7 @@ impl Head {
             left_s: item.exptime_s.saturating_sub(now_s),
             idle_s: now_s.wrapping_sub(item.time_s) % TIME_MODULUS_S,
             cas: item.cas,
+            given_cas: item.given_cas,
         }
     }
 
@@ -119,6 +126,7 @@ impl Head {
             left_s: word(11),
             idle_s: word(15),
             cas: u64::from(word(19)) | u64::from(word(23)) << 32,
+            given_cas: 0,
         };
         match head {
             Self { marks, .. } if marks & !MARKS != 0 => Err("a mark is unknown"),
@@ -164,7 +172,13 @@ impl ItemLoader {
         let mut saved = Saved::default();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         while !input.is_at_end()? {
-            let head = Head::decode(input.take()?).map_err(|problem| input.damaged(problem))?;
+            let mut head = Head::decode(input.take()?).map_err(|problem| input.damaged(problem))?;
+            if head.marks & HAS_CAS != 0 {
+                head.given_cas = u64::from_le_bytes(input.take()?);
+                if head.given_cas == 0 {
+                    return Err(input.damaged("a CAS is 0"));
+                }
+            }
             let value_bytes = u64::from(head.value_bytes);
             saved.items += 1;
             saved.bytes += u64::from(head.key_bytes) + value_bytes;
@@ -214,6 +228,7 @@ impl ItemLoader {
         let is_set = |mark| head.marks & mark != 0;
         Some(Item {
             cas: head.cas,
+            given_cas: head.given_cas,
             flags: head.flags,
             exptime_s,
             // The last access may be before the store's clock began. Its time is modulo a power of two.
@@ -243,10 +258,12 @@ const TOKEN_SENT: u8 = 4;
 const KEY_IS_BINARY: u8 = 8;
 /// The item was in the queue of items that were accessed again.
 const IS_KEPT: u8 = 16;
-const MARKS: u8 = 31;
+/// The item has a CAS that a client gave it.
+const HAS_CAS: u8 = 32;
+const MARKS: u8 = 63;
 
 /// Marks (1), uses (1), length of the key (1), length of the value (4), client flags (4), time left (4), idle
-/// time (4), version (8).
+/// time (4), version (8). An item with [`HAS_CAS`] has 8 bytes more.
 pub(super) const HEAD_BYTES: usize = 27;
 
 /// The longest time since the last access that a record can hold.

@@ -70,6 +70,19 @@ fn a_restored_item_has_its_value_flags_and_version() {
 }
 
 #[test]
+fn a_restored_item_has_the_cas_that_a_client_gave_it() {
+    let store = store();
+    let cas = set(&store, "given", plain(b"value"));
+    store.give_cas(b"given", cas, u64::MAX, NOW.now_s);
+    set(&store, "other", plain(b"more"));
+    let restored = restored(&store);
+    let found = peek(&restored, "given", LATER.now_s).expect("it was saved");
+    assert_eq!((&found.value[..], found.cas, found.version), (&b"value"[..], u64::MAX, None));
+    let other = peek(&restored, "other", LATER.now_s).expect("it was saved");
+    assert_eq!((&other.value[..], other.version), (&b"more"[..], Some(other.cas)));
+}
+
+#[test]
 fn time_without_a_process_counts() {
     let store = store();
     for (key, left_s) in [("ended", DOWN_S), ("lives", DOWN_S + 1)] {
@@ -279,7 +292,7 @@ fn bad_records_in_good_chunks_are_refused() {
     let restored = result(&good).expect("it is whole");
     assert_eq!(peek(&restored.store, "k", LATER.now_s).expect("it was read").value, &b"val"[..]);
     for (at, byte, problem) in [
-        (0, 0x20, "a mark is unknown"),
+        (0, 0x40, "a mark is unknown"),
         (1, 4, "a count of uses is too large"),
         (2, 0, "a key is empty"),
         (2, 251, "a key is too long"),

@@ -1,0 +1,127 @@
+//! The sockets of a server. All are bound before anything else starts, so that a wrong address is known at once.
+
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use crate::accept::{listen_tcp, listen_unix};
+use crate::config::{Config, Services, split_tls};
+use crate::connection_table::{Address, ConnectionTable};
+use crate::server::StartError;
+use crate::worker::ListenerProtocol;
+
+pub(crate) struct Listeners {
+    pub(crate) admin: Vec<std::net::TcpListener>,
+    pub(crate) tcp: Vec<TcpSocketListener>,
+    pub(crate) unix: Vec<UnixSocketListener>,
+    pub(crate) lanes: Option<std::os::unix::net::UnixListener>,
+}
+
+/// A TCP listener for clients.
+pub(crate) struct TcpSocketListener {
+    pub(crate) listener: std::net::TcpListener,
+    pub(crate) protocol: ListenerProtocol,
+    pub(crate) is_tls: bool,
+}
+
+/// A Unix socket for clients.
+pub(crate) struct UnixSocketListener {
+    pub(crate) listener: std::os::unix::net::UnixListener,
+    pub(crate) path: PathBuf,
+    pub(crate) protocol: ListenerProtocol,
+}
+
+impl Listeners {
+    /// Binds every socket that the configuration names.
+    pub(crate) fn bind(config: &Config) -> Result<Self, StartError> {
+        let server = &config.server;
+        let listen = |address: &str| {
+            let bound = listen_tcp(split_tls(address).1, server.backlog);
+            bound.map_err(|error| StartError::Listen { address: address.to_owned(), error })
+        };
+        let listen_for = |address: &str, protocol| -> Result<Vec<_>, StartError> {
+            let is_tls = split_tls(address).0;
+            let listeners = listen(address)?.into_iter();
+            Ok(listeners.map(|listener| TcpSocketListener { listener, protocol, is_tls }).collect())
+        };
+        let admin = match server.admin_listen.is_empty() {
+            true => Vec::new(),
+            false => listen(&server.admin_listen)?,
+        };
+        let mut tcp = Vec::new();
+        let mut unix = Vec::new();
+        if Services::from_roles(&server.roles).frontend {
+            for address in &server.listen {
+                tcp.extend(listen_for(address, ListenerProtocol::Memcached)?);
+            }
+            if let Some(path) = &server.unix_socket {
+                unix.push(UnixSocketListener::bind(
+                    path,
+                    server.unix_socket_mode,
+                    ListenerProtocol::Memcached,
+                )?);
+            }
+        }
+        for address in &server.grpc_listen {
+            match address.parse() {
+                Ok(api::Address::Unix(path)) => {
+                    unix.push(UnixSocketListener::bind(
+                        &path,
+                        server.unix_socket_mode,
+                        ListenerProtocol::Grpc,
+                    )?);
+                }
+                Ok(address @ (api::Address::Tcp(_) | api::Address::Tls(_))) => {
+                    tcp.extend(listen_for(&address.to_string(), ListenerProtocol::Grpc)?);
+                }
+                Err(error) => {
+                    return Err(StartError::Config(format!("server.grpc_listen: {error}")));
+                }
+            }
+        }
+        for address in &config.programs.listen {
+            tcp.extend(listen_for(address, ListenerProtocol::Programs)?);
+        }
+        let lane = server.lane_listen.as_ref();
+        let lanes = lane.map(|path| bind_unix(path, server.unix_socket_mode)).transpose()?;
+        if tcp.is_empty() && unix.is_empty() && lanes.is_none() {
+            return Err(StartError::Config(
+                "nowhere to listen: give an address or a socket".into(),
+            ));
+        }
+        Ok(Self { admin, tcp, unix, lanes })
+    }
+
+    /// Lists the listeners for memcached clients.
+    pub(crate) fn enter(&self, table: &ConnectionTable) {
+        let is_ours = |protocol| protocol == ListenerProtocol::Memcached;
+        for socket in self.tcp.iter().filter(|socket| is_ours(socket.protocol)) {
+            if let Ok(address) = socket.listener.local_addr() {
+                table.listen(socket.listener.as_raw_fd(), Address::Tcp(address));
+            }
+        }
+        for socket in self.unix.iter().filter(|socket| is_ours(socket.protocol)) {
+            let path = Some(socket.path.as_path().into());
+            table.listen(socket.listener.as_raw_fd(), Address::Unix(path));
+        }
+    }
+}
+
+impl UnixSocketListener {
+    fn bind(path: &Path, mode: u32, protocol: ListenerProtocol) -> Result<Self, StartError> {
+        Ok(Self { listener: bind_unix(path, mode)?, path: path.to_owned(), protocol })
+    }
+}
+
+fn bind_unix(path: &Path, mode: u32) -> Result<std::os::unix::net::UnixListener, StartError> {
+    let address = path.display().to_string();
+    listen_unix(path, mode).map_err(|error| StartError::Listen { address, error })
+}
+
+/// Returns the addresses of TCP listeners.
+pub(crate) fn bound<'a>(
+    listeners: impl Iterator<Item = &'a TcpSocketListener>,
+) -> Result<Vec<SocketAddr>, StartError> {
+    let address = |socket: &TcpSocketListener| socket.listener.local_addr();
+    listeners.map(address).collect::<Result<_, _>>().map_err(StartError::Thread)
+}
