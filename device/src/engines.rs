@@ -27,6 +27,7 @@ pub(crate) struct Implementation {
 }
 
 /// The table of the codecs: returns the implementation of each.
+#[inline]
 pub(crate) const fn implementation(codec: Codec) -> Implementation {
     let (engine, may_be): (Option<EngineFactory>, fn(&[u8], &[u8]) -> bool) = match codec {
         Codec::Deflate => (Some(libdeflate::engine), libdeflate::may_be),
