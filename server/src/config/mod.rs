@@ -1,6 +1,6 @@
 //! The configuration. `schema` has the structs and the tables of keys with their ranges, `keys` the kinds of keys, and
-//! `source` the sources of values: defaults, then the file, the environment and the flags. Unknown keys, wrong types and
-//! values out of range are all reported together, so that later code can rely on a valid [`Config`].
+//! `source` the sources of values: defaults, then the file, the environment and the flags. Unknown keys, wrong types
+//! and values out of range are all reported together, so that later code can rely on a valid [`Config`].
 //! `convert` turns it into the types of the lower crates.
 
 mod address;
