@@ -187,3 +187,37 @@ const EXAMPLES: &str = "Examples:
 Every key can also be set as `section.key` in the file, as REBATE_SECTION__KEY in the environment, and with \
 --set section.key=VALUE. Flags override the environment, and the environment overrides the file. \
 SIGHUP reads the file and the environment again. SIGTERM completes the requests in flight and ends the server.";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    /// Returns the flags and keys that `arguments` set.
+    fn set_by(arguments: &[&str]) -> Vec<(String, String)> {
+        let matches = Serve::augment_args(Command::new("serve")).get_matches_from(arguments);
+        let serve = Serve::from_arg_matches(&matches).expect("the flags are valid");
+        let flags = serve.sources().expect("no --set is given").flags;
+        flags.into_iter().map(|flag| (flag.name, flag.key)).collect()
+    }
+
+    #[test]
+    fn each_flag_sets_the_key_that_names_it() {
+        let mut found = BTreeSet::new();
+        for argument in Serve::augment_args(Command::new("serve")).get_arguments() {
+            let Some(name) = argument.get_long().filter(|name| *name != "set") else { continue };
+            let flag = format!("--{name}");
+            let value = argument.get_action().takes_values().then_some("x");
+            let arguments: Vec<&str> = ["serve", &flag].into_iter().chain(value).collect();
+            // Old names are flags that are not shown.
+            found.extend(set_by(&arguments).into_iter().filter(|_| !argument.is_hide_set()));
+        }
+        let flagged = config::keys().filter_map(|key| Some((key.flag?, key.name)));
+        let listed: BTreeSet<_> =
+            flagged.map(|(flag, key)| (flag.to_owned(), key.to_owned())).collect();
+        assert_eq!(found, listed, "flags on the left, the tables of keys on the right");
+    }
+}

@@ -18,19 +18,36 @@ use crate::kernels::{self, Kernel};
 use crate::queue::{Capabilities, Waiting};
 use zstd_dictionary::ZstdDictionary;
 
-/// One engine of each codec, without foreign code beyond the crates' own.
-pub const BUILT_IN: [EngineFactory; Codec::ALL.len()] =
-    [libdeflate::engine, zstd::engine, lz4::engine];
-
-/// Returns the check of a stream's beginning for this codec, see [`crate::plausible`].
-pub(crate) const fn check_of_beginning(codec: Codec) -> fn(&[u8], &[u8]) -> bool {
-    match codec {
-        Codec::Deflate => libdeflate::may_be,
-        Codec::Zstd => zstd::may_be,
-        Codec::ZstdDictionary => zstd_dictionary::may_be,
-        Codec::Lz4 => lz4::may_be,
-    }
+/// The implementation of a codec in this crate.
+pub(crate) struct Implementation {
+    /// Makes the engine. A codec that needs a dictionary has none, because [`EngineSet`] runs it without one.
+    engine: Option<EngineFactory>,
+    /// Returns whether the beginning of a stream can belong to a stream of the given input, see [`crate::plausible`].
+    pub(crate) may_be: fn(&[u8], &[u8]) -> bool,
 }
+
+/// The table of the codecs: returns the implementation of each.
+#[inline]
+pub(crate) const fn implementation(codec: Codec) -> Implementation {
+    let (engine, may_be): (Option<EngineFactory>, fn(&[u8], &[u8]) -> bool) = match codec {
+        Codec::Deflate => (Some(libdeflate::engine), libdeflate::may_be),
+        Codec::Zstd => (Some(zstd::engine), zstd::may_be),
+        Codec::Lz4 => (Some(lz4::engine), lz4::may_be),
+        Codec::ZstdDictionary => (None, zstd_dictionary::may_be),
+    };
+    Implementation { engine, may_be }
+}
+
+/// One engine of each codec in [`Codec::ALL`], in that order, without foreign code beyond the crates' own.
+pub const BUILT_IN: [EngineFactory; Codec::ALL.len()] = {
+    let mut engines: [EngineFactory; Codec::ALL.len()] = [libdeflate::engine; Codec::ALL.len()];
+    let mut at = 0;
+    while at < engines.len() {
+        engines[at] = implementation(Codec::ALL[at]).engine.expect("it needs no dictionary");
+        at += 1;
+    }
+    engines
+};
 
 /// One thread's engines. The first engine that writes a dialect is the writer of that dialect. The first engine that
 /// reads a codec is the reader of that codec. Streams with a dictionary have one implementation.

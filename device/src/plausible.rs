@@ -3,7 +3,7 @@
 //! stream that passes may still be wrong.
 
 use crate::codec::Codec;
-use crate::engines::check_of_beginning;
+use crate::engines::implementation;
 
 /// Returns true if `stream` cannot be `original` in this codec. A result of false proves nothing, because only
 /// decompression can tell.
@@ -11,7 +11,7 @@ pub fn contradicts(codec: Codec, original: &[u8], stream: &[u8]) -> bool {
     if original.is_empty() {
         return false;
     }
-    !check_of_beginning(codec)(original, stream)
+    !(implementation(codec).may_be)(original, stream)
 }
 
 /// Returns whether the two slices are equal up to the end of the shorter slice.

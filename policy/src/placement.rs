@@ -275,7 +275,7 @@ impl Reason {
 mod tests {
     use super::*;
     use crate::least_cost::tests::job;
-    use crate::list;
+    use crate::policies;
 
     #[test]
     fn indices_match_the_tables() {
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn what_is_said_to_be_placed_alike_is() {
         let bounds = [0, 1, 255, 256, 257, 999, 1_000, 8_999, 9_000, 9_001, usize::MAX - 1];
-        for policy in list::tests::all() {
+        for policy in policies::tests::all() {
             for (devices, size) in machines().flat_map(|machine| bounds.map(|size| (machine, size)))
             {
                 let Some(sizes) = policy.valid_sizes(size) else {

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use device::engines::{libdeflate, lz4, zstd};
-use device::{Codec, Dialect, Dictionary, Engine, Level};
+use device::engines::BUILT_IN;
+use device::{Dialect, Dictionary, Engine, Level};
 use store::frame::{FrameVersion, Header};
 
 use crate::dictionary::Trial;
@@ -14,7 +14,7 @@ use crate::{Form, FormPolicy};
 /// The codecs with which values are stored without a dictionary, and samples on which forms are compared.
 pub struct Trials<'a> {
     form: FormPolicy,
-    engines: [Box<dyn Engine>; Codec::ALL.len()],
+    engines: [Box<dyn Engine>; BUILT_IN.len()],
     space: Vec<u8>,
     /// The samples on which dictionaries are trained.
     train: Vec<&'a [u8]>,
@@ -26,7 +26,7 @@ impl<'a> Trials<'a> {
     /// Divides samples, whose order must not matter: two thirds to train on, one third to measure. The contexts of the
     /// codecs take some hundred KiB.
     pub fn new(form: FormPolicy, samples: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let engines = [libdeflate::engine(), zstd::engine(), lz4::engine()];
+        let engines = BUILT_IN.map(|make| make());
         let (mut train, mut test) = (Vec::new(), Vec::new());
         for (index, sample) in samples.into_iter().enumerate() {
             if index % 3 == 0 { test.push(sample) } else { train.push(sample) }

@@ -16,7 +16,7 @@ use units::{ByteCount, Clock};
 use crate::access::{Access, Allowances, Origin, TENANT_MAX};
 use crate::backend::Backend;
 use crate::budget::{Budget, Permit};
-use crate::config::{ProtocolName, Services};
+use crate::config::{Config, Services};
 use crate::connection_table::ConnectionTable;
 use crate::counters::Counters;
 use crate::damaged::ExamineLimit;
@@ -47,8 +47,6 @@ pub(crate) struct WorkerContext {
     pub(crate) lane_held_bytes: Cell<u64>,
     /// The number of jobs of other processes in flight.
     pub(crate) jobs: Cell<usize>,
-    /// The limit of jobs of other processes in flight.
-    pub(crate) jobs_max: usize,
     /// The peers that send jobs to this process. A peer's index determines its tenant.
     pub(crate) peers: RefCell<Slab<()>>,
     /// The devices of the runtime, by their index in a path.
@@ -58,8 +56,9 @@ pub(crate) struct WorkerContext {
     /// The scheduler, if this process is one.
     pub(crate) scheduler: Option<Arc<Scheduler>>,
     pub(crate) limits: protocol::Limits,
-    /// The protocols that clients may speak.
-    pub(crate) protocol: ProtocolName,
+    /// The configuration with which the process started. A reload does not change it, so only keys that need a restart
+    /// are read here. It is a copy, so that reading a key takes one access to memory.
+    pub(crate) config: Config,
     pub(crate) requests_per_turn: usize,
     /// The time after which a silent client loses its connection; `None` for never.
     pub(crate) idle_timeout: Option<Duration>,
@@ -84,12 +83,6 @@ pub(crate) struct WorkerContext {
     /// The rules about clients.
     pub(crate) access: Arc<Access>,
     pub(crate) allowances: Allowances,
-    /// True if clients may list the items.
-    pub(crate) dump: bool,
-    /// True if clients may remove all items at once.
-    pub(crate) flush: bool,
-    /// True if clients may end the process.
-    pub(crate) shutdown_allowed: bool,
     /// The rate limit for examining the existing item after a failed `add`.
     pub(crate) examine_limit: ExamineLimit,
     pub(crate) shutdown: Shutdown,

@@ -346,7 +346,7 @@ impl Lane {
         let lane_max = (context.inflight_bytes_max.0 / LANE_SHARE).max(self.largest_bytes());
         let bytes = (request.input_bytes + request.output_bytes) as u64;
         // A lane may use at most as many jobs and bytes as are free, so that a few lanes cannot use all.
-        let jobs_left = context.jobs_max.saturating_sub(context.jobs.get());
+        let jobs_left = context.config.runtime.jobs_max.saturating_sub(context.jobs.get());
         let bytes_left = self.worker_bytes_max().saturating_sub(context.lane_held_bytes.get());
         let bytes_with_it = self.held_bytes.get().saturating_add(bytes);
         let fits = self.in_flight.len() < jobs_left && bytes_with_it <= bytes_left.min(lane_max);

@@ -3,7 +3,6 @@
 //! keys.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use policy::RawReason;
 use units::{Clock, Nanos};
@@ -54,10 +53,10 @@ impl StatsPages {
     }
 
     fn general(&self, stored: &[(String, String)]) -> Page {
-        let unix = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let unix_s = || units::unix_time().as_secs().to_string();
         // If a single clock decides when items expire, the page shows that clock.
         let store_time = stored.iter().find(|(name, _)| name == "time");
-        let time = store_time.map_or_else(|| unix().to_string(), |(_, time)| time.clone());
+        let time = store_time.map_or_else(unix_s, |(_, time)| time.clone());
         let Nanos(uptime_ns) = self.clock.now();
         let mut page = Page::new();
         let mut stat = |name: &str, value: String| page.push((name.to_owned(), value));

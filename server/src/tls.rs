@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use ::tls::{
     Application, Client, ClientAuth, ClientOptions, CredentialError, HandshakeFailure,
@@ -212,8 +212,7 @@ impl ExpiryWarning {
 }
 
 fn unix_s() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    i64::try_from(units::unix_time().as_secs()).unwrap_or(i64::MAX)
 }
 
 fn server_options(tls: &TlsConfig) -> Option<ServerOptions> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::Nanos;
 
@@ -37,6 +37,11 @@ impl Clock for SystemClock {
     fn now(&self) -> Nanos {
         Nanos::from(self.start.elapsed())
     }
+}
+
+/// Returns the time since the Unix epoch by the machine's clock, or zero if that clock is before the epoch.
+pub fn unix_time() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A clock that stands still until it is moved. Clones share the time.

@@ -12,7 +12,7 @@ pub mod quantity;
 pub mod random;
 pub mod zstd_frame;
 
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, SystemClock, unix_time};
 pub use codec::Codec;
 pub use dictionary_id::DictionaryId;
 pub use op::Op;

@@ -169,6 +169,7 @@ pub enum Codec {
     Unspecified = 0,
     Stored = 1,
     SameFilled = 2,
+    /// The codecs of units/src/codec.rs. A test writes these lines from that table (api/tests/generated.rs).
     Deflate = 3,
     Zstd = 4,
     Lz4 = 5,
@@ -1284,7 +1285,7 @@ pub mod store_server {
 pub struct RunRequest {
     #[prost(enumeration = "Op", tag = "1")]
     pub op: i32,
-    /// CODEC_DEFLATE, CODEC_ZSTD or CODEC_LZ4.
+    /// Any codec except CODEC_STORED and CODEC_SAME_FILLED.
     #[prost(enumeration = "Codec", tag = "2")]
     pub codec: i32,
     /// The stream stays within a window of 1 \<\< window_log2 bytes; 0 for the codec's own.

@@ -35,7 +35,7 @@
 //! |---|---|
 //! | 0 | the client's mark, returned with the answer |
 //! | 1, byte 0 | op: 1 compress, 2 decompress |
-//! | 1, byte 1 | codec: 1 deflate, 2 zstd, 3 lz4 |
+//! | 1, byte 1 | codec: its number in frames (docs/format.md) |
 //! | 1, byte 2 | window (log2 bytes), 255 none |
 //! | 1, byte 3 | level: 0 default, 1 fast, 2 high; 0 for decompress |
 //! | 1, byte 4 | class: 0 latency-critical, 1 batch |

@@ -119,10 +119,15 @@ struct FormSums {
 const PLAIN: usize = 0;
 const BEST: usize = 1;
 
-const CODEC_NAMES: [&str; Codec::ALL.len() + 1] = {
-    let [deflate, zstd, lz4] = Codec::NAMES;
-    [deflate, zstd, lz4, "dictionary"]
-};
+/// The codecs that are compared: those without a dictionary, and last the one with a dictionary.
+const CODEC_NAMES: [&str; Codec::ALL.len() + 1] = with_last(&Codec::NAMES, "dictionary");
+
+/// Returns the `N - 1` elements of `all`, followed by `last`.
+const fn with_last<T: Copy, const N: usize>(all: &[T], last: T) -> [T; N] {
+    let mut joined = [last; N];
+    joined.split_at_mut(N - 1).0.copy_from_slice(all);
+    joined
+}
 
 impl Sums {
     /// Combines each number with the same number of `other`.
@@ -362,8 +367,8 @@ fn row(value: &Value, forms: &Forms, slabs: &Slabs, has_cas: bool, uses_dictiona
     };
     let with_dictionary = forms.dictionary.as_ref().unwrap_or(&forms.plain);
     let best = if uses_dictionary { with_dictionary } else { &forms.plain };
-    let [deflate, zstd, lz4] = forms.codec_bytes;
-    let codec_bytes = [deflate, zstd, lz4, with_dictionary.stored_bytes];
+    let codec_bytes: [usize; CODEC_NAMES.len()] =
+        with_last(&forms.codec_bytes, with_dictionary.stored_bytes);
     Sums {
         items: 1.0,
         item_bytes: item_bytes as f64,
@@ -515,7 +520,7 @@ mod tests {
 
     fn forms(plain: usize, dictionary: Option<usize>) -> Forms {
         let dictionary = dictionary.map(measured);
-        Forms { plain: measured(plain), dictionary, codec_bytes: [plain; 3] }
+        Forms { plain: measured(plain), dictionary, codec_bytes: [plain; Codec::ALL.len()] }
     }
 
     /// Makes a reading of two classes with 1,000 items each. Values have 100 and 1,000 bytes, give or take a tenth.

@@ -122,7 +122,7 @@ mod tests {
 
     fn forms(compress_ns: f64) -> Forms {
         let plain = Measured { stored_bytes: 10, compress_ns, decompress_ns: 100.0 };
-        Forms { plain, dictionary: None, codec_bytes: [10; 3] }
+        Forms { plain, dictionary: None, codec_bytes: [10; device::Codec::ALL.len()] }
     }
 
     fn corrected(keys: &[&[u8]], added: AddedTime) -> (Vec<Forms>, Vec<usize>) {

@@ -15,7 +15,6 @@ mod snapshot;
 mod tests;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 
@@ -38,7 +37,7 @@ pub(crate) struct Admin {
 impl Admin {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
         let reloads = Reloads::default();
-        reloads.last_success_unix_s.add(unix_s() as u64);
+        reloads.last_success_unix_s.add(units::unix_time().as_secs());
         Self {
             config: RwLock::new(Arc::clone(&plan.config)),
             readiness: Readiness::new(
@@ -62,7 +61,7 @@ impl Admin {
         *self.config.write() = config;
         self.reloads.succeeded.up();
         self.reloads.last_success_unix_s.reset();
-        self.reloads.last_success_unix_s.add(unix_s() as u64);
+        self.reloads.last_success_unix_s.add(units::unix_time().as_secs());
     }
 
     /// Counts a reload that was refused.
@@ -87,8 +86,4 @@ struct Reloads {
     failed: Counter,
     /// The Unix time of the last successful reload or, before any, of the start (s).
     last_success_unix_s: Counter,
-}
-
-fn unix_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }

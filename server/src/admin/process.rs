@@ -6,7 +6,6 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::exposition::Exposition;
-use super::unix_s;
 
 /// Writes the `process_` families.
 pub(super) fn write(page: &mut Exposition, started_unix_s: f64) {
@@ -33,7 +32,7 @@ pub(super) fn write(page: &mut Exposition, started_unix_s: f64) {
 
 /// Returns the time at which this process started, or the current time if the start is unknown.
 pub(super) fn started_unix_s() -> f64 {
-    let now_s = unix_s();
+    let now_s = units::unix_time().as_secs_f64();
     let Some(stat) = Stat::read() else { return now_s };
     let started_boot_s = stat.start_ticks as f64 / clock_ticks_per_second() as f64;
     now_s - (clock_s(ClockId::Boottime) - started_boot_s).max(0.0)
@@ -87,7 +86,7 @@ mod tests {
     #[test]
     fn the_process_started_before_now() {
         let started = started_unix_s();
-        let now = unix_s();
+        let now = units::unix_time().as_secs_f64();
         assert!(started <= now && started > now - 86_400.0, "{started} {now}");
     }
 }

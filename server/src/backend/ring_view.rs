@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use units::limits::EXPTIME_RELATIVE_MAX_S;
 
@@ -84,8 +83,7 @@ impl Bound {
 
 #[cold]
 fn shorter(exptime_s: i32, most_s: u32) -> i32 {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    shorter_at(exptime_s, most_s, unix.as_secs())
+    shorter_at(exptime_s, most_s, units::unix_time().as_secs())
 }
 
 fn shorter_at(exptime_s: i32, most_s: u32, unix_s: u64) -> i32 {

@@ -1,11 +1,12 @@
-//! The table of configuration keys: the only place with their kinds, their ranges and whether a reload can
-//! change them. A test compares the table with the fields of [`super::Config`] and their comments.
+//! Configuration keys: the kinds of values, and how values are read and refused. Each section of `schema` has the table
+//! of its keys with their ranges. A test compares these tables with the fields of [`super::Config`].
 
 use policy::POLICIES;
 use toml::Value;
-use units::{ByteCount, Codec, NotAByteCount, limits};
+use units::{ByteCount, NotAByteCount};
 
 use super::address::{CompressionAddress, HostPort, StoreUrl};
+use super::schema::SECTIONS;
 use super::source::{NEW_SECTION, OLD_SECTION};
 
 /// One configuration key.
@@ -17,6 +18,8 @@ pub struct Key {
     pub change: Change,
     /// The values that the key accepts.
     pub kind: Kind,
+    /// The flag of `rebate serve` that sets the key, if it has one of its own.
+    pub flag: Option<&'static str>,
 }
 
 /// The action that is needed to change a key.
@@ -69,137 +72,12 @@ pub enum Kind {
     NumaNode,
 }
 
-/// Every key, in the order of the sections and of the fields of their structs.
-pub const KEYS: &[Key] = &[
-    restart("server.roles", Kind::Choices(ROLES)),
-    restart("server.listen", Kind::Addresses),
-    restart("server.grpc_listen", Kind::GrpcAddresses),
-    restart("server.lane_listen", Kind::Path),
-    restart("server.unix_socket", Kind::Path),
-    restart("server.unix_socket_mode", Kind::Mode),
-    restart("server.admin_listen", Kind::Address),
-    hot("server.admin_hosts", Kind::Hosts),
-    hot("server.ready_when", Kind::Choice(&["any", "most", "all"])),
-    restart("server.threads", Kind::Count(1, THREADS_MAX)),
-    hot("server.connections_max", Kind::Count(1, CONNECTIONS_MAX)),
-    restart("server.protocol", Kind::Choice(&["auto", "ascii", "binary"])),
-    restart("server.requests_per_turn", Kind::Count(1, TURN_REQUESTS_MAX)),
-    restart("server.backlog", Kind::Count(0, BACKLOG_MAX)),
-    hot("server.drain_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
-    restart("server.idle_timeout_s", Kind::Count(0, i32::MAX as i64)),
-    restart("server.memory_max", Kind::Bytes(ByteCount(0), MEMORY_MAX)),
-    restart("server.dump", Kind::Switch),
-    restart("server.watch", Kind::Switch),
-    restart("server.watcher_bytes", Kind::Bytes(WATCHER_BYTES_MIN, WATCHER_BYTES_MAX)),
-    restart("server.flush", Kind::Switch),
-    restart("server.shutdown", Kind::Switch),
-    restart("server.access_file", Kind::Path),
-    restart("server.token_file", Kind::Path),
-    restart("server.insecure", Kind::Switch),
-    // Only within a kind of store, see `diff_for_reload`.
-    hot("store.url", Kind::StoreUrl),
-    restart("store.memory", Kind::Bytes(ByteCount::kib(64), MEMORY_MAX)),
-    restart(
-        "store.item_bytes_max",
-        Kind::Bytes(limits::ITEM_BYTES_MAX_LOWEST, limits::ITEM_BYTES_MAX_HIGHEST),
-    ),
-    restart("store.evict", Kind::Switch),
-    restart("store.file", Kind::Path),
-    hot("store.save_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
-    hot("store.timeout_ms", Kind::Count(1, TIME_MS_MAX)),
-    hot("store.connect_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
-    hot("store.retry_min_ms", Kind::Count(1, TIME_MS_MAX)),
-    hot("store.retry_max_ms", Kind::Count(1, TIME_MS_MAX)),
-    restart("store.distribution", Kind::Choice(&["ketama", "ketama-weighted", "modula"])),
-    hot("store.lost_keys", Kind::Choice(&["error", "miss", "next"])),
-    hot("store.next_ttl_s", Kind::Count(1, NEXT_TTL_S_MAX)),
-    hot("store.eject_share_max", Kind::Share),
-    hot("store.eject_failures", Kind::Count(1, JOBS_MAX)),
-    hot("store.eject_slower", Kind::Count(0, SLOWER_MAX)),
-    hot("store.eject_latency_min_ms", Kind::Count(1, TIME_MS_MAX)),
-    hot("store.resolve_every_s", Kind::Count(1, RESOLVE_S_MAX)),
-    restart("store.resolver", Kind::Address),
-    restart("store.login_file", Kind::Path),
-    restart("store.login", Kind::Choice(&["text", "sasl"])),
-    hot("compress.mode", Kind::Choice(&["on", "off", "read-only"])),
-    hot("compress.codec", Kind::Choice(&CODECS)),
-    hot("compress.level", Kind::Choice(&["fast", "default", "high"])),
-    hot("compress.bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
-    hot("compress.saving_min", Kind::Share),
-    hot("compress.saving_min_spare", Kind::Share),
-    hot("compress.readable_by", Kind::Choices(&["iaa"])),
-    hot("compress.foreign", Kind::Choice(&["serve", "forbid"])),
-    hot("values.frame_version", Kind::Count(1, 2)),
-    hot("values.dictionaries", Kind::Switch),
-    restart("values.classes", Kind::Names),
-    restart("values.hot_share", Kind::Share),
-    restart("runtime.devices", Kind::Names),
-    restart("runtime.compression", Kind::CompressionAddresses),
-    restart("runtime.compression_login_file", Kind::Path),
-    restart("runtime.allow_virtual", Kind::Switch),
-    restart("runtime.policy", Kind::Choice(&POLICIES_AUTO)),
-    restart("runtime.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
-    restart("runtime.latency_max_us", Kind::Count(1, LATENCY_US_MAX)),
-    restart("runtime.fallback_compress", Kind::Choice(FALLBACKS)),
-    restart("runtime.fallback_decompress", Kind::Choice(FALLBACKS)),
-    restart("runtime.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
-    restart("runtime.workers", Kind::Count(0, THREADS_MAX)),
-    restart("runtime.job_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
-    restart("runtime.inflight_bytes_max", Kind::Bytes(limits::ITEM_BYTES_MAX_LOWEST, MEMORY_MAX)),
-    restart("runtime.jobs_max", Kind::Count(1, JOBS_MAX)),
-    restart("runtime.tenant_jobs_max", Kind::Count(1, JOBS_MAX)),
-    restart("runtime.waiting_max", Kind::Count(0, JOBS_MAX)),
-    restart("runtime.verify_every", Kind::Count(0, JOBS_MAX)),
-    restart("runtime.qpl_numa", Kind::NumaNode),
-    restart(
-        "runtime.qpl_transfer_bytes_max",
-        Kind::Bytes(ByteCount::kib(4), limits::ITEM_BYTES_MAX_HIGHEST),
-    ),
-    restart("runtime.qpl_queue_depth", Kind::Count(1, QPL_JOBS_MAX)),
-    restart("runtime.qpl_huffman", Kind::Choice(&["dynamic", "fixed"])),
-    restart("runtime.qpl_verify", Kind::Switch),
-    restart("scheduler.address", Kind::GrpcAddress),
-    restart("scheduler.login_file", Kind::Path),
-    restart("scheduler.instance", Kind::Name),
-    hot("scheduler.report_every_ms", Kind::Count(10, TIME_MS_MAX)),
-    restart("scheduler.history_s", Kind::Count(1, HISTORY_S_MAX)),
-    restart("scheduler.instances_max", Kind::Count(1, INSTANCES_MAX)),
-    restart("scheduler.history_bytes_max", Kind::Bytes(ByteCount::mib(1), MEMORY_MAX)),
-    hot("scheduler.parameters", Kind::Choice(&["static", "fitted"])),
-    hot("scheduler.policy", Kind::Choice(&POLICIES_OWN)),
-    hot("scheduler.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
-    hot("scheduler.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
-    restart("programs.listen", Kind::Addresses),
-    restart("programs.live_max", Kind::Count(1, JOBS_MAX)),
-    restart("programs.tenant_live_max", Kind::Count(1, JOBS_MAX)),
-    restart("programs.payload_bytes_max", Kind::Bytes(ByteCount::kib(1), PAYLOAD_MAX)),
-    restart("programs.overflow_max", Kind::Count(0, JOBS_MAX)),
-    restart("programs.due_us", Kind::Count(0, LATENCY_US_MAX)),
-    restart("tls.cert_file", Kind::Path),
-    restart("tls.key_file", Kind::Path),
-    restart("tls.ca_file", Kind::Path),
-    restart("tls.client_auth", Kind::Choice(&["none", "request", "require"])),
-    restart("tls.min_version", Kind::Choice(&["1.2", "1.3"])),
-    restart("tls.ciphers", Kind::Names),
-    restart("tls.handshake_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
-    restart("tls.handshakes_max", Kind::Count(1, HANDSHAKES_MAX)),
-    restart("tls.upstream_ca_file", Kind::Path),
-    restart("tls.upstream_cert_file", Kind::Path),
-    restart("tls.upstream_key_file", Kind::Path),
-    restart("tls.upstream_server_name", Kind::Name),
-];
+/// Returns every key, in the order of the sections and of the fields of their structs.
+pub fn keys() -> impl Iterator<Item = &'static Key> {
+    SECTIONS.into_iter().flatten()
+}
 
-const ROLES: &[&str] = &["all", "frontend", "compression", "store", "scheduler", "programs"];
-
-const FALLBACKS: &[&str] = &["prefer", "require", "forbid"];
-
-const CODECS: [&str; Codec::ALL.len() + 1] = with_first("auto", &Codec::NAMES);
-
-const POLICIES_AUTO: [&str; POLICIES.len() + 1] = with_first("auto", &policy_names());
-
-const POLICIES_OWN: [&str; POLICIES.len() + 1] = with_first("own", &policy_names());
-
-const fn policy_names() -> [&'static str; POLICIES.len()] {
+pub(super) const fn policy_names() -> [&'static str; POLICIES.len()] {
     let mut names = [""; POLICIES.len()];
     let mut at = 0;
     while at < names.len() {
@@ -210,7 +88,7 @@ const fn policy_names() -> [&'static str; POLICIES.len()] {
 }
 
 /// Returns `first`, followed by the `N - 1` elements of `names`.
-const fn with_first<const N: usize>(
+pub(super) const fn with_first<const N: usize>(
     first: &'static str,
     names: &[&'static str],
 ) -> [&'static str; N] {
@@ -219,18 +97,23 @@ const fn with_first<const N: usize>(
     all
 }
 
-const fn hot(name: &'static str, kind: Kind) -> Key {
-    Key { name, change: Change::Hot, kind }
+pub(super) const fn hot(name: &'static str, kind: Kind) -> Key {
+    Key { name, change: Change::Hot, kind, flag: None }
 }
 
-const fn restart(name: &'static str, kind: Kind) -> Key {
-    Key { name, change: Change::Restart, kind }
+pub(super) const fn restart(name: &'static str, kind: Kind) -> Key {
+    Key { name, change: Change::Restart, kind, flag: None }
 }
 
 impl Key {
+    /// Returns the key with a flag of its own.
+    pub(super) const fn flag(self, flag: &'static str) -> Self {
+        Self { flag: Some(flag), ..self }
+    }
+
     /// Returns the key of this name.
     pub fn named(name: &str) -> Option<&'static Key> {
-        KEYS.iter().find(|key| key.name == name)
+        keys().find(|key| key.name == name)
     }
 
     /// Returns the key whose name is most similar to `name`, or `None` if no name is similar.
@@ -240,7 +123,7 @@ impl Key {
             let whole = strsim::normalized_damerau_levenshtein(name, key.name);
             whole.max(strsim::normalized_damerau_levenshtein(field, key.field()) - SECTION_MALUS)
         };
-        let best = KEYS.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+        let best = keys().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
         (likeness(best) >= LIKENESS_MIN).then_some(best)
     }
 
@@ -425,45 +308,17 @@ fn share(value: &Value) -> Option<f64> {
 }
 
 /// The maximum number of worker threads. memcached warns above 64, because more event loops only contend.
-const THREADS_MAX: i64 = 64;
-/// The maximum number of connections. In practice, the system's limit on open files is reached first.
-const CONNECTIONS_MAX: i64 = i32::MAX as i64;
-/// The maximum number of commands in one turn. Clients do not pipeline more.
-const TURN_REQUESTS_MAX: i64 = 1_000_000;
-/// The longest accept queue (connections). The kernel stores the length as a signed 32-bit integer.
-const BACKLOG_MAX: i64 = i32::MAX as i64;
+pub(super) const THREADS_MAX: i64 = 64;
 /// The maximum number of jobs. Each job holds buffers, so memory runs out before this number.
-const JOBS_MAX: i64 = 1_000_000;
-/// The maximum number of QPL jobs per worker thread. A job structure takes up to 831 kB.
-const QPL_JOBS_MAX: i64 = 1_024;
+pub(super) const JOBS_MAX: i64 = 1_000_000;
 /// The longest time: one day (ms). A longer time is taken for a mistyped unit.
-const TIME_MS_MAX: i64 = 86_400_000;
-/// The most that `store.eject_slower` can be. A server that is slower than this has timed out before.
-const SLOWER_MAX: i64 = 100_000;
-/// The longest interval between two lookups of the ring's names: one day (s).
-const RESOLVE_S_MAX: i64 = 86_400;
-/// The longest life of items on the next server (s). memcached takes longer ones for dates.
-const NEXT_TTL_S_MAX: i64 = limits::EXPTIME_RELATIVE_MAX_S as i64;
+pub(super) const TIME_MS_MAX: i64 = 86_400_000;
 /// The highest latency limit of a job: one minute (us).
-const LATENCY_US_MAX: i64 = 60_000_000;
+pub(super) const LATENCY_US_MAX: i64 = 60_000_000;
 /// The longest name (bytes). Names appear in every metric.
 const NAME_BYTES_MAX: usize = 128;
-/// The longest history: one day (s).
-const HISTORY_S_MAX: i64 = 86_400;
-/// The maximum number of instances that report to a scheduler.
-const INSTANCES_MAX: i64 = 65_536;
-/// The smallest buffer of a watcher. Several of the longest lines fit.
-const WATCHER_BYTES_MIN: ByteCount = ByteCount::kib(4);
-/// The largest buffer of a watcher. There may be twenty of them.
-const WATCHER_BYTES_MAX: ByteCount = ByteCount::mib(64);
 /// The largest memory limit: 64 TiB. A larger number is taken for a mistyped unit.
-const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
-
-/// The maximum number of handshakes under way at a listener. Each has a file descriptor and some KiB of memory.
-const HANDSHAKES_MAX: i64 = 65_536;
-
-/// The largest payload. Processing a document takes up to forty times its size in memory.
-const PAYLOAD_MAX: ByteCount = ByteCount::mib(64);
+pub(super) const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
 
 /// The amount by which the likeness of a field's name counts less than the likeness of the whole key.
 const SECTION_MALUS: f64 = 0.1;

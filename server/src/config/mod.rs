@@ -1,6 +1,6 @@
-//! The configuration. `schema` has the structs, `keys` the table of keys with their ranges, and `source` the
-//! sources of values: defaults, then the file, the environment and the flags. Unknown keys, wrong types and
-//! values out of range are all reported together, so that later code can rely on a valid [`Config`].
+//! The configuration. `schema` has the structs and the tables of keys with their ranges, `keys` the kinds of keys, and
+//! `source` the sources of values: defaults, then the file, the environment and the flags. Unknown keys, wrong types
+//! and values out of range are all reported together, so that later code can rely on a valid [`Config`].
 //! `convert` turns it into the types of the lower crates.
 
 mod address;
@@ -20,7 +20,7 @@ pub use address::{
     split_tls,
 };
 pub use error::{ConfigError, Origin};
-pub use keys::{Change, KEYS, Key, Kind};
+pub use keys::{Change, Key, Kind, keys};
 pub use print::{print, print_values};
 pub use reload::diff_for_reload;
 pub use schema::*;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use toml::Value;
 
-use super::keys::{Change, KEYS, Key, Kind};
+use super::keys::{Change, Key, Kind, keys};
 use super::{Config, Loaded, lookup, to_table};
 
 /// Returns the configuration as TOML. Each key has a comment with its origin and `hot` or `restart`.
@@ -22,7 +22,7 @@ fn render(config: &Config, comment: impl Fn(&Key) -> String) -> String {
     let table = to_table(config).unwrap_or_default();
     let mut text = String::new();
     let mut section = "";
-    for key in KEYS {
+    for key in keys() {
         if key.section() != section {
             let gap = if section.is_empty() { "" } else { "\n" };
             section = key.section();

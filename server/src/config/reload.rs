@@ -1,7 +1,7 @@
 //! Computes the keys that a reload changes. A reload that includes a key that needs a restart is refused as a
 //! whole, so that the running configuration always equals one that the operator wrote.
 
-use super::keys::{Change, KEYS};
+use super::keys::{Change, keys};
 use super::{Config, StoreUrl, lookup, to_table};
 
 /// Returns the keys that differ and can change now. If any key needs a restart, returns the keys that need one as an
@@ -19,7 +19,7 @@ pub fn diff_for_reload(old: &Config, new: &Config) -> Result<Vec<&'static str>, 
         return Err(vec!["store.url (to another kind of store)"]);
     }
     let (old, new) = (to_table(old).unwrap_or_default(), to_table(new).unwrap_or_default());
-    let changed = KEYS.iter().filter(|key| lookup(&old, key) != lookup(&new, key));
+    let changed = keys().filter(|key| lookup(&old, key) != lookup(&new, key));
     let (hot, restart): (Vec<_>, Vec<_>) = changed.partition(|key| key.change == Change::Hot);
     if restart.is_empty() {
         Ok(hot.into_iter().map(|key| key.name).collect())

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::error::{ConfigError, Origin};
-use super::keys::{Change, KEYS, Key, Kind};
+use super::keys::{Key, Kind, keys, restart};
 use super::schema::Config;
 use super::{to_table, validate};
 
@@ -153,7 +153,7 @@ fn from_file(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<Setting> {
             errors.push(unknown(&section, place(line)));
             continue;
         };
-        let is_known = section == OLD_SECTION || KEYS.iter().any(|key| key.section() == section);
+        let is_known = section == OLD_SECTION || keys().any(|key| key.section() == section);
         if !is_known && fields.is_empty() {
             errors.push(unknown(&section, place(line)));
         }
@@ -189,7 +189,7 @@ fn from_environment(
             }
             // Other names are ignored: Kubernetes sets REBATE_PORT and others for a service named rebate.
             None => {
-                let meant = KEYS.iter().find(|key| key.name.replace('.', "_") == rest);
+                let meant = keys().find(|key| key.name.replace('.', "_") == rest);
                 if let Some(key) = meant {
                     let hint = variable_of(key);
                     let problem = format!("sets nothing; did you mean {hint}?");
@@ -331,8 +331,7 @@ pub(super) const OLD_SECTION: &str = "traces";
 pub(super) const NEW_SECTION: &str = "programs";
 
 /// A switch that `store.distribution` has replaced. It is still accepted in this version, with a warning.
-const KETAMA_WEIGHTED: Key =
-    Key { name: "store.ketama_weighted", change: Change::Restart, kind: Kind::Switch };
+const KETAMA_WEIGHTED: Key = restart("store.ketama_weighted", Kind::Switch);
 
 /// The keys that are gone, and what to write instead.
 const REMOVED: [(&str, &str); 2] =

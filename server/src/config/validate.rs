@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::error::{ConfigError, Origin};
-use super::keys::KEYS;
+use super::keys::keys;
 use super::{
     ClientAuthWord, Config, HostPort, LoginScheme, Services, StoreUrl, lookup, split_tls, to_table,
 };
@@ -17,7 +17,7 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
         Ok(table) => table,
         Err(error) => return vec![error],
     };
-    let out_of_range = KEYS.iter().filter_map(|key| {
+    let out_of_range = keys().filter_map(|key| {
         let problem = key.check(lookup(&table, key)?).err()?;
         Some(ConfigError::new(Some(key.name), Origin::Default, &problem))
     });

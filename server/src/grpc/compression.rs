@@ -159,7 +159,7 @@ struct JobPermit(Rc<WorkerContext>);
 
 impl JobPermit {
     fn take(context: &Rc<WorkerContext>) -> Result<Self, Status> {
-        let (jobs, max) = (context.jobs.get(), context.jobs_max);
+        let (jobs, max) = (context.jobs.get(), context.config.runtime.jobs_max);
         if jobs >= max {
             return Err(Status::resource_exhausted(format!(
                 "this worker has {jobs} jobs under way and may have {max} (runtime.jobs_max)"

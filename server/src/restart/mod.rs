@@ -10,7 +10,7 @@ mod save;
 mod tests;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use store::embedded::snapshot::{
     About, Moment, Restored, RestoredItems, SectionKind, SnapshotError,
@@ -145,7 +145,7 @@ pub(crate) fn open(
         Err((outcome, reason)) => {
             report_empty(config, outcome, &reason);
             let store = Embedded::new(options);
-            store.begin_versions_after(unix_s() << VERSIONS_PER_S_LOG2);
+            store.begin_versions_after(units::unix_time().as_secs() << VERSIONS_PER_S_LOG2);
             (store, Restart { outcome, reason, took, ..Restart::default() })
         }
     };
@@ -189,7 +189,7 @@ fn load(
 fn report_loaded(config: &StoreConfig, restored: &Restored, took: Duration) {
     let RestoredItems { loaded, expired, evicted, skipped } = restored.items;
     let path = config.file.as_deref().unwrap_or("".as_ref()).display();
-    let age_s = unix_s().saturating_sub(restored.created_unix_s);
+    let age_s = units::unix_time().as_secs().saturating_sub(restored.created_unix_s);
     let software = restored.about.software.escape_default();
     tracing::info!(
         "loaded {loaded} items from {path} in {:.1} s, saved {age_s} s ago by {software}; {expired} had expired, \
@@ -227,11 +227,7 @@ fn about(config: &StoreConfig) -> About {
 }
 
 fn moment(time: &CoarseClock) -> Moment {
-    Moment { now_s: time.now_s(), unix_s: unix_s() }
-}
-
-fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+    Moment { now_s: time.now_s(), unix_s: units::unix_time().as_secs() }
 }
 
 /// The section with the dictionaries that the items need.

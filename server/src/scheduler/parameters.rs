@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use api::v1::PolicyParameters;
-use policy::list::BOUNDED_OFFLOAD;
 use policy::scheduling::{Decision, Scheduling};
-use policy::{FittedOffload, NamedPolicy, Offload, POLICIES, Policy};
+use policy::{BOUNDED_OFFLOAD, FittedOffload, NamedPolicy, Offload, POLICIES, Policy};
 use units::{ByteCount, Op, limits};
 
 use crate::config::{

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use api::LoginFile;
 use api::tonic::transport::Channel;
@@ -322,8 +322,7 @@ fn role(config: &Config) -> String {
 
 /// Returns a number that is different for each start of a process on a machine.
 fn epoch() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(units::unix_time().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The exponential backoff between attempts.

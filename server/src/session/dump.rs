@@ -59,7 +59,7 @@ impl Session {
         if class >= CLASSES {
             return self.out.text().extend_from_slice(b"CLIENT_ERROR Illegal slab id\r\n");
         }
-        if !self.context.dump {
+        if !self.context.config.server.dump {
             let line = b"CLIENT_ERROR stats cachedump not allowed\r\n";
             return self.out.text().extend_from_slice(line);
         }
@@ -83,7 +83,7 @@ impl Session {
             self.out.text().extend_from_slice(b"BADCLASS invalid class id\r\n");
             return true;
         };
-        if !self.context.dump {
+        if !self.context.config.server.dump {
             let _ = write!(self.out.text(), "ERROR {name} not allowed\r\n");
             return true;
         }

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use protocol::command::{MetaSet, StoreVerb};
@@ -281,8 +280,7 @@ struct Old {
 /// expires. 0 means never, and a negative number means expired. Numbers above thirty days are Unix times, as in
 /// memcached.
 pub(super) fn reported_ttl_s(exptime_s: i32) -> Option<u32> {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    ttl_at(exptime_s, unix.as_secs())
+    ttl_at(exptime_s, units::unix_time().as_secs())
 }
 
 fn ttl_at(exptime_s: i32, unix_s: u64) -> Option<u32> {

@@ -50,7 +50,7 @@ impl Session {
     }
 
     async fn flush_all(&mut self, delay_s: i32, noreply: bool) {
-        if !self.context.flush {
+        if !self.context.config.server.flush {
             self.context.counters.commands.cmd_flush.up();
             if !noreply {
                 self.out.text().extend_from_slice(b"CLIENT_ERROR flush_all not allowed\r\n");
@@ -132,7 +132,7 @@ impl Session {
     /// Ends the process as SIGTERM does, if clients may do this.
     fn shut_down(&mut self, mut arguments: Tokens<'_>) {
         let line: &[u8] = match (arguments.next(), arguments.next()) {
-            _ if !self.context.shutdown_allowed => b"ERROR: shutdown not enabled\r\n",
+            _ if !self.context.config.server.shutdown => b"ERROR: shutdown not enabled\r\n",
             (None | Some(b"graceful"), None) => {
                 self.closing = true;
                 self.close_reason = CloseReason::Shutdown;

@@ -309,7 +309,7 @@ impl Session {
         }
         match command {
             Command::Arithmetic(arithmetic) => self.count_packet(head, &arithmetic).await,
-            Command::Flush { .. } if !self.context.flush => {
+            Command::Flush { .. } if !self.context.config.server.flush => {
                 self.context.counters.commands.cmd_flush.up();
                 reply::refused(self.out.text(), head, Status::AuthFailure);
             }

@@ -17,7 +17,8 @@ impl Session {
         let commands = &self.context.counters.commands;
         // Clients that log in as in memcached's text protocol can do so only there.
         let is_text_only = self.client.as_ref().is_some_and(|client| client.is_text_only());
-        let served = if is_text_only { ProtocolName::Ascii } else { self.context.protocol };
+        let served =
+            if is_text_only { ProtocolName::Ascii } else { self.context.config.server.protocol };
         match (served, self.protocol) {
             (ProtocolName::Ascii, Speaks::Binary) => {
                 commands.refused_binary.up();

@@ -1,7 +1,6 @@
 //! The lines of watchers, in memcached's form.
 
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use protocol::key::uri_encode;
 use store::embedded::Evicted;
@@ -32,7 +31,7 @@ pub(crate) struct ConnectionEvent<'a> {
 
 /// Appends the time and the number of an event.
 pub(super) fn begin(out: &mut Vec<u8>, number: u64) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = units::unix_time();
     // memcached writes the microseconds without leading zeros, so that they are no fraction of the second.
     write(out, format_args!("ts={}.{:06} gid={number} ", now.as_secs(), now.subsec_micros()));
 }

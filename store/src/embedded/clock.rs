@@ -1,9 +1,8 @@
 //! The clock of items' expiry times.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use units::{Clock, Nanos};
+use units::{Clock, Nanos, unix_time};
 
 use super::expiry;
 
@@ -17,8 +16,7 @@ pub struct CoarseClock {
 impl CoarseClock {
     /// Starts the clock. The date of its zero is computed from the system's clock.
     pub fn start(clock: Arc<dyn Clock>) -> Self {
-        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        Self { clock, started_unix_s: unix_s.saturating_sub(OFFSET_S) }
+        Self { clock, started_unix_s: unix_time().as_secs().saturating_sub(OFFSET_S) }
     }
 
     /// Returns the seconds since the clock's zero.

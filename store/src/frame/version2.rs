@@ -156,9 +156,9 @@ fn fits(encoding: Encoding, original_bytes: u32, payload: &[u8]) -> bool {
                 && ZstdFrame::parse(payload)
                     .is_some_and(|frame| frame.content_bytes.is_none_or(states))
         }
-        Encoding::Compressed(Codec::Deflate | Codec::Lz4) => is_shorter,
         // Its frames have another layout.
         Encoding::Compressed(Codec::ZstdDictionary) => false,
+        Encoding::Compressed(_) => is_shorter,
     }
 }
 

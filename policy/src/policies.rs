@@ -1,16 +1,30 @@
-//! The list of the policies that a configuration or a scheduler can name. A new policy needs a file and an entry here.
+//! The policies that a configuration or a scheduler can name. A new policy needs a file, and here its module and its
+//! entry in the list.
 //! The valid values of keys, `--help`, the wire format and the tests of all policies read this list.
 //! [`crate::FittedOffload`] is not on it, because its sizes come from a scheduler.
+
+mod batch;
+mod bounded_offload;
+mod latency_critical;
+mod least_host_cycles;
+mod least_latency;
+mod software;
+mod threshold;
 
 use std::fmt;
 use std::sync::Arc;
 
 use units::Nanos;
 
-use crate::{
-    AlwaysSoftware, AsyncOffload, Batch, BoundedInline, BoundedOffload, LatencyCritical,
-    LeastHostCycles, LeastLatency, Policy, SyncOffload,
-};
+pub use batch::Batch;
+pub use bounded_offload::BoundedOffload;
+pub use latency_critical::LatencyCritical;
+pub use least_host_cycles::LeastHostCycles;
+pub use least_latency::LeastLatency;
+pub use software::AlwaysSoftware;
+pub use threshold::{AsyncOffload, BoundedInline, SyncOffload};
+
+use crate::Policy;
 
 /// The configured parameters of policies.
 #[derive(Clone, Copy, Debug)]
