@@ -626,7 +626,7 @@ fn calls_leave_the_right_to_refill_a_stale_item() {
             };
             assert_eq!(&found.value[..], b"hi");
             // The answer comes after the right was given back.
-            assert_eq!(client.ask(b"mg a v").text(), "VA 2 W X\r\nhi\r\n", "{is_multi}");
+            assert_eq!(client.ask(b"mg a v").text(), "VA 2 X W\r\nhi\r\n", "{is_multi}");
         }
     });
 }

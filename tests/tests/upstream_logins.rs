@@ -354,9 +354,9 @@ fn a_memcached_with_sasl_takes_meta_commands_that_packets_can_express() {
         ("ma n D3 v", "VA 1\r\n8\r\n"),
         ("ma n MD D9 v C0", "VA 1\r\n0\r\n"),
         ("ma n C1", "EX\r\n"),
-        ("ms YSBi 1 b\r\n1", "HD b\r\n"),
-        ("mg YSBi b v k", "VA 1 b kYSBi\r\n1\r\n"),
-        ("md YSBi b", "HD b\r\n"),
+        ("ms YSBi 1 b\r\n1", "HD\r\n"),
+        ("mg YSBi b v k", "VA 1 kYSBi b\r\n1\r\n"),
+        ("md YSBi b", "HD\r\n"),
     ] {
         assert_eq!(client.ask(command.as_bytes()).text(), answer, "{command}");
     }
@@ -459,19 +459,19 @@ fn a_damaged_value_is_removed_behind_sasl() {
     let mut store = Packets::connect(memcached.addr());
     assert_eq!(store.status(0x21, 0, [b"", b"PLAIN", b"\0web@localhost\0right-secret"]), 0);
     // The second key is one that no text line can hold.
-    for (key, get, miss) in [("k", "get k", "END\r\n"), ("a b", "mg YSBi b v", "EN b\r\n")] {
+    for (key, get, miss) in [("k", "get k", "END\r\n"), ("a b", "mg YSBi b v", "EN\r\n")] {
         let value = rebate_tests::payload::text(5_000);
         let set = format!("ms YSBi {} b\r\n", value.len());
         let set = if key == "k" { format!("set k 0 0 {}\r\n", value.len()) } else { set };
         client.send(&[set.as_bytes(), &value, b"\r\n"].concat()).expect("it is sent");
-        assert!(client.read_line().is_some_and(|line| ["STORED", "HD b"].contains(&&line[..])));
+        assert!(client.read_line().is_some_and(|line| ["STORED", "HD"].contains(&&line[..])));
         let (status, _, mut frame) = store.ask(0, 0, [b"", key.as_bytes(), b""]);
         assert!(status == 0 && frame[4..].starts_with(b"\xfbRb"), "it is compressed");
         let middle = frame.len() / 2;
         frame[middle] ^= 0x55;
         assert_eq!(store.status(1, 0, [&[0; 8], key.as_bytes(), &frame[4..]]), 0);
         let answer = client.ask(get.as_bytes()).text();
-        assert!([miss, "EN\r\n"].contains(&&answer[..]), "{answer}");
+        assert_eq!(answer, miss);
         assert_eq!(store.status(0, 0, [b"", key.as_bytes(), b""]), 1, "{key}");
     }
     assert_eq!(frontend.metric("rebate_unreadable_deleted_total"), 2.0);

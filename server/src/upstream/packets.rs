@@ -637,6 +637,11 @@ mod tests {
                 vec![answer(GET, 0, 0, [hit[0], b"", hit[2]], 9), answer(NOOP, 0, 1, none, 0)],
                 "VA 5 f7 c9\r\nvalue\r\nMN\r\n",
             ),
+            (
+                "mg YSBi b k v\r\n",
+                vec![answer(GET, 0, 0, [hit[0], b"", hit[2]], 9)],
+                "VA 5 f7 c9 b\r\nvalue\r\n",
+            ),
             ("mg k T9 v\r\n", vec![answer(GAT, NOT_FOUND, 0, [b"", b"", b"Not"], 0)], "EN\r\n"),
             ("mg k f T9\r\n", vec![answer(TOUCH, 0, 0, [hit[0], b"", b""], 9)], "HD f7 c9\r\n"),
             ("ms k 1 s\r\nv\r\n", vec![answer(SET, 0, 0, none, 3)], "HD c3 s1\r\n"),

@@ -25,10 +25,15 @@ pub(super) struct MetaPacket<'l> {
 /// How the answer to such a packet is written as a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MetaForm {
-    /// The item with its value, its client flags and its CAS.
-    Item,
+    /// The item with its value, its client flags and its CAS. A packet does not tell whether the item's key was sent in
+    /// base64, so the line repeats this of the command.
+    Item {
+        is_base64: bool,
+    },
     /// The same without the value, which the packet does not have either.
-    Touched,
+    Touched {
+        is_base64: bool,
+    },
     /// Whether something was changed: what other statuses than success mean, and the size to tell.
     Changed {
         others: Others,
@@ -136,11 +141,12 @@ impl<'l> MetaPacket<'l> {
 type Said = (u8, SmallVec<[u8; 20]>, u64, MetaForm);
 
 fn get(flags: &Flags) -> Said {
+    let is_base64 = flags.is_base64;
     let (opcode, form) = match (flags.exptime, flags.with_value) {
         // There is no packet that asks for an item without its value.
-        (None, _) => (GET, MetaForm::Item),
-        (Some(_), true) => (GAT, MetaForm::Item),
-        (Some(_), false) => (TOUCH, MetaForm::Touched),
+        (None, _) => (GET, MetaForm::Item { is_base64 }),
+        (Some(_), true) => (GAT, MetaForm::Item { is_base64 }),
+        (Some(_), false) => (TOUCH, MetaForm::Touched { is_base64 }),
     };
     let extras = flags.exptime.map(u32::to_be_bytes);
     (opcode, extras.into_iter().flatten().collect(), 0, form)
@@ -182,7 +188,7 @@ fn count(flags: &Flags) -> Option<Said> {
 impl MetaForm {
     /// Returns whether the answer has a value that passes through.
     pub(super) const fn has_value(self) -> bool {
-        matches!(self, MetaForm::Item)
+        matches!(self, MetaForm::Item { .. })
     }
 
     /// Writes the line for an answer. `value` is that of an answer whose value does not pass through, and
@@ -197,10 +203,15 @@ impl MetaForm {
     ) -> io::Result<()> {
         let client_flags = || extras.first_chunk().map_or(0, |flags| u32::from_be_bytes(*flags));
         let cas = header.cas;
+        let base64 = |is_base64| if is_base64 { " b" } else { "" };
         let line = match (self, header.status) {
-            (MetaForm::Item, 0) => format!("VA {value_bytes} f{} c{cas}", client_flags()),
-            (MetaForm::Touched, 0) => format!("HD f{} c{cas}", client_flags()),
-            (MetaForm::Item | MetaForm::Touched, NOT_FOUND) => "EN".to_owned(),
+            (MetaForm::Item { is_base64 }, 0) => {
+                format!("VA {value_bytes} f{} c{cas}{}", client_flags(), base64(is_base64))
+            }
+            (MetaForm::Touched { is_base64 }, 0) => {
+                format!("HD f{} c{cas}{}", client_flags(), base64(is_base64))
+            }
+            (MetaForm::Item { .. } | MetaForm::Touched { .. }, NOT_FOUND) => "EN".to_owned(),
             (MetaForm::Changed { size: None, .. }, 0) => format!("HD c{cas}"),
             (MetaForm::Changed { size: Some(size), .. }, 0) => format!("HD c{cas} s{size}"),
             (MetaForm::Changed { others, .. }, status)
