@@ -137,10 +137,11 @@ impl Session {
             (None | Some(b"graceful"), None) => {
                 self.closing = true;
                 self.close_reason = CloseReason::Shutdown;
-                match begin_to_end() {
-                    Ok(()) => return,
-                    Err(_) => b"SERVER_ERROR the signal could not be sent\r\n",
+                // An operator's signal may have come first.
+                if self.context.is_draining() || begin_to_end().is_ok() {
+                    return;
                 }
+                b"SERVER_ERROR the signal could not be sent\r\n"
             }
             _ => b"CLIENT_ERROR invalid shutdown mode\r\n",
         };
