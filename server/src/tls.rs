@@ -181,7 +181,8 @@ impl Tls {
     }
 }
 
-/// Counts and logs whether the certificates of `whose` were loaded again. `counters` are those of successes and failures.
+/// Counts and logs whether the certificates of `whose` were loaded again. `counters` are those of successes and of
+/// failures.
 fn report_reload(
     whose: &str,
     counters: (&counters::Counter, &counters::Counter),

@@ -72,8 +72,8 @@ impl Attempt<'_> {
 /// The number of hosts that are told apart. Each takes 1 KiB.
 const HOSTS: usize = 512;
 
-/// The number of users of one host that are told apart. A client that guesses the passwords of a few users locks out few
-/// others of its host.
+/// The number of users of one host that are told apart. A client that guesses the passwords of a few users locks out
+/// few others of its host.
 const USER_SLOTS: usize = 128;
 
 /// The time that a failed attempt costs (ns): a pair may fail five times a second for long.

@@ -1,7 +1,7 @@
 //! The binary protocol, for servers that accept nothing else, as memcached with SASL does. Links compose text and read
 //! text; this module makes packets of what they compose, and text of the packets that come back. Values pass through
-//! and are not gathered. Commands that the protocol does not have (most flags of meta commands) are answered by an error,
-//! in their turn. The module has no socket.
+//! and are not gathered. Commands that the protocol does not have (most flags of meta commands) are answered by an
+//! error, in their turn. The module has no socket.
 
 mod meta;
 
