@@ -13,7 +13,8 @@ import sys
 from harness import ROOT, SCRATCH, fail
 
 RIVALS = ROOT / "bench" / "rivals" / "thrift"
-ROOM = SCRATCH / "thrift"
+# A folder for each benchmark, because several may run at once.
+ROOM = SCRATCH / "thrift" / pathlib.Path(sys.argv[0]).stem
 SERVICES = ["memcached", "post_storage", "unique_id"]
 
 

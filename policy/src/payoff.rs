@@ -15,6 +15,8 @@ pub struct Fullness {
     evictions: u64,
     /// The bytes of items with which the store last evicted some, or none if it never did.
     full_bytes: Option<u64>,
+    /// The bytes of items at the last call.
+    last_bytes: u64,
 }
 
 impl Fullness {
@@ -22,8 +24,10 @@ impl Fullness {
     /// evicted this many items since its start.
     pub fn has_spare(&mut self, bytes: u64, limit_bytes: u64, evictions: u64) -> bool {
         if evictions > self.evictions {
-            (self.evictions, self.full_bytes) = (evictions, Some(bytes));
+            // The store may have been flushed after the evictions. It was about as full at the last call.
+            (self.evictions, self.full_bytes) = (evictions, Some(bytes.max(self.last_bytes)));
         }
+        self.last_bytes = bytes;
         // A store that replaces many items is full with fewer bytes of items than its limit.
         let full_bytes = self.full_bytes.unwrap_or(limit_bytes);
         bytes < full_bytes / SPARE_BELOW.1 * SPARE_BELOW.0
@@ -64,5 +68,14 @@ mod tests {
         assert!(!fullness.has_spare(590, 1_000, 7), "an item less makes no room");
         assert!(fullness.has_spare(440, 1_000, 7));
         assert!(!fullness.has_spare(440, 1_000, 8));
+    }
+
+    #[test]
+    fn a_flush_of_a_store_that_evicts_makes_room() {
+        let mut fullness = Fullness::default();
+        assert!(!fullness.has_spare(1_000, 1_000, 7));
+        assert!(fullness.has_spare(0, 1_000, 9), "it evicted two items and was flushed");
+        assert!(fullness.has_spare(700, 1_000, 9), "it was full with 1,000 bytes");
+        assert!(!fullness.has_spare(760, 1_000, 9));
     }
 }

@@ -94,7 +94,7 @@ impl<'a> MetaKey<'a> {
     }
 
     /// Decodes the key in the base64 `text`. Returns none if memcached cannot decode it.
-    pub(crate) fn from_base64(text: Key<'_>) -> Option<Self> {
+    pub fn from_base64(text: Key<'_>) -> Option<Self> {
         base64::decode(&text).map(|bytes| Self { bytes: Cow::Owned(bytes), binary: true })
     }
 

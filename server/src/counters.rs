@@ -349,10 +349,14 @@ counters! {
         failed_closed,
         /// Handshakes that failed for any other reason.
         failed_other,
-        /// Times that certificates were loaded again.
+        /// Times that the certificates of the listeners were loaded again.
         reloads,
-        /// Times that certificates could not be loaded again, so that the old ones stayed.
+        /// Times that these could not be loaded again, so that the old ones stayed.
         reloads_failed,
+        /// Times that the certificates of connections to other servers were loaded again.
+        reloads_upstream,
+        /// Times that these could not be loaded again, so that the old ones stayed.
+        reloads_upstream_failed,
     }
 }
 

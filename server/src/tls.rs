@@ -72,26 +72,31 @@ impl Tls {
         self.server.as_ref().map(|_| self.loaded.lock().elapsed())
     }
 
-    /// Loads all files again, for new connections. Counts and logs the result.
+    /// Loads all files again, for new connections. Counts and logs the results: the files of the listeners and those
+    /// of the connections to other servers are taken over independently.
     ///
     /// # Errors
-    /// Describes the first file that cannot be used. The credentials that it belongs to stay in use.
+    /// Describes the first file of either that cannot be used. The credentials that it belongs to stay in use.
     pub(crate) fn reload(&self) -> Result<(), String> {
-        let server = self.server.as_ref().map_or(Ok(()), ::tls::Server::reload);
-        let client = self.client.as_ref().map_or(Ok(()), |client| client.reload());
-        match server.and(client) {
-            Ok(()) => {
-                self.counters.reloads.up();
-                *self.loaded.lock() = Instant::now();
-                tracing::info!("certificates loaded again");
-                Ok(())
-            }
-            Err(error) => {
-                self.counters.reloads_failed.up();
-                tracing::warn!("certificates not loaded again, the old ones stay: {error}");
-                Err(error.to_string())
-            }
+        let problems = [self.reload_listeners(), self.reload_upstream()];
+        let problems: Vec<String> = problems.into_iter().filter_map(Result::err).collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+
+    fn reload_listeners(&self) -> Result<(), String> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let result = server.reload();
+        if result.is_ok() {
+            *self.loaded.lock() = Instant::now();
         }
+        let counters = (&self.counters.reloads, &self.counters.reloads_failed);
+        report_reload("listeners", counters, result)
+    }
+
+    fn reload_upstream(&self) -> Result<(), String> {
+        let Some(client) = &self.client else { return Ok(()) };
+        let counters = (&self.counters.reloads_upstream, &self.counters.reloads_upstream_failed);
+        report_reload("connections to other servers", counters, client.reload())
     }
 
     /// Loads the files again whenever they have changed, for as long as the future is polled.
@@ -105,9 +110,11 @@ impl Tls {
             let tls = Arc::clone(self);
             // A disk that hangs must not keep the thread from its other tasks.
             let looked = tokio::task::spawn_blocking(move || {
-                let server = tls.server.as_ref().is_some_and(::tls::Server::has_changed);
-                if server || tls.client.as_ref().is_some_and(|client| client.has_changed()) {
-                    let _counted = tls.reload();
+                if tls.server.as_ref().is_some_and(::tls::Server::has_changed) {
+                    let _counted = tls.reload_listeners();
+                }
+                if tls.client.as_ref().is_some_and(|client| client.has_changed()) {
+                    let _counted = tls.reload_upstream();
                 }
             });
             let _ = looked.await;
@@ -171,6 +178,29 @@ impl Tls {
             tracing::debug!(subject = identity.subject, names = ?identity.names, "TLS client");
         }
         Ok(session)
+    }
+}
+
+/// Counts and logs whether the certificates of `whose` were loaded again. `counters` are those of successes and of
+/// failures.
+fn report_reload(
+    whose: &str,
+    counters: (&counters::Counter, &counters::Counter),
+    result: Result<(), CredentialError>,
+) -> Result<(), String> {
+    match result {
+        Ok(()) => {
+            counters.0.up();
+            tracing::info!("the certificates of the {whose} were loaded again");
+            Ok(())
+        }
+        Err(error) => {
+            counters.1.up();
+            tracing::warn!(
+                "the certificates of the {whose} were not loaded again, the old ones stay: {error}"
+            );
+            Err(format!("{whose}: {error}"))
+        }
     }
 }
 

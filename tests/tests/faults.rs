@@ -234,6 +234,32 @@ fn sigterm_answers_what_is_in_flight_and_exits_with_zero() {
 }
 
 #[test]
+fn many_shutdown_commands_drain_like_one() {
+    let store = Server::memcached(&[]);
+    let args = ["--threads", "4", "--set", "server.shutdown=true"];
+    let mut ours = Server::rebate_serve(&store.as_store(), "on", &args);
+    let mut client = ours.client();
+    let large = value("large", 1_000);
+    assert_eq!(client.set("large", &large).as_deref(), Ok("STORED"));
+    store.stop().expect("it stands still");
+    client.send(b"get large\r\n").expect("the server reads");
+    let mut others: Vec<_> = (0..40).map(|_| ours.client()).collect();
+    for other in &mut others {
+        other.ask(b"mn");
+    }
+    for other in &mut others {
+        // The connection may be closed already, because the server drains.
+        let _closed = other.send(b"shutdown\r\n");
+    }
+    assert!(others.iter_mut().all(|other| other.is_closed()));
+    store.go_on();
+    assert_eq!(client.read_line(), Some(format!("VALUE large 0 {}", large.len())));
+    assert_eq!(client.read_exact(large.len()).as_deref(), Some(&large[..]));
+    let status = ours.wait_exit(TIMEOUT).expect("the drain ends");
+    assert_eq!(status.code(), Some(0), "{}", ours.output());
+}
+
+#[test]
 fn sigterm_does_not_wait_for_idle_clients() {
     for mut ours in [Server::rebate_memcached(&[]), Server::rebate_serve("embedded", "on", &[])] {
         let mut idle = ours.client();

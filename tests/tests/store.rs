@@ -607,6 +607,30 @@ fn unservable_calls_say_what_is_wrong() {
     });
 }
 
+#[test]
+fn calls_leave_the_right_to_refill_a_stale_item() {
+    let memcached = Server::memcached(&[]);
+    let service = service_for(&memcached);
+    calls(service.grpc, async |mut store| {
+        let mut client = memcached.client();
+        for is_multi in [false, true] {
+            assert_eq!(client.ask(b"ms a 2\r\nhi").text(), "HD\r\n");
+            assert_eq!(client.ask(b"md a I").text(), "HD\r\n");
+            let key = b"a"[..].into();
+            let found = if is_multi {
+                let many = MultiGetRequest { keys: vec![key], ..Default::default() };
+                store.multi_get(many).await.expect("an answer").into_inner().items.remove(0)
+            } else {
+                let one = GetRequest { key, ..Default::default() };
+                store.get(one).await.expect("an answer").into_inner()
+            };
+            assert_eq!(&found.value[..], b"hi");
+            // The answer comes after the right was given back.
+            assert_eq!(client.ask(b"mg a v").text(), "VA 2 X W\r\nhi\r\n", "{is_multi}");
+        }
+    });
+}
+
 type Store = StoreClient<api::tonic::transport::Channel>;
 
 async fn execute(store: &mut Store, command: &[u8]) -> Result<Vec<u8>, api::tonic::Status> {

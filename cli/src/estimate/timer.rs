@@ -114,6 +114,8 @@ impl Running {
         config.server.threads = 1;
         config.store.memory = MEMORY;
         config.compress.mode = mode;
+        // The store here is nearly empty. The estimate is about a full one, where small savings count, too.
+        config.compress.saving_min_spare = 0.0;
         config.values.dictionaries = dictionaries;
         config.values.classes = prefixes.to_vec();
         // Each read decompresses. How many do not, in a server with hot values, depends on the popularity of keys.
@@ -309,6 +311,42 @@ mod tests {
         let text = b"the quick brown fox jumps over the lazy dog. ".repeat(10_000);
         let added = added(&[(b"page".to_vec(), text)], None);
         assert!(added.set_ns > 1_000.0, "{added:?}");
+    }
+
+    #[test]
+    fn values_that_save_a_quarter_are_stored_compressed_as_in_a_full_store() {
+        let mut bits = 1_u64;
+        let mut letter = || {
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[bits as usize % 64]
+        };
+        let values: Vec<Vec<u8>> =
+            (0..200).map(|_| (0..4_000).map(|_| letter()).collect()).collect();
+        let keys: Vec<String> = (0..200).map(|n| format!("key:{n}")).collect();
+        let items: Vec<(&[u8], &[u8])> =
+            keys.iter().map(String::as_bytes).zip(values.iter().map(Vec::as_slice)).collect();
+        let mut server = Running::start(CompressMode::On, false, &[]).unwrap();
+        server.round(&items).unwrap();
+        let (bytes, sum) = (server.stored_bytes(), 200 * 4_000);
+        assert!(bytes < sum / 10 * 9, "{bytes} of {sum} bytes");
+    }
+
+    impl Running {
+        fn stored_bytes(&mut self) -> usize {
+            self.stream.write_all(b"stats\r\n").unwrap();
+            let mut text = Vec::new();
+            while !text.ends_with(b"END\r\n") {
+                let mut some = [0; 4_096];
+                let count = self.stream.read(&mut some).unwrap();
+                assert!(count > 0, "the server ends the connection");
+                text.extend_from_slice(&some[..count]);
+            }
+            let text = String::from_utf8(text).unwrap();
+            let bytes = text.lines().find_map(|line| line.strip_prefix("STAT bytes ")).unwrap();
+            bytes.parse().unwrap()
+        }
     }
 
     #[test]

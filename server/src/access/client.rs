@@ -279,7 +279,13 @@ impl Client {
             self.take(None);
         } else {
             let user = String::from_utf8_lossy(&user[..user.len().min(USER_BYTES_LOGGED)]);
-            self.log_refusal("login", b"", &format_args!("wrong password for {user:?}"));
+            let why = match attempt.may_check {
+                true => format_args!("wrong password for {user:?}"),
+                false => format_args!(
+                    "the password of {user:?} was not checked, after too many failures of its host"
+                ),
+            };
+            self.log_refusal("login", b"", &why);
         }
         counters.commands.auth_errors.up();
         false

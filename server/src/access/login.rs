@@ -69,11 +69,12 @@ impl Attempt<'_> {
     }
 }
 
-/// The number of hosts that are told apart. Each takes 128 bytes.
+/// The number of hosts that are told apart. Each takes 1 KiB.
 const HOSTS: usize = 512;
 
-/// The number of users of one host that are told apart.
-const USER_SLOTS: usize = 16;
+/// The number of users of one host that are told apart. A client that guesses the passwords of a few users locks out
+/// few others of its host.
+const USER_SLOTS: usize = 128;
 
 /// The time that a failed attempt costs (ns): a pair may fail five times a second for long.
 const ATTEMPT_NS: u64 = 200_000_000;
@@ -121,5 +122,19 @@ mod tests {
         };
         let free = (0..40).filter(is_free).count();
         assert!(free >= 20, "{free} of 40 users may log in");
+    }
+
+    #[test]
+    fn guesses_at_ten_users_leave_most_others_of_the_host_alone() {
+        let logins = Logins::default();
+        for attempt in 0..1_000_u32 {
+            let _ =
+                logins.attempt(&host(1), format!("victim {}", attempt % 10).as_bytes(), Nanos(0));
+        }
+        let is_free = |user: &u32| {
+            logins.attempt(&host(1), &user.to_be_bytes(), Nanos(0)).delay == Duration::ZERO
+        };
+        let free = (0..100).filter(is_free).count();
+        assert!(free >= 75, "{free} of 100 users may log in");
     }
 }

@@ -327,8 +327,13 @@ fn tls(page: &mut Exposition, tls: &Tls) {
         .sample(&[("reason", "closed")], counters.failed_closed.read())
         .sample(&[("reason", "other")], counters.failed_other.read());
     page.counter("rebate_tls_reloads_total", "Times certificates were loaded again, by result.")
-        .sample(&[("result", "success")], counters.reloads.read())
-        .sample(&[("result", "failure")], counters.reloads_failed.read());
+        .sample(&[("of", "listeners"), ("result", "success")], counters.reloads.read())
+        .sample(&[("of", "listeners"), ("result", "failure")], counters.reloads_failed.read())
+        .sample(&[("of", "upstream"), ("result", "success")], counters.reloads_upstream.read())
+        .sample(
+            &[("of", "upstream"), ("result", "failure")],
+            counters.reloads_upstream_failed.read(),
+        );
     if let Some(expires_unix_s) = tls.expires_unix_s() {
         page.gauge(
             "rebate_tls_certificate_expiry_timestamp_seconds",

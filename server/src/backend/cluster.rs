@@ -517,10 +517,23 @@ impl Cluster {
         })
     }
 
+    async fn read_stored_by_meta(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
+        let issued = self.send(key.bytes(), Traffic::Bulk, Expect::Meta, None, |out, _| {
+            request::meta_get(out.text(), key).flag(b'v').flag(b'c').end();
+        });
+        match issued.await.map_err(Failure::Link)? {
+            Answer::MetaMiss => Ok(None),
+            Answer::Meta { returned, value: Some(value), .. } => {
+                Ok(Some(Seen { value, cas: returned.cas, won: returned.won }))
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// Reads a stored value, with a plain get if the key allows it.
     pub(super) async fn read_stored(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
         let Ok(key) = Key::new(key.bytes()) else {
-            return Ok(self.peek(key, Traffic::Bulk, None).await?.map(Seen::from));
+            return self.read_stored_by_meta(key).await;
         };
         let expect = Expect::Values { keys_max: 1 };
         let issued = self.send(&key, Traffic::Bulk, expect, None, |out, _| {

@@ -157,7 +157,14 @@ impl Reader<'_> {
         for key in keys {
             let by_meta = if key.is_binary() { asked.next() } else { None };
             items.push(match by_meta {
-                Some(issue) => issue.meta_item().await?.map(of_meta),
+                Some(issue) => match issue.meta_item().await? {
+                    Some(item) => {
+                        let MetaItem { facts, .. } = &item;
+                        self.context.backend.release_win(key, facts.cas, facts.won).await;
+                        Some(of_meta(item))
+                    }
+                    None => None,
+                },
                 None => plain.next().flatten(),
             });
         }

@@ -23,7 +23,7 @@ use super::call::Call;
 use super::caller::{Caller, denied};
 use super::charge::Charge;
 use crate::access::Rights;
-use crate::backend::{Failure, Issue, MetaItem, Outcome, Written};
+use crate::backend::{Failure, Issue, MetaItem, Written};
 use crate::context::WorkerContext;
 use crate::session::{self, NoAnswer};
 use crate::upstream::Traffic;
@@ -114,8 +114,9 @@ async fn get(
 ) -> Result<GetResponse, Status> {
     let (budget, caller) = CallBudget::from_request(&context, &mut request)?;
     caller.check("Store/Get", Rights::READ, [&request.get_ref().key[..]])?;
-    let issued = issue_get(&context, &request.get_ref().key)?;
-    let item = found(issued.meta_item().await)?;
+    let key = key(&request.get_ref().key)?;
+    let issued = issue_get(&context, &key)?;
+    let item = found(&context, &key, issued).await?;
     budget.reserve(item.value.len()).await?;
     Ok(item)
 }
@@ -132,11 +133,12 @@ async fn multi_get(
         return Err(Status::invalid_argument(format!("{asked} keys; at most {KEYS_MAX}")));
     }
     caller.check("Store/MultiGet", Rights::READ, keys.iter().map(|key| &key[..]))?;
+    let keys: Vec<MetaKey<'_>> = keys.iter().map(|bytes| key(bytes)).collect::<Result<_, _>>()?;
     let issued = keys.iter().map(|key| issue_get(&context, key));
     let issued: Vec<_> = issued.collect::<Result<_, _>>()?;
     let mut items = Vec::with_capacity(issued.len());
-    for issue in issued {
-        let item = found(issue.meta_item().await)?;
+    for (key, issue) in keys.iter().zip(issued) {
+        let item = found(&context, key, issue).await?;
         budget.reserve(item.value.len()).await?;
         items.push(item);
     }
@@ -221,10 +223,12 @@ async fn delete(
     Ok(DeleteResponse { found: outcome != MetaOutcome::NotFound })
 }
 
-fn issue_get(context: &WorkerContext, bytes: &[u8]) -> Result<Issue<Option<MetaItem>>, Status> {
-    let key = key(bytes)?;
+fn issue_get(
+    context: &WorkerContext,
+    key: &MetaKey<'_>,
+) -> Result<Issue<Option<MetaItem>>, Status> {
     let mut text = Vec::new();
-    request::meta_get(&mut text, &key).flag(b'f').flag(b'c').flag(b'v').end();
+    request::meta_get(&mut text, key).flag(b'f').flag(b'c').flag(b'v').end();
     match protocol::parse(&text, &context.limits) {
         Parse::Command { command: Command::MetaGet(meta), .. } => {
             Ok(context.backend.plain_meta_get(&meta, true, Traffic::Bulk))
@@ -233,16 +237,22 @@ fn issue_get(context: &WorkerContext, bytes: &[u8]) -> Result<Issue<Option<MetaI
     }
 }
 
-fn found(item: Outcome<Option<MetaItem>>) -> Result<GetResponse, Status> {
-    Ok(match item.map_err(failed)? {
-        None => GetResponse::default(),
-        Some(MetaItem { facts, value, .. }) => GetResponse {
-            found: true,
-            value: value.unwrap_or_default(),
-            is_frame: false,
-            client_flags: facts.client_flags,
-            cas: facts.cas,
-        },
+/// Returns the answer for an item. A call does not take the right to refill a stale item.
+async fn found(
+    context: &WorkerContext,
+    key: &MetaKey<'_>,
+    issue: Issue<Option<MetaItem>>,
+) -> Result<GetResponse, Status> {
+    let Some(MetaItem { facts, value, .. }) = issue.meta_item().await.map_err(failed)? else {
+        return Ok(GetResponse::default());
+    };
+    context.backend.release_win(key, facts.cas, facts.won).await;
+    Ok(GetResponse {
+        found: true,
+        value: value.unwrap_or_default(),
+        is_frame: false,
+        client_flags: facts.client_flags,
+        cas: facts.cas,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Commands about the server: version, stats, verbosity, flush_all and commands for operators.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use protocol::command::{Admin, AdminVerb, Command};
 use protocol::reply::{self, Reply};
@@ -136,10 +137,11 @@ impl Session {
             (None | Some(b"graceful"), None) => {
                 self.closing = true;
                 self.close_reason = CloseReason::Shutdown;
-                match kill_process(getpid(), Signal::TERM) {
-                    Ok(()) => return,
-                    Err(_) => b"SERVER_ERROR the signal could not be sent\r\n",
+                // An operator's signal may have come first.
+                if self.context.is_draining() || begin_to_end().is_ok() {
+                    return;
                 }
+                b"SERVER_ERROR the signal could not be sent\r\n"
             }
             _ => b"CLIENT_ERROR invalid shutdown mode\r\n",
         };
@@ -166,6 +168,18 @@ impl Session {
         }
     }
 }
+
+/// Sends this process the signal that drains it, once: a second one would end it at once.
+fn begin_to_end() -> rustix::io::Result<()> {
+    if IS_SIGNALLED.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
+    kill_process(getpid(), Signal::TERM)
+        .inspect_err(|_| IS_SIGNALLED.store(false, Ordering::Relaxed))
+}
+
+/// Whether a client has ended the process with `shutdown`.
+static IS_SIGNALLED: AtomicBool = AtomicBool::new(false);
 
 /// Returns memcached's answer to `slabs`, which has no effect here.
 fn slabs(mut arguments: Tokens<'_>) -> &'static [u8] {

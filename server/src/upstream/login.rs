@@ -68,6 +68,8 @@ impl LoginState {
     pub(super) fn refused(&self, version: u64, why: String, now: Nanos) {
         let mut refusal = self.0.borrow_mut();
         let wait = match &*refusal {
+            // Attempts that ran at the same time count as one.
+            Some(last) if last.version == version && now < last.until => return,
             Some(last) if last.version == version => (last.wait * 2).min(WAIT_MAX),
             _ => WAIT_MIN,
         };
@@ -154,8 +156,13 @@ pub(super) fn is_wanted_by(line: &[u8]) -> bool {
     line == UNAUTHENTICATED || line == b"CLIENT_ERROR authentication failure"
 }
 
-/// The reason for which a server is not used that wants a login although there is none.
-pub(super) const WANTED: &str = "it asks for a user and a password: give store.login_file";
+/// Returns why a server is not used that asks for a login, depending on whether there is one.
+pub(super) const fn wanted(has_login: bool) -> &'static str {
+    match has_login {
+        false => "it asks for a user and a password: give store.login_file",
+        true => "it asks for a user and a password, although store.login_file is set",
+    }
+}
 
 const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated";
 const TOO_MANY_CLIENTS: &[u8] = b"ERROR Too many open connections";
@@ -185,12 +192,24 @@ mod tests {
         state.refused(0, "wrong".to_owned(), at(500));
         assert!(state.waits(0, at(1_499)).is_some());
         assert_eq!(state.waits(1, at(501)), None, "the file has changed");
+        for second in [2, 12, 22, 32, 42, 52] {
+            state.refused(0, "wrong".to_owned(), at(second * 1_000));
+        }
+        assert!(state.waits(0, at(61_999)).is_some());
+        assert_eq!(state.waits(0, at(62_000)), None);
+        state.accepted();
+        assert_eq!(state.waits(0, at(0)), None);
+    }
+
+    #[test]
+    fn attempts_that_are_refused_at_the_same_time_count_as_one() {
+        let state = LoginState::default();
+        let at = Nanos::millis;
         for _ in 0..20 {
             state.refused(0, "wrong".to_owned(), at(0));
         }
-        assert!(state.waits(0, at(9_999)).is_some());
-        assert_eq!(state.waits(0, at(10_000)), None);
-        state.accepted();
-        assert_eq!(state.waits(0, at(0)), None);
+        assert_eq!(state.waits(0, at(500)), None);
+        state.refused(1, "wrong".to_owned(), at(10));
+        assert!(state.waits(1, at(509)).is_some(), "a new file is a new attempt");
     }
 }

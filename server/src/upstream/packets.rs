@@ -1,7 +1,9 @@
 //! The binary protocol, for servers that accept nothing else, as memcached with SASL does. Links compose text and read
 //! text; this module makes packets of what they compose, and text of the packets that come back. Values pass through
-//! and are not gathered. Commands that the protocol does not have (meta commands) are answered by an error, in their
-//! turn. The module has no socket.
+//! and are not gathered. Commands that the protocol does not have (most flags of meta commands) are answered by an
+//! error, in their turn. The module has no socket.
+
+mod meta;
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -9,6 +11,7 @@ use std::io;
 use std::str::FromStr;
 
 use bytes::Bytes;
+use meta::{MetaForm, MetaPacket};
 
 use crate::reply_buffer::ReplyBuffer;
 
@@ -97,6 +100,7 @@ enum Kind {
     },
     Number,
     Stats,
+    Meta(MetaForm),
     /// An error for a command that the protocol does not have.
     Refused(&'static str),
 }
@@ -157,13 +161,8 @@ impl Packets {
                 self.packet(NOOP, &[], b"", opaque);
                 Kind::Line { success: "MN", others: &[] }
             }
-            _ => {
-                if verb == b"ms" {
-                    parts.skip(number::<usize>(words.nth(1))? + 2)?;
-                }
-                self.packet(NOOP, &[], b"", opaque);
-                Kind::Refused(NO_META)
-            }
+            b"mg" | b"ms" | b"md" | b"ma" => self.meta(verb, words, parts, opaque)?,
+            _ => self.refuse(opaque),
         };
         self.pending.push_back(Pending { opaque, kind });
         Ok(())
@@ -215,6 +214,38 @@ impl Packets {
         parts.take(value_bytes, |value| self.outgoing.value(value))?;
         parts.skip(2)?;
         Ok(Kind::Line { success: "STORED", others })
+    }
+
+    fn meta<'l>(
+        &mut self,
+        verb: &[u8],
+        mut words: impl Iterator<Item = &'l [u8]>,
+        parts: &mut Parts,
+        opaque: u32,
+    ) -> io::Result<Kind> {
+        let key = word(words.next())?;
+        let value_bytes = match verb {
+            b"ms" => Some(number::<usize>(words.next())?),
+            _ => None,
+        };
+        let Some(packet) = MetaPacket::new(verb, key, value_bytes.unwrap_or(0), words)? else {
+            parts.skip(value_bytes.map_or(0, |bytes| bytes + 2))?;
+            return Ok(self.refuse(opaque));
+        };
+        let MetaPacket { opcode, extras, key, cas, form } = packet;
+        let out = self.outgoing.text();
+        request(out, opcode, &extras, &key, value_bytes.unwrap_or(0), opaque, cas);
+        if let Some(value_bytes) = value_bytes {
+            parts.take(value_bytes, |value| self.outgoing.value(value))?;
+            parts.skip(2)?;
+        }
+        Ok(Kind::Meta(form))
+    }
+
+    /// Sends a packet without effect, whose answer is the turn of the error.
+    fn refuse(&mut self, opaque: u32) -> Kind {
+        self.packet(NOOP, &[], b"", opaque);
+        Kind::Refused(NO_PACKET)
     }
 
     fn packet(&mut self, opcode: u8, extras: &[u8], key: &[u8], opaque: u32) {
@@ -289,9 +320,7 @@ impl Packets {
                 return Err(malformed("an answer to another request"));
             }
             // A value need not be here as a whole. It passes through.
-            let is_value = matches!(pending.kind, Kind::Values { .. })
-                && header.status == 0
-                && header.opcode != NOOP;
+            let is_value = pending.kind.has_values() && header.status == 0 && header.opcode != NOOP;
             let wanted = match is_value {
                 true => header.extras_bytes + header.key_bytes,
                 false => header.body_bytes,
@@ -318,6 +347,15 @@ impl Packets {
 }
 
 impl Kind {
+    /// Returns whether a successful answer has a value that passes through.
+    const fn has_values(&self) -> bool {
+        match self {
+            Kind::Values { .. } => true,
+            Kind::Meta(form) => form.has_value(),
+            _ => false,
+        }
+    }
+
     /// Writes what a packet means, up to the value of a hit. Returns whether it is the last one of its request.
     fn answer(
         &mut self,
@@ -352,6 +390,9 @@ impl Kind {
                 return Ok(false);
             }
             Kind::Refused(why) => line(&*why),
+            Kind::Meta(form) => {
+                form.write(header, extras, value, header.body_bytes - body.len(), text)?;
+            }
             Kind::Line { success, .. } if header.status == 0 => line(&*success),
             Kind::Line { others, .. } => {
                 match others.iter().find(|(status, _)| *status == header.status) {
@@ -472,6 +513,7 @@ pub(super) const HEADER_BYTES: usize = protocol::binary::HEADER_BYTES;
 const REQUEST_MAGIC: u8 = protocol::binary::REQUEST_MAGIC;
 const RESPONSE_MAGIC: u8 = 0x81;
 
+const GET: u8 = 0x00;
 const SET: u8 = 0x01;
 const ADD: u8 = 0x02;
 const REPLACE: u8 = 0x03;
@@ -485,6 +527,7 @@ const APPEND: u8 = 0x0e;
 const PREPEND: u8 = 0x0f;
 const STAT: u8 = 0x10;
 const TOUCH: u8 = 0x1c;
+const GAT: u8 = 0x1d;
 const SASL_AUTH: u8 = 0x21;
 const GATKQ: u8 = 0x24;
 
@@ -498,8 +541,8 @@ pub(super) const UNKNOWN_COMMAND: u16 = 0x81;
 const OUT_OF_MEMORY: u16 = 0x82;
 
 const NON_NUMERIC_LINE: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
-const NO_META: &str =
-    "SERVER_ERROR the store speaks the binary protocol, which does not have this command";
+const NO_PACKET: &str =
+    "SERVER_ERROR the store speaks the binary protocol, which has no packet for this command";
 
 /// The last second that memcached takes for a duration, plus one: a date in 1970.
 const IN_THE_PAST: u32 = units::limits::EXPTIME_RELATIVE_MAX_S + 1;
@@ -584,16 +627,101 @@ mod tests {
                 "STAT pid 1\r\nEND\r\n",
             ),
             (
-                "ms k 2 T0\r\nhi\r\nmn\r\n",
+                "ms k 2 T0 MA\r\nhi\r\nmn\r\n",
                 vec![answer(NOOP, 0, 0, none, 0), answer(NOOP, 0, 1, none, 0)],
-                "SERVER_ERROR the store speaks the binary protocol, which does not have this \
+                "SERVER_ERROR the store speaks the binary protocol, which has no packet for this \
                  command\r\nMN\r\n",
+            ),
+            (
+                "mg k v c\r\nmn\r\n",
+                vec![answer(GET, 0, 0, [hit[0], b"", hit[2]], 9), answer(NOOP, 0, 1, none, 0)],
+                "VA 5 f7 c9\r\nvalue\r\nMN\r\n",
+            ),
+            (
+                "mg YSBi b k v\r\n",
+                vec![answer(GET, 0, 0, [hit[0], b"", hit[2]], 9)],
+                "VA 5 f7 c9 b\r\nvalue\r\n",
+            ),
+            ("mg k T9 v\r\n", vec![answer(GAT, NOT_FOUND, 0, [b"", b"", b"Not"], 0)], "EN\r\n"),
+            ("mg k f T9\r\n", vec![answer(TOUCH, 0, 0, [hit[0], b"", b""], 9)], "HD f7 c9\r\n"),
+            ("ms k 1 s\r\nv\r\n", vec![answer(SET, 0, 0, none, 3)], "HD c3 s1\r\n"),
+            ("ms k 1 ME\r\nv\r\n", vec![answer(ADD, EXISTS, 0, none, 0)], "NS\r\n"),
+            ("ms k 1 C5\r\nv\r\n", vec![answer(SET, EXISTS, 0, none, 0)], "EX\r\n"),
+            ("md k\r\n", vec![answer(DELETE, NOT_FOUND, 0, none, 0)], "NF\r\n"),
+            (
+                "ma k v MI D5 J0 c\r\n",
+                vec![answer(INCREMENT, 0, 0, [b"", b"", &42_u64.to_be_bytes()], 1)],
+                "VA 2 c1\r\n42\r\n",
             ),
         ] {
             for at_once in [1, 7, 1_000] {
                 let found = exchange(request, &packets.concat(), at_once);
                 assert_eq!(found.expect(request), lines, "{request}");
             }
+        }
+    }
+
+    #[test]
+    fn meta_commands_become_packets() {
+        // The opcode, the CAS, the length of the extras, and the bytes behind the header.
+        type Sent = (u8, u64, u8, &'static [u8]);
+        let sent: [(&str, Sent); 9] = [
+            ("mg bmV3IGtleQ== b v c f\r\n", (GET, 0, 0, b"new key")),
+            ("mg k T5 v\r\n", (GAT, 0, 4, b"\0\0\0\x05k")),
+            ("mg k T-1\r\n", (TOUCH, 0, 4, b"\0\x27\x8d\x01k")),
+            ("ms k 2 c F3 T4\r\nhi\r\n", (SET, 0, 8, b"\0\0\0\x03\0\0\0\x04khi")),
+            ("ms k 1 MR C0\r\nx\r\n", (SET, u64::MAX, 8, b"\0\0\0\0\0\0\0\0kx")),
+            ("ms k 0 MR\r\n\r\n", (REPLACE, 0, 8, b"\0\0\0\0\0\0\0\0k")),
+            ("md k C7\r\n", (DELETE, 7, 0, b"k")),
+            ("md k C0\r\n", (DELETE, u64::MAX, 0, b"k")),
+            (
+                "ma k v MD D1 J2 C0\r\n",
+                (DECREMENT, 0, 20, b"\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\xff\xff\xff\xffk"),
+            ),
+        ];
+        for (line, (opcode, cas, extras_bytes, body)) in sent {
+            let mut translation = Packets::default();
+            let mut out = ReplyBuffer::default();
+            out.text().extend_from_slice(line.as_bytes());
+            translation.take_requests(out).expect(line);
+            let packet = translation.outgoing.into_parts().concat();
+            let Some(header) = packet.first_chunk::<HEADER_BYTES>() else { panic!("{line}") };
+            assert_eq!((header[1], header[4]), (opcode, extras_bytes), "{line}");
+            assert_eq!(header[16..], cas.to_be_bytes(), "{line}");
+            assert_eq!(
+                packet[HEADER_BYTES..].escape_ascii().to_string(),
+                body.escape_ascii().to_string()
+            );
+        }
+    }
+
+    #[test]
+    fn meta_commands_without_a_packet_are_refused_in_their_turn() {
+        for line in [
+            "mg k t",
+            "mg k v h",
+            "mg k v l",
+            "mg k v u",
+            "mg k v R30",
+            "mg k N30",
+            "mg k v E5",
+            "ms k 1 MA\r\nx",
+            "ms k 1 MP\r\nx",
+            "ms k 1 I C5\r\nx",
+            "ms k 1 E5\r\nx",
+            "ms k 1 N5 MA\r\nx",
+            "md k I",
+            "md k T5 I",
+            "md k x",
+            "md k E5",
+            "ma k v T5",
+            "ma k v t",
+            "ma k v E5",
+            "me k",
+        ] {
+            let answers = [0, 1].map(|opaque| answer(NOOP, 0, opaque, [&b""[..], b"", b""], 0));
+            let text = exchange(&format!("{line}\r\nmn\r\n"), &answers.concat(), 1_000);
+            assert_eq!(text.expect(line), format!("{NO_PACKET}\r\nMN\r\n"), "{line}");
         }
     }
 

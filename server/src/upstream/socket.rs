@@ -538,7 +538,7 @@ impl Socket {
             if let Answer::Error(line) = &answer
                 && login::is_wanted_by(&line.text)
             {
-                return Err(LinkFault::Down(login::WANTED.to_owned()));
+                return Err(LinkFault::Down(login::wanted(self.limits.login.is_some()).to_owned()));
             }
             let now = self.now();
             self.health.mark_up(now);

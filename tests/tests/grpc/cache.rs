@@ -81,6 +81,20 @@ fn what_is_set_here_is_what_memcached_clients_read() {
 }
 
 #[test]
+fn a_get_leaves_the_right_to_refill_a_stale_item() {
+    let (store, grpc) = on_memcached();
+    let mut client = store.client();
+    // Only keys that no text line can hold are read with a command that takes the right.
+    assert_eq!(client.ask(b"ms YSBi 2 b\r\nhi").text(), "HD\r\n");
+    assert_eq!(client.ask(b"md YSBi b I").text(), "HD\r\n");
+    let mut cache = grpc.cache();
+    let found = grpc.runtime.block_on(async { cache.get(get(b"a b")).await.expect("get") });
+    assert_eq!(&found.get_ref().value[..], b"hi");
+    let answer = client.ask(b"mg YSBi b v").text();
+    assert!(answer.contains(" W"), "{answer}");
+}
+
+#[test]
 fn conditions_hold_on_both_stores() {
     conditions_hold(&Grpc::all());
     let (_store, grpc) = on_memcached();

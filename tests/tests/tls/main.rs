@@ -140,7 +140,7 @@ fn certificates_change_under_load_without_an_error() {
     // By watching the files: the certificate alone first, which does not belong to the key.
     let (certificate, key) = world.signed("server", 2101);
     std::fs::write(world.path("server.pem"), certificate).expect("written");
-    let failed = "rebate_tls_reloads_total{result=\"failure\"}";
+    let failed = "rebate_tls_reloads_total{of=\"listeners\",result=\"failure\"}";
     poll_for(TIMEOUT, || (metric(&server, failed) >= 1.0).then_some(())).expect("it is counted");
     assert_eq!(metric(&server, expiry), before, "the old certificate stays");
     std::fs::write(world.path("server.key"), key).expect("written");
@@ -148,7 +148,7 @@ fn certificates_change_under_load_without_an_error() {
     // By memcached's command, and by the signal.
     let mut line = Line::open(&client, secured).expect("a session");
     assert_eq!(line.ask(b"refresh_certs\r\n").expect("an answer"), b"OK\r\nMN\r\n");
-    let reloads = "rebate_tls_reloads_total{result=\"success\"}";
+    let reloads = "rebate_tls_reloads_total{of=\"listeners\",result=\"success\"}";
     let so_far = metric(&server, reloads);
     server.signal(rustix::process::Signal::HUP);
     poll_for(TIMEOUT, || (metric(&server, reloads) > so_far).then_some(())).expect("reloaded");
@@ -156,6 +156,35 @@ fn certificates_change_under_load_without_an_error() {
     for client in clients {
         assert!(client.join().expect("it ends").expect("no error") > 0);
     }
+}
+
+#[test]
+fn a_wrong_file_for_other_servers_does_not_hold_up_the_listeners() {
+    let world = World::new();
+    let trusted = world.path("trusted.pem");
+    std::fs::copy(world.path("ca.pem"), &trusted).expect("a copy");
+    let ca = format!("tls.upstream_ca_file={}", trusted.display());
+    let store = ["--store", "memcached://tls://127.0.0.1:1", "--set", &ca];
+    let (server, secured) = world.server(&store);
+    let mut line = Line::open(&world.client(None), secured).expect("a session");
+    assert_eq!(line.ask(b"refresh_certs\r\n").expect("an answer"), b"OK\r\nMN\r\n");
+    let reloads = |of: &str, result: &str| {
+        metric(&server, &format!("rebate_tls_reloads_total{{of=\"{of}\",result=\"{result}\"}}"))
+    };
+    let before = (reloads("listeners", "success"), reloads("upstream", "success"));
+    std::fs::write(&trusted, "no certificate").expect("written");
+    let expiry = "rebate_tls_certificate_expiry_timestamp_seconds";
+    let expires = metric(&server, expiry);
+    let (certificate, key) = world.signed("server", 2101);
+    std::fs::write(world.path("server.pem"), certificate).expect("written");
+    std::fs::write(world.path("server.key"), key).expect("written");
+    let answer = line.ask(b"refresh_certs\r\n").expect("an answer");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("ERROR connections to other servers: /"), "{answer}");
+    assert!(metric(&server, expiry) > expires, "the listeners have the new certificate");
+    assert!(reloads("listeners", "success") > before.0);
+    assert!(reloads("upstream", "failure") >= 1.0);
+    assert_eq!(reloads("upstream", "success"), before.1);
 }
 
 /// Returns the number of rotations of a test run: 40, or that of `REBATE_TLS_ROTATIONS`.
@@ -327,9 +356,7 @@ fn an_idle_connection_takes_at_most_24_kib() {
 
 #[test]
 fn memcached_servers_are_reached_over_tls() {
-    if !harness::memcached_is_here() {
-        return;
-    }
+    let Some(()) = harness::needs_memcached("") else { return };
     let world = World::new();
     let (cert, key) = (world.text("server.pem"), world.text("server.key"));
     let ssl = format!("ssl_chain_cert={cert},ssl_key={key}");
