@@ -18,6 +18,11 @@ impl CoarseClock {
     /// Starts the clock. The date of its zero is computed from the system's clock.
     pub fn start(clock: Arc<dyn Clock>) -> Self {
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        Self::start_at(clock, unix_s)
+    }
+
+    /// Starts the clock at a date in Unix seconds, for a simulation.
+    pub fn start_at(clock: Arc<dyn Clock>, unix_s: u64) -> Self {
         Self { clock, started_unix_s: unix_s.saturating_sub(OFFSET_S) }
     }
 

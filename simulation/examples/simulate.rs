@@ -1,0 +1,3 @@
+//! Runs simulations.
+
+fn main() {}

@@ -1,0 +1,9 @@
+//! Whole deployments in one thread and in simulated time: clients, servers, memcached as a model, the network between
+//! them and their faults, from one seed. The server's code is the product's, see [`server::simulated`].
+//!
+//! The caller makes the event loop, with tokio's paused clock. Time then moves only when every task waits.
+
+pub mod memcached;
+pub mod network;
+pub mod process;
+pub mod trace;

@@ -1,0 +1,1 @@
+//! Compares the model of memcached with the real one.
