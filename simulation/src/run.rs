@@ -108,7 +108,8 @@ async fn attend(
     }
     let mut faults = JoinSet::new();
     faults::begin(world, scenario, servers, &mut faults);
-    background.spawn_local(judges::watch_memory(Rc::clone(world), Rc::clone(servers)));
+    let watch = judges::watch_memory(Rc::clone(world), Rc::clone(servers));
+    let watch = background.spawn_local(watch);
     let all = async { while clients.join_next().await.is_some() {} };
     if tokio::time::timeout(RUN_MAX, all).await.is_err() {
         world.problem(format!("the clients are not done after {} s", RUN_MAX.as_secs()));
@@ -116,6 +117,7 @@ async fn attend(
     // Faults that have begun end by themselves, and what they broke comes back.
     world.end_disturbance();
     while faults.join_next().await.is_some() {}
+    watch.abort();
     judges::judge_waits(world, scenario);
     judges::judge_end(world, scenario, servers).await;
 }

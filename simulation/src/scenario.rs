@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use units::Prng;
 
-use crate::client::{Habits, Hostile};
+use crate::client::{Habits, Hostile, PATIENCE};
 use crate::history::Rules;
 use crate::network::Weather;
 
@@ -247,6 +247,7 @@ impl Scenario {
             items_may_vanish: deployment.is_small,
             misses_may_lie: is_ring && deployment.lost_keys != LostKeys::Error,
             cas_may_repeat: self.ends_servers(),
+            requests_stay_in_order: !is_ring,
             old_items_may_return: is_ring
                 && (deployment.lost_keys == LostKeys::Next
                     || self.has(|kind| matches!(kind, FaultKind::Unlist(..)))),
@@ -275,7 +276,9 @@ impl FaultKind {
     /// Returns the time for which the fault may hold everybody up (ms).
     fn hold_up_ms(self) -> u64 {
         match self {
-            FaultKind::Kill(_, time_ms) | FaultKind::PowerLoss(_, time_ms) => time_ms + 2_000,
+            FaultKind::Kill(_, time_ms) => time_ms + 2_000,
+            // The peer of a host without power waits for an answer that never comes.
+            FaultKind::PowerLoss(_, time_ms) => time_ms + PATIENCE.as_millis() as u64,
             FaultKind::Stop(_, time_ms) | FaultKind::Cut(_, time_ms, _) => time_ms + 500,
             FaultKind::Reload(limit_ms) => 2 * limit_ms,
             FaultKind::Lose(_) | FaultKind::Unlist(..) => 2_000,

@@ -2,8 +2,11 @@
 //! order, those of one connection only in the order in which they were sent. A request without an answer may take
 //! effect at any time after its beginning, or never.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+
+use ahash::RandomState;
 
 use super::state::{State, apply};
 use super::{Answer, Ask, History, Record};
@@ -17,6 +20,8 @@ pub struct Rules {
     pub misses_may_lie: bool,
     /// A CAS number may be that of another item, because a server has started anew.
     pub cas_may_repeat: bool,
+    /// A request without an answer takes effect before those that were sent after it on its connection, or never.
+    pub requests_stay_in_order: bool,
     /// A server may come back with old items. Values are then only checked to be some that were written.
     pub old_items_may_return: bool,
 }
@@ -108,7 +113,14 @@ fn never_written(records: &[&Record]) -> Option<usize> {
 }
 
 /// A state of the key, and the requests that have begun and not taken effect.
-type Configuration = (State, Vec<usize>);
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Configuration {
+    state: State,
+    /// The requests with an answer.
+    known: Vec<usize>,
+    /// The requests without one.
+    unknown: Vec<usize>,
+}
 
 struct TooMany;
 
@@ -128,6 +140,37 @@ enum Event {
 impl Search<'_> {
     /// Returns the index of the first answer that fits no order.
     fn run(&self) -> Result<Option<usize>, TooMany> {
+        let start = Configuration { state: None, known: Vec::new(), unknown: Vec::new() };
+        let mut configurations = Reached::default();
+        configurations.add(start);
+        for event in self.events() {
+            configurations = match event {
+                Event::Begin(index) => self.with(index, configurations),
+                Event::Loss { is_certain } => {
+                    let mut after = Reached::default();
+                    for configuration in configurations.into_all() {
+                        let lost = Configuration { state: None, ..configuration.clone() };
+                        after.add(lost);
+                        if !is_certain {
+                            after.add(configuration);
+                        }
+                    }
+                    after
+                }
+                Event::End(index) => {
+                    let after = self.after(index, configurations)?;
+                    if after.is_empty() {
+                        return Ok(Some(index));
+                    }
+                    after
+                }
+            };
+        }
+        Ok(None)
+    }
+
+    /// Returns the beginnings and ends of requests, and the losses, in their order.
+    fn events(&self) -> Vec<Event> {
         let mut events: Vec<(u64, Event)> = Vec::new();
         for (index, record) in self.records.iter().enumerate() {
             // A read without an answer tells nothing.
@@ -143,82 +186,140 @@ impl Search<'_> {
             events.push((loss.at.order, Event::Loss { is_certain: loss.is_certain }));
         }
         events.sort_by_key(|(order, _)| *order);
-        let mut configurations: HashSet<Configuration> = HashSet::from([(None, Vec::new())]);
-        for (_, event) in events {
-            configurations = match event {
-                Event::Begin(index) => configurations
-                    .into_iter()
-                    .map(|(state, mut pending)| {
-                        pending.push(index);
-                        (state, pending)
-                    })
-                    .collect(),
-                Event::Loss { is_certain } => {
-                    let lost = configurations.iter().map(|(_, pending)| (None, pending.clone()));
-                    let mut after: HashSet<Configuration> = lost.collect();
-                    if !is_certain {
-                        after.extend(configurations);
-                    }
-                    after
-                }
-                Event::End(index) => self.after(index, configurations)?,
-            };
-            if let (Event::End(index), true) = (event, configurations.is_empty()) {
-                return Ok(Some(index));
-            }
+        events.into_iter().map(|(_, event)| event).collect()
+    }
+
+    /// Adds a request that begins.
+    fn with(&self, index: usize, before: Reached) -> Reached {
+        let is_unknown = self.records[index].answer == Answer::Unknown;
+        let mut after = Reached::default();
+        for mut configuration in before.into_all() {
+            let pending =
+                if is_unknown { &mut configuration.unknown } else { &mut configuration.known };
+            pending.push(index);
+            after.add(configuration);
         }
-        Ok(None)
+        after
     }
 
     /// Returns the configurations in which the request `index` has taken effect.
-    fn after(
-        &self,
-        index: usize,
-        before: HashSet<Configuration>,
-    ) -> Result<HashSet<Configuration>, TooMany> {
-        let mut visited = HashSet::new();
-        let mut done = HashSet::new();
-        let mut open: Vec<Configuration> = before.into_iter().collect();
-        while let Some(configuration) = open.pop() {
-            if visited.len() > CONFIGURATIONS_MAX {
+    fn after(&self, index: usize, before: Reached) -> Result<Reached, TooMany> {
+        let (mut visited, mut done) = (Reached::default(), Reached::default());
+        // Those that have used few of the requests without an answer come first, because they stand for the others.
+        let mut open: BTreeMap<Reverse<usize>, Vec<Configuration>> = BTreeMap::new();
+        let add = |open: &mut BTreeMap<_, Vec<_>>, configuration: Configuration| {
+            open.entry(Reverse(configuration.unknown.len())).or_default().push(configuration);
+        };
+        before.into_all().for_each(|configuration| add(&mut open, configuration));
+        while let Some(mut entry) = open.first_entry() {
+            let Some(configuration) = entry.get_mut().pop() else {
+                entry.remove();
+                continue;
+            };
+            if visited.count > CONFIGURATIONS_MAX {
                 return Err(TooMany);
             }
-            if !visited.insert(configuration.clone()) {
+            if !configuration.known.contains(&index) {
+                done.add(configuration);
                 continue;
             }
-            let (state, pending) = &configuration;
-            if !pending.contains(&index) {
-                done.insert(configuration);
+            if !visited.add(configuration.clone()) {
                 continue;
             }
-            for (place, next) in pending.iter().enumerate() {
-                if self.must_wait(*next, pending) {
-                    continue;
-                }
-                for after in apply(state, self.records[*next], self.rules) {
-                    let mut left = pending.clone();
-                    left.remove(place);
-                    open.push((after, left));
-                }
+            for next in self.successors(&configuration) {
+                add(&mut open, next);
             }
         }
         Ok(done)
     }
 
+    fn successors(&self, from: &Configuration) -> Vec<Configuration> {
+        let mut found = Vec::new();
+        for (place, index) in from.known.iter().enumerate() {
+            if self.must_wait(*index, &from.known) {
+                continue;
+            }
+            for state in apply(&from.state, self.records[*index], self.rules) {
+                let mut next = Configuration { state, ..from.clone() };
+                next.known.remove(place);
+                self.drop_earlier(*index, &mut next.unknown);
+                found.push(next);
+            }
+        }
+        for (place, index) in from.unknown.iter().enumerate() {
+            for state in apply(&from.state, self.records[*index], self.rules) {
+                // A request that changes nothing may as well not take effect.
+                if state != from.state {
+                    let mut next = Configuration { state, ..from.clone() };
+                    next.unknown.remove(place);
+                    self.drop_earlier(*index, &mut next.unknown);
+                    found.push(next);
+                }
+            }
+        }
+        found
+    }
+
     /// Returns whether an earlier request of the same connection has to take effect first.
-    fn must_wait(&self, index: usize, pending: &[usize]) -> bool {
-        let (connection, place) = self.records[index].pipeline;
-        pending.iter().any(|other| {
-            let other = self.records[*other];
-            other.answer != Answer::Unknown
-                && other.pipeline.0 == connection
-                && other.pipeline.1 < place
+    fn must_wait(&self, index: usize, known: &[usize]) -> bool {
+        known.iter().any(|other| self.is_earlier(*other, index))
+    }
+
+    /// Removes the requests without an answer that can no longer take effect: those that were sent on the same
+    /// connection before.
+    fn drop_earlier(&self, index: usize, unknown: &mut Vec<usize>) {
+        if self.rules.requests_stay_in_order {
+            unknown.retain(|other| !self.is_earlier(*other, index));
+        }
+    }
+
+    fn is_earlier(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (self.records[one].pipeline, self.records[other].pipeline);
+        one.0 == other.0 && one.1 < other.1
+    }
+}
+
+/// Configurations. One that has more requests left without an answer stands for those with fewer of them, because these
+/// may also never take effect.
+#[derive(Default)]
+struct Reached {
+    all: HashMap<(State, Vec<usize>), Vec<Vec<usize>>, RandomState>,
+    count: usize,
+}
+
+impl Reached {
+    /// Adds a configuration. Returns false if another one stands for it.
+    fn add(&mut self, configuration: Configuration) -> bool {
+        let Configuration { state, known, unknown } = configuration;
+        let sets = self.all.entry((state, known)).or_default();
+        let is_within =
+            |part: &[usize], whole: &[usize]| part.iter().all(|one| whole.contains(one));
+        if sets.iter().any(|other| is_within(&unknown, other)) {
+            return false;
+        }
+        sets.retain(|other| !is_within(other, &unknown));
+        sets.push(unknown);
+        self.count += 1;
+        true
+    }
+
+    fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    fn into_all(self) -> impl Iterator<Item = Configuration> {
+        self.all.into_iter().flat_map(|((state, known), sets)| {
+            sets.into_iter().map(move |unknown| Configuration {
+                state: state.clone(),
+                known: known.clone(),
+                unknown,
+            })
         })
     }
 }
 
 /// The configurations that are searched for one answer.
-const CONFIGURATIONS_MAX: usize = 200_000;
+const CONFIGURATIONS_MAX: usize = 50_000;
 /// The requests of a violation that are shown.
 const SHOWN_MAX: usize = 40;
 

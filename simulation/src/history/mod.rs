@@ -4,12 +4,60 @@ mod checker;
 mod state;
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
 pub use checker::{Rules, Violation, check};
 
-/// The bytes of a value.
-pub type Bytes = Arc<[u8]>;
+/// The bytes of a value, with a digest, so that states with long values are compared quickly.
+#[derive(Clone)]
+pub struct Bytes {
+    bytes: Arc<[u8]>,
+    digest: u64,
+}
+
+impl<T: Into<Arc<[u8]>>> From<T> for Bytes {
+    fn from(bytes: T) -> Self {
+        let bytes = bytes.into();
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        Self { bytes, digest: hasher.finish() }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.bytes.len() == other.bytes.len()
+    }
+}
+
+impl Eq for Bytes {}
+
+impl Hash for Bytes {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digest.hash(state);
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(60)]);
+        write!(f, "{head:?}")?;
+        if self.bytes.len() > 60 {
+            write!(f, " ({} bytes)", self.bytes.len())?;
+        }
+        Ok(())
+    }
+}
 
 /// What a client asked for, about one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,31 +181,10 @@ impl fmt::Display for Record {
         let (from_ms, to) = (self.invoked.at_ms, self.returned.map(|at| at.at_ms));
         let to = to.map_or("...".to_owned(), |at_ms| at_ms.to_string());
         write!(f, "{from_ms:>8} - {to:>8} ms  client {}: ", self.client)?;
-        write!(f, "{} -> {}", short(&self.ask), short(&self.answer))?;
+        write!(f, "{:?} -> {:?}", self.ask, self.answer)?;
         if self.exptime_s > 0 {
             write!(f, " (for {} s)", self.exptime_s)?;
         }
         Ok(())
     }
-}
-
-/// Returns a text with values shortened.
-fn short(what: &impl fmt::Debug) -> String {
-    let text = format!("{what:?}");
-    // Values are lists of bytes in the text of `Debug`.
-    let mut out = String::new();
-    let mut rest = text.as_str();
-    while let Some(at) = rest.find('[') {
-        let end = rest[at..].find(']').map_or(rest.len(), |length| at + length + 1);
-        let bytes: Vec<u8> =
-            rest[at + 1..end - 1].split(", ").filter_map(|number| number.parse().ok()).collect();
-        let head = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
-        out.push_str(&rest[..at]);
-        out.push_str(&format!("{head:?}"));
-        if bytes.len() > 60 {
-            out.push_str(&format!(" ({} bytes)", bytes.len()));
-        }
-        rest = &rest[end..];
-    }
-    out + rest
 }

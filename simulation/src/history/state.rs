@@ -1,7 +1,5 @@
 //! The state of one key, and what each request does to it.
 
-use std::sync::Arc;
-
 use super::{Answer, Ask, Bytes, Record, Rules};
 
 /// The item of a key.
@@ -67,13 +65,13 @@ fn step(before: &State, record: &Record, rules: Rules) -> Option<State> {
 /// Returns the answer and the state that the request should lead to.
 fn outcome(before: &State, record: &Record, rules: Rules) -> (Answer, State) {
     let stored = |value: &Bytes| {
-        let item = Item { value: Arc::clone(value), cas: None, expires: expiry(record) };
+        let item = Item { value: value.clone(), cas: None, expires: expiry(record) };
         (Answer::Done, Some(item))
     };
     let refused = |answer| (answer, before.clone());
     match (&record.ask, before) {
         (Ask::Get, None) => refused(Answer::Miss),
-        (Ask::Get, Some(item)) => refused(Answer::Hit(Arc::clone(&item.value), item.cas)),
+        (Ask::Get, Some(item)) => refused(Answer::Hit(item.value.clone(), item.cas)),
         (Ask::Set(value), _) | (Ask::Add(value), None) | (Ask::Replace(value), Some(_)) => {
             stored(value)
         }
@@ -88,7 +86,7 @@ fn outcome(before: &State, record: &Record, rules: Rules) -> (Answer, State) {
             _ => refused(Answer::Exists),
         },
         (Ask::Append(tail), Some(item)) => {
-            let value = [&item.value[..], &tail[..]].concat().into();
+            let value = Bytes::from([&item.value[..], &tail[..]].concat());
             (Answer::Done, Some(Item { value, cas: None, expires: item.expires }))
         }
         (Ask::Delete, Some(_)) | (Ask::Flush, _) => (Answer::Done, None),

@@ -114,6 +114,10 @@ impl State {
                 return;
             }
             let direction = (pair.ends[from].host, pair.ends[1 - from].host);
+            if self.silent.contains(&direction.1) {
+                let again_ms = now_ms + 1 + self.random.below(RETRANSMIT_MS_MAX);
+                return self.schedule(again_ms, Event::Arrival(id, from));
+            }
             if let Some(until_ms) = self.cut.get(&direction).copied() {
                 if now_ms < until_ms {
                     // The sender tries again some time after the end of the cut.
@@ -152,7 +156,7 @@ impl State {
                 if pair.ends[to].is_open {
                     pair.pipes[from].arrive(&bytes);
                     pair.ends[to].wake();
-                } else if !self.silent.contains(&pair.ends[to].host) {
+                } else {
                     // Nobody has this connection any more.
                     self.send(id, to, Segment::Reset);
                 }
@@ -178,7 +182,6 @@ impl State {
     fn open(&mut self, id: u64) {
         let Some(pair) = self.connections.get_mut(&id) else { return };
         let (from, to) = (pair.ends[0].address, pair.ends[1].address);
-        let server = pair.ends[1].host;
         match self.listeners.get_mut(&to) {
             Some(listener) => {
                 pair.ends[1].is_open = true;
@@ -189,8 +192,6 @@ impl State {
                 self.trace.note(format_args!("connection {id}: {from} -> {to}"));
                 self.send(id, 1, Segment::Accepted);
             }
-            // A host without power answers nothing.
-            None if self.silent.contains(&server) => {}
             None => self.send(id, 1, Segment::Refused),
         }
     }
