@@ -7,7 +7,7 @@ use units::Prng;
 
 use crate::client::{Habits, Hostile, PATIENCE};
 use crate::history::Rules;
-use crate::network::Weather;
+use crate::network::{GIVEN_UP_AFTER, Weather};
 
 /// A run, as drawn from a seed.
 #[derive(Clone, Debug)]
@@ -259,6 +259,14 @@ impl Scenario {
         self.deployment.servers == 0 && !self.ends_servers()
     }
 
+    /// Returns the time after which every connection without a user is closed.
+    pub fn end_max(&self) -> Duration {
+        // A host that loses its power leaves connections that nobody ends, too.
+        let is_lost =
+            |kind: &FaultKind| matches!(kind, FaultKind::Lose(_) | FaultKind::PowerLoss(..));
+        if self.has(is_lost) { GIVEN_UP_AFTER + VALUE_MAX } else { VALUE_MAX }
+    }
+
     /// Returns the longest time that a bystander's requests may take.
     pub fn wait_max(&self) -> Duration {
         let weather = self.weather();
@@ -306,6 +314,8 @@ impl fmt::Display for Scenario {
 
 /// The time before which all faults begin (ms).
 const LAST_FAULT_MS: u64 = 4_000;
+/// The time after which the server gives up a client that has begun a value and sends no more, and some more.
+const VALUE_MAX: Duration = Duration::from_secs(70);
 /// The longest wait without any fault (ms).
 const BASE_MS: u64 = 1_000;
 /// The longest wait of a request for the stores: two time limits of an answer and one of a connection attempt (ms).

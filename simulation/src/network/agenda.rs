@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::pipe::{Pipe, Segment};
-use super::{End, Host, Pair, State};
+use super::{End, GIVEN_UP_AFTER, Host, Pair, State};
 
 /// What happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -241,7 +241,10 @@ impl State {
         let is_silent = self.silent.contains(&this.host);
         let has_shut_down = this.has_shut_down;
         let has_unread = pair.pipes[1 - end].held_bytes() > 0;
-        if !has_failed && !is_silent {
+        if is_silent {
+            let at_ms = self.now_ms() + GIVEN_UP_AFTER.as_millis() as u64;
+            self.schedule(at_ms, Event::GiveUp(id));
+        } else if !has_failed {
             if has_unread {
                 self.send(id, end, Segment::Reset);
             } else if !has_shut_down {

@@ -198,10 +198,10 @@ impl Net {
     }
 
     /// Loses every connection between two hosts: nothing arrives on them any more, and the ends learn it only from
-    /// their own time limits, or from the system after [`GIVEN_UP_AFTER_MS`].
+    /// their own time limits, or from the system after [`GIVEN_UP_AFTER`].
     pub fn lose(&self, one: Host, other: Host) {
         let mut state = self.state.lock();
-        let at_ms = state.now_ms() + GIVEN_UP_AFTER_MS;
+        let at_ms = state.now_ms() + GIVEN_UP_AFTER.as_millis() as u64;
         for id in state.between(one, other) {
             if let Some(pair) = state.connections.get_mut(&id) {
                 pair.is_lost = true;
@@ -338,5 +338,5 @@ impl Drop for ListeningPort {
 }
 
 /// The time after which a system gives up a connection on which nothing arrives: 120 s until the first keepalive
-/// probe, and nine probes of 75 s (ms).
-pub const GIVEN_UP_AFTER_MS: u64 = (120 + 9 * 75) * 1_000;
+/// probe, and nine probes of 75 s.
+pub const GIVEN_UP_AFTER: Duration = Duration::from_secs(120 + 9 * 75);

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::servers::{Servers, frontend_host, store_host};
 use crate::history::Ask;
-use crate::network::{GIVEN_UP_AFTER_MS, Host};
+use crate::network::Host;
 use crate::scenario::{FaultKind, Scenario};
 use crate::world::World;
 
@@ -68,7 +68,7 @@ pub(super) async fn judge_end(world: &Rc<World>, scenario: &Scenario, servers: &
         judge_metrics(world, scenario, index, &server.metrics());
     });
     // Connections that were lost are given up by the system, and values that were begun by the server.
-    sleep(Duration::from_millis(GIVEN_UP_AFTER_MS) + RECOVERY_MAX).await;
+    sleep(scenario.end_max()).await;
     servers.each(|index, server| {
         let open = server.connections_open();
         if open > 0 {
