@@ -24,7 +24,7 @@ impl<'a> Flags<'a> {
 
     /// Returns whether the answer `code` is left out.
     fn is_quiet_about(&self, code: &[u8]) -> bool {
-        self.has(b'q') && matches!(code, b"HD" | b"EN" | b"NF")
+        self.has(b'q') && matches!(code, b"HD" | b"EN")
     }
 
     /// Writes an answer without a value. Only the opaque and the key are repeated, and `cas` if it is asked for.
@@ -79,10 +79,7 @@ impl Memcached {
         let flags = Flags::of(words, 2);
         let expires_s = flags.number(b'T').map(|exptime_s| self.expiry(exptime_s));
         let Some(item) = self.find(key) else {
-            if !flags.is_quiet_about(b"EN") {
-                out.extend_from_slice(b"EN\r\n");
-            }
-            return;
+            return flags.answer(b"EN", key, None, out);
         };
         if let Some(expires_s) = expires_s {
             item.expires_s = expires_s;
@@ -121,10 +118,12 @@ impl Memcached {
         let old = self.find(key).cloned();
         let compare: Option<u64> = flags.number(b'C');
         let refused: Option<&[u8]> = match (mode, compare, &old) {
-            (_, Some(_), None) => Some(b"NF"),
-            (_, Some(cas), Some(old)) if cas != old.cas => Some(b"EX"),
             (Some(b'E' | b'e'), _, Some(_)) => Some(b"NS"),
             (Some(b'R' | b'r' | b'A' | b'a' | b'P' | b'p'), _, None) => Some(b"NS"),
+            // An add stores where there is nothing to compare with.
+            (Some(b'E' | b'e'), _, None) => None,
+            (_, Some(_), None) => Some(b"NF"),
+            (_, Some(cas), Some(old)) if cas != old.cas => Some(b"EX"),
             _ => None,
         };
         if let Some(code) = refused {
