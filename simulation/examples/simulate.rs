@@ -7,6 +7,7 @@ use clap::Parser;
 use simulation::run::{Outcome, run};
 use simulation::scenario::Scenario;
 use simulation::shrink::shrink;
+use simulation::watchdog::{self, Watchdog};
 
 /// Runs whole deployments in simulated time, each from one seed. Exits with 1 after the first that fails.
 #[derive(Parser)]
@@ -33,6 +34,7 @@ struct Options {
 
 /// Runs a scenario on an event loop of its own.
 fn run_alone(scenario: &Scenario) -> Outcome {
+    let _watchdog = Watchdog::start(scenario.seed, watchdog::RUN_MAX);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

@@ -16,4 +16,5 @@ pub mod run;
 pub mod scenario;
 pub mod shrink;
 pub mod trace;
+pub mod watchdog;
 pub mod world;

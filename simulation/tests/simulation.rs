@@ -4,8 +4,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use simulation::run::{Outcome, run};
 use simulation::scenario::Scenario;
+use simulation::watchdog::{self, Watchdog};
 
 fn run_alone(scenario: &Scenario) -> Outcome {
+    let _watchdog = Watchdog::start(scenario.seed, watchdog::RUN_MAX);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
