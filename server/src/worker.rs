@@ -312,33 +312,44 @@ async fn attend(
                         context.values.dictionaries().serve(request).await;
                     });
                 }
-                Some(WorkerMessage::Serve(Accepted::Lane(stream))) => {
-                    sessions.spawn_local(lane::serve(stream, Rc::clone(&context)));
-                }
-                Some(WorkerMessage::Serve(Accepted::Tcp(stream, from, protocol))) => {
-                    let stream = tokio::net::TcpStream::from_std(stream);
-                    let stream = stream.map(|stream| (Stream::Tcp(stream), Some(from)));
-                    begin(stream, protocol, &context, &mut sessions);
-                }
-                Some(WorkerMessage::Serve(Accepted::Tls(accepted, protocol))) => {
-                    let TlsAccepted { socket, from, session } = *accepted;
-                    let stream = tokio::net::TcpStream::from_std(socket);
-                    let stream = stream.map(|socket| ::tls::Stream::new(socket, session));
-                    let stream = stream.map(|stream| (Stream::Tls(Box::new(stream)), Some(from)));
-                    begin(stream, protocol, &context, &mut sessions);
-                }
-                Some(WorkerMessage::Serve(Accepted::Unix(stream, protocol))) => {
-                    let stream = tokio::net::UnixStream::from_std(stream);
-                    let stream = stream.map(|stream| (Stream::Unix(stream), None));
-                    begin(stream, protocol, &context, &mut sessions);
-                }
-                Some(WorkerMessage::Serve(Accepted::Simulated(stream, from, protocol))) => {
-                    let stream = Ok((Stream::Simulated(stream), Some(from)));
-                    begin(stream, protocol, &context, &mut sessions);
+                Some(WorkerMessage::Serve(accepted)) => {
+                    take_over(accepted, &context, &mut sessions);
                 }
             },
         }
     }
+}
+
+/// Registers an accepted connection with this event loop and serves it.
+fn take_over(
+    accepted: Accepted,
+    context: &Rc<WorkerContext>,
+    sessions: &mut tokio::task::JoinSet<()>,
+) {
+    let (stream, protocol) = match accepted {
+        Accepted::Lane(stream) => {
+            sessions.spawn_local(lane::serve(stream, Rc::clone(context)));
+            return;
+        }
+        Accepted::Tcp(stream, from, protocol) => {
+            let stream = tokio::net::TcpStream::from_std(stream);
+            (stream.map(|stream| (Stream::Tcp(stream), Some(from))), protocol)
+        }
+        Accepted::Tls(accepted, protocol) => {
+            let TlsAccepted { socket, from, session } = *accepted;
+            let stream = tokio::net::TcpStream::from_std(socket);
+            let stream = stream.map(|socket| ::tls::Stream::new(socket, session));
+            (stream.map(|stream| (Stream::Tls(Box::new(stream)), Some(from))), protocol)
+        }
+        Accepted::Unix(stream, protocol) => {
+            let stream = tokio::net::UnixStream::from_std(stream);
+            (stream.map(|stream| (Stream::Unix(stream), None)), protocol)
+        }
+        Accepted::Simulated(stream, from, protocol) => {
+            (Ok((Stream::Simulated(stream), Some(from))), protocol)
+        }
+    };
+    begin(stream, protocol, context, sessions);
 }
 
 /// Starts a task that serves a connection.

@@ -1,4 +1,4 @@
-//! The short form of the simulation: seeds that found something, some fixed ones, and fresh ones, within twenty seconds.
+//! The short form of the simulation: fixed seeds, and fresh ones, within twenty seconds.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
