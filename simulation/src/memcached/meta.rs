@@ -98,7 +98,7 @@ impl Memcached {
         }
         self.facts(&item, key, &flags, out);
         let marks: [(bool, &[u8]); 3] =
-            [(is_won_now, b" W"), (item.is_stale, b" X"), (was_won, b" Z")];
+            [(item.is_stale, b" X"), (is_won_now, b" W"), (was_won, b" Z")];
         for (_, mark) in marks.into_iter().filter(|(is_set, _)| *is_set) {
             out.extend_from_slice(mark);
         }
@@ -183,13 +183,13 @@ impl Memcached {
             self.put(key, initial.to_string().into_bytes(), 0, expires_s);
             return self.answer_count(key, &flags, out);
         };
-        if flags.number(b'C').is_some_and(|compare: u64| compare != old.cas) {
-            return flags.answer(b"EX", key, None, out);
-        }
         let Some(count) = counted(&old.value) else {
             let error = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
             return out.extend_from_slice(error);
         };
+        if flags.number(b'C').is_some_and(|compare: u64| compare != old.cas) {
+            return flags.answer(b"EX", key, None, out);
+        }
         let count = match mode {
             Some(b'D' | b'd' | b'-') => count.saturating_sub(delta),
             _ => count.wrapping_add(delta),
