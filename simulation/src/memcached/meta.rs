@@ -98,7 +98,7 @@ impl Memcached {
         }
         self.facts(&item, key, &flags, out);
         let marks: [(bool, &[u8]); 3] =
-            [(item.is_stale, b" X"), (is_won_now, b" W"), (was_won, b" Z")];
+            [(was_won, b" Z"), (item.is_stale, b" X"), (is_won_now, b" W")];
         for (_, mark) in marks.into_iter().filter(|(is_set, _)| *is_set) {
             out.extend_from_slice(mark);
         }
@@ -119,7 +119,8 @@ impl Memcached {
         let compare: Option<u64> = flags.number(b'C');
         let refused: Option<&[u8]> = match (mode, compare, &old) {
             (Some(b'E' | b'e'), _, Some(_)) => Some(b"NS"),
-            (Some(b'R' | b'r' | b'A' | b'a' | b'P' | b'p'), _, None) => Some(b"NS"),
+            (Some(b'A' | b'a' | b'P' | b'p'), _, None) => Some(b"NS"),
+            (Some(b'R' | b'r'), None, None) => Some(b"NS"),
             // An add stores where there is nothing to compare with.
             (Some(b'E' | b'e'), _, None) => None,
             (_, Some(_), None) => Some(b"NF"),
@@ -183,13 +184,15 @@ impl Memcached {
             self.put(key, initial.to_string().into_bytes(), 0, expires_s);
             return self.answer_count(key, &flags, out);
         };
+        let is_other = flags.number(b'C').is_some_and(|compare: u64| compare != old.cas);
+        // An empty value is no number, whatever its CAS number.
+        if is_other && !old.value.is_empty() {
+            return flags.answer(b"EX", key, None, out);
+        }
         let Some(count) = counted(&old.value) else {
             let error = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
             return out.extend_from_slice(error);
         };
-        if flags.number(b'C').is_some_and(|compare: u64| compare != old.cas) {
-            return flags.answer(b"EX", key, None, out);
-        }
         let count = match mode {
             Some(b'D' | b'd' | b'-') => count.saturating_sub(delta),
             _ => count.wrapping_add(delta),
