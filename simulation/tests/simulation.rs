@@ -27,7 +27,7 @@ fn check(seed: u64) -> Outcome {
 
 #[test]
 fn runs_of_one_seed_are_the_same() {
-    for seed in 1..4 {
+    for seed in 1..3 {
         let (first, second) = (check(seed), check(seed));
         assert_eq!(first.digest, second.digest, "seed {seed}");
         assert_eq!(first.simulated, second.simulated, "seed {seed}");
@@ -36,14 +36,14 @@ fn runs_of_one_seed_are_the_same() {
 
 #[test]
 fn fixed_seeds_find_nothing() {
-    within(Duration::from_secs(8), 1_000..1_100);
+    within(Duration::from_secs(4), 1_000..1_100);
 }
 
 #[test]
 fn fresh_seeds_find_nothing() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a date").as_secs();
     let from = now * 1_000_000;
-    within(Duration::from_secs(8), from..from + 100_000);
+    within(Duration::from_secs(4), from..from + 100_000);
 }
 
 /// Runs seeds until the time is over, and at least one.

@@ -502,7 +502,7 @@ const NO_META: &str =
     "SERVER_ERROR the store speaks the binary protocol, which does not have this command";
 
 /// The last second that memcached takes for a duration, plus one: a date in 1970.
-const IN_THE_PAST: u32 = units::limits::EXPTIME_RELATIVE_MAX_S as u32 + 1;
+const IN_THE_PAST: u32 = units::limits::EXPTIME_RELATIVE_MAX_S + 1;
 
 /// The bytes of one read.
 const INPUT_BYTES: usize = 16 << 10;

@@ -137,6 +137,11 @@ impl Memcached {
             text.resize(old.len(), b' ');
         }
         if let Some(item) = self.items.get_mut(key) {
+            // A longer number needs a new item, which is not stale.
+            if text.len() > old.len() {
+                item.is_stale = false;
+                item.is_won = false;
+            }
             item.value = text;
             item.cas = cas;
         }
