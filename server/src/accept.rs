@@ -1,6 +1,6 @@
 //! Accepts connections, counts them against the limit and assigns them to the workers in turn.
 
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -50,11 +50,16 @@ impl Dispatcher {
             let _ = match &mut accepted {
                 Accepted::Tcp(stream, _, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
                 Accepted::Unix(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
+                Accepted::Simulated(stream, _, ListenerProtocol::Memcached) => {
+                    stream.try_write(&[IoSlice::new(TOO_MANY)]).map(drop)
+                }
                 // Only memcached's protocol has a message for this. Other clients see a closed connection, and so do
                 // those of TLS, for whom it would have to be encrypted first.
-                Accepted::Tcp(..) | Accepted::Tls(..) | Accepted::Unix(..) | Accepted::Lane(_) => {
-                    Ok(())
-                }
+                Accepted::Tcp(..)
+                | Accepted::Tls(..)
+                | Accepted::Unix(..)
+                | Accepted::Simulated(..)
+                | Accepted::Lane(_) => Ok(()),
             };
             return;
         }
@@ -71,6 +76,7 @@ fn is_among_the_last(accepted: &Accepted) -> bool {
         Accepted::Tcp(stream, ..) => stream.as_raw_fd(),
         Accepted::Tls(accepted, _) => accepted.socket.as_raw_fd(),
         Accepted::Unix(stream, _) | Accepted::Lane(stream) => stream.as_raw_fd(),
+        Accepted::Simulated(..) => return false,
     };
     let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
     let kept = (limit / DESCRIPTORS_KEPT_SHARE).min(DESCRIPTORS_KEPT_MAX);

@@ -25,14 +25,21 @@ pub(crate) fn return_memory(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Pla
 
 /// Starts the task that keeps the list of the ring's servers, if there is a ring.
 pub(crate) fn watch_members(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan>) {
-    if !plan.members.has_ring() {
-        return;
+    if plan.members.has_ring() {
+        tasks.spawn(keep_members(Arc::clone(plan)));
     }
-    let plan = Arc::clone(plan);
-    tasks.spawn(async move {
-        let restarts = &plan.control.restarts_members;
-        keep("members", restarts, || plan.members.watch()).await;
-    });
+}
+
+/// Like [`watch_members`], as a task of the current `LocalSet`.
+pub(crate) fn watch_members_here(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan>) {
+    if plan.members.has_ring() {
+        tasks.spawn_local(keep_members(Arc::clone(plan)));
+    }
+}
+
+async fn keep_members(plan: Arc<Plan>) {
+    let restarts = &plan.control.restarts_members;
+    keep("members", restarts, || plan.members.watch()).await;
 }
 
 /// Starts the task that loads certificates again when their files change, if there are any.

@@ -45,6 +45,7 @@ mod restart;
 mod scheduler;
 mod server;
 mod session;
+pub mod simulated;
 mod spare_memory;
 mod stats;
 mod stream;

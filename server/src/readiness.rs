@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::config::ReadyWhen;
 use crate::grpc::Health;
@@ -178,7 +179,7 @@ struct Round {
 
 impl Round {
     async fn ask(&mut self, workers: &[Worker]) -> Vec<Option<Findings>> {
-        let due = tokio::time::Instant::now() + WORKER_LIMIT;
+        let due = Instant::now() + WORKER_LIMIT;
         for (worker, pending) in workers.iter().zip(&mut self.pending) {
             let is_over = pending.as_mut().is_none_or(|pending| {
                 // A late answer is from the last round and is dropped.

@@ -31,6 +31,7 @@ use crate::members::Members;
 use crate::memory::MemoryParts;
 use crate::restart::{self, StoreFile};
 use crate::scheduler::{Reporter, Reporting, Scheduler};
+use crate::simulated::Environment;
 use crate::supervise::{Liveness, keep};
 use crate::tls::Tls;
 use crate::watchers::Watchers;
@@ -79,72 +80,107 @@ impl Server {
     /// Returns a [`StartError`] and leaves nothing behind.
     pub fn start_on(
         platform: Platform,
-        mut config: Config,
+        config: Config,
         devices: Devices,
     ) -> Result<ServerHandle, StartError> {
         if config.server.lane_listen.is_some() && platform.watch_lane.is_none() {
             return Err(StartError::Config("server.lane_listen: there are no lanes here".into()));
         }
-        let memory = MemoryParts::new(&config);
-        config.runtime.inflight_bytes_max = memory.values_per_worker(&config);
-        let url = store_url(&config)?;
-        let tls = Arc::new(Tls::load(&config).map_err(StartError::Config)?);
-        let access = Access::open(&config).map_err(StartError::Config)?;
-        let logins = Logins::open(&config).map_err(StartError::Config)?;
-        logins.warn_if_plain(&config);
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let time = CoarseClock::start(Arc::clone(&clock));
-        // Nobody can connect while items are loaded, so clients and probes learn that they must wait.
-        let opened = restart::open(&config, &url, hash_seed(), &time)?;
-        let listeners = Listeners::bind(&config)?;
-        let Devices { all: devices, accelerators } = devices;
-        let policy =
-            convert::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
-        let services = Services::from_roles(&config.server.roles);
-        let (health, grpc_others) = Health::new(services);
-        let scheduler = open_scheduler(&config, services);
-        let threads = config.server.threads.max(1);
-        let connections = Connections::new(config.server.connections_max, &protocols(&config));
-        let config = Arc::new(config);
-        let members = open_members(&config, &url);
-        let plan = Arc::new(Plan {
-            tls,
-            url,
-            members,
-            platform,
-            reputation: runtime::Reputation::new(&devices),
-            devices,
-            policy,
-            accelerators,
-            hot_values: open_hot_values(&config, opened.store.as_ref(), &time),
-            embedded: opened.store.clone(),
-            spare_memory: Arc::default(),
-            dictionaries: opened.dictionaries,
-            training: Arc::default(),
-            restart: opened.restart,
-            time,
-            clock,
-            counters: (0..threads).map(|_| Arc::new(Counters::default())).collect(),
-            runtimes: Arc::default(),
-            program_metrics: RwLock::default(),
-            connections: Arc::new(connections),
-            connection_table: Arc::default(),
-            watchers: Watchers::open(&config.server, opened.store.as_ref()),
-            health,
-            grpc_others,
-            scheduler,
-            reporting: Reporting::default(),
-            memory,
-            access: Arc::new(access),
-            logins,
-            long_keys: Arc::default(),
-            budgets: RwLock::default(),
-            liveness: Arc::new(Liveness::new(threads)),
-            control: Arc::default(),
-            config,
-        });
-        run(&plan, threads, listeners, opened.file)
+        let (plan, file, listeners) = make_plan(platform, config, devices, None, Listeners::bind)?;
+        let threads = plan.counters.len();
+        run(&plan, threads, listeners, file)
     }
+}
+
+/// Makes the parts that all workers share, and the listeners.
+pub(crate) fn make_plan<L>(
+    platform: Platform,
+    mut config: Config,
+    devices: Devices,
+    environment: Option<&Environment>,
+    listen: impl FnOnce(&Config) -> Result<L, StartError>,
+) -> Result<(Arc<Plan>, Option<StoreFile>, L), StartError> {
+    let memory = MemoryParts::new(&config);
+    config.runtime.inflight_bytes_max = memory.values_per_worker(&config);
+    let url = store_url(&config)?;
+    let tls = Arc::new(Tls::load(&config).map_err(StartError::Config)?);
+    let access = Access::open(&config).map_err(StartError::Config)?;
+    let logins = Logins::open(&config).map_err(StartError::Config)?;
+    logins.warn_if_plain(&config);
+    let (clock, time, seed) = match environment {
+        None => {
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+            (Arc::clone(&clock), CoarseClock::start(clock), hash_seed())
+        }
+        Some(Environment { clock, unix_s, seed, .. }) => {
+            (Arc::clone(clock), CoarseClock::start_at(Arc::clone(clock), *unix_s), *seed)
+        }
+    };
+    // Nobody can connect while items are loaded, so clients and probes learn that they must wait.
+    let opened = restart::open(&config, &url, seed, &time)?;
+    let listeners = listen(&config)?;
+    let Devices { all: devices, accelerators } = devices;
+    let policy =
+        convert::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
+    let services = Services::from_roles(&config.server.roles);
+    let (health, grpc_others) = Health::new(services);
+    let scheduler = open_scheduler(&config, services);
+    let threads = config.server.threads.max(1);
+    let connections = Connections::new(config.server.connections_max, &protocols(&config));
+    let config = Arc::new(config);
+    let members = open_members(&config, &url);
+    let plan = Arc::new(Plan {
+        tls,
+        url,
+        members,
+        platform,
+        reputation: runtime::Reputation::new(&devices),
+        devices,
+        policy,
+        accelerators,
+        hot_values: open_hot_values(&config, opened.store.as_ref(), &time),
+        embedded: opened.store.clone(),
+        spare_memory: Arc::default(),
+        dictionaries: opened.dictionaries,
+        training: Arc::default(),
+        restart: opened.restart,
+        time,
+        clock,
+        environment: environment.cloned(),
+        counters: (0..threads).map(|_| Arc::new(Counters::default())).collect(),
+        runtimes: Arc::default(),
+        program_metrics: RwLock::default(),
+        connections: Arc::new(connections),
+        connection_table: Arc::default(),
+        watchers: Watchers::open(&config.server, opened.store.as_ref()),
+        health,
+        grpc_others,
+        scheduler,
+        reporting: Reporting::default(),
+        memory,
+        access: Arc::new(access),
+        logins,
+        long_keys: Arc::default(),
+        budgets: RwLock::default(),
+        liveness: Arc::new(Liveness::new(threads)),
+        control: Arc::default(),
+        config,
+    });
+    Ok((plan, opened.file, listeners))
+}
+
+/// Applies the hot keys of `config`, except those of the trainer of dictionaries.
+pub(crate) fn apply(config: Config, plan: &Plan, workers: &[Worker], admin: &Admin) {
+    plan.connections.set_max(config.server.connections_max);
+    if let Some(scheduler) = &plan.scheduler {
+        scheduler.reload(&config.scheduler);
+    }
+    let config = Arc::new(config);
+    for worker in workers {
+        worker.send(WorkerMessage::Reload(Arc::clone(&config)));
+    }
+    plan.members.reload(&config);
+    admin.reloaded(config);
 }
 
 /// Starts the workers and the control thread.
@@ -286,19 +322,10 @@ impl ServerHandle {
 
     /// Applies the hot keys of `config` and ignores the others.
     pub fn reload(&self, config: Config) {
-        self.plan.connections.set_max(config.server.connections_max);
-        if let Some(scheduler) = &self.plan.scheduler {
-            scheduler.reload(&config.scheduler);
-        }
         if let Some(trainer) = &self.trainer {
             trainer.set_form(convert::form(&config.compress));
         }
-        let config = Arc::new(config);
-        for worker in self.workers.iter() {
-            worker.send(WorkerMessage::Reload(Arc::clone(&config)));
-        }
-        self.plan.members.reload(&config);
-        self.admin.reloaded(config);
+        apply(config, &self.plan, &self.workers, &self.admin);
     }
 
     /// Stores new values of the class of `key` with this dictionary, or without any, and trains none any more. It is

@@ -1,4 +1,4 @@
-//! A connection to a client or a server: TCP, TLS over TCP, or a Unix socket.
+//! A connection to a client or a server: TCP, TLS over TCP, a Unix socket, or one of a simulated network.
 
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::connection_table::Address;
+use crate::simulated;
 
 /// A connected stream.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub(crate) enum Stream {
     /// Boxed, because it is several times as large as the others.
     Tls(Box<tls::Stream>),
     Unix(UnixStream),
+    Simulated(Box<dyn simulated::Connection>),
 }
 
 impl Stream {
@@ -27,6 +29,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.as_raw_fd(),
             Stream::Tls(stream) => stream.as_raw_fd(),
             Stream::Unix(stream) => stream.as_raw_fd(),
+            Stream::Simulated(stream) => stream.descriptor(),
         }
     }
 
@@ -44,6 +47,7 @@ impl Stream {
                 let path = local.as_ref().and_then(|address| address.as_pathname());
                 Address::Unix(path.map(Into::into))
             }
+            Stream::Simulated(stream) => Address::Tcp(stream.local_address()),
         }
     }
 
@@ -58,6 +62,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.poll_read_ready(context),
             Stream::Tls(stream) => stream.poll_readable(context),
             Stream::Unix(stream) => stream.poll_read_ready(context),
+            Stream::Simulated(stream) => stream.poll_readable(context),
         }
     }
 
@@ -67,6 +72,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.poll_write_ready(context),
             Stream::Tls(stream) => stream.poll_writable(context),
             Stream::Unix(stream) => stream.poll_write_ready(context),
+            Stream::Simulated(stream) => stream.poll_writable(context),
         }
     }
 
@@ -77,6 +83,7 @@ impl Stream {
             // A TLS stream knows by itself when its socket is empty.
             Stream::Tls(stream) => return stream.try_read(space),
             Stream::Unix(stream) => stream.try_read(space),
+            Stream::Simulated(stream) => return stream.try_read(space),
         };
         if matches!(read, Ok(bytes) if 0 < bytes && bytes < space.len()) {
             self.forget_readable();
@@ -90,7 +97,7 @@ impl Stream {
         let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = match self {
             Stream::Tcp(stream) => stream.try_io(Interest::READABLE, empty),
-            Stream::Tls(_) => Ok(()),
+            Stream::Tls(_) | Stream::Simulated(_) => Ok(()),
             Stream::Unix(stream) => stream.try_io(Interest::READABLE, empty),
         };
     }
@@ -104,6 +111,7 @@ impl Stream {
             (Stream::Tcp(stream), _) => stream.try_write_vectored(slices),
             (Stream::Tls(stream), _) => stream.try_write(slices),
             (Stream::Unix(stream), _) => stream.try_write_vectored(slices),
+            (Stream::Simulated(stream), _) => stream.try_write(slices),
         }
     }
 }
@@ -118,6 +126,7 @@ impl AsyncRead for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(context, space),
             Stream::Tls(stream) => Pin::new(stream).poll_read(context, space),
             Stream::Unix(stream) => Pin::new(stream).poll_read(context, space),
+            Stream::Simulated(stream) => simulated::poll_read(&**stream, context, space),
         }
     }
 }
@@ -132,6 +141,9 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Simulated(stream) => {
+                simulated::poll_write(&**stream, context, &[IoSlice::new(bytes)])
+            }
         }
     }
 
@@ -144,6 +156,7 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Stream::Simulated(stream) => simulated::poll_write(&**stream, context, slices),
         }
     }
 
@@ -156,6 +169,7 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_flush(context),
             Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
             Stream::Unix(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Simulated(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -164,6 +178,10 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Simulated(stream) => {
+                stream.shut_down();
+                Poll::Ready(Ok(()))
+            }
         }
     }
 }

@@ -4,10 +4,11 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::counters::Counter;
 

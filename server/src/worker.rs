@@ -41,6 +41,7 @@ use crate::restart::Restart;
 use crate::scheduler::{Reporting, Scheduler};
 use crate::server::Platform;
 use crate::session::{self, Edits};
+use crate::simulated;
 use crate::spare_memory::SpareMemory;
 use crate::stats::StatsPages;
 use crate::stream::Stream;
@@ -76,6 +77,8 @@ pub(crate) struct Plan {
     pub(crate) restart: Option<Arc<Restart>>,
     pub(crate) time: CoarseClock,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The network and the seed of a simulation, if this is one.
+    pub(crate) environment: Option<simulated::Environment>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
     pub(crate) runtimes: Arc<RwLock<Vec<Arc<runtime::Metrics>>>>,
     /// The counters of the executors of programs. Empty if there are no executors.
@@ -130,6 +133,7 @@ pub(crate) enum Accepted {
     Tls(Box<TlsAccepted>, ListenerProtocol),
     Unix(std::os::unix::net::UnixStream, ListenerProtocol),
     Lane(std::os::unix::net::UnixStream),
+    Simulated(Box<dyn simulated::Connection>, SocketAddr, ListenerProtocol),
 }
 
 impl Accepted {
@@ -137,7 +141,8 @@ impl Accepted {
         match self {
             Accepted::Tcp(_, _, protocol)
             | Accepted::Tls(_, protocol)
-            | Accepted::Unix(_, protocol) => *protocol,
+            | Accepted::Unix(_, protocol)
+            | Accepted::Simulated(_, _, protocol) => *protocol,
             Accepted::Lane(_) => ListenerProtocol::Lane,
         }
     }
@@ -197,6 +202,17 @@ impl Worker {
         }
     }
 
+    /// Starts the worker as a task of the current `LocalSet`, for a simulation.
+    pub(crate) fn start_here(plan: Arc<Plan>, index: usize) -> Result<Self, crate::StartError> {
+        let (messages, inbox) = mpsc::unbounded_channel();
+        let context = context(&plan, index)?;
+        tokio::task::spawn_local(async move {
+            let _watched = plan.liveness.watch(format!("worker {index}"));
+            work(context, &plan, index, inbox).await;
+        });
+        Ok(Self { messages, thread: Mutex::new(None) })
+    }
+
     /// Sends the worker a message. Returns false if the worker has ended.
     pub(crate) fn send(&self, message: WorkerMessage) -> bool {
         self.messages.send(message).is_ok()
@@ -227,16 +243,26 @@ fn run(plan: &Plan, index: usize, inbox: mpsc::UnboundedReceiver<WorkerMessage>,
             Err(error) => drop(started.send(Err(error.into()))),
             Ok(context) => {
                 let _ = started.send(Ok(()));
-                if let (0, Backend::Local(local)) = (index, &context.backend) {
-                    tokio::task::spawn_local(keep_sweeping(local.clone(), Rc::clone(&context)));
-                }
-                if index == 0 {
-                    tokio::task::spawn_local(keep_dictionaries(Rc::clone(&context)));
-                }
-                attend(context, inbox, || plan.liveness.beat(index)).await;
+                work(context, plan, index, inbox).await;
             }
         }
     });
+}
+
+/// Does the work of a worker until its end.
+async fn work(
+    context: Rc<WorkerContext>,
+    plan: &Plan,
+    index: usize,
+    inbox: mpsc::UnboundedReceiver<WorkerMessage>,
+) {
+    if let (0, Backend::Local(local)) = (index, &context.backend) {
+        tokio::task::spawn_local(keep_sweeping(local.clone(), Rc::clone(&context)));
+    }
+    if index == 0 {
+        tokio::task::spawn_local(keep_dictionaries(Rc::clone(&context)));
+    }
+    attend(context, inbox, || plan.liveness.beat(index)).await;
 }
 
 /// Handles messages until [`WorkerMessage::Cut`], or [`WorkerMessage::Drain`] and the end of all sessions.
@@ -286,29 +312,44 @@ async fn attend(
                         context.values.dictionaries().serve(request).await;
                     });
                 }
-                Some(WorkerMessage::Serve(Accepted::Lane(stream))) => {
-                    sessions.spawn_local(lane::serve(stream, Rc::clone(&context)));
-                }
-                Some(WorkerMessage::Serve(Accepted::Tcp(stream, from, protocol))) => {
-                    let stream = tokio::net::TcpStream::from_std(stream);
-                    let stream = stream.map(|stream| (Stream::Tcp(stream), Some(from)));
-                    begin(stream, protocol, &context, &mut sessions);
-                }
-                Some(WorkerMessage::Serve(Accepted::Tls(accepted, protocol))) => {
-                    let TlsAccepted { socket, from, session } = *accepted;
-                    let stream = tokio::net::TcpStream::from_std(socket);
-                    let stream = stream.map(|socket| ::tls::Stream::new(socket, session));
-                    let stream = stream.map(|stream| (Stream::Tls(Box::new(stream)), Some(from)));
-                    begin(stream, protocol, &context, &mut sessions);
-                }
-                Some(WorkerMessage::Serve(Accepted::Unix(stream, protocol))) => {
-                    let stream = tokio::net::UnixStream::from_std(stream);
-                    let stream = stream.map(|stream| (Stream::Unix(stream), None));
-                    begin(stream, protocol, &context, &mut sessions);
+                Some(WorkerMessage::Serve(accepted)) => {
+                    take_over(accepted, &context, &mut sessions);
                 }
             },
         }
     }
+}
+
+/// Registers an accepted connection with this event loop and serves it.
+fn take_over(
+    accepted: Accepted,
+    context: &Rc<WorkerContext>,
+    sessions: &mut tokio::task::JoinSet<()>,
+) {
+    let (stream, protocol) = match accepted {
+        Accepted::Lane(stream) => {
+            sessions.spawn_local(lane::serve(stream, Rc::clone(context)));
+            return;
+        }
+        Accepted::Tcp(stream, from, protocol) => {
+            let stream = tokio::net::TcpStream::from_std(stream);
+            (stream.map(|stream| (Stream::Tcp(stream), Some(from))), protocol)
+        }
+        Accepted::Tls(accepted, protocol) => {
+            let TlsAccepted { socket, from, session } = *accepted;
+            let stream = tokio::net::TcpStream::from_std(socket);
+            let stream = stream.map(|socket| ::tls::Stream::new(socket, session));
+            (stream.map(|stream| (Stream::Tls(Box::new(stream)), Some(from))), protocol)
+        }
+        Accepted::Unix(stream, protocol) => {
+            let stream = tokio::net::UnixStream::from_std(stream);
+            (stream.map(|stream| (Stream::Unix(stream), None)), protocol)
+        }
+        Accepted::Simulated(stream, from, protocol) => {
+            (Ok((Stream::Simulated(stream), Some(from))), protocol)
+        }
+    };
+    begin(stream, protocol, context, sessions);
 }
 
 /// Starts a task that serves a connection.
@@ -516,6 +557,7 @@ fn backend(
         held_bytes_max: config.runtime.inflight_bytes_max,
         login: plan.logins.store.clone(),
         clock: Arc::clone(&plan.clock),
+        network: plan.environment.as_ref().map(|around| Arc::clone(&around.network)),
     };
     match (&plan.url, &plan.embedded) {
         (StoreUrl::Embedded, Some(embedded)) => {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// The crates and their layers. The base is -2. `harness` is directly above it, so that the tests and benchmarks of
 /// every other crate may use it. The end-to-end tests drive a binary and may use any crate.
-const LAYERS: [(&str, i32); 24] = [
+const LAYERS: [(&str, i32); 25] = [
     ("units", -2),
     ("tls", -2),
     ("harness", -1),
@@ -31,6 +31,7 @@ const LAYERS: [(&str, i32); 24] = [
     ("load", 4),
     ("rpc-server", 4),
     ("planner", 4),
+    ("simulation", 5),
     ("experiments", 5),
     ("cli", 6),
     ("rebate-python", 6),

@@ -33,7 +33,7 @@ impl Origin {
         let address = |from: SocketAddr| Self::from_address(from.ip(), from.port());
         let origin = from.map(address).unwrap_or_default();
         match stream {
-            Stream::Tcp(_) => origin,
+            Stream::Tcp(_) | Stream::Simulated(_) => origin,
             Stream::Tls(stream) => {
                 let identity = stream.identity();
                 let names =

@@ -51,6 +51,11 @@ impl Admin {
         }
     }
 
+    /// Returns the page of metrics.
+    pub(crate) fn metrics(&self) -> String {
+        metrics::render(self)
+    }
+
     pub(crate) fn readiness(&self) -> &Readiness {
         &self.readiness
     }

@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store};
 use protocol::counter::Direction;
@@ -13,6 +12,7 @@ use protocol::reply::{ItemFacts, MetaOutcome};
 use protocol::request::MetaLine;
 use protocol::{Key, MetaFlags, MetaKey, request};
 use smallvec::SmallVec;
+use tokio::time::Instant;
 use units::{Prng, limits};
 
 use super::ring_answers::{permit_bytes, unexpected, written};

@@ -8,7 +8,6 @@ mod ring_answers;
 mod ring_view;
 
 use std::fmt;
-use std::time::Instant;
 
 use bytes::Bytes;
 use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store};
@@ -16,6 +15,7 @@ use protocol::meta::Meta;
 use protocol::reply::{ItemFacts, MetaOutcome};
 use protocol::{Key, MetaKey};
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use crate::budget::Permit;
 use crate::hot_values::HotValue;

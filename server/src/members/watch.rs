@@ -65,6 +65,7 @@ impl Members {
             let every = Duration::from_secs(self.config().store.resolve_every_s);
             let has_names = !self.sources().is_empty();
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(every), if has_names => {}
                 () = self.changed.notified() => {}
             }

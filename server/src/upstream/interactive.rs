@@ -3,7 +3,9 @@
 //! beyond the limit use the connections for long transfers.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// The number of values in flight on one worker's connections for short requests, over all servers.
 #[derive(Default)]

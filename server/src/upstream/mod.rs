@@ -36,6 +36,7 @@ use crate::budget::{Budget, Permit};
 use crate::counters::Counters;
 use crate::members::{Member, MemberAddress};
 use crate::reply_buffer::ReplyBuffer;
+use crate::simulated::Network;
 use crate::stream::Stream;
 use health::{AnswerTimes, Health};
 use service::Service;
@@ -91,6 +92,8 @@ pub(crate) struct Limits {
     /// The login of connections and calls, if there is one.
     pub(crate) login: Option<StoreLogin>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The network of a simulation, if this is one.
+    pub(crate) network: Option<Arc<dyn Network>>,
 }
 
 /// The timeouts of a link and its waits between connection attempts.

@@ -487,6 +487,7 @@ mod tests {
             held_bytes_max,
             login: None,
             clock,
+            network: None,
         })
     }
 

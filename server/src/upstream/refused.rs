@@ -49,6 +49,7 @@ impl Socket {
         let stream = loop {
             let retry_after = self.timing.get().retry_max;
             tokio::select! {
+                biased;
                 () = sleep(retry_after) => {}
                 // A request for this connection means that the other one is closed, too.
                 () = poll_fn(|task| self.work.poll(task)) => {}

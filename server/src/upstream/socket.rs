@@ -320,6 +320,9 @@ impl Socket {
     }
 
     async fn open(&self) -> io::Result<Stream> {
+        if let Some(network) = &self.limits.network {
+            return network.connect(&self.address).await.map(Stream::Simulated);
+        }
         if self.address.starts_with('/') {
             return UnixStream::connect(&self.address).await.map(Stream::Unix);
         }

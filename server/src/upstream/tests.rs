@@ -71,6 +71,7 @@ fn limits(clock: &ManualClock) -> Limits {
         held_bytes_max: ByteCount::mib(1),
         login: None,
         clock: Arc::new(clock.clone()),
+        network: None,
     }
 }
 

@@ -16,7 +16,12 @@ pub struct CoarseClock {
 impl CoarseClock {
     /// Starts the clock. The date of its zero is computed from the system's clock.
     pub fn start(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, started_unix_s: unix_time().as_secs().saturating_sub(OFFSET_S) }
+        Self::start_at(clock, unix_time().as_secs())
+    }
+
+    /// Starts the clock at a date in Unix seconds, for a simulation.
+    pub fn start_at(clock: Arc<dyn Clock>, unix_s: u64) -> Self {
+        Self { clock, started_unix_s: unix_s.saturating_sub(OFFSET_S) }
     }
 
     /// Returns the seconds since the clock's zero.

@@ -1,0 +1,257 @@
+//! The seams of a deterministic simulation: a network, a clock and a seed from outside, and a server that runs as
+//! tasks of the caller's event loop. The code behind them is that of a real server. Only the start differs: there are
+//! no threads, and no admin pages over HTTP, lanes, TLS, gRPC listeners and training of dictionaries.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::ReadBuf;
+use tokio::task::JoinSet;
+use units::Clock;
+
+use crate::accept::{AcceptErrors, Dispatcher};
+use crate::admin::Admin;
+use crate::background::watch_members_here;
+use crate::config::Config;
+use crate::server::{Devices, Platform, StartError, apply, make_plan};
+use crate::supervise::keep;
+use crate::worker::{Accepted, ListenerProtocol, Plan, Worker, WorkerMessage};
+
+/// A connection of a simulated network. It behaves like a non-blocking TCP socket; dropping it closes it.
+pub trait Connection: fmt::Debug + Send {
+    /// Returns a number that no other open connection of this host has, in the place of a file descriptor.
+    fn descriptor(&self) -> RawFd;
+
+    /// Returns the address of this end.
+    fn local_address(&self) -> SocketAddr;
+
+    /// Polls whether the connection may be read. Only one task at a time may wait for that.
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Polls whether the connection may be written. Only one task at a time may wait for that.
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Reads available bytes. Returns 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there are no bytes, or the reason for the connection's end.
+    fn try_read(&self, space: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes the bytes for which there is room, and returns their number.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no room, or the reason for the connection's end.
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Ends this end's stream. The other end still can send.
+    fn shut_down(&self);
+}
+
+/// A listener of a simulated network. Dropping it closes it.
+pub trait Listener: Send {
+    /// Polls for the next client and its address.
+    fn poll_accept(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<(Box<dyn Connection>, SocketAddr)>>;
+}
+
+/// A future of a connection.
+pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Connection>>> + Send>>;
+
+/// The network of one simulated host.
+pub trait Network: Send + Sync {
+    /// Connects to `HOST:PORT`.
+    fn connect(&self, address: &str) -> Connecting;
+
+    /// Listens on `HOST:PORT`.
+    ///
+    /// # Errors
+    /// The address is in use, or not one of this host.
+    fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
+}
+
+/// Everything that a server takes from the world around it and that a simulation replaces.
+#[derive(Clone)]
+pub struct Environment {
+    /// The network of the server's host.
+    pub network: Arc<dyn Network>,
+    /// The monotonic clock of the host.
+    pub clock: Arc<dyn Clock>,
+    /// The date at the start, in Unix seconds.
+    pub unix_s: u64,
+    /// The seed of everything that is random.
+    pub seed: u64,
+}
+
+/// A server whose workers are tasks of the event loop on which it was started. It ends when the `LocalSet` of these
+/// tasks is dropped, which is how a simulation makes it crash.
+pub struct SimulatedServer {
+    plan: Arc<Plan>,
+    workers: Arc<[Worker]>,
+    admin: Arc<Admin>,
+    /// The acceptors, which a drain ends.
+    acceptors: JoinSet<()>,
+    /// The other tasks of the control thread.
+    _control: JoinSet<()>,
+}
+
+impl SimulatedServer {
+    /// Starts a server. It must be called in a task of a `LocalSet` whose runtime is not a `LocalRuntime`.
+    ///
+    /// # Errors
+    /// Returns a [`StartError`], also for a configuration that a simulation does not support.
+    pub fn start(
+        environment: &Environment,
+        config: Config,
+        devices: Devices,
+    ) -> Result<Self, StartError> {
+        let server = &config.server;
+        if !server.grpc_listen.is_empty() || !config.programs.listen.is_empty() {
+            return Err(StartError::Config("only memcached listeners can be simulated".into()));
+        }
+        let network = &environment.network;
+        let listen = |config: &Config| {
+            let listen = |address: &String| {
+                let listener = network.listen(address);
+                listener.map_err(|error| StartError::Listen { address: address.clone(), error })
+            };
+            config.server.listen.iter().map(listen).collect::<Result<Vec<_>, _>>()
+        };
+        let platform = Platform::default();
+        let (plan, _, listeners) = make_plan(platform, config, devices, Some(environment), listen)?;
+        let start = |index| Worker::start_here(Arc::clone(&plan), index);
+        let workers: Vec<Worker> = (0..plan.counters.len()).map(start).collect::<Result<_, _>>()?;
+        let workers: Arc<[Worker]> = workers.into();
+        plan.members.set_workers(&workers);
+        let admin = Arc::new(Admin::new(Arc::clone(&plan)));
+        let dispatcher = Dispatcher {
+            workers: Arc::clone(&workers),
+            connections: Arc::clone(&plan.connections),
+            counters: Arc::clone(&plan.counters),
+            turns: Arc::default(),
+            errors: Arc::new(AcceptErrors::new(Arc::clone(&plan.control))),
+        };
+        let mut acceptors = JoinSet::new();
+        for listener in listeners {
+            acceptors.spawn_local(accept(listener, dispatcher.clone()));
+        }
+        let control = start_control(&plan, &admin, &workers);
+        Ok(Self { plan, workers, admin, acceptors, _control: control })
+    }
+
+    /// Applies the hot keys of `config`, as a reload of a real server does.
+    pub fn reload(&self, config: Config) {
+        apply(config, &self.plan, &self.workers, &self.admin);
+    }
+
+    /// Stops accepting, and lets the sessions finish the requests that they have begun.
+    pub fn begin_drain(&mut self) {
+        self.admin.readiness().begin_drain();
+        self.plan.liveness.begin_end();
+        self.acceptors.abort_all();
+        for worker in self.workers.iter() {
+            worker.send(WorkerMessage::Drain);
+        }
+    }
+
+    /// Returns the page of metrics.
+    pub fn metrics(&self) -> String {
+        self.admin.metrics()
+    }
+
+    /// Returns the text of the readiness page, as an error if the server is not ready.
+    ///
+    /// # Errors
+    /// The reason why clients should not be sent here.
+    pub fn readiness(&self) -> Result<String, String> {
+        self.admin.readiness().judge()
+    }
+
+    /// Returns the problem that the health page shows, if there is one.
+    pub fn problem(&self) -> Option<String> {
+        self.plan.liveness.problem()
+    }
+
+    /// Returns the number of open connections of clients.
+    pub fn connections_open(&self) -> usize {
+        self.plan.connections.open()
+    }
+
+    /// Returns, for each worker, the bytes of values in flight that are charged to its budget, and their limit.
+    pub fn budgets(&self) -> Vec<(u64, u64)> {
+        self.plan.budgets.read().iter().map(|budget| (budget.held(), budget.max())).collect()
+    }
+
+    /// Returns the memory of the embedded store's items and its limit (bytes), if there is such a store.
+    pub fn store_bytes(&self) -> Option<(u64, u64)> {
+        let store = self.plan.embedded.as_ref()?;
+        let stats = store.stats();
+        Some((stats.bytes, stats.limit_maxbytes))
+    }
+}
+
+fn start_control(plan: &Arc<Plan>, admin: &Arc<Admin>, workers: &Arc<[Worker]>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    watch_members_here(&mut tasks, plan);
+    let (plan, admin, workers) = (Arc::clone(plan), Arc::clone(admin), Arc::clone(workers));
+    tasks.spawn_local(async move {
+        let restarts = &plan.control.restarts_readiness;
+        keep("readiness", restarts, || admin.readiness().run(&workers, &plan.health)).await;
+    });
+    tasks
+}
+
+async fn accept(mut listener: Box<dyn Listener>, dispatcher: Dispatcher) {
+    loop {
+        match poll_fn(|task| listener.poll_accept(task)).await {
+            Ok((connection, from)) => {
+                let protocol = ListenerProtocol::Memcached;
+                dispatcher.dispatch(Accepted::Simulated(connection, from, protocol));
+            }
+            Err(error) => dispatcher.errors.pause(&error).await,
+        }
+    }
+}
+
+/// Reads from a connection for `AsyncRead`.
+pub(crate) fn poll_read(
+    connection: &dyn Connection,
+    context: &mut Context<'_>,
+    space: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    loop {
+        match connection.try_read(space.initialize_unfilled()) {
+            Ok(bytes) => {
+                space.advance(bytes);
+                return Poll::Ready(Ok(()));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready!(connection.poll_readable(context))?;
+            }
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+}
+
+/// Writes to a connection for `AsyncWrite`.
+pub(crate) fn poll_write(
+    connection: &dyn Connection,
+    context: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    loop {
+        match connection.try_write(slices) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready!(connection.poll_writable(context))?;
+            }
+            result => return Poll::Ready(result),
+        }
+    }
+}

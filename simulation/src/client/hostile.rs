@@ -1,0 +1,128 @@
+//! Clients that do what a well-behaved client does not. They use keys of their own.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use units::Prng;
+
+use crate::network::{Endpoint, Host};
+use crate::world::World;
+
+/// A kind of client that disturbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hostile {
+    /// Sends bytes that are no command.
+    Garbage,
+    /// Begins values and does not finish them.
+    HalfValues,
+    /// Asks for much and reads nothing.
+    Deaf,
+    /// Sends its commands byte by byte.
+    Slow,
+    /// Opens many connections and leaves them.
+    Crowd,
+    /// Sends lines and values that are too long.
+    TooLong,
+    /// Closes each connection amid a command.
+    Hasty,
+}
+
+impl Hostile {
+    /// Every kind.
+    pub const ALL: [Hostile; 7] = [
+        Hostile::Garbage,
+        Hostile::HalfValues,
+        Hostile::Deaf,
+        Hostile::Slow,
+        Hostile::Crowd,
+        Hostile::TooLong,
+        Hostile::Hasty,
+    ];
+}
+
+/// Disturbs a frontend until the end of the disturbance.
+pub async fn disturb(world: Rc<World>, host: Host, frontend: String, kind: Hostile, seed: u64) {
+    let mut random = Prng::new(seed);
+    let act = async {
+        let mut kept = Vec::new();
+        for round in 0..ROUNDS {
+            if let Ok(connection) = world.net.of(host).connect_to(&frontend).await {
+                let limit = Duration::from_millis(500 + random.below(4_000));
+                let _ =
+                    tokio::time::timeout(limit, act(&connection, kind, &mut random, round)).await;
+                // The others leave their connection, with whatever it has unread.
+                if matches!(kind, Hostile::Crowd | Hostile::HalfValues) {
+                    kept.push(connection);
+                }
+            }
+            let pause_ms = if kind == Hostile::Crowd { 1 } else { 1 + random.below(100) };
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        }
+        world.over().await;
+    };
+    tokio::select! {
+        biased;
+        () = world.over() => {}
+        () = act => {}
+    }
+}
+
+async fn act(
+    connection: &Endpoint,
+    kind: Hostile,
+    random: &mut Prng,
+    round: u64,
+) -> std::io::Result<()> {
+    let mut space = vec![0; 4 << 10];
+    match kind {
+        Hostile::Garbage => {
+            let mut bytes = vec![0; 1 + random.below(3_000) as usize];
+            random.fill(&mut bytes);
+            // The first byte of packets is avoided half of the time.
+            bytes[0] = if random.below(2) == 0 { b'x' } else { 0x80 };
+            connection.write_all(&bytes).await?;
+            while connection.read(&mut space).await? > 0 {}
+        }
+        Hostile::HalfValues => {
+            let bytes = 1 + random.below(900_000);
+            let line = format!("set hostile:{round} 0 0 {bytes}\r\n");
+            connection.write_all(line.as_bytes()).await?;
+            let part = vec![b'p'; random.below(bytes) as usize];
+            connection.write_all(&part).await?;
+        }
+        Hostile::Deaf => {
+            let value = vec![b'd'; 200_000];
+            connection.write_all(b"set hostile:deaf 0 0 200000\r\n").await?;
+            connection.write_all(&value).await?;
+            connection.write_all(b"\r\n").await?;
+            loop {
+                connection.write_all(b"get hostile:deaf hostile:deaf\r\n").await?;
+            }
+        }
+        Hostile::Slow => {
+            for byte in b"set hostile:slow 0 0 5\r\nvalue\r\nget hostile:slow\r\n" {
+                connection.write_all(&[*byte]).await?;
+                tokio::time::sleep(Duration::from_millis(20 + random.below(100))).await;
+            }
+        }
+        Hostile::Crowd => {}
+        Hostile::TooLong => {
+            let key = "k".repeat(1 + random.below(5_000) as usize);
+            connection.write_all(format!("get {key}\r\n").as_bytes()).await?;
+            let bytes = 1_000_000 + random.below(200_000);
+            connection.write_all(format!("set hostile 0 0 {bytes}\r\n").as_bytes()).await?;
+            connection.write_all(&vec![b'l'; bytes as usize]).await?;
+            connection.write_all(b"\r\nset hostile 0 0 -1\r\nms hostile S\r\nmg\r\n").await?;
+            while connection.read(&mut space).await? > 0 {}
+        }
+        Hostile::Hasty => {
+            let commands = b"gets hostile:a hostile:b\r\nset hostile:a 0 0 10\r\n0123456789\r\n";
+            let bytes = 1 + random.below(commands.len() as u64) as usize;
+            connection.write_all(&commands[..bytes]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The connections that one client makes.
+const ROUNDS: u64 = 40;

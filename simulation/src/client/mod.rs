@@ -1,0 +1,324 @@
+//! A well-behaved client: it sends requests, several at once on one connection, reads every answer, and records both.
+
+mod hostile;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use units::Prng;
+
+use crate::history::{Answer, Ask, Bytes, Moment, Record};
+use crate::network::{Endpoint, Host};
+use crate::world::World;
+pub use hostile::{Hostile, disturb};
+use wire::{Answers, Broken, Request, Style};
+
+/// A well-behaved client.
+pub struct Client {
+    world: Rc<World>,
+    number: usize,
+    host: Host,
+    /// The frontends, of which each connection takes one.
+    frontends: Vec<String>,
+    random: Prng,
+    habits: Habits,
+    /// True if no fault is aimed at this client, so that it must be served in time.
+    is_bystander: bool,
+    /// The CAS numbers that were seen last.
+    cas: BTreeMap<String, u64>,
+    values: u64,
+    connections: u64,
+}
+
+/// What clients do.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    /// The keys of each kind.
+    pub keys: u64,
+    /// The batches of requests that each client sends.
+    pub batches: u64,
+    /// The longest batch.
+    pub batch_max: u64,
+    /// The longest pause between two batches (ms).
+    pub pause_max_ms: u64,
+    /// The largest value (bytes).
+    pub value_bytes_max: u64,
+    /// True if some items expire.
+    pub expire: bool,
+    /// True if a client sometimes deletes all items.
+    pub flush: bool,
+}
+
+pub(super) const REGISTER: &str = "reg:";
+const COUNTER: &str = "cnt:";
+const LIST: &str = "app:";
+
+/// The time after which a client gives a connection up.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Client {
+    /// Makes a client on its own host.
+    pub fn new(
+        world: &Rc<World>,
+        (number, host): (usize, Host),
+        frontends: Vec<String>,
+        seed: u64,
+        habits: Habits,
+        is_bystander: bool,
+    ) -> Self {
+        Self {
+            world: Rc::clone(world),
+            number,
+            host,
+            frontends,
+            random: Prng::new(seed),
+            habits,
+            is_bystander,
+            cas: BTreeMap::new(),
+            values: 0,
+            connections: 0,
+        }
+    }
+
+    /// Sends all batches, over as many connections as that takes.
+    pub async fn run(mut self) {
+        let mut left = self.habits.batches;
+        while left > 0 {
+            self.connections += 1;
+            let at = self.random.below(self.frontends.len() as u64) as usize;
+            let frontend = self.frontends[at].clone();
+            let connecting = self.world.net.of(self.host);
+            let connected = tokio::time::timeout(PATIENCE, connecting.connect_to(&frontend)).await;
+            match connected {
+                Ok(Ok(connection)) => left = self.converse(&connection, left).await,
+                // A server that is away costs a batch too, so that every run ends.
+                Ok(Err(_)) | Err(_) => left -= 1,
+            }
+            let pause_ms = 1 + self.random.below(100);
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        }
+        self.world.trace.note(format_args!("client {} is done", self.number));
+    }
+
+    /// Sends batches until the connection is given up, or there are no more. Returns how many are left.
+    async fn converse(&mut self, connection: &Endpoint, mut left: u64) -> u64 {
+        let mut answers = Answers::new(connection);
+        // Some connections end in order, so that others begin.
+        let most = 1 + self.random.below(12);
+        for place in 0..most {
+            if left == 0 {
+                return 0;
+            }
+            left -= 1;
+            let count = 1 + self.random.below(self.habits.batch_max);
+            let batch: Vec<Request> = (0..count).map(|_| self.draw()).collect();
+            if !self.exchange(connection, &mut answers, &batch, place).await {
+                return left;
+            }
+            let pause_ms = self.random.below(self.habits.pause_max_ms + 1);
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            if answers.has_more() {
+                let number = self.number;
+                self.world.problem(format!("client {number} got bytes that it did not ask for"));
+                return left;
+            }
+        }
+        left
+    }
+
+    /// Sends a batch and reads its answers. Returns whether the connection can be used further.
+    async fn exchange(
+        &mut self,
+        connection: &Endpoint,
+        answers: &mut Answers<'_>,
+        batch: &[Request],
+        place: u64,
+    ) -> bool {
+        let mut bytes = Vec::new();
+        let mut records = Vec::new();
+        let begun = self.world.moment();
+        for (at, request) in batch.iter().enumerate() {
+            request.write(&mut bytes);
+            let pipeline = (connection.id(), place * 1_000 + at as u64);
+            records.push(self.begin(request, begun, pipeline));
+        }
+        let world = Rc::clone(&self.world);
+        let mut answered = 0;
+        let mut learnt = Vec::new();
+        let exchange = async {
+            let write = async { connection.write_all(&bytes).await.map_err(Broken::from) };
+            let read = async {
+                for (request, records) in batch.iter().zip(&records) {
+                    let got = answers.next(request).await?;
+                    for ((index, answer), key) in records.iter().zip(got).zip(&request.keys) {
+                        if let Answer::Hit(_, Some(cas)) = answer {
+                            learnt.push((key.clone(), cas));
+                        }
+                        world.end(*index, answer);
+                    }
+                    answered += 1;
+                }
+                Ok(())
+            };
+            tokio::try_join!(write, read)
+        };
+        let ended = tokio::time::timeout(PATIENCE, exchange).await;
+        self.cas.extend(learnt);
+        self.note_wait(begun, batch.len() - answered);
+        match ended {
+            Ok(Ok(_)) => true,
+            Ok(Err(Broken::Wrong(what))) => {
+                self.world.problem(format!("client {}: {what}", self.number));
+                false
+            }
+            Ok(Err(Broken::Ended(error))) => {
+                let number = self.number;
+                self.world.trace.note(format_args!("client {number} lost its connection: {error}"));
+                false
+            }
+            Err(_) => {
+                self.world.trace.note(format_args!("client {} gives up", self.number));
+                false
+            }
+        }
+    }
+
+    fn begin(&self, request: &Request, invoked: Moment, pipeline: (u64, u64)) -> Vec<usize> {
+        let keys = request.keys.iter().map(|key| Some(key.clone()));
+        let keys: Vec<Option<String>> =
+            if request.keys.is_empty() { vec![None] } else { keys.collect() };
+        let begin = |key| {
+            self.world.begin(Record {
+                client: self.number,
+                key,
+                ask: request.ask.clone(),
+                exptime_s: request.exptime_s,
+                answer: Answer::Unknown,
+                invoked,
+                returned: None,
+                pipeline,
+            })
+        };
+        keys.into_iter().map(begin).collect()
+    }
+
+    fn note_wait(&self, begun: Moment, unanswered: usize) {
+        if !self.is_bystander {
+            return;
+        }
+        let wait_ms = self.world.now_ms() - begun.at_ms;
+        if wait_ms > self.world.longest_wait.get().0 {
+            self.world.longest_wait.set((wait_ms, self.number));
+        }
+        self.world.unanswered.set(self.world.unanswered.get() + unanswered as u64);
+    }
+
+    fn chance(&mut self, one_in: u64) -> bool {
+        self.random.below(one_in) == 0
+    }
+
+    fn key(&mut self, kind: &str) -> String {
+        format!("{kind}{}", self.random.below(self.habits.keys))
+    }
+
+    fn draw(&mut self) -> Request {
+        let style = match self.random.below(3) {
+            0 => Style::Plain,
+            1 => Style::Classic,
+            _ => Style::Meta,
+        };
+        if self.habits.flush && self.chance(150) {
+            return Request { keys: Vec::new(), ask: Ask::Flush, exptime_s: 0, style };
+        }
+        match self.random.below(10) {
+            0..6 => self.draw_register(style),
+            6..8 => self.draw_counter(style),
+            _ => self.draw_list(style),
+        }
+    }
+
+    fn draw_register(&mut self, style: Style) -> Request {
+        let key = self.key(REGISTER);
+        let mut keys = vec![key.clone()];
+        let mut exptime_s = 0;
+        if self.habits.expire && self.chance(5) {
+            exptime_s = 1 + self.random.below(4) as u32;
+        }
+        let ask = match self.random.below(20) {
+            0..10 => {
+                if style != Style::Meta && self.chance(3) {
+                    for _ in 0..self.random.below(6) {
+                        let other = self.key(REGISTER);
+                        keys.push(other);
+                    }
+                }
+                exptime_s = 0;
+                Ask::Get
+            }
+            10..13 => Ask::Set(self.value()),
+            13 => Ask::Add(self.value()),
+            14 => Ask::Replace(self.value()),
+            15..18 => match self.cas.get(&key).copied() {
+                Some(cas) => Ask::Cas(self.value(), cas),
+                None => Ask::Set(self.value()),
+            },
+            18 => Ask::Delete,
+            _ => Ask::Touch,
+        };
+        Request { keys, ask, exptime_s, style }
+    }
+
+    fn draw_counter(&mut self, style: Style) -> Request {
+        let keys = vec![self.key(COUNTER)];
+        let ask = match self.random.below(10) {
+            0..6 => Ask::Count(1 + self.random.below(3)),
+            6 => Ask::Add(self.random.below(100).to_string().into_bytes().into()),
+            7..9 => Ask::Get,
+            _ if self.chance(6) => Ask::Delete,
+            _ => Ask::Get,
+        };
+        Request { keys, ask, exptime_s: 0, style }
+    }
+
+    fn draw_list(&mut self, style: Style) -> Request {
+        let keys = vec![self.key(LIST)];
+        let ask = match self.random.below(10) {
+            0..5 => Ask::Append(self.token()),
+            // Long enough to be compressed.
+            5 => Ask::Add([&self.token()[..], &[b'.'; 150]].concat().into()),
+            6..9 => Ask::Get,
+            _ if self.chance(4) => Ask::Delete,
+            _ => Ask::Get,
+        };
+        Request { keys, ask, exptime_s: 0, style }
+    }
+
+    fn token(&mut self) -> Bytes {
+        self.values += 1;
+        format!("{}.{};", self.number, self.values).into_bytes().into()
+    }
+
+    /// Draws a value that no other request has: short, long, or hard to compress.
+    fn value(&mut self) -> Bytes {
+        let mut value = format!("value {} of client {} ", self.values, self.number).into_bytes();
+        self.values += 1;
+        let bytes_max = self.habits.value_bytes_max.max(1);
+        let most = match self.random.below(8) {
+            0..4 => 100,
+            4..7 => 4_000.min(bytes_max),
+            _ => bytes_max,
+        };
+        let bytes = self.random.below(most.max(1)) as usize;
+        if self.chance(3) {
+            let begun = value.len();
+            value.resize(begun + bytes, 0);
+            self.random.fill(&mut value[begun..]);
+        } else {
+            let words = b"a cache that compresses its values ".iter().copied().cycle();
+            value.extend(words.take(bytes));
+        }
+        value.into()
+    }
+}

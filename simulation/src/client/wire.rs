@@ -1,0 +1,271 @@
+//! Requests as bytes, and answers from bytes. It is a client's parser of its own, so that it shares no mistake with
+//! the server's.
+
+use std::io;
+
+use server::simulated::Connection;
+
+use crate::history::{Answer, Ask, Bytes};
+use crate::network::Endpoint;
+
+/// A request on the wire: about one key, or a get of several keys.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) keys: Vec<String>,
+    pub(super) ask: Ask,
+    pub(super) exptime_s: u32,
+    pub(super) style: Style,
+}
+
+/// The commands that are used for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Classic,
+    /// Classic commands, and gets without CAS numbers.
+    Plain,
+    Meta,
+}
+
+/// Returns the flags that go with a value, so that they can be checked too.
+pub(super) fn flags(value: &[u8]) -> u32 {
+    value
+        .iter()
+        .take(32)
+        .fold(7, |sum: u32, byte| sum.wrapping_mul(31).wrapping_add((*byte).into()))
+        & 0xffff
+}
+
+impl Request {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let key = self.keys.first().map(String::as_str).unwrap_or_default();
+        let is_meta = self.style == Style::Meta;
+        let line = match &self.ask {
+            Ask::Get if is_meta => format!("mg {key} v c f"),
+            Ask::Get if self.style == Style::Plain => format!("get {}", self.keys.join(" ")),
+            Ask::Get => format!("gets {}", self.keys.join(" ")),
+            Ask::Delete if is_meta => format!("md {key}"),
+            Ask::Delete => format!("delete {key}"),
+            Ask::Count(delta) if is_meta => format!("ma {key} v D{delta}"),
+            Ask::Count(delta) => format!("incr {key} {delta}"),
+            Ask::Touch if is_meta => format!("mg {key} T{}", self.exptime_s),
+            Ask::Touch => format!("touch {key} {}", self.exptime_s),
+            Ask::Flush => "flush_all".to_owned(),
+            Ask::Set(value)
+            | Ask::Add(value)
+            | Ask::Replace(value)
+            | Ask::Append(value)
+            | Ask::Cas(value, _) => {
+                out.extend_from_slice(self.store_line(key, value).as_bytes());
+                out.extend_from_slice(b"\r\n");
+                out.extend_from_slice(value);
+                return out.extend_from_slice(b"\r\n");
+            }
+        };
+        out.extend_from_slice(line.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn store_line(&self, key: &str, value: &[u8]) -> String {
+        let (flags, exptime_s, bytes) = (flags(value), self.exptime_s, value.len());
+        if self.style == Style::Meta {
+            let mode = match &self.ask {
+                Ask::Add(_) => " ME".to_owned(),
+                Ask::Replace(_) => " MR".to_owned(),
+                Ask::Append(_) => " MA".to_owned(),
+                Ask::Cas(_, cas) => format!(" C{cas}"),
+                _ => String::new(),
+            };
+            return format!("ms {key} {bytes} F{flags} T{exptime_s}{mode}");
+        }
+        let (verb, cas) = match &self.ask {
+            Ask::Add(_) => ("add", String::new()),
+            Ask::Replace(_) => ("replace", String::new()),
+            Ask::Append(_) => ("append", String::new()),
+            Ask::Cas(_, cas) => ("cas", format!(" {cas}")),
+            _ => ("set", String::new()),
+        };
+        format!("{verb} {key} {flags} {exptime_s} {bytes}{cas}")
+    }
+}
+
+/// Why a connection cannot be used any more.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// It has ended.
+    Ended(io::Error),
+    /// The answer is none that a server may give.
+    Wrong(String),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Broken::Ended(error)
+    }
+}
+
+/// Reads answers from a connection.
+pub(super) struct Answers<'c> {
+    connection: &'c Endpoint,
+    input: Vec<u8>,
+    start: usize,
+}
+
+impl<'c> Answers<'c> {
+    pub(super) fn new(connection: &'c Endpoint) -> Self {
+        Self { connection, input: Vec::new(), start: 0 }
+    }
+
+    async fn fill(&mut self) -> io::Result<()> {
+        if self.start > 64 << 10 {
+            self.input.drain(..self.start);
+            self.start = 0;
+        }
+        let filled = self.input.len();
+        self.input.resize(filled + (16 << 10), 0);
+        let read = self.connection.read(&mut self.input[filled..]).await;
+        self.input.truncate(filled + *read.as_ref().unwrap_or(&0));
+        if read? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+
+    async fn line(&mut self) -> Result<String, Broken> {
+        loop {
+            let rest = &self.input[self.start..];
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+                let line = String::from_utf8_lossy(line).into_owned();
+                self.start += end + 1;
+                return Ok(line);
+            }
+            if rest.len() > 4 << 10 {
+                return Err(Broken::Wrong("a line without an end".to_owned()));
+            }
+            self.fill().await?;
+        }
+    }
+
+    async fn data(&mut self, bytes: usize) -> Result<Bytes, Broken> {
+        while self.input.len() - self.start < bytes + 2 {
+            self.fill().await?;
+        }
+        let data = &self.input[self.start..self.start + bytes + 2];
+        if !data.ends_with(b"\r\n") {
+            return Err(Broken::Wrong(format!(
+                "{bytes} bytes of a value do not end in a line end"
+            )));
+        }
+        let value = data[..bytes].into();
+        self.start += bytes + 2;
+        Ok(value)
+    }
+
+    /// Returns whether bytes have arrived that nobody asked for.
+    pub(super) fn has_more(&self) -> bool {
+        let mut space = [0];
+        self.start < self.input.len() || matches!(self.connection.try_read(&mut space), Ok(1..))
+    }
+
+    /// Reads the answers to a request: one for each of its keys.
+    pub(super) async fn next(&mut self, request: &Request) -> Result<Vec<Answer>, Broken> {
+        let line = self.line().await?;
+        if line.starts_with("SERVER_ERROR") || line.starts_with("ERROR Too many") {
+            return Ok(vec![Answer::Unknown; request.keys.len().max(1)]);
+        }
+        if request.ask == Ask::Get && request.style != Style::Meta {
+            return self.values(line, request).await;
+        }
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match (&request.ask, words[0]) {
+            (_, "HD") | (Ask::Flush, "OK") => Answer::Done,
+            (Ask::Delete, "DELETED") | (Ask::Touch, "TOUCHED") => Answer::Done,
+            (Ask::Delete | Ask::Touch | Ask::Count(_) | Ask::Cas(..), "NOT_FOUND" | "NF") => {
+                Answer::Miss
+            }
+            (Ask::Get | Ask::Touch, "EN") => Answer::Miss,
+            (Ask::Get | Ask::Count(_), "VA") => {
+                let bytes = words.get(1).and_then(|word| word.parse().ok());
+                let bytes = bytes.ok_or_else(|| wrong(request, &line))?;
+                let value = self.data(bytes).await?;
+                meta_answer(request, &words[2..], value).ok_or_else(|| wrong(request, &line))?
+            }
+            (Ask::Count(_), "CLIENT_ERROR") => Answer::NotNumber,
+            (Ask::Count(_), number) => {
+                Answer::Number(number.parse().map_err(|_| wrong(request, &line))?)
+            }
+            (
+                Ask::Set(_) | Ask::Add(_) | Ask::Replace(_) | Ask::Append(_) | Ask::Cas(..),
+                "STORED",
+            ) => Answer::Done,
+            (Ask::Add(_) | Ask::Replace(_) | Ask::Append(_), "NOT_STORED" | "NS") => {
+                Answer::NotStored
+            }
+            (Ask::Cas(..), "EXISTS" | "EX") => Answer::Exists,
+            _ => return Err(wrong(request, &line)),
+        };
+        Ok(vec![answer])
+    }
+
+    /// Reads the rest of the answer to a classic get, whose first line is `line`.
+    async fn values(&mut self, mut line: String, request: &Request) -> Result<Vec<Answer>, Broken> {
+        let mut answers = vec![Answer::Miss; request.keys.len()];
+        let mut next = 0;
+        loop {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[0] {
+                "END" => return Ok(answers),
+                // memcached ends a get like this if it fails. The keys without a value may have one.
+                "SERVER_ERROR" => {
+                    let is_missing = |answer: &&mut Answer| **answer == Answer::Miss;
+                    answers.iter_mut().filter(is_missing).for_each(|one| *one = Answer::Unknown);
+                    return Ok(answers);
+                }
+                "VALUE" => {
+                    let found = words.get(1).and_then(|key| {
+                        let rest = request.keys[next..].iter();
+                        rest.clone().position(|asked| asked == key).map(|at| next + at)
+                    });
+                    let number = |at: usize| words.get(at).and_then(|word| word.parse().ok());
+                    let (Some(at), Some(bytes)) = (found, number(3)) else {
+                        return Err(wrong(request, &line));
+                    };
+                    let value = self.data(bytes as usize).await?;
+                    check_flags(&request.keys[at], &value, number(2))?;
+                    let cas = (request.style == Style::Classic).then(|| number(4)).flatten();
+                    answers[at] = Answer::Hit(value, cas);
+                    next = at + 1;
+                }
+                _ => return Err(wrong(request, &line)),
+            }
+            line = self.line().await?;
+        }
+    }
+}
+
+fn meta_answer(request: &Request, facts: &[&str], value: Bytes) -> Option<Answer> {
+    if let Ask::Count(_) = request.ask {
+        return Some(Answer::Number(std::str::from_utf8(&value).ok()?.parse().ok()?));
+    }
+    let fact = |letter: char| {
+        let text = facts.iter().find_map(|fact| fact.strip_prefix(letter))?;
+        text.parse::<u64>().ok()
+    };
+    check_flags(&request.keys[0], &value, Some(fact('f')?)).ok()?;
+    Some(Answer::Hit(value, Some(fact('c')?)))
+}
+
+/// Checks the flags of a value. Those of appended values are those of their beginning, and are not checked.
+fn check_flags(key: &str, value: &[u8], found: Option<u64>) -> Result<(), Broken> {
+    if key.starts_with(super::REGISTER) && found != Some(flags(value).into()) {
+        return Err(Broken::Wrong(format!("the value of {key} has the flags {found:?}")));
+    }
+    Ok(())
+}
+
+fn wrong(request: &Request, line: &str) -> Broken {
+    let mut text = Vec::new();
+    request.write(&mut text);
+    text.truncate(80);
+    Broken::Wrong(format!("{:?} is answered {line:?}", String::from_utf8_lossy(&text)))
+}

@@ -1,0 +1,180 @@
+//! Judges of a run apart from the history: waits, memory, recovery, leaks, and what health pages and metrics say.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::servers::{Servers, frontend_host, store_host};
+use crate::history::Ask;
+use crate::network::Host;
+use crate::scenario::{FaultKind, Scenario};
+use crate::world::World;
+
+/// Compares the memory of the frontends with their limits, again and again.
+pub(super) async fn watch_memory(world: Rc<World>, servers: Rc<Servers>) {
+    loop {
+        servers.each(|index, server| {
+            for (worker, (held, max)) in server.budgets().into_iter().enumerate() {
+                if held > max {
+                    world.problem(format!(
+                        "worker {worker} of frontend {index} holds {held} of {max} bytes"
+                    ));
+                }
+            }
+            if let Some((bytes, limit)) = server.store_bytes()
+                && bytes > limit
+            {
+                world.problem(format!("the items of frontend {index} take {bytes} of {limit}"));
+            }
+            if let Some(problem) = server.problem() {
+                world.problem(format!("the health page of frontend {index} says: {problem}"));
+            }
+        });
+        sleep(MEMORY_EVERY).await;
+    }
+}
+
+/// Compares the waits of bystanders with their bound.
+pub(super) fn judge_waits(world: &World, scenario: &Scenario) {
+    let (wait_ms, client) = world.longest_wait.get();
+    let most_ms = scenario.wait_max().as_millis() as u64;
+    if wait_ms > most_ms {
+        world.problem(format!(
+            "client {client} has waited {wait_ms} ms, and the bound is {most_ms}"
+        ));
+    }
+    let unanswered = world.unanswered.get();
+    if scenario.must_answer_bystanders() && unanswered > 0 {
+        world.problem(format!("{unanswered} requests of bystanders were not answered"));
+    }
+}
+
+/// Judges the servers after the last fault and the last client.
+pub(super) async fn judge_end(world: &Rc<World>, scenario: &Scenario, servers: &Servers) {
+    sleep(RECOVERY_MAX).await;
+    for frontend in 0..servers.count() {
+        if let Err(problem) = timeout(RECOVERY_MAX, is_served(world, frontend))
+            .await
+            .unwrap_or_else(|_| Err("it does not answer".to_owned()))
+        {
+            world.problem(format!("frontend {frontend} has not recovered: {problem}"));
+        }
+    }
+    servers.each(|index, server| {
+        if let Err(why) = server.readiness() {
+            world.problem(format!("frontend {index} is not ready again: {why}"));
+        }
+        judge_metrics(world, scenario, index, &server.metrics());
+    });
+    // Connections that were lost are given up by the system, and values that were begun by the server.
+    sleep(scenario.end_max()).await;
+    servers.each(|index, server| {
+        let open = server.connections_open();
+        if open > 0 {
+            world.problem(format!("frontend {index} has {open} connections of nobody"));
+        }
+        for (worker, (held, _)) in server.budgets().into_iter().enumerate() {
+            if held > 0 {
+                world.problem(format!("worker {worker} of frontend {index} still holds {held} B"));
+            }
+        }
+        // Two connections of each worker to each server.
+        let deployment = &scenario.deployment;
+        let most = 2 * deployment.workers * deployment.servers;
+        let open = world.net.open_at(frontend_host(index));
+        if open > most {
+            world.problem(format!("frontend {index} has {open} connections, {most} of them used"));
+        }
+    });
+    for store in 0..scenario.deployment.servers {
+        let most = 2 * scenario.deployment.workers * scenario.deployment.frontends;
+        let open = world.net.open_at(store_host(store));
+        if open > most {
+            world.problem(format!("store {store} has {open} connections, {most} of them used"));
+        }
+    }
+}
+
+/// Sets and gets some keys through a frontend, so that every server of the ring is used.
+async fn is_served(world: &World, frontend: usize) -> Result<(), String> {
+    let network = world.net.of(Host(99));
+    let connection = network.connect_to(&frontend_host(frontend).memcached()).await;
+    let connection = connection.map_err(|error| error.to_string())?;
+    let mut space = [0; 256];
+    for key in 0..END_KEYS {
+        let command = format!("set end:{key} 0 0 2\r\nok\r\nget end:{key}\r\n");
+        connection.write_all(command.as_bytes()).await.map_err(|error| error.to_string())?;
+        let mut answer = Vec::new();
+        let expected = format!("STORED\r\nVALUE end:{key} 0 2\r\nok\r\nEND\r\n");
+        while answer.len() < expected.len() && !answer.starts_with(b"SERVER_ERROR") {
+            match connection.read(&mut space).await {
+                Ok(bytes @ 1..) => answer.extend_from_slice(&space[..bytes]),
+                Ok(_) => return Err("it has closed the connection".to_owned()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        if answer != expected.as_bytes() {
+            return Err(format!("{command:?} is answered {:?}", String::from_utf8_lossy(&answer)));
+        }
+    }
+    Ok(())
+}
+
+/// Compares the metrics of a frontend with what the clients know.
+fn judge_metrics(world: &World, scenario: &Scenario, index: usize, page: &str) {
+    for name in ["rebate_task_restarts_total", "rebate_connections_failed_total"] {
+        let count = sum(page, name);
+        if count > 0.0 {
+            world.problem(format!("{name} of frontend {index} is {count}"));
+        }
+    }
+    let has = |is_meant: fn(&FaultKind) -> bool| {
+        scenario.faults.iter().any(|fault| is_meant(&fault.kind))
+    };
+    if has(|kind| matches!(kind, FaultKind::Hostile(..))) {
+        return;
+    }
+    let bad = sum(page, "rebate_bad_commands_total");
+    if bad > 0.0 {
+        world.problem(format!("frontend {index} counts {bad} commands as bad; none was"));
+    }
+    // A frontend that starts again counts from zero.
+    if scenario.deployment.frontends > 1
+        || has(|kind| matches!(kind, FaultKind::Kill(..) | FaultKind::PowerLoss(..)))
+    {
+        return;
+    }
+    let (asked, answered) = {
+        let history = world.history.borrow();
+        let stores = |ask: &Ask| {
+            !matches!(ask, Ask::Get | Ask::Delete | Ask::Count(_) | Ask::Touch | Ask::Flush)
+        };
+        let asked = history.records.iter().filter(|record| stores(&record.ask)).count();
+        drop(history);
+        (asked as u64, world.answered_where(stores))
+    };
+    let counted = sum(page, "rebate_set_commands_total");
+    let (least, most) = (answered + END_KEYS, asked + END_KEYS);
+    if counted < least as f64 || counted > most as f64 {
+        world.problem(format!(
+            "frontend {index} counts {counted} storage commands; {least} to {most} are right"
+        ));
+    }
+}
+
+/// Returns the sum of a metric over its labels.
+fn sum(page: &str, name: &str) -> f64 {
+    let is_series =
+        |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+    page.lines()
+        .filter(is_series)
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
+}
+
+const MEMORY_EVERY: Duration = Duration::from_millis(20);
+/// The keys that are stored at the end of a run.
+const END_KEYS: u64 = 20;
+/// The time that servers get to recover after the last fault.
+const RECOVERY_MAX: Duration = Duration::from_secs(10);

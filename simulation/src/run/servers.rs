@@ -1,0 +1,225 @@
+//! The servers of a run: each is a process on its own host, which can be killed, stopped and started again.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use device::Software;
+use server::simulated::{Environment, SimulatedServer};
+use server::{Config, Devices};
+use units::ByteCount;
+
+use crate::memcached;
+use crate::network::Host;
+use crate::process::{HostClock, Process};
+use crate::scenario::{Deployment, LostKeys, Scenario, Server};
+use crate::world::World;
+
+/// The servers of a run.
+pub(super) struct Servers {
+    world: Rc<World>,
+    deployment: Deployment,
+    seed: u64,
+    frontends: RefCell<Vec<Frontend>>,
+    stores: RefCell<Vec<Process>>,
+    /// The configuration that new frontends get.
+    config: RefCell<Config>,
+    listed: RefCell<Vec<bool>>,
+}
+
+struct Frontend {
+    process: Process,
+    /// `None` while the process is down.
+    server: Option<SimulatedServer>,
+}
+
+impl Servers {
+    /// Starts all servers.
+    pub(super) fn start(world: &Rc<World>, scenario: &Scenario) -> Result<Self, String> {
+        let deployment = scenario.deployment;
+        let servers = Self {
+            world: Rc::clone(world),
+            deployment,
+            seed: scenario.seed,
+            frontends: RefCell::default(),
+            stores: RefCell::default(),
+            config: RefCell::new(config(&deployment)),
+            listed: RefCell::new(vec![true; deployment.servers]),
+        };
+        for store in 0..deployment.servers {
+            let process = servers.start_store(store)?;
+            servers.stores.borrow_mut().push(process);
+        }
+        servers.list_servers();
+        for frontend in 0..deployment.frontends {
+            let started = servers.start_frontend(frontend)?;
+            servers.frontends.borrow_mut().push(started);
+        }
+        Ok(servers)
+    }
+
+    pub(super) fn addresses(&self) -> Vec<String> {
+        (0..self.deployment.frontends).map(|index| frontend_host(index).memcached()).collect()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.deployment.frontends
+    }
+
+    fn start_store(&self, index: usize) -> Result<Process, String> {
+        let host = store_host(index);
+        let port = self.world.net.of(host).listen_here(&host.memcached());
+        let port = port.map_err(|error| format!("store {index} cannot listen: {error}"))?;
+        let since = tokio::time::Instant::now();
+        let unix_s = (UNIX_S + self.world.now_ms() / 1_000) as i64;
+        let serve = || drop(tokio::task::spawn_local(memcached::serve(port, since, unix_s)));
+        Ok(Process::start(serve).0)
+    }
+
+    fn start_frontend(&self, index: usize) -> Result<Frontend, String> {
+        let host = frontend_host(index);
+        let environment = Environment {
+            network: self.world.net.of(host),
+            clock: Arc::new(HostClock::start()),
+            unix_s: UNIX_S + self.world.now_ms() / 1_000,
+            seed: self.seed.wrapping_add(index as u64),
+        };
+        let mut config = self.config.borrow().clone();
+        config.server.listen = vec![host.memcached()];
+        let devices = Devices { all: vec![Arc::new(Software::default())], accelerators: 0 };
+        let start = || SimulatedServer::start(&environment, config, devices);
+        let (process, server) = Process::start(start);
+        let server = server.map_err(|error| format!("frontend {index} does not start: {error}"))?;
+        Ok(Frontend { process, server: Some(server) })
+    }
+
+    /// Ends a server at once. With `is_silent`, its peers are not told.
+    pub(super) fn kill(&self, server: Server, is_silent: bool) {
+        let host = host(server);
+        self.world.net.set_silent(host, is_silent);
+        match server {
+            Server::Frontend(index) => {
+                let mut frontends = self.frontends.borrow_mut();
+                frontends[index].server = None;
+                frontends[index].process.kill();
+                if self.deployment.servers == 0 {
+                    self.world.lose_items(true);
+                }
+            }
+            Server::Store(index) => {
+                self.stores.borrow()[index].kill();
+                self.world.lose_items(self.deployment.servers == 1);
+            }
+        }
+    }
+
+    /// Starts a server that was killed, with the current configuration. A server that is up stays as it is.
+    pub(super) fn restart(&self, server: Server) {
+        self.world.net.set_silent(host(server), false);
+        let started = match server {
+            Server::Frontend(index) if self.is_up(index) => return,
+            Server::Frontend(index) => self
+                .start_frontend(index)
+                .map(|frontend| self.frontends.borrow_mut()[index] = frontend),
+            Server::Store(index) => {
+                self.start_store(index).map(|store| self.stores.borrow_mut()[index] = store)
+            }
+        };
+        if let Err(problem) = started {
+            self.world.trace.note(format_args!("{problem}"));
+        }
+    }
+
+    fn is_up(&self, frontend: usize) -> bool {
+        self.frontends.borrow()[frontend].server.is_some()
+    }
+
+    pub(super) fn stop(&self, server: Server) {
+        self.process(server).stop();
+    }
+
+    pub(super) fn resume(&self, server: Server) {
+        self.process(server).resume();
+    }
+
+    fn process(&self, server: Server) -> Process {
+        match server {
+            Server::Frontend(index) => self.frontends.borrow()[index].process.clone(),
+            Server::Store(index) => self.stores.borrow()[index].clone(),
+        }
+    }
+
+    /// Gives all frontends another time limit of requests to stores.
+    pub(super) fn reload(&self, timeout_ms: u64) {
+        self.config.borrow_mut().store.timeout_ms = timeout_ms;
+        self.apply();
+    }
+
+    /// Takes a server from the list of all frontends, or puts it back. One server stays in the list.
+    pub(super) fn list(&self, server: usize, is_listed: bool) {
+        self.listed.borrow_mut()[server] = is_listed;
+        self.list_servers();
+        self.apply();
+    }
+
+    fn list_servers(&self) {
+        let listed = self.listed.borrow();
+        let hosts = (0..listed.len()).filter(|index| listed[*index]);
+        let hosts: Vec<String> = hosts.map(|index| store_host(index).memcached()).collect();
+        if !hosts.is_empty() {
+            self.config.borrow_mut().store.url = format!("memcached://{}", hosts.join(","));
+        }
+    }
+
+    fn apply(&self) {
+        for (index, frontend) in self.frontends.borrow().iter().enumerate() {
+            let mut config = self.config.borrow().clone();
+            config.server.listen = vec![frontend_host(index).memcached()];
+            if let Some(server) = &frontend.server {
+                server.reload(config);
+            }
+        }
+    }
+
+    /// Calls `look` with every frontend that is up.
+    pub(super) fn each(&self, mut look: impl FnMut(usize, &SimulatedServer)) {
+        for (index, frontend) in self.frontends.borrow().iter().enumerate() {
+            if let Some(server) = &frontend.server {
+                look(index, server);
+            }
+        }
+    }
+}
+
+fn config(deployment: &Deployment) -> Config {
+    let mut config = Config::default();
+    config.server.threads = deployment.workers;
+    config.compress.bytes_min = ByteCount(deployment.compress_bytes_min);
+    config.store.lost_keys = match deployment.lost_keys {
+        LostKeys::Error => server::config::LostKeys::Error,
+        LostKeys::Miss => server::config::LostKeys::Miss,
+        LostKeys::Next => server::config::LostKeys::Next,
+    };
+    config.store.memory = ByteCount::mib(if deployment.is_small { 2 } else { 64 });
+    config
+}
+
+/// Returns the host of a frontend.
+pub(super) fn frontend_host(index: usize) -> Host {
+    Host(1 + index as u8)
+}
+
+/// Returns the host of a server of the ring.
+pub(super) fn store_host(index: usize) -> Host {
+    Host(11 + index as u8)
+}
+
+fn host(server: Server) -> Host {
+    match server {
+        Server::Frontend(index) => frontend_host(index),
+        Server::Store(index) => store_host(index),
+    }
+}
+
+/// The date at the start of each run.
+const UNIX_S: u64 = 1_800_000_000;

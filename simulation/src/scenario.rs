@@ -1,0 +1,322 @@
+//! What a seed stands for: a deployment, its clients and its faults.
+
+use std::fmt;
+use std::time::Duration;
+
+use units::Prng;
+
+use crate::client::{Habits, Hostile, PATIENCE};
+use crate::history::Rules;
+use crate::network::{GIVEN_UP_AFTER, Weather};
+
+/// A run, as drawn from a seed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The seed.
+    pub seed: u64,
+    /// The servers.
+    pub deployment: Deployment,
+    /// The number of well-behaved clients.
+    pub clients: usize,
+    /// What they do.
+    pub habits: Habits,
+    /// The faults, in the order of their times.
+    pub faults: Vec<Fault>,
+}
+
+/// The servers of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Deployment {
+    /// The servers that clients connect to.
+    pub frontends: usize,
+    /// The workers of each of them.
+    pub workers: usize,
+    /// The memcached servers of the ring. Without any, the frontend has an embedded store.
+    pub servers: usize,
+    /// What the keys of a lost server get.
+    pub lost_keys: LostKeys,
+    /// True if the embedded store has so little memory that it evicts.
+    pub is_small: bool,
+    /// The smallest value that is compressed (bytes).
+    pub compress_bytes_min: u64,
+}
+
+/// What the keys of a lost server get, see `store.lost_keys`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostKeys {
+    /// An error.
+    Error,
+    /// A miss for gets.
+    Miss,
+    /// The next server.
+    Next,
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// When it begins (ms). A fault of the network's weather is there all the time.
+    pub at_ms: u64,
+    /// What goes wrong.
+    pub kind: FaultKind,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FaultKind {
+    /// This share of reads returns a part of what has arrived.
+    ShortReads(f64),
+    /// This share of writes takes a part of what there is room for.
+    ShortWrites(f64),
+    /// This share of writes takes nothing at first.
+    BlockedWrites(f64),
+    /// This share of segments is late, by at most so many ms.
+    Delays(f64, u64),
+    /// Connections hold this many bytes.
+    Window(usize),
+    /// The connections of a link are reset.
+    Reset(Link),
+    /// The connections of a link are lost without a word.
+    Lose(Link),
+    /// Nothing arrives on a link for a time (ms), in one direction or in both.
+    Cut(Link, u64, bool),
+    /// A server is killed, and starts again after a time (ms).
+    Kill(Server, u64),
+    /// A server's host loses its power, and starts again after a time (ms).
+    PowerLoss(Server, u64),
+    /// A server stops for a time (ms), and continues.
+    Stop(Server, u64),
+    /// A client disturbs a frontend.
+    Hostile(Hostile, usize),
+    /// The configuration is loaded again, with other time limits (ms).
+    Reload(u64),
+    /// A server is taken from the list for a time (ms).
+    Unlist(usize, u64),
+}
+
+/// The hosts whose connections a fault is aimed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// A client that is no bystander, and a frontend.
+    Client(usize, usize),
+    /// A frontend and a server of the ring.
+    Store(usize, usize),
+}
+
+/// A server that a fault is aimed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// A frontend.
+    Frontend(usize),
+    /// A server of the ring.
+    Store(usize),
+}
+
+impl Scenario {
+    /// Draws a run.
+    pub fn draw(seed: u64) -> Self {
+        let random = &mut Prng::new(seed);
+        let is_ring = random.below(5) >= 2;
+        let deployment = Deployment {
+            frontends: if is_ring { 1 + random.below(2) as usize } else { 1 },
+            workers: 1 + random.below(3) as usize,
+            servers: if is_ring { 1 + random.below(3) as usize } else { 0 },
+            lost_keys: match random.below(6) {
+                0 => LostKeys::Miss,
+                1 => LostKeys::Next,
+                _ => LostKeys::Error,
+            },
+            is_small: !is_ring && random.below(6) == 0,
+            compress_bytes_min: [64, 128, 1_000][random.below(3) as usize],
+        };
+        let clients = 2 + random.below(4) as usize;
+        let habits = Habits {
+            keys: 2 + random.below(6),
+            batches: 20 + random.below(50),
+            batch_max: 1 + random.below(16),
+            pause_max_ms: [0, 10, 100, 400][random.below(4) as usize],
+            value_bytes_max: [300, 20_000, 200_000][random.below(3) as usize],
+            expire: random.below(3) == 0,
+            flush: random.below(4) == 0,
+        };
+        let mut scenario = Self { seed, deployment, clients, habits, faults: Vec::new() };
+        for _ in 0..2 + random.below(6) {
+            let fault = scenario.draw_fault(random);
+            scenario.faults.push(fault);
+        }
+        scenario.faults.sort_by_key(|fault| fault.at_ms);
+        scenario
+    }
+
+    fn draw_fault(&self, random: &mut Prng) -> Fault {
+        let at_ms = random.below(LAST_FAULT_MS);
+        let share = 0.05 + random.unit() * 0.9;
+        let time_max_ms = [50, 1_000, 6_000][random.below(3) as usize];
+        let time_ms = 1 + random.below(time_max_ms);
+        let kind = match random.below(if self.deployment.servers > 0 { 15 } else { 13 }) {
+            0 => FaultKind::ShortReads(share),
+            1 => FaultKind::ShortWrites(share),
+            2 => FaultKind::BlockedWrites(share / 2.0),
+            3 => FaultKind::Delays(share, 1 + random.below(100)),
+            4 => FaultKind::Window(1 << (4 + random.below(12))),
+            5 => FaultKind::Reset(self.draw_link(random)),
+            6 => FaultKind::Lose(self.draw_link(random)),
+            7 => FaultKind::Cut(self.draw_link(random), time_ms, random.below(2) == 0),
+            8 => FaultKind::Kill(self.draw_server(random), time_ms),
+            9 => FaultKind::PowerLoss(self.draw_server(random), time_ms),
+            10 => FaultKind::Stop(self.draw_server(random), time_ms),
+            11 | 12 => FaultKind::Hostile(
+                Hostile::ALL[random.below(Hostile::ALL.len() as u64) as usize],
+                random.below(self.deployment.frontends as u64) as usize,
+            ),
+            13 => FaultKind::Reload(100 + random.below(2_000)),
+            _ => FaultKind::Unlist(random.below(self.deployment.servers as u64) as usize, time_ms),
+        };
+        let is_weather = matches!(
+            kind,
+            FaultKind::ShortReads(_)
+                | FaultKind::ShortWrites(_)
+                | FaultKind::BlockedWrites(_)
+                | FaultKind::Delays(..)
+                | FaultKind::Window(_)
+        );
+        Fault { at_ms: if is_weather { 0 } else { at_ms }, kind }
+    }
+
+    fn draw_link(&self, random: &mut Prng) -> Link {
+        let frontend = random.below(self.deployment.frontends as u64) as usize;
+        if self.deployment.servers > 0 && random.below(2) == 0 {
+            return Link::Store(frontend, random.below(self.deployment.servers as u64) as usize);
+        }
+        Link::Client(random.below(self.victims() as u64) as usize, frontend)
+    }
+
+    fn draw_server(&self, random: &mut Prng) -> Server {
+        if self.deployment.servers > 0 && random.below(2) == 0 {
+            return Server::Store(random.below(self.deployment.servers as u64) as usize);
+        }
+        Server::Frontend(random.below(self.deployment.frontends as u64) as usize)
+    }
+
+    /// Returns the number of clients at which faults may be aimed. The others are bystanders.
+    pub fn victims(&self) -> usize {
+        (self.clients / 2).max(1)
+    }
+
+    /// Keeps only the faults with these indexes.
+    pub fn keep_faults(&mut self, kept: &[usize]) {
+        let mut index = 0;
+        self.faults.retain(|_| {
+            index += 1;
+            kept.contains(&(index - 1))
+        });
+    }
+
+    /// Returns the weather that the faults make.
+    pub fn weather(&self) -> Weather {
+        let mut weather = Weather { window_bytes: 64 << 10, ..Weather::default() };
+        for fault in &self.faults {
+            match fault.kind {
+                FaultKind::ShortReads(share) => weather.short_reads = share,
+                FaultKind::ShortWrites(share) => weather.short_writes = share,
+                FaultKind::BlockedWrites(share) => weather.blocked_writes = share,
+                FaultKind::Delays(share, most_ms) => {
+                    weather.delayed = share;
+                    weather.delay_max_ms = most_ms;
+                }
+                FaultKind::Window(bytes) => weather.window_bytes = bytes,
+                _ => {}
+            }
+        }
+        weather
+    }
+
+    fn has(&self, is_meant: impl Fn(&FaultKind) -> bool) -> bool {
+        self.faults.iter().any(|fault| is_meant(&fault.kind))
+    }
+
+    fn ends_servers(&self) -> bool {
+        self.has(|kind| matches!(kind, FaultKind::Kill(..) | FaultKind::PowerLoss(..)))
+    }
+
+    /// Returns what the history may show.
+    pub fn rules(&self) -> Rules {
+        let deployment = &self.deployment;
+        let is_ring = deployment.servers > 0;
+        Rules {
+            items_may_vanish: deployment.is_small,
+            misses_may_lie: is_ring && deployment.lost_keys != LostKeys::Error,
+            cas_may_repeat: self.ends_servers(),
+            requests_stay_in_order: !is_ring,
+            old_items_may_return: is_ring
+                && (deployment.lost_keys == LostKeys::Next
+                    || self.has(|kind| matches!(kind, FaultKind::Unlist(..)))),
+        }
+    }
+
+    /// Returns whether bystanders must get an answer to every request.
+    pub fn must_answer_bystanders(&self) -> bool {
+        self.deployment.servers == 0 && !self.ends_servers()
+    }
+
+    /// Returns the time after which every connection without a user is closed.
+    pub fn end_max(&self) -> Duration {
+        // A host that loses its power leaves connections that nobody ends, too.
+        let is_lost =
+            |kind: &FaultKind| matches!(kind, FaultKind::Lose(_) | FaultKind::PowerLoss(..));
+        if self.has(is_lost) { GIVEN_UP_AFTER + VALUE_MAX } else { VALUE_MAX }
+    }
+
+    /// Returns the longest time that a bystander's requests may take.
+    pub fn wait_max(&self) -> Duration {
+        let weather = self.weather();
+        let faults: u64 = self.faults.iter().map(|fault| fault.kind.hold_up_ms()).sum();
+        // Each segment of a value waits for room, and for the delays of the segments before it.
+        let batch_bytes = self.habits.batch_max * (self.habits.value_bytes_max + 500);
+        let segments = batch_bytes / weather.window_bytes.max(1) as u64 + 20;
+        let network = if weather.delay_max_ms == 0 { 2 } else { 3 * weather.delay_max_ms };
+        let store = if self.deployment.servers > 0 { STORE_MS * self.habits.batch_max } else { 0 };
+        Duration::from_millis(BASE_MS + faults + segments * network + store)
+    }
+}
+
+impl FaultKind {
+    /// Returns the time for which the fault may hold everybody up (ms).
+    fn hold_up_ms(self) -> u64 {
+        match self {
+            FaultKind::Kill(_, time_ms) => time_ms + 2_000,
+            // The peer of a host without power waits for an answer that never comes.
+            FaultKind::PowerLoss(_, time_ms) => time_ms + PATIENCE.as_millis() as u64,
+            FaultKind::Stop(_, time_ms) | FaultKind::Cut(_, time_ms, _) => time_ms + 500,
+            FaultKind::Reload(limit_ms) => 2 * limit_ms,
+            FaultKind::Lose(_) | FaultKind::Unlist(..) => 2_000,
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}", self.deployment)?;
+        writeln!(
+            f,
+            "{} clients, {} of them bystanders",
+            self.clients,
+            self.clients - self.victims()
+        )?;
+        writeln!(f, "{:?}", self.habits)?;
+        for (index, fault) in self.faults.iter().enumerate() {
+            writeln!(f, "  fault {index} at {} ms: {:?}", fault.at_ms, fault.kind)?;
+        }
+        Ok(())
+    }
+}
+
+/// The time before which all faults begin (ms).
+const LAST_FAULT_MS: u64 = 4_000;
+/// The time after which the server gives up a client that has begun a value and sends no more, and some more.
+const VALUE_MAX: Duration = Duration::from_secs(70);
+/// The longest wait without any fault (ms).
+const BASE_MS: u64 = 1_000;
+/// The longest wait of a request for the stores: two time limits of an answer and one of a connection attempt (ms).
+const STORE_MS: u64 = 2_500;
