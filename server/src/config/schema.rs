@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use store::frame::FrameVersion;
 use units::{ByteCount, limits};
 
+use super::path::ValueOp;
+
 /// The configuration of `rebate serve`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -258,6 +260,13 @@ pub struct ValuesConfig {
     /// If true, values of a class of keys are stored with a dictionary that was trained on such values, if that saves
     /// enough. This needs frames of version 2, and readers without a limit of their window. (hot)
     pub dictionaries: bool,
+    /// What is done with a value on its way to the store, in this order: `compress`, `encrypt`. Reads undo it. Without
+    /// `compress` nothing is compressed; with `encrypt` every value is sealed, which needs `values.keys`. (hot)
+    pub path: Vec<ValueOp>,
+    /// File with the keys of sealed values. With it, sealed values are read. Read again when it changes. (restart)
+    pub keys: Option<PathBuf>,
+    /// Name that is bound to every sealed value: values that were sealed under another name are misses. (restart)
+    pub tenant: String,
     /// Prefixes of keys that make a class. Other keys belong to classes by their pattern. (restart)
     pub classes: Vec<String>,
     /// Share of `store.memory` in which the embedded store keeps the most-read compressed values decompressed, at
@@ -267,7 +276,15 @@ pub struct ValuesConfig {
 
 impl Default for ValuesConfig {
     fn default() -> Self {
-        Self { frame_version: None, dictionaries: true, classes: Vec::new(), hot_share: 0.05 }
+        Self {
+            frame_version: None,
+            dictionaries: true,
+            path: vec![ValueOp::Compress],
+            keys: None,
+            tenant: String::new(),
+            classes: Vec::new(),
+            hot_share: 0.05,
+        }
     }
 }
 
