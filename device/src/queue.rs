@@ -183,8 +183,7 @@ mod tests {
         };
         let (key, nonce) = (Key::new(&[0; KEY_BYTES]), Nonce([0; NONCE_BYTES]));
         let associated = AssociatedData::NONE;
-        let encrypt =
-            Task::Encrypt { key: key.clone(), nonce, associated: associated.clone() };
+        let encrypt = Task::Encrypt { key: key.clone(), nonce, associated: associated.clone() };
         let decrypt = Task::Decrypt { key, nonce, associated };
         let sizes = [984, 985, 1_000, 1_001, usize::MAX];
         assert_eq!(

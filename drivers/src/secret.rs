@@ -35,7 +35,8 @@ impl<T> Guarded<T> {
         let (protection, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: the kernel chooses the address of a new mapping, so that no other memory is replaced.
         let address = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, kind) }?;
-        let pages = Pages { address: NonNull::new(address.cast()).ok_or(io::ErrorKind::Other)?, bytes };
+        let pages =
+            Pages { address: NonNull::new(address.cast()).ok_or(io::ErrorKind::Other)?, bytes };
         leave_out_of_dumps(&pages)?;
         // SAFETY: the range is the mapping of `pages`. Locking it changes no content. It is an improvement only: the
         // system allows a process few locked pages.

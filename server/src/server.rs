@@ -104,7 +104,8 @@ impl Server {
         let access = Access::open(&config).map_err(StartError::Config)?;
         let logins = Logins::open(&config).map_err(StartError::Config)?;
         logins.warn_if_plain(&config);
-        let value_keys = ValueKeys::open(&config, platform.guard_key).map_err(StartError::Config)?;
+        let value_keys =
+            ValueKeys::open(&config, platform.guard_key).map_err(StartError::Config)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let time = CoarseClock::start(Arc::clone(&clock));
         // Nobody can connect while items are loaded, so clients and probes learn that they must wait.

@@ -451,10 +451,8 @@ fn values(
     );
     let (dictionaries, clock) = (Arc::clone(&plan.dictionaries), Arc::clone(&plan.clock));
     let exchange = Exchange::new(backend.clone(), sealer.clone(), dictionaries, clock);
-    let limits = ReadLimits {
-        original_bytes_max: config.store.item_bytes_max.as_usize(),
-        software_reads,
-    };
+    let limits =
+        ReadLimits { original_bytes_max: config.store.item_bytes_max.as_usize(), software_reads };
     let rules = convert::rules(config);
     let (counters, hot) = (Arc::clone(counters), plan.hot_values.clone());
     let own = (exchange, sealer);

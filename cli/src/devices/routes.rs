@@ -174,9 +174,7 @@ fn task(op: Op, form: &FormPolicy, value: &[u8]) -> Option<Task> {
             })
         }
         Op::Encrypt => Some(Task::Encrypt { key, nonce, associated }),
-        Op::Decrypt if value.len() > TAG_BYTES => {
-            Some(Task::Decrypt { key, nonce, associated })
-        }
+        Op::Decrypt if value.len() > TAG_BYTES => Some(Task::Decrypt { key, nonce, associated }),
         Op::Decrypt => None,
         Op::Checksum => Some(Task::Checksum { polynomial: Polynomial::Crc32c }),
         _ => Some(Task::Copy),

@@ -3,7 +3,9 @@
 //! ciphertext and the tag. This module runs nothing.
 
 use device::cipher::NONCE_BYTES;
-use device::{AssociatedData, Dialect, Input, Job, Level, Outcome, Polynomial, Pool, TAG_BYTES, Task};
+use device::{
+    AssociatedData, Dialect, Input, Job, Level, Outcome, Polynomial, Pool, TAG_BYTES, Task,
+};
 use prost::bytes::Bytes;
 use store::frame::{Encoding, FrameVersion};
 use store::{Header, Inspected, inspect};

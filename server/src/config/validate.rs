@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use super::error::{ConfigError, Origin};
 use super::keys::KEYS;
 use super::{
-    ClientAuthWord, Config, HostPort, LoginScheme, Services, StoreUrl, ValuePath, lookup, split_tls, to_table,
+    ClientAuthWord, Config, HostPort, LoginScheme, Services, StoreUrl, ValuePath, lookup,
+    split_tls, to_table,
 };
 use units::ByteCount;
 

@@ -32,7 +32,8 @@ pub(crate) type GuardKey = fn(&[u8; KEY_BYTES]) -> io::Result<Key>;
 /// # Errors
 /// Describes what is wrong, with the key and the path.
 pub fn check(config: &Config) -> Result<(), String> {
-    ValueKeys::open(config, |bytes| Ok(Key::new(bytes))).map(drop)
+    // A check needs no key, and leaves none in memory.
+    ValueKeys::open(config, |_| Ok(Key::new(&[0; KEY_BYTES]))).map(drop)
 }
 
 /// The keys of a process, in the version that was read last.
@@ -210,8 +211,23 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// Reads the keys. A key that `old` has too keeps its counts.
+/// Reads the keys, and overwrites the part of the stack on which this has left copies of secrets.
 fn read(path: &Path, guard: GuardKey, old: Option<&KeyRing>) -> Result<KeyRing, String> {
+    let ring = read_and_parse(path, guard, old);
+    overwrite_stack();
+    ring
+}
+
+#[inline(never)]
+fn overwrite_stack() {
+    let mut used = [0xA5_u8; STACK_BYTES];
+    used.zeroize();
+    std::hint::black_box(&used);
+}
+
+/// Reads the keys. A key that `old` has too keeps its counts.
+#[inline(never)]
+fn read_and_parse(path: &Path, guard: GuardKey, old: Option<&KeyRing>) -> Result<KeyRing, String> {
     let named = |problem: String| format!("{}: {problem}", path.display());
     let text = read_text(path).map_err(|error| named(error.to_string()))?;
     let ring = parse(&text, guard, old).map_err(named)?;
@@ -287,6 +303,9 @@ const FORM: &str = "give `active = ID` and for each key a table `[[key]]` with `
 const FILE_BYTES_MAX: u64 = 64 << 10;
 const KEYS_MAX: usize = 64;
 
+/// The stack that reading a file uses at most, with a margin (bytes). Threads have at least 2 MiB.
+const STACK_BYTES: usize = 128 << 10;
+
 /// The space for a decoded secret, of which a right one needs less (bytes).
 const DECODED_BYTES_MAX: usize = 48;
 
@@ -309,7 +328,8 @@ mod tests {
     }
 
     fn file(active: u16, keys: &[(u16, &str)]) -> String {
-        let table = |(id, secret): &(u16, &str)| format!("[[key]]\nid = {id}\nsecret = \"{secret}\"\n");
+        let table =
+            |(id, secret): &(u16, &str)| format!("[[key]]\nid = {id}\nsecret = \"{secret}\"\n");
         format!("active = {active}\n{}", keys.iter().map(table).collect::<String>())
     }
 

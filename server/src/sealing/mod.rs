@@ -19,9 +19,9 @@ use units::Nanos;
 
 use crate::counters::Counters;
 use crate::values::Stored;
-pub use keys::check;
 use keys::KeyRing;
 pub(crate) use keys::ValueKeys;
+pub use keys::check;
 use nonces::Nonces;
 
 /// One worker's way to seal and open values.

@@ -19,7 +19,12 @@ impl Values {
         }
     }
 
-    pub(super) async fn seal<'a>(&self, key: &[u8], stored: Stored<'a>, original_bytes: usize) -> Stored<'a> {
+    pub(super) async fn seal<'a>(
+        &self,
+        key: &[u8],
+        stored: Stored<'a>,
+        original_bytes: usize,
+    ) -> Stored<'a> {
         Stored::Shared(self.0.sealer.seal(key, stored, original_bytes).await)
     }
 
@@ -64,10 +69,8 @@ impl Values {
                 }
             };
         counters.read_sealed.up();
-        let reading = Reading {
-            seal: SealCost { bytes: stored.len() - form.len(), service },
-            ..reading
-        };
+        let reading =
+            Reading { seal: SealCost { bytes: stored.len() - form.len(), service }, ..reading };
         match frame::inspect(&form, self.0.original_bytes_max) {
             Inspected::Foreign => {
                 counters.read_framed.up();

@@ -41,7 +41,10 @@ fn a_profiles_device_does_exactly_its_ops() {
         for (task, has) in [
             (compress, published.compress.is_some() && name != "iaa"),
             (decompress, published.decompress.is_some()),
-            (Task::Encrypt { key: key.clone(), nonce, associated: none() }, published.encrypt.is_some()),
+            (
+                Task::Encrypt { key: key.clone(), nonce, associated: none() },
+                published.encrypt.is_some(),
+            ),
             (Task::Decrypt { key, nonce, associated: none() }, published.decrypt.is_some()),
             (CRC32C, published.crc32c.is_some()),
             (crc64, published.crc64.is_some()),
