@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use store::Embedded;
 use store::embedded::CoarseClock;
 use tokio::sync::oneshot;
-use units::{Clock, SystemClock};
+use units::{ByteCount, Clock, SystemClock};
 
 use crate::accept::{AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix};
 use crate::access::Access;
@@ -25,7 +25,7 @@ use crate::config::{CompressMode, Config, Services, StoreUrl, convert, split_tls
 use crate::context::Connections;
 use crate::counters::Counters;
 use crate::device_log;
-use crate::dictionaries::{TrainerThread, start_trainer};
+use crate::dictionaries::{Dictionaries, TrainerThread, start_trainer};
 use crate::grpc::Health;
 use crate::handshakes::Handshakes;
 use crate::hot_values::HotValues;
@@ -387,8 +387,14 @@ impl ServerHandle {
         let config = self.admin.current_config();
         let limit = Duration::from_millis(config.store.save_timeout_ms);
         let plan = &self.plan;
-        let (store, dictionaries) = (Arc::clone(store), &plan.dictionaries);
-        restart::save(file, store, dictionaries, &config.store, &plan.time, limit);
+        let (store, time) = (Arc::clone(store), &plan.time);
+        // Dictionaries have parts of values. Where values are sealed, the store has the dictionaries too, and sealed.
+        let none = Dictionaries::new(Vec::new(), ByteCount(0));
+        let dictionaries = match convert::rules(&config).seals {
+            true => &none,
+            false => &*plan.dictionaries,
+        };
+        restart::save(file, store, dictionaries, &config.store, time, limit);
     }
 
     /// Ends the workers. Returns whether all of them have ended as they should.

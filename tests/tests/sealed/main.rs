@@ -146,6 +146,23 @@ fn the_store_sees_only_sealed_values() {
 }
 
 #[test]
+fn the_example_of_the_format_is_read() {
+    let (store, keys) = (Server::memcached(&[]), Keys::new(1, &[1]));
+    let secret = base64(&[7; 32]);
+    keys.write_text(&format!("active = 1\n[[key]]\nid = 1\nsecret = \"{secret}\"\n"));
+    let ours = Frontend::sealing(&store, &keys, &CLOSED);
+    let mut example = vec![0xFE, 1, 1, 0, 2, 0, 0, 0];
+    example.extend([9; 12]);
+    example.extend([0x4F, 0xEC]);
+    example.extend([0x07, 0x1E, 0x21, 0x51, 0xE1, 0x1F, 0x2E, 0xFD]);
+    example.extend([0x25, 0xF2, 0xE5, 0x4D, 0x44, 0x07, 0x91, 0xBF]);
+    for (key, found) in [("k", Some(b"hi".to_vec())), ("l", None)] {
+        assert_eq!(store.client().set(key, &example).as_deref(), Ok("STORED"));
+        assert_eq!(ours.server.client().get(key), Ok(found), "{key}");
+    }
+}
+
+#[test]
 fn readers_with_keys_read_what_writers_seal() {
     let (store, keys) = (Server::memcached(&[]), Keys::new(1, &[1]));
     let reader = Frontend::start(&store.as_store(), &keys, "compress", &[]);
