@@ -162,7 +162,7 @@ fn sealed_values_behind_a_store_service_answer_as_memcached() {
     let store = Server::memcached(&MEMORY);
     let service = Service::start("store", 0, &["--store", &store.as_store()]);
     let url = format!("grpc://{}", service.grpc);
-    check("store-on-grpc-sealed", &sealing(&url, &["--role", "frontend"]).0);
+    check("store-on-sealed-grpc", &sealing(&url, &["--role", "frontend"]).0);
 }
 
 #[test]
