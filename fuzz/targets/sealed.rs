@@ -1,5 +1,5 @@
-//! Sealed values: whatever the bytes are, only those that were sealed with this secret, for this key and this tenant are
-//! opened, and to what was sealed.
+//! Sealed values: whatever the bytes are, only those that were sealed with this secret, for this key and this tenant
+//! are opened, and to what was sealed.
 #![no_main]
 
 use std::task::Waker;

@@ -120,11 +120,10 @@ impl Server {
         let threads = config.server.threads.max(1);
         let connections = Connections::new(config.server.connections_max, &protocols(&config));
         let config = Arc::new(config);
-        let members = open_members(&config, &url);
         let plan = Arc::new(Plan {
             tls,
+            members: open_members(&config, &url),
             url,
-            members,
             platform,
             reputation: runtime::Reputation::new(&devices),
             devices,

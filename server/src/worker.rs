@@ -455,8 +455,8 @@ fn values(
         ReadLimits { original_bytes_max: config.store.item_bytes_max.as_usize(), software_reads };
     let rules = convert::rules(config);
     let (counters, hot) = (Arc::clone(counters), plan.hot_values.clone());
-    let own = (exchange, sealer);
-    Values::new(runtime.clone(), pool.clone(), own, rules, limits, counters, hot)
+    let with_store = (exchange, sealer);
+    Values::new(runtime.clone(), pool.clone(), with_store, rules, limits, counters, hot)
 }
 
 fn start_turns(counters: &Arc<Counters>) -> Rc<Turns> {

@@ -127,9 +127,8 @@ impl ValueKeys {
         match read(&self.path, self.guard, Some(&self.current())) {
             Ok(ring) => {
                 let ids: Vec<_> = ring.all().iter().map(|key| key.id.to_string()).collect();
-                tracing::info!(
-                    active = %ring.active().id, keys = ids.join(","), "the keys of values were read again"
-                );
+                let active = ring.active().id;
+                tracing::info!(%active, keys = ids.join(","), "values.keys were read again");
                 *self.current.write() = Arc::new(ring);
                 self.version.fetch_add(1, Ordering::Release);
                 control.value_key_reloads.up();

@@ -92,9 +92,9 @@ impl Values {
         if self.0.sealer.requires_seal() { Logical::Damaged } else { Logical::Unreadable }
     }
 
-    /// Returns whether a value that begins like a sealed one is readable by nobody, as far as this process can tell: in a
-    /// fleet that serves only sealed values, it is none, or its tag is wrong for a key of ours. Without its dictionary an
-    /// opened value is lost as well.
+    /// Returns whether a value that begins like a sealed one is readable by nobody, as far as this process can tell:
+    /// in a fleet that serves only sealed values, it is none, or its tag is wrong for a key of ours. Without its
+    /// dictionary an opened value is lost as well.
     pub(super) async fn has_broken_seal(&self, key: &[u8], stored: Bytes) -> bool {
         let is_closed = self.0.sealer.requires_seal();
         let (header, body) = match frame::inspect(&stored, self.0.original_bytes_max) {
