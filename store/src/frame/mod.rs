@@ -62,8 +62,8 @@ pub fn inspect(value: &[u8], original_bytes_max: usize) -> Inspected {
 /// Returns whether a logical value begins like a frame of any version or like a sealed value. Such a value must be
 /// wrapped in a frame, or readers could take it for one of them.
 pub fn must_wrap(value: &[u8]) -> bool {
-    const MAGICS: [u8; 3] = [version2::MAGIC, version2::MAGIC_DICTIONARY, sealed::MAGIC];
-    value.first().is_some_and(|first| MAGICS.contains(first)) || value.starts_with(&MAGIC)
+    matches!(value.first(), Some(&(version2::MAGIC | version2::MAGIC_DICTIONARY | sealed::MAGIC)))
+        || value.starts_with(&MAGIC)
 }
 
 /// Returns whether a stored value begins like a sealed one.
