@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use rebate_tests::payload::{base64, payload, text};
-use rebate_tests::{Server, rebate_command};
+use rebate_tests::{Server, TIMEOUT, rebate_command};
+use rustix::process::Signal;
 use services::metrics;
 use tempfile::TempDir;
 
@@ -235,6 +236,33 @@ fn a_closed_fleet_serves_nothing_without_a_seal() {
 }
 
 #[test]
+fn a_snapshot_has_only_sealed_values() {
+    let keys = Keys::new(1, &[1]);
+    let file = keys.log("items");
+    let named = format!("store.file={}", file.display());
+    let args = ["--memory", "64MiB", "--set", &named, "--foreign", "forbid"];
+    let longest = payload("random", (1 << 20) - 200).expect("a known class");
+    let mut ours = Frontend::start("embedded", &keys, "compress,encrypt", &args);
+    let mut client = ours.server.client();
+    for (key, value) in values() {
+        assert_eq!(client.set(&key, &value).as_deref(), Ok("STORED"));
+    }
+    assert_eq!(client.set("longest", &longest).as_deref(), Ok("STORED"));
+    ours.server.signal(Signal::TERM);
+    ours.server.wait_exit(TIMEOUT).expect("it ends");
+    let saved = std::fs::read(&file).expect("the items are saved");
+    for (key, value) in values().iter().filter(|(_, value)| value.len() > 8) {
+        let start = &value[..8];
+        assert!(!saved.windows(8).any(|window| window == start), "{key} is readable");
+    }
+    let again = Frontend::start("embedded", &keys, "compress,encrypt", &args);
+    let mut client = again.server.client();
+    for (key, value) in values().into_iter().chain([("longest".to_owned(), longest)]) {
+        assert_eq!(client.get(&key), Ok(Some(value)), "{key}");
+    }
+}
+
+#[test]
 fn dictionaries_are_sealed_with_their_values() {
     let (store, keys) = (Server::memcached(&["-m", "256"]), Keys::new(1, &[1]));
     let args = ["--frame-version", "2", "--set", "values.classes=user:", "--foreign", "forbid"];
@@ -249,7 +277,7 @@ fn dictionaries_are_sealed_with_their_values() {
     };
     let mut client = ours.server.client();
     let is_used = |name: &str| ours.metric(name);
-    let trained = rebate_tests::poll_for(3 * rebate_tests::TIMEOUT, || {
+    let trained = rebate_tests::poll_for(3 * TIMEOUT, || {
         for index in 0..500 {
             let value = record(index);
             assert_eq!(
