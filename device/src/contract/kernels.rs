@@ -20,10 +20,10 @@ pub fn gives_the_published_answers(device: &dyn Device) {
         if device.capabilities().accepts(&task, input.len()) {
             assert_eq!(harness.run_ok(&task, &input, answer.len()), answer, "{task:?}");
         }
-        if let Some(task) = undo(&task) {
-            if device.capabilities().accepts(&task, answer.len()) {
-                assert_eq!(harness.run_ok(&task, &answer, input.len()), input);
-            }
+        if let Some(task) = undo(&task)
+            && device.capabilities().accepts(&task, answer.len())
+        {
+            assert_eq!(harness.run_ok(&task, &answer, input.len()), input);
         }
     }
 }
@@ -40,10 +40,10 @@ pub fn runs_every_kernel_at_every_size(device: &dyn Device) {
                 let result = harness.run_ok(&task, &input, capacity);
                 assert_eq!(result.len(), exact, "{task:?} of {bytes}");
                 check(&task, &input, &result);
-                if let Some(task) = undo(&task) {
-                    if device.capabilities().accepts(&task, exact) {
-                        assert_eq!(harness.run_ok(&task, &result, capacity), input);
-                    }
+                if let Some(task) = undo(&task)
+                    && device.capabilities().accepts(&task, exact)
+                {
+                    assert_eq!(harness.run_ok(&task, &result, capacity), input);
                 }
             }
         }
@@ -123,10 +123,10 @@ pub fn says_that_the_output_is_too_small(device: &dyn Device) {
                 expect_invalid(harness.run(&task, &input, capacity).0, capacity);
             }
             let sealed = harness.run_ok(&task, &input, exact);
-            if let Some(task) = undo(&task) {
-                if device.capabilities().accepts(&task, exact) {
-                    expect_invalid(harness.run(&task, &sealed, bytes - 1).0, bytes);
-                }
+            if let Some(task) = undo(&task)
+                && device.capabilities().accepts(&task, exact)
+            {
+                expect_invalid(harness.run(&task, &sealed, bytes - 1).0, bytes);
             }
         }
     }
