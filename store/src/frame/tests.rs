@@ -76,7 +76,7 @@ fn small_frames() -> Vec<(Vec<u8>, Vec<u8>)> {
 fn read(value: &[u8], decoded: &[u8]) -> Option<Vec<u8>> {
     match inspect(value, MAX) {
         Inspected::Foreign => Some(value.to_vec()),
-        Inspected::Invalid(_) => None,
+        Inspected::Invalid(_) | Inspected::Sealed { .. } => None,
         Inspected::Frame { header, payload } => {
             let payload = &value[payload];
             let original = match header.encoding {
