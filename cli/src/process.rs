@@ -68,6 +68,7 @@ pub(crate) fn serve(
         }
         running.reload_access();
         running.reload_logins();
+        running.reload_value_keys();
         running.reload_certificates();
         match reload() {
             Ok(new) => {
@@ -168,6 +169,7 @@ const PLATFORM: Platform = Platform {
     watch_lane: Some(drivers::lane::watch),
     trim_heap: drivers::heap::trim,
     release_program_pages: drivers::program::release_pages,
+    guard_key: drivers::secret::key,
 };
 
 fn port_lines(addresses: &[SocketAddr]) -> String {

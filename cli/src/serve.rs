@@ -118,6 +118,7 @@ impl Serve {
         devices::check(&loaded.config.runtime).map_err(CliError::Usage)?;
         server::access::check(&loaded.config).map_err(CliError::Usage)?;
         server::logins::check(&loaded.config).map_err(CliError::Usage)?;
+        server::sealing::check(&loaded.config).map_err(CliError::Usage)?;
         if self.check_config {
             print_line("the configuration is valid");
             return Ok(());

@@ -1,31 +1,52 @@
-//! Keys and nonces of AES-256-GCM. A key is expanded once, and all jobs that use it share it. The caller makes,
-//! stores and rotates keys and chooses nonces.
+//! Keys, nonces and associated data of AES-256-GCM. A key is expanded once, and all jobs that use it share it. The
+//! caller makes, stores and rotates keys and chooses nonces.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use ring::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
 
-/// An expanded key. Jobs with the same key share one key schedule, and a clone only increments a reference
-/// count. Two keys are equal when one is a clone of the other. The key itself cannot be read back.
-#[derive(Clone)]
-pub struct Key(Arc<LessSafeKey>);
+/// The schedule of a key. It is as secret as the key, and begins with the key's own bytes.
+pub struct ExpandedKey(LessSafeKey);
 
-impl Key {
+impl ExpandedKey {
     /// Expands the key.
     pub fn new(bytes: &[u8; KEY_BYTES]) -> Self {
         let key = UnboundKey::new(&AES_256_GCM, bytes).expect("the length is the algorithm's");
-        Self(Arc::new(LessSafeKey::new(key)))
+        Self(LessSafeKey::new(key))
+    }
+}
+
+/// An expanded key. Jobs with the same key share one key schedule, and a clone only increments a reference
+/// count. Two keys are equal when one is a clone of the other. The key itself cannot be read back.
+#[derive(Clone)]
+pub struct Key(Arc<dyn KeyMemory>);
+
+/// Memory that has an expanded key.
+pub trait KeyMemory: Deref<Target = ExpandedKey> + Send + Sync {}
+
+impl<M: Deref<Target = ExpandedKey> + Send + Sync> KeyMemory for M {}
+
+impl Key {
+    /// Expands the key into ordinary memory, which core dumps contain and nobody wipes.
+    pub fn new(bytes: &[u8; KEY_BYTES]) -> Self {
+        Self::in_memory(Box::new(ExpandedKey::new(bytes)))
+    }
+
+    /// Returns the key that is in this memory.
+    pub fn in_memory(memory: impl KeyMemory + 'static) -> Self {
+        Self(Arc::new(memory))
     }
 
     pub(crate) fn expanded(&self) -> &LessSafeKey {
-        &self.0
+        &self.0.0
     }
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0))
     }
 }
 
@@ -40,6 +61,27 @@ impl fmt::Debug for Key {
 /// A nonce of 96 bits. A caller must not use a nonce twice with one key, which would reveal both messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonce(pub [u8; NONCE_BYTES]);
+
+/// Bytes that a tag covers besides the ciphertext, and that are not part of the message: what the message belongs to.
+/// A clone only increments a reference count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AssociatedData(Option<Arc<[u8]>>);
+
+impl AssociatedData {
+    /// No bytes.
+    pub const NONE: Self = Self(None);
+
+    /// Returns the bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<&[u8]> for AssociatedData {
+    fn from(bytes: &[u8]) -> Self {
+        Self((!bytes.is_empty()).then(|| bytes.into()))
+    }
+}
 
 /// The size of a key (bytes).
 pub const KEY_BYTES: usize = 32;

@@ -145,8 +145,12 @@ impl EngineSet {
                 let reader = self.reader(dialect.codec).ok_or(NO_ENGINE)?;
                 reader.decompress(input, space).map(|()| original_bytes)
             }
-            Task::Encrypt { ref key, nonce } => kernels::encrypt(key, nonce, input, space),
-            Task::Decrypt { ref key, nonce } => kernels::decrypt(key, nonce, input, space),
+            Task::Encrypt { ref key, nonce, ref associated } => {
+                kernels::encrypt(key, nonce, associated, input, space)
+            }
+            Task::Decrypt { ref key, nonce, ref associated } => {
+                kernels::decrypt(key, nonce, associated, input, space)
+            }
             Task::Checksum { polynomial } => kernels::checksum(polynomial, input, space),
             Task::Copy => kernels::copy(input, space),
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use units::{Nanos, Op};
 
 use crate::buffer::{Buffer, Input};
-use crate::cipher::{Key, Nonce, TAG_BYTES};
+use crate::cipher::{AssociatedData, Key, Nonce, TAG_BYTES};
 use crate::codec::{Dialect, Level};
 use crate::dictionary::Dictionary;
 
@@ -80,13 +80,15 @@ pub enum Task {
         /// The exact size of the result (bytes). The output buffer has space for it.
         original_bytes: usize,
     },
-    /// Encrypts by AES-256-GCM without associated data. The result is the ciphertext, which is as long as the input,
-    /// followed by the tag ([`TAG_BYTES`]).
+    /// Encrypts by AES-256-GCM. The result is the ciphertext, which is as long as the input, followed by the tag
+    /// ([`TAG_BYTES`]).
     Encrypt {
         /// The expanded key.
         key: Key,
         /// A nonce that was never used before under this key.
         nonce: Nonce,
+        /// The bytes that the tag covers besides the ciphertext.
+        associated: AssociatedData,
     },
     /// Decrypts the result of [`Task::Encrypt`]. A wrong tag is [`DeviceError::InvalidInput`] and leaves no plaintext
     /// in the output.
@@ -95,6 +97,8 @@ pub enum Task {
         key: Key,
         /// The nonce of the encryption.
         nonce: Nonce,
+        /// The associated data of the encryption.
+        associated: AssociatedData,
     },
     /// Computes the input's checksum. The result is only the checksum, little-endian.
     Checksum {

@@ -4,7 +4,7 @@
 
 use ring::aead;
 
-use crate::cipher::{Key, Nonce, TAG_BYTES};
+use crate::cipher::{AssociatedData, Key, Nonce, TAG_BYTES};
 use crate::engines::OUTPUT_TOO_SMALL_ERROR;
 use crate::job::{DeviceError, Polynomial};
 
@@ -40,6 +40,7 @@ impl Kernel {
 pub(crate) fn encrypt(
     key: &Key,
     nonce: Nonce,
+    associated: &AssociatedData,
     input: &[u8],
     space: &mut [u8],
 ) -> Result<usize, DeviceError> {
@@ -47,8 +48,8 @@ pub(crate) fn encrypt(
     let space = space.get_mut(..output_bytes).ok_or(OUTPUT_TOO_SMALL_ERROR)?;
     let (text, tag) = space.split_at_mut(input.len());
     text.copy_from_slice(input);
-    let made =
-        key.expanded().seal_in_place_separate_tag(ring_nonce(nonce), aead::Aad::empty(), text);
+    let associated = aead::Aad::from(associated.as_slice());
+    let made = key.expanded().seal_in_place_separate_tag(ring_nonce(nonce), associated, text);
     let made = made.map_err(|_| DeviceError::InvalidInput("longer than AES-GCM allows"))?;
     tag.copy_from_slice(made.as_ref());
     Ok(output_bytes)
@@ -58,6 +59,7 @@ pub(crate) fn encrypt(
 pub(crate) fn decrypt(
     key: &Key,
     nonce: Nonce,
+    associated: &AssociatedData,
     input: &[u8],
     space: &mut [u8],
 ) -> Result<usize, DeviceError> {
@@ -66,13 +68,13 @@ pub(crate) fn decrypt(
         .ok_or(DeviceError::InvalidInput("ciphertext shorter than its tag"))?;
     let space = space.get_mut(..text.len()).ok_or(OUTPUT_TOO_SMALL_ERROR)?;
     space.copy_from_slice(text);
-    let (tag, none) = (aead::Tag::from(*tag), aead::Aad::empty());
+    let (tag, associated) = (aead::Tag::from(*tag), aead::Aad::from(associated.as_slice()));
     let opened =
-        key.expanded().open_in_place_separate_tag(ring_nonce(nonce), none, tag, space, 0..);
+        key.expanded().open_in_place_separate_tag(ring_nonce(nonce), associated, tag, space, 0..);
     if opened.is_err() {
         // These bytes failed their tag, so no one may see them.
         space.fill(0);
-        return Err(DeviceError::InvalidInput("wrong tag, key or nonce"));
+        return Err(DeviceError::InvalidInput("wrong tag, key, nonce or associated data"));
     }
     Ok(text.len())
 }
@@ -113,10 +115,11 @@ mod tests {
     fn a_failed_decryption_zeroes_what_it_had_written() {
         let (key, nonce) = (Key::new(&[3; KEY_BYTES]), Nonce([4; NONCE_BYTES]));
         let mut sealed = [0; 5 + TAG_BYTES];
-        assert_eq!(encrypt(&key, nonce, b"hello", &mut sealed), Ok(sealed.len()));
+        let none = AssociatedData::NONE;
+        assert_eq!(encrypt(&key, nonce, &none, b"hello", &mut sealed), Ok(sealed.len()));
         sealed[6] ^= 1;
         let mut space = [0xFF; 8];
-        assert!(decrypt(&key, nonce, &sealed, &mut space).is_err());
+        assert!(decrypt(&key, nonce, &none, &sealed, &mut space).is_err());
         assert_eq!(space, [0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF]);
     }
 }

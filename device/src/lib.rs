@@ -52,7 +52,7 @@ pub mod virtual_device;
 pub mod worker;
 
 pub use buffer::{Buffer, Input, Memory, MemoryBlock, MemoryId, Pool};
-pub use cipher::{Key, Nonce, TAG_BYTES};
+pub use cipher::{AssociatedData, ExpandedKey, Key, Nonce, TAG_BYTES};
 pub use codec::{Codec, Dialect, Engine, EngineError, EngineFactory, Level};
 pub use dictionary::{Dictionary, DictionaryError};
 pub use faulty::{FaultPlan, Faulty, Loss};

@@ -168,7 +168,7 @@ pub enum Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
+    use crate::cipher::{AssociatedData, KEY_BYTES, Key, NONCE_BYTES, Nonce};
 
     #[test]
     fn capabilities_count_tags_and_name_kernels() {
@@ -182,8 +182,9 @@ mod tests {
             waiting: Waiting::Inline,
         };
         let (key, nonce) = (Key::new(&[0; KEY_BYTES]), Nonce([0; NONCE_BYTES]));
-        let encrypt = Task::Encrypt { key: key.clone(), nonce };
-        let decrypt = Task::Decrypt { key, nonce };
+        let associated = AssociatedData::NONE;
+        let encrypt = Task::Encrypt { key: key.clone(), nonce, associated: associated.clone() };
+        let decrypt = Task::Decrypt { key, nonce, associated };
         let sizes = [984, 985, 1_000, 1_001, usize::MAX];
         assert_eq!(
             sizes.map(|size| capabilities.accepts(&encrypt, size)),

@@ -13,6 +13,7 @@ pub mod mailbox;
 pub mod program;
 pub mod qpl;
 pub mod remote;
+pub mod secret;
 
 #[cfg(feature = "dpdk")]
 pub use dpdk::{Dpdk, DpdkOptions};

@@ -135,7 +135,7 @@ impl Seal<'_> {
                     assert!(!header.verify(self.key, self.original));
                 }
                 Inspected::Invalid(_) => assert_eq!(payload.len(), 1),
-                Inspected::Foreign => panic!("the magic is untouched"),
+                Inspected::Foreign | Inspected::Sealed { .. } => panic!("the magic is untouched"),
             }
         }
     }
@@ -172,7 +172,7 @@ fn check_damage(frame: &[u8], version: FrameVersion, key: &[u8], damage: &Damage
         Damage::Extended { by } => damaged.extend_from_slice(by),
     }
     let found = match inspect(&damaged, VALUE_BYTES_MAX) {
-        Inspected::Foreign => panic!("the magic is untouched"),
+        Inspected::Foreign | Inspected::Sealed { .. } => panic!("the magic is untouched"),
         Inspected::Invalid(_) => true,
         Inspected::Frame { header: found, payload } => match found.encoding {
             Encoding::Stored => !found.verify(key, &damaged[payload]),

@@ -64,5 +64,16 @@ pub(crate) fn watch_logins(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan
     }
 }
 
+/// Starts the task that reads the keys of sealed values again when their file changes, if there is one.
+pub(crate) fn watch_value_keys(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan>) {
+    if let Some(keys) = &plan.value_keys {
+        let (keys, control) = (Arc::clone(keys), Arc::clone(&plan.control));
+        tasks.spawn(async move {
+            let restarts = &control.restarts_value_key_watch;
+            keep("value key watch", restarts, || keys.watch(&control)).await;
+        });
+    }
+}
+
 /// The time after which the pages of the program that only the start needed are released.
 const START_ENDS_AFTER: Duration = Duration::from_secs(1);

@@ -194,10 +194,14 @@ counters! {
         written_same_filled,
         /// Values written in a frame without compression.
         written_wrapped,
+        /// Values of any of these forms that were sealed too.
+        written_sealed,
         /// Values read from compressed frames.
         read_compressed,
         /// Values read from frames that are not compressed.
         read_framed,
+        /// Sealed values that were opened. Their forms count as well.
+        read_sealed,
         /// Values read that were not frames.
         read_foreign,
         /// Values read from compressed frames that were not decompressed, because their logical values are kept.
@@ -206,6 +210,17 @@ counters! {
         read_as_frame,
         /// Foreign values withheld because of `foreign = "forbid"`.
         foreign_refused,
+        /// Values without a seal withheld where only sealed values are served.
+        unsealed_refused,
+        /// Values that begin like sealed ones and cannot be any. They are misses.
+        seal_invalid,
+        /// Sealed values whose tag is wrong: altered, of another key or tenant, or sealed with another secret. They are
+        /// misses.
+        seal_wrong,
+        /// Sealed values whose key this process does not have. They are misses.
+        seal_key_unknown,
+        /// Values that nothing could seal, which were stored so that no reader can open them.
+        seals_failed,
         /// Values with a frame's magic and an invalid header. They are misses.
         frame_invalid,
         /// Frames whose payload did not decode to the value that they were made for. They are misses.
@@ -420,6 +435,12 @@ counters! {
         login_reloads_failed,
         /// Restarts of the task that watches these files.
         restarts_login_watch,
+        /// Reads of the file with the keys of values after it had changed.
+        value_key_reloads,
+        /// Such reads that failed, so that the old keys stay.
+        value_key_reloads_failed,
+        /// Restarts of the task that watches this file.
+        restarts_value_key_watch,
     }
 }
 

@@ -43,6 +43,7 @@ mod readiness;
 mod reply_buffer;
 mod restart;
 mod scheduler;
+pub mod sealing;
 mod server;
 mod session;
 pub mod simulated;

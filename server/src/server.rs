@@ -1,27 +1,31 @@
 //! Starts a server and returns a handle to read its addresses, reload it and drain it.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use device::cipher::KEY_BYTES;
 use device::lane::WatchLane;
-use device::{Device, Dictionary};
+use device::{Device, Dictionary, Key};
 use parking_lot::RwLock;
 use store::Embedded;
 use store::embedded::CoarseClock;
 use tokio::sync::oneshot;
-use units::{Clock, SystemClock};
+use units::{ByteCount, Clock, SystemClock};
 
 use crate::accept::{AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix};
 use crate::access::Access;
 use crate::admin::{self, Admin};
-use crate::background::{return_memory, watch_certificates, watch_logins, watch_members};
+use crate::background::{
+    return_memory, watch_certificates, watch_logins, watch_members, watch_value_keys,
+};
 use crate::config::{CompressMode, Config, Services, StoreUrl, convert, split_tls};
 use crate::context::Connections;
 use crate::counters::Counters;
 use crate::device_log;
-use crate::dictionaries::{TrainerThread, start_trainer};
+use crate::dictionaries::{Dictionaries, TrainerThread, start_trainer};
 use crate::grpc::Health;
 use crate::handshakes::Handshakes;
 use crate::hot_values::HotValues;
@@ -31,6 +35,7 @@ use crate::members::Members;
 use crate::memory::MemoryParts;
 use crate::restart::{self, StoreFile};
 use crate::scheduler::{Reporter, Reporting, Scheduler};
+use crate::sealing::ValueKeys;
 use crate::simulated::Environment;
 use crate::supervise::{Liveness, keep};
 use crate::tls::Tls;
@@ -54,11 +59,18 @@ pub struct Platform {
     pub trim_heap: fn() -> bool,
     /// Unmaps the unchanged pages of the program that only its start needed. Returns their bytes.
     pub release_program_pages: fn() -> usize,
+    /// Expands a key into memory that core dumps leave out and that is wiped.
+    pub guard_key: fn(&[u8; KEY_BYTES]) -> io::Result<Key>,
 }
 
 impl Default for Platform {
     fn default() -> Self {
-        Self { watch_lane: None, trim_heap: || false, release_program_pages: || 0 }
+        Self {
+            watch_lane: None,
+            trim_heap: || false,
+            release_program_pages: || 0,
+            guard_key: |bytes| Ok(Key::new(bytes)),
+        }
     }
 }
 
@@ -107,6 +119,7 @@ pub(crate) fn make_plan<L>(
     let access = Access::open(&config).map_err(StartError::Config)?;
     let logins = Logins::open(&config).map_err(StartError::Config)?;
     logins.warn_if_plain(&config);
+    let value_keys = ValueKeys::open(&config, platform.guard_key).map_err(StartError::Config)?;
     let (clock, time, seed) = match environment {
         None => {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -128,11 +141,10 @@ pub(crate) fn make_plan<L>(
     let threads = config.server.threads.max(1);
     let connections = Connections::new(config.server.connections_max, &protocols(&config));
     let config = Arc::new(config);
-    let members = open_members(&config, &url);
     let plan = Arc::new(Plan {
         tls,
+        members: open_members(&config, &url),
         url,
-        members,
         platform,
         reputation: runtime::Reputation::new(&devices),
         devices,
@@ -160,6 +172,7 @@ pub(crate) fn make_plan<L>(
         memory,
         access: Arc::new(access),
         logins,
+        value_keys: value_keys.map(Arc::new),
         long_keys: Arc::default(),
         budgets: RwLock::default(),
         liveness: Arc::new(Liveness::new(threads)),
@@ -323,7 +336,7 @@ impl ServerHandle {
     /// Applies the hot keys of `config` and ignores the others.
     pub fn reload(&self, config: Config) {
         if let Some(trainer) = &self.trainer {
-            trainer.set_form(convert::form(&config.compress));
+            trainer.set_form(convert::value_form(&config));
         }
         apply(config, &self.plan, &self.workers, &self.admin);
     }
@@ -338,6 +351,13 @@ impl ServerHandle {
     /// Reads the files with the logins of this process again. The result is counted and logged.
     pub fn reload_logins(&self) {
         self.plan.logins.reload(&self.plan.control);
+    }
+
+    /// Reads the file with the keys of sealed values again, if there is one. The result is counted and logged.
+    pub fn reload_value_keys(&self) {
+        if let Some(keys) = &self.plan.value_keys {
+            keys.reload(&self.plan.control);
+        }
     }
 
     /// Reads the file with the rules about clients again. If it is wrong, the old rules stay.
@@ -392,8 +412,14 @@ impl ServerHandle {
         let config = self.admin.current_config();
         let limit = Duration::from_millis(config.store.save_timeout_ms);
         let plan = &self.plan;
-        let (store, dictionaries) = (Arc::clone(store), &plan.dictionaries);
-        restart::save(file, store, dictionaries, &config.store, &plan.time, limit);
+        let (store, time) = (Arc::clone(store), &plan.time);
+        // Dictionaries have parts of values. Where values are sealed, the store has the dictionaries too, and sealed.
+        let none = Dictionaries::new(Vec::new(), ByteCount(0));
+        let dictionaries = match convert::rules(&config).seals {
+            true => &none,
+            false => &*plan.dictionaries,
+        };
+        restart::save(file, store, dictionaries, &config.store, time, limit);
     }
 
     /// Ends the workers. Returns whether all of them have ended as they should.
@@ -492,14 +518,14 @@ pub enum StartError {
         /// The address.
         address: String,
         /// The system's error.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// The offload runtime did not start.
     #[error(transparent)]
     Runtime(#[from] runtime::StartError),
     /// A thread or an event loop could not be started.
     #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
+    Thread(io::Error),
     /// A worker ended while it started.
     #[error("worker {0} ended while it started")]
     Worker(usize),
@@ -563,6 +589,7 @@ impl Control {
             shown.spawn(admin::serve(pages, admin, Arc::clone(&dispatcher.errors)));
             watch_certificates(&mut shown, &plan);
             watch_logins(&mut shown, &plan);
+            watch_value_keys(&mut shown, &plan);
             let mut tasks = accept(tcp, unix, lanes, &dispatcher);
             drop(dispatcher);
             let _ = stopped.await;

@@ -1,6 +1,8 @@
 //! Converts logical values to stored values and back: adds and removes the frame, and compresses and
 //! decompresses with the runtime. All values pass through here, so that clients never get compressed bytes
-//! that they cannot read, or the bytes of an unreadable value.
+//! that they cannot read, or the bytes of an unreadable value. `values/sealed.rs` has what sealed values need.
+
+mod sealed;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,6 +24,7 @@ use crate::config::Foreign;
 use crate::counters::Counters;
 use crate::dictionaries::{Exchange, Missing, Tries};
 use crate::hot_values::{Candidate, HotValue, HotValues};
+use crate::sealing::Sealer;
 
 /// One worker's conversion between logical and stored values.
 #[derive(Clone)]
@@ -34,6 +37,7 @@ struct Shared {
     rules: RefCell<Rules>,
     /// The longest logical value (bytes). Frames that claim more are refused before memory is allocated.
     original_bytes_max: usize,
+    sealer: Sealer,
     counters: Arc<Counters>,
     /// True if software may decompress a value after a device failed to. False if devices are required.
     software_reads: bool,
@@ -51,9 +55,16 @@ pub(crate) struct Rules {
     pub(crate) frame_version: FrameVersion,
     /// The longest value that is stored with a dictionary (bytes). It is 0 if none is.
     pub(crate) dictionary_value_bytes_max: usize,
+    /// Whether values are sealed.
+    pub(crate) seals: bool,
 }
 
 impl Rules {
+    /// Tells the sealer which values it seals. A closed fleet that seals its values serves no others.
+    fn set_mode(&self, sealer: &Sealer) {
+        sealer.set_mode(self.seals, self.seals && self.foreign == Foreign::Forbid);
+    }
+
     /// Returns the form for a value. Values of a class that saved too little lately are rarely tried.
     fn choose(&self, value: &[u8], has_dictionary: bool, tries: Option<&Tries>) -> Form {
         let form = match has_dictionary {
@@ -132,12 +143,21 @@ pub(crate) struct Reading<'a> {
     pub(crate) cas: Option<u64>,
     /// The time, on the worker's clock, until which the caller waits.
     pub(crate) deadline: Option<Nanos>,
+    /// What the seal of the value took, if there was one.
+    pub(crate) seal: SealCost,
+}
+
+/// What the seal of a value adds to it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SealCost {
+    bytes: usize,
+    service: Nanos,
 }
 
 impl<'a> Reading<'a> {
     /// A read that says nothing about later reads of the item.
     pub(crate) fn new(key: &'a [u8]) -> Self {
-        Self { key, cas: None, deadline: None }
+        Self { key, cas: None, deadline: None, seal: SealCost::default() }
     }
 
     /// A client's read of this version of an item.
@@ -150,18 +170,20 @@ impl Values {
     pub(crate) fn new(
         runtime: TokioRuntime,
         pool: Pool,
-        dictionaries: Exchange,
+        (dictionaries, sealer): (Exchange, Sealer),
         rules: Rules,
         limits: ReadLimits,
         counters: Arc<Counters>,
         hot: Option<Arc<HotValues>>,
     ) -> Self {
+        rules.set_mode(&sealer);
         let rules = RefCell::new(rules);
         let ReadLimits { original_bytes_max, software_reads } = limits;
         Self(Rc::new(Shared {
             runtime,
             pool,
             dictionaries,
+            sealer,
             rules,
             original_bytes_max,
             counters,
@@ -178,6 +200,7 @@ impl Values {
             runtime: runtime.clone(),
             pool: pool.clone(),
             dictionaries: self.0.dictionaries.clone(),
+            sealer: self.0.sealer.clone(),
             rules: rules.clone(),
             original_bytes_max: self.0.original_bytes_max,
             counters: Arc::clone(counters),
@@ -199,6 +222,7 @@ impl Values {
     }
 
     pub(crate) fn set_rules(&self, rules: Rules) {
+        rules.set_mode(&self.0.sealer);
         *self.0.rules.borrow_mut() = rules;
     }
 
@@ -211,7 +235,7 @@ impl Values {
         deadline: Option<Nanos>,
     ) -> Stored<'a> {
         if self.0.raw || is_dictionary(key, body.as_slice()) {
-            return body.into_stored();
+            return self.pack_unchanged(key, body).await;
         }
         let mut rules = *self.0.rules.borrow();
         let is_spare = self.0.dictionaries.has_spare_memory();
@@ -255,6 +279,10 @@ impl Values {
             }
             class.count_stored(stored.as_slice().len());
         }
+        let stored = match self.0.sealer.seals() {
+            true => Box::pin(self.seal(key, stored, original_bytes)).await,
+            false => stored,
+        };
         counters.logical_bytes_written.add_unshared(original_bytes as u64);
         counters.stored_bytes_written.add_unshared(stored.as_slice().len() as u64);
         stored
@@ -280,15 +308,29 @@ impl Values {
     /// Returns the logical form of a stored value.
     pub(crate) async fn unpack(&self, reading: Reading<'_>, stored: Bytes) -> Logical {
         if self.0.raw || is_dictionary(reading.key, &stored) {
-            return Logical::Value(stored);
+            return self.unpack_unchanged(stored);
         }
         let counters = &self.0.counters.values;
         let stored_bytes = stored.len() as u64;
         let logical = match frame::inspect(&stored, self.0.original_bytes_max) {
             // With `foreign = "forbid"`, every value that is not a number is written in a frame.
             Inspected::Foreign if self.forbids(&stored) => {
-                counters.foreign_refused.up();
+                match self.0.sealer.requires_seal() {
+                    true => counters.unsealed_refused.up(),
+                    false => counters.foreign_refused.up(),
+                }
                 Logical::Unreadable
+            }
+            Inspected::Frame { .. } if self.0.sealer.requires_seal() => {
+                counters.unsealed_refused.up();
+                Logical::Unreadable
+            }
+            Inspected::Sealed { header, body } => {
+                Box::pin(self.unseal(reading, header, &stored, body)).await
+            }
+            Inspected::Invalid(reason) if reason.is_of_seal() => {
+                counters.seal_invalid.up();
+                self.unopened()
             }
             Inspected::Foreign => {
                 counters.read_foreign.up_unshared();
@@ -335,11 +377,17 @@ impl Values {
     pub(crate) async fn is_damaged(&self, key: &[u8], stored: Bytes) -> bool {
         // Older servers wrap no value that begins like a frame of version 2, so it may be theirs.
         let may_be_theirs = self.0.rules.borrow().frame_version == FrameVersion::V1;
-        if self.0.raw || may_be_theirs && !stored.starts_with(&frame::MAGIC) {
+        if self.0.raw {
+            return false;
+        }
+        if frame::looks_sealed(&stored) {
+            return Box::pin(self.has_broken_seal(key, stored)).await;
+        }
+        if may_be_theirs && !stored.starts_with(&frame::MAGIC) {
             return false;
         }
         let (header, payload) = match frame::inspect(&stored, self.0.original_bytes_max) {
-            Inspected::Foreign => return false,
+            Inspected::Foreign | Inspected::Sealed { .. } => return false,
             Inspected::Invalid(reason) => return reason.is_damage(),
             Inspected::Frame { header, payload } => (header, stored.slice(payload)),
         };
@@ -373,7 +421,9 @@ impl Values {
         match frame::inspect(stored, self.0.original_bytes_max) {
             Inspected::Foreign if self.forbids(stored) => None,
             Inspected::Foreign => Some(stored.len()),
+            Inspected::Frame { .. } if self.0.sealer.requires_seal() => None,
             Inspected::Frame { header, .. } => Some(header.original_bytes as usize),
+            Inspected::Sealed { header, .. } => Some(header.original_bytes as usize),
             Inspected::Invalid(_) => None,
         }
     }
@@ -385,7 +435,8 @@ impl Values {
         else {
             return false;
         };
-        if header.version != FrameVersion::V1 || !reads(header.encoding) {
+        let is_passed = header.version == FrameVersion::V1 && !self.0.sealer.requires_seal();
+        if !is_passed || !reads(header.encoding) {
             return false;
         }
         let counters = &self.0.counters.values;
@@ -404,7 +455,8 @@ impl Values {
     }
 
     fn forbids(&self, stored: &[u8]) -> bool {
-        self.0.rules.borrow().foreign == Foreign::Forbid && !frame::is_number(stored)
+        let rules = self.0.rules.borrow();
+        rules.foreign == Foreign::Forbid && (rules.seals || !frame::is_number(stored))
     }
 
     fn raw<'a>(&self, body: Body<'a>, reason: RawReason) -> Stored<'a> {
@@ -516,7 +568,7 @@ impl Values {
 
     async fn decompress(
         &self,
-        Reading { key, cas, deadline }: Reading<'_>,
+        Reading { key, cas, deadline, seal }: Reading<'_>,
         header: Header,
         codec: Codec,
         payload: Bytes,
@@ -566,9 +618,10 @@ impl Values {
         }
         counters.read_compressed.up();
         if let (Some(hot), Some(cas)) = (&self.0.hot, cas) {
-            let stored_bytes = header.header_bytes() + stream_bytes;
+            let stored_bytes = header.header_bytes() + stream_bytes + seal.bytes;
             let logical = &finished.job.output[..original_bytes];
-            hot.offer(&Candidate { cas, logical, stored_bytes, cost: finished.service });
+            let cost = finished.service + seal.service;
+            hot.offer(&Candidate { cas, logical, stored_bytes, cost });
         }
         Logical::Value(finished.job.output.freeze(0..original_bytes))
     }

@@ -39,6 +39,7 @@ use crate::probe::{self, Findings};
 use crate::programs::{self, ProgramService};
 use crate::restart::Restart;
 use crate::scheduler::{Reporting, Scheduler};
+use crate::sealing::{Sealer, ValueKeys};
 use crate::server::Platform;
 use crate::session::{self, Edits};
 use crate::simulated;
@@ -97,6 +98,8 @@ pub(crate) struct Plan {
     pub(crate) access: Arc<Access>,
     /// The logins of this process.
     pub(crate) logins: Logins,
+    /// The keys of sealed values, if there are any.
+    pub(crate) value_keys: Option<Arc<ValueKeys>>,
     /// Keys whose values are known to be long.
     pub(crate) long_keys: Arc<LongKeys>,
     /// The limits on the memory of each part of the process.
@@ -401,9 +404,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     plan.budgets.write().push(budget.clone());
     let interactive_load = Rc::<InteractiveLoad>::default();
     let backend = backend(plan, index, &pool, &budget, &counters, &interactive_load);
-    let dictionaries = Arc::clone(&plan.dictionaries);
-    let exchange = Exchange::new(backend.clone(), dictionaries, Arc::clone(&plan.clock));
-    let values = values(plan, &runtime, &pool, exchange, &counters);
+    let values = values(plan, &runtime, &pool, &backend, &counters);
     let stats = Rc::new(stats_pages(plan));
     let services = Services::from_roles(&config.server.roles);
     let programs = program_service(plan, index, &runtime);
@@ -473,17 +474,26 @@ fn values(
     plan: &Plan,
     runtime: &TokioRuntime,
     pool: &Pool,
-    dictionaries: Exchange,
+    backend: &Backend,
     counters: &Arc<Counters>,
 ) -> Values {
     let config = &plan.config;
-    let limits = ReadLimits {
-        original_bytes_max: config.store.item_bytes_max.as_usize(),
-        software_reads: config.runtime.fallback_decompress != FallbackName::Require,
-    };
+    let software_reads = config.runtime.fallback_decompress != FallbackName::Require;
+    let sealer = Sealer::new(
+        (runtime.clone(), pool.clone()),
+        plan.value_keys.clone(),
+        &config.values.tenant,
+        software_reads,
+        Arc::clone(counters),
+    );
+    let (dictionaries, clock) = (Arc::clone(&plan.dictionaries), Arc::clone(&plan.clock));
+    let exchange = Exchange::new(backend.clone(), sealer.clone(), dictionaries, clock);
+    let limits =
+        ReadLimits { original_bytes_max: config.store.item_bytes_max.as_usize(), software_reads };
     let rules = convert::rules(config);
     let (counters, hot) = (Arc::clone(counters), plan.hot_values.clone());
-    Values::new(runtime.clone(), pool.clone(), dictionaries, rules, limits, counters, hot)
+    let with_store = (exchange, sealer);
+    Values::new(runtime.clone(), pool.clone(), with_store, rules, limits, counters, hot)
 }
 
 fn start_turns(counters: &Arc<Counters>) -> Rc<Turns> {

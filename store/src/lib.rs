@@ -8,5 +8,5 @@ pub mod frame;
 pub mod ring;
 
 pub use embedded::{Embedded, Options};
-pub use frame::{Encoding, FrameError, Header, Inspected, inspect};
+pub use frame::{Encoding, FrameError, Header, Inspected, SealedHeader, inspect};
 pub use ring::{Distribution, Ring, Server};

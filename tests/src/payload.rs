@@ -12,6 +12,9 @@ pub const FRAME_MAGIC_2: &[u8] = &[0xFC];
 /// The first byte of version 2 with a dictionary.
 pub const FRAME_MAGIC_DICTIONARY: &[u8] = &[0xFD];
 
+/// The first bytes of a sealed value.
+pub const SEAL_MAGIC: &[u8] = &[0xFE, 1];
+
 /// Returns the payload called `class`, `length` bytes long, or `None` if the name is not known.
 pub fn payload(class: &str, length: usize) -> Option<Vec<u8>> {
     Some(match class {
@@ -28,6 +31,7 @@ pub fn payload(class: &str, length: usize) -> Option<Vec<u8>> {
         "magic2" => headed(FRAME_MAGIC_2, random(length)),
         "magic2text" => headed(FRAME_MAGIC_2, text(length)),
         "magicdictionary" => headed(FRAME_MAGIC_DICTIONARY, random(length)),
+        "magicsealed" => headed(SEAL_MAGIC, random(length)),
         "magiczeros" => headed(FRAME_MAGIC, vec![0; length]),
         "gzip" => headed(&[0x1F, 0x8B, 8, 0, 0, 0, 0, 0], random(length)),
         "zstd" => headed(&[0x28, 0xB5, 0x2F, 0xFD], random(length)),

@@ -7,10 +7,12 @@ use std::sync::OnceLock;
 
 use rebate_tests::answer::Ending;
 use rebate_tests::client::Speech;
+use rebate_tests::payload::base64;
 use rebate_tests::runner::{self, Outcome};
 use rebate_tests::table::{self, Row};
 use rebate_tests::{Server, shown};
 use services::Service;
+use tempfile::TempDir;
 
 const TEXT: [&str; 9] = [
     include_str!("table/classic.txt"),
@@ -124,6 +126,49 @@ fn memcached_store_without_compression_answers_as_memcached() {
 fn memcached_store_read_only_answers_as_memcached() {
     let store = Server::memcached(&MEMORY);
     check("store-read-only", &Server::rebate_serve(&store.as_store(), "read-only", &[]));
+}
+
+/// Returns the arguments with which values are sealed and no others are served, with a file of keys in `folder`.
+fn sealed(folder: &TempDir) -> Vec<String> {
+    let keys = folder.path().join("keys.toml");
+    let secret = base64(&[7; 32]);
+    let text = format!("active = 3\n[[key]]\nid = 3\nsecret = \"{secret}\"\n");
+    std::fs::write(&keys, text).expect("the keys are written");
+    let keys = format!("values.keys={}", keys.display());
+    let args = ["--set", &keys, "--set", "values.path=compress,encrypt", "--foreign", "forbid"];
+    args.map(str::to_owned).into()
+}
+
+fn sealing(store: &str, more: &[&str]) -> (Server, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let args = sealed(&folder);
+    let args: Vec<&str> = args.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    (Server::rebate_serve(store, "on", &args), folder)
+}
+
+#[test]
+fn sealed_values_in_the_embedded_store_answer_as_memcached() {
+    check("embedded-on-sealed", &sealing("embedded", &[]).0);
+}
+
+#[test]
+fn sealed_values_in_memcached_answer_as_memcached() {
+    let store = Server::memcached(&MEMORY);
+    check("store-on-sealed", &sealing(&store.as_store(), &[]).0);
+}
+
+#[test]
+fn sealed_values_behind_a_store_service_answer_as_memcached() {
+    let store = Server::memcached(&MEMORY);
+    let service = Service::start("store", 0, &["--store", &store.as_store()]);
+    let url = format!("grpc://{}", service.grpc);
+    check("store-on-sealed-grpc", &sealing(&url, &["--role", "frontend"]).0);
+}
+
+#[test]
+fn sealed_values_answer_packets_as_memcached() {
+    let store = Server::memcached(&MEMORY);
+    check_packets("store-on-sealed", &sealing(&store.as_store(), &[]).0);
 }
 
 fn before(service: &Service, compress: &str) -> Server {

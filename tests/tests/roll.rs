@@ -37,8 +37,16 @@ fn servers_of_each_frame_version_read_each_other() {
     let mut direct = store.client();
     for (server, magic) in servers.iter().zip([FRAME_MAGIC, FRAME_MAGIC_2]) {
         let mut writer = server.client();
-        for class in ["text", "random", "same", "magic", "magic2", "magic2text", "magicdictionary"]
-        {
+        for class in [
+            "text",
+            "random",
+            "same",
+            "magic",
+            "magic2",
+            "magic2text",
+            "magicdictionary",
+            "magicsealed",
+        ] {
             for length in [100, 5_000, 70_000] {
                 let value = payload(class, length).expect("a known class");
                 assert_eq!(writer.set("k", &value).as_deref(), Ok("STORED"));

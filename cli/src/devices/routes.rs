@@ -1,7 +1,7 @@
 //! Finds the devices to which jobs would go under a configuration while no other job is in flight. It calls the policy
 //! itself for each size. The policy has not yet learned costs or load here.
 
-use device::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
+use device::cipher::{AssociatedData, KEY_BYTES, Key, NONCE_BYTES, Nonce};
 use device::{Capabilities, Class, Dialect, Polynomial, TAG_BYTES, Task, TenantId};
 use policy::{
     Choice, DeviceState, Form, FormPolicy, JobFacts, Placement, Policy, Reason, Snapshot,
@@ -164,6 +164,7 @@ fn facts(task: &Task, work_bytes: usize) -> JobFacts {
 /// Returns the job for a value of this size, or `None` if the value would be stored unchanged.
 fn task(op: Op, form: &FormPolicy, value: &[u8]) -> Option<Task> {
     let (key, nonce) = (Key::new(&[0; KEY_BYTES]), Nonce([0; NONCE_BYTES]));
+    let associated = AssociatedData::NONE;
     match op {
         Op::Compress | Op::Decompress => {
             let Form::Compressed { dialect, level, .. } = form.choose(value) else { return None };
@@ -172,8 +173,9 @@ fn task(op: Op, form: &FormPolicy, value: &[u8]) -> Option<Task> {
                 _ => Task::Decompress { dialect, original_bytes: value.len() },
             })
         }
-        Op::Encrypt => Some(Task::Encrypt { key, nonce }),
-        Op::Decrypt => (value.len() > TAG_BYTES).then_some(Task::Decrypt { key, nonce }),
+        Op::Encrypt => Some(Task::Encrypt { key, nonce, associated }),
+        Op::Decrypt if value.len() > TAG_BYTES => Some(Task::Decrypt { key, nonce, associated }),
+        Op::Decrypt => None,
         Op::Checksum => Some(Task::Checksum { polynomial: Polynomial::Crc32c }),
         _ => Some(Task::Copy),
     }

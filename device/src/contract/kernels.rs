@@ -7,12 +7,12 @@ use bytes::Bytes;
 use super::harness::Harness;
 use super::payload::Payload;
 use super::{bound, expect_invalid, streams};
-use crate::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce, TAG_BYTES};
+use crate::cipher::{AssociatedData, KEY_BYTES, Key, NONCE_BYTES, Nonce, TAG_BYTES};
 use crate::codec::{Codec, Dialect, Level};
 use crate::job::{Outcome, Polynomial, Task, TenantId};
 use crate::queue::Device;
 
-/// Checks the kernels against published test vectors: test cases 13 to 15 of McGrew and Viega for AES-GCM,
+/// Checks the kernels against published test vectors: test cases 13 to 16 of McGrew and Viega for AES-GCM,
 /// RFC 3720 (B.4) for CRC-32C, and the catalogue's check value for CRC-64/XZ.
 pub fn gives_the_published_answers(device: &dyn Device) {
     let mut harness = Harness::open(device);
@@ -20,11 +20,10 @@ pub fn gives_the_published_answers(device: &dyn Device) {
         if device.capabilities().accepts(&task, input.len()) {
             assert_eq!(harness.run_ok(&task, &input, answer.len()), answer, "{task:?}");
         }
-        if let Task::Encrypt { key, nonce } = task {
-            let task = Task::Decrypt { key, nonce };
-            if device.capabilities().accepts(&task, answer.len()) {
-                assert_eq!(harness.run_ok(&task, &answer, input.len()), input);
-            }
+        if let Some(task) = undo(&task)
+            && device.capabilities().accepts(&task, answer.len())
+        {
+            assert_eq!(harness.run_ok(&task, &answer, input.len()), input);
         }
     }
 }
@@ -41,11 +40,10 @@ pub fn runs_every_kernel_at_every_size(device: &dyn Device) {
                 let result = harness.run_ok(&task, &input, capacity);
                 assert_eq!(result.len(), exact, "{task:?} of {bytes}");
                 check(&task, &input, &result);
-                if let Task::Encrypt { key, nonce } = &task {
-                    let task = Task::Decrypt { key: key.clone(), nonce: *nonce };
-                    if device.capabilities().accepts(&task, exact) {
-                        assert_eq!(harness.run_ok(&task, &result, capacity), input);
-                    }
+                if let Some(task) = undo(&task)
+                    && device.capabilities().accepts(&task, exact)
+                {
+                    assert_eq!(harness.run_ok(&task, &result, capacity), input);
                 }
             }
         }
@@ -74,9 +72,9 @@ pub(super) fn check(task: &Task, input: &Bytes, result: &Bytes) {
 pub fn refuses_tampered_ciphertext(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for bytes in [0, 1, 16, 1_000] {
-        let (key, nonce) = (key(1), nonce(1));
-        let seal = Task::Encrypt { key: key.clone(), nonce };
-        let open = Task::Decrypt { key: key.clone(), nonce };
+        let (key, nonce, owner) = (key(1), nonce(1), AssociatedData::from(&b"owner"[..]));
+        let seal = Task::Encrypt { key: key.clone(), nonce, associated: owner.clone() };
+        let open = Task::Decrypt { key: key.clone(), nonce, associated: owner.clone() };
         let input = Bytes::from(Payload::Text.bytes(bytes, 1));
         let sealed = sealed(&seal, &input);
         if !device.capabilities().accepts(&open, sealed.len()) {
@@ -91,9 +89,15 @@ pub fn refuses_tampered_ciphertext(device: &dyn Device) {
         for kept in [0, 1, TAG_BYTES - 1, sealed.len() - 1] {
             expect_nothing(&mut harness, &open, sealed.slice(..kept), &input);
         }
-        let others = [(self::key(2), nonce), (key.clone(), self::nonce(2))];
-        for (key, nonce) in others {
-            let task = Task::Decrypt { key, nonce };
+        let others = [
+            (self::key(2), nonce, owner.clone()),
+            (key.clone(), self::nonce(2), owner),
+            (key.clone(), nonce, AssociatedData::NONE),
+            (key.clone(), nonce, AssociatedData::from(&b"ownes"[..])),
+            (key.clone(), nonce, AssociatedData::from(&b"owner "[..])),
+        ];
+        for (key, nonce, associated) in others {
+            let task = Task::Decrypt { key, nonce, associated };
             expect_nothing(&mut harness, &task, sealed.clone(), &input);
         }
         assert_eq!(harness.run_ok(&open, &sealed, bytes), input, "opens after errors");
@@ -119,11 +123,10 @@ pub fn says_that_the_output_is_too_small(device: &dyn Device) {
                 expect_invalid(harness.run(&task, &input, capacity).0, capacity);
             }
             let sealed = harness.run_ok(&task, &input, exact);
-            if let Task::Encrypt { key, nonce } = &task {
-                let task = Task::Decrypt { key: key.clone(), nonce: *nonce };
-                if device.capabilities().accepts(&task, exact) {
-                    expect_invalid(harness.run(&task, &sealed, bytes - 1).0, bytes);
-                }
+            if let Some(task) = undo(&task)
+                && device.capabilities().accepts(&task, exact)
+            {
+                expect_invalid(harness.run(&task, &sealed, bytes - 1).0, bytes);
             }
         }
     }
@@ -211,7 +214,7 @@ pub(super) fn tasks(device: &dyn Device, bytes: usize) -> Vec<Task> {
 /// Returns one task per kernel, including kernels that a device may lack.
 pub(super) fn every_kernel() -> [Task; 4] {
     [
-        Task::Encrypt { key: key(1), nonce: nonce(1) },
+        Task::Encrypt { key: key(1), nonce: nonce(1), associated: AssociatedData::NONE },
         Task::Checksum { polynomial: Polynomial::Crc32c },
         Task::Checksum { polynomial: Polynomial::Crc64 },
         Task::Copy,
@@ -227,10 +230,19 @@ fn all_tasks(device: &dyn Device, input: &Bytes) -> Vec<Task> {
 }
 
 fn sealed(task: &Task, input: &[u8]) -> Bytes {
-    let Task::Encrypt { key, nonce } = task else { panic!("{task:?} encrypts nothing") };
+    let Task::Encrypt { key, nonce, associated } = task else {
+        panic!("{task:?} encrypts nothing")
+    };
     let mut space = vec![0; input.len() + TAG_BYTES];
-    crate::kernels::encrypt(key, *nonce, input, &mut space).expect("room");
+    crate::kernels::encrypt(key, *nonce, associated, input, &mut space).expect("room");
     space.into()
+}
+
+/// Returns the task that decrypts what `task` encrypts. Returns none for any other task.
+fn undo(task: &Task) -> Option<Task> {
+    let Task::Encrypt { key, nonce, associated } = task else { return None };
+    let (key, associated) = (key.clone(), associated.clone());
+    Some(Task::Decrypt { key, nonce: *nonce, associated })
 }
 
 fn key(seed: u8) -> Key {
@@ -271,10 +283,11 @@ fn published() -> Vec<(Task, Bytes, Bytes)> {
         crc64(b"123456789", 0x995D_C9BB_DF19_39FA),
         crc64(b"", 0),
     ];
-    all.extend(GCM.map(|[key, nonce, input, answer]| {
+    all.extend(GCM.map(|[key, nonce, associated, input, answer]| {
         let key = Key::new(&hex(key).try_into().expect("256 bits"));
         let nonce = Nonce(hex(nonce).try_into().expect("96 bits"));
-        (Task::Encrypt { key, nonce }, hex(input).into(), hex(answer).into())
+        let associated = AssociatedData::from(&hex(associated)[..]);
+        (Task::Encrypt { key, nonce, associated }, hex(input).into(), hex(answer).into())
     }));
     all
 }
@@ -285,23 +298,36 @@ fn hex(digits: &str) -> Vec<u8> {
     pairs.map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// AES-GCM test cases, each with key, nonce, plaintext, and the ciphertext followed by its tag (hexadecimal).
-const GCM: [[&str; 4]; 3] = [
-    [ZERO_KEY, ZERO_NONCE, "", "530f8afbc74536b9a963b4f1c4cb738b"],
+/// AES-GCM test cases, each with key, nonce, associated data, plaintext, and the ciphertext followed by its tag
+/// (hexadecimal).
+const GCM: [[&str; 5]; 4] = [
+    [ZERO_KEY, ZERO_NONCE, "", "", "530f8afbc74536b9a963b4f1c4cb738b"],
     [
         ZERO_KEY,
         ZERO_NONCE,
+        "",
         "00000000000000000000000000000000",
         "cea7403d4d606b6e074ec5d3baf39d18d0d1c8a799996bf0265b98b5d48ab919",
     ],
     [
         "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308",
         "cafebabefacedbaddecaf888",
+        "",
         "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72\
          1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b391aafd255",
         "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa\
          8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662898015ad\
          b094dac5d93471bdec1a502270e3cc6c",
+    ],
+    [
+        "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308",
+        "cafebabefacedbaddecaf888",
+        "feedfacedeadbeeffeedfacedeadbeefabaddad2",
+        "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72\
+         1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39",
+        "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa\
+         8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662\
+         76fc6ece0f4e1768cddf8853bb2d551b",
     ],
 ];
 

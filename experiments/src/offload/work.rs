@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use device::cipher::{KEY_BYTES, NONCE_BYTES};
+use device::cipher::{AssociatedData, KEY_BYTES, NONCE_BYTES};
 use device::{
     Class, Codec, Dialect, Input, Job, Key, Level, Nonce, Outcome, Pool, TAG_BYTES, Task,
 };
@@ -142,7 +142,8 @@ fn encryption(input: Input, key: &Key, index: usize, pool: &Pool) -> Box<Job> {
     let mut nonce = [0; NONCE_BYTES];
     nonce[..8].copy_from_slice(&(index as u64).to_le_bytes());
     let output = pool.take(input.len() + TAG_BYTES);
-    let task = Task::Encrypt { key: key.clone(), nonce: Nonce(nonce) };
+    let (key, nonce) = (key.clone(), Nonce(nonce));
+    let task = Task::Encrypt { key, nonce, associated: AssociatedData::NONE };
     Box::new(Job::new(task, input, output))
 }
 

@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use device::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
+use device::cipher::{AssociatedData, KEY_BYTES, Key, NONCE_BYTES, Nonce};
 use device::{
     Capabilities, Completion, Device, DeviceError, Dialect, Input, Job, Kernel, Level, Outcome,
     Polynomial, Pool, Queue, Refused, RefusedReason, Task,
@@ -125,8 +125,8 @@ fn kernel_trip(
     let (got, _) = tested.run(task.clone(), input.clone())?;
     let (expected, _) = oracle.run(task.clone(), input.clone())?;
     right(&got, &expected, "compute", kernel.name())?;
-    if let Task::Encrypt { key, nonce } = task {
-        let (plain, _) = tested.run(Task::Decrypt { key, nonce }, got)?;
+    if let Task::Encrypt { key, nonce, associated } = task {
+        let (plain, _) = tested.run(Task::Decrypt { key, nonce, associated }, got)?;
         right(&plain, input, "undo", kernel.name())?;
     }
     Ok(())
@@ -135,9 +135,11 @@ fn kernel_trip(
 /// Returns a task for the kernel.
 pub(super) fn task_of(kernel: Kernel) -> Task {
     match kernel {
-        Kernel::AesGcm => {
-            Task::Encrypt { key: Key::new(&[7; KEY_BYTES]), nonce: Nonce([7; NONCE_BYTES]) }
-        }
+        Kernel::AesGcm => Task::Encrypt {
+            key: Key::new(&[7; KEY_BYTES]),
+            nonce: Nonce([7; NONCE_BYTES]),
+            associated: AssociatedData::from(&[7; 20][..]),
+        },
         Kernel::Crc32c => Task::Checksum { polynomial: Polynomial::Crc32c },
         Kernel::Crc64 => Task::Checksum { polynomial: Polynomial::Crc64 },
         Kernel::Copy => Task::Copy,

@@ -3,7 +3,9 @@
 //! ciphertext and the tag. This module runs nothing.
 
 use device::cipher::NONCE_BYTES;
-use device::{Dialect, Input, Job, Level, Outcome, Polynomial, Pool, TAG_BYTES, Task};
+use device::{
+    AssociatedData, Dialect, Input, Job, Level, Outcome, Polynomial, Pool, TAG_BYTES, Task,
+};
 use prost::bytes::Bytes;
 use store::frame::{Encoding, FrameVersion};
 use store::{Header, Inspected, inspect};
@@ -59,7 +61,7 @@ impl Maker {
             Op::Decompress => return self.decompress(payload).map(Some),
             Op::Encrypt => {
                 let (key, nonce) = session.ok_or(Cause::NoSession)?.seal().ok_or(Cause::NoNonce)?;
-                Task::Encrypt { key, nonce }
+                Task::Encrypt { key, nonce, associated: AssociatedData::NONE }
             }
             Op::Decrypt => {
                 let session = session.ok_or(Cause::NoSession)?;
@@ -100,7 +102,8 @@ impl Maker {
             let why = format!("{bytes} bytes; nonce and tag alone are {least}");
             return Err(Malformed::because("an encrypted payload", why).into());
         };
-        let task = Task::Decrypt { key: session.open(), nonce: device::Nonce(*nonce) };
+        let (key, nonce) = (session.open(), device::Nonce(*nonce));
+        let task = Task::Decrypt { key, nonce, associated: AssociatedData::NONE };
         let output = self.pool.take(sealed_bytes - TAG_BYTES);
         let input = Input::heap(payload.slice(NONCE_BYTES..));
         Ok(Made::Job(Box::new(Job::new(task, input, output))))
@@ -112,6 +115,7 @@ impl Maker {
         let (header, range) = match inspect(payload, self.payload_bytes_max) {
             Inspected::Frame { header, payload } => (header, payload),
             Inspected::Foreign => return Err(malformed(&"it does not begin as a frame").into()),
+            Inspected::Sealed { .. } => return Err(malformed(&"it is sealed").into()),
             Inspected::Invalid(error) => return Err(malformed(&error).into()),
         };
         if let Some(id) = header.dictionary_id {

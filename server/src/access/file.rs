@@ -45,17 +45,17 @@ pub(super) fn read_bounded(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Warns if users of the system can read the file who are neither its owner nor in its group.
-pub(super) fn warn_if_readable(path: &Path) {
+/// Warns if users of the system can read a file with secrets who are neither its owner nor in its group.
+pub(crate) fn warn_if_readable(path: &Path) {
     let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
     if mode & 0o004 != 0 {
         let path = path.display();
-        tracing::warn!("{path} has passwords and everybody can read it: chmod o-r {path}");
+        tracing::warn!("{path} has secrets and everybody can read it: chmod o-r {path}");
     }
 }
 
-/// Describes an error without the text of the file and without its values, because these may be passwords.
-fn problem_without_text(text: &str, error: &toml::de::Error) -> String {
+/// Describes an error without the text of the file and without its values, because these may be secrets.
+pub(crate) fn problem_without_text(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     let message = error.message();

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::counters::Control;
 use audit::Audit;
 pub(crate) use client::{Admission, Allowances, Client, Denial, NoPlace};
-pub(crate) use file::TENANT_MAX;
+pub(crate) use file::{TENANT_MAX, problem_without_text, warn_if_readable};
 use login::Logins;
 pub(crate) use origin::Origin;
 use parking_lot::RwLock;

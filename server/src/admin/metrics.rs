@@ -11,7 +11,7 @@ use store::embedded::snapshot::RestoredItems;
 use units::Nanos;
 
 use super::exposition::{Exposition, Sums, seconds};
-use super::{Admin, Reloads, process, programs, ring, snapshot};
+use super::{Admin, Reloads, process, programs, ring, sealing, snapshot};
 use crate::budget::Budget;
 use crate::context::Connections;
 use crate::counters::{
@@ -41,6 +41,10 @@ pub(super) fn render(admin: &Admin) -> String {
     clients(&mut page, &workers);
     commands(&mut page, &workers);
     values(&mut page, &workers);
+    sealing::values(&mut page, &workers);
+    if let Some(keys) = &plan.value_keys {
+        sealing::keys(&mut page, keys, &plan.control);
+    }
     dictionaries(&mut page, admin);
     upstream(&mut page, &workers);
     ring::errors(&mut page, &workers, &plan.members);
@@ -278,7 +282,11 @@ pub(super) fn values(page: &mut Exposition, workers: &Workers<'_>) {
     .sample(&[("kind", "dictionary_missing")], workers.sum(|c| &c.values.dictionary_missing))
     .sample(&[("kind", "device_corrupt")], workers.sum(|c| &c.values.device_corrupt))
     .sample(&[("kind", "no_device")], workers.sum(|c| &c.values.no_device))
-    .sample(&[("kind", "foreign_refused")], workers.sum(|c| &c.values.foreign_refused));
+    .sample(&[("kind", "foreign_refused")], workers.sum(|c| &c.values.foreign_refused))
+    .sample(&[("kind", "unsealed_refused")], workers.sum(|c| &c.values.unsealed_refused))
+    .sample(&[("kind", "seal_invalid")], workers.sum(|c| &c.values.seal_invalid))
+    .sample(&[("kind", "seal_wrong")], workers.sum(|c| &c.values.seal_wrong))
+    .sample(&[("kind", "seal_key_unknown")], workers.sum(|c| &c.values.seal_key_unknown));
     page.counter(
         "rebate_unreadable_deleted_total",
         "Items deleted under their CAS because their frame is damaged.",
@@ -379,7 +387,8 @@ pub(super) fn tasks(
         .sample(&[("task", "idle memory")], control.restarts_idle_memory.read())
         .sample(&[("task", "device log")], control.restarts_device_log.read())
         .sample(&[("task", "tls watch")], control.restarts_tls_watch.read())
-        .sample(&[("task", "login watch")], control.restarts_login_watch.read());
+        .sample(&[("task", "login watch")], control.restarts_login_watch.read())
+        .sample(&[("task", "value key watch")], control.restarts_value_key_watch.read());
     page.counter("rebate_connections_failed_total", "Connections that a defect ended.")
         .sample(&[], workers.sum(|c| &c.tasks.connections_failed));
     page.counter("rebate_accept_errors_total", "Connections that could not be accepted.")

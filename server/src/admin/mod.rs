@@ -9,6 +9,7 @@ mod process;
 mod programs;
 mod ring;
 mod scheduler;
+mod sealing;
 mod snapshot;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -13,7 +13,7 @@ use units::Nanos;
 
 use super::exposition::Exposition;
 use super::metrics::{self, Workers};
-use super::programs;
+use super::{programs, sealing};
 use crate::config::Config;
 use crate::counters::{Control, Counters};
 use crate::{Devices, Server, ServerHandle, StartError};
@@ -226,6 +226,8 @@ fn every_counter_is_shown_by_its_own_number() {
     metrics::clients(&mut page, &workers);
     metrics::commands(&mut page, &workers);
     metrics::values(&mut page, &workers);
+    sealing::values(&mut page, &workers);
+    sealing::reloads(&mut page, &control);
     metrics::upstream(&mut page, &workers);
     metrics::grpc(&mut page, &workers);
     metrics::access(&mut page, &workers, &control);

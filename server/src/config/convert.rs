@@ -12,7 +12,7 @@ use units::Nanos;
 
 use super::{
     CodecName, CompressConfig, CompressMode, Config, FallbackName, Foreign, LevelName, PolicyName,
-    ReaderName, RuntimeSection, Services, StoreConfig, StoreUrl,
+    ReaderName, RuntimeSection, Services, StoreConfig, StoreUrl, ValuePath,
 };
 use crate::upstream::Timing;
 use crate::values::Rules;
@@ -20,9 +20,26 @@ use crate::values::Rules;
 pub(crate) fn rules(config: &Config) -> Rules {
     let Config { compress, .. } = config;
     let frame_version = frame_version(config);
-    let form = form(compress);
+    let form = value_form(config);
     let dictionary_value_bytes_max = dictionary_value_bytes_max(config, &form, frame_version);
-    Rules { form, foreign: compress.foreign, frame_version, dictionary_value_bytes_max }
+    let seals = path(config).seals;
+    Rules { form, foreign: compress.foreign, frame_version, dictionary_value_bytes_max, seals }
+}
+
+/// Returns the compiled path of values. A valid configuration has one that compiles.
+fn path(config: &Config) -> ValuePath {
+    ValuePath::compile(&config.values.path).unwrap_or_default()
+}
+
+/// Returns the form in which values are stored under this configuration, before they are sealed. A seal takes the place
+/// of a frame where only values of ours are read.
+pub(crate) fn value_form(config: &Config) -> FormPolicy {
+    let (form, path) = (form(&config.compress), path(config));
+    FormPolicy {
+        compress: form.compress && path.compresses,
+        wrap_all: form.wrap_all && !path.seals,
+        ..form
+    }
 }
 
 /// Returns the longest value that is stored with a dictionary (bytes), or 0 if none is. Devices cannot read
@@ -50,19 +67,20 @@ fn dictionary_value_bytes_max(config: &Config, form: &FormPolicy, version: Frame
 const WORKER_DEVICE: &str = "worker";
 
 /// Returns the version of the frames of new values. Without a setting, it is the newest one only if no other process
-/// reads the store, because an older frontend would serve such frames as they are.
+/// reads the store, because an older frontend would serve such frames as they are. Whoever opens sealed values reads
+/// every version.
 fn frame_version(config: &Config) -> FrameVersion {
     let is_embedded = matches!(config.store.url.parse(), Ok(StoreUrl::Embedded));
     let services = Services::from_roles(&config.server.roles);
     let is_shared = services.store && !config.server.grpc_listen.is_empty();
-    config.values.frame_version.unwrap_or(if is_embedded && !is_shared {
+    config.values.frame_version.unwrap_or(if is_embedded && !is_shared || path(config).seals {
         FrameVersion::V2
     } else {
         FrameVersion::V1
     })
 }
 
-/// Returns the form in which values are stored under this configuration.
+/// Returns the form in which these settings store values.
 pub fn form(compress: &CompressConfig) -> FormPolicy {
     let iaa = compress.readable_by.contains(&ReaderName::Iaa);
     FormPolicy {

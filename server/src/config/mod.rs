@@ -7,6 +7,7 @@ mod address;
 pub mod convert;
 mod error;
 mod keys;
+mod path;
 mod print;
 mod reload;
 mod schema;
@@ -21,6 +22,8 @@ pub use address::{
 };
 pub use error::{ConfigError, Origin};
 pub use keys::{Change, Key, Kind, keys};
+pub use path::ValueOp;
+pub(crate) use path::ValuePath;
 pub use print::{print, print_values};
 pub use reload::diff_for_reload;
 pub use schema::*;

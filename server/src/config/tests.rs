@@ -365,6 +365,7 @@ fn the_table_of_keys_covers_every_field() {
     let mut config = Config::default();
     config.server.lane_listen = Some("/run/rebate.lane".into());
     config.values.frame_version = Some(FrameVersion::V1);
+    config.values.keys = Some("/etc/rebate/keys.toml".into());
     config.server.access_file = Some("/access".into());
     config.store.login_file = Some("/login".into());
     config.runtime.compression_login_file = Some("/login".into());

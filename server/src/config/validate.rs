@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use super::error::{ConfigError, Origin};
 use super::keys::keys;
 use super::{
-    ClientAuthWord, Config, HostPort, LoginScheme, Services, StoreUrl, lookup, split_tls, to_table,
+    ClientAuthWord, Config, HostPort, LoginScheme, Services, StoreUrl, ValuePath, lookup,
+    split_tls, to_table,
 };
 use units::ByteCount;
 
@@ -31,6 +32,7 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
     check_memory(config, &mut refuse);
     check_tls(config, &mut refuse);
     check_logins(config, &mut refuse);
+    check_path(config, &mut refuse);
     errors
 }
 
@@ -178,6 +180,18 @@ fn check_logins(config: &Config, refuse: Refuse<'_>) {
             "store.login",
             "is sasl, which needs store.login_file, and store.url with memcached servers".into(),
         );
+    }
+}
+
+/// Checks that the path of values can be compiled, and that there are keys if it needs any.
+fn check_path(config: &Config, refuse: Refuse<'_>) {
+    match ValuePath::compile(&config.values.path) {
+        Err(problem) => refuse("values.path", problem),
+        Ok(path) if path.seals && config.values.keys.is_none() => refuse(
+            "values.path",
+            "has encrypt, and values.keys is unset: set it to the file with the keys".into(),
+        ),
+        Ok(_) => {}
     }
 }
 

@@ -15,12 +15,13 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared};
 use protocol::command::{Store, StoreVerb};
 use protocol::{Key, MetaKey};
-use store::dictionary_keys;
+use store::{dictionary_keys, frame};
 use tokio::sync::oneshot;
 use units::{Clock, DictionaryId, Nanos};
 
 use super::{Class, Dictionaries};
 use crate::backend::{Backend, Written};
+use crate::sealing::Sealer;
 use crate::upstream::Traffic;
 use crate::values::Stored;
 
@@ -30,6 +31,7 @@ pub(crate) struct Exchange(Rc<Parts>);
 
 struct Parts {
     backend: Backend,
+    sealer: Sealer,
     dictionaries: Arc<Dictionaries>,
     clock: Arc<dyn Clock>,
     fetches: RefCell<HashMap<DictionaryId, Fetch>>,
@@ -69,11 +71,12 @@ pub(crate) enum ExchangeRequest {
 impl Exchange {
     pub(crate) fn new(
         backend: Backend,
+        sealer: Sealer,
         dictionaries: Arc<Dictionaries>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let (fetches, keeping) = (RefCell::default(), Cell::new(false));
-        Self(Rc::new(Parts { backend, dictionaries, clock, fetches, keeping }))
+        Self(Rc::new(Parts { backend, sealer, dictionaries, clock, fetches, keeping }))
     }
 
     /// Removes a dictionary that made a wrong value, see [`Dictionaries::distrust`].
@@ -152,7 +155,7 @@ impl Exchange {
 
     async fn published(&self, class: &Class) -> Option<Arc<Dictionary>> {
         let id = self.0.read(&class_key(class)).await.ok()??;
-        let id = DictionaryId::from_hex(std::str::from_utf8(&id).ok()?)?;
+        let id = DictionaryId::from_hex(std::str::from_utf8(&id.content).ok()?)?;
         self.find(id).await.ok()
     }
 
@@ -166,12 +169,15 @@ impl Exchange {
                 match self.0.read(&key).await {
                     // A server that does not answer has lost nothing.
                     Err(Unreachable) => {}
-                    Ok(Some(content)) if content == dictionary_keys::DROPPED => {
+                    Ok(Some(found)) if found.content == dictionary_keys::DROPPED => {
                         tracing::info!(%id, "dictionary dropped");
                         self.0.dictionaries.forget(id);
                         break;
                     }
-                    Ok(Some(content)) if content == dictionary.content() => {}
+                    // Values that are sealed have dictionaries that are sealed.
+                    Ok(Some(found))
+                        if found.content == dictionary.content()
+                            && found.is_sealed >= self.0.sealer.seals() => {}
                     Ok(_) => {
                         self.0.set(&key, dictionary.content()).await;
                     }
@@ -212,7 +218,7 @@ impl Parts {
                     continue;
                 }
                 Ok(None) => continue,
-                Ok(Some(content)) => content,
+                Ok(Some(found)) => found.content,
             };
             if content == dictionary_keys::DROPPED {
                 return Err(Missing::Absent);
@@ -250,29 +256,42 @@ impl Parts {
         }
     }
 
-    /// Returns the value of a reserved key.
-    async fn read(&self, key: &str) -> Result<Option<Bytes>, Unreachable> {
+    /// Returns the value of a reserved key. A sealed one that cannot be opened is none.
+    async fn read(&self, key: &str) -> Result<Option<Reserved>, Unreachable> {
         let key = MetaKey::new(key.as_bytes()).map_err(|_| Unreachable)?;
         let seen = self.backend.read_stored(&key).await.map_err(|_| Unreachable)?;
         let Some(seen) = seen else { return Ok(None) };
         self.backend.release_win(&key, seen.cas, seen.won).await;
-        Ok(Some(seen.value))
+        let is_sealed = frame::looks_sealed(&seen.value);
+        let content = self.sealer.open_form(key.bytes(), seen.value).await;
+        Ok(content.map(|content| Reserved { content, is_sealed }))
     }
 
     async fn set(&self, key: &str, value: &[u8]) -> bool {
         let Ok(key) = Key::new(key.as_bytes()) else { return false };
+        let stored = match self.sealer.seals() {
+            true => Stored::Shared(self.sealer.seal(&key, Stored::Slice(value), value.len()).await),
+            false => Stored::Slice(value),
+        };
         let store = Store {
             verb: StoreVerb::Set,
             key,
             client_flags: 0,
             exptime_s: 0,
-            value_bytes: value.len(),
+            value_bytes: stored.as_slice().len(),
             cas: 0,
             noreply: false,
         };
-        let issued = self.backend.store(&store, Stored::Slice(value), Traffic::Bulk);
+        let issued = self.backend.store(&store, stored, Traffic::Bulk);
         matches!(issued.written().await, Ok(Written::Stored { .. }))
     }
+}
+
+/// The value of a reserved key.
+struct Reserved {
+    content: Bytes,
+    /// Whether it was sealed.
+    is_sealed: bool,
 }
 
 /// The store did not answer.

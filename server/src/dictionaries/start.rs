@@ -16,7 +16,7 @@ pub(crate) fn start_trainer(
     workers: Arc<[Worker]>,
 ) -> Result<TrainerThread, StartError> {
     let options = TrainerOptions {
-        form: convert::form(&plan.config.compress),
+        form: convert::value_form(&plan.config),
         publisher: Box::new(StorePublisher(workers)),
         counters: Arc::clone(&plan.training),
     };

@@ -16,6 +16,7 @@ use store::embedded::snapshot::{
     About, Moment, Restored, RestoredItems, SectionKind, SnapshotError,
 };
 use store::embedded::{CoarseClock, Embedded, Options};
+use store::frame::SealedHeader;
 use units::limits::FRAME_HEADER_BYTES_MAX;
 
 use crate::StartError;
@@ -173,7 +174,8 @@ fn load(
         Content::Snapshot(snapshot) => snapshot,
     };
     tracing::info!("loading the items of the last process from {}", file.path().display());
-    let value_bytes_max = config.item_bytes_max.as_usize() + FRAME_HEADER_BYTES_MAX;
+    let wrapping_bytes = FRAME_HEADER_BYTES_MAX + SealedHeader::OVERHEAD_BYTES;
+    let value_bytes_max = config.item_bytes_max.as_usize() + wrapping_bytes;
     Embedded::restore(options, &[DICTIONARIES], snapshot, value_bytes_max, now).map_err(|error| {
         let reason = error.to_string();
         match error {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use protocol::command::{MetaSet, StoreVerb};
+use protocol::command::{MetaArithmetic, MetaSet, StoreVerb};
 use protocol::counter::{self, Direction};
 use protocol::reply::ItemFacts;
 use protocol::{Meta, MetaFlags, MetaKey};
@@ -100,6 +100,47 @@ impl Session {
         })
     }
 
+    /// Lets the store do an arithmetic command of the meta protocol. The result is `NonNumeric` if the store cannot. It
+    /// cannot count sealed numbers, and those that it would create would have no seal.
+    pub(super) async fn count_in_store(
+        &mut self,
+        arithmetic: &MetaArithmetic<'_>,
+    ) -> Outcome<Count> {
+        match self.context.values.seals() {
+            true => Box::pin(self.create_sealed(arithmetic)).await,
+            false => self.context.backend.meta_count(arithmetic).await,
+        }
+    }
+
+    /// Creates a sealed number, if the command creates missing ones and there is none. Returns `NonNumeric` if the item
+    /// must be counted.
+    async fn create_sealed(&mut self, arithmetic: &MetaArithmetic<'_>) -> Outcome<Count> {
+        let Meta { key, flags: asked } = &arithmetic.meta;
+        let Some(exptime_s) = asked.vivify_exptime_s else { return Ok(Count::NonNumeric) };
+        if let Some(seen) = self.context.backend.read_stored(key).await? {
+            self.context.backend.release_win(key, seen.cas, seen.won).await;
+            return Ok(Count::NonNumeric);
+        }
+        let text = asked.initial.to_string();
+        let mut flags = MetaFlags::default();
+        (flags.mode, flags.exptime_s) = (Some(b'E'), Some(exptime_s));
+        flags.given_cas = asked.given_cas;
+        let meta = Meta { key: key.clone(), flags };
+        let set = MetaSet { meta, verb: StoreVerb::Add, value_bytes: text.len() };
+        let body = Body::Slice(text.as_bytes());
+        let stored = self.context.values.pack(key.bytes(), body, None).await;
+        let traffic = self.traffic_alone(0, stored.as_slice().len());
+        Ok(match self.context.backend.meta_set(&set, stored, traffic).written().await? {
+            Written::Stored { cas } => {
+                let ttl_s = reported_ttl_s(exptime_s);
+                let facts = ItemFacts { cas, ttl_s, ..ItemFacts::default() };
+                Count::Done { number: asked.initial, created: true, facts }
+            }
+            // Another client was faster.
+            Written::NotStored | Written::Exists | Written::NotFound => Count::NonNumeric,
+        })
+    }
+
     /// Serves incr, decr or ma on an item that the store cannot change itself, such as a number in a frame.
     pub(super) async fn count_logical(
         &mut self,
@@ -151,11 +192,13 @@ impl Session {
         compare: Option<u64>,
     ) -> Outcome<Option<Count>> {
         let context = Rc::clone(&self.context);
+        let seals = context.values.seals();
         let Some(Seen { value, cas, won }) = context.backend.read_stored(key).await? else {
-            return Ok(Some(Count::NonNumeric));
+            return Ok(Some(if seals { Count::NotFound } else { Count::NonNumeric }));
         };
         context.backend.release_win(key, cas, won).await;
-        if !frame::must_wrap(&value) {
+        // The store has not tried to count where values are sealed, and may have a number from before.
+        if !seals && !frame::must_wrap(&value) {
             return Ok(Some(Count::NonNumeric));
         }
         if compare.is_some_and(|wanted| wanted != 0 && wanted != cas) {

@@ -100,7 +100,12 @@ impl Session {
             // A touch asks a server for no value at all.
             let Some(value) = value else { return Ok(Some((facts, Bytes::new()))) };
             let hot_bytes = hot.map(|hot| hot.logical.len());
-            let bytes = hot_bytes.or_else(|| self.context.values.logical_bytes(&value));
+            let values = &self.context.values;
+            let bytes = match hot_bytes {
+                None if is_new(&facts, &value) => Some(0),
+                None => values.verified_bytes(meta.key.bytes(), &value).await,
+                hot_bytes => hot_bytes,
+            };
             let Some(value_bytes) = bytes else {
                 if self.context.values.is_damaged(meta.key.bytes(), value).await {
                     self.context.remove_damaged(&meta.key).await;
@@ -111,6 +116,9 @@ impl Session {
             return Ok(Some((facts, Bytes::new())));
         }
         let stored = value.unwrap_or_default();
+        if is_new(&facts, &stored) {
+            return Ok(Some((facts, Bytes::new())));
+        }
         let permit = match self.charged_bytes(&stored, hot.as_ref()) {
             None => None,
             Some(bytes) => self.charge_more(bytes).await?,
@@ -200,7 +208,7 @@ impl Session {
     pub(super) async fn meta_arithmetic(&mut self, arithmetic: &MetaArithmetic<'_>) {
         self.context.counters.commands.cmd_meta.up();
         let MetaArithmetic { meta, direction } = arithmetic;
-        let outcome = match self.context.backend.meta_count(arithmetic).await {
+        let outcome = match self.count_in_store(arithmetic).await {
             Ok(Count::NonNumeric) => {
                 let flags = &meta.flags;
                 let (delta, compare, given) = (flags.delta, flags.compare, flags.given_cas);
@@ -260,6 +268,11 @@ impl Session {
             _ => {}
         }
     }
+}
+
+/// Returns whether an item is one that a server has made without a value, for the client that is to fill it.
+fn is_new(facts: &ItemFacts, stored: &[u8]) -> bool {
+    stored.is_empty() && (facts.won || facts.already_won)
 }
 
 /// Returns the append or prepend of an ms.

@@ -514,7 +514,7 @@ impl Session {
         (flags.delta, flags.initial, flags.compare) = (delta, initial, Some(cas));
         let meta = Meta { key: MetaKey::from_packet(key), flags };
         let command = MetaArithmetic { meta, direction };
-        let outcome = match self.context.backend.meta_count(&command).await {
+        let outcome = match self.count_in_store(&command).await {
             Ok(Count::NonNumeric) => {
                 let key = &command.meta.key;
                 self.count_logical(key, direction, delta, Some(cas), None, None).await

@@ -74,7 +74,11 @@ impl Session {
     }
 
     pub(super) async fn arithmetic(&mut self, arithmetic: &Arithmetic<'_>) {
-        let outcome = match self.context.backend.count(arithmetic).await {
+        let counted = match self.context.values.seals() {
+            true => Ok(Count::NonNumeric),
+            false => self.context.backend.count(arithmetic).await,
+        };
+        let outcome = match counted {
             Ok(Count::NonNumeric) => {
                 let key = MetaKey::from(arithmetic.key);
                 let Arithmetic { direction, delta, .. } = *arithmetic;

@@ -56,6 +56,21 @@ pub enum FrameError {
         /// The length of the payload that was found.
         payload_bytes: usize,
     },
+    /// The value ends inside the header or the tag of a sealed value.
+    #[error(
+        "sealed value of {bytes} bytes; its header and its tag alone are {}",
+        super::SealedHeader::OVERHEAD_BYTES
+    )]
+    SealTruncated {
+        /// The length of the stored value.
+        bytes: usize,
+    },
+    /// The second byte differs in one bit from that of a sealed value.
+    #[error("sealed value's second byte is {0:#04x}; the only one that is known is 0x01")]
+    SealKind(u8),
+    /// The sealed value names the key 0, which does not exist.
+    #[error("sealed with key 0; ids are 1 to {}", u16::MAX)]
+    SealKeyZero,
     /// The header claims a value that is larger than the caller accepts. Nothing was allocated for
     /// it.
     #[error("frame claims {original_bytes} bytes; at most {original_bytes_max} are accepted")]
@@ -81,6 +96,15 @@ pub enum FrameError {
 }
 
 impl FrameError {
+    /// Returns whether the value begins like a sealed one, which is never said to be damaged: whoever has the right key
+    /// decides.
+    pub const fn is_of_seal(&self) -> bool {
+        matches!(
+            self,
+            FrameError::SealTruncated { .. } | FrameError::SealKind(_) | FrameError::SealKeyZero
+        )
+    }
+
     /// Returns whether the frame is damaged, so that no reader of any version or configuration can
     /// read it. Frames with other versions, encodings, flags, dictionaries or lengths beyond a bound
     /// may be readable by other readers.

@@ -5,6 +5,7 @@
 mod error;
 mod header;
 mod probe;
+mod sealed;
 mod version1;
 mod version2;
 
@@ -13,6 +14,7 @@ use std::ops::Range;
 pub use error::FrameError;
 pub use header::{Encoding, FrameVersion, Header};
 pub use probe::{entropy_probe, is_number, looks_compressed, same_filled};
+pub use sealed::{KeyId, SealedHeader, TENANT_BYTES_MAX};
 pub use units::DictionaryId;
 pub use version1::MAGIC;
 
@@ -29,6 +31,13 @@ pub enum Inspected {
         /// The position of the payload in the stored value.
         payload: Range<usize>,
     },
+    /// A sealed value with a consistent header. Only its key tells whether it is genuine.
+    Sealed {
+        /// The parsed header.
+        header: SealedHeader,
+        /// The position of the ciphertext and its tag in the stored value.
+        body: Range<usize>,
+    },
     /// The value begins like a frame but is not a valid one. Treat it as a miss and never return its bytes.
     Invalid(FrameError),
 }
@@ -41,6 +50,7 @@ pub fn inspect(value: &[u8], original_bytes_max: usize) -> Inspected {
         Some(&version2::MAGIC_DICTIONARY) => {
             version2::inspect_dictionary(value, original_bytes_max)
         }
+        Some(&sealed::MAGIC) => sealed::inspect(value, original_bytes_max),
         Some(_) if value.starts_with(&MAGIC) => match version1::parse(value, original_bytes_max) {
             Ok(header) => Inspected::Frame { payload: header.header_bytes()..value.len(), header },
             Err(reason) => Inspected::Invalid(reason),
@@ -49,11 +59,16 @@ pub fn inspect(value: &[u8], original_bytes_max: usize) -> Inspected {
     }
 }
 
-/// Returns whether a logical value begins like a frame of any version. Such a value must be wrapped in a frame, or
-/// readers could take it for a frame.
+/// Returns whether a logical value begins like a frame of any version or like a sealed value. Such a value must be
+/// wrapped in a frame, or readers could take it for one of them.
 pub fn must_wrap(value: &[u8]) -> bool {
-    matches!(value.first(), Some(&(version2::MAGIC | version2::MAGIC_DICTIONARY)))
+    matches!(value.first(), Some(&(version2::MAGIC | version2::MAGIC_DICTIONARY | sealed::MAGIC)))
         || value.starts_with(&MAGIC)
+}
+
+/// Returns whether a stored value begins like a sealed one.
+pub fn looks_sealed(value: &[u8]) -> bool {
+    value.first() == Some(&sealed::MAGIC)
 }
 
 const WINDOW_LOG2_MIN: u8 = 8;

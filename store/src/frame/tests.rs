@@ -76,7 +76,7 @@ fn small_frames() -> Vec<(Vec<u8>, Vec<u8>)> {
 fn read(value: &[u8], decoded: &[u8]) -> Option<Vec<u8>> {
     match inspect(value, MAX) {
         Inspected::Foreign => Some(value.to_vec()),
-        Inspected::Invalid(_) => None,
+        Inspected::Invalid(_) | Inspected::Sealed { .. } => None,
         Inspected::Frame { header, payload } => {
             let payload = &value[payload];
             let original = match header.encoding {
@@ -444,5 +444,64 @@ proptest! {
     ) {
         let value = [&MAGIC[..], &tail].concat();
         prop_assert_ne!(inspect(&value, MAX), Inspected::Foreign);
+    }
+}
+
+fn sealed_header(original_bytes: u32) -> SealedHeader {
+    let key_id = KeyId::new(513).expect("a valid id");
+    SealedHeader { key_id, original_bytes, nonce: std::array::from_fn(|index| index as u8) }
+}
+
+/// Returns a value of which this module cannot tell that nobody sealed it.
+fn sealed(original_bytes: u32, body_bytes: usize) -> Vec<u8> {
+    [&sealed_header(original_bytes).encode()[..], &vec![0xAA; body_bytes]].concat()
+}
+
+#[test]
+fn a_sealed_value_has_the_documented_layout() {
+    let value = sealed(70_000, 20);
+    assert_eq!(value[..8], [0xFE, 1, 1, 2, 0x70, 0x11, 1, 0]);
+    assert_eq!(value[8..20], std::array::from_fn::<u8, 12, _>(|index| index as u8));
+    let header = sealed_header(70_000);
+    assert_eq!(inspect(&value, MAX), Inspected::Sealed { header, body: 20..40 });
+    let inside = &value[..SealedHeader::OVERHEAD_BYTES];
+    assert!(matches!(inspect(inside, MAX), Inspected::Sealed { body, .. } if body == (20..36)));
+}
+
+#[test]
+fn what_looks_almost_like_a_sealed_value_is_never_foreign() {
+    let value = sealed(100, 16);
+    for bytes in 1..value.len() {
+        let truncated = FrameError::SealTruncated { bytes };
+        assert_eq!(inspect(&value[..bytes], MAX), Inspected::Invalid(truncated));
+    }
+    for bit in 0..8 {
+        let mut flipped = value.clone();
+        flipped[1] ^= 1 << bit;
+        let invalid = Inspected::Invalid(FrameError::SealKind(flipped[1]));
+        assert_eq!(inspect(&flipped, MAX), invalid);
+    }
+    let mut no_key = value.clone();
+    no_key[2..4].fill(0);
+    assert_eq!(inspect(&no_key, MAX), Inspected::Invalid(FrameError::SealKeyZero));
+    let too_long = FrameError::TooLong { original_bytes: 100, original_bytes_max: 99 };
+    assert_eq!(inspect(&value, 99), Inspected::Invalid(too_long));
+    assert!(!too_long.is_of_seal() && FrameError::SealKeyZero.is_of_seal());
+    let mut foreign = value;
+    foreign[1] = 0xFF;
+    assert_eq!(inspect(&foreign, MAX), Inspected::Foreign);
+    assert!(must_wrap(&foreign) && looks_sealed(&foreign));
+}
+
+proptest! {
+    #[test]
+    fn associated_data_differ_unless_all_of_their_parts_are_equal(
+        one in ("[a-c]{0,3}", "[a-c]{0,3}", 0_u32..2),
+        two in ("[a-c]{0,3}", "[a-c]{0,3}", 0_u32..2),
+    ) {
+        let data = |(tenant, key, bytes): &(String, String, u32)| {
+            sealed_header(*bytes).associated_data(tenant, key.as_bytes())
+        };
+        prop_assert_eq!(data(&one) == data(&two), one == two);
     }
 }

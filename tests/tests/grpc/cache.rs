@@ -5,7 +5,7 @@ use api::v1::set_request::Mode;
 use api::v1::set_response::Outcome;
 use api::v1::{Codec, DeleteRequest, GetRequest, MultiGetRequest, SetRequest};
 use rebate_tests::Server;
-use rebate_tests::payload::{random, text};
+use rebate_tests::payload::{base64, random, text};
 
 use super::{Grpc, get, set};
 
@@ -24,6 +24,42 @@ fn items_are_kept_and_found_in_the_embedded_store() {
 fn items_are_kept_and_found_on_a_ring() {
     let (_store, grpc) = on_memcached();
     items_are_kept_and_found(&grpc);
+}
+
+/// Writes a file of keys and returns the argument that names it.
+fn keys(folder: &std::path::Path) -> String {
+    let path = folder.join("keys.toml");
+    let secret = base64(&[5; 32]);
+    let text = format!("active = 1\n[[key]]\nid = 1\nsecret = \"{secret}\"\n");
+    std::fs::write(&path, text).expect("it is written");
+    format!("values.keys={}", path.display())
+}
+
+const SEALED: [&str; 4] = ["--set", "values.path=compress,encrypt", "--foreign", "forbid"];
+
+#[test]
+fn sealed_items_are_kept_and_found() {
+    let (store, folder) = (Server::memcached(&[]), tempfile::tempdir().expect("a folder"));
+    let store_args = ["--role", "frontend", "--store", &store.as_store()];
+    let keys = keys(folder.path());
+    let args = [&store_args[..], &["--set", &keys], &SEALED].concat();
+    items_are_kept_and_found(&Grpc::start(&args));
+}
+
+#[test]
+fn a_client_that_reads_frames_gets_no_planted_frame() {
+    let (store, folder) = (Server::memcached(&[]), tempfile::tempdir().expect("a folder"));
+    let framing = Server::rebate_serve(&store.as_store(), "on", &[]);
+    assert_eq!(framing.client().set("k", &text(5_000)).as_deref(), Ok("STORED"));
+    let store_args = ["--role", "frontend", "--store", &store.as_store()];
+    let keys = keys(folder.path());
+    let grpc = Grpc::start(&[&store_args[..], &["--set", &keys], &SEALED].concat());
+    let mut cache = grpc.cache();
+    grpc.runtime.block_on(async {
+        let codecs = vec![Codec::Deflate.into(), Codec::Zstd.into(), Codec::Stored.into()];
+        let request = GetRequest { accepted_codecs: codecs, ..get(b"k") };
+        assert!(!cache.get(request).await.expect("get").get_ref().found);
+    });
 }
 
 fn items_are_kept_and_found(grpc: &Grpc) {

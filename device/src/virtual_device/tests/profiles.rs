@@ -2,7 +2,7 @@
 //! data, and page faults. The calibrated profiles must match the published rows that they were fitted to.
 
 use super::*;
-use crate::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
+use crate::cipher::{AssociatedData, KEY_BYTES, Key, NONCE_BYTES, Nonce};
 use crate::job::Polynomial;
 
 crate::device_contract!(virtual_dsa, device("dsa"));
@@ -36,12 +36,16 @@ fn a_profiles_device_does_exactly_its_ops() {
         let compress = Task::Compress { dialect: DEFLATE, level: Level::Fast };
         let decompress = Task::Decompress { dialect: DEFLATE, original_bytes: 4_096 };
         let (key, nonce) = (Key::new(&[1; KEY_BYTES]), Nonce([1; NONCE_BYTES]));
+        let none = AssociatedData::default;
         let crc64 = Task::Checksum { polynomial: Polynomial::Crc64 };
         for (task, has) in [
             (compress, published.compress.is_some() && name != "iaa"),
             (decompress, published.decompress.is_some()),
-            (Task::Encrypt { key: key.clone(), nonce }, published.encrypt.is_some()),
-            (Task::Decrypt { key, nonce }, published.decrypt.is_some()),
+            (
+                Task::Encrypt { key: key.clone(), nonce, associated: none() },
+                published.encrypt.is_some(),
+            ),
+            (Task::Decrypt { key, nonce, associated: none() }, published.decrypt.is_some()),
             (CRC32C, published.crc32c.is_some()),
             (crc64, published.crc64.is_some()),
             (Task::Copy, published.copy.is_some()),

@@ -1,9 +1,12 @@
 //! The section `[values]`: frames, dictionaries, and the values that are kept without frames.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use store::frame::FrameVersion;
 
 use crate::config::keys::{Key, Kind, hot, restart};
+use crate::config::path::ValueOp;
 
 /// The frames around stored values, the dictionaries for them, and the values that are kept without frames.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +23,16 @@ pub struct ValuesConfig {
     /// that saves enough. It needs frames of version 2, `compress.mode = "on"`, an empty `compress.readable_by`, and no
     /// `fallback_*` of `require`.
     pub dictionaries: bool,
+    /// What is done with a value on its way to the store, in this order; reads undo it. `["compress", "encrypt"]`
+    /// [seals](sealed.md) every value, and needs `keys`. `["encrypt"]` seals and does not compress, and `[]` does
+    /// neither. Stored values of every path stay readable.
+    pub path: Vec<ValueOp>,
+    /// The file with the keys of [sealed values](sealed.md): `active = ID`, and for each key a table `[[key]]` with
+    /// `id` (1 to 65535) and `secret` (32 bytes in base64). With it, sealed values are read. It is read again when it
+    /// changes.
+    pub keys: Option<PathBuf>,
+    /// A name that is bound to every sealed value. Values that were sealed under another name are misses.
+    pub tenant: String,
     /// Prefixes of keys; the keys with one of them are a class of that name. Other keys belong to classes by their
     /// pattern.
     pub classes: Vec<String>,
@@ -33,7 +46,15 @@ pub struct ValuesConfig {
 
 impl Default for ValuesConfig {
     fn default() -> Self {
-        Self { frame_version: None, dictionaries: true, classes: Vec::new(), hot_share: 0.05 }
+        Self {
+            frame_version: None,
+            dictionaries: true,
+            path: vec![ValueOp::Compress],
+            keys: None,
+            tenant: String::new(),
+            classes: Vec::new(),
+            hot_share: 0.05,
+        }
     }
 }
 
@@ -41,6 +62,9 @@ impl Default for ValuesConfig {
 pub(super) const KEYS: &[Key] = &[
     hot("values.frame_version", Kind::Count(1, 2)).flag("--frame-version"),
     hot("values.dictionaries", Kind::Switch),
+    hot("values.path", Kind::Choices(&["compress", "encrypt"])),
+    restart("values.keys", Kind::Path),
+    restart("values.tenant", Kind::Name),
     restart("values.classes", Kind::Names),
     restart("values.hot_share", Kind::Share),
 ];
