@@ -1,5 +1,5 @@
-//! Checks that `src/generated` matches `proto/`, and that `proto/` has the codecs of `units`. protox reads the files and
-//! tonic writes services and messages, so protoc is not needed.
+//! Checks that `src/generated` matches `proto/`, and that `proto/` has the codecs of `units`. protox reads the files
+//! and tonic writes services and messages, so protoc is not needed.
 //!
 //! After a change of `proto/` or of the table of codecs, `REBATE_GENERATE=write cargo test -p api --test generated`
 //! writes the codecs into `proto/rebate/v1/cache.proto` and `src/generated` again.

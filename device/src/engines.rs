@@ -29,7 +29,8 @@ pub(crate) struct Implementation {
 /// The table of the codecs: returns the implementation of each.
 #[inline]
 pub(crate) const fn implementation(codec: Codec) -> Implementation {
-    let (engine, may_be): (Option<EngineFactory>, fn(&[u8], &[u8]) -> bool) = match codec {
+    type MayBe = fn(&[u8], &[u8]) -> bool;
+    let (engine, may_be): (Option<EngineFactory>, MayBe) = match codec {
         Codec::Deflate => (Some(libdeflate::engine), libdeflate::may_be),
         Codec::Zstd => (Some(zstd::engine), zstd::may_be),
         Codec::Lz4 => (Some(lz4::engine), lz4::may_be),
