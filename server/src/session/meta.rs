@@ -116,7 +116,7 @@ impl Session {
             return Ok(Some((facts, Bytes::new())));
         }
         let stored = value.unwrap_or_default();
-        if is_new(&facts, &stored) {
+        if hot.is_none() && is_new(&facts, &stored) {
             return Ok(Some((facts, Bytes::new())));
         }
         let permit = match self.charged_bytes(&stored, hot.as_ref()) {
