@@ -36,8 +36,8 @@ import tempfile
 from contextlib import ExitStack
 from statistics import median
 
-from harness import (BINARY, ROOT, Bench, Server, fail, html_pages, load, memcached, rebate, us,
-                     written)
+from harness import (BINARY, ROOT, Bench, Server, fail, html_pages, load, memcached, rebate,
+                     turns, us, written)
 
 KEYS = 200
 CONNECTIONS = 4
@@ -272,11 +272,6 @@ def read_frames(reader, store):
 
 def difference(left, right):
     return [one - other for one, other in zip(left, right)]
-
-
-def turns(names, run):
-    shift = run % len(names)
-    return names[shift:] + names[:shift]
 
 
 def flags(parser):

@@ -393,6 +393,12 @@ def written(folder, contents):
     return place
 
 
+def turns(sides, run):
+    """Returns the sides in the order of a run. Each run begins with another one."""
+    shift = run % len(sides)
+    return sides[shift:] + sides[:shift]
+
+
 def ratios(ours, theirs):
     return [mine / other for mine, other in zip(ours, theirs)]
 

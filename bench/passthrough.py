@@ -17,7 +17,7 @@ ready to run. The sides take turns within a run, and each run begins with anothe
 import os
 
 from harness import (Bench, fail, load, memcached, memcaslap, nutcracker, placed, ratios, rebate,
-                     us)
+                     turns, us)
 
 SIDES = ["rebate", "nutcracker", "memcached"]
 RATE_PER_S = 10_000
@@ -39,18 +39,18 @@ def main():
                  f"memcached://{store.address}") as ours):
         servers = {"rebate": ours, "nutcracker": proxy, "memcached": store}
         for run in bench.each_run():
-            for side in turns(run):
+            for side in turns(SIDES, run):
                 store.ask("flush_all", end=b"OK\r\n")
                 before_s = servers[side].cpu_s()
                 requests, per_s = memcaslap(servers[side], 1024, seconds)
                 saturated[side].append(per_s)
                 cpu_us[side].append((servers[side].cpu_s() - before_s) / requests * 1e6)
             place(servers, own, cores - own)
-            for side in turns(run):
+            for side in turns(SIDES, run):
                 with placed(cores - own):
                     paced["placed"][side].append(at_rate(store, servers[side], seconds))
             place(servers, cores, cores)
-            for side in turns(run):
+            for side in turns(SIDES, run):
                 paced["free"][side].append(at_rate(store, servers[side], seconds))
     report(bench, saturated, cpu_us, paced)
 
@@ -106,11 +106,6 @@ def paced_rows(bench, where, sides):
 def requests(found):
     """Returns the number of all requests of a load: initial sets, warm-up and measured requests."""
     return found["prepopulate"]["stored"] + RATE_PER_S * (WARMUP_S + found["measured_s"])
-
-
-def turns(run):
-    shift = run % len(SIDES)
-    return SIDES[shift:] + SIDES[:shift]
 
 
 if __name__ == "__main__":

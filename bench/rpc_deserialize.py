@@ -19,7 +19,7 @@ import re
 import subprocess
 
 import _thrift
-from harness import Bench, fail, ratios
+from harness import Bench, fail, ratios, turns
 
 SIDES = {"generated": "rust", "table": "rust", "templates": "cpp", "processor": "cpp",
          "accelerated": "python", "plain": "python"}
@@ -133,11 +133,6 @@ def report(bench, folder, messages, found):
         bench.row(f"over_table.{message}", f"{message}: our table over our generated",
                   ratios(of["table"], of["generated"]), "times")
     bench.finish()
-
-
-def turns(names, run):
-    shift = run % len(names)
-    return names[shift:] + names[:shift]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack
 
 from harness import (PATIENCE_S, Bench, load, memcached, memcaslap, ratios, rebate_memcached,
-                     us)
+                     turns, us)
 
 SIZES = {"200B": 200, "1KiB": 1024}
 PAYLOADS = {"200B": "record-json", "1KiB": "json"}
@@ -48,13 +48,13 @@ def measure(bench, size, servers, seconds):
     if not bench.quick:
         await_forms(servers["on"], size)
     for run in bench.each_run():
-        for side in turns(run):
+        for side in turns(SIDES, run):
             servers[side].ask("flush_all", end=b"OK\r\n")
             before_s = servers[side].cpu_s()
             requests, rate = memcaslap(servers[side], SIZES[size], seconds)
             per_s[side].append(rate)
             cpu_us[side].append((servers[side].cpu_s() - before_s) / requests * 1e6)
-        for side in turns(run):
+        for side in turns(SIDES, run):
             paced[side].append(at_rate(servers[side], size, max(1, seconds - 1)))
     report(bench, size, per_s, cpu_us, paced)
 
@@ -99,11 +99,6 @@ def report(bench, size, per_s, cpu_us, paced):
         added_us = [on - off for on, off in zip(p50_us["on"], p50_us["off"])]
         bench.row(f"added.p50.{size}.{op}", f"{size}, on minus off: {op} p50", added_us, "us",
                   at_most=margin_us if size == "200B" else None)
-
-
-def turns(run):
-    shift = run % len(SIDES)
-    return SIDES[shift:] + SIDES[:shift]
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import tempfile
 import time
 
 from connections import (KEYS, SPARE_FILES, close, opened, raise_file_limit, settled_rss, use_all)
-from harness import (Bench, html_pages, load, memcached, ratios, rebate_memcached, us)
+from harness import (Bench, html_pages, load, memcached, ratios, rebate_memcached, turns, us)
 
 SIDES = ["rebate.tls", "memcached.tls", "rebate.plain", "memcached.plain"]
 FLOODS = ["handshakes", "halves", "garbage"]
@@ -226,11 +226,6 @@ def attempt(flood, port, trust, held):
     else:
         plain.sendall(os.urandom(600))
         plain.close()
-
-
-def turns(sides, run):
-    shift = run % len(sides)
-    return sides[shift:] + sides[:shift]
 
 
 if __name__ == "__main__":

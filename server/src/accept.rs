@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::context::Connections;
 use crate::counters::{Control, Counters};
-use crate::worker::{Accepted, ListenerProtocol, Worker, WorkerMessage};
+use crate::worker::{Accepted, ListenerProtocol, Plan, Worker, WorkerMessage};
 
 /// Passes accepted connections to the workers.
 #[derive(Clone)]
@@ -41,6 +41,17 @@ impl Turns {
 }
 
 impl Dispatcher {
+    /// Passes connections to these workers of the plan.
+    pub(crate) fn new(plan: &Plan, workers: &Arc<[Worker]>) -> Self {
+        Self {
+            workers: Arc::clone(workers),
+            connections: Arc::clone(&plan.connections),
+            counters: Arc::clone(&plan.counters),
+            turns: Arc::default(),
+            errors: Arc::new(AcceptErrors::new(Arc::clone(&plan.control))),
+        }
+    }
+
     /// Passes a connection to the next worker, if the limits allow it.
     pub(crate) fn dispatch(&self, mut accepted: Accepted) {
         let worker = self.turns.next(&accepted, self.workers.len());

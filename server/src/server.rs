@@ -15,7 +15,7 @@ use store::embedded::CoarseClock;
 use tokio::sync::oneshot;
 use units::{ByteCount, Clock, SystemClock};
 
-use crate::accept::{AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix};
+use crate::accept::{Dispatcher, SocketFile, accept_tcp, accept_unix};
 use crate::access::Access;
 use crate::admin::{self, Admin};
 use crate::background::{
@@ -447,13 +447,7 @@ impl ServerHandle {
         let lanes = plan.config.server.lane_listen.as_ref();
         let unix_sockets = listeners.unix.iter().map(|listener| &listener.path).chain(lanes);
         let unix_sockets = unix_sockets.map(|path| SocketFile::new(path)).collect();
-        let dispatcher = Dispatcher {
-            workers: Arc::clone(&workers),
-            connections: Arc::clone(&plan.connections),
-            counters: Arc::clone(&plan.counters),
-            turns: Arc::default(),
-            errors: Arc::new(AcceptErrors::new(Arc::clone(&plan.control))),
-        };
+        let dispatcher = Dispatcher::new(&plan, &workers);
         plan.members.set_workers(&workers);
         listeners.enter(&plan.connection_table);
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));

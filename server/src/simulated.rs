@@ -15,7 +15,7 @@ use tokio::io::ReadBuf;
 use tokio::task::JoinSet;
 use units::Clock;
 
-use crate::accept::{AcceptErrors, Dispatcher};
+use crate::accept::Dispatcher;
 use crate::admin::Admin;
 use crate::background::watch_members_here;
 use crate::config::Config;
@@ -131,13 +131,7 @@ impl SimulatedServer {
         let workers: Arc<[Worker]> = workers.into();
         plan.members.set_workers(&workers);
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
-        let dispatcher = Dispatcher {
-            workers: Arc::clone(&workers),
-            connections: Arc::clone(&plan.connections),
-            counters: Arc::clone(&plan.counters),
-            turns: Arc::default(),
-            errors: Arc::new(AcceptErrors::new(Arc::clone(&plan.control))),
-        };
+        let dispatcher = Dispatcher::new(&plan, &workers);
         let mut acceptors = JoinSet::new();
         for listener in listeners {
             acceptors.spawn_local(accept(listener, dispatcher.clone()));

@@ -46,7 +46,7 @@ pub async fn disturb(world: Rc<World>, host: Host, frontend: String, kind: Hosti
     let act = async {
         let mut kept = Vec::new();
         for round in 0..ROUNDS {
-            if let Ok(connection) = world.net.of(host).connect_to(&frontend).await {
+            if let Ok(connection) = world.net.of_host(host).connect_to(&frontend).await {
                 let limit = Duration::from_millis(500 + random.below(4_000));
                 let _ =
                     tokio::time::timeout(limit, act(&connection, kind, &mut random, round)).await;

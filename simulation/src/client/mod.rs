@@ -89,7 +89,7 @@ impl Client {
             self.connections += 1;
             let at = self.random.below(self.frontends.len() as u64) as usize;
             let frontend = self.frontends[at].clone();
-            let connecting = self.world.net.of(self.host);
+            let connecting = self.world.net.of_host(self.host);
             let connected = tokio::time::timeout(PATIENCE, connecting.connect_to(&frontend)).await;
             match connected {
                 Ok(Ok(connection)) => left = self.converse(&connection, left).await,

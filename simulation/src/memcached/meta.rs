@@ -6,7 +6,7 @@ use super::{Item, Memcached, counted, number};
 struct Flags<'a>(Vec<&'a [u8]>);
 
 impl<'a> Flags<'a> {
-    fn of(words: &[&'a [u8]], from: usize) -> Self {
+    fn from_words(words: &[&'a [u8]], from: usize) -> Self {
         Self(words.get(from..).unwrap_or_default().to_vec())
     }
 
@@ -76,7 +76,7 @@ impl Memcached {
         let Some(&key) = words.get(1) else {
             return out.extend_from_slice(b"CLIENT_ERROR bad command line format\r\n");
         };
-        let flags = Flags::of(words, 2);
+        let flags = Flags::from_words(words, 2);
         let expires_s = flags.number(b'T').map(|exptime_s| self.expiry(exptime_s));
         let Some(item) = self.find(key) else {
             return flags.answer(b"EN", key, None, out);
@@ -111,7 +111,7 @@ impl Memcached {
 
     pub(super) fn meta_set(&mut self, words: &[&[u8]], value: &[u8], out: &mut Vec<u8>) {
         let key = words[1];
-        let flags = Flags::of(words, 3);
+        let flags = Flags::from_words(words, 3);
         let expires_s = self.expiry(flags.number(b'T').unwrap_or(0));
         let client_flags = flags.number(b'F').unwrap_or(0);
         let mode = flags.argument(b'M').and_then(|mode| mode.first()).copied();
@@ -146,7 +146,7 @@ impl Memcached {
         let Some(&key) = words.get(1) else {
             return out.extend_from_slice(b"CLIENT_ERROR bad command line format\r\n");
         };
-        let flags = Flags::of(words, 2);
+        let flags = Flags::from_words(words, 2);
         let compare: Option<u64> = flags.number(b'C');
         let expires_s = flags.number(b'T').map(|exptime_s| self.expiry(exptime_s));
         let cas = self.last_cas + 1;
@@ -172,7 +172,7 @@ impl Memcached {
         let Some(&key) = words.get(1) else {
             return out.extend_from_slice(b"CLIENT_ERROR bad command line format\r\n");
         };
-        let flags = Flags::of(words, 2);
+        let flags = Flags::from_words(words, 2);
         let delta: u64 = flags.number(b'D').unwrap_or(1);
         let mode = flags.argument(b'M').and_then(|mode| mode.first()).copied();
         let vivified_s = flags.number(b'N').map(|exptime_s| self.expiry(exptime_s));

@@ -38,7 +38,7 @@ impl Host {
         format!("{}:{PORT}", self.ip())
     }
 
-    fn of(address: SocketAddr) -> Option<Self> {
+    fn from_address(address: SocketAddr) -> Option<Self> {
         match address.ip() {
             IpAddr::V4(ip) if ip.octets()[..3] == [10, 0, 0] => Some(Self(ip.octets()[3])),
             _ => None,
@@ -177,7 +177,7 @@ impl Net {
     }
 
     /// Returns the network as one host sees it.
-    pub fn of(&self, host: Host) -> Arc<HostNetwork> {
+    pub fn of_host(&self, host: Host) -> Arc<HostNetwork> {
         Arc::new(HostNetwork { net: self.clone(), host })
     }
 
@@ -235,7 +235,7 @@ impl Net {
     pub(crate) async fn connect(&self, from: Host, address: &str) -> io::Result<Endpoint> {
         let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "not a host of the network");
         let to: SocketAddr = address.parse().map_err(|_| invalid())?;
-        let server = Host::of(to).ok_or_else(invalid)?;
+        let server = Host::from_address(to).ok_or_else(invalid)?;
         let (told, answer) = oneshot::channel();
         let id = self.state.lock().begin_connection(from, server, to, told);
         // It owns the client's end from now on, so that a caller that gives up closes it.
@@ -276,7 +276,7 @@ impl HostNetwork {
     pub fn listen_here(&self, address: &str) -> io::Result<ListeningPort> {
         let address: SocketAddr =
             address.parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        if Host::of(address) != Some(self.host) {
+        if Host::from_address(address) != Some(self.host) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
         let mut state = self.net.state.lock();

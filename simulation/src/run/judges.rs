@@ -98,7 +98,7 @@ pub(super) async fn judge_end(world: &Rc<World>, scenario: &Scenario, servers: &
 
 /// Sets and gets some keys through a frontend, so that every server of the ring is used.
 async fn is_served(world: &World, frontend: usize) -> Result<(), String> {
-    let network = world.net.of(Host(99));
+    let network = world.net.of_host(Host(99));
     let connection = network.connect_to(&frontend_host(frontend).memcached()).await;
     let connection = connection.map_err(|error| error.to_string())?;
     let mut space = [0; 256];

@@ -68,7 +68,7 @@ impl Servers {
 
     fn start_store(&self, index: usize) -> Result<Process, String> {
         let host = store_host(index);
-        let port = self.world.net.of(host).listen_here(&host.memcached());
+        let port = self.world.net.of_host(host).listen_here(&host.memcached());
         let port = port.map_err(|error| format!("store {index} cannot listen: {error}"))?;
         let since = tokio::time::Instant::now();
         let unix_s = (UNIX_S + self.world.now_ms() / 1_000) as i64;
@@ -79,7 +79,7 @@ impl Servers {
     fn start_frontend(&self, index: usize) -> Result<Frontend, String> {
         let host = frontend_host(index);
         let environment = Environment {
-            network: self.world.net.of(host),
+            network: self.world.net.of_host(host),
             clock: Arc::new(HostClock::start()),
             unix_s: UNIX_S + self.world.now_ms() / 1_000,
             seed: self.seed.wrapping_add(index as u64),
