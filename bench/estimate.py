@@ -41,6 +41,8 @@ STORED_RECORDS = 20_000
 KEYS_PER_ITEM = 4
 ZIPF_ALPHA = 0.9
 WATCHED_GETS_PER_S = 20_000
+# As long as a user may wait who wants to know the hit ratio well.
+WATCH_S = 60
 # The client has read long enough when two hit ratios in a row differ by at most this share of the gets.
 STEADY = 0.002
 WINDOWS_MAX = 12
@@ -140,7 +142,7 @@ def hit_ratio_gains(record, memory_mib, bench):
         keys = KEYS_PER_ITEM * filled(server, record)
         warm(server, record, keys)
         draws = zipf_draws(keys, 2)
-        running = estimating(server, bench.quick, seconds=1 if bench.quick else 8)
+        running = estimating(server, bench.quick, seconds=1 if bench.quick else WATCH_S)
         counts = [0, 0]
         while running.poll() is None:
             due = time.monotonic() + BATCH / WATCHED_GETS_PER_S

@@ -557,7 +557,7 @@ mod tests {
             has_cas: true,
             has_sizes: true,
             rates: Some(vec![rates, rates]),
-            curve: Some(Curve { points, origin: CurveOrigin::Requests }),
+            curve: Some(Curve { points, origin: CurveOrigin::Requests, reuses_beyond: 0 }),
             class_curves: vec![None, None],
             evicts: Some(evicts),
             notes: Vec::new(),

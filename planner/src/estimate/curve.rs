@@ -15,6 +15,9 @@ pub struct Curve {
     pub points: Vec<CurvePoint>,
     /// How the curve was found.
     pub origin: CurveOrigin,
+    /// The number of gets that found nothing although their key had been in the cache during the stream. The points
+    /// beyond the items that the cache holds rest on these.
+    pub reuses_beyond: usize,
 }
 
 /// One point of a curve.
@@ -50,30 +53,38 @@ impl Curve {
         left.miss_ratio + share * (right.miss_ratio - left.miss_ratio)
     }
 
-    /// Returns the rise of the hit ratio if the cache holds `ratio` times its `items`. Nobody sees requests for items
-    /// that were evicted long ago, so the curve is continued beyond `items`. The value lets the hit ratio grow with the
-    /// power of the size with which it grew from half the items on. The low end says that no evicted item is requested
-    /// again. The high end continues the last slope, which a convex curve cannot exceed.
+    /// Returns the rise of the hit ratio if the cache holds `ratio` times its `items`. Beyond the largest size that the
+    /// requests tell of, the curve is continued: the value lets the hit ratio grow with the power of the size with which
+    /// it grew from half that size on. The low end says that no item that was evicted earlier is requested again. The
+    /// high end continues the last slope, which a convex curve cannot exceed.
     pub fn gain(&self, items: f64, ratio: Interval) -> Interval {
         let here = self.miss_ratio(items);
-        let half = self.miss_ratio(items / 2.0).max(here);
-        let slope = (half - here) / (items / 2.0);
-        let exponent = if half < 1.0 { ((1.0 - here) / (1.0 - half)).log2() } else { 0.0 };
-        let straight = |ratio: f64| (slope * (ratio - 1.0) * items).min(here);
-        let power = |ratio: f64| {
-            let gain = (1.0 - here) * (ratio.powf(exponent) - 1.0);
-            gain.min(straight(ratio))
+        let known_to = self.points.last().map_or(items, |point| point.items.max(items));
+        let there = self.miss_ratio(known_to);
+        let half = self.miss_ratio(known_to / 2.0).max(there);
+        let slope = (half - there) / (known_to / 2.0);
+        let exponent = if half < 1.0 { ((1.0 - there) / (1.0 - half)).log2() } else { 0.0 };
+        let straight = |items: f64| (slope * (items - known_to)).min(there);
+        let power = |items: f64| {
+            let gain = (1.0 - there) * ((items / known_to).powf(exponent) - 1.0);
+            gain.min(straight(items))
         };
-        let less = |ratio: f64| here - self.miss_ratio(ratio * items);
         let slack = if self.origin == CurveOrigin::Ages { SLACK_OF_AGES } else { 1.0 };
+        // Of a count, the standard deviation is its root.
+        let error = SIGMAS / (self.reuses_beyond.max(1) as f64).sqrt();
+        let gain = |ratio: f64, share: f64, beyond: &dyn Fn(f64) -> f64| {
+            let wanted = ratio * items;
+            if wanted < items {
+                return here - self.miss_ratio(wanted);
+            }
+            let known = share * (here - self.miss_ratio(wanted.min(known_to)));
+            let more = if wanted > known_to { beyond(wanted) } else { 0.0 };
+            (known + more).min(here)
+        };
         Interval {
-            value: if ratio.value < 1.0 { less(ratio.value) } else { power(ratio.value) },
-            low: if ratio.low < 1.0 { less(ratio.low) } else { 0.0 },
-            high: if ratio.high < 1.0 {
-                less(ratio.high)
-            } else {
-                (slack * straight(ratio.high)).min(here)
-            },
+            value: gain(ratio.value, 1.0, &power),
+            low: gain(ratio.low, (1.0 - error).max(0.0), &|_| 0.0),
+            high: gain(ratio.high, 1.0 + error, &|items| slack * straight(items)),
         }
     }
 
@@ -109,7 +120,7 @@ impl Curve {
             miss_ratio: fitted(share),
         };
         let points = later.into_iter().enumerate().map(point).collect();
-        Some(Self { points, origin: CurveOrigin::Ages })
+        Some(Self { points, origin: CurveOrigin::Ages, reuses_beyond: 0 })
     }
 }
 
@@ -126,6 +137,7 @@ pub(super) struct Shards {
     /// The keys that were accessed in the stream.
     watched: u32,
     reuses: Vec<Reuse>,
+    misses: Vec<Miss>,
 }
 
 /// The last access of a key.
@@ -156,6 +168,16 @@ impl Reuse {
     }
 }
 
+/// A get that found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Miss {
+    class: usize,
+    /// The distance to the key's last access, or the least that it can have.
+    distance: u32,
+    /// Whether the key was accessed since the cache was filled, or then.
+    is_reuse: bool,
+}
+
 impl Shards {
     /// Makes an empty cache that follows this share of the keys.
     pub(super) fn new(rate: f64) -> Self {
@@ -167,6 +189,7 @@ impl Shards {
             is_watching: false,
             watched: 0,
             reuses: vec![],
+            misses: vec![],
         }
     }
 
@@ -206,6 +229,14 @@ impl Shards {
         self.touch(hash);
     }
 
+    /// Counts a get that found nothing. If the key was never seen, its last access was before that of every key that
+    /// was, because the cache held those longer.
+    pub(super) fn miss(&mut self, hash: u64, class: usize) {
+        let before = self.last.get(&hash).map(|before| self.slots.sum_to(before.slot));
+        let younger = self.last.len() - before.unwrap_or(0);
+        self.misses.push(Miss { class, distance: younger as u32 + 1, is_reuse: before.is_some() });
+    }
+
     /// Returns the curve of all classes, or of one. `hits` and `hit_ratio` are those of the whole stream, which are
     /// known better than those of the followed keys. If fewer or more hits were followed than expected, a few keys
     /// that are requested very often were missed or followed by chance, so the difference is at the shortest
@@ -242,7 +273,14 @@ impl Shards {
                 None => points.push(CurvePoint { items, miss_ratio }),
             }
         }
-        Some(Curve { points, origin: CurveOrigin::Requests })
+        let misses: Vec<Miss> = self
+            .misses
+            .iter()
+            .filter(|miss| class.is_none_or(|class| class == miss.class))
+            .copied()
+            .collect();
+        let reuses_beyond = extend(&mut points, misses, followed);
+        Some(Curve { points, origin: CurveOrigin::Requests, reuses_beyond })
     }
 
     /// Numbers the slots anew without the gaps that older accesses left.
@@ -289,6 +327,36 @@ fn weighted(mut reuses: Vec<Reuse>, known: u32) -> Vec<(u32, f64)> {
     weights
 }
 
+/// Continues the curve beyond the items that the cache holds, and returns the number of reuses on which that rests. A
+/// miss whose key was never seen only says that its distance is longer than what was seen until then (Kaplan and Meier,
+/// 1958). The curve ends where few misses tell of longer distances.
+fn extend(points: &mut Vec<CurvePoint>, mut misses: Vec<Miss>, followed: f64) -> usize {
+    let Some(last) = points.last().copied() else { return 0 };
+    misses.sort_unstable_by_key(|miss| (miss.distance, !miss.is_reuse));
+    let held = misses.partition_point(|miss| f64::from(miss.distance) / followed <= last.items);
+    let (mut rest, mut reuses) = (1.0, 0);
+    for (before, miss) in misses.iter().enumerate().skip(held) {
+        let longer = misses.len() - before;
+        if longer < MISSES_MIN {
+            break;
+        }
+        if !miss.is_reuse {
+            continue;
+        }
+        reuses += 1;
+        rest -= rest / longer as f64;
+        let items = f64::from(miss.distance) / followed;
+        let is_step = points.last().is_some_and(|point| {
+            items > point.items
+                && point.miss_ratio - last.miss_ratio * rest > 1.0 / CURVE_STEPS as f64 / 8.0
+        });
+        if is_step {
+            points.push(CurvePoint { items, miss_ratio: last.miss_ratio * rest });
+        }
+    }
+    reuses
+}
+
 /// Counters by position whose sums over a prefix take logarithmic time (Fenwick, 1994).
 #[derive(Debug)]
 struct Fenwick(Vec<i64>);
@@ -326,6 +394,12 @@ const CURVE_STEPS: usize = 64;
 
 /// The fewest reuses from which a curve is drawn.
 const DISTANCES_MIN: usize = 100;
+
+/// The fewest misses of longer distances up to which a curve is continued.
+const MISSES_MIN: usize = 100;
+
+/// The standard deviations on each side of a 95 % interval.
+const SIGMAS: f64 = 1.96;
 
 /// The number of points of a curve from ages.
 const AGE_STEPS: usize = 20;
@@ -474,12 +548,53 @@ mod tests {
         assert_eq!(weighted(reuses, 10), alone);
     }
 
+    #[test]
+    fn evicted_keys_that_are_requested_again_tell_of_a_larger_cache() {
+        let (requests, items) = (requests(100_000, 5_000, 7), 500);
+        let exact = exact_distances(&requests);
+        let is_hit = |distance: &Option<usize>| distance.is_some_and(|distance| distance <= items);
+        let mut shards = Shards::new(1.0);
+        let (before, stream) = requests.split_at(50_000);
+        let mut held: Vec<u64> = Vec::new();
+        for key in before.iter().rev() {
+            if held.len() < items && !held.contains(key) {
+                held.push(*key);
+            }
+        }
+        held.iter().rev().for_each(|key| shards.touch(hash(*key)));
+        shards.begin();
+        let mut hits = 0;
+        for (key, distance) in stream.iter().zip(&exact[50_000..]) {
+            if is_hit(distance) {
+                hits += 1;
+                shards.hit(hash(*key), 0);
+            } else {
+                shards.miss(hash(*key), 0);
+                shards.touch(hash(*key));
+            }
+        }
+        let hit_ratio = f64::from(hits) / stream.len() as f64;
+        let curve = shards.curve(None, hits as u64, hit_ratio, 1.0).unwrap();
+        let found = |items: usize| {
+            let longer = exact[50_000..].iter().flatten().filter(|held| **held <= items).count();
+            longer as f64 / stream.len() as f64
+        };
+        for ratio in [1.5, 2.0, 3.0, 5.0] {
+            let gain = curve.gain(items as f64, Interval::exact(ratio));
+            let expected = found((ratio * items as f64) as usize) - found(items);
+            assert!((gain.value - expected).abs() < 0.005, "{ratio}: {gain:?} {expected}");
+            assert!(gain.low <= expected && expected <= gain.high, "{ratio}: {gain:?} {expected}");
+            assert!(gain.high - gain.low < 0.05, "{ratio}: {gain:?}");
+        }
+    }
+
     fn curve(items: f64, miss: impl Fn(f64) -> f64) -> Curve {
         let point = |step: i32| {
             let held = items * f64::from(step) / 64.0;
             CurvePoint { items: held, miss_ratio: miss(held) }
         };
-        Curve { points: (0..=64).map(point).collect(), origin: CurveOrigin::Requests }
+        let points = (0..=64).map(point).collect();
+        Curve { points, origin: CurveOrigin::Requests, reuses_beyond: 0 }
     }
 
     /// Compares the gain of three times 10,000 items with that of the curve.

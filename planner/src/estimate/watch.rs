@@ -56,7 +56,12 @@ impl Watched {
                     shards.hit(hash, class);
                 }
             }
-            RequestKind::Miss => counts.gets += 1,
+            RequestKind::Miss => {
+                counts.gets += 1;
+                if follows {
+                    shards.miss(hash, class);
+                }
+            }
             RequestKind::Set => {
                 counts.sets += 1;
                 if follows {
