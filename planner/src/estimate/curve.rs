@@ -257,29 +257,41 @@ impl Shards {
         let expected = hits as f64 * followed;
         let count = reuses.len() as f64;
         let missing = expected - count;
-        let mut points = vec![CurvePoint { items: 0.0, miss_ratio: 1.0 }];
-        let (mut sum, mut step) = (0.0, 1);
-        for (distance, weight) in weighted(reuses, self.watched / 2) {
-            sum += weight;
-            if sum < step as f64 / CURVE_STEPS as f64 - 1e-9 {
-                continue;
-            }
-            step = (sum * CURVE_STEPS as f64 + 1e-9) as usize + 1;
-            let items = f64::from(distance) / followed;
-            let share = ((sum * count + missing) / expected).clamp(0.0, 1.0);
-            let miss_ratio = 1.0 - hit_ratio * share;
-            match points.last_mut().filter(|point| point.items >= items) {
-                Some(point) => point.miss_ratio = miss_ratio,
-                None => points.push(CurvePoint { items, miss_ratio }),
-            }
-        }
         let misses: Vec<Miss> = self
             .misses
             .iter()
             .filter(|miss| class.is_none_or(|class| class == miss.class))
             .copied()
             .collect();
-        let reuses_beyond = extend(&mut points, misses, followed);
+        let (beyond, known_to) = weighted_misses(misses);
+        let reuses_beyond = beyond.len();
+        let share_of_hits = |weight: f64| hit_ratio * weight * count / expected;
+        let of_hits = weighted(reuses, self.watched / 2).into_iter();
+        let mut weights: Vec<(u32, f64)> = of_hits
+            .map(|(distance, weight)| (distance, share_of_hits(weight)))
+            .chain(beyond.into_iter().map(|(at, weight)| (at, (1.0 - hit_ratio) * weight)))
+            .collect();
+        weights.sort_unstable_by_key(|(distance, _)| *distance);
+        let mut points = vec![CurvePoint { items: 0.0, miss_ratio: 1.0 }];
+        let (mut sum, mut step) = (0.0, 1);
+        let all: f64 = weights.iter().map(|(_, weight)| weight).sum();
+        for (distance, weight) in weights {
+            // Without reuses of evicted keys, nothing is known but the hits.
+            if reuses_beyond > 0 && distance > known_to {
+                break;
+            }
+            sum += weight;
+            if sum < all * step as f64 / CURVE_STEPS as f64 - 1e-9 {
+                continue;
+            }
+            step = (sum / all * CURVE_STEPS as f64 + 1e-9) as usize + 1;
+            let items = f64::from(distance) / followed;
+            let miss_ratio = (1.0 - sum - hit_ratio * missing / expected).clamp(0.0, 1.0);
+            match points.last_mut().filter(|point| point.items >= items) {
+                Some(point) => point.miss_ratio = miss_ratio,
+                None => points.push(CurvePoint { items, miss_ratio }),
+            }
+        }
         Some(Curve { points, origin: CurveOrigin::Requests, reuses_beyond })
     }
 
@@ -327,34 +339,23 @@ fn weighted(mut reuses: Vec<Reuse>, known: u32) -> Vec<(u32, f64)> {
     weights
 }
 
-/// Continues the curve beyond the items that the cache holds, and returns the number of reuses on which that rests. A
-/// miss whose key was never seen only says that its distance is longer than what was seen until then (Kaplan and Meier,
-/// 1958). The curve ends where few misses tell of longer distances.
-fn extend(points: &mut Vec<CurvePoint>, mut misses: Vec<Miss>, followed: f64) -> usize {
-    let Some(last) = points.last().copied() else { return 0 };
+/// Returns the distances of the misses whose key was seen before with their weights, in ascending order, and the
+/// distance up to which enough is known. A miss whose key was never seen only says that its distance is longer than
+/// what was seen until then (Kaplan and Meier, 1958).
+fn weighted_misses(mut misses: Vec<Miss>) -> (Vec<(u32, f64)>, u32) {
     misses.sort_unstable_by_key(|miss| (miss.distance, !miss.is_reuse));
-    let held = misses.partition_point(|miss| f64::from(miss.distance) / followed <= last.items);
-    let (mut rest, mut reuses) = (1.0, 0);
-    for (before, miss) in misses.iter().enumerate().skip(held) {
-        let longer = misses.len() - before;
-        if longer < MISSES_MIN {
-            break;
-        }
-        if !miss.is_reuse {
-            continue;
-        }
-        reuses += 1;
-        rest -= rest / longer as f64;
-        let items = f64::from(miss.distance) / followed;
-        let is_step = points.last().is_some_and(|point| {
-            items > point.items
-                && point.miss_ratio - last.miss_ratio * rest > 1.0 / CURVE_STEPS as f64 / 8.0
-        });
-        if is_step {
-            points.push(CurvePoint { items, miss_ratio: last.miss_ratio * rest });
+    let mut rest = 1.0;
+    let mut weights = Vec::new();
+    let enough = misses.len().saturating_sub(MISSES_MIN);
+    let known_to = misses.get(enough).map_or(0, |miss| miss.distance);
+    for (before, miss) in misses.iter().enumerate().take(enough) {
+        if miss.is_reuse {
+            let weight = rest / (misses.len() - before) as f64;
+            weights.push((miss.distance, weight));
+            rest -= weight;
         }
     }
-    reuses
+    (weights, known_to)
 }
 
 /// Counters by position whose sums over a prefix take logarithmic time (Fenwick, 1994).
