@@ -291,8 +291,8 @@ impl Client {
         false
     }
 
-    /// Returns a user for the log. Of an unknown one, only the length is shown: it may be a password in the wrong place,
-    /// or the beginning of a value, if the client does not know that its first `set` is a login.
+    /// Returns a user for the log. Of an unknown one, only the length is shown: it may be a password in the wrong
+    /// place, or the beginning of a value, if the client does not know that its first `set` is a login.
     fn shown(&self, user: &[u8]) -> String {
         let rules = self.access().rules();
         match rules.users.iter().any(|known| known.name == user) {
