@@ -2,6 +2,7 @@
 //! command line and Python build the same request.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Address, LoginFile};
