@@ -26,9 +26,9 @@ import statistics
 import subprocess
 import time
 
+from _records import html_record, json_record, protobuf_record, random_record, session_record
 from harness import (BINARY, PATIENCE_S, Bench, fail, load_report, memcached, placed, ratios, rebate,
                      rebate_memcached, start_load, us)
-from items_held import html_record, json_record, protobuf_record, random_record, session_record
 
 MEMORY_MIB = 32
 BATCH = 200

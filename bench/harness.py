@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shlex
 import shutil
 import socket
@@ -31,10 +32,15 @@ BINARY = pathlib.Path(os.environ.get("REBATE_BINARY", ROOT / "target" / "release
 PATIENCE_S = 60
 PAGE_BYTES = 64 << 10
 PAGES_PER_FILE_MAX = 4
+# The files that a benchmark of many connections needs besides them.
+SPARE_FILES = 200
 
 
 class Server:
     """A running server that accepts connections. It stops at the end of the `with` block that started it."""
+
+    # The TLS context of all connections, if they use TLS.
+    trust = None
 
     def __init__(self, command, port_of, env=None):
         self.folder = tempfile.TemporaryDirectory()
@@ -60,6 +66,11 @@ class Server:
     def address(self):
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def url(self):
+        """The address with its scheme, as the load generator needs it."""
+        return f"tls://{self.address}" if self.trust else self.address
+
     def stop(self):
         if self.child.poll() is None:
             self.child.kill()
@@ -69,7 +80,7 @@ class Server:
     def connect(self):
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
+        return self.trust.wrap_socket(connection, server_hostname="127.0.0.1") if self.trust else connection
 
     def ask(self, line, end=b"END\r\n"):
         """Sends a command and returns the lines of the answer as text, without the last line."""
@@ -249,7 +260,7 @@ def load(target, *arguments):
 
 def start_load(target, *arguments):
     """Starts `rebate load`. Pass the result to `load_report`. SIGINT ends the load early and in order."""
-    command = [BINARY, "load", target.address, "--json", "--timeout", f"{PATIENCE_S}s",
+    command = [BINARY, "load", target.url, "--json", "--timeout", f"{PATIENCE_S}s",
                *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -381,6 +392,78 @@ def html_pages(folder, count):
 def slices(content):
     return [content[start:start + PAGE_BYTES]
             for start in range(0, len(content) - PAGE_BYTES + 1, PAGE_BYTES)]
+
+
+def opened(server, count):
+    """Opens connections and waits until the server holds them."""
+    connections = [server.connect() for _ in range(count)]
+    await_connections(server, count)
+    return connections
+
+
+def close(server, connections):
+    for connection in connections:
+        connection.close()
+    await_connections(server, 0)
+
+
+def use_all(connections, pages):
+    """Sends one set and one get of a page on each connection."""
+    for number, connection in enumerate(connections):
+        use(connection, number % len(pages), pages[number % len(pages)])
+
+
+def use(connection, number, page):
+    """Sends one set and one get of the page. Any other reply than the expected one ends the benchmark."""
+    connection.sendall(b"set page:%d 0 0 %d\r\n%b\r\n" % (number, PAGE_BYTES, page))
+    expect(connection, b"STORED\r\n")
+    connection.sendall(b"get page:%d\r\n" % number)
+    expect(connection, b"VALUE page:%d 0 %d\r\n%b\r\nEND\r\n" % (number, PAGE_BYTES, page))
+
+
+def expect(connection, wanted):
+    found = bytearray()
+    while len(found) < len(wanted):
+        part = connection.recv(len(wanted) - len(found))
+        if not part:
+            fail("a connection was closed in the middle of an answer")
+        found += part
+    if found != wanted:
+        fail(f"{bytes(found[:80])} instead of {wanted[:80]}")
+
+
+def await_connections(server, count):
+    """Waits until the server holds `count` connections besides the one that reads the statistics."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        held = int(server.stats()["curr_connections"])
+        # The connection that reads the statistics counts too, and the previous one may still be counted.
+        if 0 <= held - 1 - count <= 1:
+            return
+        if time.monotonic() > end:
+            fail(f"{held} connections are held instead of {count}")
+        time.sleep(0.05)
+
+
+def settled_rss(server):
+    """Returns the resident memory (bytes) when it has not changed for half a second, or after ten seconds."""
+    last, since = server.rss_bytes(), time.monotonic()
+    end = since + 10
+    while time.monotonic() < end and time.monotonic() - since < 0.5:
+        time.sleep(0.05)
+        now = server.rss_bytes()
+        if abs(now - last) > 64 << 10:
+            last, since = now, time.monotonic()
+    return server.rss_bytes()
+
+
+def raise_file_limit(files):
+    """Raises the file limit of this process and of the server that it starts. Each holds one end of every
+    connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < files:
+        fail(f"{files} open files are needed and the hard limit is {hard}: ulimit -Hn {files}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, files), hard))
 
 
 def written(folder, contents):

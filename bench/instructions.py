@@ -11,11 +11,11 @@ Needs valgrind (Debian: apt-get install valgrind).
 
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import time
 
+from _callgrind import START_S, control, profile_of
 from harness import (BINARY, PATIENCE_S, ROOT, Bench, Server, fail, listening_port, memcached,
                      ratios)
 
@@ -25,7 +25,6 @@ COMMANDS = {
     "set": (b"set key 0 0 200\r\n" + VALUE + b"\r\n", b"STORED\r\n"),
 }
 WARMUP = 300
-START_S = 3
 
 
 def main():
@@ -97,20 +96,6 @@ def ask(connection, request, answer, times):
             got += part
         if got != answer:
             fail(f"{request[:20]} was answered by {got[:40]}")
-
-
-def control(server, what):
-    words = ["callgrind_control", what, str(server.child.pid)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
-    if done.returncode or "Error" in done.stdout + done.stderr:
-        fail(f"{' '.join(words)}: {done.stdout}{done.stderr}")
-
-
-def profile_of(folder, op):
-    for path in sorted(folder.glob("out.*"), reverse=True):
-        if f"desc: Trigger: dump {op}\n" in path.read_text(errors="replace"):
-            return path
-    fail(f"callgrind wrote no profile of {op}: {[path.name for path in folder.iterdir()]}")
 
 
 def keep(counts, folder, build, route):

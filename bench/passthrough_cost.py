@@ -19,9 +19,9 @@ import sys
 import tempfile
 import time
 
+from _callgrind import START_S, control, profile_of
 from harness import (BINARY, PATIENCE_S, ROOT, Bench, Server, fail, held_port, listening_port, memcached, memcaslap,
                      nutcracker_command)
-from instructions import START_S, control, profile_of
 
 SIDES = ["rebate", "nutcracker"]
 VALUE_BYTES = 1024

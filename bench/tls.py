@@ -25,8 +25,8 @@ import subprocess
 import tempfile
 import time
 
-from connections import (KEYS, SPARE_FILES, close, opened, raise_file_limit, settled_rss, use_all)
-from harness import (Bench, html_pages, load, memcached, ratios, rebate_memcached, turns, us)
+from harness import (SPARE_FILES, Bench, close, html_pages, load, memcached, opened, raise_file_limit, ratios,
+                     rebate_memcached, settled_rss, turns, us, use_all)
 
 SIDES = ["rebate.tls", "memcached.tls", "rebate.plain", "memcached.plain"]
 FLOODS = ["handshakes", "halves", "garbage"]
@@ -35,6 +35,8 @@ BESIDE_RATE_PER_S = 1_000
 # One attempt of a flood every so often, by each of its processes.
 ATTEMPT_EVERY_S = 0.002
 HELD_MAX = 200
+# Different values in the test of idle connections.
+PAGES = 64
 
 
 def main():
@@ -72,20 +74,17 @@ def start(side, files, *arguments):
     if side.endswith(".tls"):
         flags += ["-Z", "-o", f"ssl_chain_cert={files['cert']},ssl_key={files['key']}"]
     if side.startswith("memcached"):
-        return memcached(*flags)
-    return rebate_memcached(*flags, env={"REBATE_COMPRESS__MODE": "off"})
+        server = memcached(*flags)
+    else:
+        server = rebate_memcached(*flags, env={"REBATE_COMPRESS__MODE": "off"})
+    if side.endswith(".tls"):
+        server.trust = ssl.create_default_context(cafile=files["ca"])
+    return server
 
 
-class Secured:
-    """The address of a server with its scheme, as the load generator needs it."""
-
-    def __init__(self, server, side):
-        self.address = ("tls://" if side.endswith(".tls") else "") + server.address
-
-
-def asked(server, side, files, *arguments):
-    trust = ["--tls-ca", files["ca"]] if side.endswith(".tls") else []
-    return load(Secured(server, side), *trust, "--get-share", 0.9, "--keys", 1_000,
+def asked(server, files, *arguments):
+    trust = ["--tls-ca", files["ca"]] if server.trust else []
+    return load(server, *trust, "--get-share", 0.9, "--keys", 1_000,
                 "--value-size", "1KiB", *arguments)
 
 
@@ -99,13 +98,13 @@ def costs(bench, files):
         for run in bench.each_run():
             for side in turns(SIDES, run):
                 before_s = servers[side].cpu_s()
-                found = asked(servers[side], side, files, "--in-flight", 1, "-c", 16, "-d", duration,
+                found = asked(servers[side], files, "--in-flight", 1, "-c", 16, "-d", duration,
                               "--warmup", "0s")
                 requests = found["get"]["answered"] + found["set"]["answered"]
                 per_s[side].append(requests / found["measured_s"])
                 cpu_us[side].append((servers[side].cpu_s() - before_s) / requests * 1e6)
             for side in turns(SIDES, run):
-                found = asked(servers[side], side, files, "--rate", RATE_PER_S, "--arrivals", "uniform",
+                found = asked(servers[side], files, "--rate", RATE_PER_S, "--arrivals", "uniform",
                               "-c", 16, "-d", duration)
                 p50_us[side].append(us(found))
     for side in SIDES:
@@ -130,13 +129,11 @@ def costs(bench, files):
 def idle(bench, files):
     count = bench.flags.connections or (100 if bench.quick else 10_000)
     raise_file_limit(count + SPARE_FILES)
-    pages, _ = html_pages(None, KEYS)
-    trust = ssl.create_default_context(cafile=files["ca"])
+    pages, _ = html_pages(None, PAGES)
     unused_kib, used_kib = [], []
     limit = ["-c", str(count + SPARE_FILES)]
     for _ in range(1 if bench.quick else min(3, bench.runs)):
         with start("rebate.tls", files, *limit) as server:
-            server.connect = lambda: secured(server, trust)
             # What the process keeps for any number of connections is not counted.
             first = opened(server, min(SPARE_FILES, count))
             use_all(first, pages)
@@ -154,12 +151,6 @@ def idle(bench, files):
               "memory of a TLS connection used once, 64 KiB set and get", used_kib, "KiB", at_most=24)
 
 
-def secured(server, trust):
-    plain = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return trust.wrap_socket(plain, server_hostname="127.0.0.1")
-
-
 def floods(bench, files):
     duration = "1s" if bench.quick else "5s"
     alone_us = {flood: [] for flood in FLOODS}
@@ -167,7 +158,7 @@ def floods(bench, files):
     attempts_per_s = {flood: [] for flood in FLOODS}
 
     def p99_us(server):
-        found = asked(server, "rebate.tls", files, "--rate", BESIDE_RATE_PER_S, "-d", duration)
+        found = asked(server, files, "--rate", BESIDE_RATE_PER_S, "-d", duration)
         return us(found, which="p99_ns")
 
     with start("rebate.tls", files) as server:

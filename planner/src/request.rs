@@ -2,9 +2,10 @@
 //! command line and Python build the same request.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use api::Address;
+use api::{Address, LoginFile};
 use model::{Provenance, Quantity, Strategy, Symbol, Threading, Variant};
 use serde::Serialize;
 
@@ -52,6 +53,8 @@ pub enum Source {
         address: Address,
         /// The length of the last period whose counts are used.
         last: Duration,
+        /// The login, if the scheduler wants one.
+        login: Option<Arc<LoginFile>>,
     },
 }
 
@@ -128,10 +131,11 @@ impl Request {
                     Err(problem) => Err(problem.into()),
                 };
             }
-            Source::Scheduler { address, last } => {
+            Source::Scheduler { address, last, login } => {
                 let request = LiveRequest {
                     address,
                     last: *last,
+                    login: login.as_deref(),
                     op: self.changes.op.as_deref(),
                     clock_ghz: self.changes.clock_ghz,
                     has_profiles: !self.changes.devices.is_empty(),

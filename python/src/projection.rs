@@ -114,6 +114,7 @@ pub(crate) fn evaluate(
         "scheduler" => Source::Scheduler {
             address: place.parse().map_err(value_error)?,
             last: Duration::try_from_secs_f64(last_s).map_err(value_error)?,
+            login: None,
         },
         _ => Source::Parameters(place.into()),
     };

@@ -42,13 +42,16 @@ async fn keep_members(plan: Arc<Plan>) {
     keep("members", restarts, || plan.members.watch()).await;
 }
 
-/// Starts the task that loads certificates again when their files change, if there are any.
+/// Starts the task that loads certificates again when their files change and asks servers for theirs, if TLS is used.
 pub(crate) fn watch_certificates(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan>) {
     if plan.tls.is_used() {
         let plan = Arc::clone(plan);
         tasks.spawn(async move {
             let restarts = &plan.control.restarts_tls_watch;
-            keep("tls watch", restarts, || plan.tls.watch()).await;
+            keep("tls watch", restarts, || async {
+                tokio::join!(plan.tls.watch(), plan.tls.servers.watch(&plan));
+            })
+            .await;
         });
     }
 }

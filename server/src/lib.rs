@@ -17,6 +17,7 @@ mod admin;
 mod backend;
 mod background;
 mod budget;
+mod certificates;
 pub mod config;
 mod connection_table;
 mod context;

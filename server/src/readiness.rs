@@ -279,7 +279,7 @@ mod tests {
             why: (!up).then(|| "down: refused".to_owned()),
             ..Finding::default()
         };
-        let ring = Some(Members::new(&Arc::new(config), &url).state());
+        let ring = Some(Members::new(&Arc::new(config), &url, None).state());
         Some(Findings { ring, servers: up.map(finding).to_vec() })
     }
 

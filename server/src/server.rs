@@ -143,7 +143,7 @@ pub(crate) fn make_plan<L>(
     let config = Arc::new(config);
     let plan = Arc::new(Plan {
         tls,
-        members: open_members(&config, &url),
+        members: open_members(&config, &url, &logins),
         url,
         platform,
         reputation: runtime::Reputation::new(&devices),
@@ -220,8 +220,8 @@ fn store_url(config: &Config) -> Result<StoreUrl, StartError> {
 }
 
 /// Returns the ring, with the servers that are found now.
-fn open_members(config: &Arc<Config>, url: &StoreUrl) -> Arc<Members> {
-    let members = Members::new(config, url);
+fn open_members(config: &Arc<Config>, url: &StoreUrl, logins: &Logins) -> Arc<Members> {
+    let members = Members::new(config, url, logins.store.clone());
     members.look_up_at_start();
     Arc::new(members)
 }

@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::accept::{Dispatcher, prepare_tcp};
+use crate::certificates::{ExpiryWarning, ServerCertificates, unix_s};
 use crate::config::{ClientAuthWord, Config, TlsConfig, TlsVersionWord};
 use crate::counters;
 use crate::once;
@@ -29,6 +30,8 @@ pub(crate) struct Tls {
     handshake_max: Duration,
     handshakes_max: usize,
     pub(crate) counters: counters::Tls,
+    /// The certificates that servers show to this process.
+    pub(crate) servers: ServerCertificates,
     /// The time at which the certificates were loaded.
     loaded: Mutex<Instant>,
 }
@@ -53,6 +56,7 @@ impl Tls {
             handshake_max: Duration::from_millis(tls.handshake_timeout_ms),
             handshakes_max: tls.handshakes_max,
             counters: counters::Tls::default(),
+            servers: ServerCertificates::default(),
             loaded: Mutex::new(Instant::now()),
         })
     }
@@ -67,6 +71,12 @@ impl Tls {
         self.server.as_ref().map(::tls::Server::expires_unix_s)
     }
 
+    /// Returns the time at which the certificate expires that this process shows to other servers, if it has one (s
+    /// since the Unix epoch).
+    pub(crate) fn upstream_expires_unix_s(&self) -> Option<i64> {
+        self.client.as_ref()?.expires_unix_s()
+    }
+
     /// Returns the time since the certificate of the listeners was loaded, if there is one.
     pub(crate) fn since_loaded(&self) -> Option<Duration> {
         self.server.as_ref().map(|_| self.loaded.lock().elapsed())
@@ -79,6 +89,7 @@ impl Tls {
     /// Describes the first file of either that cannot be used. The credentials that it belongs to stay in use.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let problems = [self.reload_listeners(), self.reload_upstream()];
+        self.servers.ask_again();
         let problems: Vec<String> = problems.into_iter().filter_map(Result::err).collect();
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
     }
@@ -101,10 +112,14 @@ impl Tls {
 
     /// Loads the files again whenever they have changed, for as long as the future is polled.
     pub(crate) async fn watch(self: &Arc<Self>) {
-        let mut warned = ExpiryWarning::default();
+        let (mut listeners, mut upstream) = <(ExpiryWarning, ExpiryWarning)>::default();
         loop {
+            let now_unix_s = unix_s();
             if let Some(expires_unix_s) = self.expires_unix_s() {
-                warned.look(expires_unix_s, unix_s());
+                listeners.look("the TLS listeners", expires_unix_s, now_unix_s);
+            }
+            if let Some(expires_unix_s) = self.upstream_expires_unix_s() {
+                upstream.look("this process towards other servers", expires_unix_s, now_unix_s);
             }
             tokio::time::sleep(WATCH_EVERY).await;
             let tls = Arc::clone(self);
@@ -213,36 +228,6 @@ fn log_once(from: SocketAddr, what: &'static str, error: Option<&io::Error>) {
     } else {
         tracing::debug!(error, "{what}");
     }
-}
-
-/// The last warning that a certificate expires: which one, and when it was logged (s since the Unix epoch).
-#[derive(Default)]
-struct ExpiryWarning(Option<(i64, i64)>);
-
-impl ExpiryWarning {
-    /// Logs a certificate that expires soon or has expired, once per day. Returns whether it did.
-    fn look(&mut self, expires_unix_s: i64, now_unix_s: i64) -> bool {
-        let left_s = expires_unix_s.saturating_sub(now_unix_s);
-        let was_logged = self.0.is_some_and(|(expires, at)| {
-            expires == expires_unix_s && now_unix_s.saturating_sub(at) < DAY_S
-        });
-        if left_s >= EXPIRES_SOON_S || was_logged {
-            return false;
-        }
-        self.0 = Some((expires_unix_s, now_unix_s));
-        match left_s {
-            1.. => tracing::warn!(
-                days_left = left_s / DAY_S,
-                "the certificate of the TLS listeners expires soon"
-            ),
-            _ => tracing::error!("the certificate of the TLS listeners has expired"),
-        }
-        true
-    }
-}
-
-fn unix_s() -> i64 {
-    i64::try_from(units::unix_time().as_secs()).unwrap_or(i64::MAX)
 }
 
 fn server_options(tls: &TlsConfig) -> Option<ServerOptions> {
@@ -361,24 +346,3 @@ const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 /// The time after which a handshake may be given up for another one.
 const SLOW_AFTER: Duration = Duration::from_millis(250);
-
-const DAY_S: i64 = 86_400;
-
-/// The remaining life below which a certificate is logged: two weeks (s).
-const EXPIRES_SOON_S: i64 = 14 * DAY_S;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_certificate_that_expires_soon_is_logged_once_per_day() {
-        let (mut warned, now) = (ExpiryWarning::default(), 1_790_000_000);
-        assert!(!warned.look(now + EXPIRES_SOON_S, now), "not yet");
-        assert!(warned.look(now + EXPIRES_SOON_S, now + 1));
-        assert!(!warned.look(now + EXPIRES_SOON_S, now + DAY_S), "it was logged");
-        assert!(warned.look(now + EXPIRES_SOON_S, now + 1 + DAY_S));
-        assert!(!warned.look(now + 90 * DAY_S, now + 2 * DAY_S), "it was replaced");
-        assert!(warned.look(now + 2 * DAY_S, now + 3 * DAY_S), "it has expired");
-    }
-}

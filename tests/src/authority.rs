@@ -1,6 +1,7 @@
 //! An authority of a test, with the certificates that it signs.
 
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
@@ -53,7 +54,20 @@ impl Authority {
     /// # Panics
     /// Panics if they cannot be written.
     pub fn sign(&self, name: &str, year: i32) {
-        let (certificate, key) = self.signed(name, year);
+        self.write(name, self.signed(name, year));
+    }
+
+    /// Writes `NAME.pem` and `NAME.key`, valid for this time from now.
+    ///
+    /// # Panics
+    /// Panics if they cannot be written.
+    pub fn sign_for(&self, name: &str, left: Duration) {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("a date after 1970");
+        let not_after = date_time_ymd(1970, 1, 1) + since_epoch + left;
+        self.write(name, self.signed_with(name, |params| params.not_after = not_after));
+    }
+
+    fn write(&self, name: &str, (certificate, key): (String, String)) {
         std::fs::write(self.path(&format!("{name}.key")), key).expect("it is written");
         std::fs::write(self.path(&format!("{name}.pem")), certificate).expect("it is written");
     }
@@ -63,12 +77,20 @@ impl Authority {
     /// # Panics
     /// Panics if there are no random numbers.
     pub fn signed(&self, name: &str, year: i32) -> (String, String) {
+        self.signed_with(name, |params| params.not_after = date_time_ymd(year, 12, 31))
+    }
+
+    fn signed_with(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> (String, String) {
         let names = ["localhost", "127.0.0.1"].map(str::to_owned);
         let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.not_before = date_time_ymd(2000, 1, 1);
-        params.not_after = date_time_ymd(year, 12, 31);
+        change(&mut params);
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         (certificate.pem(), key.serialize_pem())

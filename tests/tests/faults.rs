@@ -125,6 +125,25 @@ fn clients_learn_no_addresses_of_stores() {
 }
 
 #[test]
+fn a_value_too_large_removes_the_old_one_or_says_that_it_could_not() {
+    let mut store = Server::memcached(&[]);
+    let ours = in_front_of(&store);
+    let mut client = ours.client();
+    let large = vec![b'x'; (1 << 20) + 1];
+    let meta_set = [format!("ms a {}\r\n", large.len()).as_bytes(), &large].concat();
+    assert_eq!(client.set("a", b"old").as_deref(), Ok("STORED"));
+    assert_eq!(client.set("a", &large).as_deref(), Ok("SERVER_ERROR object too large for cache"));
+    assert_eq!(client.get("a"), Ok(None));
+    store.kill();
+    let is_down = || client.get("a").is_err_and(|line| line.ends_with("is down")).then_some(());
+    poll_for(TIMEOUT, is_down).expect("the store is down");
+    // The old value may be there when the server comes back, so this is not the answer from above.
+    assert_eq!(client.set("a", &large).as_deref(), Ok("SERVER_ERROR the store is down"));
+    assert_eq!(client.ask(&meta_set).text(), "SERVER_ERROR the store is down\r\n");
+    assert_eq!(client.ask(b"mn").text(), "MN\r\n");
+}
+
+#[test]
 fn keys_of_live_servers_are_served_beside_a_dead_one() {
     let (first, mut second) = (Server::memcached(&[]), Server::memcached(&[]));
     let stores = format!("memcached://{},{}", first.addr(), second.addr());

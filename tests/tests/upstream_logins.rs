@@ -567,6 +567,15 @@ impl Service {
     }
 }
 
+/// Asks a scheduler for a model. Returns the exit code and what was printed.
+fn model(scheduler: &str, authority: &Authority, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = rebate_command();
+    command.args(["model", "--scheduler", scheduler, "--tls-ca", &authority.text("ca.pem")]);
+    let output = command.args(args).output().expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
 #[test]
 fn a_store_service_is_used_with_a_password() {
     let files = Files::new();
@@ -628,6 +637,11 @@ fn all_services_are_used_with_passwords_over_tls() {
     let is_reported = || (frontend.metric(reports) > 0.0).then_some(());
     assert!(poll_for(TIMEOUT, is_reported).is_some(), "{}", frontend.log());
     assert!(store.metric("rebate_logins_total") > 0.0);
+    let (code, answer) = model(&scheduler.address, &authority, &["--auth-file", &path]);
+    // The scheduler has answered. Whether the few jobs are enough for a model is its own matter.
+    assert!(matches!(code, Some(0 | 1)) && !answer.contains("nauthenticated"), "{answer}");
+    let (code, answer) = model(&scheduler.address, &authority, &[]);
+    assert!(code == Some(1) && answer.contains("nauthenticated"), "{answer}");
     let password = |log: &str| log.contains("right-secret");
     assert!(!password(&frontend.log()) && !password(&store.process.output()));
 }

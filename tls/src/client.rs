@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use rustls::client::WebPkiServerVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection};
 use tokio::net::TcpStream;
 
 use crate::error::invalid;
 use crate::files::Stamps;
-use crate::{Application, CredentialError, Session, Stream, files, handshake};
+use crate::{Application, CredentialError, Session, Stream, files, handshake, identity};
 
 /// The files and rules of a client's credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +38,16 @@ impl ClientOptions {
 pub struct Client {
     options: ClientOptions,
     server_name: Option<ServerName<'static>>,
-    configs: RwLock<Configs>,
+    loaded: RwLock<Loaded>,
     /// The state of the files at the last attempt to load them.
     tried: Mutex<Stamps>,
 }
 
-type Configs = [Arc<ClientConfig>; Application::ALL.len()];
+struct Loaded {
+    by_application: [Arc<ClientConfig>; Application::ALL.len()],
+    /// The time at which this client's certificate expires, if it has one.
+    expires_unix_s: Option<i64>,
+}
 
 impl Client {
     /// Loads the files.
@@ -57,8 +61,8 @@ impl Client {
         });
         let server_name = server_name.transpose()?;
         let tried = Mutex::new(Stamps::of(options.paths()));
-        let configs = RwLock::new(load(&options)?);
-        Ok(Self { options, server_name, configs, tried })
+        let loaded = RwLock::new(load(&options)?);
+        Ok(Self { options, server_name, loaded, tried })
     }
 
     /// Loads the files again, for new connections.
@@ -68,8 +72,8 @@ impl Client {
     pub fn reload(&self) -> Result<(), CredentialError> {
         let mut tried = self.tried.lock();
         *tried = Stamps::of(self.options.paths());
-        let configs = load(&self.options)?;
-        *self.configs.write() = configs;
+        let loaded = load(&self.options)?;
+        *self.loaded.write() = loaded;
         Ok(())
     }
 
@@ -78,11 +82,25 @@ impl Client {
         Stamps::of(self.options.paths()) != *self.tried.lock()
     }
 
+    /// Returns the time at which this client's certificate or one of its chain expires (s since the Unix epoch), if it
+    /// has a certificate.
+    pub fn expires_unix_s(&self) -> Option<i64> {
+        self.loaded.read().expires_unix_s
+    }
+
     /// Begins a session with the server at `host`, which may be a name or an IP address.
     ///
     /// # Errors
     /// Returns an error if `host` can be neither.
     pub fn session(&self, host: &str, application: Application) -> io::Result<Session> {
+        self.begin(self.config(application), host)
+    }
+
+    fn config(&self, application: Application) -> Arc<ClientConfig> {
+        Arc::clone(&self.loaded.read().by_application[application as usize])
+    }
+
+    fn begin(&self, config: Arc<ClientConfig>, host: &str) -> io::Result<Session> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
             None => {
@@ -90,7 +108,6 @@ impl Client {
                 ServerName::try_from(bare.to_owned()).map_err(invalid)?
             }
         };
-        let config = Arc::clone(&self.configs.read()[application as usize]);
         let connection = ClientConnection::new(config, name).map_err(invalid)?;
         Ok(Session::new(Connection::from(connection)))
     }
@@ -100,16 +117,38 @@ impl Client {
     /// # Errors
     /// Returns the system's error, or that of the handshake. There is no time limit.
     pub async fn connect(&self, address: &str, application: Application) -> io::Result<Stream> {
+        self.open(address, self.config(application)).await
+    }
+
+    async fn open(&self, address: &str, config: Arc<ClientConfig>) -> io::Result<Stream> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let mut session = self.session(host, application)?;
+        let mut session = self.begin(config, host)?;
         let socket = TcpStream::connect(address).await?;
         socket.set_nodelay(true)?;
         handshake(&socket, &mut session).await?;
         Ok(Stream::new(socket, session))
     }
+
+    /// Connects to `address`, which is `HOST:PORT`, and returns the time at which the certificate that the server
+    /// shows, or one of its chain, expires (s since the Unix epoch). The connection ends at once.
+    ///
+    /// # Errors
+    /// Returns the system's error, or that of the handshake, also for a certificate that has expired. There is no time
+    /// limit.
+    pub async fn expiry_at(&self, address: &str, application: Application) -> io::Result<i64> {
+        let mut config = ClientConfig::clone(&self.config(application));
+        // A session that is resumed has the certificate of the first one, which may have been replaced since.
+        config.resumption = Resumption::disabled();
+        let stream = self.open(address, Arc::new(config)).await?;
+        let expires_unix_s = stream.peer_expires_unix_s();
+        expires_unix_s.ok_or_else(|| {
+            let problem = "a certificate without a readable time of expiry";
+            io::Error::new(io::ErrorKind::InvalidData, problem)
+        })
+    }
 }
 
-fn load(options: &ClientOptions) -> Result<Configs, CredentialError> {
+fn load(options: &ClientOptions) -> Result<Loaded, CredentialError> {
     let provider = crate::shared_provider();
     let authorities = files::certificates(&options.ca_file)?;
     let roots = Arc::new(files::roots(&authorities, &options.ca_file)?);
@@ -122,19 +161,23 @@ fn load(options: &ClientOptions) -> Result<Configs, CredentialError> {
         .with_safe_default_protocol_versions()
         .map_err(pair)?
         .with_webpki_verifier(verifier);
-    let config = match &options.cert_file {
-        None => builder.with_no_client_auth(),
+    let (config, expires_unix_s) = match &options.cert_file {
+        None => (builder.with_no_client_auth(), None),
         Some(cert_file) => {
             let chain = files::certificates(cert_file)?;
             let key = files::key(options.key_file.as_ref().unwrap_or(cert_file))?;
-            builder.with_client_auth_cert(chain, key).map_err(pair)?
+            let expires_unix_s = identity::expires_unix_s(&chain).ok_or_else(|| {
+                files::content(cert_file, "a certificate has no readable time of expiry")
+            })?;
+            (builder.with_client_auth_cert(chain, key).map_err(pair)?, Some(expires_unix_s))
         }
     };
-    Ok(Application::ALL.map(|application| {
+    let by_application = Application::ALL.map(|application| {
         let mut config = config.clone();
         config.alpn_protocols = application.alpn();
         Arc::new(config)
-    }))
+    });
+    Ok(Loaded { by_application, expires_unix_s })
 }
 
 static OUTGOING: RwLock<Option<Arc<Client>>> = RwLock::new(None);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustls::{Connection, HandshakeKind, ServerConnection};
 
 use crate::error::{NotTls, invalid};
-use crate::{Application, Identity, Server};
+use crate::{Application, Identity, Server, identity};
 
 /// The bytes under a session, without waiting.
 pub trait Wire {
@@ -105,6 +105,11 @@ impl Session {
     /// Returns the identity of the peer, if it has shown a certificate.
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.as_deref()
+    }
+
+    /// Returns the time at which the first certificate of the peer's chain expires (s since the Unix epoch).
+    pub(crate) fn peer_expires_unix_s(&self) -> Option<i64> {
+        identity::expires_unix_s(self.tls.peer_certificates()?)
     }
 
     /// Returns whether the handshake resumed an earlier session.

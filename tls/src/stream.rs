@@ -52,6 +52,10 @@ impl Stream {
         self.session.borrow().identity().cloned()
     }
 
+    pub(crate) fn peer_expires_unix_s(&self) -> Option<i64> {
+        self.session.borrow().peer_expires_unix_s()
+    }
+
     /// Returns a key that only both ends of this connection have, see [`Session::export_key`].
     ///
     /// # Errors

@@ -7,13 +7,14 @@ mod show;
 
 use std::path::PathBuf;
 
-use api::Address;
+use api::{Address, LoginFile};
 use clap::Args;
 use planner::{Answer, Changes, Error, Outcome, Request, Source};
 use serde::Serialize;
 use units::Nanos;
 
 use crate::terminal::{CliError, print_line, write_file};
+use crate::tls::TlsFlags;
 
 /// The flags of `rebate model`.
 #[derive(Debug, Args)]
@@ -32,6 +33,11 @@ pub(crate) struct ModelCommand {
     /// Length of the last period whose reports are used (with --scheduler).
     #[arg(long, value_name = "TIME", default_value = "60s")]
     last: Nanos,
+    /// File with the line USER:PASSWORD, for a scheduler that asks for a password.
+    #[arg(long, value_name = "FILE", requires = "scheduler")]
+    auth_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsFlags,
     /// Category of the profile to accelerate.
     #[arg(long, value_name = "CATEGORY", requires = "profile")]
     kernel: Option<String>,
@@ -138,7 +144,14 @@ impl ModelCommand {
                 calls: self.calls,
             },
             (None, Some(address), _) => {
-                Source::Scheduler { address: address.clone(), last: self.last.into() }
+                self.tls.apply()?;
+                let login = self.auth_file.as_deref().map(LoginFile::open).transpose();
+                let wrong = |error| CliError::Usage(format!("--auth-file {error}"));
+                Source::Scheduler {
+                    address: address.clone(),
+                    last: self.last.into(),
+                    login: login.map_err(wrong)?,
+                }
             }
             (None, None, Some(path)) => Source::Parameters(path.clone()),
             (None, None, None) => {
@@ -192,4 +205,5 @@ const EXAMPLES: &str = "Examples:
   rebate model --profile a.folded --kernel Compression --cycles 2.3e9 --clock-ghz 2.3 --device iaa
   rebate model --scheduler 127.0.0.1:7004 --last 10m
   rebate model --scheduler 127.0.0.1:7004 --op compress --device qat-4xxx
+  rebate model --scheduler tls://scheduler-1:7004 --tls-ca ca.pem --auth-file login
   rebate model --explain ZSTD_compressBlock_fast";

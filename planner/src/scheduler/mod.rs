@@ -6,9 +6,9 @@ mod queries;
 
 use std::time::Duration;
 
-use api::Address;
 use api::v1::scheduler_client::SchedulerClient;
 use api::v1::{QueryRequest, QueryResponse};
+use api::{Address, LoginFile};
 
 use crate::query::Query;
 
@@ -16,6 +16,7 @@ use crate::query::Query;
 pub(crate) struct LiveRequest<'a> {
     pub(crate) address: &'a Address,
     pub(crate) last: Duration,
+    pub(crate) login: Option<&'a LoginFile>,
     /// The only op that is requested, or `None` for all ops.
     pub(crate) op: Option<&'a str>,
     /// The host's clock (GHz), or `None` if it is unknown.
@@ -56,6 +57,10 @@ fn counts(request: &LiveRequest<'_>) -> Result<QueryResponse, String> {
     let last_ms = u64::try_from(request.last.as_millis()).unwrap_or(u64::MAX);
     let op = request.op.unwrap_or_default().to_owned();
     let query = QueryRequest { last_ms, op, ..QueryRequest::default() };
+    let mut query = api::tonic::Request::new(query);
+    if let Some(login) = request.login {
+        login.current().authorize(&mut query);
+    }
     executor.block_on(async {
         let channel = api::wire::channel(request.address, ANSWER_LIMIT);
         let channel = channel.map_err(|status| status.message().to_owned())?;

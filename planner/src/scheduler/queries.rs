@@ -436,8 +436,14 @@ mod tests {
     fn live(response: &QueryResponse, has_profiles: bool) -> LiveQueries {
         let address = "127.0.0.1:1".parse().expect("an address");
         let last = Duration::from_secs(60);
-        let request =
-            LiveRequest { address: &address, last, op: None, clock_ghz: None, has_profiles };
+        let request = LiveRequest {
+            address: &address,
+            last,
+            login: None,
+            op: None,
+            clock_ghz: None,
+            has_profiles,
+        };
         from_counts(response, &request)
     }
 

@@ -278,17 +278,29 @@ impl Client {
             *self.user.borrow_mut() = None;
             self.take(None);
         } else {
-            let user = String::from_utf8_lossy(&user[..user.len().min(USER_BYTES_LOGGED)]);
+            let user = self.shown(user);
             let why = match attempt.may_check {
-                true => format_args!("wrong password for {user:?}"),
+                true => format_args!("wrong password for {user}"),
                 false => format_args!(
-                    "the password of {user:?} was not checked, after too many failures of its host"
+                    "the password of {user} was not checked, after too many failures of its host"
                 ),
             };
             self.log_refusal("login", b"", &why);
         }
         counters.commands.auth_errors.up();
         false
+    }
+
+    /// Returns a user for the log. Of an unknown one, only the length is shown: it may be a password in the wrong
+    /// place, or the beginning of a value, if the client does not know that its first `set` is a login.
+    fn shown(&self, user: &[u8]) -> String {
+        let rules = self.access().rules();
+        match rules.users.iter().any(|known| known.name == user) {
+            true => {
+                format!("{:?}", String::from_utf8_lossy(&user[..user.len().min(USER_BYTES_LOGGED)]))
+            }
+            false => format!("an unknown user of {} bytes", user.len()),
+        }
     }
 
     /// Returns the secret and the grant of the user with this name and password.
@@ -338,6 +350,11 @@ impl Client {
         if generation != self.generation.get() {
             self.generation.set(generation);
             self.look_up();
+            // An open connection stays open, even if there are more than a new limit allows.
+            if let (true, Some(granted)) = (self.is_connection, &mut *self.granted.borrow_mut()) {
+                granted.grant.usage.connections.fetch_add(1, Ordering::Relaxed);
+                granted.is_counted = true;
+            }
         }
     }
 
@@ -352,15 +369,7 @@ impl Client {
         if of_user.is_none() {
             *self.user.borrow_mut() = None;
         }
-        let was_counted = self.granted.borrow().as_ref().is_some_and(|granted| granted.is_counted);
         self.take(of_user.or_else(|| rules.of_origin(&self.origin)));
-        if was_counted {
-            // An open connection stays open, even if there are more than a new limit allows.
-            if let Some(granted) = &mut *self.granted.borrow_mut() {
-                granted.grant.usage.connections.fetch_add(1, Ordering::Relaxed);
-                granted.is_counted = true;
-            }
-        }
     }
 
     /// Replaces what the client may do.

@@ -34,6 +34,9 @@ impl Network {
     }
 }
 
+/// The bits in front of an IPv4 address that is written as IPv6 (`::ffff:0:0/96`).
+const MAPPED_BITS: u8 = 96;
+
 impl FromStr for Network {
     type Err = String;
 
@@ -46,6 +49,10 @@ impl FromStr for Network {
         if bits > bits_max {
             return Err(format!("{text:?} has {bits} bits; at most {bits_max}"));
         }
-        Ok(Self { address, bits })
+        // Clients with such addresses count as IPv4, so that as it stands the network would contain nobody.
+        match (address.to_canonical(), bits.checked_sub(MAPPED_BITS)) {
+            (address @ IpAddr::V4(_), Some(bits)) if bits_max > 32 => Ok(Self { address, bits }),
+            _ => Ok(Self { address, bits }),
+        }
     }
 }

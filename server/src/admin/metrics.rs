@@ -342,12 +342,18 @@ fn tls(page: &mut Exposition, tls: &Tls) {
             &[("of", "upstream"), ("result", "failure")],
             counters.reloads_upstream_failed.read(),
         );
+    let mut family = page.gauge(
+        "rebate_tls_certificate_expiry_timestamp_seconds",
+        "When certificates expire, since the Unix epoch.",
+    );
     if let Some(expires_unix_s) = tls.expires_unix_s() {
-        page.gauge(
-            "rebate_tls_certificate_expiry_timestamp_seconds",
-            "When the certificate of the listeners expires, since the Unix epoch.",
-        )
-        .sample(&[], expires_unix_s);
+        family.sample(&[("of", "listeners")], expires_unix_s);
+    }
+    if let Some(expires_unix_s) = tls.upstream_expires_unix_s() {
+        family.sample(&[("of", "upstream")], expires_unix_s);
+    }
+    for (server, expires_unix_s) in tls.servers.expiries() {
+        family.sample(&[("of", "server"), ("server", &server)], expires_unix_s);
     }
 }
 

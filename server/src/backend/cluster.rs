@@ -526,7 +526,15 @@ impl Cluster {
             Answer::Meta { returned, value: Some(value), .. } => {
                 Ok(Some(Seen { value, cas: returned.cas, won: returned.won }))
             }
-            other => Err(unexpected(other)),
+            other => {
+                let failure = unexpected(other);
+                if let Failure::OverBudget(over_budget) = &failure
+                    && let Some(cas) = over_budget.right()
+                {
+                    let _ = self.mark_stale(key, cas).await;
+                }
+                Err(failure)
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod local;
+mod plain_get;
 mod ring_answers;
 mod ring_view;
 
@@ -24,6 +25,7 @@ use crate::values::Stored;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use local::{Local, LocalGet};
+pub(crate) use plain_get::PlainGet;
 pub(crate) use ring_answers::{OverBudget, facts_of_first};
 pub(crate) use ring_view::{LinkParts, ProbeSlot};
 
@@ -286,18 +288,18 @@ impl Backend {
         }
     }
 
-    /// Reads an item like [`Self::meta_get`], for a command that does not take the right to refill a stale item. A
-    /// memcached server gives this right all the same, so the caller returns it with [`Self::release_win`].
+    /// Reads an item like [`Self::meta_get`], for a command that does not take the right to refill a stale item.
     pub(crate) fn plain_meta_get(
         &self,
         meta: &Meta<'_>,
         with_value: bool,
         traffic: Traffic,
-    ) -> Issue<Option<MetaItem>> {
+        granted: Option<Permit>,
+    ) -> PlainGet {
         match self {
-            Backend::Local(local) => Issue::Ready(local.meta_get(meta, false)),
+            Backend::Local(local) => PlainGet::Ready(local.meta_get(meta, false)),
             Backend::Cluster(cluster) => {
-                Issue::Sent(cluster.meta_get(meta, with_value, traffic, None))
+                PlainGet::send(cluster, meta, with_value, traffic, granted)
             }
         }
     }

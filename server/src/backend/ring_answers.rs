@@ -140,6 +140,13 @@ pub(crate) struct OverBudget {
     pub(crate) returned: Option<Returned>,
 }
 
+impl OverBudget {
+    /// Returns the version of the item if reading it took the right to refill it.
+    pub(crate) fn right(&self) -> Option<u64> {
+        self.returned.filter(|returned| returned.won).map(|returned| returned.cas)
+    }
+}
+
 /// Converts an unexpected answer to a failure: an error line is passed on, others are server errors.
 pub(super) fn unexpected(answer: Answer) -> Failure {
     match answer {

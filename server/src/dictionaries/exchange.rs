@@ -189,11 +189,11 @@ impl Exchange {
     /// Starts [`Exchange::keep`] in a task, unless one is in progress. A server that does not answer then delays
     /// nobody.
     pub(crate) fn keep_soon(&self) {
-        if !self.0.keeping.replace(true) {
+        if let Some(keeping) = Keeping::begin(&self.0) {
             let exchange = self.clone();
             tokio::task::spawn_local(async move {
+                let _keeping = keeping;
                 exchange.keep().await;
-                exchange.0.keeping.set(false);
             });
         }
     }
@@ -205,6 +205,23 @@ impl Exchange {
             tick.tick().await;
             self.keep().await;
         }
+    }
+}
+
+/// Marks that a check of the store is in progress, until it is dropped. A check that ends because of a defect therefore
+/// holds up no later one.
+struct Keeping(Rc<Parts>);
+
+impl Keeping {
+    /// Returns none if a check is in progress.
+    fn begin(parts: &Rc<Parts>) -> Option<Self> {
+        (!parts.keeping.replace(true)).then(|| Self(Rc::clone(parts)))
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.0.keeping.set(false);
     }
 }
 

@@ -25,7 +25,9 @@ use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::call::Call;
 use crate::access::Rights;
-use crate::backend::{Backend, Failure, GetIssue, Issue, Item, Items, MetaItem, Outcome, Written};
+use crate::backend::{
+    Backend, Failure, GetIssue, Item, Items, MetaItem, Outcome, PlainGet, Written,
+};
 use crate::context::WorkerContext;
 use crate::counters::{CommandKind, Commands};
 use crate::errors::{self, FailedCommand};
@@ -142,7 +144,7 @@ impl Reader<'_> {
             _ => None,
         };
         let binary = keys.iter().filter(|key| key.is_binary());
-        let asked: SmallVec<[Issue<Option<MetaItem>>; 1]> =
+        let asked: SmallVec<[PlainGet; 1]> =
             binary.map(|key| self.ask_by_meta(&backend, key)).collect();
         let mut plain = match get {
             None => Items::new(),
@@ -157,26 +159,19 @@ impl Reader<'_> {
         for key in keys {
             let by_meta = if key.is_binary() { asked.next() } else { None };
             items.push(match by_meta {
-                Some(issue) => match issue.meta_item().await? {
-                    Some(item) => {
-                        let MetaItem { facts, .. } = &item;
-                        self.context.backend.release_win(key, facts.cas, facts.won).await;
-                        Some(of_meta(item))
-                    }
-                    None => None,
-                },
+                Some(read) => read.item().await?.map(of_meta),
                 None => plain.next().flatten(),
             });
         }
         Ok(items)
     }
 
-    fn ask_by_meta(&self, backend: &Backend, key: &MetaKey<'_>) -> Issue<Option<MetaItem>> {
+    fn ask_by_meta(&self, backend: &Backend, key: &MetaKey<'_>) -> PlainGet {
         let mut line = Vec::new();
         request::meta_get(&mut line, key).flag(b'v').flag(b'f').flag(b'c').end();
         match protocol::parse(&line, &self.context.limits) {
             Parse::Command { command: Command::MetaGet(meta), .. } => {
-                backend.plain_meta_get(&meta, true, Traffic::Bulk)
+                backend.plain_meta_get(&meta, true, Traffic::Bulk, None)
             }
             _ => unreachable!("a line that was composed here"),
         }

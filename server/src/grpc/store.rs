@@ -23,7 +23,7 @@ use super::call::Call;
 use super::caller::{Caller, denied};
 use super::charge::Charge;
 use crate::access::Rights;
-use crate::backend::{Failure, Issue, MetaItem, Written};
+use crate::backend::{Failure, MetaItem, PlainGet, Written};
 use crate::context::WorkerContext;
 use crate::session::{self, NoAnswer};
 use crate::upstream::Traffic;
@@ -116,7 +116,7 @@ async fn get(
     caller.check("Store/Get", Rights::READ, [&request.get_ref().key[..]])?;
     let key = key(&request.get_ref().key)?;
     let issued = issue_get(&context, &key)?;
-    let item = found(&context, &key, issued).await?;
+    let item = found(issued).await?;
     budget.reserve(item.value.len()).await?;
     Ok(item)
 }
@@ -137,8 +137,8 @@ async fn multi_get(
     let issued = keys.iter().map(|key| issue_get(&context, key));
     let issued: Vec<_> = issued.collect::<Result<_, _>>()?;
     let mut items = Vec::with_capacity(issued.len());
-    for (key, issue) in keys.iter().zip(issued) {
-        let item = found(&context, key, issue).await?;
+    for read in issued {
+        let item = found(read).await?;
         budget.reserve(item.value.len()).await?;
         items.push(item);
     }
@@ -223,30 +223,22 @@ async fn delete(
     Ok(DeleteResponse { found: outcome != MetaOutcome::NotFound })
 }
 
-fn issue_get(
-    context: &WorkerContext,
-    key: &MetaKey<'_>,
-) -> Result<Issue<Option<MetaItem>>, Status> {
+fn issue_get(context: &WorkerContext, key: &MetaKey<'_>) -> Result<PlainGet, Status> {
     let mut text = Vec::new();
     request::meta_get(&mut text, key).flag(b'f').flag(b'c').flag(b'v').end();
     match protocol::parse(&text, &context.limits) {
         Parse::Command { command: Command::MetaGet(meta), .. } => {
-            Ok(context.backend.plain_meta_get(&meta, true, Traffic::Bulk))
+            Ok(context.backend.plain_meta_get(&meta, true, Traffic::Bulk, None))
         }
         _ => Err(misread(&text)),
     }
 }
 
-/// Returns the answer for an item. A call does not take the right to refill a stale item.
-async fn found(
-    context: &WorkerContext,
-    key: &MetaKey<'_>,
-    issue: Issue<Option<MetaItem>>,
-) -> Result<GetResponse, Status> {
-    let Some(MetaItem { facts, value, .. }) = issue.meta_item().await.map_err(failed)? else {
+/// Returns the answer for an item.
+async fn found(read: PlainGet) -> Result<GetResponse, Status> {
+    let Some(MetaItem { facts, value, .. }) = read.item().await.map_err(failed)? else {
         return Ok(GetResponse::default());
     };
-    context.backend.release_win(key, facts.cas, facts.won).await;
     Ok(GetResponse {
         found: true,
         value: value.unwrap_or_default(),

@@ -11,11 +11,10 @@ use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use super::{Listed, MemberAddress};
-use crate::config::{HostPort, RingEntry, RingSource, StoreUrl, split_tls};
+use super::{Listed, MemberAddress, elasticache};
+use crate::config::{HostPort, RingEntry, RingSource, StoreUrl};
+use crate::upstream::StoreLogin;
 
 /// The servers that a lookup has found, with the weights that the records give.
 pub(super) type Found = Vec<(HostPort, Option<u32>)>;
@@ -59,14 +58,18 @@ pub(super) fn listed(url: &StoreUrl, found: &dyn Fn(&RingSource) -> Option<Found
 }
 
 /// Looks names up with the system's configuration, or at one DNS server.
-pub(super) struct Resolver(TokioResolver);
+pub(super) struct Resolver {
+    dns: TokioResolver,
+    /// The login at configuration endpoints, which is that of the servers they list.
+    login: Option<StoreLogin>,
+}
 
 impl Resolver {
     /// Creates a resolver that asks `server`, or the servers of `/etc/resolv.conf` if it is empty.
     ///
     /// # Errors
     /// The system's configuration cannot be read, or `server` is no address.
-    pub(super) fn new(server: &str) -> Result<Self, String> {
+    pub(super) fn new(server: &str, login: Option<StoreLogin>) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let mut builder = if server.is_empty() {
             TokioResolver::builder_tokio().map_err(|error| text(&error))?
@@ -87,7 +90,8 @@ impl Resolver {
         options.cache_size = 0;
         options.timeout = DNS_TIMEOUT;
         options.attempts = 1;
-        builder.build().map(Self).map_err(|error| text(&error))
+        let dns = builder.build().map_err(|error| text(&error))?;
+        Ok(Self { dns, login })
     }
 
     /// Returns the servers behind a source, in an order that does not depend on that of the answer. `last` has the
@@ -101,7 +105,9 @@ impl Resolver {
                 RingSource::Server(server) => vec![(server.clone(), None)],
                 RingSource::Dns(name) => return self.addresses(name, last).await,
                 RingSource::Srv(name) => self.services(name).await?,
-                RingSource::ElastiCache(endpoint) => nodes(endpoint).await?,
+                RingSource::ElastiCache(endpoint) => {
+                    elasticache::nodes(endpoint, self.login.as_ref()).await?
+                }
             };
             Ok(Answer { servers, failed: None })
         };
@@ -127,7 +133,7 @@ impl Resolver {
         if let Ok(ip) = host.parse() {
             return Ok(Answer { servers: vec![server(ip)], failed: None });
         }
-        let resolver = &self.0;
+        let resolver = &self.dns;
         let (a, aaaa) = tokio::join!(resolver.ipv4_lookup(&**host), resolver.ipv6_lookup(&**host));
         let is_a_of_last = |(server, _): &&(HostPort, _)| {
             server.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv4())
@@ -143,7 +149,7 @@ impl Resolver {
     /// Returns the targets of the SRV records with the lowest priority number. Their weights count only if they
     /// differ: equal ones change with the number of servers where Kubernetes computes them.
     async fn services(&self, name: &str) -> Result<Found, String> {
-        let found = self.0.srv_lookup(name).await.map_err(|error| error.to_string())?;
+        let found = self.dns.srv_lookup(name).await.map_err(|error| error.to_string())?;
         let records = found.answers().iter().filter_map(|record| match &record.data {
             RData::SRV(record) => Some(record),
             _ => None,
@@ -223,68 +229,6 @@ fn merge(
     }
 }
 
-/// Asks an ElastiCache configuration endpoint for the nodes of its cluster.
-async fn nodes(endpoint: &HostPort) -> Result<Found, String> {
-    let text = |error: std::io::Error| error.to_string();
-    let to = endpoint.to_string();
-    let mut stream: Box<dyn Conversation> = match split_tls(&to) {
-        (false, to) => Box::new(TcpStream::connect(to).await.map_err(text)?),
-        (true, to) => {
-            let outgoing = tls::outgoing().map_err(text)?;
-            Box::new(outgoing.connect(to, tls::Application::Plain).await.map_err(text)?)
-        }
-    };
-    // Engines older than 1.4.14 have the list under a key.
-    for question in ["config get cluster\r\n", "get AmazonElastiCache:cluster\r\n"] {
-        stream.write_all(question.as_bytes()).await.map_err(text)?;
-        let answer = read_answer(&mut *stream).await?;
-        if !answer.starts_with("ERROR") {
-            return parse_nodes(&answer, endpoint.is_tls);
-        }
-    }
-    Err("the endpoint knows no `config get cluster`".to_owned())
-}
-
-/// A connection to an endpoint, with or without TLS.
-trait Conversation: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation for S {}
-
-/// Reads up to the line `END` or an error line.
-async fn read_answer(stream: &mut dyn Conversation) -> Result<String, String> {
-    let mut answer = Vec::new();
-    let is_whole = |answer: &[u8]| {
-        answer.ends_with(b"\r\nEND\r\n")
-            || answer.ends_with(b"\r\n") && (answer.starts_with(b"ERROR") || answer == b"END\r\n")
-    };
-    while !is_whole(&answer) {
-        if answer.len() > ANSWER_BYTES_MAX {
-            return Err(format!("an answer of more than {ANSWER_BYTES_MAX} bytes"));
-        }
-        match stream.read_buf(&mut answer).await {
-            Ok(0) => return Err("the endpoint closed the connection".to_owned()),
-            Ok(_) => {}
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-    String::from_utf8(answer).map_err(|_| "an answer that is no text".to_owned())
-}
-
-/// Parses `CONFIG cluster 0 BYTES`, the version of the list, and the list of `HOST|ADDRESS|PORT`. Clients of
-/// ElastiCache hash the host if there is one.
-fn parse_nodes(answer: &str, is_tls: bool) -> Result<Found, String> {
-    let line = answer.lines().nth(2).ok_or_else(|| format!("no list in {answer:?}"))?;
-    let node = |node: &str| {
-        let mut parts = node.split('|');
-        let (host, address, port) = (parts.next()?, parts.next()?, parts.next()?);
-        let host = if host.is_empty() { address } else { host };
-        let port = port.parse().ok().filter(|port| *port != 0)?;
-        (!host.is_empty()).then(|| (HostPort { host: host.to_owned(), port, is_tls }, None))
-    };
-    let nodes = line.split_ascii_whitespace();
-    nodes.map(|text| node(text).ok_or_else(|| format!("{text:?} is no node"))).collect()
-}
-
 /// The most servers of a ring. Each worker has two connections to each server.
 const SERVERS_MAX: usize = 1_024;
 
@@ -294,35 +238,10 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(3);
 /// The time limit of a question to one DNS server. It leaves time to ask another one.
 const DNS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The longest list of an ElastiCache endpoint. A node takes less than 300 bytes.
-const ANSWER_BYTES_MAX: usize = 512 << 10;
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nodes_of_elasticache_are_read_with_their_hosts() {
-        let list = "12\na.cache.example|10.0.0.1|11211 |10.0.0.2|11212\n";
-        let answer = format!("CONFIG cluster 0 {}\r\n{list}\r\nEND\r\n", list.len());
-        let found: Vec<String> =
-            parse_nodes(&answer, false).unwrap().iter().map(|(one, _)| one.to_string()).collect();
-        assert_eq!(found, ["a.cache.example:11211", "10.0.0.2:11212"]);
-    }
-
-    #[test]
-    fn lists_that_name_no_nodes_are_refused() {
-        for answer in [
-            "END\r\n",
-            "CONFIG cluster 0 5\r\n12\na|b\n\r\nEND\r\n",
-            "CONFIG cluster 0 5\r\n12\na|b|0\n\r\nEND\r\n",
-            "CONFIG cluster 0 5\r\n12\n||11211\n\r\nEND\r\n",
-            "CONFIG cluster 0 5\r\n12\na|b|65536\n\r\nEND\r\n",
-        ] {
-            assert!(parse_nodes(answer, false).is_err(), "{answer:?}");
-        }
-    }
 
     fn server(ip: IpAddr) -> (HostPort, Option<u32>) {
         (HostPort { host: ip.to_string(), port: 1, is_tls: false }, None)

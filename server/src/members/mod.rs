@@ -2,14 +2,15 @@
 //! worker has its own copy of the list, which a message replaces. A request therefore needs no atomic access and
 //! no lock to find its server.
 //!
-//! `outliers` decides which servers are out, `lookup` finds the servers behind names, and `watch` does both over
-//! and over. This module opens no connections to stores.
+//! `outliers` decides which servers are out, `lookup` finds the servers behind names (with `elasticache` for the lists
+//! of configuration endpoints), and `watch` does both over and over. This module opens no connections to stores.
 
+mod elasticache;
 mod lookup;
 mod outliers;
 mod watch;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -17,11 +18,13 @@ use std::time::SystemTime;
 use api::Address;
 use parking_lot::{Mutex, RwLock};
 use store::{Distribution, Ring};
+use tls::Application;
 use tokio::sync::Notify;
 
 use crate::config::{Config, DistributionName, HostPort, LostKeys, RingSource, StoreUrl};
 use crate::counters::Counter;
 use crate::errors::ErrorCounts;
+use crate::upstream::StoreLogin;
 use crate::worker::{Worker, WorkerMessage};
 
 pub(crate) use outliers::{Reason, Standing};
@@ -137,6 +140,8 @@ pub(crate) struct Members {
     state: Mutex<Arc<RingState>>,
     /// What lookups have found behind the entries of the list that are names.
     names: Mutex<HashMap<RingSource, watch::Name>>,
+    /// The login of this process at the servers, and at the endpoints that list them.
+    login: Option<StoreLogin>,
     workers: OnceLock<Arc<[Worker]>>,
     config: RwLock<Arc<Config>>,
     /// Is notified when the configuration has changed.
@@ -154,7 +159,7 @@ pub(crate) struct MemberCounts {
 
 impl Members {
     /// Creates the ring of `config`, with the servers that need no lookup.
-    pub(crate) fn new(config: &Arc<Config>, url: &StoreUrl) -> Self {
+    pub(crate) fn new(config: &Arc<Config>, url: &StoreUrl, login: Option<StoreLogin>) -> Self {
         let distribution = match config.store.distribution {
             DistributionName::Ketama => Distribution::Ketama,
             DistributionName::KetamaWeighted => Distribution::KetamaWeighted,
@@ -170,6 +175,7 @@ impl Members {
                 next_ttl_s: config.store.next_ttl_s,
             })),
             names: Mutex::default(),
+            login,
             workers: OnceLock::new(),
             config: RwLock::new(Arc::clone(config)),
             changed: Notify::new(),
@@ -197,6 +203,26 @@ impl Members {
     pub(crate) fn reload(&self, config: &Arc<Config>) {
         *self.config.write() = Arc::clone(config);
         self.changed.notify_one();
+    }
+
+    /// Returns the servers, and the endpoints that list them, that are reached over TLS, with the protocol of each.
+    pub(crate) fn peers_of_tls(&self) -> BTreeMap<String, Application> {
+        let state = self.state();
+        let seats = state.seats.iter().filter_map(|seat| {
+            match &seat.member.address {
+                MemberAddress::Memcached(server) => server.is_tls.then_some(Application::Plain),
+                MemberAddress::Service(Address::Tls(_)) => Some(Application::Http2),
+                MemberAddress::Service(_) => None,
+            }
+            .map(|application| (seat.member.name.clone(), application))
+        });
+        let endpoints = self.sources().into_iter().filter_map(|source| match source {
+            RingSource::ElastiCache(endpoint) if endpoint.is_tls => {
+                Some((endpoint.to_string(), Application::Plain))
+            }
+            _ => None,
+        });
+        seats.chain(endpoints).collect()
     }
 
     fn config(&self) -> Arc<Config> {

@@ -119,7 +119,7 @@ pub(crate) struct Limits {
 }
 
 /// Judges all servers of the ring after a round. Updates their standings and returns the indexes of those that
-/// have changed.
+/// have changed, each once.
 pub(crate) fn judge(
     standings: &mut [Standing],
     found: &[Observation],
@@ -130,7 +130,8 @@ pub(crate) fn judge(
     let mut out = standings.iter().filter(|standing| standing.out.is_some()).count();
     let latencies: Vec<Option<Nanos>> = found.iter().map(Observation::latency).collect();
     let mut changed = Vec::new();
-    // The list or the limit may have become smaller.
+    // The list or the limit may have become smaller. These servers do not leave again below: as many are out as may be,
+    // and those still out come later in the list.
     for (index, standing) in standings.iter_mut().enumerate() {
         if out > out_max && standing.out.is_some() {
             standing.come_back(now);
@@ -256,6 +257,8 @@ const STABLE_ROUNDS: u32 = 60;
 
 #[cfg(test)]
 mod tests {
+    use units::Prng;
+
     use super::*;
 
     const LIMITS: Limits = Limits {
@@ -404,6 +407,39 @@ mod tests {
         }
         ring.rounds_until_change(&bad);
         assert_eq!(ring.rounds_until_change(&all_good), GOOD_ROUNDS_MIN as usize);
+    }
+
+    #[test]
+    fn each_round_names_exactly_the_servers_that_changed() {
+        let (mut ring, mut draws) = (Ring::new(7), Prng::new(1));
+        let mut changes = 0;
+        for round in 0..20_000 {
+            if round % 5 == 0 {
+                ring.1.share_max = draws.below(101) as f64 / 100.0;
+            }
+            let observations: Vec<Observation> = (0..7)
+                .map(|_| match draws.below(6) {
+                    0 => away(),
+                    1 => Observation { silent: 2, ..away() },
+                    2 => answering(Nanos::millis(500)),
+                    3 => Observation::default(),
+                    _ => good(),
+                })
+                .collect();
+            let are_out = |ring: &Ring| -> Vec<bool> {
+                ring.0.iter().map(|standing| standing.out.is_some()).collect()
+            };
+            let before = are_out(&ring);
+            let mut named = ring.round(&observations);
+            named.sort_unstable();
+            let after = are_out(&ring);
+            let changed: Vec<usize> = (0..7).filter(|at| before[*at] != after[*at]).collect();
+            assert_eq!(named, changed, "round {round}");
+            let out = after.iter().filter(|is_out| **is_out).count();
+            assert!(out as f64 <= 7.0 * ring.1.share_max, "round {round}: {out} are out");
+            changes += named.len();
+        }
+        assert!(changes > 1_000, "only {changes} changes");
     }
 
     #[test]

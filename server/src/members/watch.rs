@@ -50,7 +50,7 @@ impl Members {
         let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match executor {
             Ok(executor) => executor.block_on(async {
-                let resolver = Resolver::new(&self.config().store.resolver);
+                let resolver = self.resolver();
                 self.look_up(&resolver).await;
             }),
             Err(error) => tracing::warn!(%error, "names of the ring cannot be looked up yet"),
@@ -59,7 +59,7 @@ impl Members {
 
     /// Keeps the list up to date, for as long as the future is polled.
     pub(crate) async fn watch(&self) {
-        let resolver = Resolver::new(&self.config().store.resolver);
+        let resolver = self.resolver();
         loop {
             self.look_up(&resolver).await;
             let every = Duration::from_secs(self.config().store.resolve_every_s);
@@ -70,6 +70,10 @@ impl Members {
                 () = self.changed.notified() => {}
             }
         }
+    }
+
+    fn resolver(&self) -> Result<Resolver, String> {
+        Resolver::new(&self.config().store.resolver, self.login.clone())
     }
 
     /// Looks up all names at once and installs the list. A name that was never found has no servers. If no server is
@@ -153,7 +157,7 @@ impl Members {
     }
 
     /// Returns the entries of the ring that need a lookup.
-    fn sources(&self) -> Vec<RingSource> {
+    pub(super) fn sources(&self) -> Vec<RingSource> {
         let Ok(StoreUrl::Memcached(entries)) = self.config().store.url.parse() else {
             return Vec::new();
         };

@@ -85,16 +85,17 @@ impl Session {
     /// Answers a command whose value was skipped for lack of memory.
     pub(super) async fn refuse_body(&mut self, command: &Command<'_>) {
         let key = match command {
-            Command::Store(store) if store.verb == StoreVerb::Set => Some(store.key.bytes()),
-            Command::MetaSet(set) if set.verb == StoreVerb::Set => Some(set.meta.key.bytes()),
+            Command::Store(store) if store.verb == StoreVerb::Set => Some(store.key.into()),
+            Command::MetaSet(set) if set.verb == StoreVerb::Set => Some(set.meta.key.clone()),
             _ => None,
         };
         // As in memcached, the old value is removed, because it is outdated.
-        if let Some(key) = key {
-            self.unlink(key).await;
-        }
+        let failure = match key {
+            Some(key) => self.unlink(key).await.err().unwrap_or(Failure::OutOfMemory),
+            None => Failure::OutOfMemory,
+        };
         self.command = FailedCommand::from(command);
-        self.fail(Failure::OutOfMemory, false);
+        self.fail(failure, false);
     }
 
     /// Returns the bytes that an answer with a value's logical form must take from the budget. `None` for small

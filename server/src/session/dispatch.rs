@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use device::Buffer;
 use protocol::command::{AdminVerb, Command, Store};
-use protocol::{Parse, Refusal, refusal};
+use protocol::{MetaKey, Parse, Refusal, refusal};
 
 use super::connection::{BEGINNING_BYTES, INPUT_BYTES};
 use super::pipeline::{Issued, Load, Pending};
@@ -273,11 +273,17 @@ impl Session {
         if refusal.reply == refusal::TOO_LARGE {
             self.context.counters.commands.store_too_large.up();
         }
+        let mut kept = None;
         if let Some(key) = &refusal.unlink {
             self.note_too_large(key);
-            self.unlink(key).await;
+            if let Ok(key) = MetaKey::new(key) {
+                kept = self.unlink(key).await.err();
+            }
         }
-        if !refusal.silent {
+        if let Some(failure) = kept {
+            self.command = FailedCommand::Set;
+            self.fail(failure, refusal.silent);
+        } else if !refusal.silent {
             self.count_refusal(FailedCommand::Other);
             self.out.text().extend_from_slice(refusal.reply);
         }

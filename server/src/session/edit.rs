@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use units::limits::{EXPTIME_RELATIVE_MAX_S, ITEM_OVERHEAD_BYTES};
 
 use super::Session;
-use crate::backend::{Count, Failure, Outcome, Seen, Version, Written};
+use crate::backend::{Count, Failure, Outcome, OverBudget, Seen, Version, Written};
 use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::upstream::Traffic;
 use crate::values::{Body, Logical, Reading};
@@ -221,17 +221,33 @@ impl Session {
         })
     }
 
+    /// Repeats a peek that failed for lack of memory, with a permit.
+    #[cold]
+    async fn peek_again(
+        &mut self,
+        key: &MetaKey<'_>,
+        wanted: &OverBudget,
+    ) -> Outcome<Option<Version>> {
+        let permit = self.charge_replies(wanted).await?.pop();
+        let again = self.context.backend.peek(key, Traffic::Bulk, permit).await?;
+        let won = wanted.right().is_some();
+        Ok(again.map(|version| Version { won: version.won || won, ..version }))
+    }
+
     /// Reads the item with a permit for twice its logical value and `more_bytes`, if it is readable.
     async fn old_value(&mut self, key: &MetaKey<'_>, more_bytes: usize) -> Outcome<Option<Old>> {
         let long_bytes = self.context.long_bytes([key.bytes()]);
         let traffic = self.traffic_alone(1, more_bytes + long_bytes);
         let peeked = match self.context.backend.peek(key, traffic, None).await {
-            Err(Failure::OverBudget(wanted)) => {
-                let permit = self.charge_replies(&wanted).await?.pop();
-                let won = wanted.returned.is_some_and(|returned| returned.won);
-                let again = self.context.backend.peek(key, Traffic::Bulk, permit).await?;
-                again.map(|version| Version { won: version.won || won, ..version })
-            }
+            Err(Failure::OverBudget(wanted)) => match self.peek_again(key, &wanted).await {
+                Ok(again) => again,
+                Err(failure) => {
+                    if let Some(cas) = wanted.right() {
+                        self.context.backend.release_win(key, cas, true).await;
+                    }
+                    return Err(failure);
+                }
+            },
             peeked => peeked?,
         };
         let Some(version) = peeked else { return Ok(None) };

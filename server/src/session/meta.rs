@@ -15,11 +15,17 @@ use super::text::count_cas;
 use super::watch::StoredBy;
 use super::{Session, edit};
 use crate::backend::{
-    self, Count, Failure, Issue, MetaDebug, MetaItem, Outcome, OverBudget, Written,
+    self, Count, Failure, Issue, MetaDebug, MetaItem, Outcome, OverBudget, PlainGet, Written,
 };
 use crate::budget::Permit;
 use crate::upstream::Traffic;
 use crate::values::{Body, Logical, Reading};
+
+/// The read of an item in flight: that of a meta get, or one that does not take the right to refill a stale item.
+pub(super) enum ItemIssue {
+    Meta(Issue<Option<MetaItem>>),
+    Plain(PlainGet),
+}
 
 impl Session {
     pub(super) fn issue_meta_get<'a>(&self, meta: Meta<'a>, traffic: Traffic) -> Issued<'a> {
@@ -43,12 +49,20 @@ impl Session {
     async fn meta_item_again(
         &mut self,
         meta: &Meta<'_>,
+        is_plain: bool,
         over_budget: OverBudget,
     ) -> Outcome<Option<MetaItem>> {
         let bytes = over_budget.wanted.iter().sum::<u64>();
         let permit = self.charge_replies(&over_budget).await?.pop();
         let traffic = self.traffic_alone(1, bytes as usize);
-        let item = self.ask_meta_get(meta, traffic, permit).meta_item().await?;
+        let item = match is_plain {
+            true => {
+                let with_value = meta.flags.wants_value();
+                let backend = &self.context.backend;
+                backend.plain_meta_get(meta, with_value, traffic, permit).item().await?
+            }
+            false => self.ask_meta_get(meta, traffic, permit).meta_item().await?,
+        };
         Ok(item.map(|MetaItem { facts, value, hot, version }| {
             let returned = over_budget.returned.as_ref();
             let facts = match returned {
@@ -62,7 +76,7 @@ impl Session {
     pub(super) async fn reply_meta_get(&mut self, meta: &Meta<'_>, issue: Issue<Option<MetaItem>>) {
         self.context.counters.commands.cmd_meta.up();
         let touched = meta.flags.exptime_s.is_some();
-        match self.logical_item(meta, issue).await {
+        match self.logical_item(meta, ItemIssue::Meta(issue)).await {
             Err(failure) => self.fail(failure, false),
             Ok(None) => {
                 self.note_answer(meta.key.bytes(), None);
@@ -85,11 +99,15 @@ impl Session {
     pub(super) async fn logical_item(
         &mut self,
         meta: &Meta<'_>,
-        issue: Issue<Option<MetaItem>>,
+        issue: ItemIssue,
     ) -> Outcome<Option<(ItemFacts, Bytes)>> {
-        let item = match issue.meta_item().await {
+        let (read, is_plain) = match issue {
+            ItemIssue::Meta(issue) => (issue.meta_item().await, false),
+            ItemIssue::Plain(plain) => (plain.item().await, true),
+        };
+        let item = match read {
             Err(Failure::OverBudget(over_budget)) => {
-                self.meta_item_again(meta, over_budget).await?
+                self.meta_item_again(meta, is_plain, over_budget).await?
             }
             item => item?,
         };

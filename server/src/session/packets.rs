@@ -19,12 +19,13 @@ use super::dispatch::{Step, Wire};
 use super::edit::Extend;
 use super::guard_packets::Traits;
 use super::info::VERSION;
+use super::meta::ItemIssue;
 use super::order::Effect;
 use super::pipeline::{Issued, Load, Pending};
 use super::text::{Replied, ValueForm, count_cas};
 use super::watch::StoredBy;
 use super::{Session, edit};
-use crate::backend::{Count, Failure, GetIssue, Issue, MetaItem, Outcome, Written};
+use crate::backend::{Count, Failure, GetIssue, Issue, Outcome, PlainGet, Written};
 use crate::counters::CommandKind;
 use crate::errors::FailedCommand;
 use crate::upstream::Traffic;
@@ -97,7 +98,7 @@ pub(super) enum PacketIssue<'a> {
     Item {
         meta: Meta<'a>,
         with_key: bool,
-        issue: Issue<Option<MetaItem>>,
+        issue: PlainGet,
     },
     Store {
         stored: StoredBy<'a>,
@@ -115,7 +116,7 @@ impl PacketIssue<'_> {
     pub(super) const fn is_ready(&self) -> bool {
         match self {
             PacketIssue::Get { issue, .. } => matches!(issue, GetIssue::Local(_)),
-            PacketIssue::Item { issue, .. } => matches!(issue, Issue::Ready(_)),
+            PacketIssue::Item { issue, .. } => matches!(issue, PlainGet::Ready(_)),
             PacketIssue::Store { issue, .. } => matches!(issue, Issue::Ready(_)),
             PacketIssue::Delete { issue, .. } => matches!(issue, Issue::Ready(_)),
         }
@@ -189,32 +190,37 @@ impl Session {
             Status::BadMagic => self.note_bad_magic(),
             _ => {}
         }
+        let mut kept = None;
         if let Some(key) = refusal.unlink {
             self.note_too_large(key);
-            self.unlink_packet(key).await;
+            kept = self.unlink(MetaKey::from_packet(key)).await.err();
         }
-        self.count_refusal(FailedCommand::Other);
-        reply::refused(self.out.text(), refusal.head, refusal.status);
+        match kept {
+            None => {
+                self.count_refusal(FailedCommand::Other);
+                reply::refused(self.out.text(), refusal.head, refusal.status);
+            }
+            Some(failure) => {
+                self.command = FailedCommand::Set;
+                self.fail_packet(refusal.head, &failure);
+            }
+        }
         self.closing |= refusal.close;
         self.skip(&input[consumed..], consumed, refusal.swallow_bytes).await
     }
 
     /// Answers a packet whose value was skipped for lack of memory.
     async fn refuse_value(&mut self, packet: &Packet<'_>) {
+        let mut failure = Failure::OutOfMemory;
         // As in memcached, the old value is removed, because it is outdated.
         if let Command::Store(store) = &packet.command
             && matches!(store.verb, StoreVerb::Set | StoreVerb::Cas)
+            && let Err(kept) = self.unlink(MetaKey::from_packet(store.key)).await
         {
-            self.unlink_packet(store.key).await;
+            failure = kept;
         }
         self.command = Traits::new(&packet.command).failed;
-        self.fail_packet(packet.head, &Failure::OutOfMemory);
-    }
-
-    async fn unlink_packet(&self, key: &[u8]) {
-        let meta = Meta { key: MetaKey::from_packet(key), flags: MetaFlags::default() };
-        let removed = self.context.backend.meta_delete(&meta, Traffic::Interactive);
-        let _ = removed.meta_outcome().await;
+        self.fail_packet(packet.head, &failure);
     }
 
     async fn serve_packet<'a>(&mut self, packet: Packet<'a>, pending: &mut VecDeque<Pending<'a>>) {
@@ -277,7 +283,7 @@ impl Session {
         flags.exptime_s = exptime_s;
         let meta = Meta { key: MetaKey::from_packet(key), flags };
         let with_value = meta.flags.wants_value();
-        let issue = self.context.backend.plain_meta_get(&meta, with_value, traffic);
+        let issue = self.context.backend.plain_meta_get(&meta, with_value, traffic, None);
         PacketIssue::Item { meta, with_key, issue }
     }
 
@@ -446,11 +452,11 @@ impl Session {
         head: Head,
         meta: &Meta<'_>,
         with_key: bool,
-        issue: Issue<Option<MetaItem>>,
+        issue: PlainGet,
     ) {
         let key = meta.key.bytes();
         let touched = meta.flags.exptime_s.is_some();
-        let item = match self.logical_item(meta, issue).await {
+        let item = match self.logical_item(meta, ItemIssue::Plain(issue)).await {
             Err(failure) => return self.fail_packet(head, &failure),
             Ok(item) => item,
         };
@@ -462,8 +468,6 @@ impl Session {
         let Some((facts, value)) = item else {
             return reply::miss(self.out.text(), head, key_of_reply);
         };
-        // A plain get or touch does not take the right to refill a stale item.
-        self.context.backend.release_win(&meta.key, facts.cas, facts.won).await;
         let hit = Hit {
             key: key_of_reply,
             client_flags: facts.client_flags,

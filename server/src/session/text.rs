@@ -99,11 +99,16 @@ impl Session {
         }
     }
 
-    pub(super) async fn unlink(&self, key: &[u8]) {
-        if let Ok(key) = MetaKey::new(key) {
-            let meta = Meta { key, flags: MetaFlags::default() };
-            let _ =
-                self.context.backend.meta_delete(&meta, Traffic::Interactive).meta_outcome().await;
+    /// Removes an item whose new value was refused, because its old value is outdated. If the store does not remove it,
+    /// the client gets that failure and not the refusal, which would say that the old value is gone.
+    pub(super) async fn unlink(&self, key: MetaKey<'_>) -> Outcome<()> {
+        let backend = &self.context.backend;
+        match Key::new(key.bytes()) {
+            Ok(key) => backend.delete(key, Traffic::Interactive).was_there().await.map(drop),
+            Err(_) => {
+                let meta = Meta { key, flags: MetaFlags::default() };
+                backend.meta_delete(&meta, Traffic::Interactive).meta_outcome().await.map(drop)
+            }
         }
     }
 

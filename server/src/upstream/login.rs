@@ -8,12 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Login, LoginFile};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::Nanos;
 
 use super::packets;
 use crate::config::LoginScheme;
-use crate::stream::Stream;
+
+/// A new connection to a server, of any kind.
+pub(crate) trait Conversation: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + ?Sized> Conversation for S {}
 
 /// How this process logs in to the servers of its store.
 #[derive(Clone, Debug)]
@@ -86,7 +90,7 @@ impl LoginState {
 /// # Errors
 /// Returns [`LoginRefused`] if the server refuses it, or the error of the connection.
 pub(super) async fn log_in(
-    stream: &mut Stream,
+    stream: &mut (impl Conversation + ?Sized),
     login: &Login,
     scheme: LoginScheme,
 ) -> io::Result<()> {
@@ -97,7 +101,10 @@ pub(super) async fn log_in(
 }
 
 /// Logs in as memcached's `-Y` wants it: with a set whose value is user and password.
-async fn log_in_as_text(stream: &mut Stream, login: &Login) -> io::Result<()> {
+async fn log_in_as_text(
+    stream: &mut (impl Conversation + ?Sized),
+    login: &Login,
+) -> io::Result<()> {
     // A server without logins would store the password as an item, so it is first asked something harmless.
     let answer = ask(stream, b"mn\r\n").await?;
     match &answer[..] {
@@ -116,7 +123,7 @@ async fn log_in_as_text(stream: &mut Stream, login: &Login) -> io::Result<()> {
 }
 
 /// Sends a command whose answer is one line, and returns that line without its end.
-async fn ask(stream: &mut Stream, command: &[u8]) -> io::Result<Vec<u8>> {
+async fn ask(stream: &mut (impl Conversation + ?Sized), command: &[u8]) -> io::Result<Vec<u8>> {
     stream.write_all(command).await?;
     stream.flush().await?;
     let mut line = Vec::new();
@@ -129,18 +136,12 @@ async fn ask(stream: &mut Stream, command: &[u8]) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-async fn log_in_with_sasl(stream: &mut Stream, login: &Login) -> io::Result<()> {
+async fn log_in_with_sasl(
+    stream: &mut (impl Conversation + ?Sized),
+    login: &Login,
+) -> io::Result<()> {
     let message = packets::plain(login.user(), login.password());
-    stream.write_all(&message).await?;
-    stream.flush().await?;
-    let mut header = [0; packets::HEADER_BYTES];
-    stream.read_exact(&mut header).await?;
-    let answer = packets::Header::parse(&header)?;
-    if answer.body_bytes > LINE_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "no answer to the login"));
-    }
-    let mut text = vec![0; answer.body_bytes];
-    stream.read_exact(&mut text).await?;
+    let (answer, text) = exchange(stream, &message, LINE_BYTES_MAX).await?;
     match answer.status {
         0 => Ok(()),
         packets::UNKNOWN_COMMAND => Err(LoginRefused::new(login, "it has no SASL").into_io()),
@@ -151,13 +152,66 @@ async fn log_in_with_sasl(stream: &mut Stream, login: &Login) -> io::Result<()> 
     }
 }
 
+/// Sends a packet, and returns the header and the body of its answer.
+async fn exchange(
+    stream: &mut (impl Conversation + ?Sized),
+    packet: &[u8],
+    body_bytes_max: usize,
+) -> io::Result<(packets::Header, Vec<u8>)> {
+    stream.write_all(packet).await?;
+    stream.flush().await?;
+    let mut header = [0; packets::HEADER_BYTES];
+    stream.read_exact(&mut header).await?;
+    let header = packets::Header::parse(&header)?;
+    if header.body_bytes > body_bytes_max {
+        let problem = format!("an answer of {} bytes; at most {body_bytes_max}", header.body_bytes);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    let mut body = vec![0; header.body_bytes];
+    stream.read_exact(&mut body).await?;
+    Ok((header, body))
+}
+
+impl StoreLogin {
+    /// Logs in on a new connection to an endpoint that is no store, unless it asks for no login.
+    ///
+    /// # Errors
+    /// Returns why the endpoint refuses the login, or the error of the connection.
+    pub(crate) async fn log_in(&self, stream: &mut (impl Conversation + ?Sized)) -> io::Result<()> {
+        log_in(stream, &self.file.current(), self.scheme).await
+    }
+}
+
+/// Asks a server that speaks the binary protocol for the value of a key, with any command that returns one. Returns
+/// `None` if the server does not know the command or the key.
+///
+/// # Errors
+/// Returns the server's refusal, or the error of the connection.
+pub(crate) async fn value_of_packet(
+    stream: &mut (impl Conversation + ?Sized),
+    (opcode, key): (u8, &[u8]),
+    bytes_max: usize,
+) -> io::Result<Option<Vec<u8>>> {
+    let packet = packets::keyed(opcode, key);
+    let (header, mut body) = exchange(stream, &packet, bytes_max).await?;
+    match header.status {
+        // Header::parse has compared these lengths with that of the body.
+        0 => Ok(Some(body.split_off(header.extras_bytes + header.key_bytes))),
+        packets::UNKNOWN_COMMAND | packets::NOT_FOUND => Ok(None),
+        status => {
+            let text = body[..body.len().min(SHOWN_BYTES_MAX)].escape_ascii();
+            Err(io::Error::other(format!("it answers with status {status:#x}: {text}")))
+        }
+    }
+}
+
 /// Returns whether an error line of a server means that the connection has to log in first.
-pub(super) fn is_wanted_by(line: &[u8]) -> bool {
+pub(crate) fn is_wanted_by(line: &[u8]) -> bool {
     line == UNAUTHENTICATED || line == b"CLIENT_ERROR authentication failure"
 }
 
 /// Returns why a server is not used that asks for a login, depending on whether there is one.
-pub(super) const fn wanted(has_login: bool) -> &'static str {
+pub(crate) const fn wanted(has_login: bool) -> &'static str {
     match has_login {
         false => "it asks for a user and a password: give store.login_file",
         true => "it asks for a user and a password, although store.login_file is set",

@@ -30,7 +30,7 @@ use units::{ByteCount, Clock, Nanos};
 
 pub(crate) use answer::{Answer, ErrorLine, LinkError, LinkFault, Returned, Value};
 pub(crate) use interactive::InteractiveLoad;
-pub(crate) use login::StoreLogin;
+pub(crate) use login::{Conversation, StoreLogin, is_wanted_by, value_of_packet, wanted};
 
 use crate::budget::{Budget, Permit};
 use crate::counters::Counters;

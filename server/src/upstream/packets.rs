@@ -19,8 +19,8 @@ use crate::reply_buffer::ReplyBuffer;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     opcode: u8,
-    key_bytes: usize,
-    extras_bytes: usize,
+    pub(super) key_bytes: usize,
+    pub(super) extras_bytes: usize,
     pub(super) status: u16,
     /// The bytes that follow: extras, key and value.
     pub(super) body_bytes: usize,
@@ -61,6 +61,13 @@ pub(super) fn plain(user: &str, password: &str) -> Vec<u8> {
     let mut packet = Vec::new();
     request(&mut packet, SASL_AUTH, &[], b"PLAIN", message.len(), 0, 0);
     packet.extend_from_slice(&message);
+    packet
+}
+
+/// Returns the packet of a request that has only a key.
+pub(super) fn keyed(opcode: u8, key: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    request(&mut packet, opcode, &[], key, 0, 0, 0);
     packet
 }
 
@@ -531,7 +538,7 @@ const GAT: u8 = 0x1d;
 const SASL_AUTH: u8 = 0x21;
 const GATKQ: u8 = 0x24;
 
-const NOT_FOUND: u16 = 0x01;
+pub(super) const NOT_FOUND: u16 = 0x01;
 const EXISTS: u16 = 0x02;
 const TOO_LARGE: u16 = 0x03;
 const NOT_STORED: u16 = 0x05;

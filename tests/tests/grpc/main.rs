@@ -5,6 +5,7 @@ mod cache;
 mod flood;
 mod hostile;
 mod life;
+mod rights;
 mod wire;
 
 use std::net::SocketAddr;

@@ -1,6 +1,7 @@
 //! TLS of all listeners and of the connections to stores and services, against the built binary: the same bytes as
 //! without TLS, who is refused, certificates that change under load, and what floods do to others.
 
+mod expiry;
 mod services;
 #[path = "../tunnel/mod.rs"]
 mod tunnel;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use expiry::OF_LISTENERS;
 use harness::poll_for;
 use rebate_tests::{Server, TIMEOUT};
 use world::{Line, World, metric, openssl_is_here};
@@ -135,7 +137,7 @@ fn certificates_change_under_load_without_an_error() {
         })
     };
     let clients = [load(true), load(false)];
-    let expiry = "rebate_tls_certificate_expiry_timestamp_seconds";
+    let expiry = OF_LISTENERS;
     let before = metric(&server, expiry);
     // By watching the files: the certificate alone first, which does not belong to the key.
     let (certificate, key) = world.signed("server", 2101);
@@ -173,7 +175,7 @@ fn a_wrong_file_for_other_servers_does_not_hold_up_the_listeners() {
     };
     let before = (reloads("listeners", "success"), reloads("upstream", "success"));
     std::fs::write(&trusted, "no certificate").expect("written");
-    let expiry = "rebate_tls_certificate_expiry_timestamp_seconds";
+    let expiry = OF_LISTENERS;
     let expires = metric(&server, expiry);
     let (certificate, key) = world.signed("server", 2101);
     std::fs::write(world.path("server.pem"), certificate).expect("written");
@@ -216,7 +218,7 @@ fn many_rotations_under_load_cause_no_error() {
     };
     let clients = [load(true), load(true), load(false), load(false)];
     let mut operator = Line::open(&client, secured).expect("a session");
-    let expiry = "rebate_tls_certificate_expiry_timestamp_seconds";
+    let expiry = OF_LISTENERS;
     let mut last = metric(&server, expiry);
     for rotation in 0..rotations() {
         let year = 2101 + rotation as i32;
