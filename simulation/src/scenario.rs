@@ -365,7 +365,10 @@ impl Scenario {
     /// Returns the most wrong results that a frontend may get before it stops to use its accelerator: what opens the
     /// breaker, what is in the accelerator then, and what probes bring back.
     pub fn wrong_results_max(&self, frontend: usize) -> u64 {
-        let lies = |fault: &&Fault| matches!(fault.kind, FaultKind::Accelerator(at, Trouble::Lies, _) if at == frontend);
+        let lies = |fault: &&Fault| match fault.kind {
+            FaultKind::Accelerator(at, Trouble::Lies, _) => at == frontend,
+            _ => false,
+        };
         let times = self.faults.iter().filter(lies).count() as u64;
         times * (WRONG_RESULTS_MAX + 8 * self.deployment.workers as u64)
     }

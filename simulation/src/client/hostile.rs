@@ -183,26 +183,7 @@ async fn act(
             }
         }
         Hostile::Crowd | Hostile::SlowWriters | Hostile::NeverReaders => {}
-        Hostile::Greedy => {
-            let mut get = b"get".to_vec();
-            for key in 0..GREEDY_KEYS {
-                let mut value = vec![0; GREEDY_BYTES];
-                random.fill(&mut value);
-                let line = format!("set hostile:greedy{key} 0 0 {GREEDY_BYTES}\r\n");
-                connection.write_all(line.as_bytes()).await?;
-                connection.write_all(&value).await?;
-                connection.write_all(b"\r\n").await?;
-                get.extend_from_slice(format!(" hostile:greedy{key}").as_bytes());
-            }
-            get.extend_from_slice(b"\r\n");
-            let gets = get.repeat(GREEDY_GETS);
-            let write = connection.write_all(&gets);
-            let read = async {
-                while connection.read(&mut space).await? > 0 {}
-                Ok::<(), io::Error>(())
-            };
-            tokio::try_join!(write, read)?;
-        }
+        Hostile::Greedy => be_greedy(connection, random, &mut space).await?,
         Hostile::TooLong => {
             let key = "k".repeat(1 + random.below(5_000) as usize);
             connection.write_all(format!("get {key}\r\n").as_bytes()).await?;
@@ -218,6 +199,29 @@ async fn act(
             connection.write_all(&commands[..bytes]).await?;
         }
     }
+    Ok(())
+}
+
+/// Stores large values, asks for all of them again and again, and reads the answers.
+async fn be_greedy(connection: &Endpoint, random: &mut Prng, space: &mut [u8]) -> io::Result<()> {
+    let mut get = b"get".to_vec();
+    for key in 0..GREEDY_KEYS {
+        let mut value = vec![0; GREEDY_BYTES];
+        random.fill(&mut value);
+        let line = format!("set hostile:greedy{key} 0 0 {GREEDY_BYTES}\r\n");
+        connection.write_all(line.as_bytes()).await?;
+        connection.write_all(&value).await?;
+        connection.write_all(b"\r\n").await?;
+        get.extend_from_slice(format!(" hostile:greedy{key}").as_bytes());
+    }
+    get.extend_from_slice(b"\r\n");
+    let gets = get.repeat(GREEDY_GETS);
+    let write = connection.write_all(&gets);
+    let read = async {
+        while connection.read(space).await? > 0 {}
+        Ok(())
+    };
+    tokio::try_join!(write, read)?;
     Ok(())
 }
 

@@ -50,7 +50,7 @@ fn judge_memory(world: &World, index: usize, server: &SimulatedServer) {
         let most = max + ITEM_BYTES_MAX + connections * CONNECTION_BYTES;
         if pool > most {
             world.problem(format!(
-                "worker {worker} of frontend {index} has buffers of {pool} B, and the limit is {most}"
+                "worker {worker} of frontend {index} has buffers of {pool} B; the limit is {most}"
             ));
         }
     }
