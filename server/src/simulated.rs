@@ -158,8 +158,8 @@ impl SimulatedServer {
         }
     }
 
-    /// Stops accepting, lets the sessions finish the requests that they have begun, and ends the workers, as the drain of
-    /// a real server does. After `limit`, it closes the remaining connections.
+    /// Stops accepting, lets the sessions finish the requests that they have begun, and ends the workers, as the drain
+    /// of a real server does. After `limit`, it closes the remaining connections.
     pub async fn drain(&mut self, limit: Duration) {
         self.admin.readiness().begin_drain();
         self.plan.liveness.begin_end();

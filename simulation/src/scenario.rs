@@ -103,8 +103,8 @@ pub enum FaultKind {
     Cut(Link, u64, bool),
     /// A server is killed, and starts again after a time (ms).
     Kill(Server, u64),
-    /// A frontend drains, saves its items if it keeps them, ends, and starts again after a time (ms). Meanwhile something
-    /// may happen to the file.
+    /// A frontend drains, saves its items if it keeps them, ends, and starts again after a time (ms). Meanwhile
+    /// something may happen to the file.
     Restart(usize, u64, FileDamage),
     /// A server's host loses its power, and starts again after a time (ms).
     PowerLoss(Server, u64),

@@ -1,5 +1,5 @@
-//! The files of a run: the keys of sealed values, which all frontends read, and the items of an embedded store. They are
-//! real files in the folder for temporary files.
+//! The files of a run: the keys of sealed values, which all frontends read, and the items of an embedded store. They
+//! are real files in the folder for temporary files.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
