@@ -175,6 +175,7 @@ pub(crate) fn make_plan<L>(
         value_keys: value_keys.map(Arc::new),
         long_keys: Arc::default(),
         budgets: RwLock::default(),
+        pools: RwLock::default(),
         liveness: Arc::new(Liveness::new(threads)),
         control: Arc::default(),
         config,
@@ -194,6 +195,35 @@ pub(crate) fn apply(config: Config, plan: &Plan, workers: &[Worker], admin: &Adm
     }
     plan.members.reload(&config);
     admin.reloaded(config);
+}
+
+/// Marks the items in the file of an embedded store as used, because they are about to change.
+pub(crate) fn take_over_file(file: Option<&StoreFile>) -> Result<(), StartError> {
+    let problem = |error| format!("store.file: cannot mark the items as used: {error}");
+    let taken = file.map_or(Ok(()), StoreFile::take_over);
+    taken.map_err(|error| StartError::Config(problem(error)))
+}
+
+/// Saves the items of an embedded store to their file, after the workers were told to end.
+pub(crate) fn save_items(plan: &Plan, admin: &Admin, file: StoreFile, have_ended: bool) {
+    let Some(store) = &plan.embedded else { return };
+    // A worker that failed may have left an item half changed, and one that hangs may still change some.
+    if let Some(what) = plan.liveness.failure() {
+        return restart::give_up(&file, &what);
+    }
+    if !have_ended {
+        return restart::give_up(&file, "a worker did not end");
+    }
+    let config = admin.current_config();
+    let limit = Duration::from_millis(config.store.save_timeout_ms);
+    let (store, time) = (Arc::clone(store), &plan.time);
+    // Dictionaries have parts of values. Where values are sealed, the store has the dictionaries too, and sealed.
+    let none = Dictionaries::new(Vec::new(), ByteCount(0));
+    let dictionaries = match convert::rules(&config).seals {
+        true => &none,
+        false => &*plan.dictionaries,
+    };
+    restart::save(file, store, dictionaries, &config.store, time, limit);
 }
 
 /// Starts the workers and the control thread.
@@ -399,27 +429,9 @@ impl ServerHandle {
     /// Ends the workers and saves the items, if there is a file for them.
     fn save_items(&mut self) {
         let have_ended = self.end_workers();
-        let (Some(file), Some(store)) = (self.store_file.take(), &self.plan.embedded) else {
-            return;
-        };
-        // A worker that failed may have left an item half changed, and one that hangs may still change some.
-        if let Some(what) = self.failure() {
-            return restart::give_up(&file, &what);
+        if let Some(file) = self.store_file.take() {
+            save_items(&self.plan, &self.admin, file, have_ended);
         }
-        if !have_ended {
-            return restart::give_up(&file, "a worker did not end");
-        }
-        let config = self.admin.current_config();
-        let limit = Duration::from_millis(config.store.save_timeout_ms);
-        let plan = &self.plan;
-        let (store, time) = (Arc::clone(store), &plan.time);
-        // Dictionaries have parts of values. Where values are sealed, the store has the dictionaries too, and sealed.
-        let none = Dictionaries::new(Vec::new(), ByteCount(0));
-        let dictionaries = match convert::rules(&config).seals {
-            true => &none,
-            false => &*plan.dictionaries,
-        };
-        restart::save(file, store, dictionaries, &config.store, time, limit);
     }
 
     /// Ends the workers. Returns whether all of them have ended as they should.
@@ -451,11 +463,7 @@ impl ServerHandle {
         plan.members.set_workers(&workers);
         listeners.enter(&plan.connection_table);
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
-        if let Some(file) = &store_file {
-            file.take_over().map_err(|error| {
-                StartError::Config(format!("store.file: cannot mark the items as used: {error}"))
-            })?;
-        }
+        take_over_file(store_file.as_ref())?;
         let control = Control::start(listeners, dispatcher, Arc::clone(&admin), Arc::clone(&plan))?;
         let is_frontend = Services::from_roles(&plan.config.server.roles).frontend;
         let trainer =

@@ -10,16 +10,19 @@ use std::os::fd::RawFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::ReadBuf;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use units::Clock;
 
 use crate::accept::Dispatcher;
 use crate::admin::Admin;
 use crate::background::watch_members_here;
 use crate::config::Config;
-use crate::server::{Devices, Platform, StartError, apply, make_plan};
+use crate::restart::StoreFile;
+use crate::server::{Devices, Platform, StartError, apply, make_plan, save_items, take_over_file};
 use crate::supervise::keep;
 use crate::worker::{Accepted, ListenerProtocol, Plan, Worker, WorkerMessage};
 
@@ -100,6 +103,7 @@ pub struct SimulatedServer {
     acceptors: JoinSet<()>,
     /// The other tasks of the control thread.
     _control: JoinSet<()>,
+    store_file: Option<StoreFile>,
 }
 
 impl SimulatedServer {
@@ -125,7 +129,8 @@ impl SimulatedServer {
             config.server.listen.iter().map(listen).collect::<Result<Vec<_>, _>>()
         };
         let platform = Platform::default();
-        let (plan, _, listeners) = make_plan(platform, config, devices, Some(environment), listen)?;
+        let (plan, store_file, listeners) =
+            make_plan(platform, config, devices, Some(environment), listen)?;
         let start = |index| Worker::start_here(Arc::clone(&plan), index);
         let workers: Vec<Worker> = (0..plan.counters.len()).map(start).collect::<Result<_, _>>()?;
         let workers: Arc<[Worker]> = workers.into();
@@ -136,8 +141,9 @@ impl SimulatedServer {
         for listener in listeners {
             acceptors.spawn_local(accept(listener, dispatcher.clone()));
         }
+        take_over_file(store_file.as_ref())?;
         let control = start_control(&plan, &admin, &workers);
-        Ok(Self { plan, workers, admin, acceptors, _control: control })
+        Ok(Self { plan, workers, admin, acceptors, _control: control, store_file })
     }
 
     /// Applies the hot keys of `config`, as a reload of a real server does.
@@ -145,13 +151,45 @@ impl SimulatedServer {
         apply(config, &self.plan, &self.workers, &self.admin);
     }
 
-    /// Stops accepting, and lets the sessions finish the requests that they have begun.
-    pub fn begin_drain(&mut self) {
+    /// Reads the file with the keys of sealed values again, if there is one. A file with a mistake changes nothing.
+    pub fn reload_value_keys(&self) {
+        if let Some(keys) = &self.plan.value_keys {
+            keys.reload(&self.plan.control);
+        }
+    }
+
+    /// Stops accepting, lets the sessions finish the requests that they have begun, and ends the workers, as the drain
+    /// of a real server does. After `limit`, it closes the remaining connections.
+    pub async fn drain(&mut self, limit: Duration) {
         self.admin.readiness().begin_drain();
         self.plan.liveness.begin_end();
         self.acceptors.abort_all();
+        self.send_to_all(|| WorkerMessage::Drain);
+        let deadline = Instant::now() + limit;
+        while self.plan.connections.open() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+        self.send_to_all(|| WorkerMessage::Cut);
+        let deadline = Instant::now() + JOIN_LIMIT;
+        while !self.have_workers_ended() && Instant::now() < deadline {
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    }
+
+    /// Saves the items to `store.file`, if there is one, as a real server does after its drain.
+    pub fn save_items(mut self) {
+        if let Some(file) = self.store_file.take() {
+            save_items(&self.plan, &self.admin, file, self.have_workers_ended());
+        }
+    }
+
+    fn have_workers_ended(&self) -> bool {
+        self.workers.iter().all(Worker::has_ended)
+    }
+
+    fn send_to_all(&self, message: impl Fn() -> WorkerMessage) {
         for worker in self.workers.iter() {
-            worker.send(WorkerMessage::Drain);
+            worker.send(message());
         }
     }
 
@@ -181,6 +219,11 @@ impl SimulatedServer {
     /// Returns, for each worker, the bytes of values in flight that are charged to its budget, and their limit.
     pub fn budgets(&self) -> Vec<(u64, u64)> {
         self.plan.budgets.read().iter().map(|budget| (budget.held(), budget.max())).collect()
+    }
+
+    /// Returns the bytes of all buffers that each worker has taken from its pool.
+    pub fn pool_bytes(&self) -> Vec<u64> {
+        self.plan.pools.read().iter().map(|pool| pool.outstanding().0).collect()
     }
 
     /// Returns the memory of the embedded store's items and its limit (bytes), if there is such a store.
@@ -249,3 +292,8 @@ pub(crate) fn poll_write(
         }
     }
 }
+
+/// The interval at which a drain checks whether the last connection has ended.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
+/// The time that workers have to end after a drain.
+const JOIN_LIMIT: Duration = Duration::from_secs(2);

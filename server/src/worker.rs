@@ -106,6 +106,8 @@ pub(crate) struct Plan {
     pub(crate) memory: MemoryParts,
     /// The workers' budgets for values in flight.
     pub(crate) budgets: RwLock<Vec<Budget>>,
+    /// The workers' pools, of which the budgets limit the buffers for values.
+    pub(crate) pools: RwLock<Vec<Pool>>,
     pub(crate) liveness: Arc<Liveness>,
     /// The counters of failures on the control thread.
     pub(crate) control: Arc<Control>,
@@ -219,6 +221,11 @@ impl Worker {
     /// Sends the worker a message. Returns false if the worker has ended.
     pub(crate) fn send(&self, message: WorkerMessage) -> bool {
         self.messages.send(message).is_ok()
+    }
+
+    /// Returns whether the worker has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.messages.is_closed()
     }
 
     /// Waits until the thread has ended, at most until `deadline`. It ends after [`WorkerMessage::Cut`], or
@@ -402,6 +409,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let turns = start_turns(&counters);
     let budget = Budget::new(config.runtime.inflight_bytes_max.0);
     plan.budgets.write().push(budget.clone());
+    plan.pools.write().push(pool.clone());
     let interactive_load = Rc::<InteractiveLoad>::default();
     let backend = backend(plan, index, &pool, &budget, &counters, &interactive_load);
     let values = values(plan, &runtime, &pool, &backend, &counters);

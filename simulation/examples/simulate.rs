@@ -24,6 +24,9 @@ struct Options {
     /// The faults of the run that are kept, by their numbers. Without it, all are.
     #[arg(long, value_delimiter = ',', requires = "seed")]
     faults: Option<Vec<usize>>,
+    /// Runs only seeds with a kind of deployment or fault whose name contains this, such as `Hostile(Greedy`.
+    #[arg(long, value_name = "KIND")]
+    with: Option<String>,
     /// Goes on after a seed that fails.
     #[arg(long)]
     keep_going: bool,
@@ -53,8 +56,11 @@ fn main() -> ExitCode {
     let begun = Instant::now();
     let (mut simulated, mut answered, mut sent, mut unfinished) = (Duration::ZERO, 0, 0, 0);
     let (mut done, mut failed) = (0, 0);
-    for seed in from..from + options.seeds {
-        let scenario = Scenario::draw(seed);
+    let is_meant = |scenario: &Scenario| {
+        let with = options.with.as_deref().unwrap_or_default();
+        scenario.kinds().iter().any(|kind| kind.contains(with))
+    };
+    for scenario in (from..from + options.seeds).map(Scenario::draw).filter(is_meant) {
         let outcome = run_alone(&scenario);
         done += 1;
         simulated += outcome.simulated;

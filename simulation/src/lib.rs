@@ -7,6 +7,7 @@
 //! seed -> scenario -> run -> servers, clients, faults on a network -> history, judges -> outcome -> shrink
 //! ```
 
+pub mod accelerator;
 pub mod client;
 pub mod history;
 pub mod memcached;

@@ -46,6 +46,16 @@ impl Process {
         polled
     }
 
+    /// Returns whether the tasks exist. It must not be called by one of them.
+    pub fn is_alive(&self) -> bool {
+        self.0.tasks.borrow().is_some()
+    }
+
+    /// Returns whether the tasks exist and are not stopped. It must not be called by one of them.
+    pub fn is_running(&self) -> bool {
+        !self.0.is_stopped.get() && self.is_alive()
+    }
+
     /// Stops all tasks until [`Self::resume`], as SIGSTOP does. Its connections stay open.
     pub fn stop(&self) {
         self.0.is_stopped.set(true);

@@ -1,6 +1,7 @@
 //! Runs a scenario: starts its servers and clients, does its faults, and judges what happened.
 
 mod faults;
+mod files;
 mod judges;
 mod servers;
 
@@ -108,7 +109,7 @@ async fn attend(
     }
     let mut faults = JoinSet::new();
     faults::begin(world, scenario, servers, &mut faults);
-    let watch = judges::watch_memory(Rc::clone(world), Rc::clone(servers));
+    let watch = judges::watch(Rc::clone(world), Rc::clone(servers));
     let watch = background.spawn_local(watch);
     let all = async { while clients.join_next().await.is_some() {} };
     if tokio::time::timeout(RUN_MAX, all).await.is_err() {

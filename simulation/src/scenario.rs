@@ -1,10 +1,12 @@
 //! What a seed stands for: a deployment, its clients and its faults.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use units::Prng;
 
+use crate::accelerator::Trouble;
 use crate::client::{Habits, Hostile, PATIENCE};
 use crate::history::Rules;
 use crate::network::{GIVEN_UP_AFTER, Weather};
@@ -39,6 +41,25 @@ pub struct Deployment {
     pub is_small: bool,
     /// The smallest value that is compressed (bytes).
     pub compress_bytes_min: u64,
+    /// The values in flight of each worker, see `runtime.inflight_bytes_max` (bytes).
+    pub inflight_bytes_max: u64,
+    /// The smallest value that is offloaded (bytes), if each frontend has an accelerator.
+    pub offload_bytes_min: Option<u64>,
+    /// What is done with values.
+    pub path: ValuePath,
+    /// True if the embedded store saves its items to a file when it ends in order.
+    pub keeps_items: bool,
+}
+
+/// What is done with values on their way to the store, see `values.path`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValuePath {
+    /// They are compressed.
+    Compress,
+    /// They are compressed and sealed.
+    Seal,
+    /// They are sealed as they came.
+    SealOnly,
 }
 
 /// What the keys of a lost server get, see `store.lost_keys`.
@@ -82,6 +103,9 @@ pub enum FaultKind {
     Cut(Link, u64, bool),
     /// A server is killed, and starts again after a time (ms).
     Kill(Server, u64),
+    /// A frontend drains, saves its items if it keeps them, ends, and starts again after a time (ms). Meanwhile
+    /// something may happen to the file.
+    Restart(usize, u64, FileDamage),
     /// A server's host loses its power, and starts again after a time (ms).
     PowerLoss(Server, u64),
     /// A server stops for a time (ms), and continues.
@@ -92,6 +116,30 @@ pub enum FaultKind {
     Reload(u64),
     /// A server is taken from the list for a time (ms).
     Unlist(usize, u64),
+    /// The accelerator of a frontend misbehaves for a time (ms).
+    Accelerator(usize, Trouble, u64),
+    /// The keys of sealed values are replaced: another key is added, and becomes the active one after a time (ms). The
+    /// file with them is damaged in between.
+    RotateKeys(u64),
+}
+
+/// What happens to the file with the items of a store while the store is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileDamage {
+    /// Nothing.
+    None,
+    /// Its end is cut off.
+    CutOff,
+    /// A bit is flipped.
+    FlippedBit,
+    /// It is removed.
+    Removed,
+}
+
+impl FileDamage {
+    /// Every kind.
+    pub const ALL: [FileDamage; 4] =
+        [FileDamage::None, FileDamage::CutOff, FileDamage::FlippedBit, FileDamage::Removed];
 }
 
 /// The hosts whose connections a fault is aimed at.
@@ -128,6 +176,18 @@ impl Scenario {
             },
             is_small: !is_ring && random.below(6) == 0,
             compress_bytes_min: [64, 128, 1_000][random.below(3) as usize],
+            inflight_bytes_max: [1, 4, 64][random.below(3) as usize] << 20,
+            offload_bytes_min: match random.below(5) {
+                0 => Some(100),
+                1 => Some(2_000),
+                _ => None,
+            },
+            path: match random.below(6) {
+                0 => ValuePath::Seal,
+                1 => ValuePath::SealOnly,
+                _ => ValuePath::Compress,
+            },
+            keeps_items: !is_ring && random.below(2) == 0,
         };
         let clients = 2 + random.below(4) as usize;
         let habits = Habits {
@@ -153,6 +213,9 @@ impl Scenario {
         let share = 0.05 + random.unit() * 0.9;
         let time_max_ms = [50, 1_000, 6_000][random.below(3) as usize];
         let time_ms = 1 + random.below(time_max_ms);
+        if let Some(kind) = self.draw_own_fault(random, time_ms) {
+            return Fault { at_ms, kind };
+        }
         let kind = match random.below(if self.deployment.servers > 0 { 15 } else { 13 }) {
             0 => FaultKind::ShortReads(share),
             1 => FaultKind::ShortWrites(share),
@@ -181,6 +244,27 @@ impl Scenario {
                 | FaultKind::Window(_)
         );
         Fault { at_ms: if is_weather { 0 } else { at_ms }, kind }
+    }
+
+    /// Draws a fault of something that only some deployments have.
+    fn draw_own_fault(&self, random: &mut Prng, time_ms: u64) -> Option<FaultKind> {
+        if self.deployment.offload_bytes_min.is_some() && random.below(3) == 0 {
+            let frontend = random.below(self.deployment.frontends as u64) as usize;
+            let trouble = Trouble::ALL[random.below(Trouble::ALL.len() as u64) as usize];
+            return Some(FaultKind::Accelerator(frontend, trouble, time_ms));
+        }
+        if self.deployment.path != ValuePath::Compress && random.below(6) == 0 {
+            return Some(FaultKind::RotateKeys(time_ms));
+        }
+        if random.below(if self.deployment.keeps_items { 3 } else { 16 }) > 0 {
+            return None;
+        }
+        let damage = match random.below(6) {
+            kind @ 1..4 if self.deployment.keeps_items => FileDamage::ALL[kind as usize],
+            _ => FileDamage::None,
+        };
+        let frontend = random.below(self.deployment.frontends as u64) as usize;
+        Some(FaultKind::Restart(frontend, time_ms, damage))
     }
 
     fn draw_link(&self, random: &mut Prng) -> Link {
@@ -212,6 +296,40 @@ impl Scenario {
         });
     }
 
+    /// Returns the kinds of things that this run has: of its deployment, and of its faults.
+    pub fn kinds(&self) -> BTreeSet<String> {
+        let deployment = &self.deployment;
+        let mut kinds = BTreeSet::from([
+            format!("{} servers of {} frontends", deployment.servers, deployment.frontends),
+            format!("{} workers", deployment.workers),
+            format!("{:?}", deployment.path),
+        ]);
+        match deployment.servers {
+            0 if deployment.is_small => kinds.insert("little memory".to_owned()),
+            0 => false,
+            _ => kinds.insert(format!("lost keys: {:?}", deployment.lost_keys)),
+        };
+        // The numbers of a fault are no part of its kind.
+        let letters = |kind: &FaultKind| {
+            let text = format!("{kind:?}");
+            text.chars().filter(|letter| letter.is_ascii_alphabetic() || *letter == '(').collect()
+        };
+        kinds.extend(self.faults.iter().map(|fault| -> String { letters(&fault.kind) }));
+        kinds
+    }
+
+    /// Returns a measure of the work that the run takes.
+    pub fn work(&self) -> u64 {
+        let habits = &self.habits;
+        let requests = self.clients as u64 * habits.batches * habits.batch_max;
+        let is_costly = |kind: &FaultKind| match kind {
+            FaultKind::Hostile(kind, _) => kind.holds_memory() || *kind == Hostile::Greedy,
+            _ => false,
+        };
+        let hostile = if self.has(is_costly) { 10_000 } else { 0 };
+        1_000 + hostile + requests * (1 + habits.value_bytes_max / 10_000)
+    }
+
     /// Returns the weather that the faults make.
     pub fn weather(&self) -> Weather {
         let mut weather = Weather { window_bytes: 64 << 10, ..Weather::default() };
@@ -239,12 +357,29 @@ impl Scenario {
         self.has(|kind| matches!(kind, FaultKind::Kill(..) | FaultKind::PowerLoss(..)))
     }
 
+    /// Returns whether an accelerator returns wrong results.
+    pub fn has_lies(&self) -> bool {
+        self.has(|kind| matches!(kind, FaultKind::Accelerator(_, Trouble::Lies, _)))
+    }
+
+    /// Returns the most wrong results that a frontend may get before it stops to use its accelerator: what opens the
+    /// breaker, what is in the accelerator then, and what probes bring back.
+    pub fn wrong_results_max(&self, frontend: usize) -> u64 {
+        let lies = |fault: &&Fault| match fault.kind {
+            FaultKind::Accelerator(at, Trouble::Lies, _) => at == frontend,
+            _ => false,
+        };
+        let times = self.faults.iter().filter(lies).count() as u64;
+        times * (WRONG_RESULTS_MAX + 8 * self.deployment.workers as u64)
+    }
+
     /// Returns what the history may show.
     pub fn rules(&self) -> Rules {
         let deployment = &self.deployment;
         let is_ring = deployment.servers > 0;
         Rules {
-            items_may_vanish: deployment.is_small,
+            // What a lying accelerator wrote before it was found out cannot be read.
+            items_may_vanish: deployment.is_small || self.has_lies(),
             misses_may_lie: is_ring && deployment.lost_keys != LostKeys::Error,
             cas_may_repeat: self.ends_servers(),
             requests_stay_in_order: !is_ring,
@@ -254,9 +389,26 @@ impl Scenario {
         }
     }
 
-    /// Returns whether bystanders must get an answer to every request.
+    /// Returns whether bystanders must get an answer to every request, which is no error.
     pub fn must_answer_bystanders(&self) -> bool {
-        self.deployment.servers == 0 && !self.ends_servers()
+        if self.ends_servers() || self.has(|kind| matches!(kind, FaultKind::Restart(..))) {
+            return false;
+        }
+        let is_of_stores = |kind: &FaultKind| match kind {
+            FaultKind::Reset(link) | FaultKind::Lose(link) | FaultKind::Cut(link, ..) => {
+                matches!(link, Link::Store(..))
+            }
+            FaultKind::Stop(..) | FaultKind::Reload(_) | FaultKind::Unlist(..) => true,
+            _ => false,
+        };
+        self.deployment.servers == 0 || !self.has(is_of_stores) && self.has_fast_network()
+    }
+
+    /// Returns whether the network is so fast that no time limit ends without a reason.
+    fn has_fast_network(&self) -> bool {
+        let weather = self.weather();
+        let is_late = weather.delay_max_ms > 0 || weather.blocked_writes > 0.0;
+        !is_late || weather.delay_max_ms <= 20 && weather.window_bytes >= 16 << 10
     }
 
     /// Returns the time after which every connection without a user is closed.
@@ -285,11 +437,16 @@ impl FaultKind {
     fn hold_up_ms(self) -> u64 {
         match self {
             FaultKind::Kill(_, time_ms) => time_ms + 2_000,
+            FaultKind::Restart(_, time_ms, _) => time_ms + 2_000 + DRAIN_MAX.as_millis() as u64,
             // The peer of a host without power waits for an answer that never comes.
             FaultKind::PowerLoss(_, time_ms) => time_ms + PATIENCE.as_millis() as u64,
             FaultKind::Stop(_, time_ms) | FaultKind::Cut(_, time_ms, _) => time_ms + 500,
             FaultKind::Reload(limit_ms) => 2 * limit_ms,
             FaultKind::Lose(_) | FaultKind::Unlist(..) => 2_000,
+            // A job is kept until its time limit, and so is each probe.
+            FaultKind::Accelerator(_, Trouble::Hangs | Trouble::Slow, time_ms) => time_ms + 4_000,
+            // They lose their connections once others wait for the memory that they hold.
+            FaultKind::Hostile(kind, _) if kind.holds_memory() => 6_000,
             _ => 0,
         }
     }
@@ -312,6 +469,12 @@ impl fmt::Display for Scenario {
     }
 }
 
+/// The longest drain of a frontend.
+pub const DRAIN_MAX: Duration = Duration::from_secs(3);
+/// The date at the start of each run.
+pub const UNIX_S: u64 = 1_800_000_000;
+/// The wrong results in a row after which an accelerator must not be used any more, and some that probes bring back.
+const WRONG_RESULTS_MAX: u64 = 12;
 /// The time before which all faults begin (ms).
 const LAST_FAULT_MS: u64 = 4_000;
 /// The time after which the server gives up a client that has begun a value and sends no more, and some more.

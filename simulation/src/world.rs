@@ -19,8 +19,10 @@ pub struct World {
     pub history: RefCell<History>,
     /// The longest wait of a bystander, and the client (ms).
     pub longest_wait: Cell<(u64, usize)>,
-    /// The number of requests of bystanders that were not answered.
+    /// The number of requests of bystanders that were not answered, or with an error.
     pub unanswered: Cell<u64>,
+    /// The last error that a bystander was told.
+    pub last_error: RefCell<String>,
     problems: RefCell<Vec<String>>,
     start: Instant,
     is_over: Cell<bool>,
@@ -36,6 +38,7 @@ impl World {
             history: RefCell::default(),
             longest_wait: Cell::default(),
             unanswered: Cell::default(),
+            last_error: RefCell::default(),
             problems: RefCell::default(),
             start: Instant::now(),
             is_over: Cell::new(false),

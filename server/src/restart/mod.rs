@@ -146,7 +146,7 @@ pub(crate) fn open(
         Err((outcome, reason)) => {
             report_empty(config, outcome, &reason);
             let store = Embedded::new(options);
-            store.begin_versions_after(units::unix_time().as_secs() << VERSIONS_PER_S_LOG2);
+            store.begin_versions_after(time.system_unix_s() << VERSIONS_PER_S_LOG2);
             (store, Restart { outcome, reason, took, ..Restart::default() })
         }
     };
@@ -229,7 +229,7 @@ fn about(config: &StoreConfig) -> About {
 }
 
 fn moment(time: &CoarseClock) -> Moment {
-    Moment { now_s: time.now_s(), unix_s: units::unix_time().as_secs() }
+    Moment { now_s: time.now_s(), unix_s: time.system_unix_s() }
 }
 
 /// The section with the dictionaries that the items need.

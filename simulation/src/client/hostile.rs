@@ -1,8 +1,10 @@
 //! Clients that do what a well-behaved client does not. They use keys of their own.
 
+use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::time::Duration;
 
+use server::simulated::Connection;
 use units::Prng;
 
 use crate::network::{Endpoint, Host};
@@ -25,11 +27,17 @@ pub enum Hostile {
     TooLong,
     /// Closes each connection amid a command.
     Hasty,
+    /// Asks for many large values again and again, and reads all of them.
+    Greedy,
+    /// Has many connections, each of which sends a large value byte by byte.
+    SlowWriters,
+    /// Has many connections, each of which asks for a large value and reads nothing.
+    NeverReaders,
 }
 
 impl Hostile {
     /// Every kind.
-    pub const ALL: [Hostile; 7] = [
+    pub const ALL: [Hostile; 10] = [
         Hostile::Garbage,
         Hostile::HalfValues,
         Hostile::Deaf,
@@ -37,12 +45,26 @@ impl Hostile {
         Hostile::Crowd,
         Hostile::TooLong,
         Hostile::Hasty,
+        Hostile::Greedy,
+        Hostile::SlowWriters,
+        Hostile::NeverReaders,
     ];
+
+    /// Returns whether this client holds memory of the server for values in flight.
+    pub fn holds_memory(self) -> bool {
+        matches!(
+            self,
+            Hostile::HalfValues | Hostile::Deaf | Hostile::SlowWriters | Hostile::NeverReaders
+        )
+    }
 }
 
 /// Disturbs a frontend until the end of the disturbance.
 pub async fn disturb(world: Rc<World>, host: Host, frontend: String, kind: Hostile, seed: u64) {
     let mut random = Prng::new(seed);
+    if matches!(kind, Hostile::SlowWriters | Hostile::NeverReaders) {
+        return disturb_with_many(&world, host, &frontend, kind).await;
+    }
     let act = async {
         let mut kept = Vec::new();
         for round in 0..ROUNDS {
@@ -67,12 +89,67 @@ pub async fn disturb(world: Rc<World>, host: Host, frontend: String, kind: Hosti
     }
 }
 
+/// Keeps many connections to a frontend until the end of the disturbance, and opens new ones for those that end.
+async fn disturb_with_many(world: &World, host: Host, frontend: &str, kind: Hostile) {
+    let mut connections: Vec<Option<Endpoint>> = Vec::new();
+    connections.resize_with(CONNECTIONS, || None);
+    let act = async {
+        if kind == Hostile::NeverReaders
+            && let Ok(connection) = world.net.of_host(host).connect_to(frontend).await
+        {
+            let value = vec![b'n'; 900_000];
+            let command = format!("set hostile:inflates 0 0 {}\r\n", value.len());
+            let _ = connection.write_all(command.as_bytes()).await;
+            let _ = connection.write_all(&value).await;
+            let _ = connection.write_all(b"\r\n").await;
+            let _ = connection.read(&mut [0; 64]).await;
+        }
+        loop {
+            for place in &mut connections {
+                let written = match place {
+                    // A byte of the value.
+                    Some(connection) if kind == Hostile::SlowWriters => {
+                        connection.try_write(&[IoSlice::new(b"s")]).map(drop)
+                    }
+                    Some(_) => Ok(()),
+                    None => Err(io::ErrorKind::NotConnected.into()),
+                };
+                let has_ended =
+                    written.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
+                if has_ended {
+                    *place = begin_one(world, host, frontend, kind).await;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(400)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = world.over() => {}
+        () = act => {}
+    }
+}
+
+/// Opens a connection and sends the beginning of a large value, or requests for many of them.
+async fn begin_one(world: &World, host: Host, frontend: &str, kind: Hostile) -> Option<Endpoint> {
+    let network = world.net.of_host(host);
+    let connecting = network.connect_to(frontend);
+    let connection =
+        tokio::time::timeout(Duration::from_millis(100), connecting).await.ok()?.ok()?;
+    let command = match kind {
+        Hostile::SlowWriters => b"set hostile:slow 0 0 900000\r\n".to_vec(),
+        _ => b"get hostile:inflates\r\n".repeat(20),
+    };
+    let _ = connection.try_write(&[IoSlice::new(&command)]);
+    Some(connection)
+}
+
 async fn act(
     connection: &Endpoint,
     kind: Hostile,
     random: &mut Prng,
     round: u64,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     let mut space = vec![0; 4 << 10];
     match kind {
         Hostile::Garbage => {
@@ -105,7 +182,8 @@ async fn act(
                 tokio::time::sleep(Duration::from_millis(20 + random.below(100))).await;
             }
         }
-        Hostile::Crowd => {}
+        Hostile::Crowd | Hostile::SlowWriters | Hostile::NeverReaders => {}
+        Hostile::Greedy => be_greedy(connection, random, &mut space).await?,
         Hostile::TooLong => {
             let key = "k".repeat(1 + random.below(5_000) as usize);
             connection.write_all(format!("get {key}\r\n").as_bytes()).await?;
@@ -124,5 +202,34 @@ async fn act(
     Ok(())
 }
 
+/// Stores large values, asks for all of them again and again, and reads the answers.
+async fn be_greedy(connection: &Endpoint, random: &mut Prng, space: &mut [u8]) -> io::Result<()> {
+    let mut get = b"get".to_vec();
+    for key in 0..GREEDY_KEYS {
+        let mut value = vec![0; GREEDY_BYTES];
+        random.fill(&mut value);
+        let line = format!("set hostile:greedy{key} 0 0 {GREEDY_BYTES}\r\n");
+        connection.write_all(line.as_bytes()).await?;
+        connection.write_all(&value).await?;
+        connection.write_all(b"\r\n").await?;
+        get.extend_from_slice(format!(" hostile:greedy{key}").as_bytes());
+    }
+    get.extend_from_slice(b"\r\n");
+    let gets = get.repeat(GREEDY_GETS);
+    let write = connection.write_all(&gets);
+    let read = async {
+        while connection.read(space).await? > 0 {}
+        Ok(())
+    };
+    tokio::try_join!(write, read)?;
+    Ok(())
+}
+
+/// The connections of a client that has many.
+const CONNECTIONS: usize = 70;
+/// The values that a greedy client asks for, their size and the gets of all of them that it sends at once.
+const GREEDY_KEYS: usize = 8;
+const GREEDY_BYTES: usize = 60_000;
+const GREEDY_GETS: usize = 8;
 /// The connections that one client makes.
 const ROUNDS: u64 = 40;

@@ -55,6 +55,9 @@ pub(super) const REGISTER: &str = "reg:";
 const COUNTER: &str = "cnt:";
 const LIST: &str = "app:";
 
+/// A life that no run reaches the end of, and that is sent as a date (s).
+const LONG_LIFE_S: u32 = 40 * 24 * 60 * 60;
+
 /// The time after which a client gives a connection up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -146,6 +149,7 @@ impl Client {
         }
         let world = Rc::clone(&self.world);
         let mut answered = 0;
+        let mut errors = 0;
         let mut learnt = Vec::new();
         let exchange = async {
             let write = async { connection.write_all(&bytes).await.map_err(Broken::from) };
@@ -153,8 +157,10 @@ impl Client {
                 for (request, records) in batch.iter().zip(&records) {
                     let got = answers.next(request).await?;
                     for ((index, answer), key) in records.iter().zip(got).zip(&request.keys) {
-                        if let Answer::Hit(_, Some(cas)) = answer {
-                            learnt.push((key.clone(), cas));
+                        match answer {
+                            Answer::Hit(_, Some(cas)) => learnt.push((key.clone(), cas)),
+                            Answer::Unknown => errors += 1,
+                            _ => {}
                         }
                         world.end(*index, answer);
                     }
@@ -166,7 +172,13 @@ impl Client {
         };
         let ended = tokio::time::timeout(PATIENCE, exchange).await;
         self.cas.extend(learnt);
-        self.note_wait(begun, batch.len() - answered);
+        self.note_wait(begun, batch.len() - answered + errors);
+        if let Some(error) = answers.error.take() {
+            self.world.trace.note(format_args!("client {} was told {error:?}", self.number));
+            if self.is_bystander {
+                self.world.last_error.replace(error);
+            }
+        }
         match ended {
             Ok(Ok(_)) => true,
             Ok(Err(Broken::Wrong(what))) => {
@@ -245,6 +257,8 @@ impl Client {
         let mut exptime_s = 0;
         if self.habits.expire && self.chance(5) {
             exptime_s = 1 + self.random.below(4) as u32;
+        } else if self.chance(10) {
+            exptime_s = LONG_LIFE_S;
         }
         let ask = match self.random.below(20) {
             0..10 => {
@@ -284,15 +298,19 @@ impl Client {
 
     fn draw_list(&mut self, style: Style) -> Request {
         let keys = vec![self.key(LIST)];
+        let mut exptime_s = 0;
         let ask = match self.random.below(10) {
             0..5 => Ask::Append(self.token()),
             // Long enough to be compressed.
-            5 => Ask::Add([&self.token()[..], &[b'.'; 150]].concat().into()),
+            5 => {
+                exptime_s = if self.chance(3) { LONG_LIFE_S } else { 0 };
+                Ask::Add([&self.token()[..], &[b'.'; 150]].concat().into())
+            }
             6..9 => Ask::Get,
             _ if self.chance(4) => Ask::Delete,
             _ => Ask::Get,
         };
-        Request { keys, ask, exptime_s: 0, style }
+        Request { keys, ask, exptime_s, style }
     }
 
     fn token(&mut self) -> Bytes {

@@ -6,7 +6,8 @@ use std::io;
 use server::simulated::Connection;
 
 use crate::history::{Answer, Ask, Bytes};
-use crate::network::Endpoint;
+use crate::network::{Endpoint, SUBNET};
+use crate::scenario::UNIX_S;
 
 /// A request on the wire: about one key, or a get of several keys.
 #[derive(Clone, Debug)]
@@ -47,8 +48,8 @@ impl Request {
             Ask::Delete => format!("delete {key}"),
             Ask::Count(delta) if is_meta => format!("ma {key} v D{delta}"),
             Ask::Count(delta) => format!("incr {key} {delta}"),
-            Ask::Touch if is_meta => format!("mg {key} T{}", self.exptime_s),
-            Ask::Touch => format!("touch {key} {}", self.exptime_s),
+            Ask::Touch if is_meta => format!("mg {key} T{}", self.exptime()),
+            Ask::Touch => format!("touch {key} {}", self.exptime()),
             Ask::Flush => "flush_all".to_owned(),
             Ask::Set(value)
             | Ask::Add(value)
@@ -65,8 +66,14 @@ impl Request {
         out.extend_from_slice(b"\r\n");
     }
 
+    /// Returns the expiry time as it is sent: a long life as the date at its end.
+    fn exptime(&self) -> u64 {
+        let life_s = u64::from(self.exptime_s);
+        if life_s > THIRTY_DAYS_S { UNIX_S + life_s } else { life_s }
+    }
+
     fn store_line(&self, key: &str, value: &[u8]) -> String {
-        let (flags, exptime_s, bytes) = (flags(value), self.exptime_s, value.len());
+        let (flags, exptime, bytes) = (flags(value), self.exptime(), value.len());
         if self.style == Style::Meta {
             let mode = match &self.ask {
                 Ask::Add(_) => " ME".to_owned(),
@@ -75,7 +82,7 @@ impl Request {
                 Ask::Cas(_, cas) => format!(" C{cas}"),
                 _ => String::new(),
             };
-            return format!("ms {key} {bytes} F{flags} T{exptime_s}{mode}");
+            return format!("ms {key} {bytes} F{flags} T{exptime}{mode}");
         }
         let (verb, cas) = match &self.ask {
             Ask::Add(_) => ("add", String::new()),
@@ -84,7 +91,7 @@ impl Request {
             Ask::Cas(_, cas) => ("cas", format!(" {cas}")),
             _ => ("set", String::new()),
         };
-        format!("{verb} {key} {flags} {exptime_s} {bytes}{cas}")
+        format!("{verb} {key} {flags} {exptime} {bytes}{cas}")
     }
 }
 
@@ -108,11 +115,13 @@ pub(super) struct Answers<'c> {
     connection: &'c Endpoint,
     input: Vec<u8>,
     start: usize,
+    /// The last error that the server has reported.
+    pub(super) error: Option<String>,
 }
 
 impl<'c> Answers<'c> {
     pub(super) fn new(connection: &'c Endpoint) -> Self {
-        Self { connection, input: Vec::new(), start: 0 }
+        Self { connection, input: Vec::new(), start: 0, error: None }
     }
 
     async fn fill(&mut self) -> io::Result<()> {
@@ -171,6 +180,7 @@ impl<'c> Answers<'c> {
     pub(super) async fn next(&mut self, request: &Request) -> Result<Vec<Answer>, Broken> {
         let line = self.line().await?;
         if line.starts_with("SERVER_ERROR") || line.starts_with("ERROR Too many") {
+            self.note_error(line)?;
             return Ok(vec![Answer::Unknown; request.keys.len().max(1)]);
         }
         if request.ask == Ask::Get && request.style != Style::Meta {
@@ -207,6 +217,15 @@ impl<'c> Answers<'c> {
         Ok(vec![answer])
     }
 
+    /// Records an error. Clients must not learn where the servers behind a frontend are.
+    fn note_error(&mut self, line: String) -> Result<(), Broken> {
+        if line.contains(SUBNET) {
+            return Err(Broken::Wrong(format!("an error tells an address: {line:?}")));
+        }
+        self.error = Some(line);
+        Ok(())
+    }
+
     /// Reads the rest of the answer to a classic get, whose first line is `line`.
     async fn values(&mut self, mut line: String, request: &Request) -> Result<Vec<Answer>, Broken> {
         let mut answers = vec![Answer::Miss; request.keys.len()];
@@ -217,6 +236,7 @@ impl<'c> Answers<'c> {
                 "END" => return Ok(answers),
                 // memcached ends a get like this if it fails. The keys without a value may have one.
                 "SERVER_ERROR" => {
+                    self.note_error(line)?;
                     let is_missing = |answer: &&mut Answer| **answer == Answer::Miss;
                     answers.iter_mut().filter(is_missing).for_each(|one| *one = Answer::Unknown);
                     return Ok(answers);
@@ -269,3 +289,6 @@ fn wrong(request: &Request, line: &str) -> Broken {
     text.truncate(80);
     Broken::Wrong(format!("{:?} is answered {line:?}", String::from_utf8_lossy(&text)))
 }
+
+/// Longer times until the expiry of an item are dates.
+const THIRTY_DAYS_S: u64 = 30 * 24 * 60 * 60;

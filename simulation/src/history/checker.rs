@@ -148,7 +148,8 @@ impl Search<'_> {
                 Event::Begin(index) => self.with(index, configurations),
                 Event::Loss { is_certain } => {
                     let mut after = Reached::default();
-                    for configuration in configurations.into_all() {
+                    // What was done before the loss may be answered after it.
+                    for configuration in self.reachable(configurations)?.into_all() {
                         let lost = Configuration { state: None, ..configuration.clone() };
                         after.add(lost);
                         if !is_certain {
@@ -231,6 +232,21 @@ impl Search<'_> {
             }
         }
         Ok(done)
+    }
+
+    /// Returns the configurations, and those in which further requests have taken effect.
+    fn reachable(&self, from: Reached) -> Result<Reached, TooMany> {
+        let mut visited = Reached::default();
+        let mut open: Vec<Configuration> = from.into_all().collect();
+        while let Some(configuration) = open.pop() {
+            if visited.count > CONFIGURATIONS_MAX {
+                return Err(TooMany);
+            }
+            if visited.add(configuration.clone()) {
+                open.extend(self.successors(&configuration));
+            }
+        }
+        Ok(visited)
     }
 
     fn successors(&self, from: &Configuration) -> Vec<Configuration> {
@@ -438,6 +454,13 @@ mod tests {
         let mut begun = Builder::new().add((1, 2), Ask::Set(value("a")), Answer::Done);
         begun.0.losses.push(Loss { at: Moment { order: 3, at_ms: 30 }, is_certain: true });
         assert!(!begun.add((4, 5), Ask::Get, hit("a")).is_right(Rules::default()));
+    }
+
+    #[test]
+    fn an_answer_may_arrive_after_the_loss_of_what_it_tells() {
+        let mut begun = Builder::new().add((1, 2), Ask::Set(value("a")), Answer::Done);
+        begun.0.losses.push(Loss { at: Moment { order: 4, at_ms: 40 }, is_certain: true });
+        assert!(begun.add((3, 5), Ask::Get, hit("a")).is_right(Rules::default()));
     }
 
     #[test]

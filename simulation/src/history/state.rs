@@ -37,6 +37,13 @@ pub(super) fn apply(state: &State, record: &Record, rules: Rules) -> Vec<State> 
             after.push(next);
         }
     }
+    // As memcached does, a server that has no memory for a new value removes the old one.
+    if record.answer == Answer::Unknown
+        && matches!(record.ask, Ask::Set(_))
+        && !after.contains(&None)
+    {
+        after.push(None);
+    }
     // A miss that tells nothing about the item.
     if rules.misses_may_lie && record.ask == Ask::Get && record.answer == Answer::Miss {
         after.push(state.clone());

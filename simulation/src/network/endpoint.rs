@@ -101,8 +101,11 @@ impl Endpoint {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let room = weather.window_bytes - pair.pipes[self.end].held_bytes();
-        let mut taken: Vec<u8> =
-            slices.iter().flat_map(|slice| slice.iter().copied()).take(room).collect();
+        let mut taken = Vec::new();
+        for slice in slices {
+            let part = slice.len().min(room - taken.len());
+            taken.extend_from_slice(&slice[..part]);
+        }
         if taken.len() > 1 && state.happens(weather.short_writes) {
             taken.truncate(1 + state.random.below(taken.len() as u64 - 1) as usize);
         }

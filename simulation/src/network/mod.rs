@@ -47,6 +47,8 @@ impl Host {
 }
 
 const PORT: u16 = 11_211;
+/// What the text of every host's address begins with.
+pub const SUBNET: &str = "10.0.0.";
 
 /// What the network does all the time, apart from single faults.
 #[derive(Clone, Copy, Debug, Default)]

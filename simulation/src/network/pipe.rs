@@ -73,9 +73,11 @@ impl Pipe {
 
     pub(super) fn read(&mut self, space: &mut [u8]) -> usize {
         let bytes = space.len().min(self.arrived.len());
-        for (slot, byte) in space.iter_mut().zip(self.arrived.drain(..bytes)) {
-            *slot = byte;
-        }
+        let (first, second) = self.arrived.as_slices();
+        let split = bytes.min(first.len());
+        space[..split].copy_from_slice(&first[..split]);
+        space[split..bytes].copy_from_slice(&second[..bytes - split]);
+        self.arrived.drain(..bytes);
         bytes
     }
 }

@@ -7,10 +7,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::client_host;
+use super::files::KeyFile;
 use super::servers::{Servers, frontend_host, store_host};
 use crate::client::disturb;
 use crate::network::Host;
-use crate::scenario::{FaultKind, Link, Scenario};
+use crate::scenario::{FaultKind, Link, Scenario, Server};
 use crate::world::World;
 
 /// Starts a task for each fault, which ends when the fault is over.
@@ -62,6 +63,13 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             sleep(time(time_ms)).await;
             servers.restart(server);
         }
+        FaultKind::Restart(frontend, time_ms, damage) => {
+            if servers.end_in_order(frontend).await {
+                servers.damage_items(frontend, damage, seed);
+                sleep(time(time_ms)).await;
+                servers.restart(Server::Frontend(frontend));
+            }
+        }
         FaultKind::Stop(server, time_ms) => {
             servers.stop(server);
             sleep(time(time_ms)).await;
@@ -73,6 +81,17 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             disturb(Rc::clone(world), host, address, kind, seed).await;
         }
         FaultKind::Reload(timeout_ms) => servers.reload(timeout_ms),
+        FaultKind::Accelerator(frontend, trouble, time_ms) => {
+            servers.accelerator(frontend).set_trouble(Some(trouble));
+            sleep(time(time_ms)).await;
+            servers.accelerator(frontend).set_trouble(None);
+        }
+        FaultKind::RotateKeys(time_ms) => {
+            servers.change_keys(KeyFile::add);
+            sleep(time(time_ms)).await;
+            servers.change_keys(|file| file.damage());
+            servers.change_keys(KeyFile::activate_newest);
+        }
         FaultKind::Unlist(server, time_ms) => {
             servers.list(server, false);
             sleep(time(time_ms)).await;

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use server::simulated::SimulatedServer;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::servers::{Servers, frontend_host, store_host};
 use crate::history::Ask;
@@ -11,27 +12,52 @@ use crate::network::Host;
 use crate::scenario::{FaultKind, Scenario};
 use crate::world::World;
 
-/// Compares the memory of the frontends with their limits, again and again.
-pub(super) async fn watch_memory(world: Rc<World>, servers: Rc<Servers>) {
+/// Compares memory, health and readiness of the frontends with what must hold, again and again.
+pub(super) async fn watch(world: Rc<World>, servers: Rc<Servers>) {
+    // The time since which each frontend has run without any store that can answer.
+    let mut alone_since: Vec<Option<Instant>> = vec![None; servers.count()];
     loop {
+        let are_stores_away = servers.are_stores_away();
         servers.each(|index, server| {
-            for (worker, (held, max)) in server.budgets().into_iter().enumerate() {
-                if held > max {
-                    world.problem(format!(
-                        "worker {worker} of frontend {index} holds {held} of {max} bytes"
-                    ));
-                }
-            }
-            if let Some((bytes, limit)) = server.store_bytes()
-                && bytes > limit
-            {
-                world.problem(format!("the items of frontend {index} take {bytes} of {limit}"));
-            }
+            judge_memory(&world, index, server);
             if let Some(problem) = server.problem() {
                 world.problem(format!("the health page of frontend {index} says: {problem}"));
             }
+            if !are_stores_away || !servers.is_running(index) {
+                alone_since[index] = None;
+                return;
+            }
+            let alone = alone_since[index].get_or_insert_with(Instant::now).elapsed();
+            if alone > TOLD_WITHIN && server.readiness().is_ok() {
+                world.problem(format!(
+                    "frontend {index} is ready, and no store has answered for {} ms",
+                    alone.as_millis()
+                ));
+            }
         });
-        sleep(MEMORY_EVERY).await;
+        sleep(WATCH_EVERY).await;
+    }
+}
+
+fn judge_memory(world: &World, index: usize, server: &SimulatedServer) {
+    let pools = server.pool_bytes();
+    for (worker, ((held, max), pool)) in server.budgets().into_iter().zip(pools).enumerate() {
+        // One user at a time may hold more, so that two that hold a part do not wait for each other.
+        if held > max + ITEM_BYTES_MAX {
+            world.problem(format!("worker {worker} of frontend {index} holds {held} of {max} B"));
+        }
+        let connections = (server.connections_open() + LINKS_MAX) as u64;
+        let most = max + ITEM_BYTES_MAX + connections * CONNECTION_BYTES;
+        if pool > most {
+            world.problem(format!(
+                "worker {worker} of frontend {index} has buffers of {pool} B; the limit is {most}"
+            ));
+        }
+    }
+    if let Some((bytes, limit)) = server.store_bytes()
+        && bytes > limit
+    {
+        world.problem(format!("the items of frontend {index} take {bytes} of {limit} B"));
     }
 }
 
@@ -46,7 +72,10 @@ pub(super) fn judge_waits(world: &World, scenario: &Scenario) {
     }
     let unanswered = world.unanswered.get();
     if scenario.must_answer_bystanders() && unanswered > 0 {
-        world.problem(format!("{unanswered} requests of bystanders were not answered"));
+        let error = world.last_error.borrow();
+        world.problem(format!(
+            "{unanswered} requests of bystanders were not answered, or with an error: {error:?}"
+        ));
     }
 }
 
@@ -129,6 +158,7 @@ fn judge_metrics(world: &World, scenario: &Scenario, index: usize, page: &str) {
             world.problem(format!("{name} of frontend {index} is {count}"));
         }
     }
+    judge_values(world, scenario, index, page);
     let has = |is_meant: fn(&FaultKind) -> bool| {
         scenario.faults.iter().any(|fault| is_meant(&fault.kind))
     };
@@ -141,7 +171,9 @@ fn judge_metrics(world: &World, scenario: &Scenario, index: usize, page: &str) {
     }
     // A frontend that starts again counts from zero.
     if scenario.deployment.frontends > 1
-        || has(|kind| matches!(kind, FaultKind::Kill(..) | FaultKind::PowerLoss(..)))
+        || has(|kind| {
+            matches!(kind, FaultKind::Kill(..) | FaultKind::PowerLoss(..) | FaultKind::Restart(..))
+        })
     {
         return;
     }
@@ -163,6 +195,26 @@ fn judge_metrics(world: &World, scenario: &Scenario, index: usize, page: &str) {
     }
 }
 
+/// Compares what a frontend counts as wrong values with what its accelerator can have made wrong.
+fn judge_values(world: &World, scenario: &Scenario, index: usize, page: &str) {
+    let of_accelerator = sum(page, "rebate_device_corrupt_total");
+    let most = scenario.wrong_results_max(index) as f64;
+    if of_accelerator > most {
+        world.problem(format!(
+            "frontend {index} counts {of_accelerator} wrong results; at most {most} are right"
+        ));
+    }
+    let frontends = 0..scenario.deployment.frontends;
+    let most: u64 = frontends.map(|frontend| scenario.wrong_results_max(frontend)).sum();
+    let redone = sum(page, "rebate_frame_errors_total{kind=\"device_corrupt\"}");
+    let lost = sum(page, "rebate_frame_errors_total") - redone;
+    if lost > most as f64 {
+        world.problem(format!(
+            "frontend {index} counts {lost} unreadable values; at most {most} are right"
+        ));
+    }
+}
+
 /// Returns the sum of a metric over its labels.
 fn sum(page: &str, name: &str) -> f64 {
     let is_series =
@@ -173,7 +225,16 @@ fn sum(page: &str, name: &str) -> f64 {
         .sum()
 }
 
-const MEMORY_EVERY: Duration = Duration::from_millis(20);
+const WATCH_EVERY: Duration = Duration::from_millis(20);
+/// The time within which readiness must tell that no store answers: two rounds of questions, and the time limits of
+/// a probe.
+const TOLD_WITHIN: Duration = Duration::from_millis(3_500);
+/// The largest item, and the largest frame around it.
+const ITEM_BYTES_MAX: u64 = (1 << 20) + 1_024;
+/// The buffers of a connection outside of the budget: a read buffer, and answers that are composed.
+const CONNECTION_BYTES: u64 = 64 << 10;
+/// The connections of a worker to the largest ring, and some.
+const LINKS_MAX: usize = 16;
 /// The keys that are stored at the end of a run.
 const END_KEYS: u64 = 20;
 /// The time that servers get to recover after the last fault.

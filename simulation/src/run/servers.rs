@@ -1,18 +1,24 @@
 //! The servers of a run: each is a process on its own host, which can be killed, stopped and started again.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use device::Software;
+use device::{Device, Software};
+use server::config::ValueOp;
 use server::simulated::{Environment, SimulatedServer};
 use server::{Config, Devices};
 use units::ByteCount;
 
+use super::files::{ItemFile, KeyFile};
+use crate::accelerator::Accelerator;
 use crate::memcached;
 use crate::network::Host;
 use crate::process::{HostClock, Process};
-use crate::scenario::{Deployment, LostKeys, Scenario, Server};
+use crate::scenario::{
+    DRAIN_MAX, Deployment, FileDamage, LostKeys, Scenario, Server, UNIX_S, ValuePath,
+};
 use crate::world::World;
 
 /// The servers of a run.
@@ -22,6 +28,12 @@ pub(super) struct Servers {
     seed: u64,
     frontends: RefCell<Vec<Frontend>>,
     stores: RefCell<Vec<Process>>,
+    /// The accelerator on the host of each frontend. Only some deployments use them.
+    accelerators: Vec<Arc<Accelerator>>,
+    /// The keys of sealed values, where values are sealed.
+    keys: Option<RefCell<KeyFile>>,
+    /// The file with the items of the embedded store, if it keeps them.
+    items: Option<ItemFile>,
     /// The configuration that new frontends get.
     config: RefCell<Config>,
     listed: RefCell<Vec<bool>>,
@@ -37,13 +49,22 @@ impl Servers {
     /// Starts all servers.
     pub(super) fn start(world: &Rc<World>, scenario: &Scenario) -> Result<Self, String> {
         let deployment = scenario.deployment;
+        let is_sealed = deployment.path != ValuePath::Compress;
+        let keys = is_sealed.then(KeyFile::new).transpose();
+        let keys = keys.map_err(|error| format!("no file for keys: {error}"))?;
+        let items = deployment.keeps_items.then(ItemFile::new);
+        let accelerator =
+            |index: usize| Arc::new(Accelerator::new(scenario.seed ^ (index as u64 + 1) << 40));
         let servers = Self {
             world: Rc::clone(world),
             deployment,
             seed: scenario.seed,
             frontends: RefCell::default(),
             stores: RefCell::default(),
-            config: RefCell::new(config(&deployment)),
+            accelerators: (0..deployment.frontends).map(accelerator).collect(),
+            config: RefCell::new(config(&deployment, keys.as_ref(), items.as_ref())),
+            items,
+            keys: keys.map(RefCell::new),
             listed: RefCell::new(vec![true; deployment.servers]),
         };
         for store in 0..deployment.servers {
@@ -86,7 +107,11 @@ impl Servers {
         };
         let mut config = self.config.borrow().clone();
         config.server.listen = vec![host.memcached()];
-        let devices = Devices { all: vec![Arc::new(Software::default())], accelerators: 0 };
+        let mut all: Vec<Arc<dyn Device>> = vec![Arc::new(Software::default())];
+        if self.deployment.offload_bytes_min.is_some() {
+            all.push(Arc::clone(&self.accelerators[index]) as Arc<dyn Device>);
+        }
+        let devices = Devices { accelerators: all.len() - 1, all };
         let start = || SimulatedServer::start(&environment, config, devices);
         let (process, server) = Process::start(start);
         let server = server.map_err(|error| format!("frontend {index} does not start: {error}"))?;
@@ -95,8 +120,11 @@ impl Servers {
 
     /// Ends a server at once. With `is_silent`, its peers are not told.
     pub(super) fn kill(&self, server: Server, is_silent: bool) {
-        let host = host(server);
-        self.world.net.set_silent(host, is_silent);
+        // What has ended already has nothing to lose.
+        if !self.process(server).is_alive() {
+            return;
+        }
+        self.world.net.set_silent(host(server), is_silent);
         match server {
             Server::Frontend(index) => {
                 let mut frontends = self.frontends.borrow_mut();
@@ -117,7 +145,7 @@ impl Servers {
     pub(super) fn restart(&self, server: Server) {
         self.world.net.set_silent(host(server), false);
         let started = match server {
-            Server::Frontend(index) if self.is_up(index) => return,
+            Server::Frontend(_) if self.process(server).is_alive() => return,
             Server::Frontend(index) => self
                 .start_frontend(index)
                 .map(|frontend| self.frontends.borrow_mut()[index] = frontend),
@@ -130,8 +158,38 @@ impl Servers {
         }
     }
 
-    fn is_up(&self, frontend: usize) -> bool {
-        self.frontends.borrow()[frontend].server.is_some()
+    /// Ends a frontend as an operator does. Its items are saved if it keeps them. Returns false if it is down, or has
+    /// been killed meanwhile.
+    pub(super) async fn end_in_order(&self, index: usize) -> bool {
+        let (process, server) = {
+            let frontend = &mut self.frontends.borrow_mut()[index];
+            (frontend.process.clone(), frontend.server.take())
+        };
+        let Some(mut server) = server else { return false };
+        server.drain(DRAIN_MAX).await;
+        if !process.is_alive() {
+            return false;
+        }
+        server.save_items();
+        process.kill();
+        let is_kept = self.items.as_ref().is_some_and(|items| items.path().exists());
+        if self.deployment.servers == 0 && !is_kept {
+            self.world.lose_items(true);
+        }
+        true
+    }
+
+    /// Does something to the file with the items of a frontend that is down.
+    pub(super) fn damage_items(&self, index: usize, damage: FileDamage, seed: u64) {
+        let Some(items) = &self.items else { return };
+        match items.damage(damage, seed) {
+            Ok(()) if damage == FileDamage::None => {}
+            // A bit may be one that says nothing about items.
+            Ok(()) => self.world.lose_items(damage != FileDamage::FlippedBit),
+            Err(error) => {
+                self.world.trace.note(format_args!("no items of frontend {index}: {error}"));
+            }
+        }
     }
 
     pub(super) fn stop(&self, server: Server) {
@@ -147,6 +205,32 @@ impl Servers {
             Server::Frontend(index) => self.frontends.borrow()[index].process.clone(),
             Server::Store(index) => self.stores.borrow()[index].clone(),
         }
+    }
+
+    pub(super) fn accelerator(&self, frontend: usize) -> &Accelerator {
+        &self.accelerators[frontend]
+    }
+
+    /// Changes the file with the keys of sealed values, and has all frontends read it again.
+    pub(super) fn change_keys(&self, change: impl FnOnce(&mut KeyFile) -> io::Result<()>) {
+        let Some(keys) = &self.keys else { return };
+        if let Err(error) = change(&mut keys.borrow_mut()) {
+            self.world.problem(format!("the file with keys cannot be written: {error}"));
+        }
+        self.each(|_, server| server.reload_value_keys());
+    }
+
+    /// Returns whether none of the ring's servers can answer. Without a ring, there is nothing to answer.
+    pub(super) fn are_stores_away(&self) -> bool {
+        let stores = self.stores.borrow();
+        let listed = self.listed.borrow();
+        let mut used = stores.iter().zip(&*listed).filter(|(_, is_listed)| **is_listed).peekable();
+        used.peek().is_some() && used.all(|(store, _)| !store.is_running())
+    }
+
+    /// Returns whether the process of a frontend can do anything.
+    pub(super) fn is_running(&self, frontend: usize) -> bool {
+        self.frontends.borrow()[frontend].process.is_running()
     }
 
     /// Gives all frontends another time limit of requests to stores.
@@ -191,7 +275,7 @@ impl Servers {
     }
 }
 
-fn config(deployment: &Deployment) -> Config {
+fn config(deployment: &Deployment, keys: Option<&KeyFile>, items: Option<&ItemFile>) -> Config {
     let mut config = Config::default();
     config.server.threads = deployment.workers;
     config.compress.bytes_min = ByteCount(deployment.compress_bytes_min);
@@ -199,6 +283,17 @@ fn config(deployment: &Deployment) -> Config {
         LostKeys::Error => server::config::LostKeys::Error,
         LostKeys::Miss => server::config::LostKeys::Miss,
         LostKeys::Next => server::config::LostKeys::Next,
+    };
+    config.runtime.inflight_bytes_max = ByteCount(deployment.inflight_bytes_max);
+    if let Some(bytes) = deployment.offload_bytes_min {
+        config.runtime.offload_bytes_min = ByteCount(bytes);
+    }
+    config.store.file = items.map(|items| items.path().to_owned());
+    config.values.keys = keys.map(|keys| keys.path().to_owned());
+    config.values.path = match deployment.path {
+        ValuePath::Compress => vec![ValueOp::Compress],
+        ValuePath::Seal => vec![ValueOp::Compress, ValueOp::Encrypt],
+        ValuePath::SealOnly => vec![ValueOp::Encrypt],
     };
     config.store.memory = ByteCount::mib(if deployment.is_small { 2 } else { 64 });
     config
@@ -220,6 +315,3 @@ fn host(server: Server) -> Host {
         Server::Store(index) => store_host(index),
     }
 }
-
-/// The date at the start of each run.
-const UNIX_S: u64 = 1_800_000_000;

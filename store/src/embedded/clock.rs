@@ -11,17 +11,19 @@ use super::expiry;
 pub struct CoarseClock {
     clock: Arc<dyn Clock>,
     started_unix_s: u64,
+    is_simulated: bool,
 }
 
 impl CoarseClock {
     /// Starts the clock. The date of its zero is computed from the system's clock.
     pub fn start(clock: Arc<dyn Clock>) -> Self {
-        Self::start_at(clock, unix_time().as_secs())
+        Self { is_simulated: false, ..Self::start_at(clock, unix_time().as_secs()) }
     }
 
     /// Starts the clock at a date in Unix seconds, for a simulation.
     pub fn start_at(clock: Arc<dyn Clock>, unix_s: u64) -> Self {
-        Self { clock, started_unix_s: unix_s.saturating_sub(OFFSET_S) }
+        let started_unix_s = unix_s.saturating_sub(OFFSET_S);
+        Self { clock, started_unix_s, is_simulated: true }
     }
 
     /// Returns the seconds since the clock's zero.
@@ -34,6 +36,12 @@ impl CoarseClock {
     /// the system's clock do not affect it.
     pub fn unix_s(&self) -> u64 {
         self.unix_at(self.now_s())
+    }
+
+    /// Returns the current date of the system's clock in Unix seconds, for what outlives this process. In a simulation
+    /// it is this clock's date.
+    pub fn system_unix_s(&self) -> u64 {
+        if self.is_simulated { self.unix_s() } else { unix_time().as_secs() }
     }
 
     /// Converts a second of this clock to a date in Unix seconds.

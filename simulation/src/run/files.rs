@@ -1,0 +1,122 @@
+//! The files of a run: the keys of sealed values, which all frontends read, and the items of an embedded store. They
+//! are real files in the folder for temporary files.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{env, fs, io, process};
+
+use units::Prng;
+
+use crate::scenario::FileDamage;
+
+/// Returns a path that nothing else uses.
+fn unused_path(ending: &str) -> PathBuf {
+    static FILES: AtomicU64 = AtomicU64::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    env::temp_dir().join(format!("rebate-simulation-{}-{number}.{ending}", process::id()))
+}
+
+/// The file with the keys of sealed values. It is removed with this.
+pub(super) struct KeyFile {
+    path: PathBuf,
+    /// The keys have the ids from 1 to this.
+    keys: u8,
+    active: u8,
+}
+
+impl KeyFile {
+    /// Makes a file with one key.
+    pub(super) fn new() -> io::Result<Self> {
+        let file = Self { path: unused_path("toml"), keys: 1, active: 1 };
+        file.write()?;
+        Ok(file)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a key, which is not used for new values yet.
+    pub(super) fn add(&mut self) -> io::Result<()> {
+        self.keys += 1;
+        self.write()
+    }
+
+    /// Uses the newest key for new values.
+    pub(super) fn activate_newest(&mut self) -> io::Result<()> {
+        self.active = self.keys;
+        self.write()
+    }
+
+    /// Leaves only a part of the file, as a copy that was interrupted does.
+    pub(super) fn damage(&self) -> io::Result<()> {
+        let text = self.text();
+        fs::write(&self.path, &text[..text.len() / 2])
+    }
+
+    fn write(&self) -> io::Result<()> {
+        fs::write(&self.path, self.text())
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("active = {}\n", self.active);
+        for id in 1..=self.keys {
+            // Any text of this form is 32 bytes in base64.
+            let letter = char::from(b'A' + id);
+            let secret = letter.to_string().repeat(42) + "A=";
+            let _ = write!(text, "[[key]]\nid = {id}\nsecret = \"{secret}\"\n");
+        }
+        text
+    }
+}
+
+impl Drop for KeyFile {
+    fn drop(&mut self) {
+        // A file that stays in the folder for temporary files does no harm.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The file with the items of an embedded store (`store.file`). It is removed with this.
+pub(super) struct ItemFile(PathBuf);
+
+impl ItemFile {
+    pub(super) fn new() -> Self {
+        Self(unused_path("items"))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Damages the file, if it is there.
+    pub(super) fn damage(&self, damage: FileDamage, seed: u64) -> io::Result<()> {
+        let random = &mut Prng::new(seed);
+        match damage {
+            FileDamage::None => Ok(()),
+            FileDamage::Removed => fs::remove_file(&self.0),
+            FileDamage::CutOff => {
+                let file = fs::File::options().write(true).open(&self.0)?;
+                file.set_len(random.below(file.metadata()?.len()))
+            }
+            FileDamage::FlippedBit => {
+                let mut bytes = fs::read(&self.0)?;
+                let at = random.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << random.below(8);
+                fs::write(&self.0, bytes)
+            }
+        }
+    }
+}
+
+impl Drop for ItemFile {
+    fn drop(&mut self) {
+        // The server puts these beside the file.
+        for ending in ["", ".lock", ".tmp"] {
+            let mut path = self.0.clone().into_os_string();
+            path.push(ending);
+            let _ = fs::remove_file(path);
+        }
+    }
+}
