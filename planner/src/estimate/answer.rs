@@ -557,7 +557,12 @@ mod tests {
             has_cas: true,
             has_sizes: true,
             rates: Some(vec![rates, rates]),
-            curve: Some(Curve { points, origin: CurveOrigin::Requests, reuses_beyond: 0 }),
+            curve: Some(Curve {
+                points,
+                origin: CurveOrigin::Requests,
+                server_miss_ratio: 0.3,
+                reuses_beyond: 0,
+            }),
             class_curves: vec![None, None],
             evicts: Some(evicts),
             notes: Vec::new(),

@@ -15,6 +15,9 @@ pub struct Curve {
     pub points: Vec<CurvePoint>,
     /// How the curve was found.
     pub origin: CurveOrigin,
+    /// The share of gets that the server answered with nothing. It differs from the curve at the server's items if the
+    /// server does not evict the least recently used item.
+    pub server_miss_ratio: f64,
     /// The number of gets that found nothing although their key had been in the cache during the stream. The points
     /// beyond the items that the cache holds rest on these.
     pub reuses_beyond: usize,
@@ -56,9 +59,11 @@ impl Curve {
     /// Returns the rise of the hit ratio if the cache holds `ratio` times its `items`. Beyond the largest size that the
     /// requests tell of, the curve is continued: the value lets the hit ratio grow with the power of the size with which
     /// it grew from half that size on. The low end says that no item that was evicted earlier is requested again. The
-    /// high end continues the last slope, which a convex curve cannot exceed.
+    /// high end continues the last slope, which a convex curve cannot exceed. All are in proportion to the misses that the
+    /// server has at its size.
     pub fn gain(&self, items: f64, ratio: Interval) -> Interval {
         let here = self.miss_ratio(items);
+        let of_server = if here > 0.0 { self.server_miss_ratio / here } else { 1.0 };
         let known_to = self.points.last().map_or(items, |point| point.items.max(items));
         let there = self.miss_ratio(known_to);
         let half = self.miss_ratio(known_to / 2.0).max(there);
@@ -75,11 +80,11 @@ impl Curve {
         let gain = |ratio: f64, share: f64, beyond: &dyn Fn(f64) -> f64| {
             let wanted = ratio * items;
             if wanted < items {
-                return here - self.miss_ratio(wanted);
+                return (here - self.miss_ratio(wanted)) * of_server;
             }
             let known = share * (here - self.miss_ratio(wanted.min(known_to)));
             let more = if wanted > known_to { beyond(wanted) } else { 0.0 };
-            (known + more).min(here)
+            (known + more).min(here) * of_server
         };
         Interval {
             value: gain(ratio.value, 1.0, &power),
@@ -120,7 +125,8 @@ impl Curve {
             miss_ratio: fitted(share),
         };
         let points = later.into_iter().enumerate().map(point).collect();
-        Some(Self { points, origin: CurveOrigin::Ages, reuses_beyond: 0 })
+        let origin = CurveOrigin::Ages;
+        Some(Self { points, origin, server_miss_ratio: miss_ratio, reuses_beyond: 0 })
     }
 }
 
@@ -292,7 +298,8 @@ impl Shards {
                 None => points.push(CurvePoint { items, miss_ratio }),
             }
         }
-        Some(Curve { points, origin: CurveOrigin::Requests, reuses_beyond })
+        let server_miss_ratio = 1.0 - hit_ratio;
+        Some(Curve { points, origin: CurveOrigin::Requests, server_miss_ratio, reuses_beyond })
     }
 
     /// Numbers the slots anew without the gaps that older accesses left.
@@ -595,7 +602,8 @@ mod tests {
             CurvePoint { items: held, miss_ratio: miss(held) }
         };
         let points = (0..=64).map(point).collect();
-        Curve { points, origin: CurveOrigin::Requests, reuses_beyond: 0 }
+        let (origin, server_miss_ratio) = (CurveOrigin::Requests, miss(items));
+        Curve { points, origin, server_miss_ratio, reuses_beyond: 0 }
     }
 
     /// Compares the gain of three times 10,000 items with that of the curve.
