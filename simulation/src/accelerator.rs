@@ -106,7 +106,7 @@ struct AcceleratorQueue {
     /// The jobs that are worked on, with the times at which they are done.
     working: Vec<(Instant, Completion)>,
     /// The jobs that were taken while the accelerator hung.
-    kept: Vec<Box<Job>>,
+    kept: Vec<Job>,
 }
 
 impl AcceleratorQueue {
@@ -144,7 +144,7 @@ impl Queue for AcceleratorQueue {
         drop(state);
         match trouble {
             Some(Trouble::Away) => return Err(Refused { job, reason: RefusedReason::Lost }),
-            Some(Trouble::Hangs) => self.kept.push(job),
+            Some(Trouble::Hangs) => self.kept.push(*job),
             Some(Trouble::Slow) => return self.work(job, slow),
             Some(Trouble::Fails | Trouble::Lies) | None => return self.work(job, usual),
         }
@@ -156,7 +156,7 @@ impl Queue for AcceleratorQueue {
         if trouble != Some(Trouble::Hangs) {
             for job in mem::take(&mut self.kept) {
                 // Software takes every job that it has accepted before.
-                let _ = self.work(job, Duration::ZERO);
+                let _ = self.work(Box::new(job), Duration::ZERO);
             }
         }
         let (now, before) = (Instant::now(), done.len());

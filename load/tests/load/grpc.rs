@@ -48,9 +48,11 @@ fn a_closed_loop_keeps_its_depth_and_every_class_survives() {
     let server = CacheOnGrpc::start(|_| Act::Serve);
     for class in PayloadClass::ALL {
         let mut spec = spec(&server.address, 1.0, Nanos::millis(100));
-        (spec.pace, spec.threads, spec.get_share) = (Pace::Closed { depth: 8 }, 2, 0.5);
+        let depth = 8;
+        (spec.pace, spec.threads, spec.get_share) = (Pace::Closed { depth }, 2, 0.5);
+        let in_flight = (depth * spec.connections) as u64;
         spec.payload = Payload::Class(class);
-        let report = undisturbed(|| run(&spec), |report| report.get.answered > 100);
+        let report = undisturbed(|| run(&spec), |report| report.get.answered > in_flight);
         assert_eq!((report.wrong.count, report.failures()), (0, 0), "{report:?}");
     }
 }

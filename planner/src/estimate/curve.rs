@@ -57,10 +57,10 @@ impl Curve {
     }
 
     /// Returns the rise of the hit ratio if the cache holds `ratio` times its `items`. Beyond the largest size that the
-    /// requests tell of, the curve is continued: the value lets the hit ratio grow with the power of the size with which
-    /// it grew from half that size on. The low end says that no item that was evicted earlier is requested again. The
-    /// high end continues the last slope, which a convex curve cannot exceed. All are in proportion to the misses that the
-    /// server has at its size.
+    /// requests tell of, the curve is continued: the value lets the hit ratio grow with the power of the size with
+    /// which it grew from half that size on. The low end says that no item that was evicted earlier is requested again.
+    /// The high end continues the last slope, which a convex curve cannot exceed. All are in proportion to the misses
+    /// that the server has at its size.
     pub fn gain(&self, items: f64, ratio: Interval) -> Interval {
         let here = self.miss_ratio(items);
         let of_server = if here > 0.0 { self.server_miss_ratio / here } else { 1.0 };

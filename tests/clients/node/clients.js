@@ -19,7 +19,7 @@ const LIMIT_MS = 60_000;
 function memcached({ address }) {
   const Memcached = load("memcached");
   const client = new Memcached(address, {
-    timeout: LIMIT_MS, retries: 0, failures: 1000, retry: 1, poolSize: 1, maxValue: 1 << 30,
+    timeout: LIMIT_MS, retries: 0, failures: 1000, retry: 1, poolSize: 3, maxValue: 1 << 30,
   });
   const call = (name) => util.promisify(client[name]).bind(client);
   const stored = (name) => (...given) =>

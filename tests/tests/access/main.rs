@@ -267,7 +267,7 @@ fn the_audit_log_has_no_values_and_no_passwords() {
     );
     // A client that does not know that its first set is a login, and a password in the place of a user.
     let refused = "CLIENT_ERROR authentication failure\r\n";
-    assert_eq!(text.ask(b"set k 0 0 20\r\nsecret-token and more\r\n"), refused);
+    assert_eq!(text.ask(b"set k 0 0 21\r\nsecret-token and more\r\n"), refused);
     assert_eq!(text.log_in("secret-password", "admin"), refused);
     text.ask(b"secret-line-of-a-value\r\n");
     server.text("reader").ask(b"set long-key-that-goes-on 0 0 12\r\nsecret-value\r\n");

@@ -120,7 +120,7 @@ fn a_call_that_is_cancelled_gives_back_its_rights() {
     let Grpc { runtime, .. } = &grpc;
     runtime.block_on(async { drop(cache) });
     let is_gone = || {
-        runtime.block_on(tokio::time::sleep(Duration::from_millis(5)));
+        runtime.block_on(async { tokio::time::sleep(Duration::from_millis(5)).await });
         (grpc.metric("rebate_grpc_connections") == 0).then_some(())
     };
     poll_for(TIMEOUT, is_gone).expect("the connection ends");

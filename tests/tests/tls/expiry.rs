@@ -38,7 +38,9 @@ fn certificates_on_both_sides_of_upstream_connections_have_their_expiry() {
         set("upstream_cert_file", "frontend.pem"),
         set("upstream_key_file", "frontend.key"),
     ];
-    let args: Vec<&str> = files.iter().flat_map(|file| ["--set", file.as_str()]).collect();
+    let pages = ["--admin-listen", "127.0.0.1:0"];
+    let args: Vec<&str> =
+        files.iter().flat_map(|file| ["--set", file.as_str()]).chain(pages).collect();
     let front = Server::rebate_serve(&format!("memcached://{name}"), "on", &args);
     // 2090-12-31 and 2100-12-31, as `date -ud` tells.
     assert_eq!(of_upstream(&front), 3_818_361_600.0);
