@@ -40,7 +40,7 @@ step "the Python package"
 REBATE_PYTHON_LIBRARY=target/debug/lib_rebate.so python/test.sh
 step "benchmarks, smallest form"
 # They measure nothing here, and wait most of the time, so several share the cores.
-find bench -name '*.py' ! -name '_*' ! -name harness.py | sort |
+find bench -maxdepth 1 -name '*.py' ! -name '_*' ! -name harness.py | sort |
   xargs -P 3 -I{} sh -c 'python3 {} --quick >/dev/null && echo {}'
 step "fuzz targets, ${FUZZ_SECONDS:-10} s each"
 wait "$fuzz_build" || { cat "$fuzz_log" >&2; exit 1; }

@@ -58,7 +58,8 @@ def main():
     if unknown:
         fail(f"--only {' '.join(unknown)}: valid are {' '.join(DATA_SETS)} p99")
     sets = {name: functools.cache(record) for name, record in DATA_SETS.items() if name in chosen}
-    memory_mib = 2 if bench.quick else MEMORY_MIB
+    # With less, there is no memory for a dictionary.
+    memory_mib = 8 if bench.quick else MEMORY_MIB
     pairs = {name: {what: [] for what in LIMITS} for name in sets}
     p99 = {"alone": [], "read": []}
     for _ in bench.each_run():

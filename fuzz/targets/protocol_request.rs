@@ -188,6 +188,7 @@ fn compose_flags(meta: &Meta<'_>, mut line: request::MetaLine<'_>) {
             b'R' => line.time(letter, flags.recache_s.expect("read")),
             b'F' => line.number(letter, flags.client_flags.into()),
             b'C' => line.number(letter, flags.compare.expect("read")),
+            b'E' => line.number(letter, flags.given_cas.expect("read")),
             b'D' => line.number(letter, flags.delta),
             b'J' => line.number(letter, flags.initial),
             b'M' => line.mode(flags.mode.expect("read")),
@@ -212,6 +213,7 @@ fn check_same_meta(meta: &Meta<'_>, other: &Meta<'_>) {
     };
     assert_eq!(times(flags), times(others));
     assert_eq!((flags.client_flags, flags.compare), (others.client_flags, others.compare));
+    assert_eq!(flags.given_cas, others.given_cas);
     assert_eq!((flags.delta, flags.initial), (others.delta, others.initial));
     assert_eq!(flags.mode, others.mode);
     assert_eq!(flags.iter().number(b'O'), others.iter().number(b'O'));
