@@ -40,8 +40,8 @@ pub(crate) struct Socket {
     pub(super) out: RefCell<ReplyBuffer>,
     pub(super) waiting: RefCell<VecDeque<Waiting>>,
     pub(super) work: Signal,
-    /// The number of requests since none was in flight, or since the task last wrote.
-    unsent_together: Cell<usize>,
+    /// The number of requests since there was none in flight or, if later, since the task last wrote.
+    group_requests: Cell<usize>,
     /// True if the task's last write had several requests. More are then likely to follow the first one.
     comes_in_groups: Cell<bool>,
     /// The worker's other connection to the same server.
@@ -126,7 +126,7 @@ impl Socket {
             out: RefCell::default(),
             waiting: RefCell::default(),
             work: Signal::default(),
-            unsent_together: Cell::default(),
+            group_requests: Cell::default(),
             comes_in_groups: Cell::default(),
             other: RefCell::default(),
             refused: Cell::default(),
@@ -212,7 +212,7 @@ impl Socket {
         waiting.push_back(Waiting { slot: slot.clone(), expect, granted, since: now });
         drop(waiting);
         self.load.add(expect.values_max());
-        self.unsent_together.set(if is_idle { 1 } else { self.unsent_together.get() + 1 });
+        self.group_requests.set(if is_idle { 1 } else { self.group_requests.get() + 1 });
         // A lone request is sent at once. Others are sent together by the link's task.
         if !(is_idle && !self.comes_in_groups.get() && self.write_now()) {
             self.notify();
@@ -437,7 +437,7 @@ impl Socket {
             }
             let woken = poll_fn(|task| {
                 if self.work.poll(task).is_ready() {
-                    self.comes_in_groups.set(self.unsent_together.take() > 1);
+                    self.comes_in_groups.set(self.group_requests.take() > 1);
                     return Poll::Ready(Ok(()));
                 }
                 // The timer also runs without requests, because a session may send one without this task. It wakes this
