@@ -7,13 +7,13 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::thread;
-use std::time::Instant;
 
 use device::lane::Doorbell;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::adaptive_polling::{AdaptivePolling, POLL_MAX};
 use super::doorbell::WatchedSocket;

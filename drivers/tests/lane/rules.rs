@@ -16,6 +16,7 @@ use drivers::{Lane, LaneOptions};
 use rustix::net::{SendFlags, send};
 use rustix::process::{Uid, geteuid};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity, set_thread_res_uid};
+use tokio::runtime::{Builder, LocalOptions};
 use units::{ByteCount, Nanos};
 
 use super::hostile::{ASLEEP, CPU, ENTRIES, HEAD, Half, RING, TAIL, greeting, write_job};
@@ -75,10 +76,14 @@ fn tagged(tag: u64) -> Box<Job> {
 /// Runs a test with the queue of a lane that holds one job, and with its service. The test runs on an executor of
 /// this thread.
 fn one_job_lane(test: impl AsyncFnOnce(Box<dyn Queue>, Answerer, Arc<Calls>)) {
-    let options = tokio::runtime::LocalOptions::default();
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().event_interval(TURNS_PER_EVENT_CHECK);
-    let executor = builder.build_local(options).expect("an executor");
+    one_job_lane_on(Builder::new_current_thread().enable_all(), test);
+}
+
+fn one_job_lane_on(
+    executor: &mut Builder,
+    test: impl AsyncFnOnce(Box<dyn Queue>, Answerer, Arc<Calls>),
+) {
+    let executor = executor.build_local(LocalOptions::default()).expect("an executor");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("lane");
     let listener = UnixListener::bind(&path).expect("a free path");
@@ -138,43 +143,37 @@ fn a_service_that_answers_an_idle_lane_keeps_nobody_busy() {
     });
 }
 
-#[test]
-fn a_busy_task_keeps_its_lane_awake() {
-    one_job_lane(async |mut queue, mut service, calls| {
-        let (mut done, mut number) = (Vec::new(), 1);
-        queue.try_submit(tagged(number)).expect("room");
-        calls_in_a_while(&calls).await;
-        for _ in 0..BLOCKS_MAX {
-            let mut asleep = 0;
-            for _ in 0..ROUNDS {
-                // The watcher polls some times in this yield, because tokio checks for events before it resumes this
-                // task.
-                tokio::task::yield_now().await;
-                asleep += usize::from(service.is_client_asleep());
-                let start = Instant::now();
-                while start.elapsed() < Duration::from_micros(5) {}
-                service.answer(mark(number));
-                assert_eq!(queue.poll(&mut done), 1);
-                number += 1;
-                queue.try_submit(tagged(number)).expect("room");
-            }
-            if asleep < ROUNDS / 2 {
-                return;
-            }
+/// In simulated time, because on a slow machine an answer takes so long that sleeping is right.
+fn asleep_in_rounds_of(round: Duration) -> usize {
+    let mut asleep = 0;
+    let mut executor = Builder::new_current_thread();
+    one_job_lane_on(executor.enable_all().start_paused(true), async |mut queue, mut service, _| {
+        let mut done = Vec::new();
+        queue.try_submit(tagged(1)).expect("room");
+        for number in 1..=ROUNDS {
+            // The watcher polls in these yields. One takes longer than the other, because tokio checks for events.
+            tokio::time::advance(round).await;
+            tokio::task::yield_now().await;
+            asleep += usize::from(service.is_client_asleep());
+            service.answer(mark(number));
+            assert_eq!(queue.poll(&mut done), 1);
+            queue.try_submit(tagged(number + 1)).expect("room");
         }
-        panic!("asleep in half of the rounds and more, {BLOCKS_MAX} times in a row");
     });
+    asleep
 }
 
-const ROUNDS: usize = 300;
+const ROUNDS: u64 = 300;
 
-/// The number of turns of tasks between two checks for events. With tokio's 61, a watcher that polls in every turn
-/// takes so long on a slow machine that polling rightly does not pay.
-const TURNS_PER_EVENT_CHECK: u32 = 8;
-
-/// The most blocks. On a busy machine an answer may take so long that sleeping is right, but not in this many blocks
-/// in a row.
-const BLOCKS_MAX: usize = 100;
+#[test]
+fn a_busy_task_keeps_its_lane_awake() {
+    let (soon, late) = (
+        asleep_in_rounds_of(Duration::from_micros(5)),
+        asleep_in_rounds_of(Duration::from_micros(70)),
+    );
+    assert!(soon < 3, "asleep in {soon} of {ROUNDS} rounds of 5 us");
+    assert!(late > 250, "asleep in {late} of {ROUNDS} rounds of 70 us");
+}
 
 fn served(half: &Half) -> (UnixStream, Result<Option<LaneServer>, Problem>) {
     let (client, service) = UnixStream::pair().expect("two sockets");
