@@ -74,7 +74,13 @@ impl EngineSet {
             Some(dialect) if dialect.codec.needs_dictionary() => {
                 self.apply_with(dictionary, &job.task, &job.input, space)
             }
-            _ => self.apply(&job.task, &job.input, space),
+            Some(_) => self.apply(&job.task, &job.input, space),
+            None => match &job.task {
+                Task::Function(function) => {
+                    return function.run(job.input.bytes(), &mut job.output, offset);
+                }
+                task => self.apply(task, &job.input, space),
+            },
         };
         match done {
             Ok(output_bytes) => {
@@ -154,6 +160,7 @@ impl EngineSet {
             }
             Task::Checksum { polynomial } => kernels::checksum(polynomial, input, space),
             Task::Copy => kernels::copy(input, space),
+            Task::Function(_) => return Err(NO_SPACE),
         };
         done.map_err(EngineError::Device)
     }
@@ -196,6 +203,9 @@ const WINDOW_LOG2_END: u8 = 31;
 const NO_ENGINE: EngineError = EngineError::Device(DeviceError::Fault("no engine of this codec"));
 const NO_DICTIONARY: EngineError =
     EngineError::Device(DeviceError::InvalidInput("the job has no dictionary for its codec"));
+/// A function's result has its own memory, so [`EngineSet::run`] runs it.
+const NO_SPACE: EngineError =
+    EngineError::Device(DeviceError::Fault("a function does not write to given space"));
 const OUTPUT_TOO_SMALL: EngineError = EngineError::Device(OUTPUT_TOO_SMALL_ERROR);
 
 /// The error that every device over engines returns when the output buffer is too small for the stated size.

@@ -9,6 +9,7 @@ use crate::buffer::{Buffer, Input};
 use crate::cipher::{AssociatedData, Key, Nonce, TAG_BYTES};
 use crate::codec::{Dialect, Level};
 use crate::dictionary::Dictionary;
+use crate::function::Function;
 
 /// One op with its parameters. A job owns its buffers and always returns to the submitter.
 #[derive(Debug)]
@@ -57,7 +58,8 @@ impl Job {
             | Task::Encrypt { .. }
             | Task::Decrypt { .. }
             | Task::Checksum { .. }
-            | Task::Copy => self.input.len(),
+            | Task::Copy
+            | Task::Function(_) => self.input.len(),
         }
     }
 }
@@ -107,6 +109,8 @@ pub enum Task {
     },
     /// Copies the input.
     Copy,
+    /// Runs a function of the caller. Its result may be longer than the output buffer, which then adopts it.
+    Function(Function),
 }
 
 /// The kind of a checksum.
@@ -128,6 +132,7 @@ impl Task {
             Task::Decrypt { .. } => Op::Decrypt,
             Task::Checksum { .. } => Op::Checksum,
             Task::Copy => Op::Copy,
+            Task::Function(function) => function.kind().op(),
         }
     }
 
@@ -135,17 +140,19 @@ impl Task {
     pub const fn dialect(&self) -> Option<Dialect> {
         match self {
             Task::Compress { dialect, .. } | Task::Decompress { dialect, .. } => Some(*dialect),
-            Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
-                None
-            }
+            Task::Encrypt { .. }
+            | Task::Decrypt { .. }
+            | Task::Checksum { .. }
+            | Task::Copy
+            | Task::Function(_) => None,
         }
     }
 
-    /// Returns the exact size of the result for an input of this size. Returns none for a compression, whose size is
-    /// known only after the run.
+    /// Returns the exact size of the result for an input of this size. Returns none for a compression and for a function,
+    /// whose sizes are known only after the run.
     pub const fn output_bytes(&self, input_bytes: usize) -> Option<usize> {
         match self {
-            Task::Compress { .. } => None,
+            Task::Compress { .. } | Task::Function(_) => None,
             Task::Decompress { original_bytes, .. } => Some(*original_bytes),
             Task::Encrypt { .. } => Some(input_bytes.saturating_add(TAG_BYTES)),
             Task::Decrypt { .. } => Some(input_bytes.saturating_sub(TAG_BYTES)),

@@ -1,4 +1,5 @@
-//! The CPU's kernels other than codecs: AES-256-GCM, the two checksums, and copy. They store nothing between two jobs
+//! The CPU's kernels other than codecs: AES-256-GCM, the two checksums, and copy. Functions are in
+//! [`crate::function`]. The kernels store nothing between two jobs
 //! and write nothing beyond their result. If an output is too small, they return the caller's error before they write
 //! anything.
 
@@ -19,11 +20,28 @@ pub enum Kernel {
     Crc64,
     /// A copy of the input.
     Copy,
+    /// Serialization into a message.
+    Serialize,
+    /// Deserialization of a message.
+    Deserialize,
+    /// Wrapping a message into a call, or unwrapping it.
+    Rpc,
+    /// The choice of the core that continues a request.
+    LoadBalance,
 }
 
 impl Kernel {
     /// Every kernel. The CPU has all of them.
-    pub const ALL: [Kernel; 4] = [Kernel::AesGcm, Kernel::Crc32c, Kernel::Crc64, Kernel::Copy];
+    pub const ALL: [Kernel; 8] = [
+        Kernel::AesGcm,
+        Kernel::Crc32c,
+        Kernel::Crc64,
+        Kernel::Copy,
+        Kernel::Serialize,
+        Kernel::Deserialize,
+        Kernel::Rpc,
+        Kernel::LoadBalance,
+    ];
 
     /// Returns the name in metrics and in `rebate devices`.
     pub const fn name(self) -> &'static str {
@@ -32,6 +50,10 @@ impl Kernel {
             Kernel::Crc32c => "crc32c",
             Kernel::Crc64 => "crc64",
             Kernel::Copy => "copy",
+            Kernel::Serialize => "serialize",
+            Kernel::Deserialize => "deserialize",
+            Kernel::Rpc => "rpc",
+            Kernel::LoadBalance => "load-balance",
         }
     }
 }

@@ -147,6 +147,7 @@ impl Capabilities {
             Task::Checksum { polynomial: Polynomial::Crc32c } => has(Kernel::Crc32c),
             Task::Checksum { polynomial: Polynomial::Crc64 } => has(Kernel::Crc64),
             Task::Copy => has(Kernel::Copy),
+            Task::Function(function) => has(function.kind().kernel()),
         }
     }
 }

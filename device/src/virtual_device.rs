@@ -9,7 +9,7 @@
 //! - The calling core makes a result once. A table of bounded size remembers it, and also remembers the input of a
 //!   compression as the result of its decompression. A result that must be made during a measurement counts as
 //!   `computed`, and as `late` if it was not ready in time.
-//! - Other kernels run for every job, which counts as `computed`. Hashing an input to look up a result would
+//! - Other kernels and functions run for every job, which counts as `computed`. Hashing an input to look up a result would
 //!   take a core about as long, and a ciphertext also depends on key and nonce.
 //! - Submissions of one queue without a poll between them are a batch. They cost the profile's batch price,
 //!   if the profile has one.
@@ -26,6 +26,7 @@
 
 mod counters;
 mod queue;
+mod stations;
 mod table;
 mod timeline;
 mod work_clock;
@@ -47,6 +48,7 @@ use crate::kernels::Kernel;
 use crate::queue::{Capabilities, Device, Queue, Waiting};
 use counters::Counters;
 use queue::VirtualQueue;
+use stations::Stations;
 use table::Table;
 use work_clock::ThreadTime;
 
@@ -104,7 +106,7 @@ impl Virtual {
             capabilities,
             clock: options.clock,
             work_clock: options.work_clock,
-            timeline: profile.accelerator.as_ref().map(Timeline::new),
+            stations: Stations::new(profile),
             table: Table::new(options.table_bytes_max),
             counters: Counters::default(),
             page_faults: options.page_faults,
@@ -154,7 +156,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     work_clock: Arc<dyn Clock>,
     /// The occupation of the accelerator, or none for software on a core.
-    timeline: Option<Timeline>,
+    stations: Option<Stations>,
     table: Table,
     counters: Counters,
     page_faults: Option<u64>,
@@ -194,6 +196,10 @@ fn capabilities(profile: &DeviceProfile) -> Capabilities {
         (Kernel::Crc32c, &profile.crc32c),
         (Kernel::Crc64, &profile.crc64),
         (Kernel::Copy, &profile.copy),
+        (Kernel::Serialize, &profile.serialize),
+        (Kernel::Deserialize, &profile.deserialize),
+        (Kernel::Rpc, &profile.rpc),
+        (Kernel::LoadBalance, &profile.load_balance),
     ];
     let (queue_depth, waiting) = match &profile.accelerator {
         None => (CORE_QUEUE_DEPTH, Waiting::Inline),

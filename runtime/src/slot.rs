@@ -512,9 +512,8 @@ const SWITCH_TIME: Nanos = Nanos(100);
 /// The most completions of a poll for which memory is reserved in advance.
 const POLLED_MAX: usize = 256;
 
-/// The number of slots for ops. Only the first six ops by index are jobs. The number is a power of two, so
-/// that `index % OPS` is a bit mask.
-pub(crate) const OPS: usize = 8;
+/// The number of slots for ops. The number is a power of two, so that `index % OPS` is a bit mask.
+pub(crate) const OPS: usize = Op::ALL.len().next_power_of_two();
 
 /// The longest wait between probes, in multiples of the first wait. It is reached after six failures in a row.
 const PROBE_WAITS_MAX: u64 = WAITS_MAX;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use device::{Device, Pool};
+use device::{Codec, Device, Dialect, Pool};
 use parking_lot::{Mutex, RwLock};
 use policy::Policy;
 use runtime::trace::TraceMetrics;
@@ -542,7 +542,11 @@ fn program_service(
     if config.listen.is_empty() {
         return None;
     }
-    let programs = ProgramService::new(config, runtime, Arc::clone(&plan.clock), index);
+    // A program's peers get what every configured reader can read, like the store does.
+    let window_log2 = convert::form(&plan.config.compress).window_log2;
+    let dialect = Dialect { window_log2, ..Dialect::new(Codec::Deflate) };
+    let clock = Arc::clone(&plan.clock);
+    let programs = ProgramService::new(config, dialect, runtime, clock, index);
     plan.program_metrics.write().push(programs.metrics());
     Some(Rc::new(programs))
 }

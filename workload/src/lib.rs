@@ -24,9 +24,9 @@ pub use keys::Keys;
 pub use popularity::Popularity;
 pub use preset::{Preset, PresetError, Sourced};
 pub use profile::{
-    Accelerator, Attachment, BatchPoint, CompressProfile, DeviceProfile, FaultBucket, FaultTail,
-    Figure, Huffman, Kind, LatencyPoint, OpProfile, ProfileError, RatioPoint, SubmitBatchPoint,
-    Variant,
+    Accelerator, Attachment, BatchPoint, ChainsProfile, CompressProfile, DeviceProfile,
+    FaultBucket, FaultTail, Figure, Huffman, Kind, LatencyPoint, OpProfile, ProfileError,
+    RatioPoint, SubmitBatchPoint, Succession, Variant,
 };
 pub use sizes::{BadSizes, SizeDist, SizePart, Sizes, Weighting};
 pub use values::{Mismatch, Values};

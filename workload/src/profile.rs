@@ -7,13 +7,15 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use units::Nanos;
+use units::{Nanos, Op};
 
+mod chains;
 mod check;
 mod curve;
 mod fault;
 mod submission;
 
+pub use chains::{ChainsProfile, Succession};
 pub use curve::{BatchPoint, LatencyPoint, OpProfile, RatioPoint};
 pub use fault::{FaultBucket, FaultTail};
 pub use submission::{Accelerator, Attachment, SubmitBatchPoint};
@@ -54,6 +56,16 @@ pub struct DeviceProfile {
     pub crc64: Option<OpProfile>,
     /// The costs of a copy.
     pub copy: Option<OpProfile>,
+    /// The costs of serialization into a message.
+    pub serialize: Option<OpProfile>,
+    /// The costs of deserialization of a message.
+    pub deserialize: Option<OpProfile>,
+    /// The costs of wrapping a message into a call, and of unwrapping it.
+    pub rpc: Option<OpProfile>,
+    /// The costs of the choice of the core that continues a request.
+    pub load_balance: Option<OpProfile>,
+    /// The successions of ops that the device runs in one request.
+    pub chains: Option<ChainsProfile>,
     /// The page faults for which the device waits. Buffers that were touched beforehand cause none.
     pub fault_tail: Option<FaultTail>,
 }
@@ -221,6 +233,24 @@ impl DeviceProfile {
         }
     }
 
+    /// Returns the costs of an op, if the device has it. Compression has those of the profile's Huffman code, and a
+    /// checksum those of CRC-32C.
+    pub fn op(&self, op: Op) -> Option<&OpProfile> {
+        match op {
+            Op::Compress => self.compress(),
+            Op::Decompress => self.decompress.as_ref(),
+            Op::Encrypt => self.encrypt.as_ref(),
+            Op::Decrypt => self.decrypt.as_ref(),
+            Op::Checksum => self.crc32c.as_ref(),
+            Op::Copy => self.copy.as_ref(),
+            Op::Serialize => self.serialize.as_ref(),
+            Op::Deserialize => self.deserialize.as_ref(),
+            Op::Rpc => self.rpc.as_ref(),
+            Op::LoadBalance => self.load_balance.as_ref(),
+            Op::Tcp | Op::Notify => None,
+        }
+    }
+
     /// Returns whether the profile describes software on a core. Jobs then need no submission and spend the calling
     /// core's time.
     pub fn is_core(&self) -> bool {
@@ -260,8 +290,13 @@ impl DeviceProfile {
             &mut self.crc32c,
             &mut self.crc64,
             &mut self.copy,
+            &mut self.serialize,
+            &mut self.deserialize,
+            &mut self.rpc,
+            &mut self.load_balance,
         ];
         let of_ops = codes.chain(others).flatten().flat_map(OpProfile::figures_mut);
+        let of_ops = of_ops.chain(self.chains.iter_mut().flat_map(ChainsProfile::figures_mut));
         of_ops.chain(self.accelerator.iter_mut().flat_map(Accelerator::figures_mut)).collect()
     }
 }
@@ -293,6 +328,7 @@ const COMPILED_IN: &[(&str, &str)] = compiled_in!(
     "bluefield2-arm",
     "dsa",
     "epyc7542-isal",
+    "accelflow",
 );
 
 #[cfg(test)]

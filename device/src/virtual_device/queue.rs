@@ -14,7 +14,7 @@ use workload::{DeviceProfile, OpProfile};
 use super::Shared;
 use super::counters::Delay;
 use super::table::{Key, Remembered};
-use super::timeline::Cost;
+use super::timeline::{Cost, Timeline};
 use crate::codec::{EngineError, Level};
 use crate::engines::{EngineSet, OUTPUT_TOO_SMALL_ERROR};
 use crate::job::{Completion, DeviceError, Job, Outcome, Polynomial, Task};
@@ -60,7 +60,11 @@ impl VirtualQueue {
                 return (Outcome::Failed(OUTPUT_TOO_SMALL_ERROR), INCOMPRESSIBLE);
             }
             Task::Decompress { original_bytes, .. } => Key::decompress(&job.input, original_bytes),
-            Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
+            Task::Encrypt { .. }
+            | Task::Decrypt { .. }
+            | Task::Checksum { .. }
+            | Task::Copy
+            | Task::Function(_) => {
                 self.shared.counters.computed();
                 self.work_start.get_or_insert_with(|| self.shared.work_clock.now());
                 return (self.set.run(job), INCOMPRESSIBLE);
@@ -145,6 +149,11 @@ impl VirtualQueue {
         if late { Delay::Emulation } else { Delay::System }
     }
 
+    /// Returns the engines that run the task, or none on a core.
+    fn timeline(&self, task: &Task) -> Option<&Timeline> {
+        self.shared.stations.as_ref().map(|stations| stations.of(task.op()))
+    }
+
     /// Spins on the calling core until `end`.
     fn spend_until(&self, end: Nanos) {
         while self.shared.clock.now() < end {
@@ -166,7 +175,7 @@ impl Queue for VirtualQueue {
         let submit = self.shared.profile.submit_nth(bytes, self.burst + 1);
         let arrival = start + submit;
         let full = self.in_flight.len() >= self.shared.capabilities.queue_depth
-            || self.shared.timeline.as_ref().is_some_and(|timeline| !timeline.reserve(arrival));
+            || self.timeline(&job.task).is_some_and(|timeline| !timeline.reserve(arrival));
         if full {
             self.shared.counters.refused_full();
             self.spend_until(arrival);
@@ -174,7 +183,7 @@ impl Queue for VirtualQueue {
         }
         let (outcome, output_percent) = self.outcome(&mut job);
         let (service, interval) = self.cost(&job, output_percent);
-        let due = match &self.shared.timeline {
+        let due = match self.timeline(&job.task) {
             None => start + service,
             // Published latencies include the submission of a job that is submitted alone.
             Some(timeline) => {
@@ -183,7 +192,7 @@ impl Queue for VirtualQueue {
             }
         };
         // On a core, all of the time is the caller's.
-        let spent = if self.shared.timeline.is_some() { submit } else { service };
+        let spent = if self.shared.stations.is_some() { submit } else { service };
         let worked = self.shared.clock.now();
         let delay = match worked > due + self.shared.profile.late_after() {
             false => Delay::None,
@@ -231,13 +240,8 @@ impl Queue for VirtualQueue {
 /// Returns the curve of the task's op, if the profile has a curve for it.
 fn op<'a>(profile: &'a DeviceProfile, task: &Task) -> Option<&'a OpProfile> {
     match task {
-        Task::Compress { .. } => profile.compress(),
-        Task::Decompress { .. } => profile.decompress.as_ref(),
-        Task::Encrypt { .. } => profile.encrypt.as_ref(),
-        Task::Decrypt { .. } => profile.decrypt.as_ref(),
-        Task::Checksum { polynomial: Polynomial::Crc32c } => profile.crc32c.as_ref(),
         Task::Checksum { polynomial: Polynomial::Crc64 } => profile.crc64.as_ref(),
-        Task::Copy => profile.copy.as_ref(),
+        task => profile.op(task.op()),
     }
 }
 

@@ -140,7 +140,11 @@ impl DpdkQueue {
                 let kind = Kind { level: 0, window_log2: windows.max };
                 (kind, Direction::Decompress { original_bytes }, original_bytes)
             }
-            Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
+            Task::Encrypt { .. }
+            | Task::Decrypt { .. }
+            | Task::Checksum { .. }
+            | Task::Copy
+            | Task::Function(_) => {
                 return Plan::Answer(Outcome::Failed(DeviceError::Fault("not this device's")));
             }
         };

@@ -47,7 +47,11 @@ impl Submission {
         let (op, dialect, level) = match self.task {
             Task::Compress { dialect, level } => (OP_COMPRESS, dialect, level_code(level)),
             Task::Decompress { dialect, .. } => (OP_DECOMPRESS, dialect, 0),
-            Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
+            Task::Encrypt { .. }
+            | Task::Decrypt { .. }
+            | Task::Checksum { .. }
+            | Task::Copy
+            | Task::Function(_) => {
                 return None;
             }
         };

@@ -44,7 +44,7 @@ pub(super) fn plan(job: &mut Job, transfer_bytes_max: usize, blames_the_stream: 
                 _ => Plan::Run(Asked::Checksum { result_bytes }),
             }
         }
-        Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Copy => {
+        Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Copy | Task::Function(_) => {
             Plan::Over(Outcome::Failed(DeviceError::Fault("qpl has no such operation")))
         }
     }

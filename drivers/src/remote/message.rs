@@ -101,9 +101,11 @@ impl Format {
             Task::Compress { level, .. } => (v1::Op::Compress, self::level(level)),
             Task::Decompress { .. } => (v1::Op::Decompress, v1::Level::Default),
             // The API has no such op, so the capabilities refuse the job before this.
-            Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
-                (v1::Op::Unspecified, v1::Level::Default)
-            }
+            Task::Encrypt { .. }
+            | Task::Decrypt { .. }
+            | Task::Checksum { .. }
+            | Task::Copy
+            | Task::Function(_) => (v1::Op::Unspecified, v1::Level::Default),
         };
         let dialect = job.task.dialect();
         let window_log2 = dialect.and_then(|dialect| dialect.window_log2);

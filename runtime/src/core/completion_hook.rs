@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use device::Job;
+use device::{Capabilities, Job};
 use units::Nanos;
 
 use super::{Outstanding, Runtime};
@@ -75,6 +75,12 @@ impl Runtime {
         };
         let mut accepting = others.iter().filter(takes).peekable();
         accepting.peek().is_some() && accepting.all(Slot::is_full)
+    }
+
+    /// Returns the capabilities of the devices in use other than software.
+    pub(crate) fn others(&self) -> impl Iterator<Item = &Capabilities> {
+        let others = self.devices.slots[1..].iter();
+        others.filter(|slot| slot.retired.is_none()).map(|slot| &slot.capabilities)
     }
 
     /// Returns the current time. It may be from a recent reading of the clock.

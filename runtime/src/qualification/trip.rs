@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use device::cipher::{AssociatedData, KEY_BYTES, Key, NONCE_BYTES, Nonce};
 use device::{
-    Capabilities, Completion, Device, DeviceError, Dialect, Input, Job, Kernel, Level, Outcome,
-    Polynomial, Pool, Queue, Refused, RefusedReason, Task,
+    Capabilities, Completion, Device, DeviceError, Dialect, Function, FunctionKind, Input, Job,
+    Kernel, Level, Outcome, Polynomial, Pool, Queue, Refused, RefusedReason, Task,
 };
 use serde::Serialize;
 use units::ByteCount;
@@ -143,7 +143,19 @@ pub(super) fn task_of(kernel: Kernel) -> Task {
         Kernel::Crc32c => Task::Checksum { polynomial: Polynomial::Crc32c },
         Kernel::Crc64 => Task::Checksum { polynomial: Polynomial::Crc64 },
         Kernel::Copy => Task::Copy,
+        Kernel::Serialize => wrapped(FunctionKind::Serialize),
+        Kernel::Deserialize => wrapped(FunctionKind::Deserialize),
+        Kernel::Rpc => wrapped(FunctionKind::Rpc),
+        Kernel::LoadBalance => wrapped(FunctionKind::LoadBalance),
     }
+}
+
+/// Returns a function of this kind, which gives the length and the bytes.
+fn wrapped(kind: FunctionKind) -> Task {
+    Task::Function(Function::new(kind, |input| {
+        let length = (input.len() as u64).to_le_bytes();
+        Ok([&length[..], input].concat().into())
+    }))
 }
 
 fn right(

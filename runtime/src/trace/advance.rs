@@ -3,15 +3,15 @@
 
 use std::rc::Rc;
 
-use device::Job;
+use device::{DeviceError, Job, Outcome, Task};
 use prost::bytes::Bytes;
-use trace::Wrap;
 use units::{Nanos, Op};
 
 use super::engine::{Engine, Failure, origin};
 use super::error::{Cause, Malformed};
+use super::functions::{is_received, layout};
 use super::jobs::{Given, Made, given};
-use super::kernels::{self, Layout};
+use super::kernels;
 use super::live::{Fields, Join, State, Strand};
 use super::memory::{Memory, Step};
 use super::metrics::{Counted, FALLBACKS, Ran};
@@ -111,6 +111,9 @@ impl Engine {
         strand: &mut Strand,
         (op, due, is_first): (Op, Option<Nanos>, bool),
     ) -> Result<Flow, Cause> {
+        if let Some(job) = self.function_job(core, strand, op) {
+            return self.submit_made(core, strand, job, due);
+        }
         let payload = match op {
             Op::Compress | Op::Decompress | Op::Encrypt | Op::Decrypt | Op::Checksum | Op::Copy => {
                 return self.submit(core, strand, (op, due, is_first));
@@ -147,15 +150,9 @@ impl Engine {
         self.spend(strand.payload.len());
         let (schema, payload) = (self.schema.as_ref(), &strand.payload);
         Ok(match op {
-            Op::Serialize => {
-                let layout = match strand.format.bare() {
-                    Some(base) => Layout::Bare(base),
-                    None => Layout::Compressed,
-                };
-                kernels::serialize(schema, payload, layout)?
-            }
+            Op::Serialize => kernels::serialize(schema, payload, layout(strand.format))?,
             Op::Deserialize => kernels::deserialize(schema, payload)?,
-            _ if strand.format.wrap() == Some(Wrap::Message) => {
+            _ if is_received(strand.format) => {
                 let call = kernels::called(payload)?;
                 self.runs[strand.run].function = Some(call.function);
                 call.arguments
@@ -187,7 +184,7 @@ impl Engine {
         let live = &self.runs[strand.run];
         let session = live.input.session.as_deref();
         let made = self.maker.make(op, &strand.payload, session)?;
-        let mut job = match made.expect("ops that are no jobs are kernels or ports") {
+        let job = match made.expect("ops that are no jobs are kernels or ports") {
             Made::Job(job) => job,
             Made::Stream(job, frame) => {
                 strand.frame = Some(frame);
@@ -199,6 +196,18 @@ impl Engine {
                 return Ok(Flow::On);
             }
         };
+        self.submit_made(core, strand, job, due)
+    }
+
+    /// Submits the op's job, or stores it in the overflow area.
+    fn submit_made(
+        &mut self,
+        core: &mut Runtime,
+        strand: &mut Strand,
+        mut job: Box<Job>,
+        due: Option<Nanos>,
+    ) -> Result<Flow, Cause> {
+        let live = &self.runs[strand.run];
         job.tag = strand.key;
         job.tenant = live.input.tenant;
         job.class = live.input.class;
@@ -275,7 +284,24 @@ impl Engine {
             Step::Run { due, .. } => *due,
             _ => None,
         };
-        let payload = match given(finished, strand.frame.take())? {
+        let op = finished.job.task.op();
+        let function = matches!(finished.job.task, Task::Function(_)).then_some(op);
+        let is_refused = matches!(finished.outcome, Outcome::Failed(DeviceError::InvalidInput(_)));
+        let payload = match function {
+            // The job's error is short, and the kernel says more.
+            Some(op @ (Op::Serialize | Op::Deserialize | Op::Rpc)) if is_refused => {
+                let payload = self.kernel(strand, op)?;
+                self.fits(payload.len())?;
+                Given::Payload(payload)
+            }
+            _ => given(finished, strand.frame.take())?,
+        };
+        let payload = match payload {
+            Given::Payload(result) if function.is_some() && !is_refused => {
+                let payload = self.take_function(strand, op, result)?;
+                self.fits(payload.len())?;
+                payload
+            }
             Given::Payload(payload) => payload,
             Given::Checksum(checksum) => {
                 self.runs[strand.run].checksum = Some(checksum);

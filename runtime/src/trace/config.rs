@@ -1,5 +1,7 @@
 //! The configuration of an executor of traces, and its limits. Nothing here acts.
 
+use std::sync::Arc;
+
 use device::{Codec, Dialect, Level, Pool};
 use trace::Catalog;
 use units::{ByteCount, Nanos};
@@ -20,7 +22,7 @@ pub struct TraceConfig {
     /// The port that is told when a path of a trace ends. The caller is told too.
     pub notify: Box<dyn Notify>,
     /// The format that `serialize` writes and `deserialize` reads.
-    pub schema: Box<dyn Schema>,
+    pub schema: Arc<dyn Schema>,
     /// The dialect that `compress` writes.
     pub dialect: Dialect,
     /// The level of compression.
@@ -39,7 +41,7 @@ impl TraceConfig {
             tcp: Box::new(NoTcp),
             load_balance: Box::new(SameCore::default()),
             notify: Box::new(NoNotify),
-            schema: Box::new(Documents),
+            schema: Arc::new(Documents),
             dialect: Dialect::new(Codec::Deflate),
             level: Level::Fast,
             pool: Pool::heap(ByteCount::mib(4)),

@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     pub(super) tcp: Box<dyn Tcp>,
     pub(super) load_balance: Box<dyn LoadBalance>,
     notify: Box<dyn Notify>,
-    pub(super) schema: Box<dyn Schema>,
+    pub(super) schema: Arc<dyn Schema>,
     pub(super) maker: Maker,
     pub(super) inbox: Rc<Inbox>,
     pub(super) runs: Slab<Live>,

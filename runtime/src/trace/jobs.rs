@@ -172,7 +172,7 @@ pub fn given(finished: Finished, frame: Option<Header>) -> Result<Given, Cause> 
             bytes[..result_bytes].copy_from_slice(&job.output[job.output_offset..all]);
             Ok(Given::Checksum(u64::from_le_bytes(bytes)))
         }
-        Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Copy => {
+        Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Copy | Task::Function(_) => {
             Ok(Given::Payload(job.output.freeze(0..all)))
         }
     }

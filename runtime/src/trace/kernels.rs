@@ -1,5 +1,5 @@
-//! The ops that no device does: serialize, deserialize, rpc, and the transforms between layouts. They are functions of
-//! bytes that run on the calling core. They use no job and no port.
+//! Functions of bytes: serialize, deserialize, rpc, and the transforms between layouts. `functions.rs` makes jobs of the
+//! ops among them. Where no device does these, they run here on the calling core, without a job.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -12,7 +12,7 @@ use super::value::{Kind, Value};
 
 /// The format that `serialize` writes and `deserialize` reads. A service with its own message format
 /// implements this trait instead of using [`Documents`].
-pub trait Schema {
+pub trait Schema: Send + Sync {
     /// Serializes a document into a message.
     ///
     /// # Errors

@@ -198,8 +198,10 @@ const fn ran(op: Op) -> &'static [Ran] {
         }
         // A frame may store its payload unchanged.
         Op::Decompress => &[Ran::Device, Ran::Software, Ran::Kernel],
-        Op::Serialize | Op::Deserialize | Op::Rpc => &[Ran::Kernel],
-        Op::Tcp | Op::LoadBalance => &[Ran::Port],
+        // They are jobs if a device does them.
+        Op::Serialize | Op::Deserialize | Op::Rpc => &[Ran::Device, Ran::Software, Ran::Kernel],
+        Op::LoadBalance => &[Ran::Device, Ran::Software, Ran::Port],
+        Op::Tcp => &[Ran::Port],
         // The checks allow this op only at the ends of paths.
         Op::Notify => &[],
     }
@@ -223,7 +225,7 @@ mod tests {
             assert_eq!(metrics.read(what), 0, "{what:?} shares its cell");
             metrics.up(what);
         }
-        assert_eq!(Counted::all().count(), 24 + 18, "18 steps");
+        assert_eq!(Counted::all().count(), 24 + 26, "26 steps");
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use device::TenantId;
+use device::{Function, TenantId};
 use prost::bytes::Bytes;
 
+use super::functions;
 use super::input::Ended;
 
 /// The origin of the payload that a port receives.
@@ -53,6 +54,12 @@ pub trait LoadBalance {
     /// # Errors
     /// Fails if no core has capacity.
     fn pick(&mut self, origin: &Origin<'_>, payload: &Bytes) -> Result<usize, PortError>;
+
+    /// Returns the choice as a function of the payload, if a device may make it. The function gives the number of the
+    /// core in eight bytes, little-endian. By default only the port chooses.
+    fn function(&self, _origin: &Origin<'_>) -> Option<Function> {
+        None
+    }
 }
 
 /// The port that is told when a path of a trace ends. The caller of `run_trace` is told too.
@@ -81,6 +88,10 @@ pub struct SameCore(
 impl LoadBalance for SameCore {
     fn pick(&mut self, _: &Origin<'_>, _: &Bytes) -> Result<usize, PortError> {
         Ok(self.0)
+    }
+
+    fn function(&self, _: &Origin<'_>) -> Option<Function> {
+        Some(functions::always(self.0))
     }
 }
 

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod emulated;
 mod limits;
 mod paths;
 mod rig;

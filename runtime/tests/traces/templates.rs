@@ -19,9 +19,9 @@ use crate::rig::{Reply, Rig, counted, failed, fallbacks, until, with};
 
 /// The counts of events that should not happen on a device that works.
 #[derive(Debug, PartialEq)]
-struct Counts {
-    fallbacks: u64,
-    failed: u64,
+pub(crate) struct Counts {
+    pub(crate) fallbacks: u64,
+    pub(crate) failed: u64,
 }
 
 const SMOOTH: Counts = Counts { fallbacks: 0, failed: 0 };
@@ -74,7 +74,7 @@ fn on(device: Arc<dyn Device>, job_timeout: Nanos) -> Counts {
 const JSON: &str =
     r#"{"user":7,"text":"words that repeat, words that repeat, words that repeat","x":0.5}"#;
 
-async fn all(rig: Rig) -> Counts {
+pub(crate) async fn all(rig: Rig) -> Counts {
     requests(&rig).await;
     responses(&rig).await;
     cache_reads(&rig).await;

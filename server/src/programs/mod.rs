@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use device::{Codec, Dialect, Job, Level, Pool, TenantId};
+use device::{Dialect, Job, Level, Pool, TenantId};
 use policy::Reason;
 use runtime::trace::jobs::Maker;
 use runtime::trace::{
@@ -85,9 +85,10 @@ impl Peer {
 }
 
 impl ProgramService {
-    /// Creates the service on the worker's runtime.
+    /// Creates the service on the worker's runtime. It compresses in this dialect.
     pub(crate) fn new(
         config: &ProgramsConfig,
+        dialect: Dialect,
         runtime: &TokioRuntime,
         clock: Arc<dyn Clock>,
         worker: usize,
@@ -101,10 +102,11 @@ impl ProgramService {
             overflow_max: config.overflow_max,
             ..TraceLimits::default()
         };
+        traces.dialect = dialect;
         traces.tcp = Box::new(outbox.clone());
         traces.load_balance = Box::new(SameCore(worker));
         let maker = Maker {
-            dialect: Dialect::new(Codec::Deflate),
+            dialect,
             level: Level::Fast,
             pool: Pool::heap(POOL_RETAINED_MAX),
             payload_bytes_max: traces.limits.payload_bytes_max,

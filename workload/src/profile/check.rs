@@ -1,8 +1,11 @@
 //! Checks whether a profile can be used. Each number must be in its range and have a source, and curves must rise. A
 //! problem names the key, the value and the valid values.
 
+use units::Op;
+
 use super::{
-    Accelerator, DeviceProfile, FaultTail, Figure, Kind, LatencyPoint, OpProfile, Variant,
+    Accelerator, ChainsProfile, DeviceProfile, FaultTail, Figure, Kind, LatencyPoint, OpProfile,
+    Succession, Variant,
 };
 
 pub(super) fn profile(profile: &DeviceProfile) -> Result<(), String> {
@@ -16,7 +19,7 @@ pub(super) fn profile(profile: &DeviceProfile) -> Result<(), String> {
     let all = ops(p);
     if all.is_empty() {
         return Err("it has no op; at least one of compress, decompress, encrypt and decrypt, \
-                    crc32c, crc64, copy"
+                    crc32c, crc64, copy, serialize, deserialize, rpc, load_balance"
             .to_owned());
     }
     if p.encrypt.is_some() != p.decrypt.is_some() {
@@ -35,6 +38,9 @@ pub(super) fn profile(profile: &DeviceProfile) -> Result<(), String> {
             rising("accelerator.submit", &accelerator.submit, variant)?;
             whole_batches_cost_more(accelerator, variant)?;
         }
+    }
+    if let Some(of) = &p.chains {
+        chains(of, p)?;
     }
     p.fault_tail.as_ref().map_or(Ok(()), fault_tail)
 }
@@ -140,11 +146,53 @@ fn ops(p: &DeviceProfile) -> Vec<(&'static str, &OpProfile)> {
         ("crc32c", p.crc32c.as_ref()),
         ("crc64", p.crc64.as_ref()),
         ("copy", p.copy.as_ref()),
+        ("serialize", p.serialize.as_ref()),
+        ("deserialize", p.deserialize.as_ref()),
+        ("rpc", p.rpc.as_ref()),
+        ("load_balance", p.load_balance.as_ref()),
     ];
     all.into_iter().filter_map(|(key, op)| Some((key, op?))).collect()
 }
 
+/// Checks that every succession is of two ops that the device has, and that handing over takes a plausible time.
+fn chains(chains: &ChainsProfile, profile: &DeviceProfile) -> Result<(), String> {
+    standing("chains.successions", &chains.successions)?;
+    if profile.is_core() {
+        return Err("chains: a core does every op itself; only an accelerator has them".to_owned());
+    }
+    let has = |op: Op| profile.op(op).is_some();
+    let missing =
+        chains.successions.value.iter().find(|pair| !has(pair.first) || !has(pair.second));
+    if let Some(Succession { first, second }) = missing {
+        return Err(format!("chains.successions: {first} > {second}; both ops need their costs"));
+    }
+    for point in &chains.hand_over {
+        let key = format!("chains.hand_over at {} bytes", point.bytes);
+        number(&key, &point.ns, 0, SECOND_NS)?;
+    }
+    sizes("chains.hand_over", &chains.hand_over, 1)?;
+    for variant in [Variant::Low, Variant::Stated, Variant::High] {
+        let varied = profile.clone().variant(variant);
+        let hand_over = varied.chains.map_or_else(Vec::new, |chains| chains.hand_over);
+        rising("chains.hand_over", &hand_over, variant)?;
+    }
+    Ok(())
+}
+
 fn points(key: &str, op: &OpProfile, is_core: bool) -> Result<(), String> {
+    for (name, figure, highest) in
+        [("engines", &op.engines, 1_024), ("entries_total", &op.entries_total, 65_536)]
+    {
+        match figure {
+            Some(_) if is_core => {
+                return Err(format!(
+                    "{key}.{name}: a core does one job after another; leave it out"
+                ));
+            }
+            Some(figure) => number(&format!("{key}.{name}"), figure, 1, highest)?,
+            None => {}
+        }
+    }
     for point in &op.latency {
         number(&format!("{key}.latency at {} bytes", point.bytes), &point.ns, 1, SECOND_NS)?;
     }

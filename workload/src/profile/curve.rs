@@ -18,6 +18,10 @@ pub struct OpProfile {
     /// The dependence of the time on how well the data compresses. If empty, the data has no influence.
     #[serde(default)]
     pub ratio: Vec<RatioPoint>,
+    /// The number of jobs of this op that run at the same time, if the op has engines of its own.
+    pub engines: Option<Figure<u64>>,
+    /// The number of jobs that the op's own engines hold, if they have a queue of their own.
+    pub entries_total: Option<Figure<u64>>,
 }
 
 /// The latency of one size.

@@ -255,3 +255,42 @@ fn dynamic(profile: &mut DeviceProfile) -> &mut OpProfile {
     let dynamic = profile.compress.as_mut().and_then(|compress| compress.dynamic.as_mut());
     dynamic.expect("it compresses")
 }
+
+#[test]
+fn successions_are_two_ops_that_the_device_has() {
+    let qat = include_str!("../../../specs/devices/qat-4xxx.toml");
+    let profile = find("qat-4xxx");
+    let chains = profile.chains.as_ref().expect("it has chains");
+    let text: Vec<_> = chains.successions.value.iter().map(ToString::to_string).collect();
+    assert_eq!(text, ["compress > encrypt", "decrypt > decompress"]);
+    assert_eq!(chains.hand_over(64), Nanos(205));
+    let problem = |from: &str, to: &str| {
+        let changed = qat.replacen(from, to, 1);
+        assert_ne!(changed, qat);
+        DeviceProfile::parse(&changed, "changed").expect_err("it is wrong").to_string()
+    };
+    let pair = "\"compress > encrypt\"";
+    let said = problem(pair, "\"compress > rpc\"");
+    assert!(said.contains("compress > rpc; both ops need their costs"), "{said}");
+    for other in ["\"compress encrypt\"", "\"compress > seal\"", "\"\""] {
+        let said = problem(pair, other);
+        assert!(said.contains("is no succession; two ops, like compress > encrypt"), "{said}");
+    }
+    let said = problem(
+        "[[chains.hand_over]]\nbytes = 64\nns.value = 205",
+        "[[chains.hand_over]]\nbytes = 64\nns.value = 20500",
+    );
+    assert!(said.contains("chains.hand_over at 64 bytes"), "{said}");
+}
+
+#[test]
+fn ops_may_have_engines_of_their_own() {
+    let profile = find("accelflow");
+    let rpc = profile.rpc.as_ref().expect("it has RPC");
+    assert_eq!(rpc.engines.as_ref().map(|engines| engines.value), Some(8));
+    assert_eq!(rpc.entries_total.as_ref().map(|entries| entries.value), Some(64));
+    let text = include_str!("../../../specs/devices/accelflow.toml");
+    let changed = text.replacen("[rpc.engines]\nvalue = 8", "[rpc.engines]\nvalue = 0", 1);
+    let error = DeviceProfile::parse(&changed, "changed").expect_err("no engines");
+    assert!(error.to_string().contains("rpc.engines: value is 0; 1 to 1024"), "{error}");
+}

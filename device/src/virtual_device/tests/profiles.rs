@@ -3,14 +3,20 @@
 
 use super::*;
 use crate::cipher::{AssociatedData, KEY_BYTES, Key, NONCE_BYTES, Nonce};
+use crate::function::{Function, FunctionKind};
 use crate::job::Polynomial;
 
 crate::device_contract!(virtual_dsa, device("dsa"));
+crate::device_contract!(virtual_accelflow, device("accelflow"));
 crate::device_contract!(virtual_bluefield2, device("bluefield2"));
 crate::device_contract!(virtual_epyc7542_isal, device("epyc7542-isal"));
 
 fn device(name: &str) -> Arc<Virtual> {
     Arc::new(Virtual::new(&profile(name), &ENGINES, VirtualOptions::default()).expect("able"))
+}
+
+fn function(kind: FunctionKind) -> Task {
+    Task::Function(Function::new(kind, |input| Ok(input.clone())))
 }
 
 fn profile(name: &str) -> DeviceProfile {
@@ -49,6 +55,10 @@ fn a_profiles_device_does_exactly_its_ops() {
             (CRC32C, published.crc32c.is_some()),
             (crc64, published.crc64.is_some()),
             (Task::Copy, published.copy.is_some()),
+            (function(FunctionKind::Serialize), published.serialize.is_some()),
+            (function(FunctionKind::Deserialize), published.deserialize.is_some()),
+            (function(FunctionKind::Rpc), published.rpc.is_some()),
+            (function(FunctionKind::LoadBalance), published.load_balance.is_some()),
         ] {
             // IAA requires its own window, and a small input that fits into the window satisfies that.
             let small =
@@ -260,4 +270,74 @@ fn the_calibrated_profiles_meet_chapter_2() {
         let added = device(&host, bytes) - device(&arm, bytes);
         assert!((1_800.0..1_920.0).contains(&added), "{bytes}: {added}");
     }
+}
+
+/// Submits one job of each task, and returns when each is due.
+fn due(device: &Virtual, clock: &ManualClock, tasks: &[Task], bytes: usize) -> Vec<u64> {
+    let mut queue = open(device);
+    for task in tasks {
+        let input = Bytes::from(vec![7; bytes]);
+        queue.try_submit(job(task.clone(), input, bytes + 64)).expect("it has room");
+    }
+    let (mut done, mut due) = (Vec::new(), Vec::new());
+    while queue.pending() > 0 {
+        clock.advance(Nanos(1));
+        let ready = queue.poll(&mut done);
+        due.extend(std::iter::repeat_n(clock.now().0, ready));
+    }
+    due
+}
+
+#[test]
+fn each_op_of_an_ensemble_has_its_own_engines() {
+    let mut published = free_to_submit(profile("accelflow"));
+    for op in [&mut published.rpc, &mut published.load_balance] {
+        let engines = op.as_mut().and_then(|op| op.engines.as_mut());
+        engines.expect("its own").value = 1;
+    }
+    let at = |op: &Option<OpProfile>| op.as_ref().expect("it has it").latency(1_000).0;
+    let (rpc, balance) = (at(&published.rpc), at(&published.load_balance));
+    let clock = ManualClock::default();
+    let device = make(&published, clock.clone());
+    let [rpcs, balances] = [FunctionKind::Rpc, FunctionKind::LoadBalance].map(function);
+    let tasks = [rpcs.clone(), rpcs, balances];
+    assert!(2 * rpc < balance, "{rpc} {balance}");
+    assert_eq!(due(&device, &clock, &tasks, 1_000), [rpc, 2 * rpc, balance]);
+}
+
+#[test]
+fn decryption_shares_the_engines_of_encryption() {
+    let mut published = free_to_submit(profile("qat-4xxx"));
+    for op in [&mut published.encrypt, &mut published.decrypt] {
+        let op = op.as_mut().expect("it ciphers");
+        op.batch.iter_mut().for_each(|point| point.ns_per_page.value = 0);
+    }
+    let encrypt = published.encrypt.as_mut().expect("it encrypts");
+    encrypt.engines.as_mut().expect("its own").value = 1;
+    let latency = encrypt.latency(1_000).0;
+    let clock = ManualClock::default();
+    let device = make(&published, clock.clone());
+    let (key, nonce) = (Key::new(&[1; KEY_BYTES]), Nonce([1; NONCE_BYTES]));
+    let associated = AssociatedData::NONE;
+    let encrypt = Task::Encrypt { key: key.clone(), nonce, associated: associated.clone() };
+    let decrypt = Task::Decrypt { key, nonce, associated };
+    let due = due(&device, &clock, &[encrypt, decrypt], 1_000);
+    assert_eq!(due[0], latency);
+    assert!(due[1] > latency, "{due:?}");
+}
+
+#[test]
+fn an_op_takes_no_more_than_its_own_queue_holds() {
+    let mut published = free_to_submit(profile("accelflow"));
+    let rpc = published.rpc.as_mut().expect("it has RPC");
+    rpc.entries_total.as_mut().expect("its own").value = 2;
+    let device = make(&published, ManualClock::default());
+    let mut queue = open(&device);
+    let mut takes = |kind| {
+        let refused = queue.try_submit(job(function(kind), Bytes::from_static(b"x"), 64)).err();
+        refused.map(|refused| refused.reason)
+    };
+    let taken = [FunctionKind::Rpc; 3].map(&mut takes);
+    assert_eq!(taken, [None, None, Some(RefusedReason::Full)]);
+    assert_eq!(takes(FunctionKind::Serialize), None);
 }
