@@ -328,6 +328,11 @@ impl Input {
         Self { bytes: buffer.freeze(range), memory }
     }
 
+    /// Makes an input from bytes that are in this memory.
+    pub(crate) fn in_memory(bytes: Bytes, memory: MemoryId) -> Self {
+        Self { bytes, memory }
+    }
+
     /// Returns the memory that the bytes are in.
     pub fn memory(&self) -> MemoryId {
         self.memory

@@ -2,6 +2,7 @@
 //! to its device with [`crate::device_contract`]. The suite repeats a job after a transient fault that the
 //! device reports, so it can check [`crate::Faulty`] too. A device need not detect silent corruption.
 
+mod chains;
 mod harness;
 pub mod inflate;
 mod kernels;
@@ -17,6 +18,7 @@ use crate::codec::{Codec, Dialect, Engine, Level};
 use crate::engines::BUILT_IN;
 use crate::job::{DeviceError, Outcome, Task};
 use crate::queue::{Device, RefusedReason};
+pub use chains::runs_chains_like_their_ops;
 use harness::Harness;
 pub use kernels::{
     gives_the_published_answers, keeps_nothing_of_another_tenants_job, refuses_tampered_ciphertext,
@@ -44,6 +46,7 @@ macro_rules! device_contract {
             refuses_tampered_ciphertext,
             says_that_the_output_is_too_small,
             keeps_nothing_of_another_tenants_job,
+            runs_chains_like_their_ops,
         );
     };
     (@checks $name:ident, $make:expr, $($check:ident,)+) => {

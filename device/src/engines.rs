@@ -8,8 +8,9 @@ pub mod zstd;
 pub(crate) mod zstd_dictionary;
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use units::{ByteCount, limits};
+use units::{ByteCount, Nanos, limits};
 
 use crate::codec::{Codec, Dialect, Engine, EngineError, EngineFactory};
 use crate::dictionary::Dictionary;
@@ -89,6 +90,20 @@ impl EngineSet {
             }
             Err(EngineError::DoesNotFit) => Outcome::DoesNotFit,
             Err(EngineError::Device(error)) => Outcome::Failed(error),
+        }
+    }
+
+    /// Runs the job's task and the rest of its chain. Returns the outcome of the last op that ran, and its time.
+    pub(crate) fn run_timed(&mut self, job: &mut Job) -> (Outcome, Nanos) {
+        loop {
+            let start = Instant::now();
+            let outcome = self.run(job);
+            let service = Nanos::from(start.elapsed());
+            match outcome {
+                Outcome::Done { output_bytes }
+                    if job.chain.is_some() && job.advance(output_bytes, service, |_, _| true) => {}
+                outcome => return (outcome, service),
+            }
         }
     }
 

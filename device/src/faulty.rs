@@ -2,7 +2,7 @@
 //! survive can be caused and repeated on any machine. The device keeps the contract while it misbehaves. It reports
 //! every fault except corruption, which real devices do not report either.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use units::{Nanos, Prng};
 
 use crate::buffer::Memory;
+use crate::chain::Chain;
 use crate::job::{Completion, DeviceError, Job, Outcome};
-use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
+use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Successions, Waiting};
 
 /// The faults and how often they occur. The default has none.
 #[derive(Clone, Debug)]
@@ -26,6 +27,9 @@ pub struct FaultPlan {
     pub busy_every: u64,
     /// One in this many results has one wrong bit, which the device does not report. Zero means never.
     pub corrupt_every: u64,
+    /// One in this many chains fails with [`DeviceError::Fault`] between its first op and the next one. Zero means
+    /// never.
+    pub break_every: u64,
     /// The device reports one in this many results as one byte shorter than it is. Zero means never.
     pub shorten_every: u64,
     /// The device refuses one in this many submissions as full. Zero means never.
@@ -54,6 +58,7 @@ impl FaultPlan {
         fail_every: 0,
         busy_every: 0,
         corrupt_every: 0,
+        break_every: 0,
         shorten_every: 0,
         refuse_every: 0,
         delay_polls: 0,
@@ -125,6 +130,10 @@ impl Device for Faulty {
         self.inner.input_memory()
     }
 
+    fn successions(&self) -> Successions {
+        self.inner.successions()
+    }
+
     fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
         if self.shared.is_lost() && self.shared.plan.loss == Loss::Reported {
             return Err(DeviceError::Lost);
@@ -138,6 +147,7 @@ impl Device for Faulty {
             held: VecDeque::new(),
             late: Vec::new(),
             hung: Vec::new(),
+            broken: HashMap::new(),
             is_lost: false,
         }))
     }
@@ -168,6 +178,8 @@ struct FaultyQueue {
     late: Vec<(Instant, Completion)>,
     /// The jobs that never complete.
     hung: Vec<Job>,
+    /// The chains of the jobs that fail behind their first op, by the tags of the jobs.
+    broken: HashMap<u64, Box<Chain>>,
     /// True if this queue is lost while the device is not.
     is_lost: bool,
 }
@@ -175,6 +187,33 @@ struct FaultyQueue {
 impl FaultyQueue {
     fn is_hung(&self) -> bool {
         self.shared.plan.loss == Loss::Hang && self.shared.is_lost()
+    }
+
+    /// Submits the job without its chain.
+    fn submit_broken(&mut self, mut job: Box<Job>) -> Result<(), Refused> {
+        let (tag, chain) = (job.tag, job.chain.take());
+        self.inner.try_submit(job).map_err(|mut refused| {
+            refused.job.chain = chain.clone();
+            refused
+        })?;
+        self.broken.extend(chain.map(|chain| (tag, chain)));
+        Ok(())
+    }
+
+    /// Gives a job that was submitted without its chain the chain back, and fails it if another op would follow.
+    fn break_chain(&mut self, mut completion: Completion) -> Completion {
+        if self.broken.is_empty() {
+            return completion;
+        }
+        if let Some(chain) = self.broken.remove(&completion.job.tag) {
+            completion.job.chain = Some(chain);
+            if let Outcome::Done { output_bytes } = completion.outcome
+                && completion.job.advance(output_bytes, completion.service, |_, _| true)
+            {
+                completion.outcome = Outcome::Failed(DeviceError::Fault("injected in a chain"));
+            }
+        }
+        completion
     }
 
     /// Moves the late jobs that are due to `done`.
@@ -214,6 +253,9 @@ impl Queue for FaultyQueue {
             self.hung.push(*job);
             return Ok(());
         }
+        if job.chain.is_some() && self.shared.injects(count, Kind::Broken) {
+            return self.submit_broken(job);
+        }
         self.inner.try_submit(job)
     }
 
@@ -232,6 +274,7 @@ impl Queue for FaultyQueue {
             && !self.is_hung()
             && let Some((_, completion)) = self.held.pop_front()
         {
+            let completion = self.break_chain(completion);
             match self.shared.treat(completion, &mut self.is_lost) {
                 (completion, None) => done.push(completion),
                 (completion, Some(late_by)) => {
@@ -352,10 +395,11 @@ enum Kind {
     Late,
     Hung,
     Lost,
+    Broken,
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [
+    const ALL: [Kind; 9] = [
         Kind::Failed,
         Kind::Corrupted,
         Kind::Refused,
@@ -364,6 +408,7 @@ impl Kind {
         Kind::Late,
         Kind::Hung,
         Kind::Lost,
+        Kind::Broken,
     ];
 
     const fn name(self) -> &'static str {
@@ -376,6 +421,7 @@ impl Kind {
             Kind::Late => "late",
             Kind::Hung => "hung",
             Kind::Lost => "lost",
+            Kind::Broken => "broken",
         }
     }
 
@@ -389,6 +435,7 @@ impl Kind {
             Kind::Late => plan.late_every,
             Kind::Hung => plan.hang_every,
             Kind::Lost => plan.lose_every,
+            Kind::Broken => plan.break_every,
         }
     }
 }

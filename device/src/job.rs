@@ -6,6 +6,7 @@ use std::sync::Arc;
 use units::{Nanos, Op};
 
 use crate::buffer::{Buffer, Input};
+use crate::chain::Chain;
 use crate::cipher::{AssociatedData, Key, Nonce, TAG_BYTES};
 use crate::codec::{Dialect, Level};
 use crate::dictionary::Dictionary;
@@ -32,6 +33,8 @@ pub struct Job {
     pub deadline: Option<Nanos>,
     /// The dictionary of the stream, for a task whose codec needs one ([`units::Codec::needs_dictionary`]).
     pub dictionary: Option<Arc<Dictionary>>,
+    /// The ops that follow the job's own op.
+    pub chain: Option<Box<Chain>>,
 }
 
 impl Job {
@@ -47,6 +50,7 @@ impl Job {
             class: Class::default(),
             deadline: None,
             dictionary: None,
+            chain: None,
         }
     }
 
@@ -184,7 +188,8 @@ pub struct Completion {
     pub job: Box<Job>,
     /// The outcome of the job.
     pub outcome: Outcome,
-    /// The time for which the device worked on the job, without queueing.
+    /// The time for which the device worked on the job, without queueing. For a job with a chain it is the time of the op
+    /// that the job states; the ops before it have theirs in the chain.
     pub service: Nanos,
 }
 

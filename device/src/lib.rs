@@ -16,6 +16,8 @@
 //!   and accepts every job inside them. The contract suite ([`contract`]) checks this on every device.
 //! - [`Queue::pending`] counts jobs submitted and not yet returned by `poll`, in constant time.
 //! - The device decides how callers learn of completions ([`Waiting`]). An idle service uses no core.
+//! - A job may carry the ops that follow it ([`Chain`]). [`Device::successions`] states the pairs of ops that a device
+//!   runs without giving the work back. Any device may return the job after any op of the chain.
 //! - An output buffer is never written beyond its capacity, and never before `output_offset`.
 //! - A result is bit-exact, whichever device made it. A decompressed value is the original or an error.
 //! - A codec may use all of an output's space while it works. A kernel ([`Kernel`]) leaves the bytes behind its
@@ -35,6 +37,7 @@
 //! A decryption that fails leaves no plaintext. Memory that a peer maps is the pool of that peer alone.
 
 pub mod buffer;
+pub mod chain;
 pub mod cipher;
 pub mod codec;
 pub mod contract;
@@ -53,6 +56,7 @@ pub mod virtual_device;
 pub mod worker;
 
 pub use buffer::{Buffer, Input, Memory, MemoryBlock, MemoryId, Pool};
+pub use chain::{Chain, Follow, Next, StepDone};
 pub use cipher::{AssociatedData, ExpandedKey, Key, Nonce, TAG_BYTES};
 pub use codec::{Codec, Dialect, Engine, EngineError, EngineFactory, Level};
 pub use dictionary::{Dictionary, DictionaryError};
@@ -60,7 +64,7 @@ pub use faulty::{FaultPlan, Faulty, Loss};
 pub use function::{Function, FunctionKind};
 pub use job::{Class, Completion, DeviceError, Job, Outcome, Polynomial, Task, TenantId};
 pub use kernels::Kernel;
-pub use queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
+pub use queue::{Capabilities, Device, Queue, Refused, RefusedReason, Successions, Waiting};
 pub use software::Software;
 pub use virtual_device::{Virtual, VirtualCounters, VirtualOptions};
 pub use worker::{Worker, WorkerCores};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use units::{ByteCount, Nanos};
+use units::{ByteCount, Nanos, Op};
 
 use crate::buffer::Memory;
 use crate::cipher::TAG_BYTES;
@@ -36,6 +36,11 @@ pub trait Device: Send + Sync {
     /// because the verification would run the same code again.
     fn runs_own_code(&self) -> bool {
         false
+    }
+
+    /// Returns the successions of ops that the device runs without giving the work back in between.
+    fn successions(&self) -> Successions {
+        Successions::default()
     }
 
     /// Returns memory from which the device reads inputs in place. The device copies inputs from other
@@ -84,6 +89,29 @@ pub trait Queue {
     fn cancel(&mut self, _tag: u64) {}
 }
 
+/// The successions of ops that a device runs without giving the work back in between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Successions {
+    /// The device returns a job after its own op.
+    #[default]
+    None,
+    /// The device runs whole chains, whatever their ops.
+    All,
+    /// These pairs of ops, of which the second may follow the first.
+    Pairs(Vec<(Op, Op)>),
+}
+
+impl Successions {
+    /// Returns whether the second op may follow the first.
+    pub fn has(&self, first: Op, second: Op) -> bool {
+        match self {
+            Successions::None => false,
+            Successions::All => true,
+            Successions::Pairs(pairs) => pairs.contains(&(first, second)),
+        }
+    }
+}
+
 /// A job that the device did not accept.
 #[derive(Debug)]
 pub struct Refused {
@@ -124,6 +152,23 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Returns whether the device has an op for some parameters.
+    pub fn has_op(&self, op: Op) -> bool {
+        let has = |kernel| self.kernels.contains(&kernel);
+        match op {
+            Op::Compress => !self.writes.is_empty(),
+            Op::Decompress => !self.reads.is_empty(),
+            Op::Encrypt | Op::Decrypt => has(Kernel::AesGcm),
+            Op::Checksum => has(Kernel::Crc32c) || has(Kernel::Crc64),
+            Op::Copy => has(Kernel::Copy),
+            Op::Serialize => has(Kernel::Serialize),
+            Op::Deserialize => has(Kernel::Deserialize),
+            Op::Rpc => has(Kernel::Rpc),
+            Op::LoadBalance => has(Kernel::LoadBalance),
+            Op::Tcp | Op::Notify => false,
+        }
+    }
+
     /// Returns whether the device accepts a job with this task and size ([`Job::work_bytes`]).
     pub fn accepts(&self, task: &Task, work_bytes: usize) -> bool {
         let has = |kernel| self.kernels.contains(&kernel);

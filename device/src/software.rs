@@ -2,14 +2,11 @@
 //! every job can run somewhere. It never waits and starts no thread.
 
 use std::task::Waker;
-use std::time::Instant;
-
-use units::Nanos;
 
 use crate::codec::{Codec, EngineFactory};
 use crate::engines::{BUILT_IN, EngineSet};
 use crate::job::{Completion, DeviceError, Job};
-use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
+use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Successions, Waiting};
 
 /// The calling core, with the given engines.
 #[derive(Debug)]
@@ -60,6 +57,10 @@ impl Device for Software {
         true
     }
 
+    fn successions(&self) -> Successions {
+        Successions::All
+    }
+
     fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
         Ok(Box::new(SoftwareQueue {
             set: EngineSet::open(&self.factories),
@@ -84,9 +85,7 @@ impl Queue for SoftwareQueue {
         if self.finished.len() >= self.capabilities.queue_depth {
             return Err(Refused { job, reason: RefusedReason::Full });
         }
-        let start = Instant::now();
-        let outcome = self.set.run(&mut job);
-        let service = Nanos::from(start.elapsed());
+        let (outcome, service) = self.set.run_timed(&mut job);
         self.finished.push(Completion { job, outcome, service });
         Ok(())
     }

@@ -17,6 +17,9 @@
 //!   stream that may reach further back than the window, an input or output above the largest transfer, and more jobs
 //!   than its work queues have entries. It does not detect a stream that reaches further than its dialect promises,
 //!   because the software codec reads such a stream.
+//! - A job moves along its chain ([`crate::Chain`]) where the profile has the succession. Each op waits for its own
+//!   engines, the profile says how long it takes to hand over, and only the first op pays the trip. If the next engines are
+//!   full, the job comes back as it is then.
 //! - The levels are those of a software codec. The hardware has one level and always writes within its window.
 //! - A completion is late when the emulation's own work delayed it by more than the device's own spread
 //!   (`late_after_ns`). A completion that is later because the system ran another thread on the core counts as
@@ -45,7 +48,7 @@ use crate::codec::{Codec, Dialect, EngineFactory, Level};
 use crate::engines::EngineSet;
 use crate::job::{DeviceError, Task};
 use crate::kernels::Kernel;
-use crate::queue::{Capabilities, Device, Queue, Waiting};
+use crate::queue::{Capabilities, Device, Queue, Successions, Waiting};
 use counters::Counters;
 use queue::VirtualQueue;
 use stations::Stations;
@@ -104,6 +107,7 @@ impl Virtual {
         let shared = Shared {
             profile: profile.clone(),
             capabilities,
+            successions: successions(profile),
             clock: options.clock,
             work_clock: options.work_clock,
             stations: Stations::new(profile),
@@ -144,6 +148,10 @@ impl Device for Virtual {
         Ok(Box::new(VirtualQueue::new(Arc::clone(&self.shared), set)))
     }
 
+    fn successions(&self) -> Successions {
+        self.shared.successions.clone()
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Virtual::counters(self).named().to_vec()
     }
@@ -153,6 +161,7 @@ impl Device for Virtual {
 struct Shared {
     profile: DeviceProfile,
     capabilities: Capabilities,
+    successions: Successions,
     clock: Arc<dyn Clock>,
     work_clock: Arc<dyn Clock>,
     /// The occupation of the accelerator, or none for software on a core.
@@ -220,6 +229,12 @@ fn capabilities(profile: &DeviceProfile) -> Capabilities {
         queue_depth,
         waiting,
     }
+}
+
+fn successions(profile: &DeviceProfile) -> Successions {
+    let Some(chains) = &profile.chains else { return Successions::None };
+    let pairs = chains.successions.value.iter().map(|pair| (pair.first, pair.second));
+    Successions::Pairs(pairs.collect())
 }
 
 fn check(

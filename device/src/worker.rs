@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use units::{Nanos, cores};
 use crate::codec::EngineFactory;
 use crate::engines::EngineSet;
 use crate::job::{Completion, DeviceError, Job, Outcome};
-use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
+use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Successions, Waiting};
 
 /// A pool of threads that run jobs. Dropping the pool lets the accepted jobs finish and joins the threads. A
 /// queue that outlives the pool refuses jobs as lost.
@@ -140,6 +140,10 @@ impl Device for Worker {
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn successions(&self) -> Successions {
+        Successions::All
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -288,9 +292,7 @@ fn run_jobs(receiver: &Receiver<Work>, factories: &[EngineFactory]) {
     let mut set = EngineSet::open(factories);
     for mut work in receiver {
         let Some(job) = work.job.as_mut() else { continue };
-        let start = Instant::now();
-        let outcome = set.run(job);
-        let service = Nanos::from(start.elapsed());
+        let (outcome, service) = set.run_timed(job);
         if let Some(job) = work.job.take() {
             work.reply.send(Completion { job, outcome, service });
         }

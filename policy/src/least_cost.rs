@@ -7,7 +7,8 @@
 use device::Class;
 use units::Nanos;
 
-use crate::placement::{Choice, DeviceState, JobFacts, Placement, Reason, Snapshot};
+use crate::chain::{ChainChoice, ChainStep};
+use crate::placement::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
 
 /// A policy that minimises a cost.
 pub(crate) trait CostObjective {
@@ -171,6 +172,44 @@ pub(crate) fn choose(
         return Choice::software(snapshot.reason_for_software());
     }
     Choice::to(place.device(), place.placement(), Reason::Policy)
+}
+
+/// Implements [`crate::Policy::place_chain`]: compares the cost of the whole chain with the sum of the costs of its ops,
+/// each in its best arm. If a cost is unknown, the whole chain is tried, and its ops in a share of the jobs.
+pub(crate) fn place_chain(
+    policy: &(impl CostObjective + Policy),
+    whole: &ChainStep<'_>,
+    apart: &[ChainStep<'_>],
+    draw: u64,
+) -> ChainChoice {
+    let together = || ChainChoice::Whole(policy.place(&whole.job, &whole.snapshot, draw));
+    let sum: Option<f64> = apart.iter().map(|step| least_rank(policy, step)).sum();
+    match (least_rank(policy, whole), sum) {
+        (Some(one_trip), Some(trips)) if one_trip > trips => ChainChoice::Apart,
+        (_, None) if half(draw) < DRAWS / APART_PROBE_EVERY => ChainChoice::Apart,
+        _ => together(),
+    }
+}
+
+/// Returns the rank of the best arm that is open, if the cost of one is known.
+fn least_rank(policy: &impl CostObjective, step: &ChainStep<'_>) -> Option<f64> {
+    let objective = policy.objective(&step.job, &step.snapshot);
+    let candidates = Candidates::new(&step.job, &step.snapshot, objective.inline_bytes_max);
+    let mut ranking = Ranking::new(&step.job);
+    let mut some_open = false;
+    for (device, state) in candidates.open() {
+        some_open = true;
+        let Some(arm) = Arm::device(device, state) else { continue };
+        if candidates.sync {
+            ranking.see(arm.as_sync(), objective);
+        }
+        ranking.see(arm, objective);
+    }
+    let software = candidates.software(some_open).and_then(Arm::software);
+    if let Some(arm) = software {
+        ranking.see(arm, objective);
+    }
+    (ranking.best != ArmKey::NONE).then_some(ranking.best_rank)
 }
 
 /// Implements [`crate::Policy::valid_between`]. The choice is valid if every other arm in the state `least`
@@ -395,6 +434,9 @@ const HYSTERESIS_DIVISOR: f64 = 16.0;
 /// inverse proportion to its cost, so the mean cost of probing is below 1/256 of the best cost. The share of
 /// probes is well below the 1 % that a 99th percentile shows.
 const PROBE_EVERY: u64 = 256;
+
+/// The number of chains per chain whose ops go apart while the cost of one of them is unknown.
+const APART_PROBE_EVERY: u64 = 16;
 
 /// The maximum ratio of a probed arm's cost to the best cost. Above this ratio, even one probe would be far
 /// too slow. The arm is probed again when its queue is shorter or its estimate has been forgotten.

@@ -2,6 +2,7 @@
 //! uses no clock, lock, queue, I/O or hidden randomness. Everything on which a decision may depend is an argument, so
 //! the runtime, the simulator and a unit test get the same decision.
 
+pub mod chain;
 pub mod dictionary;
 pub mod fitted_offload;
 pub mod form;
@@ -13,6 +14,7 @@ pub mod policies;
 pub mod scheduling;
 pub mod trials;
 
+pub use chain::{ChainChoice, ChainStep};
 pub use fitted_offload::{FittedOffload, Offload};
 pub use form::{Form, FormPolicy, RawReason};
 pub use key_class::KeyClasses;

@@ -5,6 +5,8 @@ use std::ops::{Range, RangeInclusive};
 use device::{Class, Dialect, TenantId};
 use units::{Nanos, Op};
 
+use crate::chain::{self, ChainChoice, ChainStep};
+
 /// Decides where one job runs and how the calling thread waits for it.
 pub trait Policy: Send + Sync {
     /// Returns the name that configuration and metrics use.
@@ -18,6 +20,17 @@ pub trait Policy: Send + Sync {
 
     /// Returns the decision. `draw` is a random number from the caller, uniform over all of `u64`.
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice;
+
+    /// Returns the decision for a job with a chain: whether all of its ops run in one trip, and where. `apart` has the ops
+    /// one by one.
+    fn place_chain(
+        &self,
+        whole: &ChainStep<'_>,
+        apart: &[ChainStep<'_>],
+        draw: u64,
+    ) -> ChainChoice {
+        chain::by_first_op(self, whole, apart, draw)
+    }
 
     /// Returns a range of sizes (bytes) that includes this size. Jobs of these sizes get the same decision as
     /// long as the same devices are open to them. The caller may then reuse one decision instead of calling

@@ -9,6 +9,7 @@
 //! A device is retired if it is lost, keeps a job too long or is wrong too often. It gets no jobs until a later probe
 //! job returns and is right.
 
+mod chain;
 mod complete;
 pub(crate) mod completion_hook;
 mod decision_cache;
@@ -88,6 +89,9 @@ struct Decisions {
     fallback: [Fallback; OPS],
     /// The device states that were last passed to the policy.
     states: Vec<DeviceState>,
+    /// The device states for a chain as a whole and for each of its ops. They are kept so that a decision allocates no
+    /// memory.
+    chain_states: Vec<Vec<DeviceState>>,
     cache: DecisionCache,
     history: History,
     draws: Prng,
@@ -146,6 +150,7 @@ impl Runtime {
                 fallback,
                 cache: DecisionCache::new(&states),
                 states,
+                chain_states: Vec::new(),
                 history: History::default(),
                 draws: Prng::new(config.seed),
             },
@@ -318,7 +323,11 @@ impl Runtime {
 
 impl Decisions {
     fn fallback(&self, task: &Task) -> Fallback {
-        self.fallback[task.op().index() % OPS]
+        self.fallback_of(task.op())
+    }
+
+    fn fallback_of(&self, op: Op) -> Fallback {
+        self.fallback[op.index() % OPS]
     }
 
     fn may_fall_back(&self, task: &Task) -> bool {

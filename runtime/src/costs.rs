@@ -1,15 +1,15 @@
-//! The costs of jobs on one device, by op, learnt from completed jobs. Each op has a [`CostFit`]. This module also
+//! The costs of jobs on one device, by op or chain, learnt from completed jobs. Each of these kinds has a [`CostFit`]. This module also
 //! chooses which of a job's times is informative. It reads no clock and decides nothing.
 
 use model::cost::{CostCurve, CostFit, Estimates, Observation};
-use units::{Nanos, Op};
+use units::Nanos;
 
 use crate::slot::OPS;
 
 /// One device's costs.
 #[derive(Default)]
 pub(crate) struct Costs {
-    /// The costs by op. Each is created with the op's first job.
+    /// The costs by kind of job ([`crate::slot::kind_of`]). Each is created with the first job of its kind.
     known: [Option<Box<Known>>; OPS],
 }
 
@@ -75,10 +75,10 @@ pub(crate) struct SubmitSample {
 }
 
 impl Costs {
-    /// Counts a job of this op, and returns whether its cost should be recorded.
+    /// Counts a job of this kind, and returns whether its cost should be recorded.
     #[inline]
-    pub(crate) fn tick(&mut self, op: Op, now: Nanos) -> bool {
-        self.known[op.index() % OPS].as_mut().is_none_or(|known| known.tick(now))
+    pub(crate) fn tick(&mut self, kind: usize, now: Nanos) -> bool {
+        self.known[kind % OPS].as_mut().is_none_or(|known| known.tick(now))
     }
 
     /// Records the cost of a job that was not yet done at `before` and was done at `by`, and returns whether the
@@ -94,13 +94,13 @@ impl Costs {
     /// an arm that is not chosen is rarely probed.
     pub(crate) fn record(
         &mut self,
-        (op, bytes): (Op, usize),
+        (kind, bytes): (usize, usize),
         sample: &SubmitSample,
         [before, by]: [Nanos; 2],
         arrivals: u64,
     ) -> bool {
         let (low, high) = (before.since(sample.at), by.since(sample.at));
-        let known = self.known[op.index() % OPS].get_or_insert_with(|| first(bytes, sample, high));
+        let known = self.known[kind % OPS].get_or_insert_with(|| first(bytes, sample, high));
         let learnt = std::mem::replace(&mut known.learnt, arrivals);
         if arrivals.saturating_sub(learnt) > WHILE {
             known.fit.discount();
@@ -124,7 +124,7 @@ impl Costs {
     /// Records the cost of a job that held the core for all of its time.
     pub(crate) fn record_held(
         &mut self,
-        job: (Op, usize),
+        job: (usize, usize),
         took: Nanos,
         now: Nanos,
         arrivals: u64,
@@ -135,10 +135,10 @@ impl Costs {
         self.record(job, &sample, [at + took; 2], arrivals)
     }
 
-    /// Returns the knowledge about the op, once some jobs have returned.
+    /// Returns the knowledge about the kind of job, once some jobs have returned.
     #[inline]
-    pub(crate) fn known(&self, op: Op) -> Option<&Known> {
-        self.known[op.index() % OPS].as_deref().filter(|known| known.is_enough)
+    pub(crate) fn known(&self, kind: usize) -> Option<&Known> {
+        self.known[kind % OPS].as_deref().filter(|known| known.is_enough)
     }
 }
 
@@ -202,10 +202,12 @@ const FORGOTTEN: u64 = 64 * WHILE;
 
 #[cfg(test)]
 mod tests {
+    use units::Op;
+
     use super::*;
 
-    const OP: Op = Op::Compress;
-    const JOB: (Op, usize) = (OP, 4_096);
+    const OP: usize = Op::Compress.index();
+    const JOB: (usize, usize) = (OP, 4_096);
 
     fn sample(depth_jobs: usize) -> SubmitSample {
         SubmitSample {
@@ -224,7 +226,7 @@ mod tests {
         costs
     }
 
-    fn expected_times(costs: &Costs, op: Op) -> Option<(Nanos, Nanos)> {
+    fn expected_times(costs: &Costs, op: usize) -> Option<(Nanos, Nanos)> {
         costs.known(op).map(|known| known.expected_times(4_096, [0, 0]))
     }
 
@@ -244,7 +246,7 @@ mod tests {
             latency.0.abs_diff(6_000) < 300 && host.0.abs_diff(300) < 30,
             "{latency:?} {host:?}"
         );
-        assert_eq!(expected_times(&costs, Op::Decompress), None);
+        assert_eq!(expected_times(&costs, Op::Decompress.index()), None);
     }
 
     #[test]

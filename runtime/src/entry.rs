@@ -3,7 +3,7 @@
 
 use std::task::Waker;
 
-use device::{Class, Completion, Input, Job, Outcome, Pool, Task, TenantId};
+use device::{Chain, Class, Completion, Input, Job, Outcome, Pool, Task, TenantId};
 use policy::{Choice, Placement, Reason};
 use units::{ByteCount, Nanos};
 
@@ -180,6 +180,7 @@ pub(crate) struct Again {
     deadline: Option<Nanos>,
     tenant: TenantId,
     class: Class,
+    chain: Option<Box<Chain>>,
 }
 
 impl Default for Again {
@@ -194,6 +195,7 @@ impl Default for Again {
             deadline: None,
             tenant: TenantId::default(),
             class: Class::default(),
+            chain: None,
         }
     }
 }
@@ -227,6 +229,10 @@ impl Again {
     #[cold]
     pub(crate) fn keep_shown(&mut self, job: &Job) {
         self.keep_parameters(job);
+        if job.chain.is_some() {
+            // The output may be that of a later op.
+            self.output_bytes = self.output_bytes.max(job.output.capacity());
+        }
         self.header = [0; HEADER_BYTES_SHORT];
         let filled_bytes = job.output_offset.min(job.output.len());
         let mut header = vec![0; job.output_offset.min(self.output_bytes)];
@@ -241,6 +247,9 @@ impl Again {
         self.output_offset = job.output_offset;
         self.deadline = job.deadline;
         self.class = job.class;
+        if job.chain.is_some() {
+            self.chain.clone_from(&job.chain);
+        }
     }
 
     /// Drops the parts that belong to the job's owner.
@@ -256,6 +265,7 @@ impl Again {
     #[inline]
     fn forget(&mut self) {
         self.task = Task::Copy;
+        self.chain = None;
         if !self.header_long.is_empty() {
             self.header_long = Box::default();
         }
@@ -282,6 +292,7 @@ impl Again {
         job.tenant = self.tenant;
         job.class = self.class;
         job.deadline = self.deadline;
+        job.chain = self.chain.take();
         self.forget();
         Some(Box::new(job))
     }

@@ -4,15 +4,22 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use device::{Completion, DeviceError, Job, Outcome};
+use device::{Chain, Completion, DeviceError, Job, Outcome};
 use policy::{Choice, Placement, Reason};
 use units::{Nanos, Op};
+
+use crate::chains::ChainKind;
+use crate::slot::chain_service;
 
 /// One core's counters.
 pub struct Metrics {
     devices: Vec<String>,
     /// The counters of the jobs by device, placement, reason and op. Each element is allocated with its first job.
     paths: Vec<OnceLock<Box<Detail>>>,
+    /// The chains by device, placement, reason and kind.
+    chains: Vec<AtomicU64>,
+    /// The chains whose ops were placed one by one, by kind.
+    apart: Vec<AtomicU64>,
     fallbacks: Vec<AtomicU64>,
     lost: Vec<AtomicU64>,
     timeouts: Vec<AtomicU64>,
@@ -35,6 +42,8 @@ impl Metrics {
         let paths = count * PATHS * OP_PLACES;
         Self {
             paths: (0..paths).map(|_| OnceLock::new()).collect(),
+            chains: cells(count * PATHS * ChainKind::ALL.len()),
+            apart: cells(ChainKind::ALL.len()),
             fallbacks: cells(count * Reason::ALL.len()),
             lost: cells(count),
             timeouts: cells(count),
@@ -151,6 +160,63 @@ impl Metrics {
             .collect()
     }
 
+    /// Returns the chains whose ops ran in one trip, by their path.
+    pub fn chains(&self) -> Vec<ChainCount> {
+        let cells = self.chains.iter().enumerate();
+        let counted = cells.map(|(index, cell)| (index, cell.load(Ordering::Relaxed)));
+        let counted = counted.filter(|(_, chains)| *chains > 0);
+        let of = |(index, chains): (usize, u64)| {
+            let (path, kind) = (index / ChainKind::ALL.len(), index % ChainKind::ALL.len());
+            let (device, path) = (path / PATHS, path % PATHS);
+            ChainCount {
+                kind: ChainKind::ALL[kind],
+                device: self.devices[device].clone(),
+                placement: Placement::ALL[path / REASONS],
+                reason: Reason::ALL[path % REASONS],
+                chains,
+            }
+        };
+        counted.map(of).collect()
+    }
+
+    /// Returns the number of chains whose ops the policy placed one by one.
+    pub fn chains_apart(&self) -> [(ChainKind, u64); ChainKind::ALL.len()] {
+        let read = |kind: ChainKind| self.apart[kind as usize].load(Ordering::Relaxed);
+        ChainKind::ALL.map(|kind| (kind, read(kind)))
+    }
+
+    pub(crate) fn count_apart(&self, chain: &Chain) {
+        add(&self.apart[ChainKind::of(chain) as usize], 1);
+    }
+
+    /// Counts the end of a job with a chain: each op that was not counted yet, and the chain if it ended on one path.
+    #[inline(never)]
+    pub(crate) fn count_chain(&self, choice: Choice, completion: &mut Completion, total: Nanos) {
+        let before = chain_service(&completion.job);
+        self.count_steps(choice, &mut completion.job);
+        let work_bytes = completion.job.work_bytes();
+        self.count(choice, completion, work_bytes, total.since(before));
+        let Some(chain) = completion.job.chain.as_ref() else { return };
+        let is_done = matches!(completion.outcome, Outcome::Done { .. });
+        if is_done && chain.next_op().is_none() && !chain.done().is_empty() {
+            let path = choice.device() * PATHS + choice.placement as usize * REASONS;
+            let path = path + choice.reason as usize;
+            let kind = ChainKind::of(chain) as usize;
+            add(&self.chains[path * ChainKind::ALL.len() + kind], 1);
+        }
+    }
+
+    /// Counts the ops of the job's chain that are done and were not counted yet.
+    pub(crate) fn count_steps(&self, choice: Choice, job: &mut Job) {
+        let Some(chain) = job.chain.as_mut() else { return };
+        for step in chain.take_uncounted() {
+            let detail = self.detail_of(choice, step.task.op());
+            detail.count(step.work_bytes as u64, step.service, Nanos(0));
+            add(&detail.input_bytes, step.input.len() as u64);
+            add(&detail.output_bytes, step.result.len() as u64);
+        }
+    }
+
     /// Counts the end of a job, `total` after its submission.
     #[inline(always)]
     pub(crate) fn count(
@@ -196,8 +262,13 @@ impl Metrics {
     /// Returns the counters of the path, and allocates them with its first job.
     #[inline(always)]
     fn detail(&self, choice: Choice, job: &Job) -> &Detail {
+        self.detail_of(choice, job.task.op())
+    }
+
+    #[inline(always)]
+    fn detail_of(&self, choice: Choice, op: Op) -> &Detail {
         let path = choice.device() * PATHS + choice.placement as usize * REASONS;
-        let index = (path + choice.reason as usize) * OP_PLACES + job.task.op().index();
+        let index = (path + choice.reason as usize) * OP_PLACES + op.index();
         self.paths[index].get_or_init(Box::default)
     }
 
@@ -249,6 +320,21 @@ impl Metrics {
     pub(crate) fn count_late(&self) {
         add(&self.late, 1);
     }
+}
+
+/// The number of chains of one kind whose ops ran in one trip on one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainCount {
+    /// The kind of chain.
+    pub kind: ChainKind,
+    /// The device's name.
+    pub device: String,
+    /// The placement, which says how the chains were waited for.
+    pub placement: Placement,
+    /// The reason why the policy chose this device and placement.
+    pub reason: Reason,
+    /// The number of chains that ended.
+    pub chains: u64,
 }
 
 /// The counters of the jobs of one op on one device with one placement and reason.

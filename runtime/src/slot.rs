@@ -5,11 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
-use device::{Capabilities, Completion, Device, DeviceError, Job, Queue, Refused, Task, Waiting};
+use device::{
+    Capabilities, Completion, Device, DeviceError, Job, Queue, Refused, Successions, Task, Waiting,
+};
 use policy::DeviceState;
 use units::{Nanos, Op};
 
 use crate::breaker::WAITS_MAX;
+use crate::chains::ChainKind;
 use crate::costs::{Costs, SubmitSample};
 use crate::read_back::ReadBackSampling;
 use crate::time::Time;
@@ -19,6 +22,8 @@ pub(crate) struct Slot {
     queue: Box<dyn Queue>,
     /// The capabilities as the device states them. They are read for every job.
     pub(crate) capabilities: Capabilities,
+    /// The successions of ops that the device runs in one trip.
+    pub(crate) successions: Successions,
     /// Whether the queue shows its jobs. If it does, the runtime stores nothing of a job for a second attempt.
     pub(crate) shows_jobs: bool,
     /// The number of submitted jobs that were not yet delivered, including those that timed out.
@@ -108,6 +113,8 @@ impl TaskShape {
 /// The properties of one job that the slots need to decide whether they accept it.
 pub(crate) struct JobShape<'a> {
     pub(crate) task: &'a Task,
+    /// The kind of job, by which costs are learnt.
+    pub(crate) kind: usize,
     pub(crate) shape: TaskShape,
     pub(crate) work_bytes: usize,
 }
@@ -117,8 +124,9 @@ impl<'a> JobShape<'a> {
     pub(crate) fn new(job: &'a Job) -> Self {
         Self {
             task: &job.task,
+            kind: kind_of(job),
             shape: TaskShape::from_task(&job.task),
-            work_bytes: job.work_bytes(),
+            work_bytes: job.trip_bytes(),
         }
     }
 }
@@ -145,6 +153,7 @@ impl Slot {
         let polled = Vec::with_capacity(capabilities.queue_depth.min(POLLED_MAX));
         Ok(Self {
             device: Arc::clone(device),
+            successions: device.successions(),
             shows_jobs: queue.shows_jobs(),
             queue,
             capabilities,
@@ -166,7 +175,7 @@ impl Slot {
 
     #[inline(always)]
     pub(crate) fn submit(&mut self, job: Box<Job>) -> Result<Submitted, Refused> {
-        let work_bytes = job.work_bytes();
+        let work_bytes = job.trip_bytes();
         self.queue.try_submit(job)?;
         self.in_flight += 1;
         self.in_flight_bytes += work_bytes;
@@ -299,19 +308,31 @@ impl Slot {
         backlog_bytes: usize,
         arrivals: u64,
     ) {
-        let (op, is_inline) = (job_shape.task.op(), self.is_inline());
-        let known = self.costs.known(op);
+        self.estimate_kind(state, (job_shape.kind, job_shape.work_bytes), backlog_bytes, arrivals);
+    }
+
+    /// Estimates the times of a job of this kind and size, like [`Slot::estimate`].
+    #[inline(always)]
+    pub(crate) fn estimate_kind(
+        &self,
+        state: &mut DeviceState,
+        (kind, work_bytes): (usize, usize),
+        backlog_bytes: usize,
+        arrivals: u64,
+    ) {
+        let is_inline = self.is_inline();
+        let known = self.costs.known(kind);
         let known = known.filter(|known| is_inline || !known.is_forgotten(arrivals));
-        let known = known
-            .map(|known| known.expected_times(job_shape.work_bytes, [state.depth, backlog_bytes]));
+        let known =
+            known.map(|known| known.expected_times(work_bytes, [state.depth, backlog_bytes]));
         state.estimated = known.map(|(latency, _)| latency);
         state.host = known.map(|(latency, host)| if is_inline { latency } else { host });
     }
 
     /// Counts a job and returns whether its conditions and its cost should be recorded.
     #[inline]
-    pub(crate) fn tick_sample(&mut self, op: Op, now: Nanos) -> bool {
-        !self.is_inline() && self.costs.tick(op, now)
+    pub(crate) fn tick_sample(&mut self, kind: usize, now: Nanos) -> bool {
+        !self.is_inline() && self.costs.tick(kind, now)
     }
 
     /// Returns the conditions that a job meets when it is submitted at `at`.
@@ -330,7 +351,8 @@ impl Slot {
         now: Nanos,
         arrivals: u64,
     ) -> bool {
-        let work = (job.task.op(), job.work_bytes());
+        let work = (kind_of(job), job.trip_bytes());
+        let service = service + chain_service(job);
         self.costs.tick(work.0, now) && self.costs.record_held(work, service, now, arrivals)
     }
 
@@ -341,7 +363,7 @@ impl Slot {
         // A device that signals was done when it signalled, so the time of the earlier poll does not matter.
         let is_polled = matches!(self.capabilities.waiting, Waiting::Polled { .. });
         let before = if is_polled { before } else { found };
-        let work = (job.task.op(), job.work_bytes());
+        let work = (kind_of(job), job.trip_bytes());
         self.costs.record(work, sample, [before, found], arrivals)
     }
 
@@ -512,7 +534,24 @@ const SWITCH_TIME: Nanos = Nanos(100);
 /// The most completions of a poll for which memory is reserved in advance.
 const POLLED_MAX: usize = 256;
 
-/// The number of slots for ops. The number is a power of two, so that `index % OPS` is a bit mask.
+/// Returns the kind of a job, by which its costs are learnt: the index of its op, or that of its chain.
+#[inline]
+pub(crate) fn kind_of(job: &Job) -> usize {
+    match &job.chain {
+        None => job.task.op().index(),
+        Some(chain) => Op::ALL.len() + ChainKind::of(chain) as usize,
+    }
+}
+
+/// Returns the time of the ops of the job's chain in front of its current op.
+pub(crate) fn chain_service(job: &Job) -> Nanos {
+    let done = job.chain.as_ref().map_or(&[][..], |chain| chain.done());
+    done.iter().fold(Nanos(0), |sum, step| sum + step.service)
+}
+
+const _: () = assert!(Op::ALL.len() + ChainKind::ALL.len() <= OPS);
+
+/// The number of slots for ops and chains. The number is a power of two, so that `index % OPS` is a bit mask.
 pub(crate) const OPS: usize = Op::ALL.len().next_power_of_two();
 
 /// The longest wait between probes, in multiples of the first wait. It is reached after six failures in a row.

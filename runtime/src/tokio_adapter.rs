@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use device::Job;
+use device::{Job, Outcome};
 use futures_util::FutureExt;
 use policy::{Policy, Reason};
 use tokio::sync::Notify;
@@ -17,7 +17,7 @@ use units::Nanos;
 
 use crate::config::{RuntimeConfig, StartError};
 use crate::core::Runtime;
-use crate::entry::Ticket;
+use crate::entry::{Finished, Path, Ticket};
 use crate::metrics::Metrics;
 use crate::reputation::Reputation;
 use crate::run::{Run, YieldNow};
@@ -54,6 +54,44 @@ impl TokioRuntime {
     #[inline]
     pub fn run(&self, job: Box<Job>) -> Run {
         self.start_job(|core| core.submit(job))
+    }
+
+    /// Runs a job and its chain to the end: in one trip if the policy wants that, and else one op after the other. What a
+    /// device gives back half done continues. Returns the last op that ran, and the path of the first one.
+    pub async fn run_chain(&self, mut job: Box<Job>) -> (Finished, Path) {
+        let mut first = None;
+        loop {
+            let placed = match job.chain.as_ref().and_then(|chain| chain.next_op()) {
+                Some(_) => self.try_chain(job),
+                None => Err(job),
+            };
+            let mut finished = match placed {
+                Ok(run) => run.await,
+                Err(mut alone) => {
+                    let chain = alone.chain.take();
+                    let mut finished = self.run(alone).await;
+                    finished.job.chain = chain;
+                    finished
+                }
+            };
+            let first = *first.get_or_insert(finished.path);
+            let Outcome::Done { output_bytes } = finished.outcome else { return (finished, first) };
+            if !finished.job.advance(output_bytes, finished.service, |_, _| true) {
+                return (finished, first);
+            }
+            // The op that hands over now was counted as a job.
+            finished.job.chain.iter_mut().for_each(|chain| chain.set_counted());
+            job = finished.job;
+        }
+    }
+
+    fn try_chain(&self, job: Box<Job>) -> Result<Run, Box<Job>> {
+        let mut core = self.core.borrow_mut();
+        let ticket = core.submit_chain(job)?;
+        if !self.turning.get() && !core.is_finished(ticket) {
+            self.signal.notify_one();
+        }
+        Ok(Run::new(&self.core, ticket))
     }
 
     /// Submits the job to software for this reason, without asking the policy, and returns a future of its end.

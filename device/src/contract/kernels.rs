@@ -264,6 +264,14 @@ fn undo(task: &Task) -> Option<Task> {
     Some(Task::Decrypt { key, nonce: *nonce, associated })
 }
 
+/// Returns a task that encrypts, and the task that decrypts what it encrypts.
+pub(super) fn ciphers() -> (Task, Task) {
+    let associated = AssociatedData::from(&b"owner"[..]);
+    let encrypt = Task::Encrypt { key: key(3), nonce: nonce(3), associated };
+    let decrypt = undo(&encrypt).expect("it is an encryption");
+    (encrypt, decrypt)
+}
+
 fn key(seed: u8) -> Key {
     Key::new(&std::array::from_fn::<u8, KEY_BYTES, _>(|index| seed ^ index as u8))
 }

@@ -30,6 +30,8 @@ pub struct VirtualCounters {
     pub refused_full: u64,
     /// Jobs that waited for a page, if page faults were requested.
     pub faulted: u64,
+    /// Results that engines handed to the engines of the next op of a chain.
+    pub handed_over: u64,
 }
 
 impl VirtualCounters {
@@ -45,11 +47,12 @@ impl VirtualCounters {
             host_excess_ns: self.host_excess_ns - earlier.host_excess_ns,
             refused_full: self.refused_full - earlier.refused_full,
             faulted: self.faulted - earlier.faulted,
+            handed_over: self.handed_over - earlier.handed_over,
         }
     }
 
     /// Returns each count with its name.
-    pub fn named(self) -> [(&'static str, u64); 9] {
+    pub fn named(self) -> [(&'static str, u64); 10] {
         [
             ("jobs", self.jobs),
             ("remembered", self.remembered),
@@ -60,6 +63,7 @@ impl VirtualCounters {
             ("host_excess_ns", self.host_excess_ns),
             ("refused_full", self.refused_full),
             ("faulted", self.faulted),
+            ("handed_over", self.handed_over),
         ]
     }
 
@@ -96,6 +100,7 @@ pub(super) struct Counters {
     host_excess_ns: AtomicU64,
     refused_full: AtomicU64,
     faulted: AtomicU64,
+    handed_over: AtomicU64,
 }
 
 impl Counters {
@@ -118,8 +123,14 @@ impl Counters {
         self.computed.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn refused_full(&self) {
+    /// Counts a refusal, and returns false, which is what a refused caller gets.
+    pub(super) fn refused_full(&self) -> bool {
         self.refused_full.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    pub(super) fn handed_over(&self) {
+        self.handed_over.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn faulted(&self) {
@@ -138,6 +149,7 @@ impl Counters {
             host_excess_ns: read(&self.host_excess_ns),
             refused_full: read(&self.refused_full),
             faulted: read(&self.faulted),
+            handed_over: read(&self.handed_over),
         }
     }
 }

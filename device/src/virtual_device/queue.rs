@@ -149,6 +149,43 @@ impl VirtualQueue {
         if late { Delay::Emulation } else { Delay::System }
     }
 
+    /// Runs the ops that follow the job's first op, as far as the device runs them. Returns the outcome of the last op that
+    /// ran, its time, and the time when it is done. `first` has the same of the first op.
+    #[cold]
+    fn follow(&mut self, job: &mut Job, first: (Outcome, Nanos, Nanos)) -> (Outcome, Nanos, Nanos) {
+        let (mut outcome, mut service, mut due) = first;
+        let shared = Arc::clone(&self.shared);
+        let Some((stations, chains)) = shared.stations.as_ref().zip(shared.profile.chains.as_ref())
+        else {
+            return (outcome, service, due);
+        };
+        let trip = Nanos(chains.trip_ns.value);
+        while let Outcome::Done { output_bytes } = outcome {
+            let next = job.chain.as_ref().and_then(|chain| chain.next_op());
+            let Some(next) = next.filter(|next| shared.successions.has(job.task.op(), *next))
+            else {
+                break;
+            };
+            let handed_over = chains.hand_over(output_bytes as u64);
+            let (station, arrival) = (stations.of(next), due + handed_over);
+            let takes = |task: &Task, work_bytes| {
+                let accepts = shared.capabilities.accepts(task, work_bytes);
+                let has_room = || station.reserve(arrival);
+                accepts && (has_room() || shared.counters.refused_full())
+            };
+            if !job.advance(output_bytes, service + handed_over, takes) {
+                break;
+            }
+            let (result, output_percent) = self.outcome(job);
+            let (latency, interval) = self.cost(job, output_percent);
+            service = latency.since(trip);
+            due = station.admit(arrival, Cost { engine: service, interval });
+            outcome = result;
+            shared.counters.handed_over();
+        }
+        (outcome, service, due)
+    }
+
     /// Returns the engines that run the task, or none on a core.
     fn timeline(&self, task: &Task) -> Option<&Timeline> {
         self.shared.stations.as_ref().map(|stations| stations.of(task.op()))
@@ -181,9 +218,9 @@ impl Queue for VirtualQueue {
             self.spend_until(arrival);
             return Err(Refused { job, reason: RefusedReason::Full });
         }
-        let (outcome, output_percent) = self.outcome(&mut job);
-        let (service, interval) = self.cost(&job, output_percent);
-        let due = match self.timeline(&job.task) {
+        let (mut outcome, output_percent) = self.outcome(&mut job);
+        let (mut service, interval) = self.cost(&job, output_percent);
+        let mut due = match self.timeline(&job.task) {
             None => start + service,
             // Published latencies include the submission of a job that is submitted alone.
             Some(timeline) => {
@@ -191,6 +228,9 @@ impl Queue for VirtualQueue {
                 timeline.admit(arrival, Cost { engine: service.since(lone), interval })
             }
         };
+        if job.chain.is_some() {
+            (outcome, service, due) = self.follow(&mut job, (outcome, service, due));
+        }
         // On a core, all of the time is the caller's.
         let spent = if self.shared.stations.is_some() { submit } else { service };
         let worked = self.shared.clock.now();

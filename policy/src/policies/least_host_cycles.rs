@@ -2,6 +2,7 @@
 
 use units::Nanos;
 
+use crate::chain::{ChainChoice, ChainStep};
 use crate::least_cost::{self, Arm, CostObjective, Objective};
 use crate::placement::{Choice, JobFacts, Policy, Snapshot};
 
@@ -26,6 +27,15 @@ impl Policy for LeastHostCycles {
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
         least_cost::choose(self, job, snapshot, draw)
+    }
+
+    fn place_chain(
+        &self,
+        whole: &ChainStep<'_>,
+        apart: &[ChainStep<'_>],
+        draw: u64,
+    ) -> ChainChoice {
+        least_cost::place_chain(self, whole, apart, draw)
     }
 
     fn valid_between(

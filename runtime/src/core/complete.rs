@@ -24,7 +24,7 @@ impl Runtime {
         let mut polled = self.polled(device);
         let (taken, mut taken_bytes) = (polled.len().min(max), 0);
         for completion in polled.drain(..taken) {
-            let work_bytes = completion.job.work_bytes();
+            let work_bytes = completion.job.trip_bytes();
             taken_bytes += work_bytes;
             match VERIFIED && self.tick_read_back(device, &completion) {
                 true => self.complete_drawn(device, completion),
@@ -73,7 +73,10 @@ impl Runtime {
         // The completion is stored first, so that a panic below has nothing to drop.
         let completion = entry.finished.insert(completion);
         entry.total = self.clock.time.last().since(entry.submitted);
-        self.metrics.count(entry.choice, completion, work_bytes, entry.total);
+        match completion.job.chain {
+            None => self.metrics.count(entry.choice, completion, work_bytes, entry.total),
+            Some(_) => self.metrics.count_chain(entry.choice, completion, entry.total),
+        }
         self.devices.slots[entry.choice.device()].waiting -= 1;
         completion.job.tag = entry.tag;
         entry.again.clear();

@@ -141,10 +141,24 @@ impl Runtime {
             Some(reason)
                 if device != 0 && owned && self.decisions.may_fall_back(&completion.job.task) =>
             {
+                self.settle_chain(device, &mut completion.job);
                 self.fall_back(completion.job, reason);
             }
             _ => self.end(completion),
         }
+    }
+
+    /// Prepares a job with a chain that failed on the device. Software continues from what this process's own code has
+    /// done. What any other device has done proves nothing, so everything is redone.
+    fn settle_chain(&mut self, device: usize, job: &mut Job) {
+        if job.chain.is_none() {
+            return;
+        }
+        if !self.devices.slots[device].device.runs_own_code() {
+            return job.rewind();
+        }
+        let entry = self.jobs.table.get(Ticket::from_mark(job.tag)).expect(HAS_ENTRY);
+        self.metrics.count_steps(entry.choice, job);
     }
 
     /// Returns whether a probe shows that the device works again. With read-back, its result must be right.

@@ -9,7 +9,7 @@ use super::Runtime;
 use super::decision_cache::{Drawn, Fresh};
 use crate::config::Fallback;
 use crate::entry::Ticket;
-use crate::slot::{JobShape, Submitted};
+use crate::slot::{JobShape, Submitted, kind_of};
 
 impl Runtime {
     /// Places the job. On a device that completes inline the result is ready for `claim` on return. The
@@ -65,7 +65,7 @@ impl Runtime {
     /// Draws random bits and records the arrival of a job. This happens for each job without a sized decision in the
     /// cache, even if a probe or the configuration decides its placement.
     #[inline(always)]
-    fn draw(&mut self, job: &Job, now: Nanos) -> Drawn {
+    pub(super) fn draw(&mut self, job: &Job, now: Nanos) -> Drawn {
         let decisions = &mut self.decisions;
         let draw = if self.devices.slots.len() > 1 { decisions.draws.bits() } else { 0 };
         let uses_costs = decisions.uses_costs;
@@ -206,7 +206,7 @@ impl Runtime {
     }
 
     #[inline(always)]
-    fn place(&mut self, mut job: Box<Job>, choice: Choice, now: Nanos) -> Ticket {
+    pub(super) fn place(&mut self, mut job: Box<Job>, choice: Choice, now: Nanos) -> Ticket {
         let ticket = self.open_entry(&mut job, choice, now);
         match self.jobs.admission {
             Some(_) => self.admit(job, choice),
@@ -257,7 +257,7 @@ impl Runtime {
         let (ticket, device) = (Ticket::from_mark(job.tag), choice.device());
         let may_sample = self.decisions.records_costs || (device != 0 && self.clock.tick_sample());
         let slot = &mut self.devices.slots[device];
-        let submitted = match may_sample && slot.tick_sample(job.task.op(), self.clock.time.last())
+        let submitted = match may_sample && slot.tick_sample(kind_of(&job), self.clock.time.last())
         {
             true => self.submit_sampled(job, ticket, device),
             false => slot.submit(job),
@@ -336,6 +336,9 @@ fn isolate_tenant(job: &mut Job, choice: Choice) {
         0 => job.output.lend_to(job.tenant),
         _ => job.output.assign_to(job.tenant, job.output_offset),
     }
+    if let Some(chain) = job.chain.as_mut().filter(|_| choice.device() != 0) {
+        chain.isolate();
+    }
 }
 
 fn on(device: usize, reason: Reason) -> Choice {
@@ -343,7 +346,7 @@ fn on(device: usize, reason: Reason) -> Choice {
 }
 
 #[inline(always)]
-fn facts(job: &Job, work_bytes: usize, now: Nanos) -> JobFacts {
+pub(super) fn facts(job: &Job, work_bytes: usize, now: Nanos) -> JobFacts {
     JobFacts {
         op: job.task.op(),
         dialect: job.task.dialect(),

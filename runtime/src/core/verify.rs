@@ -2,7 +2,7 @@
 //! result counts against its device, and its job is redone. Decompressed values are not read back, because their
 //! callers verify checksums. The callers report wrong values here.
 
-use device::{Completion, DeviceError, Input, Job, Outcome, Pool, Task, plausible};
+use device::{Completion, DeviceError, Dialect, Input, Job, Outcome, Pool, Task, plausible};
 use units::ByteCount;
 
 use super::Runtime;
@@ -131,17 +131,40 @@ impl Runtime {
 
     /// Returns whether the result matches software's result. Returns none if that cannot be known.
     fn is_right(&mut self, completion: &Completion) -> Option<bool> {
-        match completion.job.task {
-            Task::Compress { .. } => Some(self.reads_back(completion).unwrap_or(false)),
-            _ => self.makes_the_same(completion),
+        let job = &completion.job;
+        // A wrong op makes the whole chain wrong.
+        for step in job.chain.iter().flat_map(|chain| chain.done()) {
+            if self.is_right_result(&step.task, &step.input, Some(&step.result)) == Some(false) {
+                return Some(false);
+            }
+        }
+        self.is_right_result(&job.task, &job.input, result(completion))
+    }
+
+    fn is_right_result(
+        &mut self,
+        task: &Task,
+        input: &Input,
+        result: Option<&[u8]>,
+    ) -> Option<bool> {
+        match task {
+            Task::Compress { dialect, .. } => {
+                Some(self.reads_back(*dialect, input, result).unwrap_or(false))
+            }
+            // Callers verify what is decompressed. It is read back only as the end of a chain.
+            _ => self.makes_the_same(task, input, result),
         }
     }
 
     /// Returns whether software decompresses the stream to the job's input, or none if that is unknown.
-    fn reads_back(&mut self, completion: &Completion) -> Option<bool> {
-        let Completion { job, .. } = completion;
-        let stream = result(completion)?;
-        let (dialect, original_bytes) = (job.task.dialect()?, job.input.len());
+    fn reads_back(
+        &mut self,
+        dialect: Dialect,
+        original: &Input,
+        stream: Option<&[u8]>,
+    ) -> Option<bool> {
+        let stream = stream?;
+        let original_bytes = original.len();
         let pool = Pool::heap(ByteCount(0));
         let mut input = pool.take(stream.len());
         input.extend(stream);
@@ -152,18 +175,17 @@ impl Runtime {
             self.devices.slots[0].run_untracked(Box::new(check))?;
         let is_done =
             matches!(outcome, Outcome::Done { output_bytes } if output_bytes == original_bytes);
-        Some(is_done && read.output.get(..original_bytes)? == &job.input[..])
+        Some(is_done && read.output.get(..original_bytes)? == &original[..])
     }
 
     /// Returns whether software computes the same result. Returns none if software computes no result.
-    fn makes_the_same(&mut self, completion: &Completion) -> Option<bool> {
-        let job = &completion.job;
+    fn makes_the_same(&mut self, task: &Task, input: &Input, made: Option<&[u8]>) -> Option<bool> {
         // A function's result brings its own memory.
-        let output_bytes = job.task.output_bytes(job.input.len()).unwrap_or(0);
+        let output_bytes = task.output_bytes(input.len()).unwrap_or(0);
         let output = Pool::heap(ByteCount(0)).take(output_bytes);
-        let check = Job::new(job.task.clone(), job.input.clone(), output);
+        let check = Job::new(task.clone(), input.clone(), output);
         let again = self.devices.slots[0].run_untracked(Box::new(check))?;
-        Some(result(completion) == Some(result(&again)?))
+        Some(made == Some(result(&again)?))
     }
 }
 

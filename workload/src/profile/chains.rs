@@ -16,6 +16,9 @@ use super::curve::{LatencyPoint, line};
 pub struct ChainsProfile {
     /// The pairs of ops of which the second may follow the first.
     pub successions: Figure<Vec<Succession>>,
+    /// The part of an op's latency that an op which follows another does not pay (ns): the submission, the way to the
+    /// device, and the notification.
+    pub trip_ns: Figure<u64>,
     /// The time between the end of an op and the start of the next one, by the size of what is handed over.
     pub hand_over: Vec<LatencyPoint>,
 }
@@ -37,7 +40,7 @@ impl ChainsProfile {
     }
 
     pub(super) fn figures_mut(&mut self) -> impl Iterator<Item = &mut Figure<u64>> {
-        self.hand_over.iter_mut().map(|point| &mut point.ns)
+        self.hand_over.iter_mut().map(|point| &mut point.ns).chain([&mut self.trip_ns])
     }
 }
 

@@ -171,10 +171,22 @@ fn chains(chains: &ChainsProfile, profile: &DeviceProfile) -> Result<(), String>
         number(&key, &point.ns, 0, SECOND_NS)?;
     }
     sizes("chains.hand_over", &chains.hand_over, 1)?;
+    number("chains.trip_ns", &chains.trip_ns, 0, SECOND_NS)?;
     for variant in [Variant::Low, Variant::Stated, Variant::High] {
         let varied = profile.clone().variant(variant);
-        let hand_over = varied.chains.map_or_else(Vec::new, |chains| chains.hand_over);
-        rising("chains.hand_over", &hand_over, variant)?;
+        let Some(chains) = &varied.chains else { continue };
+        rising("chains.hand_over", &chains.hand_over, variant)?;
+        for pair in &chains.successions.value {
+            let trip_ns = chains.trip_ns.value;
+            let lowest_ns = varied.op(pair.second).map_or(0, |op| op.latency(0).0);
+            if trip_ns > lowest_ns {
+                return Err(format!(
+                    "chains.trip_ns ({variant:?}): value is {trip_ns}; at most the shortest latency \
+                     of {}, {lowest_ns}",
+                    pair.second
+                ));
+            }
+        }
     }
     Ok(())
 }

@@ -276,6 +276,9 @@ fn successions_are_two_ops_that_the_device_has() {
         let said = problem(pair, other);
         assert!(said.contains("is no succession; two ops, like compress > encrypt"), "{said}");
     }
+    let trip = "[chains.trip_ns]\nvalue = 2500\nkind = \"assumed\"";
+    let said = problem(trip, &trip.replace("2500", "9000").replace("assumed", "published"));
+    assert!(said.contains("chains.trip_ns"), "{said}");
     let said = problem(
         "[[chains.hand_over]]\nbytes = 64\nns.value = 205",
         "[[chains.hand_over]]\nbytes = 64\nns.value = 20500",

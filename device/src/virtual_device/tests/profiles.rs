@@ -2,6 +2,8 @@
 //! data, and page faults. The calibrated profiles must match the published rows that they were fitted to.
 
 use super::*;
+use crate::buffer::Buffer;
+use crate::chain::{Chain, Follow, Next};
 use crate::cipher::{AssociatedData, KEY_BYTES, Key, NONCE_BYTES, Nonce};
 use crate::function::{Function, FunctionKind};
 use crate::job::Polynomial;
@@ -340,4 +342,84 @@ fn an_op_takes_no_more_than_its_own_queue_holds() {
     let taken = [FunctionKind::Rpc; 3].map(&mut takes);
     assert_eq!(taken, [None, None, Some(RefusedReason::Full)]);
     assert_eq!(takes(FunctionKind::Serialize), None);
+}
+
+/// Encrypts the result before it.
+struct Encrypt(Task);
+
+impl Follow for Encrypt {
+    fn op(&self) -> units::Op {
+        units::Op::Encrypt
+    }
+
+    fn work_bytes(&self) -> usize {
+        1_000
+    }
+
+    fn prepare(&self, output: &mut Buffer, offset: usize) -> Option<Next> {
+        let filled = output.len();
+        Some(Next {
+            task: self.0.clone(),
+            input: offset..filled,
+            output: Pool::heap(ByteCount(0)).take(filled + 16),
+            output_offset: 0,
+            dictionary: None,
+        })
+    }
+}
+
+/// Returns a job that compresses this many bytes and then encrypts the stream.
+fn compress_and_encrypt(bytes: usize) -> Box<Job> {
+    let (key, nonce) = (Key::new(&[1; KEY_BYTES]), Nonce([1; NONCE_BYTES]));
+    let encrypt = Task::Encrypt { key, nonce, associated: AssociatedData::NONE };
+    let mut job = deflate(Payload::Random.bytes(bytes, 1).into());
+    job.chain = Some(Chain::new(&job, vec![Arc::new(Encrypt(encrypt))]));
+    job
+}
+
+#[test]
+fn a_chain_pays_the_trip_once_and_the_hand_over() {
+    for name in ["qat-4xxx", "accelflow"] {
+        let published = free_to_submit(profile(name));
+        let chains = published.chains.clone().expect("it has chains");
+        let clock = ManualClock::default();
+        let device = make(&published, clock.clone());
+        let mut queue = open(&device);
+        queue.try_submit(compress_and_encrypt(4_000)).expect("it has room");
+        let mut done = Vec::new();
+        while queue.poll(&mut done) == 0 {
+            clock.advance(Nanos(1));
+        }
+        let job = &done[0].job;
+        let step = &job.chain.as_ref().expect("it keeps its chain").done()[0];
+        let (stream_bytes, percent) = (step.result.len() as u64, step.result.len() as f64 / 40.0);
+        let compress = published.compress().expect("it compresses").latency_at(4_000, percent);
+        let encrypt = published.encrypt.as_ref().expect("it encrypts").latency(stream_bytes);
+        let hand_over = chains.hand_over(stream_bytes);
+        let trip = Nanos(chains.trip_ns.value);
+        assert_eq!(clock.now(), compress + hand_over + encrypt.since(trip), "{name}");
+        assert_eq!((step.service, done[0].service), (compress + hand_over, encrypt.since(trip)));
+        assert_eq!(device.counters().handed_over, 1);
+        assert_eq!(device.counters().jobs, 1);
+    }
+}
+
+#[test]
+fn a_chain_whose_next_engines_are_full_comes_back_on_the_way() {
+    let mut published = free_to_submit(profile("accelflow"));
+    let encrypt = published.encrypt.as_mut().expect("it encrypts");
+    encrypt.entries_total.as_mut().expect("its own").value = 1;
+    let clock = ManualClock::default();
+    let device = make(&published, clock.clone());
+    let mut queue = open(&device);
+    for _ in 0..2 {
+        queue.try_submit(compress_and_encrypt(4_000)).expect("it has room");
+    }
+    clock.advance(Nanos::secs(1));
+    let mut done = Vec::new();
+    queue.poll(&mut done);
+    let ops: Vec<_> = done.iter().map(|completion| completion.job.task.op()).collect();
+    assert!(ops.contains(&units::Op::Compress) && ops.contains(&units::Op::Encrypt), "{ops:?}");
+    assert!(done.iter().all(|one| matches!(one.outcome, Outcome::Done { .. })));
+    assert_eq!(device.counters().refused_full, 1);
 }
