@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_job_moves_along_its_chain() {
         let job = run(job([false, false], &Pool::heap(ByteCount(0))));
-        assert_eq!(job.output[1..], b">>>text"[1..]);
+        assert_eq!(job.output[1..], b">>>text"[..]);
         let chain = job.chain.as_ref().expect("it keeps its chain");
         assert_eq!((chain.done().len(), chain.next_op()), (2, None));
         assert_eq!(chain.done()[0].result, b"text"[..]);

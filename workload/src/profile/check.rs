@@ -181,7 +181,7 @@ fn chains(chains: &ChainsProfile, profile: &DeviceProfile) -> Result<(), String>
             let lowest_ns = varied.op(pair.second).map_or(0, |op| op.latency(0).0);
             if trip_ns > lowest_ns {
                 return Err(format!(
-                    "chains.trip_ns ({variant:?}): value is {trip_ns}; at most the shortest latency \
+                    "chains.trip_ns ({variant:?}): value is {trip_ns}; at most the least latency \
                      of {}, {lowest_ns}",
                     pair.second
                 ));
@@ -197,9 +197,8 @@ fn points(key: &str, op: &OpProfile, is_core: bool) -> Result<(), String> {
     {
         match figure {
             Some(_) if is_core => {
-                return Err(format!(
-                    "{key}.{name}: a core does one job after another; leave it out"
-                ));
+                let why = "a core does one job after another; leave it out";
+                return Err(format!("{key}.{name}: {why}"));
             }
             Some(figure) => number(&format!("{key}.{name}"), figure, 1, highest)?,
             None => {}
