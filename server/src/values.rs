@@ -1,7 +1,9 @@
 //! Converts logical values to stored values and back: adds and removes the frame, and compresses and
 //! decompresses with the runtime. All values pass through here, so that clients never get compressed bytes
-//! that they cannot read, or the bytes of an unreadable value. `values/sealed.rs` has what sealed values need.
+//! that they cannot read, or the bytes of an unreadable value. `values/sealed.rs` has what sealed values need, and
+//! `values/chains.rs` how their ops follow each other.
 
+mod chains;
 mod sealed;
 
 use std::cell::RefCell;
@@ -16,9 +18,9 @@ use policy::form::framed_bytes;
 use policy::{Form, FormPolicy, RawReason, Reason};
 use runtime::{Finished, TokioRuntime};
 use store::dictionary_keys::is_reserved;
-use store::frame::{self, Encoding, FrameVersion, Header, Inspected};
-use units::Nanos;
+use store::frame::{self, Encoding, FrameVersion, Header, Inspected, SealedHeader};
 use units::limits::FRAME_HEADER_BYTES_MAX;
+use units::{DictionaryId, Nanos};
 
 use crate::config::Foreign;
 use crate::counters::Counters;
@@ -250,6 +252,7 @@ impl Values {
         let dictionary = class.as_ref().and_then(|class| class.dictionary());
         let tries = class.as_ref().map(|class| class.tries(is_spare));
         let form = rules.choose(body.as_slice(), dictionary.is_some(), tries);
+        let mut is_sealed = false;
         let counters = &self.0.counters.values;
         let stored = match form {
             Form::Raw(reason) => self.raw(body, reason),
@@ -265,21 +268,25 @@ impl Values {
             }
             Form::Compressed { dialect, level, stored_bytes_max } => {
                 let coding = Coding { dialect, level, dictionary: None };
-                self.compress(key, body, coding, Limits { stored_bytes_max, deadline }).await
+                let limits = Limits { stored_bytes_max, deadline };
+                self.compress(key, body, coding, limits, &mut is_sealed).await
             }
             Form::WithDictionary { stored_bytes_max } => {
                 let dialect = Dialect::new(Codec::ZstdDictionary);
                 let coding = Coding { dialect, level: rules.form.level, dictionary };
-                self.compress(key, body, coding, Limits { stored_bytes_max, deadline }).await
+                let limits = Limits { stored_bytes_max, deadline };
+                self.compress(key, body, coding, limits, &mut is_sealed).await
             }
         };
         if let Some(class) = &class {
+            let seal_bytes = if is_sealed { SealedHeader::OVERHEAD_BYTES } else { 0 };
+            let form_bytes = stored.as_slice().len() - seal_bytes;
             if form.is_tried() {
-                class.tries(is_spare).record(stored.as_slice().len() < original_bytes);
+                class.tries(is_spare).record(form_bytes < original_bytes);
             }
-            class.count_stored(stored.as_slice().len());
+            class.count_stored(form_bytes);
         }
-        let stored = match self.0.sealer.seals() {
+        let stored = match self.0.sealer.seals() && !is_sealed {
             true => Box::pin(self.seal(key, stored, original_bytes)).await,
             false => stored,
         };
@@ -483,13 +490,47 @@ impl Values {
         buffer.freeze(0..bytes)
     }
 
+    /// Returns the frame of the compressed value, or the value as it is if its stream saves too little. If values are
+    /// sealed, the seal may be in the same chain, and `is_sealed` then says so.
     async fn compress<'a>(
         &self,
         key: &[u8],
         body: Body<'a>,
+        coding: Coding,
+        limits: Limits,
+        is_sealed: &mut bool,
+    ) -> Stored<'a> {
+        if self.0.sealer.seals() {
+            let sealed = Box::pin(self.compress_sealed(key, body, coding, limits));
+            let (stored, sealed) = sealed.await;
+            *is_sealed = sealed;
+            return stored;
+        }
+        let (job, plan) = self.compression(body, coding, limits);
+        let finished = self.0.runtime.run(job).await;
+        match finished.outcome {
+            Outcome::Done { output_bytes }
+                if framed_bytes(plan.header_bytes, output_bytes, plan.stored_bytes_max)
+                    .is_some() =>
+            {
+                self.0.counters.values.written_compressed.up();
+                let header = plan.header(key, output_bytes);
+                self.0.runtime.wrote(finished.path.device, header.checksum, output_bytes);
+                let mut output = finished.job.output;
+                header.encode(&mut output);
+                Stored::Shared(output.freeze(0..plan.header_bytes + output_bytes))
+            }
+            _ => self.incompressible(key, plan.original),
+        }
+    }
+
+    /// Returns the job that compresses the value, and what its frame needs.
+    fn compression(
+        &self,
+        body: Body<'_>,
         Coding { dialect, level, dictionary }: Coding,
         Limits { stored_bytes_max, deadline }: Limits,
-    ) -> Stored<'a> {
+    ) -> (Box<Job>, Compression) {
         let original_bytes = body.as_slice().len();
         let dictionary_id = dictionary.as_ref().map(|dictionary| dictionary.id());
         let window_log2 = stated_window(dialect, original_bytes);
@@ -507,40 +548,33 @@ impl Values {
         };
         let original = input.bytes().clone();
         let output = self.0.pool.take_heap(stored_bytes_max);
-        let mut job = Job::new(Task::Compress { dialect, level }, input, output);
+        let mut job = Box::new(Job::new(Task::Compress { dialect, level }, input, output));
         let version = self.0.rules.borrow().frame_version;
         let header_bytes = match dictionary_id {
             Some(_) => Header::DICTIONARY_HEADER_BYTES,
             None => version.header_bytes(window_log2, original_bytes),
         };
         (job.output_offset, job.deadline, job.dictionary) = (header_bytes, deadline, dictionary);
-        let finished = self.0.runtime.run(Box::new(job)).await;
-        match finished.outcome {
-            Outcome::Done { output_bytes }
-                if framed_bytes(header_bytes, output_bytes, stored_bytes_max).is_some() =>
-            {
-                self.0.counters.values.written_compressed.up();
-                let header = match dictionary_id {
-                    Some(id) => Header::seal_with_dictionary(id, key, &original, output_bytes),
-                    None => {
-                        let encoding = Encoding::Compressed(dialect.codec);
-                        Header::seal(version, encoding, window_log2, key, &original, output_bytes)
-                    }
-                };
-                self.0.runtime.wrote(finished.path.device, header.checksum, output_bytes);
-                let mut output = finished.job.output;
-                header.encode(&mut output);
-                Stored::Shared(output.freeze(0..header_bytes + output_bytes))
-            }
-            _ => {
-                self.0.counters.raw[RawReason::DidNotShrink as usize].up();
-                if frame::must_wrap(&original) || self.0.rules.borrow().form.wrap_all {
-                    let frame = self.small_frame(key, Encoding::Stored, &original, &original);
-                    return Stored::Shared(frame);
-                }
-                Stored::Shared(original)
-            }
+        let codec = dialect.codec;
+        let plan = Compression {
+            version,
+            codec,
+            window_log2,
+            dictionary_id,
+            original,
+            header_bytes,
+            stored_bytes_max,
+        };
+        (job, plan)
+    }
+
+    /// Returns the stored form of a value whose stream saves too little.
+    fn incompressible<'a>(&self, key: &[u8], original: Bytes) -> Stored<'a> {
+        self.0.counters.raw[RawReason::DidNotShrink as usize].up();
+        if frame::must_wrap(&original) || self.0.rules.borrow().form.wrap_all {
+            return Stored::Shared(self.small_frame(key, Encoding::Stored, &original, &original));
         }
+        Stored::Shared(original)
     }
 
     async fn open(&self, reading: Reading<'_>, header: Header, payload: Bytes) -> Logical {
@@ -568,11 +602,12 @@ impl Values {
 
     async fn decompress(
         &self,
-        Reading { key, cas, deadline, seal }: Reading<'_>,
+        reading: Reading<'_>,
         header: Header,
         codec: Codec,
         payload: Bytes,
     ) -> Logical {
+        let Reading { key, deadline, .. } = reading;
         let counters = &self.0.counters.values;
         let original_bytes = header.original_bytes as usize;
         let Ok(dictionary) = self.dictionary(&header).await else {
@@ -616,7 +651,19 @@ impl Values {
             let by_software = finished.path.device == 0 && is_corrupt(&finished.outcome);
             return if by_software { Logical::Damaged } else { Logical::Unreadable };
         }
-        counters.read_compressed.up();
+        self.served(reading, &header, stream_bytes, finished)
+    }
+
+    /// Returns the value that was decompressed right, and offers it to the hot values.
+    fn served(
+        &self,
+        Reading { cas, seal, .. }: Reading<'_>,
+        header: &Header,
+        stream_bytes: usize,
+        finished: Finished,
+    ) -> Logical {
+        let original_bytes = header.original_bytes as usize;
+        self.0.counters.values.read_compressed.up();
         if let (Some(hot), Some(cas)) = (&self.0.hot, cas) {
             let stored_bytes = header.header_bytes() + stream_bytes + seal.bytes;
             let logical = &finished.job.output[..original_bytes];
@@ -641,6 +688,31 @@ pub(crate) struct ReadLimits {
 /// Returns whether a value is a dictionary or belongs to one, which is stored as it is.
 fn is_dictionary(key: &[u8], value: &[u8]) -> bool {
     is_reserved(key) && !frame::must_wrap(value)
+}
+
+/// What the frame of a value needs that is being compressed.
+struct Compression {
+    version: FrameVersion,
+    codec: Codec,
+    window_log2: u8,
+    dictionary_id: Option<DictionaryId>,
+    original: Bytes,
+    header_bytes: usize,
+    stored_bytes_max: usize,
+}
+
+impl Compression {
+    /// Returns the header of the frame around a stream of this length.
+    fn header(&self, key: &[u8], stream_bytes: usize) -> Header {
+        let Self { version, codec, window_log2, ref original, .. } = *self;
+        match self.dictionary_id {
+            Some(id) => Header::seal_with_dictionary(id, key, original, stream_bytes),
+            None => {
+                let encoding = Encoding::Compressed(codec);
+                Header::seal(version, encoding, window_log2, key, original, stream_bytes)
+            }
+        }
+    }
 }
 
 /// The way in which a value is compressed.

@@ -519,6 +519,7 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     time_ns.write(page.counter("rebate_job_seconds_total", help), in_seconds);
     let help = "Bytes into and out of jobs that were done.";
     bytes.write(page.counter("rebate_job_bytes_total", help), count);
+    chains(page, runtimes);
     job_sizes(page, runtimes);
     let help = "Jobs redone in software, by the device that did not do them.";
     fallbacks.write(page.counter("rebate_fallback_total", help), count);
@@ -535,6 +536,26 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
         .sample(&[], sum(runtime::Metrics::detached));
     page.counter("rebate_jobs_late_total", "Completions of jobs that had timed out.")
         .sample(&[], sum(runtime::Metrics::late));
+}
+
+/// Writes the numbers of chains that ran in one trip, and of those whose ops were placed one by one.
+fn chains(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
+    let mut chains = Sums::by(["chain", "device", "placement", "reason"]);
+    let mut apart = Sums::by(["chain"]);
+    for metrics in runtimes {
+        for path in metrics.chains() {
+            let (placement, reason) = (path.placement.name(), path.reason.name());
+            chains.add([path.kind.name(), &path.device, placement, reason], path.chains);
+        }
+        for (kind, count) in metrics.chains_apart() {
+            apart.add([kind.name()], count);
+        }
+    }
+    let count = |count| count;
+    let help = "Chains of ops that ran in one trip, by where, how they were waited for, and why.";
+    chains.write(page.counter("rebate_chains_total", help), count);
+    let help = "Chains whose ops the policy placed one by one.";
+    apart.write(page.counter("rebate_chains_apart_total", help), count);
 }
 
 /// Writes the numbers of wrong and verified results of devices, and how often devices were retired for them.

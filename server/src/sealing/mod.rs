@@ -11,9 +11,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use device::{AssociatedData, DeviceError, Input, Job, Nonce, Outcome, Pool, TAG_BYTES, Task};
+use device::{
+    AssociatedData, Chain, DeviceError, Follow, Input, Job, Nonce, Outcome, Pool, StepDone,
+    TAG_BYTES, Task,
+};
 use policy::Reason;
-use runtime::TokioRuntime;
+use runtime::{Finished, TokioRuntime};
 use store::frame::{self, Inspected, SealedHeader};
 use units::Nanos;
 
@@ -55,6 +58,15 @@ struct Seen {
 pub(crate) struct Opened {
     pub(crate) stored: Bytes,
     pub(crate) service: Nanos,
+    /// The op that followed in the same chain, if one did.
+    pub(crate) followed_by: Option<Finished>,
+}
+
+/// What seals one value.
+pub(crate) struct Seal {
+    pub(crate) header: SealedHeader,
+    pub(crate) task: Task,
+    ring: Arc<KeyRing>,
 }
 
 /// The reason why a sealed value cannot be opened.
@@ -107,15 +119,8 @@ impl Sealer {
         self.0.requires.get()
     }
 
-    /// Seals the stored form of the value of `key`, which has `original_bytes` in its logical form. The result is never
-    /// the plaintext: if nothing could encrypt it, it is a value that no reader can open.
-    pub(crate) async fn seal(
-        &self,
-        key: &[u8],
-        stored: Stored<'_>,
-        original_bytes: usize,
-    ) -> Bytes {
-        let Parts { runtime, pool, counters, .. } = &*self.0;
+    /// Returns what seals the next value, which belongs to `key`.
+    pub(crate) fn next_seal(&self, key: &[u8], original_bytes: usize) -> Seal {
         let (ring, nonce) = self.next_nonce().expect("a process without keys seals nothing");
         let active = ring.active();
         let original_bytes = u32::try_from(original_bytes).expect("items are at most 1 GiB");
@@ -125,6 +130,27 @@ impl Sealer {
             nonce: Nonce(nonce),
             associated: self.associated(&header, key),
         };
+        Seal { header, task, ring }
+    }
+
+    /// Counts a value that was sealed.
+    pub(crate) fn count_sealed(&self, seal: &Seal, sealed_bytes: usize) {
+        let active = seal.ring.active();
+        self.0.counters.values.written_sealed.up();
+        active.usage.count(active.id, sealed_bytes);
+    }
+
+    /// Seals the stored form of the value of `key`, which has `original_bytes` in its logical form. The result is never
+    /// the plaintext: if nothing could encrypt it, it is a value that no reader can open.
+    pub(crate) async fn seal(
+        &self,
+        key: &[u8],
+        stored: Stored<'_>,
+        original_bytes: usize,
+    ) -> Bytes {
+        let Parts { runtime, pool, counters, .. } = &*self.0;
+        let Seal { header, task, ring } = self.next_seal(key, original_bytes);
+        let active = ring.active();
         let input = match stored {
             Stored::Shared(bytes) => Input::heap(bytes),
             Stored::Slice(bytes) => {
@@ -160,14 +186,15 @@ impl Sealer {
         output.freeze(0..sealed_bytes)
     }
 
-    /// Opens a sealed value of `key`, whose ciphertext is at `body`. Does not count the result.
+    /// Opens a sealed value of `key`, whose ciphertext is at `body`. The op of `follow` may run behind it in the same
+    /// chain. Does not count the result.
     pub(crate) async fn open(
         &self,
         key: &[u8],
         header: &SealedHeader,
         sealed: &Bytes,
         body: Range<usize>,
-        deadline: Option<Nanos>,
+        (deadline, follow): (Option<Nanos>, Option<Arc<dyn Follow>>),
     ) -> Result<Opened, NotOpened> {
         let Parts { runtime, pool, .. } = &*self.0;
         let ring = self.ring().ok_or(NotOpened::UnknownKey)?;
@@ -183,7 +210,20 @@ impl Sealer {
             let output = pool.take_heap(form_bytes);
             Box::new(Job { deadline, ..Job::new(task.clone(), input, output) })
         };
-        let mut finished = runtime.run(job()).await;
+        let mut finished = match follow {
+            None => runtime.run(job()).await,
+            Some(follow) => {
+                let mut job = job();
+                job.chain = Some(Chain::new(&job, vec![follow]));
+                let (finished, _) = runtime.run_chain(job).await;
+                let opened = finished.job.chain.as_ref().and_then(|chain| chain.done().first());
+                // The seal is open, whatever became of the op behind it.
+                if let Some(StepDone { result, service, .. }) = opened.cloned() {
+                    return Ok(Opened { stored: result, service, followed_by: Some(finished) });
+                }
+                finished
+            }
+        };
         let device = finished.path.device;
         if device != 0 && !matches!(finished.outcome, Outcome::Done { .. }) {
             if !self.0.software_reads {
@@ -199,6 +239,7 @@ impl Sealer {
             Outcome::Done { output_bytes } => Ok(Opened {
                 stored: finished.job.output.freeze(0..output_bytes),
                 service: finished.service,
+                followed_by: None,
             }),
             Outcome::Failed(DeviceError::InvalidInput(_)) => Err(NotOpened::WrongTag),
             Outcome::Failed(_) | Outcome::DoesNotFit => Err(NotOpened::NoDevice),
@@ -214,7 +255,7 @@ impl Sealer {
         let Inspected::Sealed { header, body } = frame::inspect(&stored, usize::MAX) else {
             return None;
         };
-        let opened = self.open(key, &header, &stored, body, None).await;
+        let opened = self.open(key, &header, &stored, body, (None, None)).await;
         opened.ok().map(|opened| opened.stored)
     }
 

@@ -1,11 +1,15 @@
 //! Sealed values: the last step of a value's path to the store, and the first one of its way back.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use device::{Chain, Follow, Outcome, Task};
+use runtime::Finished;
 use store::frame::{self, Inspected, SealedHeader};
 
-use super::{Body, Logical, Reading, SealCost, Stored, Values};
+use super::chains::{OpenedFrame, SealedStream};
+use super::{Body, Coding, Limits, Logical, Reading, SealCost, Stored, Values, is_whole};
 use crate::sealing::{NotOpened, Opened};
 
 impl Values {
@@ -26,6 +30,37 @@ impl Values {
         original_bytes: usize,
     ) -> Stored<'a> {
         Stored::Shared(self.0.sealer.seal(key, stored, original_bytes).await)
+    }
+
+    /// Compresses and seals a value in one chain. If its stream saves too little, returns the stored form without a seal.
+    /// The flag says whether it is sealed.
+    pub(super) async fn compress_sealed<'a>(
+        &self,
+        key: &[u8],
+        body: Body<'a>,
+        coding: Coding,
+        limits: Limits,
+    ) -> (Stored<'a>, bool) {
+        let (mut job, plan) = self.compression(body, coding, limits);
+        let original = plan.original.clone();
+        let seal = self.0.sealer.next_seal(key, original.len());
+        let stream = Arc::new(SealedStream::new(key, plan, &seal, self.0.pool.clone()));
+        job.chain = Some(Chain::new(&job, vec![Arc::clone(&stream) as Arc<dyn Follow>]));
+        let (finished, first) = self.0.runtime.run_chain(job).await;
+        let is_sealed = matches!(finished.job.task, Task::Encrypt { .. });
+        let Outcome::Done { output_bytes } = finished.outcome else {
+            return (self.incompressible(key, original), false);
+        };
+        if !is_sealed {
+            return (self.incompressible(key, original), false);
+        }
+        if let Some((checksum, stream_bytes)) = stream.written() {
+            self.0.runtime.wrote(first.device, checksum, stream_bytes);
+        }
+        self.0.counters.values.written_compressed.up();
+        let sealed_bytes = SealedHeader::BYTES + output_bytes;
+        self.0.sealer.count_sealed(&seal, sealed_bytes);
+        (Stored::Shared(finished.job.output.freeze(0..sealed_bytes)), true)
     }
 
     /// Returns whether new values are sealed, so that the store cannot count them.
@@ -52,8 +87,10 @@ impl Values {
     ) -> Logical {
         let counters = &self.0.counters.values;
         let Reading { key, deadline, .. } = reading;
-        let Opened { stored: form, service } =
-            match self.0.sealer.open(key, &header, stored, body, deadline).await {
+        let follow = OpenedFrame::of(&header, self.0.original_bytes_max, &self.0.pool);
+        let with = (deadline, Some(follow as Arc<dyn Follow>));
+        let Opened { stored: form, service, followed_by } =
+            match self.0.sealer.open(key, &header, stored, body, with).await {
                 Ok(opened) => opened,
                 Err(NotOpened::WrongTag) => {
                     counters.seal_wrong.up();
@@ -76,9 +113,17 @@ impl Values {
                 counters.read_framed.up();
                 Logical::Value(form)
             }
-            Inspected::Frame { header, payload } => {
-                self.open(reading, header, form.slice(payload)).await
-            }
+            Inspected::Frame { header, payload } => match followed_by {
+                Some(finished) if is_whole(&finished, &header, key) => {
+                    self.served(reading, &header, payload.len(), finished)
+                }
+                followed_by => {
+                    if followed_by.is_some_and(|finished| is_wrong_of_device(&finished)) {
+                        counters.device_corrupt.up();
+                    }
+                    self.open(reading, header, form.slice(payload)).await
+                }
+            },
             // No writer makes these.
             Inspected::Sealed { .. } | Inspected::Invalid(_) => {
                 counters.frame_invalid.up();
@@ -102,7 +147,7 @@ impl Values {
             Inspected::Invalid(reason) => return is_closed && reason.is_of_seal(),
             Inspected::Foreign | Inspected::Frame { .. } => return false,
         };
-        match self.0.sealer.open(key, &header, &stored, body, None).await {
+        match self.0.sealer.open(key, &header, &stored, body, (None, None)).await {
             Err(NotOpened::WrongTag) => is_closed,
             Err(NotOpened::UnknownKey | NotOpened::NoDevice) => false,
             Ok(Opened { stored: form, .. }) if frame::looks_sealed(&form) => false,
@@ -118,7 +163,8 @@ impl Values {
         }
         match frame::inspect(stored, self.0.original_bytes_max) {
             Inspected::Sealed { header, body } => {
-                let opened = Box::pin(self.0.sealer.open(key, &header, stored, body, None)).await;
+                let opened =
+                    Box::pin(self.0.sealer.open(key, &header, stored, body, (None, None))).await;
                 if matches!(opened, Err(NotOpened::WrongTag)) {
                     self.0.counters.values.seal_wrong.up();
                 }
@@ -127,4 +173,9 @@ impl Values {
             _ => Some(bytes),
         }
     }
+}
+
+/// Returns whether a device gave a result without an error, which is wrong.
+fn is_wrong_of_device(finished: &Finished) -> bool {
+    finished.path.device != 0 && matches!(finished.outcome, Outcome::Done { .. })
 }
