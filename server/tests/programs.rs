@@ -210,7 +210,7 @@ fn requests_and_answers_of_every_kind_come_through() {
         ("rebate_program_steps_total{op=\"decrypt\",on=\"software\"}", 0.0),
         ("rebate_program_steps_total{op=\"decompress\",on=\"device\"}", 5.0),
         ("rebate_program_steps_total{op=\"compress\",on=\"device\"}", 4.0),
-        ("rebate_program_steps_total{op=\"deserialize\",on=\"kernel\"}", 10.0),
+        ("rebate_program_steps_total{op=\"deserialize\",on=\"device\"}", 10.0),
         ("rebate_program_steps_total{op=\"tcp\",on=\"port\"}", 19.0),
         ("rebate_programs_live", 0.0),
     ] {
