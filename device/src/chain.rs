@@ -160,10 +160,10 @@ impl Job {
         }
     }
 
-    /// Makes the result of the job's op the input of the next op of its chain. `output_bytes` is the size of the result,
-    /// and `service` the time that the op took. `takes` says whether the caller takes the op, given its task and its
-    /// size. Returns whether the job is now at the next op. If not, it is unchanged: it has no next op, or the caller
-    /// does not take it and somebody else may.
+    /// Makes the result of the job's op the input of the next op of its chain. `output_bytes` is the size of the
+    /// result, and `service` the time that the op took. `takes` says whether the caller takes the op, given its task
+    /// and its size. Returns whether the job is now at the next op. If not, it is unchanged: it has no next op, or the
+    /// caller does not take it and somebody else may.
     pub fn advance(
         &mut self,
         output_bytes: usize,

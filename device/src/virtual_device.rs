@@ -9,8 +9,8 @@
 //! - The calling core makes a result once. A table of bounded size remembers it, and also remembers the input of a
 //!   compression as the result of its decompression. A result that must be made during a measurement counts as
 //!   `computed`, and as `late` if it was not ready in time.
-//! - Other kernels and functions run for every job, which counts as `computed`. Hashing an input to look up a result would
-//!   take a core about as long, and a ciphertext also depends on key and nonce.
+//! - Other kernels and functions run for every job, which counts as `computed`. Hashing an input to look up a result
+//!   would take a core about as long, and a ciphertext also depends on key and nonce.
 //! - Submissions of one queue without a poll between them are a batch. They cost the profile's batch price,
 //!   if the profile has one.
 //! - The device refuses what the hardware would refuse: an op without a time in the profile, any codec but deflate, a
@@ -18,8 +18,8 @@
 //!   than its work queues have entries. It does not detect a stream that reaches further than its dialect promises,
 //!   because the software codec reads such a stream.
 //! - A job moves along its chain ([`crate::Chain`]) where the profile has the succession. Each op waits for its own
-//!   engines, the profile says how long it takes to hand over, and only the first op pays the trip. If the next engines are
-//!   full, the job comes back as it is then.
+//!   engines, the profile says how long it takes to hand over, and only the first op pays the trip. If the next engines
+//!   are full, the job comes back as it is then.
 //! - The levels are those of a software codec. The hardware has one level and always writes within its window.
 //! - A completion is late when the emulation's own work delayed it by more than the device's own spread
 //!   (`late_after_ns`). A completion that is later because the system ran another thread on the core counts as

@@ -174,8 +174,8 @@ pub(crate) fn choose(
     Choice::to(place.device(), place.placement(), Reason::Policy)
 }
 
-/// Implements [`crate::Policy::place_chain`]: compares the cost of the whole chain with the sum of the costs of its ops,
-/// each in its best arm. If a cost is unknown, the whole chain is tried, and its ops in a share of the jobs.
+/// Implements [`crate::Policy::place_chain`]: compares the cost of the whole chain with the sum of the costs of its
+/// ops, each in its best arm. If a cost is unknown, the whole chain is tried, and its ops in a share of the jobs.
 pub(crate) fn place_chain(
     policy: &(impl CostObjective + Policy),
     whole: &ChainStep<'_>,

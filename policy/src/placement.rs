@@ -21,8 +21,8 @@ pub trait Policy: Send + Sync {
     /// Returns the decision. `draw` is a random number from the caller, uniform over all of `u64`.
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice;
 
-    /// Returns the decision for a job with a chain: whether all of its ops run in one trip, and where. `apart` has the ops
-    /// one by one.
+    /// Returns the decision for a job with a chain: whether all of its ops run in one trip, and where. `apart` has the
+    /// ops one by one.
     fn place_chain(
         &self,
         whole: &ChainStep<'_>,

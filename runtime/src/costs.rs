@@ -1,5 +1,5 @@
-//! The costs of jobs on one device, by op or chain, learnt from completed jobs. Each of these kinds has a [`CostFit`]. This module also
-//! chooses which of a job's times is informative. It reads no clock and decides nothing.
+//! The costs of jobs on one device, by op or chain, learnt from completed jobs. Each of these kinds has a [`CostFit`].
+//! This module also chooses which of a job's times is informative. It reads no clock and decides nothing.
 
 use model::cost::{CostCurve, CostFit, Estimates, Observation};
 use units::Nanos;

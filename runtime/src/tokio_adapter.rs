@@ -56,8 +56,8 @@ impl TokioRuntime {
         self.start_job(|core| core.submit(job))
     }
 
-    /// Runs a job and its chain to the end: in one trip if the policy wants that, and else one op after the other. What a
-    /// device gives back half done continues. Returns the last op that ran, and the path of the first one.
+    /// Runs a job and its chain to the end: in one trip if the policy wants that, and else one op after the other. What
+    /// a device gives back half done continues. Returns the last op that ran, and the path of the first one.
     pub async fn run_chain(&self, mut job: Box<Job>) -> (Finished, Path) {
         let mut first = None;
         loop {

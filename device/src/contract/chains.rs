@@ -44,7 +44,8 @@ impl Follow for Then {
     }
 }
 
-/// Checks that values which are compressed and encrypted in a chain come back in a chain, whatever the device runs of it.
+/// Checks that values which are compressed and encrypted in a chain come back in a chain, whatever the device runs of
+/// it.
 pub fn runs_chains_like_their_ops(device: &dyn Device) {
     let mut harness = Harness::open(device);
     let dialect = device.capabilities().writes.first().copied();

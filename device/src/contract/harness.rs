@@ -177,8 +177,8 @@ impl Harness {
             let untouched = |part: &[u8]| part.iter().all(|byte| *byte == self.fill);
             assert_eq!(job.output.len(), end, "the length covers the result");
             assert!(untouched(&job.output[..start]), "header space written");
-            // A codec may use all of the output's space while it works, but a kernel may not. A function's result has its
-            // own memory.
+            // A codec may use all of the output's space while it works, but a kernel may not. A function's result has
+            // its own memory.
             if job.task.dialect().is_none() && !matches!(job.task, Task::Function(_)) {
                 assert!(untouched(&job.output.space()[end..]), "written behind the result");
             }

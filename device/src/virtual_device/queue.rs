@@ -167,7 +167,7 @@ impl VirtualQueue {
                 break;
             };
             let handed_over = chains.hand_over(output_bytes as u64);
-            let (station, arrival) = (stations.of(next), due + handed_over);
+            let (station, arrival) = (stations.engines(next), due + handed_over);
             let takes = |task: &Task, work_bytes| {
                 let accepts = shared.capabilities.accepts(task, work_bytes);
                 let has_room = || station.reserve(arrival);
@@ -188,7 +188,7 @@ impl VirtualQueue {
 
     /// Returns the engines that run the task, or none on a core.
     fn timeline(&self, task: &Task) -> Option<&Timeline> {
-        self.shared.stations.as_ref().map(|stations| stations.of(task.op()))
+        self.shared.stations.as_ref().map(|stations| stations.engines(task.op()))
     }
 
     /// Spins on the calling core until `end`.

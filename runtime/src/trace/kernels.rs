@@ -1,5 +1,5 @@
-//! Functions of bytes: serialize, deserialize, rpc, and the transforms between layouts. `functions.rs` makes jobs of the
-//! ops among them. Where no device does these, they run here on the calling core, without a job.
+//! Functions of bytes: serialize, deserialize, rpc, and the transforms between layouts. `functions.rs` makes jobs of
+//! the ops among them. Where no device does these, they run here on the calling core, without a job.
 
 use prost::Message;
 use prost::bytes::Bytes;

@@ -1,7 +1,7 @@
 //! Traces on real devices and software kernels. `run_trace` starts a registered trace. The turn that finishes an op
-//! submits the next op, so no task of the caller runs in between. serialize, deserialize, rpc and load-balance are jobs if
-//! a device does them; otherwise they are kernels on the calling core, as transforms always are. tcp, load-balance and
-//! notify are ports of the service. This module
+//! submits the next op, so no task of the caller runs in between. serialize, deserialize, rpc and load-balance are jobs
+//! if a device does them; otherwise they are kernels on the calling core, as transforms always are. tcp, load-balance
+//! and notify are ports of the service. This module
 //! opens no socket and agrees on no keys. The runtime's policy decides where a job runs, like for any job.
 //!
 //! A trace that fails returns its whole input ([`TraceError`]), so that the caller's code can do the work. The

@@ -108,7 +108,7 @@ fn work_on_the_calling_core_is_cut_into_turns() {
 #[test]
 fn an_arm_that_fails_late_is_counted() {
     let text = "trace t takes json {
-        fork { load-balance notify }
+        fork { notify }
         and { fork { copy } and { encrypt tcp } join notify }
     }";
     with(

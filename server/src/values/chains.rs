@@ -70,8 +70,8 @@ impl Follow for SealedStream {
     }
 }
 
-/// Decompresses the frame that was sealed, if it is a compressed one. A dictionary is found by its id in the frame, which
-/// only the worker can do, so such a frame ends the chain.
+/// Decompresses the frame that was sealed, if it is a compressed one. A dictionary is found by its id in the frame,
+/// which only the worker can do, so such a frame ends the chain.
 pub(super) struct OpenedFrame {
     original_bytes: usize,
     original_bytes_max: usize,

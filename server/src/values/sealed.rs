@@ -32,8 +32,8 @@ impl Values {
         Stored::Shared(self.0.sealer.seal(key, stored, original_bytes).await)
     }
 
-    /// Compresses and seals a value in one chain. If its stream saves too little, returns the stored form without a seal.
-    /// The flag says whether it is sealed.
+    /// Compresses and seals a value in one chain. If its stream saves too little, returns the stored form without a
+    /// seal. The flag says whether it is sealed.
     pub(super) async fn compress_sealed<'a>(
         &self,
         key: &[u8],
