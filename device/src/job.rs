@@ -152,8 +152,8 @@ impl Task {
         }
     }
 
-    /// Returns the exact size of the result for an input of this size. Returns none for a compression and for a function,
-    /// whose sizes are known only after the run.
+    /// Returns the exact size of the result for an input of this size. Returns none for a compression and for a
+    /// function, whose sizes are known only after the run.
     pub const fn output_bytes(&self, input_bytes: usize) -> Option<usize> {
         match self {
             Task::Compress { .. } | Task::Function(_) => None,
@@ -188,8 +188,8 @@ pub struct Completion {
     pub job: Box<Job>,
     /// The outcome of the job.
     pub outcome: Outcome,
-    /// The time for which the device worked on the job, without queueing. For a job with a chain it is the time of the op
-    /// that the job states; the ops before it have theirs in the chain.
+    /// The time for which the device worked on the job, without queueing. For a job with a chain it is the time of the
+    /// op that the job states; the ops before it have theirs in the chain.
     pub service: Nanos,
 }
 

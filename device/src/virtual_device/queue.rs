@@ -149,8 +149,8 @@ impl VirtualQueue {
         if late { Delay::Emulation } else { Delay::System }
     }
 
-    /// Runs the ops that follow the job's first op, as far as the device runs them. Returns the outcome of the last op that
-    /// ran, its time, and the time when it is done. `first` has the same of the first op.
+    /// Runs the ops that follow the job's first op, as far as the device runs them. Returns the outcome of the last op
+    /// that ran, its time, and the time when it is done. `first` has the same of the first op.
     #[cold]
     fn follow(&mut self, job: &mut Job, first: (Outcome, Nanos, Nanos)) -> (Outcome, Nanos, Nanos) {
         let (mut outcome, mut service, mut due) = first;
