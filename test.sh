@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing and runs every check: format, lints, documentation, tests, ten seconds of each fuzz target,
-# and each benchmark in its smallest form. No accelerator, two cores, about half an hour from nothing.
+# Installs what is missing and runs every check: format, lints, documentation, tests, and each benchmark in its smallest
+# form. No accelerator, two cores, about 25 minutes from nothing.
 set -euo pipefail
 cd "$(dirname "$0")"
 scripts/setup.sh test
@@ -25,14 +25,8 @@ RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
 step "the binary and the tests"
 cargo build --workspace --lib --bins --tests
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
-# Most tests wait most of the time, so the fuzz targets are built meanwhile, with what the tests leave of the cores.
-fuzz_log=$(mktemp)
-setsid nice -n 19 fuzz/run build "${FUZZ_SECONDS:-10}" >"$fuzz_log" 2>&1 &
-fuzz_build=$!
-# A process group of its own, so that a failed run leaves no compiler behind.
-trap 'kill -- -"$fuzz_build" 2>/dev/null || true; rm -f "$fuzz_log"' EXIT
 step "tests"
-REBATE_THRIFT_REQUIRED=1 cargo test --workspace --no-fail-fast
+REBATE_THRIFT_REQUIRED=1 scripts/run_tests.py
 # Of the whole workspace, so that nothing but the driver is built again.
 step "DPDK's software devices"
 REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden
@@ -42,6 +36,3 @@ step "benchmarks, smallest form"
 # They measure nothing here, and wait most of the time, so several share the cores.
 find bench -maxdepth 1 -name '*.py' ! -name '_*' ! -name harness.py | sort |
   xargs -P 3 -I{} sh -c 'python3 {} --quick >/dev/null && echo {}'
-step "fuzz targets, ${FUZZ_SECONDS:-10} s each"
-wait "$fuzz_build" || { cat "$fuzz_log" >&2; exit 1; }
-fuzz/run "${FUZZ_SECONDS:-10}"

@@ -282,7 +282,7 @@ fn round_trips_of_the_configured_devices_are_made_and_right() {
     let trip = |name: &str| trips.iter().find(|trip| trip["device"] == name).unwrap();
     assert_eq!((trips.len(), code), (3, 0), "{report:#}");
     assert_eq!(trip("software")["codecs"].as_array().unwrap().len(), 3);
-    assert_eq!(trip("worker")["kernels"].as_array().unwrap().len(), 4);
+    assert_eq!(trip("worker")["kernels"].as_array().unwrap().len(), 8);
     let codec = &trip("virtual-iaa")["codecs"][0];
     assert_eq!(codec["codec"], "deflate");
     assert!(codec["compress_us"].is_u64() && codec["decompress_us"].is_u64(), "{codec}");

@@ -1,11 +1,86 @@
-//! Parts that several fuzz targets share: the steps of a session over a stream of commands, and values that
-//! are large and compressible although the fuzzer's input is small. This crate makes no assertions.
+//! Fuzz targets, and the parts that several of them share: the steps of a session over a stream of commands, and values
+//! that are large and compressible although the fuzzer's input is small. A target reads arbitrary bytes as its input and
+//! panics if the code under test does not keep its promises.
 
 pub mod shadow;
 
-use arbitrary::Arbitrary;
+use arbitrary::{Arbitrary, Unstructured};
 use protocol::{Command, Limits, Parse};
 use units::ByteCount;
+
+/// A fuzz target.
+pub struct Target {
+    /// Its name, which is that of its module.
+    pub name: &'static str,
+    run: fn(&[u8]) -> bool,
+}
+
+impl Target {
+    /// Runs the target once. Returns whether the bytes were enough for an input.
+    ///
+    /// # Panics
+    /// If the code under test does not keep its promises.
+    pub fn run(&self, bytes: &[u8]) -> bool {
+        (self.run)(bytes)
+    }
+}
+
+macro_rules! targets {
+    ($($name:ident)*) => {
+        $(mod $name;)*
+
+        /// All targets.
+        pub const TARGETS: &[Target] = &[
+            $(Target { name: stringify!($name), run: |bytes| run_with(bytes, $name::fuzz) },)*
+        ];
+    };
+}
+
+targets! {
+    codec
+    completion
+    counter
+    frame
+    lane
+    protocol_binary
+    protocol_request
+    protocol_response
+    protocol_split
+    rpc
+    sealed
+    snapshot
+    store_shadow
+    trace
+}
+
+fn run_with<'a, T: Arbitrary<'a>>(bytes: &'a [u8], run: impl FnOnce(T)) -> bool {
+    if bytes.len() < T::size_hint(0).0 {
+        return false;
+    }
+    T::arbitrary_take_rest(Unstructured::new(bytes)).map(run).is_ok()
+}
+
+/// Returns the target with this name.
+///
+/// # Panics
+/// If there is none.
+pub fn target(name: &str) -> &'static Target {
+    TARGETS.iter().find(|target| target.name == name).expect("a name of a target")
+}
+
+/// Makes the entry of a binary that libFuzzer drives.
+#[cfg(feature = "libfuzzer")]
+#[macro_export]
+macro_rules! libfuzzer_target {
+    ($name:literal) => {
+        libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> libfuzzer_sys::Corpus {
+            match $crate::target($name).run(bytes) {
+                true => libfuzzer_sys::Corpus::Keep,
+                false => libfuzzer_sys::Corpus::Reject,
+            }
+        });
+    };
+}
 
 /// One step of a session over its stream, and the position of the next step.
 pub struct Step<'a> {

@@ -41,6 +41,15 @@ impl Samples {
         count >= SAMPLES_MIN || count >= SAMPLES_LEAST && self.bytes >= memory.limit_bytes / 2
     }
 
+    /// Returns whether the memory for samples is too small for enough values of this size.
+    pub(super) fn cannot_suffice(&self, memory: &SampleMemory) -> bool {
+        let count = self.values.len();
+        let fills_half = self.bytes >= memory.limit_bytes / 2;
+        count < SAMPLES_LEAST
+            && fills_half
+            && self.bytes / count.max(1) * SAMPLES_LEAST > memory.limit_bytes
+    }
+
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }

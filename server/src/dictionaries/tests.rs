@@ -106,6 +106,24 @@ fn records_get_a_dictionary_within_a_second() {
 }
 
 #[test]
+fn values_too_large_for_the_memory_of_samples_are_stored_plain() {
+    // A quarter of this is for samples: eleven of these values.
+    let dictionaries = dictionaries(64 << 10);
+    let mut trainer = trainer(&dictionaries, true).0;
+    let write = |key: u64| {
+        dictionaries
+            .class(TENANT, format!("page:{key}").as_bytes(), &[b'x'; 1_400])
+            .expect("a class")
+    };
+    for key in 0..8 {
+        write(key);
+    }
+    trainer.turn(Nanos::secs(1));
+    assert!(matches!(write(8).choice(), Choice::Plain));
+    assert_eq!(dictionaries.samples.used_bytes(), 0, "the memory is free for other classes");
+}
+
+#[test]
 fn random_values_get_no_dictionary() {
     let dictionaries = dictionaries(4 << 20);
     let class = Writer::new(&dictionaries).write("blob", "random", 30);

@@ -117,8 +117,8 @@ impl Trainer {
             let history = self.histories.entry(*hash).or_insert_with(|| History::new(now));
             history.pace(class, now, elapsed);
         }
-        let is_tight = self.dictionaries.samples.is_tight();
-        if is_tight {
+        self.give_up_without_memory(&classes, now);
+        if self.dictionaries.samples.is_tight() {
             self.make_way_for_one(&classes, now);
         }
         if classes.len() >= CLASSES_MAX {
@@ -143,6 +143,26 @@ impl Trainer {
         }
         self.dictionaries.tidy();
         self.options.counters.trained.read() > trained
+    }
+
+    /// Lets classes be stored without a dictionary whose values are so large that there is no memory for enough samples.
+    /// They are sampled again later, because their values may have become smaller then.
+    fn give_up_without_memory(&mut self, classes: &[(u64, Arc<Class>)], now: Nanos) {
+        let memory = &self.dictionaries.samples;
+        for (hash, class) in classes {
+            let mut samples = class.samples().lock();
+            if !samples.cannot_suffice(memory) {
+                continue;
+            }
+            drop(samples.take(memory));
+            class.want_samples(0);
+            if matches!(class.choice(), Choice::Undecided) {
+                class.choose(Choice::Plain);
+            }
+            if let Some(history) = self.histories.get_mut(hash) {
+                history.rest(now);
+            }
+        }
     }
 
     /// Drops the samples of all classes that do not have enough, except of the one with the most, so that this one gets
@@ -215,8 +235,7 @@ impl Trainer {
             Verdict::Keep | Verdict::Adopt(_) if current.is_none() => class.choose(Choice::Plain),
             Verdict::Keep | Verdict::Adopt(_) => {}
         }
-        history.sampled_from = now + history.pause;
-        history.pause = Nanos((history.pause.0 * 2).min(PAUSE_MAX.0));
+        history.rest(now);
     }
 
     /// Adds new dictionaries to the trial, if it may need one: the one that another process published, or else newly
@@ -272,6 +291,12 @@ impl History {
             share_adopted: 1.0,
             trials: 0,
         }
+    }
+
+    /// Lets the class rest after a trial, longer each time.
+    fn rest(&mut self, now: Nanos) {
+        self.sampled_from = now + self.pause;
+        self.pause = Nanos((self.pause.0 * 2).min(PAUSE_MAX.0));
     }
 
     /// Sets which share of the class's writes is sampled, so that samples come from some seconds and not from one

@@ -1,20 +1,17 @@
 //! Sealed values: whatever the bytes are, only those that were sealed with this secret, for this key and this tenant
 //! are opened, and to what was sealed.
-#![no_main]
-
 use std::task::Waker;
 
 use arbitrary::Arbitrary;
 use device::software::Software;
 use device::{AssociatedData, Device, Input, Job, Key, Nonce, Outcome, Pool, Task};
-use libfuzzer_sys::fuzz_target;
 use store::frame::{Inspected, KeyId, SealedHeader, inspect, must_wrap};
 use units::ByteCount;
 
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Arbitrary, Debug)]
-enum Case<'a> {
+pub(super) enum Case<'a> {
     /// Any bytes, as they may be in the store.
     Stored { value: &'a [u8], key: &'a [u8], original_bytes_max: u32 },
     /// A sealed value that somebody changes.
@@ -23,7 +20,7 @@ enum Case<'a> {
 
 /// What a value is bound to.
 #[derive(Arbitrary, Clone, Debug, PartialEq)]
-struct Owner<'a> {
+pub(super) struct Owner<'a> {
     secret: u8,
     key_id: u16,
     tenant: &'a str,
@@ -32,7 +29,7 @@ struct Owner<'a> {
 }
 
 #[derive(Arbitrary, Debug)]
-enum Change<'a> {
+pub(super) enum Change<'a> {
     None,
     Flip { at: u16, bits: u8 },
     Truncate { bytes: u16 },
@@ -41,20 +38,22 @@ enum Change<'a> {
     Move { to: Owner<'a> },
 }
 
-fuzz_target!(|case: Case<'_>| match case {
-    Case::Stored { value, key, original_bytes_max } => {
-        let original_bytes_max = original_bytes_max as usize % VALUE_BYTES_MAX;
-        let inspected = inspect(value, original_bytes_max);
-        if let Inspected::Sealed { header, body } = inspected {
-            assert!(must_wrap(value), "a value that no writer wraps is taken for a sealed one");
-            assert!(header.original_bytes as usize <= original_bytes_max);
-            assert_eq!(header.encode(), value[..SealedHeader::BYTES], "a header has one encoding");
-            assert_eq!(body, SealedHeader::BYTES..value.len());
-            assert_eq!(open(value, 1, "", key), None, "nobody sealed this");
+pub(super) fn fuzz(case: Case<'_>) {
+    match case {
+        Case::Stored { value, key, original_bytes_max } => {
+            let original_bytes_max = original_bytes_max as usize % VALUE_BYTES_MAX;
+            let inspected = inspect(value, original_bytes_max);
+            if let Inspected::Sealed { header, body } = inspected {
+                assert!(must_wrap(value), "a value that no writer wraps is taken for a sealed one");
+                assert!(header.original_bytes as usize <= original_bytes_max);
+                assert_eq!(header.encode(), value[..SealedHeader::BYTES], "a header has one encoding");
+                assert_eq!(body, SealedHeader::BYTES..value.len());
+                assert_eq!(open(value, 1, "", key), None, "nobody sealed this");
+            }
         }
+        Case::Sealed { form, of, nonce, change } => check(form, &of, nonce, &change),
     }
-    Case::Sealed { form, of, nonce, change } => check(form, &of, nonce, &change),
-});
+}
 
 fn check(form: &[u8], of: &Owner<'_>, nonce: [u8; 12], change: &Change<'_>) {
     let (Some(key_id), true) = (KeyId::new(of.key_id), of.tenant.len() <= 255) else { return };

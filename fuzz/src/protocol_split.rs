@@ -1,19 +1,16 @@
 //! Checks that a stream in arbitrary pieces gives the same commands and responses as in one piece. Once the parser has
 //! enough bytes, more bytes must not change its result.
 
-#![no_main]
-
-use fuzz::{ItemBytesMax, step};
-use libfuzzer_sys::fuzz_target;
+use crate::{ItemBytesMax, step};
 use protocol::refusal::LINE_TOO_LONG;
 use protocol::{Limits, Parse, parse, response};
 use units::limits::LINE_BYTES_MAX;
 
-fuzz_target!(|input: (ItemBytesMax, Vec<u8>, &[u8])| {
+pub(super) fn fuzz(input: (ItemBytesMax, Vec<u8>, &[u8])) {
     let (choice, pieces, stream) = input;
     walk_requests(&Limits::from(choice), &pieces, stream);
     walk_responses(&pieces, stream);
-});
+}
 
 fn walk_requests(limits: &Limits, pieces: &[u8], stream: &[u8]) {
     let mut arrivals = Arrivals::new(pieces, stream.len());

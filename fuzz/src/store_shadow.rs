@@ -2,11 +2,8 @@
 //! including its marks. A store that evicts may lack items of the map, as often as it has counted an eviction. The
 //! store must never have an item that the map lacks, and an item that was just stored must be there.
 
-#![no_main]
-
 use arbitrary::Arbitrary;
-use fuzz::shadow::{Count, Shadow};
-use libfuzzer_sys::fuzz_target;
+use crate::shadow::{Count, Shadow};
 use store::embedded::{
     Counted, Delta, Embedded, Fetch, ITEM_OVERHEAD_BYTES, Mode, NewItem, Options, OutOfMemory,
     Removal, Step, Stored,
@@ -14,7 +11,7 @@ use store::embedded::{
 use units::ByteCount;
 
 #[derive(Arbitrary, Debug)]
-struct Input<'a> {
+pub(super) struct Input<'a> {
     kind: Kind,
     seed: u8,
     acts: Vec<(u8, Act<'a>)>,
@@ -76,7 +73,7 @@ enum Text<'a> {
     Large(u16),
 }
 
-fuzz_target!(|input: Input<'_>| {
+pub(super) fn fuzz(input: Input<'_>) {
     let mut pair = Pair::new(input.kind, input.seed);
     for (key, act) in input.acts {
         pair.shadow.end(pair.now_s);
@@ -87,7 +84,7 @@ fuzz_target!(|input: Input<'_>| {
         pair.check_stats();
     }
     pair.check_sweep();
-});
+}
 
 struct Pair {
     kind: Kind,

@@ -3,11 +3,8 @@
 //! kind that a CRC-32C always finds (a burst of up to 32 bits in one field, or another length), or one that no frame
 //! survives as a foreign value (one flipped bit). So no run of this target, however long, fails by chance.
 
-#![no_main]
-
 use arbitrary::Arbitrary;
-use fuzz::Value;
-use libfuzzer_sys::fuzz_target;
+use crate::Value;
 use store::frame::{
     Encoding, FrameVersion, Header, Inspected, MAGIC, inspect, must_wrap, same_filled,
 };
@@ -15,27 +12,27 @@ use units::Codec;
 use units::limits::FRAME_HEADER_BYTES_MAX;
 
 #[derive(Arbitrary, Debug)]
-enum Input<'a> {
+pub(super) enum Input<'a> {
     Stored { original_bytes_max: u32, magic: Option<Magic>, value: &'a [u8] },
     Sealed { key: &'a [u8], value: Value<'a>, window_log2: u8, damage: Damage<'a>, payload: &'a [u8] },
 }
 
 #[derive(Arbitrary, Debug)]
-enum Magic {
+pub(super) enum Magic {
     Version1,
     Version2,
     Dictionary,
 }
 
 #[derive(Arbitrary, Debug)]
-enum Damage<'a> {
+pub(super) enum Damage<'a> {
     Burst { at: u32, bits: u32 },
     Flip { at: u32, bit: u8 },
     Truncated { by: u16 },
     Extended { by: &'a [u8] },
 }
 
-fuzz_target!(|input: Input<'_>| {
+pub(super) fn fuzz(input: Input<'_>) {
     match input {
         Input::Stored { original_bytes_max, magic, value } => {
             let magic: &[u8] = match magic {
@@ -64,7 +61,7 @@ fuzz_target!(|input: Input<'_>| {
             }
         }
     }
-});
+}
 
 fn check_claims(value: &[u8], original_bytes_max: usize) {
     let inspected = inspect(value, original_bytes_max);

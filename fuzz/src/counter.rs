@@ -1,14 +1,11 @@
 //! Compares `protocol::counter::apply` with a model that reads the value as C does, in wider integers and byte by byte.
 //! The result or refusal and the bytes must be equal, and the bytes in front of them must not change.
 
-#![no_main]
-
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use protocol::counter::{Direction, NonNumeric, apply};
 
 #[derive(Arbitrary, Debug)]
-enum Stored<'a> {
+pub(super) enum Stored<'a> {
     Bytes(&'a [u8]),
     /// A value that is nearly always a number.
     Number {
@@ -19,7 +16,7 @@ enum Stored<'a> {
     },
 }
 
-fuzz_target!(|input: (Stored<'_>, bool, u64, Vec<u8>)| {
+pub(super) fn fuzz(input: (Stored<'_>, bool, u64, Vec<u8>)) {
     let (stored, up, delta, before) = input;
     let stored = stored.bytes();
     let direction = if up { Direction::Increment } else { Direction::Decrement };
@@ -43,7 +40,7 @@ fuzz_target!(|input: (Stored<'_>, bool, u64, Vec<u8>)| {
     assert!(written.starts_with(&digits));
     assert!(written[digits.len()..].iter().all(|byte| *byte == b' '));
     assert_eq!(read(written), Some(expected), "what is stored is a number again");
-});
+}
 
 impl Stored<'_> {
     fn bytes(self) -> Vec<u8> {

@@ -3,11 +3,8 @@
 //! not report as a success. An unknown status must be a fault. An error must name a party that can act. A job
 //! must be retried only once.
 
-#![no_main]
-
 use arbitrary::Arbitrary;
 use device::{DeviceError, Outcome};
-use libfuzzer_sys::fuzz_target;
 
 // The pure part of the drivers. It is private to them, so its source is included.
 #[allow(dead_code)]
@@ -21,7 +18,7 @@ mod dpdk;
 mod qpl;
 
 #[derive(Arbitrary, Debug)]
-struct Completion {
+pub(super) struct Completion {
     task: Task,
     /// The size of the output buffer, or the size that the output must have.
     stated: Bytes,
@@ -61,7 +58,7 @@ enum Reported {
     Any(u32),
 }
 
-fuzz_target!(|completion: Completion| {
+pub(super) fn fuzz(completion: Completion) {
     let status = match completion.status {
         Status::Low(status) => u32::from(status) % STATUS_END,
         Status::Any(status) => status,
@@ -72,7 +69,7 @@ fuzz_target!(|completion: Completion| {
     if completion.task != Task::Checksum {
         by_dpdk(&completion, status, read, written);
     }
-});
+}
 
 fn by_qpl(completion: &Completion, report: qpl::Report) {
     let (input_bytes, stated) = (completion.input.get(), completion.stated.get());

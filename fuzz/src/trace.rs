@@ -2,22 +2,19 @@
 //! holds for an existing trace with flipped bits. Any text must be read or refused, and formatting must change only its
 //! layout.
 
-#![no_main]
-
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use trace::{Catalog, Head, accelflow, compile, draft, explain, format, read};
 
 #[derive(Arbitrary, Debug)]
-enum Input<'a> {
+pub(super) enum Input<'a> {
     Bytes(&'a [u8]),
     Flipped { trace: u8, tenant: u16, mark: u8, bits: Vec<u16> },
     Text(&'a str),
 }
 
-fuzz_target!(|input: Input<'_>| {
+pub(super) fn fuzz(input: Input<'_>) {
     match input {
         Input::Bytes(bytes) => check_bytes(bytes),
         Input::Flipped { trace, tenant, mark, bits } => {
@@ -35,7 +32,7 @@ fuzz_target!(|input: Input<'_>| {
         }
         Input::Text(text) => check_text(text),
     }
-});
+}
 
 fn check_bytes(bytes: &[u8]) {
     let Ok((decoded, head)) = CATALOG.decode("decoded", bytes) else { return };

@@ -3,25 +3,22 @@
 //! a kind that a CRC-32C always finds (a burst of up to 32 bits within a chunk's contents, or a shorter file). So no
 //! run of this target, however long, fails by chance.
 
-#![no_main]
-
 use arbitrary::Arbitrary;
-use fuzz::Value;
-use libfuzzer_sys::fuzz_target;
+use crate::Value;
 use store::Embedded;
 use store::embedded::snapshot::{About, Moment, Restored, SectionKind, SnapshotError, is_snapshot};
 use store::embedded::{Fetch, Mode, NewItem, Options};
 use units::ByteCount;
 
 #[derive(Arbitrary, Debug)]
-enum Input<'a> {
+pub(super) enum Input<'a> {
     Bytes { with_magic: bool, bytes: &'a [u8] },
     Chunks(Vec<Chunk<'a>>),
     Store { items: Vec<Item<'a>>, damage: Damage },
 }
 
 #[derive(Arbitrary, Debug)]
-struct Chunk<'a> {
+pub(super) struct Chunk<'a> {
     kind: Kind,
     is_continued: bool,
     is_required: bool,
@@ -38,7 +35,7 @@ enum Kind {
 }
 
 #[derive(Arbitrary, Debug)]
-struct Item<'a> {
+pub(super) struct Item<'a> {
     key: u8,
     value: Value<'a>,
     flags: u32,
@@ -47,13 +44,13 @@ struct Item<'a> {
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
-enum Damage {
+pub(super) enum Damage {
     None,
     Burst { at: u32, bits: u32 },
     Truncated { by: u16 },
 }
 
-fuzz_target!(|input: Input<'_>| {
+pub(super) fn fuzz(input: Input<'_>) {
     match input {
         Input::Bytes { with_magic, bytes } => {
             let first: &[u8] = if with_magic { FIRST } else { b"" };
@@ -62,7 +59,7 @@ fuzz_target!(|input: Input<'_>| {
         Input::Chunks(chunks) => check(&composed(&chunks)),
         Input::Store { items, damage } => check_damage(&filled(&items), damage),
     }
-});
+}
 
 fn restore(bytes: &[u8]) -> Result<Restored, SnapshotError> {
     Embedded::restore(options(), &[KNOWN], bytes, VALUE_BYTES_MAX, NOW)

@@ -2,14 +2,11 @@
 //! when. The ends must not panic, lose a job, return a job twice, or use more memory than a lane has. Every buffer must
 //! be returned.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 
 #[path = "../../drivers/tests/lane/hostile.rs"]
 mod hostile;
 
-fuzz_target!(|input: &[u8]| {
+pub(super) fn fuzz(input: &[u8]) {
     let Some((side, rest)) = input.split_first() else { return };
     let mut words = rest.chunks(WORD_BYTES);
     // At the end of the input the peer continues with a pattern, so that every step has a number.
@@ -27,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
         let path = std::env::temp_dir().join(format!("fuzz-lane-{}", std::process::id()));
         hostile::attack_client(&path, &mut draw, STEPS);
     }
-});
+}
 
 /// The number of input bytes per word. Wider words occur only in the pattern after the end of the input.
 const WORD_BYTES: usize = 2;

@@ -3,22 +3,19 @@
 //! composes replies to an arbitrary meta command about an arbitrary item: the client must read exactly the requested
 //! facts.
 
-#![no_main]
-
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use protocol::reply::{self, ItemFacts, MetaOutcome, Reply};
 use protocol::response::{self, RESPONSE_LINE_BYTES_MAX, Response};
 use protocol::{Command, Flags, Limits, Meta, MetaKey, Parse};
 
 #[derive(Arbitrary, Debug)]
-enum Input<'a> {
+pub(super) enum Input<'a> {
     Stream(&'a [u8]),
     Reply { facts: Facts, outcome: u8, number: u64, created: bool, line: &'a [u8] },
 }
 
 #[derive(Arbitrary, Debug)]
-struct Facts {
+pub(super) struct Facts {
     value_bytes: u32,
     cas: u64,
     client_flags: u32,
@@ -31,7 +28,7 @@ struct Facts {
     already_won: bool,
 }
 
-fuzz_target!(|input: Input<'_>| {
+pub(super) fn fuzz(input: Input<'_>) {
     match input {
         Input::Stream(stream) => walk(stream),
         Input::Reply { facts, outcome, number, created, line } => {
@@ -43,7 +40,7 @@ fuzz_target!(|input: Input<'_>| {
             check_reply(&command, &facts, outcome, number, created);
         }
     }
-});
+}
 
 const OUTCOMES: [MetaOutcome; 4] =
     [MetaOutcome::Done, MetaOutcome::NotFound, MetaOutcome::NotStored, MetaOutcome::Exists];

@@ -4,18 +4,15 @@
 //! keep to the requested window. Engines live for a whole input, so the target also finds state that one job leaves for
 //! the next.
 
-#![no_main]
-
 use arbitrary::Arbitrary;
 use device::codec::{Codec, Dialect, Engine, EngineError, Level};
 use device::contract::inflate::inflate;
 use device::engines::BUILT_IN;
 use device::job::DeviceError;
-use fuzz::Value;
-use libfuzzer_sys::fuzz_target;
+use crate::Value;
 
 #[derive(Arbitrary, Debug)]
-enum Act<'a> {
+pub(super) enum Act<'a> {
     /// Reads a stream that no engine wrote.
     Read { codec: u8, original_bytes: u32, stream: &'a [u8] },
     /// Writes a value and reads it, then reads it again with damage.
@@ -30,14 +27,14 @@ enum Act<'a> {
 }
 
 #[derive(Arbitrary, Debug)]
-struct Damage {
+pub(super) struct Damage {
     flips: Vec<(u32, u8)>,
     truncated_by: u16,
     appended: Option<u8>,
     stated_off_by: i16,
 }
 
-fuzz_target!(|acts: Vec<Act<'_>>| {
+pub(super) fn fuzz(acts: Vec<Act<'_>>) {
     let mut engines = Engines::open();
     for act in acts.into_iter().take(ACTS_MAX) {
         match act {
@@ -57,7 +54,7 @@ fuzz_target!(|acts: Vec<Act<'_>>| {
             }
         }
     }
-});
+}
 
 struct Engines(Vec<Box<dyn Engine>>);
 

@@ -3,8 +3,6 @@
 //! touched must be reported once. The interpreter must read a packet as generated code does, and writing it again must
 //! give the same bytes.
 
-#![no_main]
-
 #[path = "../../rpc/tests/common/both.rs"]
 mod both;
 
@@ -12,20 +10,19 @@ use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
 use both::{Both, Which};
-use libfuzzer_sys::fuzz_target;
 use rpc::idl::{Interpreter, parse};
 use rpc::services::post_storage::PostStorageService;
 use rpc::{Address, Code, Command, DataPage, Engine, Interface, Limits, Record, Reply};
 
 #[derive(Arbitrary, Debug)]
-enum Input<'a> {
+pub(super) enum Input<'a> {
     Actions(Vec<Action<'a>>),
     Struct { function: u8, answer: bool, wire: &'a [u8] },
     Block { function: u8, answer: bool, block: &'a [u8] },
 }
 
 #[derive(Arbitrary, Debug)]
-enum Action<'a> {
+pub(super) enum Action<'a> {
     Word { interface: u8, word: u64 },
     Packet { header: bool, bytes: &'a [u8] },
     Read { app: bool },
@@ -38,7 +35,7 @@ enum Action<'a> {
     Load,
 }
 
-fuzz_target!(|input: Input<'_>| {
+pub(super) fn fuzz(input: Input<'_>) {
     match input {
         Input::Actions(actions) => act(&actions),
         Input::Struct { function, answer, wire } => {
@@ -53,7 +50,7 @@ fuzz_target!(|input: Input<'_>| {
             let _ = both().write(Which { function: function.into(), answer }, block);
         }
     }
-});
+}
 
 static TABLE: LazyLock<Interpreter> =
     LazyLock::new(|| Interpreter::new(parse(rpc::services::IDL[1].1).expect("valid")));

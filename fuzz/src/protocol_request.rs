@@ -2,16 +2,13 @@
 //! commands must be within the limits, refusals must be answers that a client can read, and a command that
 //! `protocol::request` composes again must be the same command.
 
-#![no_main]
-
-use fuzz::{ItemBytesMax, step};
-use libfuzzer_sys::fuzz_target;
+use crate::{ItemBytesMax, step};
 use protocol::command::StoreVerb;
 use protocol::response::{self, Response};
 use protocol::{Command, Key, Limits, Meta, MetaKey, Parse, Refusal, parse, request};
 use units::limits::{GET_LINE_BYTES_MAX, ITEM_OVERHEAD_BYTES, KEY_BYTES_MAX, LINE_BYTES_MAX};
 
-fuzz_target!(|input: (ItemBytesMax, &[u8])| {
+pub(super) fn fuzz(input: (ItemBytesMax, &[u8])) {
     let limits = Limits::from(input.0);
     let mut stream = input.1;
     while let Some(step) = step(stream, &limits) {
@@ -34,7 +31,7 @@ fuzz_target!(|input: (ItemBytesMax, &[u8])| {
         }
     }
     check_incomplete(stream);
-});
+}
 
 /// Checks that an incomplete line has no line end and is within the bound of its kind.
 fn check_incomplete(rest: &[u8]) {

@@ -2,16 +2,13 @@
 //! packets must be within the limits, a packet must be the same whatever follows it, and answers must have the
 //! lengths that they claim.
 
-#![no_main]
-
-use fuzz::ItemBytesMax;
-use libfuzzer_sys::fuzz_target;
+use crate::ItemBytesMax;
 use protocol::Limits;
 use protocol::binary::reply::{self, Hit};
 use protocol::binary::{Command, HEADER_BYTES, Head, Packet, Parse, Refusal, Store, parse};
 use units::limits::{ITEM_OVERHEAD_BYTES, KEY_BYTES_MAX};
 
-fuzz_target!(|input: (ItemBytesMax, &[u8])| {
+pub(super) fn fuzz(input: (ItemBytesMax, &[u8])) {
     let limits = Limits::from(input.0);
     let mut stream = input.1;
     loop {
@@ -40,7 +37,7 @@ fuzz_target!(|input: (ItemBytesMax, &[u8])| {
             None => return,
         }
     }
-});
+}
 
 /// Checks that a session keeps only a header, extras and a key without a packet.
 fn check_incomplete(rest: &[u8]) {
@@ -78,9 +75,12 @@ fn check_refusal(refusal: &Refusal<'_>) {
     assert_ne!(out[6..8], [0, 0], "a refusal is no success");
 }
 
+/// Composes an answer with these bytes as its value.
+type Answer = fn(&mut Vec<u8>, Head, &[u8]);
+
 /// Checks every answer to a packet with this head: it is either absent or as long as it claims.
 fn check_answers(head: Head, key: &[u8]) {
-    let answers: [fn(&mut Vec<u8>, Head, &[u8]); 5] = [
+    let answers: [Answer; 5] = [
         |out, head, _| reply::done(out, head, 1),
         |out, head, _| reply::number(out, head, 1, 2),
         |out, head, key| reply::miss(out, head, Some(key)),

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Runs every test of the workspace: `cargo test --workspace`, with two test binaries at a time.
+
+Many tests wait for processes, sockets and time-outs, and leave the cores idle. The binaries of these packages run one
+after the other, as with cargo. Beside them, at a lower priority, run those that only compute. The documentation's
+examples come last. The output of a binary is shown if it fails; the whole output is in target/tests.
+
+Example: scripts/run_tests.py
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Their tests depend on no clock and on no other process.
+COMPUTING = set("""api device experiments fuzz model planner policy protocol report rpc sim simulation store trace units
+workload""".split())
+
+
+def binaries():
+    """Builds the tests, and returns (package, name, executable, package's folder) of each binary."""
+    command = ["cargo", "test", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--message-format=json"]
+    built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if built.returncode:
+        sys.exit(built.returncode)
+    found = []
+    for line in built.stdout.splitlines():
+        message = json.loads(line)
+        if message["reason"] != "compiler-artifact" or not message["executable"] or not message["profile"]["test"]:
+            continue
+        folder = pathlib.Path(message["manifest_path"]).parent
+        package = folder.name if folder != ROOT / "tests" else "rebate-tests"
+        found.append((package, message["target"]["name"], message["executable"], folder))
+    return sorted(found)
+
+
+def run(lane, niceness, failed, printing):
+    """Runs the binaries one after the other, and appends the names of those that fail."""
+    for package, name, executable, folder in lane:
+        log = ROOT / "target/tests" / f"{package}-{name}.log"
+        log.parent.mkdir(exist_ok=True)
+        # As with cargo: in the package's folder, with the package's variables that tests read when they run.
+        environment = dict(os.environ, CARGO_MANIFEST_DIR=str(folder))
+        start = time.monotonic()
+        with open(log, "wb") as output:
+            ended = subprocess.run([executable], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                                   stderr=subprocess.STDOUT, preexec_fn=lambda: os.nice(niceness))
+        seconds = time.monotonic() - start
+        with printing:
+            if ended.returncode:
+                failed.append(f"{package}: {name}")
+                sys.stdout.write(log.read_text(errors="replace"))
+            print(f"{'FAILED' if ended.returncode else 'ok':6} {seconds:6.1f} s  {package}: {name}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    tests = binaries()
+    failed, printing = [], threading.Lock()
+    waiting = [test for test in tests if test[0] not in COMPUTING]
+    computing = [test for test in tests if test[0] in COMPUTING]
+    beside = threading.Thread(target=run, args=(computing, 10, failed, printing))
+    beside.start()
+    run(waiting, 0, failed, printing)
+    beside.join()
+    print(f"{len(tests)} test binaries, {len(failed)} failed", flush=True)
+    examples = subprocess.run(["cargo", "test", "--workspace", "--doc", "--quiet"], cwd=ROOT)
+    if failed:
+        sys.exit("failed: " + ", ".join(sorted(failed)))
+    sys.exit(examples.returncode)
+
+
+if __name__ == "__main__":
+    main()
