@@ -26,7 +26,7 @@ workload""".split())
 
 def binaries():
     """Builds the tests, and returns (package, name, executable, package's folder) of each binary."""
-    command = ["cargo", "test", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--message-format=json"]
+    command = ["cargo", "test", "--workspace", "--tests", "--no-run", "--message-format=json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if built.returncode:
         sys.exit(built.returncode)
@@ -50,14 +50,15 @@ def run(lane, niceness, failed, printing):
         environment = dict(os.environ, CARGO_MANIFEST_DIR=str(folder))
         start = time.monotonic()
         with open(log, "wb") as output:
-            ended = subprocess.run([executable], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-                                   stderr=subprocess.STDOUT, preexec_fn=lambda: os.nice(niceness))
-        seconds = time.monotonic() - start
+            process = subprocess.Popen([executable], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                                       stdout=output, stderr=subprocess.STDOUT, preexec_fn=lambda: os.nice(niceness))
+            _, status, usage = os.wait4(process.pid, 0)
+        seconds, cpu = time.monotonic() - start, usage.ru_utime + usage.ru_stime
         with printing:
-            if ended.returncode:
+            if status:
                 failed.append(f"{package}: {name}")
                 sys.stdout.write(log.read_text(errors="replace"))
-            print(f"{'FAILED' if ended.returncode else 'ok':6} {seconds:6.1f} s  {package}: {name}", flush=True)
+            print(f"{'FAILED' if status else 'ok':6} {seconds:6.1f} s, {cpu:5.1f} s of CPU  {package}: {name}", flush=True)
 
 
 def main():

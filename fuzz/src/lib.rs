@@ -1,6 +1,6 @@
 //! Fuzz targets, and the parts that several of them share: the steps of a session over a stream of commands, and values
-//! that are large and compressible although the fuzzer's input is small. A target reads arbitrary bytes as its input and
-//! panics if the code under test does not keep its promises.
+//! that are large and compressible although the fuzzer's input is small. A target reads arbitrary bytes as its input
+//! and panics if the code under test does not keep its promises.
 
 pub mod shadow;
 

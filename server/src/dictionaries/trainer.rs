@@ -145,8 +145,8 @@ impl Trainer {
         self.options.counters.trained.read() > trained
     }
 
-    /// Lets classes be stored without a dictionary whose values are so large that there is no memory for enough samples.
-    /// They are sampled again later, because their values may have become smaller then.
+    /// Lets classes be stored without a dictionary whose values are so large that there is no memory for enough
+    /// samples. They are sampled again later, because their values may have become smaller then.
     fn give_up_without_memory(&mut self, classes: &[(u64, Arc<Class>)], now: Nanos) {
         let memory = &self.dictionaries.samples;
         for (hash, class) in classes {
