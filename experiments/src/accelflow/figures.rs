@@ -309,7 +309,7 @@ pub(super) fn of_row(id: &str) -> String {
         "utilisation" => "section VII-B4",
         _ => "others",
     };
-    match sim::accelflow::SCENARIOS.iter().find(|scenario| parts.contains(scenario)) {
+    match SCENARIOS.iter().find(|scenario| parts.contains(scenario)) {
         Some(scenario) => format!("{figure}, {scenario}"),
         None => figure.to_owned(),
     }
