@@ -127,8 +127,8 @@ impl<Options: Args> Run<Options> {
 }
 
 impl Run<All> {
-    /// Runs every experiment, the simulated ones first, and writes the index page. If one fails, the others still produce
-    /// their results.
+    /// Runs every experiment, the simulated ones first, and writes the index page. If one fails, the others still
+    /// produce their results.
     fn all(&self, stop: &Arc<AtomicBool>) -> Result<(), Problem> {
         let mut failed = Vec::new();
         for (name, experiment) in self.experiments() {

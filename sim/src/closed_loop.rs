@@ -129,15 +129,17 @@ impl Machine<'_> {
         for _ in 0..self.plan.in_flight.min(self.plan.tasks) {
             self.start(&mut unstarted);
         }
-        let mut next_poll = Nanos(0);
+        // At least one task runs between two polls, also if a poll costs nothing and has no interval.
+        let (mut next_poll, mut has_polled) = (Nanos(0), false);
         loop {
-            let is_due = self.now >= next_poll || self.ready.is_empty();
+            let is_due = (self.now >= next_poll && !has_polled) || self.ready.is_empty();
             if is_due && !self.on_device.is_empty() {
                 self.poll();
-                next_poll = self.now + self.plan.poll_interval;
+                (next_poll, has_polled) = (self.now + self.plan.poll_interval, true);
                 continue;
             }
             let Some(task) = self.ready.pop_front() else { break };
+            has_polled = false;
             self.resume(task, &mut unstarted);
         }
         self.latency_ns.sort_unstable();

@@ -33,7 +33,8 @@ use experiments::inputs;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Sim {
-    /// Specification: steady, window, production, arcalis, arcalis-dagger, arcalis-measured, relief, or a file in the same form.
+    /// Specification: steady, window, production, arcalis, arcalis-dagger, arcalis-measured, relief, or a file in
+    /// the same form.
     #[arg(long, value_name = "FILE")]
     spec: String,
     /// Set a key of the specification to another value.

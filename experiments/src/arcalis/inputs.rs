@@ -1,5 +1,5 @@
-//! The inputs of the model by origin, and what the model says with our own measured handlers and software in the place of
-//! the fitted ones (`specs/sim/arcalis-measured.toml`), right or wrong.
+//! The inputs of the model by origin, and what the model says with our own measured handlers and software in the
+//! place of the fitted ones (`specs/sim/arcalis-measured.toml`), right or wrong.
 
 use std::collections::BTreeMap;
 
@@ -97,8 +97,8 @@ pub(super) fn table(scenario: &str) -> Result<Table, Problem> {
     })
 }
 
-const CAUSE: &str = "cause, measured: our network is the kernel's and takes 90 % of the CPU's request, and our handlers \
-     take a tenth of the fitted ones, so the engine saves more and its access weighs more";
+const CAUSE: &str = "cause, measured: our network is the kernel's and takes 90 % of the CPU's request, and our \
+     handlers take a tenth of the fitted ones, so the engine saves more and its access weighs more";
 
 #[cfg(test)]
 mod tests {

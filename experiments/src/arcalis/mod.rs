@@ -181,8 +181,8 @@ mod tests {
             assert!((ours / published - 1.0).abs() < 0.03, "{}: {published} {ours}", row.id);
         }
         let count = Count::new(&rows);
-        // docs/decisions/0020-arcalis-model.md: of the rows beside a published number only five orders and what measured
-        // inputs give are predicted.
+        // docs/decisions/0020-arcalis-model.md: of the rows beside a published number only five orders and what
+        // measured inputs give are predicted.
         let measured = rows.iter().filter(|row| row.id.starts_with("measured_inputs."));
         let measured = measured.filter(|row| row.published.is_some()).count();
         assert_eq!((count.beside, count.free_beside), (58 + measured, 5 + measured));

@@ -118,9 +118,10 @@ pub(super) fn decoupling(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Pro
 }
 
 /// The reason why figure 15a is no prediction.
-pub(super) const ONE_ACCESS: &str = "follows from fitted values: one access more for each request, over the fitted time of a request; \
-     `run.window` is 4 because 1 gave twice the printed slowdown";
+pub(super) const ONE_ACCESS: &str = "follows from fitted values: one access more for each request, over the fitted \
+     time of a request; `run.window` is 4 because 1 gave twice the printed slowdown";
 /// The reason why the smaller packets of figure 15b are no predictions.
-const PER_BYTE: &str = "follows from fitted values: the cost of a byte is fitted at 1,518 B, and the loss grows with bytes";
+const PER_BYTE: &str = "follows from fitted values: the cost of a byte is fitted at 1,518 B, and the loss grows with \
+     bytes";
 pub(super) const NEAR: &str = "attachment.near_cache_ns";
 const KEY_BYTES: usize = 8;

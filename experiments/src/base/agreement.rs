@@ -37,8 +37,8 @@ impl Agreement {
         ratios.filter(|ratio| (**ratio - 1.0).abs() <= share + 1e-9).count()
     }
 
-    /// Returns the median factor between predicted and published numbers, whichever is greater. It is NaN if none of the
-    /// ratios is positive.
+    /// Returns the median factor between predicted and published numbers, whichever is greater. It is NaN if none of
+    /// the ratios is positive.
     fn median_factor(&self) -> f64 {
         let factors = self.ratios.iter().flatten().filter(|ratio| **ratio > 0.0);
         let factors = factors.map(|ratio| ratio.max(1.0 / ratio));
@@ -143,8 +143,8 @@ pub(crate) fn line(rows: &[Row]) -> String {
     )
 }
 
-const PROSE: &str = "A prediction was simulated, and nothing was tuned to its published number. The factor is the greater of \
-     both numbers over the smaller one.";
+const PROSE: &str = "A prediction was simulated, and nothing was tuned to its published number. The factor is \
+     the greater of both numbers over the smaller one.";
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,5 @@
-//! The published numbers by row, in a list that is part of the program (`published.tsv`). A run compares its rows with the
-//! list, so that no published number can depend on what was measured: it follows from the id of its row alone.
+//! The published numbers by row, in a list that is part of the program (`published.tsv`). A run compares its rows with
+//! the list, so that no published number can depend on what was measured: it follows from the id of its row alone.
 
 use std::collections::BTreeMap;
 

@@ -45,8 +45,8 @@ struct Found {
 }
 
 impl Results {
-    /// Adds a row with a verdict for each claim, baseline and op. The row's number is the greatest ratio over all points,
-    /// because the paper claims all of them.
+    /// Adds a row with a verdict for each claim, baseline and op. The row's number is the greatest ratio over all
+    /// points, because the paper claims all of them.
     pub(super) fn write_claims(&self, rows: &mut Rows) {
         let both = [offload(), monolith(Compressor::Software)];
         if !both.into_iter().all(|configuration| self.plan.measures(configuration)) {

@@ -6,14 +6,15 @@ use super::mode::Mode;
 use crate::base::Spread;
 use crate::base::rows::{Limit, Row, Rows, Runs};
 
-/// The published throughputs of Cache-1 and Feed-1 relative to software. The paper states two numbers for both workloads
-/// together. Which number belongs to which workload follows from its text alone, and never from a measurement:
+/// The published throughputs of Cache-1 and Feed-1 relative to software. The paper states two numbers for both
+/// workloads together. Which number belongs to which workload follows from its text alone, and never from a
+/// measurement:
 ///
 /// - 3.4 and 3.8: software does 143.7 and 68.6 K/s, and without waiting "Cache-1 achieves a 2x higher throughput as
 ///   compared to Feed-1". With 3.4 for Cache-1 and 3.8 for Feed-1 it is 1.87 times, the other way round 2.34 times.
-/// - 1.12 to 1.6: a request of Feed-1 has more bytes, and offload gains more from more bytes (chapter 2). So 1.12 belongs
-///   to Cache-1 and 1.6 to Feed-1. The paper gives a range for two modes of two workloads, so every number within it is
-///   as published.
+/// - 1.12 to 1.6: a request of Feed-1 has more bytes, and offload gains more from more bytes (chapter 2). So 1.12
+///   belongs to Cache-1 and 1.6 to Feed-1. The paper gives a range for two modes of two workloads, so every number
+///   within it is as published.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ratios {
     /// The ratio of Cache-1 and that of Feed-1.

@@ -306,7 +306,6 @@ mod tests {
             ("XXH3_64bits_withSeed", "Hashing"),
             ("XXH64", "Hashing"),
             ("XXH64_update", "Hashing"),
-            ("ZSTD_XXH64_digest", "Hashing"),
             ("pthread_mutex_lock", "Synchronization"),
             ("mkl_blas_avx2_sgemm_kernel_0", "Math"),
             ("__schedule", "Kernel"),
