@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
 use experiments::{
-    Measurement, Problem, Session, Simulation, accelerometer, accelflow, arcalis, cache, offload,
-    scheduler,
+    Measurement, Problem, Session, Simulation, accelerometer, accelflow, arcalis, cache, index,
+    offload, scheduler,
 };
 
 use crate::terminal::{CliError, print_line, stop_on_signal};
@@ -51,7 +51,7 @@ enum Experiment {
     Runtime(Run<offload::Options>),
     /// Simulate the orchestration of an ensemble of accelerators [AccelFlow].
     ///
-    /// Simulates AccelFlow's server under all orchestrators in two scenarios and with varied parameters, and
+    /// Simulates AccelFlow's server under all orchestrators in three scenarios and with varied parameters, and
     /// RELIEF's own applications (see rebate sim). Measures nothing. Writes accelflow.json and
     /// accelflow.html. Takes some minutes, or less with --quick. Studies are saved in accelflow.unfinished,
     /// and the same command resumes after an interruption.
@@ -70,7 +70,7 @@ enum Experiment {
     /// loads.
     #[command(after_help = SCHEDULER)]
     Scheduler(Run<scheduler::Options>),
-    /// Run all experiments, one after the other, with their default flags.
+    /// Run all experiments, one after the other, with their default flags, and write index.html with all claims.
     All(Run<All>),
 }
 
@@ -127,7 +127,8 @@ impl<Options: Args> Run<Options> {
 }
 
 impl Run<All> {
-    /// Runs every experiment, the simulated ones first. If one fails, the others still produce their results.
+    /// Runs every experiment, the simulated ones first, and writes the index page. If one fails, the others still
+    /// produce their results.
     fn all(&self, stop: &Arc<AtomicBool>) -> Result<(), Problem> {
         let mut failed = Vec::new();
         for (name, experiment) in self.experiments() {
@@ -139,6 +140,10 @@ impl Run<All> {
             if let Err(problem) = experiment.run(stop) {
                 failed.push(format!("{name}: {problem}"));
             }
+        }
+        match index::write(&self.out) {
+            Ok(path) => print_line(&format!("wrote {path}: claims, numbers and verdicts")),
+            Err(problem) => failed.push(format!("index: {problem}")),
         }
         if failed.is_empty() { Ok(()) } else { Err(Problem::Failed(failed.join("; "))) }
     }

@@ -8,6 +8,7 @@ pub mod accelflow;
 pub mod arcalis;
 mod base;
 pub mod cache;
+pub mod index;
 pub mod offload;
 pub mod records;
 pub mod scheduler;

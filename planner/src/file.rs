@@ -238,6 +238,8 @@ fn published(value: &Value) -> Result<Published, String> {
             "latency_reduction_percent" => &mut found.latency_reduction_percent,
             "ideal_speedup_percent" => &mut found.ideal_speedup_percent,
             "measured_speedup_percent" => &mut found.measured_speedup_percent,
+            "error_points" => &mut found.error_points,
+            "freed_percent" => &mut found.freed_percent,
             "offloads" => &mut found.offloads,
             "break_even_bytes" => &mut found.break_even_bytes,
             "source" => continue,

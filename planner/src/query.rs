@@ -48,6 +48,12 @@ pub struct Published {
     pub ideal_speedup_percent: Option<f64>,
     /// The gain in throughput that an A/B test measured.
     pub measured_speedup_percent: Option<f64>,
+    /// The difference between the estimated and the measured gain in throughput, as printed (points).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_points: Option<f64>,
+    /// The share of the host's cycles that the acceleration freed, as observed (%).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub freed_percent: Option<f64>,
     /// The number of calls for which an offload pays.
     pub offloads: Option<f64>,
     /// The smallest size for which an offload pays.

@@ -60,7 +60,7 @@ pub struct SpecError {
 }
 
 /// The kinds of sources that a number in a specification can have.
-pub const KINDS: [&str; 4] = ["published", "derived", "calibrated", "assumed"];
+pub const KINDS: [&str; 5] = ["published", "derived", "measured", "calibrated", "assumed"];
 
 impl SpecError {
     pub(crate) fn at(file: &str, line: usize, problem: impl Into<String>) -> Self {

@@ -19,6 +19,7 @@ pub mod accelflow;
 mod agenda;
 pub mod arcalis;
 mod arrivals;
+mod closed_loop;
 mod draws;
 mod durations;
 mod entries;
@@ -41,6 +42,7 @@ mod system;
 
 pub use agenda::{Agenda, End, Model, run};
 pub use arrivals::{ArrivalSpec, Arrivals};
+pub use closed_loop::{ClosedLoop, ClosedRun};
 pub use draws::Draws;
 pub use durations::{BadValue, DurationSpec, Durations};
 pub use entries::{Entries, KINDS, ReadText, SpecError, file_text};

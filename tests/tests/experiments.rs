@@ -314,7 +314,10 @@ fn an_impossible_run_is_bad_usage() {
         (["--loads", "10"], "1000 to 10000000"),
         (["--duration", "1ms"], "10ms to 10s"),
         (["--gets", "90"], "unexpected argument '--gets'"),
-        (["--parts", "bars"], "possible values: sizes, modes, web, polling, cores, loads, mix"),
+        (
+            ["--parts", "bars"],
+            "possible values: sizes, modes, web, polling, paper, cores, loads, mix",
+        ),
     ] {
         let output = rebate(&["reproduce", "runtime", "--out", out, args[0], args[1]]);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -33,7 +33,8 @@ use experiments::inputs;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Sim {
-    /// Specification: steady, window, arcalis, arcalis-dagger, relief, or a file in the same form.
+    /// Specification: steady, window, production, arcalis, arcalis-dagger, arcalis-measured, relief, or a file in
+    /// the same form.
     #[arg(long, value_name = "FILE")]
     spec: String,
     /// Set a key of the specification to another value.
@@ -80,7 +81,7 @@ fn architecture_help() -> String {
     let arcalis = Attachment::ALL.map(Attachment::name).join(", ");
     let relief = Orchestrator::ALL.map(Orchestrator::name).join(", ");
     format!(
-        "Architectures to simulate, or all. For AccelFlow's server (steady, window): {accelflow}; \
+        "Architectures to simulate, or all. For AccelFlow's server (steady, window, production): {accelflow}; \
          default: {compared}. For Arcalis: {arcalis}; default: all. For RELIEF's applications: \
          {relief}; default: all"
     )

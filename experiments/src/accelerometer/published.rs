@@ -35,10 +35,16 @@ fn add_answer(rows: &mut Rows, answer: &Answer) {
     let ideal = answer.speedup.range.map(|[_, high]| percent(high));
     let offloads = answer.offloads.map(|offloads| offloads.value);
     let bytes = answer.break_even_bytes.map(|bytes| bytes.value);
+    // The cycles that remain are C over the speedup, so the rest is freed.
+    let freed = answer.speedup.value.map(|ratio| 100.0 * (1.0 - 1.0 / ratio));
+    let error = speedup.zip(published.measured_speedup_percent);
+    let error = error.map(|(estimated, measured)| estimated - measured);
     let calibrated = |is: bool| if is { Kind::Calibrated } else { Kind::Computed };
     let found = [
         ("speedup", published.speedup_percent, speedup, "%", Kind::Computed),
         ("speedup_ideal", published.ideal_speedup_percent, ideal, "%", Kind::Computed),
+        ("error", published.error_points, error, "%", Kind::Computed),
+        ("freed", published.freed_percent, freed, "%", Kind::Computed),
         ("latency_reduction", published.latency_reduction_percent, latency, "%", Kind::Computed),
         // The planner's sizes were derived from these numbers of tables 6 and 7, so the row is calibrated.
         ("offloads", published.offloads, offloads, "1/s", Kind::Calibrated),
@@ -69,6 +75,8 @@ fn add_answer(rows: &mut Rows, answer: &Answer) {
 fn what(answer: &Answer, metric: &str, published: &Published) -> String {
     let metric = match metric {
         "speedup_ideal" => "speedup if it took no time",
+        "error" => "estimated less measured speedup, in points",
+        "freed" => "cycles that the acceleration frees",
         "latency_reduction" => "latency reduction",
         "offloads" => "offloads that pay",
         "break_even" => "smallest size that pays",
@@ -79,6 +87,9 @@ fn what(answer: &Answer, metric: &str, published: &Published) -> String {
 }
 
 fn reason(kind: Kind, metric: &str, published: f64, ours: Option<f64>) -> Option<String> {
+    if metric == "freed" {
+        return Some(FREED.to_owned());
+    }
     if !ours.is_some_and(|ours| prints_alike(published, ours)) {
         return Some("not equal to every printed digit".to_owned());
     }
@@ -88,6 +99,10 @@ fn reason(kind: Kind, metric: &str, published: f64, ours: Option<f64>) -> Option
     };
     (kind == Kind::Calibrated).then(|| input.to_owned())
 }
+
+/// The reason why the freed cycles deviate.
+const FREED: &str = "the published number was observed, ours follows from the estimate; cause, calculated: the model \
+     overestimates this case's gain as well, and the measured 14 % free 12.3 %";
 
 /// Returns whether two numbers agree in every printed digit. The paper truncates: it prints 15.7756 % as 15.7 %.
 fn prints_alike(published: f64, ours: f64) -> bool {
@@ -179,12 +194,16 @@ mod tests {
         let mut rows = Rows::new("accelerometer", &Machine::here(), "nothing is measured");
         assert!(add(&mut rows).is_ok());
         let differ = rows.rows.iter().filter(|row| row.reason.is_some());
+        let differ = differ.filter(|row| !row.id.starts_with("freed."));
         let differ: Vec<&Row> = differ.filter(|row| row.kind != Kind::Calibrated).collect();
         assert!(differ.is_empty(), "{differ:#?}");
-        assert_eq!(equal(&rows), rows.rows.len());
-        // These are 3 case studies, 7 speedups, 6 latency reductions, 3 ideals, 3 values of n and 2 break-evens, and 3
-        // speedups and values of n by size.
-        assert_eq!(rows.rows.len(), 30);
+        let freed = rows.rows.iter().filter(|row| row.id.starts_with("freed."));
+        let freed: Vec<f64> = freed.filter_map(|row| row.ours).collect();
+        assert!(freed.len() == 1 && (freed[0] - 13.63).abs() < 0.01, "{freed:?}");
+        assert_eq!(equal(&rows), rows.rows.len() - 1, "all but the cycles that were observed");
+        // These are 3 case studies with their errors and one with freed cycles, 7 speedups, 6 latency reductions, 3
+        // ideals, 3 values of n and 2 break-evens, and 3 speedups and values of n by size.
+        assert_eq!(rows.rows.len(), 34);
         let kind = |id: &str| rows.rows.iter().find(|row| row.id == id).map(|row| row.kind);
         assert_eq!(kind("break_even.compression_off_chip_sync"), Some(Kind::Calibrated));
         assert_eq!(kind("speedup.aes_ni"), Some(Kind::Computed));

@@ -23,6 +23,7 @@ mod unreachable;
 use harness::Machine;
 use sim::Entries;
 
+use crate::base::agreement;
 use crate::base::rows::{Row, Rows};
 use crate::base::{Problem, Session, Simulation};
 use figures::Service;
@@ -44,8 +45,10 @@ pub fn run(options: &Simulation, session: &Session) -> Result<(), Problem> {
     let (simulated, checkpoint) = runner.rows()?;
     rows.rows.extend(simulated);
     rows.rows.extend(unreachable::rows(&published));
+    let report = page::report(&mut rows, &services(&steady));
     session.say(rows.rows.iter().map(Row::line));
-    session.write(&rows, "accelflow.html", &page::report(&rows, &services(&steady)))?;
+    session.say([agreement::line(&rows.rows)]);
+    session.write(&rows, "accelflow.html", &report)?;
     checkpoint.finish().map_err(Problem::Failed)
 }
 
@@ -86,7 +89,7 @@ mod tests {
         let services = services(&steady);
         assert_eq!(services.len(), 8);
         assert_eq!(services[0], ("CPost".to_owned(), 3.3));
-        let html = page::report(&rows, &services).html();
-        assert_eq!(html.matches("<figure ").count(), 11, "with gaps, but all are drawn");
+        let html = page::report(&mut rows, &services).html();
+        assert_eq!(html.matches("<figure ").count(), 12, "with gaps, but all are drawn");
     }
 }

@@ -8,11 +8,14 @@ use super::discrepancies;
 use super::figures::{self, Service};
 use super::orders::{BESIDE, SORTED};
 use super::row_index::{RowIndex, ends};
+use crate::base::agreement;
 use crate::base::figures::facts;
 use crate::base::rows::{Kind, Row, Rows};
 
-/// Returns the page.
-pub(super) fn report(rows: &Rows, services: &[Service]) -> Report {
+/// Adds the rows that count how many predictions agree, and returns the page.
+pub(super) fn report(rows: &mut Rows, services: &[Service]) -> Report {
+    let agreement = agreement::section(&mut rows.rows, |row| figures::of_row(&row.id));
+    let rows = &*rows;
     let more = [
         ("measured", "nothing: simulated, the same on any machine".to_owned()),
         ("rows", counts_by_kind(&rows.rows)),
@@ -34,6 +37,7 @@ pub(super) fn report(rows: &Rows, services: &[Service]) -> Report {
         subtitle: "The paper's results beside a model of its server.".to_owned(),
         facts: facts(rows, more),
         sections: vec![
+            agreement,
             section("Latency", &SCENARIO_PROSE, figures::latency(&by_id, services)),
             order(&by_id, services),
             section("Load", &LOAD_PROSE, figures::load(&by_id)),
@@ -146,11 +150,13 @@ fn by_service(rows: &RowIndex<'_>, services: &[Service]) -> Table {
             Some((ours, _)) => ours.to_owned(),
             None => reasons[index].clone(),
         };
-        vec![service.clone(), ours(1), ours(0), published.to_owned()]
+        vec![service.clone(), ours(1), ours(0), ours(2), published.to_owned()]
     };
     Table {
         caption: "P99s, lowest first".to_owned(),
-        header: ["service", SCENARIOS[1], SCENARIOS[0], "figure 11"].map(Column::text).to_vec(),
+        header: ["service", SCENARIOS[1], SCENARIOS[0], SCENARIOS[2], "figure 11"]
+            .map(Column::text)
+            .to_vec(),
         rows: services.iter().map(row).collect(),
     }
 }
@@ -161,7 +167,8 @@ fn margins(rows: &RowIndex<'_>, services: &[Service]) -> Table {
         let id = |scenario: &str| format!("p99_margin.{scenario}.{}", service.to_lowercase());
         let published = rows.row(&id(SCENARIOS[1])).and_then(|row| row.published);
         let bar = published.map_or(String::new(), |bar| format!("{bar:.3}"));
-        vec![service.clone(), rows.quote(&id(SCENARIOS[1])), rows.quote(&id(SCENARIOS[0])), bar]
+        let ours = [1, 0, 2].map(|index: usize| rows.quote(&id(SCENARIOS[index])));
+        [vec![service.clone()], ours.to_vec(), vec![bar]].concat()
     };
     Table {
         caption: "By how much AccelFlow's P99 is below the lowest of the other four".to_owned(),
@@ -169,6 +176,7 @@ fn margins(rows: &RowIndex<'_>, services: &[Service]) -> Table {
             Column::text("service"),
             Column::number(SCENARIOS[1]),
             Column::number(SCENARIOS[0]),
+            Column::number(SCENARIOS[2]),
             Column::number("figure 11 (ms)"),
         ],
         rows: services.iter().map(row).collect(),
@@ -179,7 +187,8 @@ fn margins(rows: &RowIndex<'_>, services: &[Service]) -> Table {
 fn by_pair(rows: &RowIndex<'_>) -> Table {
     let row = |(lower, higher): (&'static str, &'static str)| {
         let quote = |scenario: &str| rows.quote(&pair_id(scenario, lower, higher));
-        vec![format!("{lower} and {higher}"), quote(SCENARIOS[1]), quote(SCENARIOS[0])]
+        let ours = [1, 0, 2].map(|index: usize| quote(SCENARIOS[index]));
+        [vec![format!("{lower} and {higher}")], ours.to_vec()].concat()
     };
     Table {
         caption: "Services of eight in which two architectures are ordered as in figure 11: by the estimates, and \
@@ -189,6 +198,7 @@ fn by_pair(rows: &RowIndex<'_>) -> Table {
             Column::text("pair"),
             Column::number(SCENARIOS[1]),
             Column::number(SCENARIOS[0]),
+            Column::number(SCENARIOS[2]),
         ],
         rows: pairs().map(row).collect(),
     }
@@ -197,9 +207,11 @@ fn by_pair(rows: &RowIndex<'_>) -> Table {
 const SERVICES: f64 = 8.0;
 
 const SCENARIO_PROSE: [&str; 2] = [
-    "Two scenarios: `steady` takes published inputs wherever there are any; `window` is an overloaded server for \
+    "Three scenarios: `steady` takes published inputs wherever there are any; `window` is an overloaded server for \
      30.2 ms from empty, with inputs that a search (bench/fit_window.py) chose against thirteen published \
-     means. Rows of those means are calibrated in it; all others are predicted. What was fitted to what: \
+     means. Rows of those means are calibrated in it; all others are predicted. `production` is `steady` with \
+     gaps between requests as a public analysis of production traffic has them, and with each request on one core; \
+     both were chosen before its first run. What was fitted to what: \
      docs/decisions/0018-accelflow-scenarios.md.",
     "Services are SocialNetwork's; no service means the mean of all eight.",
 ];

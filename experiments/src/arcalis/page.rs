@@ -3,11 +3,11 @@
 
 use report::{Column, Report, Section, Table};
 
-use super::Count;
 use super::runner::{Case, Runner, WORKLOADS};
-use crate::base::Problem;
+use super::{Count, inputs};
 use crate::base::figures::facts;
 use crate::base::rows::{Row, Rows};
+use crate::base::{Problem, agreement};
 
 /// Returns one table row for each workload, with the parts of a request's time (ns).
 pub(super) fn stages(runner: &Runner) -> Result<Vec<Vec<String>>, Problem> {
@@ -20,8 +20,21 @@ pub(super) fn stages(runner: &Runner) -> Result<Vec<Vec<String>>, Problem> {
     WORKLOADS.into_iter().map(row).collect()
 }
 
-/// Returns the page.
-pub(super) fn report(rows: &Rows, count: &Count, stages: Vec<Vec<String>>, extent: &str) -> Report {
+/// Adds the rows that count how many predictions agree, and returns the page.
+///
+/// # Errors
+/// A specification cannot be read.
+pub(super) fn report(
+    rows: &mut Rows,
+    count: &Count,
+    stages: Vec<Vec<String>>,
+    extent: &str,
+) -> Result<Report, Problem> {
+    let agreement = agreement::section(&mut rows.rows, |row| {
+        row.id.split('.').take(2).collect::<Vec<_>>().join(" ")
+    });
+    let rows = &*rows;
+    let origins = vec![inputs::table("arcalis")?, inputs::table("arcalis-measured")?];
     let all = Table {
         caption: "Published and ours".to_owned(),
         header: Row::columns(),
@@ -42,20 +55,27 @@ pub(super) fn report(rows: &Rows, count: &Count, stages: Vec<Vec<String>>, exten
     };
     let mut intro: Vec<String> = PROSE.map(str::to_owned).to_vec();
     intro.push(format!("{}.", count.line()));
-    Report {
+    Ok(Report {
         title: "Arcalis, simulated and in software".to_owned(),
         subtitle: "The paper's results beside a model whose engine is the functional one, and \
                    beside that engine on this machine."
             .to_owned(),
         facts: facts(rows, [("simulated", extent.to_owned())]),
         sections: vec![
+            agreement,
             section("The paper's numbers", intro, vec![all]),
             section("Where the time goes", WHERE.map(str::to_owned).to_vec(), vec![stages]),
             section("In software", SOFTWARE.map(str::to_owned).to_vec(), Vec::new()),
             section("What contradicts itself", CONTRADICTS.map(str::to_owned).to_vec(), Vec::new()),
+            section("Inputs by origin", ORIGINS.map(str::to_owned).to_vec(), origins),
         ],
-    }
+    })
 }
+
+const ORIGINS: [&str; 1] = [
+    "`arcalis-measured` has our own handlers and software in the place of ten fitted constants. The rows \
+     `measured_inputs.` show what the model then says, beside the published numbers.",
+];
 
 const STAGES: [(&str, &str); 11] = [
     ("app_handler_ns", "handler"),
@@ -73,8 +93,9 @@ const STAGES: [(&str, &str); 11] = [
 
 const PROSE: [&str; 2] = [
     "Nineteen constants are fitted to nineteen published numbers, a list that stands in `specs/sim/arcalis.toml` \
-     and `specs/sim/arcalis-dagger.toml`; these rows are calibrated, and so is what follows from them, an end or an \
-     order. All others are predicted by stations, message bytes and the engine's own steps.",
+     and `specs/sim/arcalis-dagger.toml`; these rows are calibrated, and so is every number that can be computed \
+     from them by hand: a mix of two fitted ones, one access more for a request, a cost for each byte. What has no \
+     published number is predicted by stations, message bytes and the engine's own steps.",
     "An interconnect's latency is read as what a load of the command page takes there and back; stores are \
      posted, a word is half of it on its way. A row without a published number says what the model adds.",
 ];

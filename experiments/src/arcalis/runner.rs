@@ -46,6 +46,11 @@ impl Case {
         Self { scenario: "arcalis-dagger", ..Self::new(workload) }
     }
 
+    /// Returns the case of a workload with our own handlers and software, with the engine near the cache.
+    pub(super) fn measured(workload: &str) -> Self {
+        Self { scenario: "arcalis-measured", ..Self::new(workload) }
+    }
+
     pub(super) fn at(self, attachment: Attachment) -> Self {
         Self { attachment: attachment.name(), ..self }
     }

@@ -1,10 +1,12 @@
 //! Parts that all experiments share: a run, and its results as rows for programs and as a page for people.
 
+pub(crate) mod agreement;
 mod build;
 mod checkpoint;
 pub(crate) mod figures;
 mod flags;
 mod lines;
+mod published;
 pub(crate) mod rows;
 mod session;
 

@@ -8,8 +8,8 @@ use harness::{CoreTime, Progress};
 use report::Report;
 use sim::{Entries, Extent, System, SystemError};
 
-use super::lines;
 use super::rows::Rows;
+use super::{lines, published};
 
 /// A run of an experiment. Clones belong to the same run.
 #[derive(Clone, Debug)]
@@ -111,6 +111,8 @@ impl Session {
                 "note: for {percent:.1} % of the cores' time the host ran others"
             ));
         }
+        // The results are written in any case, because a wrong entry of the list must not cost a measurement.
+        published::check(rows).map_err(Problem::Failed)?;
         match &rows.unfinished {
             Some(at) => Err(Problem::Failed(format!("{at}; the rest is missing"))),
             None => Ok(()),

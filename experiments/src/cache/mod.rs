@@ -2,6 +2,7 @@
 //! measured on all of them in turn, so that drift of the machine affects all of them equally.
 
 mod attribution;
+mod claims;
 mod criteria;
 mod criteria_page;
 mod figures;

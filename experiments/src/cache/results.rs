@@ -187,6 +187,7 @@ impl Results {
         }
         self.write_stages(rows);
         self.write_criteria(rows);
+        self.write_claims(rows);
         for (configuration, why) in &self.left_out {
             let what = format!("{}: not measured", configuration.name());
             let (id, why) = (format!("left_out.{}", configuration.id()), Some(why.clone()));

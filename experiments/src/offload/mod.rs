@@ -10,6 +10,7 @@ mod mode;
 mod modes;
 mod open;
 mod page;
+mod paper_loop;
 mod plan;
 mod platform;
 mod predicted;
@@ -30,7 +31,7 @@ use report::{Report, Section};
 use units::ByteCount;
 
 use crate::base::rows::{Criterion, Rows};
-use crate::base::{Measurement, Problem, Session, figures};
+use crate::base::{Measurement, Problem, Session, agreement, figures};
 use plan::Plan;
 use platform::Platform;
 use setup::Setup;
@@ -38,11 +39,12 @@ use setup::Setup;
 /// A function that measures one part, adds its rows and returns its section of the page.
 type Experiment = fn(&Setup, &mut Rows) -> Result<Section, String>;
 
-const EXPERIMENTS: [(Part, Experiment); 7] = [
+const EXPERIMENTS: [(Part, Experiment); 8] = [
     (Part::Sizes, sizes::run),
     (Part::Modes, modes::run),
     (Part::Web, web::run),
     (Part::Polling, sweeps::run),
+    (Part::Paper, paper_loop::run),
     (Part::Cores, cores::run),
     (Part::Loads, loads::run),
     (Part::Mix, mix::run),
@@ -80,6 +82,8 @@ pub enum Part {
     Web,
     /// Polling intervals and dequeue batches.
     Polling,
+    /// The paper's own scheduler, simulated.
+    Paper,
     /// Comparison of one core with two cores.
     Cores,
     /// Latency by load.
@@ -89,8 +93,16 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Part; 7] =
-        [Part::Sizes, Part::Modes, Part::Web, Part::Polling, Part::Cores, Part::Loads, Part::Mix];
+    const ALL: [Part; 8] = [
+        Part::Sizes,
+        Part::Modes,
+        Part::Web,
+        Part::Polling,
+        Part::Paper,
+        Part::Cores,
+        Part::Loads,
+        Part::Mix,
+    ];
 
     /// Returns the part's name on the command line.
     fn word(self) -> String {
@@ -137,6 +149,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     }
     session.progress.end();
     session.say(summary(&rows));
+    sections.insert(0, agreement::section(&mut rows.rows, |row| paper_loop::of_row(&row.id)));
     session.write(&rows, "runtime.html", &report(&setup.plan, &rows, sections))
 }
 

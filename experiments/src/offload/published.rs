@@ -1,4 +1,4 @@
-//! The numbers of \[OffloadSched\] next to ours: which end of a range belongs to which workload, how far our numbers
+//! The numbers of \[OffloadSched\] next to ours: which of two numbers belongs to which workload, how far our numbers
 //! deviate, and the known reasons. The module has arithmetic and text. It measures nothing, and it never omits a number
 //! because of its deviation.
 
@@ -6,97 +6,101 @@ use super::mode::Mode;
 use crate::base::Spread;
 use crate::base::rows::{Limit, Row, Rows, Runs};
 
-/// A published throughput relative to software. The paper states two numbers for two workloads together.
+/// The published throughputs of Cache-1 and Feed-1 relative to software. The paper states two numbers for both
+/// workloads together. Which number belongs to which workload follows from its text alone, and never from a
+/// measurement:
+///
+/// - 3.4 and 3.8: software does 143.7 and 68.6 K/s, and without waiting "Cache-1 achieves a 2x higher throughput as
+///   compared to Feed-1". With 3.4 for Cache-1 and 3.8 for Feed-1 it is 1.87 times, the other way round 2.34 times.
+/// - 1.12 to 1.6: a request of Feed-1 has more bytes, and offload gains more from more bytes (chapter 2). So 1.12
+///   belongs to Cache-1 and 1.6 to Feed-1. The paper gives a range for two modes of two workloads, so every number
+///   within it is as published.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Range {
-    /// Each workload has one of the ends, but the paper does not say which.
-    OneEach([f64; 2]),
-    /// The ratios of both workloads lie somewhere between the ends.
-    Between([f64; 2]),
+pub(super) struct Ratios {
+    /// The ratio of Cache-1 and that of Feed-1.
+    each: [f64; 2],
+    /// Whether the paper states a range, within which both ratios lie.
+    is_range: bool,
 }
 
-impl Range {
-    /// Returns the published range of a mode. Software has no range, because it is the denominator.
+impl Ratios {
+    /// Returns the published ratios of a mode. Software has none, because it is the denominator.
     pub(super) fn published(mode: Mode) -> Option<Self> {
         match mode {
-            Mode::Sync | Mode::LatencyCritical => Some(Self::Between([1.12, 1.6])),
-            Mode::Async | Mode::Batch => Some(Self::OneEach([3.4, 3.8])),
+            Mode::Sync | Mode::LatencyCritical => Some(Self { each: [1.12, 1.6], is_range: true }),
+            Mode::Async | Mode::Batch => Some(Self { each: [3.4, 3.8], is_range: false }),
             Mode::Software | Mode::LeastLatency | Mode::LeastHostCycles => None,
         }
     }
 
-    /// Returns the published number for each of the two workloads, given the ratios that Rebate obtained (`ours`). If
-    /// each workload has one end of the published range, it chooses the assignment that fits better. If both workloads
-    /// lie between the ends, each gets the nearer end.
-    pub(super) fn beside(self, ours: [f64; 2]) -> [f64; 2] {
-        match self {
-            Self::OneEach([low, high]) => {
-                // A missing ratio fits both ends equally well, so that the other ratio decides.
-                let off = |ends: [f64; 2]| apart(ours[0], ends[0]).max(apart(ours[1], ends[1]));
-                if off([low, high]) <= off([high, low]) { [low, high] } else { [high, low] }
-            }
-            Self::Between([low, high]) => {
-                ours.map(|ratio| if apart(ratio, low) <= apart(ratio, high) { low } else { high })
-            }
-        }
+    /// Returns the published ratio of Cache-1 (0) or Feed-1 (1).
+    pub(super) fn of(self, workload: usize) -> f64 {
+        self.each[workload]
     }
 
     /// Returns the greater of both workloads' deviations, as a share of the published number. It is NaN if either
     /// deviation is NaN.
-    pub(super) fn off(self, ours: [f64; 2], beside: [f64; 2]) -> f64 {
-        let each = [0, 1].map(|at| match self {
-            Self::OneEach(_) => apart(ours[at], beside[at]),
-            Self::Between([low, high]) if (low..=high).contains(&ours[at]) => 0.0,
-            Self::Between(_) => apart(ours[at], beside[at]),
+    pub(super) fn off(self, ours: [f64; 2]) -> f64 {
+        let each = [0, 1].map(|at| match self.holds(ours[at]) {
+            true => 0.0,
+            false => apart(ours[at], self.each[at]).min(self.beyond(ours[at])),
         });
         // `max` would ignore a NaN.
         if each.iter().any(|off| off.is_nan()) { f64::NAN } else { each[0].max(each[1]) }
     }
 
+    fn holds(self, ours: f64) -> bool {
+        self.is_range && (self.each[0]..=self.each[1]).contains(&ours)
+    }
+
+    /// Returns how far a ratio is beyond the nearer end of a range. Without a range it is infinite.
+    fn beyond(self, ours: f64) -> f64 {
+        if !self.is_range {
+            return if ours.is_nan() { f64::NAN } else { f64::INFINITY };
+        }
+        if ours < self.each[0] { apart(ours, self.each[0]) } else { apart(ours, self.each[1]) }
+    }
+
     fn words(self) -> String {
-        match self {
-            Self::OneEach([low, high]) => format!("{low} and {high}, one for each workload"),
-            Self::Between([low, high]) => format!("{low} to {high} for both workloads"),
+        let [cache, feed] = self.each;
+        match self.is_range {
+            true => format!("{cache} to {feed} for both workloads"),
+            false => format!("{cache} for Cache-1 and {feed} for Feed-1, by the text's ratio of 2"),
         }
     }
 
     /// Returns a workload's row with its published number and a remark on the deviation.
-    pub(super) fn row(self, row: Row, published: f64) -> Row {
-        let words = self.words();
-        let said = match (self, row.ours) {
-            (_, None) => None,
-            (Self::Between([low, high]), Some(ours)) if (low..=high).contains(&ours) => {
-                Some(format!("published: {words}; within that"))
-            }
-            (_, Some(ours)) => {
+    pub(super) fn row(self, row: Row, workload: usize) -> Row {
+        let (words, published) = (self.words(), self.each[workload]);
+        let said = row.ours.map(|ours| match self.holds(ours) {
+            true => format!("published: {words}; within that"),
+            false => {
                 let percent = 100.0 * (ours / published - 1.0);
-                Some(format!("published: {words}; {percent:+.1} % beside {published}"))
+                let is_explained = !self.is_range && !row.id.contains("in_flight");
+                let cause = if percent.abs() > 100.0 * DEVIATION_MAX && is_explained {
+                    format!("; {}", CAUSES[workload])
+                } else {
+                    String::new()
+                };
+                format!("published: {words}; {percent:+.1} % beside {published}{cause}")
             }
-        };
+        });
         with(row, said).beside(published)
     }
 
-    /// Adds the criterion that both workloads deviate from the range by at most a tenth. The medians over all runs
-    /// decide which end of the range belongs to which workload, and this holds for every run. `row` has the id, and
-    /// `ratios` has both ratios of each run.
+    /// Adds the criterion that both workloads deviate from the published ratios by at most a tenth. `row` has the id,
+    /// and `ratios` has both ratios of each run.
     pub(super) fn judge(self, rows: &mut Rows, row: Row, names: [&str; 2], ratios: [&[f64]; 2]) {
         let planned = ratios.map(<[f64]>::len).into_iter().max().unwrap_or(0);
         let ours = medians(ratios);
-        let beside = self.beside(ours);
         let of_runs = ratios[0].iter().zip(ratios[1]);
-        let of_runs = of_runs.map(|(one, other)| self.off([*one, *other], beside));
+        let of_runs = of_runs.map(|(one, other)| self.off([*one, *other]));
         let words = self.words();
-        let assigned = [0, 1].map(|at| {
-            let (name, ours, published) = (names[at], ours[at], beside[at]);
+        let beside = [0, 1].map(|at| {
+            let (name, ours, published) = (names[at], ours[at], self.each[at]);
             format!("{name}'s {ours:.2} beside {published}")
         });
-        let said = match self {
-            Self::OneEach(_) => {
-                let assigned = assigned.join(", ");
-                format!("published: {words}, not which; the better assignment is {assigned}")
-            }
-            Self::Between(_) => format!("published: {words}; nearer ends: {}", assigned.join(", ")),
-        };
+        let said = format!("published: {words}: {}", beside.join(", "));
         let said = row.ours.is_some().then_some(said);
         rows.judge(
             with(row, said),
@@ -105,6 +109,15 @@ impl Range {
         );
     }
 }
+
+/// The causes of the deviations of Cache-1 and Feed-1 without waiting. Rows of the closed loop show them
+/// (`explained.pace.`).
+const CAUSES: [&str; 2] = [
+    "cause, calculated: the profile's device starts a job sooner than the paper's; a pace fitted to this one \
+     number meets Feed-1's 261 K/s as well",
+    "cause, measured: software alone does 41 % more of our sizes than the paper's 68.6 K/s, so that the same \
+     throughput is a lower ratio",
+];
 
 /// Returns the medians of both workloads. A median is NaN if no run is valid.
 pub(super) fn medians(ratios: [&[f64]; 2]) -> [f64; 2] {
@@ -139,7 +152,9 @@ mod tests {
     use super::*;
     use harness::Machine;
 
-    const EACH: Range = Range::OneEach([3.4, 3.8]);
+    fn ratios(mode: Mode) -> Ratios {
+        Ratios::published(mode).expect("published")
+    }
 
     fn row(ours: f64) -> Row {
         let devices = vec!["virtual-bluefield2".to_owned()];
@@ -147,47 +162,58 @@ mod tests {
     }
 
     #[test]
-    fn each_workload_has_the_end_that_fits_better() {
-        let off = |ours| (EACH.beside(ours), EACH.off(ours, EACH.beside(ours)) <= DEVIATION_MAX);
-        assert_eq!(off([4.10, 3.07]), ([3.8, 3.4], true));
-        assert_eq!(off([3.10, 4.15]), ([3.4, 3.8], true));
-        // These ratios are within a tenth of one end or the other, but of no assignment.
-        for both in [3.07, 3.10, 3.40, 3.75, 4.15] {
-            let within = [3.4, 3.8].iter().all(|end| apart(both, *end) <= DEVIATION_MAX);
-            assert_eq!(off([both, both]).1, within, "{both} for both");
+    fn the_assignment_is_the_one_of_the_text() {
+        // The text has "2x" between the workloads, and these throughputs in software (K/s).
+        let ratio = |[cache, feed]: [f64; 2]| 143.7 * cache / (68.6 * feed);
+        let each = ratios(Mode::Async).each;
+        let other = [each[1], each[0]];
+        assert!((ratio(each) - 1.87).abs() < 0.01 && (ratio(other) - 2.34).abs() < 0.01);
+        assert!((ratio(each) - 2.0).abs() < (ratio(other) - 2.0).abs());
+        assert_eq!(each, [3.4, 3.8]);
+    }
+
+    #[test]
+    fn no_published_number_follows_ours() {
+        for mode in Mode::ALL {
+            let Some(ratios) = Ratios::published(mode) else { continue };
+            for workload in [0, 1] {
+                let published = [0.5, 1.3, 3.4, 3.8, 9.0, f64::NAN]
+                    .map(|ours| ratios.row(row(ours), workload).published);
+                assert!(published.iter().all(|number| *number == Some(ratios.of(workload))));
+            }
         }
-        assert!(!off([3.07, 3.07]).1 && !off([4.15, 4.15]).1 && off([3.5, 3.5]).1);
-        assert_eq!(EACH.beside([f64::NAN, 3.75]), [3.4, 3.8], "the other decides");
-        assert!(EACH.off([f64::NAN, 3.75], [3.4, 3.8]).is_nan());
-        assert!(EACH.off([3.75, f64::NAN], [3.8, 3.4]).is_nan());
     }
 
     #[test]
     fn a_number_within_the_range_is_not_off() {
-        let range = Range::published(Mode::Sync).expect("published");
-        let beside = range.beside([1.35, 1.44]);
-        assert_eq!((beside, range.off([1.35, 1.44], beside)), ([1.6, 1.6], 0.0));
-        assert!((range.off([1.008, 1.44], [1.12, 1.6]) - 0.1).abs() < 1e-9);
-        assert!((range.off([1.35, 1.76], [1.12, 1.6]) - 0.1).abs() < 1e-9);
+        let range = ratios(Mode::Sync);
+        assert_eq!(range.off([1.35, 1.44]), 0.0);
+        assert!((range.off([1.008, 1.44]) - 0.1).abs() < 1e-9);
+        assert!((range.off([1.35, 1.76]) - 0.1).abs() < 1e-9);
+        assert!((range.off([1.76, 1.35]) - 0.1).abs() < 1e-9, "beyond the nearer end");
+        let each = ratios(Mode::Async);
+        assert!((each.off([3.74, 3.8]) - 0.1).abs() < 1e-9);
+        assert!(each.off([f64::NAN, 3.8]).is_nan() && each.off([3.4, f64::NAN]).is_nan());
     }
 
     #[test]
     fn a_pair_is_judged_by_its_medians() {
         let mut rows = Rows::new("runtime", &Machine::here(), "idle");
+        let each = ratios(Mode::Async);
         let mut judge = |cache: [f64; 3], feed: [f64; 3]| {
-            let off = EACH.off(medians([&cache, &feed]), EACH.beside(medians([&cache, &feed])));
-            EACH.judge(&mut rows, row(off), ["Cache-1", "Feed-1"], [&cache, &feed]);
+            let off = each.off(medians([&cache, &feed]));
+            each.judge(&mut rows, row(off), ["Cache-1", "Feed-1"], [&cache, &feed]);
         };
-        judge([3.7, 4.1, 4.3], [3.1, 3.07, 3.0]);
-        judge([3.07; 3], [3.07; 3]);
+        judge([3.3, 3.6, 4.3], [3.8, 3.7, 3.6]);
+        judge([4.10; 3], [3.07; 3]);
         judge([f64::NAN; 3], [3.4; 3]);
         assert_eq!(
             rows.criteria.iter().map(|criterion| criterion.passed).collect::<Vec<_>>(),
             [Some(true), Some(false), None]
         );
-        let said = rows.rows[0].reason.as_deref().expect("an assignment");
-        assert!(said.contains("Cache-1's 4.10 beside 3.8, Feed-1's 3.07 beside 3.4"), "{said}");
-        // The runs lie on both sides of the limit, because 4.3 is off by 13 %.
+        let said = rows.rows[1].reason.as_deref().expect("a reason");
+        assert!(said.contains("Cache-1's 4.10 beside 3.4, Feed-1's 3.07 beside 3.8"), "{said}");
+        // The runs lie on both sides of the limit, because 4.3 is off by 26 %.
         assert!(
             rows.criteria[0]
                 .spread
@@ -208,11 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn a_workloads_row_says_how_far_it_is_off_its_end() {
-        let said = |range: Range, ours, published| range.row(row(ours), published).reason;
-        let off = said(EACH, 3.07, 3.4).expect("a reason");
-        assert!(off.starts_with("published: 3.4 and 3.8") && off.contains("-9.7 %"), "{off}");
-        let inside = said(Range::Between([1.12, 1.6]), 1.4, 1.6).expect("a reason");
+    fn a_workloads_row_says_how_far_it_is_off() {
+        let said = |mode, ours, workload| ratios(mode).row(row(ours), workload).reason;
+        let off = said(Mode::Async, 3.07, 1).expect("a reason");
+        assert!(off.contains("-19.2 %") && off.contains("cause, measured"), "{off}");
+        let near = said(Mode::Async, 3.5, 0).expect("a reason");
+        assert!(near.contains("+2.9 %") && !near.contains("cause"), "{near}");
+        let inside = said(Mode::Sync, 1.4, 1).expect("a reason");
         assert!(inside.ends_with("within that"), "{inside}");
     }
 }

@@ -33,8 +33,8 @@ pub(super) struct Counts {
     pub(super) manager_busy: Picos,
     pub(super) engines_busy: Picos,
     pub(super) links_busy: Picos,
-    /// The time from the end of an op to the decision about what follows. It includes waiting, except waiting for a
-    /// core.
+    /// The time from the end of an op to the decision about what follows. It includes waiting for the component that
+    /// decides: a dispatcher, the manager or a core.
     pub(super) deciding: Picos,
     /// The time from the decision about what follows an op until the data has arrived or a core is notified.
     pub(super) moving: Picos,

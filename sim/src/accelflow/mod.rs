@@ -35,14 +35,15 @@ use crate::study::{Extent, Names, REQUESTS_MAX, RunError, Sample, Simulate};
 use crate::{Arrivals, DurationSpec, Durations, Picos, Streams};
 
 /// The specifications that are compiled in, each with its name.
-const BUILTIN: [(&str, &str); 3] = [
+const BUILTIN: [(&str, &str); 4] = [
     ("accelflow.toml", include_str!("../../../specs/sim/accelflow.toml")),
     ("accelflow-steady.toml", include_str!("../../../specs/sim/accelflow-steady.toml")),
     ("accelflow-window.toml", include_str!("../../../specs/sim/accelflow-window.toml")),
+    ("accelflow-production.toml", include_str!("../../../specs/sim/accelflow-production.toml")),
 ];
 
 /// The scenarios that are compiled in.
-pub const SCENARIOS: [&str; 2] = ["steady", "window"];
+pub const SCENARIOS: [&str; 3] = ["steady", "window", "production"];
 
 /// Returns the text of a compiled-in specification, by the name of its file or scenario.
 pub fn builtin(name: &str) -> Option<&'static str> {
@@ -240,6 +241,30 @@ mod tests {
             crate::mean(&sample.responses.concat().iter().map(|t| *t as f64).collect::<Vec<_>>())
         };
         assert!(mean(&faster) < mean(&slower) && mean(&slower) < mean(&non_acc));
+    }
+
+    #[test]
+    fn a_request_on_one_core_waits_where_others_are_idle() {
+        let mean_ns = |cores: &str| {
+            let set = [("hardware.request_cores", cores)];
+            let times = sample(Architecture::NonAcc, 4_000, &set).responses.concat();
+            crate::mean(&times.iter().map(|time| *time as f64 * 1e-3).collect::<Vec<_>>())
+        };
+        assert!(mean_ns("one") > 1.2 * mean_ns("any"), "{} {}", mean_ns("one"), mean_ns("any"));
+        let text = over_text("production", "hardware.request_cores", "some");
+        assert!(text.contains("any, one"), "{text}");
+    }
+
+    /// Returns the error of a scenario with a value that cannot be used.
+    fn over_text(scenario: &str, key: &str, value: &str) -> String {
+        let text = builtin(scenario).expect("compiled in");
+        let open = |name: &str| builtin(name).map(str::to_owned).ok_or_else(|| name.to_owned());
+        let mut entries = Entries::read(scenario, text, &open).expect("valid");
+        let set = entries.set(key, value).map(|()| Spec::read(&entries, &trace::accelflow()));
+        match set {
+            Ok(Err(error)) | Err(error) => error.to_string(),
+            Ok(Ok(_)) => "it is accepted".to_owned(),
+        }
     }
 
     #[test]

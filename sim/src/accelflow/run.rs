@@ -31,7 +31,7 @@ pub(super) enum Event<E> {
     /// because the event queue copies events.
     Pe { event: E, unit: Unit, token: TokenId },
     /// A core is done.
-    Core { what: What, token: TokenId },
+    Core { what: What, core: u16, token: TokenId },
     /// The manager has decided what follows.
     Decided { token: TokenId },
     /// The answer to a message has arrived.
@@ -118,7 +118,7 @@ impl<D: Discipline> Model for Run<'_, D> {
         match event {
             Event::Arrive { service } => self.arrive(service, agenda),
             Event::Pe { event, unit, token } => D::handle(self, event, unit, token, agenda),
-            Event::Core { what, token } => self.core_done(what, token, agenda),
+            Event::Core { what, core, token } => self.core_done(what, core, token, agenda),
             Event::Decided { token } => {
                 let op = self.op(token);
                 self.after_op(token, op, Payload { site: op.kind.into(), ready: now }, agenda);
@@ -157,7 +157,7 @@ impl<'a, D: Discipline> Run<'a, D> {
             sources: sources.collect(),
             tokens: Tokens::new(),
             stations: ByKind::from_fn(|_| Station::new(D::shape(&model.spec))),
-            cores: Cores::new(model.spec.hardware.cores),
+            cores: Cores::new(model.spec.hardware.cores, model.spec.hardware.shares_cores),
             fabric: Fabric::new(&model.spec, &model.topology),
             manager_free: Picos(0),
             tenants: vec![Tenant::default(); model.spec.tenants.count as usize],
@@ -201,6 +201,7 @@ impl<'a, D: Discipline> Run<'a, D> {
             last_draw: Draw::default(),
             service,
             tenant: (key % u64::from(self.model.spec.tenants.count)) as u16,
+            core: self.cores.of_key(key),
             traced: false,
             failed: false,
         };
@@ -313,14 +314,24 @@ impl<'a, D: Discipline> Run<'a, D> {
         if job.what == What::Visit {
             self.counts.visits += job.time;
         }
-        if self.cores.offer(job) {
-            agenda.after(job.time, Event::Core { what: job.what, token: job.token });
+        let core = if job.token == TokenId::NONE {
+            // A page fault belongs to no request, so all cores take them in turn.
+            self.cores.of_key(self.counts.page_faults << 32)
+        } else {
+            self.tokens[job.token].core
+        };
+        if self.cores.offer(core, job, agenda.now()) {
+            agenda.after(job.time, Event::Core { what: job.what, core, token: job.token });
         }
     }
 
-    fn core_done(&mut self, what: What, token: TokenId, agenda: &mut Schedule<D>) {
-        if let Some(next) = self.cores.release() {
-            agenda.after(next.time, Event::Core { what: next.what, token: next.token });
+    fn core_done(&mut self, what: What, core: u16, token: TokenId, agenda: &mut Schedule<D>) {
+        if let Some((next, waited)) = self.cores.release(core, agenda.now()) {
+            if next.what == What::Visit {
+                // As for the manager, waiting for whoever decides counts as deciding.
+                self.counts.deciding += waited;
+            }
+            agenda.after(next.time, Event::Core { what: next.what, core, token: next.token });
         }
         match what {
             What::System => {}

@@ -11,7 +11,7 @@ use super::ids::{KINDS, Kind};
 use super::sizes::SizeShape;
 use super::topology::Distances;
 use crate::entries::{Entries, SpecError};
-use crate::{ArrivalSpec, Arrivals, BadValue, Extent, Picos};
+use crate::{ArrivalSpec, Arrivals, BadValue, DurationSpec, Extent, Picos};
 
 /// A checked specification.
 #[derive(Clone, Debug)]
@@ -37,6 +37,8 @@ pub struct Spec {
 #[derive(Clone, Debug)]
 pub(super) struct Hardware {
     pub(super) cores: u32,
+    /// Whether any core takes the work of any request. Otherwise a request belongs to one core.
+    pub(super) shares_cores: bool,
     pub(super) pes: u32,
     pub(super) input_entries: usize,
     pub(super) output_entries: usize,
@@ -126,6 +128,8 @@ pub(super) struct Load {
 enum Process {
     Poisson,
     Bursty,
+    /// Requests arrive with independent gaps that have this squared coefficient of variation.
+    Renewal(f64),
     /// Requests arrive with these gaps (ns). The gaps repeat from the start and are scaled to the load.
     Recorded(Arc<[f64]>),
 }
@@ -219,6 +223,10 @@ impl Spec {
         match &self.load.process {
             Process::Poisson => Arrivals::new(&ArrivalSpec::Poisson { per_s }),
             Process::Bursty => Arrivals::new(&self.load.bursts(per_s)),
+            Process::Renewal(cv2) => {
+                let gap = DurationSpec::Hyperexponential { mean_ns: 1e9 / per_s, cv2: *cv2 };
+                Arrivals::new(&ArrivalSpec::Gaps { gap })
+            }
             Process::Recorded(gaps_ns) => Arrivals::recorded(gaps_ns, per_s),
         }
     }
@@ -297,6 +305,7 @@ fn hardware(from: &mut Entries, cycle_ns: f64) -> Result<Hardware, SpecError> {
             chiplets: from.whole("hardware.chiplets", 1, 6)?,
         },
         cores: from.whole("hardware.cores", 1, 4_096)?,
+        shares_cores: from.word("hardware.request_cores", &["any", "one"])? == 0,
         pes: from.whole("hardware.pes", 1, 255)?,
         input_entries: from.whole("hardware.input_entries", 1, 1 << 24)? as usize,
         output_entries: from.whole("hardware.output_entries", 1, 1 << 24)? as usize,
@@ -365,9 +374,11 @@ fn load(from: &mut Entries, extent: Extent) -> Result<Load, SpecError> {
         Extent::Requests(count) => (count as f64 / RUN_S_MAX).max(PER_S_MIN),
         Extent::WindowPs(_) => PER_S_MIN,
     };
-    let process = match from.word("load.process", &["poisson", "bursty", "recorded"])? {
+    let gap_cv2 = from.number("load.gap_cv2", 1.0, 1e3)?;
+    let process = match from.word("load.process", &["poisson", "bursty", "recorded", "renewal"])? {
         0 => Process::Poisson,
         1 => Process::Bursty,
+        3 => Process::Renewal(gap_cv2),
         _ => Process::Recorded(from.recorded()?),
     };
     from.recording_key()?;

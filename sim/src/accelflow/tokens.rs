@@ -24,6 +24,8 @@ pub(super) struct Token {
     pub(super) last_draw: Draw,
     pub(super) service: u16,
     pub(super) tenant: u16,
+    /// The core to which the request belongs, if each request belongs to one.
+    pub(super) core: u16,
     /// Whether the token is among its tenant's live traces.
     pub(super) traced: bool,
     pub(super) failed: bool,

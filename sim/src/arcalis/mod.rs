@@ -28,13 +28,14 @@ use crate::study::{Extent, Names, RunError, Sample, Simulate};
 use crate::{Agenda, Draws, Picos, Streams};
 
 /// The specifications that are compiled in, each with its name.
-const BUILTIN: [(&str, &str); 2] = [
+const BUILTIN: [(&str, &str); 3] = [
     ("arcalis", include_str!("../../../specs/sim/arcalis.toml")),
     ("arcalis-dagger", include_str!("../../../specs/sim/arcalis-dagger.toml")),
+    ("arcalis-measured", include_str!("../../../specs/sim/arcalis-measured.toml")),
 ];
 
 /// The scenarios that are compiled in.
-pub const SCENARIOS: [&str; 2] = ["arcalis", "arcalis-dagger"];
+pub const SCENARIOS: [&str; 3] = ["arcalis", "arcalis-dagger", "arcalis-measured"];
 
 /// The size of a Set's packet without the key and the value (bytes).
 pub const SET_OVERHEAD_BYTES: usize = 48;
