@@ -33,6 +33,8 @@ fuzz_build=$!
 trap 'kill -- -"$fuzz_build" 2>/dev/null || true; rm -f "$fuzz_log"' EXIT
 step "tests"
 REBATE_THRIFT_REQUIRED=1 cargo test --workspace --no-fail-fast
+step "packages, chart and monitoring"
+deploy/check.sh "$REBATE_BIN"
 # Of the whole workspace, so that nothing but the driver is built again.
 step "DPDK's software devices"
 REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden
