@@ -77,7 +77,7 @@ echo "$made $refused" >/tmp/load' &
 load=$!
 sleep 1
 inside dpkg -i /root/rebate.deb >&2
-ask 'get kept\r\n' | grep -qx value || fail "the item is lost after the upgrade"
+[ "$(ask 'get kept\r\n')" = $'VALUE kept 0 5\nvalue\nEND' ] || fail "the item is lost after the upgrade"
 inside touch /tmp/done
 wait "$load"
 read -r made refused <<<"$(inside cat /tmp/load)"
