@@ -18,8 +18,8 @@ use server::counters::LOG_LOSSES;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Starts logging at `level` (`error`, `warn`, `info`, `debug` or `trace`). Libraries log only warnings, or at `level` if
-/// `libraries` is set. After this call nothing else may write to stderr. Panics are also logged.
+/// Starts logging at `level` (`error`, `warn`, `info`, `debug` or `trace`). Libraries log only warnings, or at `level`
+/// if `libraries` is set. After this call nothing else may write to stderr. Panics are also logged.
 pub(crate) fn start(level: &str, libraries: bool, format: LogFormat) {
     let filter = EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(directives(level, libraries)));

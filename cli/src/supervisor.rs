@@ -1,5 +1,5 @@
-//! What a serving process and its supervisor (systemd) tell each other: the listening sockets that the supervisor passes
-//! on, the state of the process, and signs of life. Without a supervisor, nothing here does anything.
+//! What a serving process and its supervisor (systemd) tell each other: the listening sockets that the supervisor
+//! passes on, the state of the process, and signs of life. Without a supervisor, nothing here does anything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

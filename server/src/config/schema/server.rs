@@ -44,11 +44,11 @@ pub struct ServerConfig {
     /// memcached takes all these processes out of a load balancer, although most keys are served. Choose `most` or
     /// `all` if clients can go elsewhere. A process with the embedded store is always ready.
     pub ready_when: ReadyWhen,
-    /// The form of the log: `text`, or `json` with one object per line (`timestamp`, `level`, `target`, `message` and the
-    /// fields of the message). What is wrong before the log begins, such as in this file, is text.
+    /// The form of the log: `text`, or `json` with one object per line (`timestamp`, `level`, `target`, `message` and
+    /// the fields of the message). What is wrong before the log begins, such as in this file, is text.
     pub log_format: LogFormat,
-    /// The least important lines of Rebate itself that are logged: `error`, `warn`, `info`, `debug` or `trace`. `-v` logs
-    /// more. Libraries log warnings, whatever this is. RUST_LOG replaces both.
+    /// The least important lines of Rebate itself that are logged: `error`, `warn`, `info`, `debug` or `trace`. `-v`
+    /// logs more. Libraries log warnings, whatever this is. RUST_LOG replaces both.
     pub log_level: LogLevel,
     /// Worker threads, 1 to 64. With more threads than cores they take turns, and latency grows. Each has its own
     /// connections to every memcached server.
